@@ -1,0 +1,1 @@
+//! Types, ports and errors of agent-workspace.

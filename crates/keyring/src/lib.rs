@@ -1,0 +1,1 @@
+//! Envelope encryption of records, and random ids and keys.

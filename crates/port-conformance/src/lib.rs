@@ -1,0 +1,1 @@
+//! Laws that every adapter of a port must keep.

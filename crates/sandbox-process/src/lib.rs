@@ -1,0 +1,1 @@
+//! Sandboxes as local processes.

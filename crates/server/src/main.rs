@@ -1,0 +1,2 @@
+//! The `agent-workspace` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Every repository port in memory, and the fakes.

@@ -1,0 +1,1 @@
+//! Repository ports through diesel.

@@ -1,1 +1,31 @@
-//! Types, ports and errors of agent-workspace.
+//! What must be true: the types, ports and errors of agent-workspace.
+//!
+//! Knows: the vocabulary of the product and the obligations of every adapter.
+//! Must never know: a runtime, a clock, the environment, a driver, HTTP status codes, or another crate of ours.
+//!
+//! # Conventions of the ports, once
+//!
+//! * A port is an object-safe `#[async_trait] pub trait X: Send + Sync + 'static`, used as `Arc<dyn X>`.
+//! * The first argument of every read or write of a user's object is a [`Scope`](scope::Scope): who is asking. A row
+//!   outside the scope is *not found*, never *forbidden*, so tenancy cannot be forgotten.
+//! * **One method call is one transaction.** When it returns `Ok`, what it did is durable.
+//! * Look-ups return `Option`; `find_many` keeps order and length; an idempotent delete returns whether anything was there.
+//! * No port takes a callback, polls, or logs a secret. Time, ids and randomness come in by parameter
+//!   ([`Clock`](clock::Clock), [`IdGenerator`](id::IdGenerator)).
+//! * Each port's error enum is small and concrete and implements [`Classify`](error::Classify): what a client may read
+//!   ([`public`](error::Classify::public)) and what the operator's log gets (`Display` and `source`) are different values.
+
+pub mod agent;
+pub mod cipher;
+pub mod clock;
+pub mod conversation;
+pub mod error;
+pub mod event;
+pub mod id;
+pub mod identity;
+pub mod page;
+pub mod patch;
+pub mod sandbox;
+pub mod scope;
+pub mod settings;
+pub mod start_task;

@@ -1,0 +1,241 @@
+//! The agent server inside a sandbox, as the application needs it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use secrecy::SecretString;
+use serde_json::{Map, Value};
+use url::Url;
+
+use crate::conversation::{ExecutionStatus, MessageInput, Metrics};
+use crate::error::{Cause, Classify, ErrorClass};
+use crate::event::Event;
+use crate::id::ConversationId;
+use crate::start_task::AgentType;
+
+/// Where an agent server answers, and the key it asks for.
+#[derive(Debug, Clone)]
+pub struct AgentEndpoint {
+    /// Base URL.
+    pub url: Url,
+    /// `X-Session-API-Key`.
+    pub key: SecretString,
+}
+
+/// The language model of an agent.
+#[derive(Debug, Clone)]
+pub struct LlmConfig {
+    /// litellm's model name, e.g. `openai/gpt-5`.
+    pub model: String,
+    /// Endpoint, when not the provider's own.
+    pub base_url: Option<String>,
+    /// Key.
+    pub api_key: Option<SecretString>,
+    /// Further options of the agent side's `LLM` document that the user set (never secret ones).
+    pub options: Map<String, Value>,
+    /// Further secret options (`aws_secret_access_key`, …).
+    pub secret_options: BTreeMap<String, SecretString>,
+}
+
+/// An MCP server for the agent.
+#[derive(Debug, Clone)]
+pub enum McpServer {
+    /// Reached over HTTP.
+    Remote {
+        /// Name in the agent's list.
+        name: String,
+        /// Where.
+        url: String,
+        /// Bearer key.
+        api_key: Option<SecretString>,
+        /// Server-sent events instead of streamable HTTP.
+        sse: bool,
+        /// Seconds.
+        timeout: Option<u64>,
+    },
+    /// A process in the sandbox.
+    Stdio {
+        /// Name in the agent's list.
+        name: String,
+        /// Program.
+        command: String,
+        /// Arguments.
+        args: Vec<String>,
+        /// Environment.
+        env: BTreeMap<String, SecretString>,
+    },
+}
+
+/// Condenser of a long history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CondenserConfig {
+    /// Events before it condenses.
+    pub max_size: u32,
+    /// Events kept at the start.
+    pub keep_first: u32,
+}
+
+/// What to start. The adapter builds the body for the agent server's version.
+#[derive(Debug, Clone)]
+pub struct LaunchRequest {
+    /// Id to use.
+    pub conversation_id: ConversationId,
+    /// Absolute directory inside the sandbox.
+    pub working_dir: String,
+    /// Model.
+    pub llm: LlmConfig,
+    /// Condenser; `None` switches it off.
+    pub condenser: Option<CondenserConfig>,
+    /// Iterations per run.
+    pub max_iterations: Option<u32>,
+    /// Ask before every risky action.
+    pub confirmation_mode: bool,
+    /// `llm`, another analyzer's name, or none.
+    pub security_analyzer: Option<String>,
+    /// MCP servers.
+    pub mcp: Vec<McpServer>,
+    /// Key of the search service (Tavily), for the agent's search tool.
+    pub search_api_key: Option<SecretString>,
+    /// Appended to the system prompt.
+    pub system_message_suffix: Option<String>,
+    /// First message; starts the agent.
+    pub initial_message: Option<MessageInput>,
+    /// Environment secrets of the conversation.
+    pub secrets: BTreeMap<String, SecretString>,
+    /// Whether the agent server shall make a title.
+    pub auto_title: bool,
+    /// Which agent.
+    pub agent_type: AgentType,
+    /// Labels.
+    pub tags: BTreeMap<String, String>,
+    /// Budget in US dollars.
+    pub max_budget: Option<f64>,
+}
+
+/// What an agent server says about a conversation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentConversation {
+    /// Its id.
+    pub id: ConversationId,
+    /// State; `None` if it says something we do not know.
+    pub execution_status: Option<ExecutionStatus>,
+    /// Title.
+    pub title: Option<String>,
+    /// Totals.
+    pub metrics: Option<Metrics>,
+    /// Model in use.
+    pub llm_model: Option<String>,
+    /// `openhands` or `acp`.
+    pub agent_kind: String,
+    /// Labels.
+    pub tags: BTreeMap<String, String>,
+    /// When it last changed.
+    pub updated_at: Option<crate::clock::Timestamp>,
+}
+
+/// One page of the agent server's log, oldest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentEvents {
+    /// Events that could be read (an item without a usable id is left out).
+    pub items: Vec<Event>,
+    /// The agent server's own cursor for the next page.
+    pub next: Option<String>,
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// Delivered, and running if asked to.
+    Delivered,
+    /// Saved, but the run was refused because the sandbox is at its limit of concurrent runs (429 of newer versions).
+    RunRefused,
+}
+
+/// The agent server's protocol. Every call has a deadline of the adapter's own and reads a bounded answer.
+#[async_trait]
+pub trait AgentRuntime: Send + Sync + 'static {
+    /// Whether `/alive` answers 2xx within a short time. Any failure is `false`.
+    async fn alive(&self, url: &Url) -> bool;
+    /// Version of the agent server.
+    async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError>;
+    /// Starts a conversation, or finds the one with this id (then nothing is said or started twice).
+    async fn start(
+        &self,
+        at: &AgentEndpoint,
+        request: &LaunchRequest,
+    ) -> Result<AgentConversation, AgentError>;
+    /// Several conversations, in the order asked for; `None` for those it does not have.
+    async fn snapshot_many(
+        &self,
+        at: &AgentEndpoint,
+        ids: &[ConversationId],
+    ) -> Result<Vec<Option<AgentConversation>>, AgentError>;
+    /// A page of the log, oldest first, from `cursor` (or, without one, from the first event at or after `from`), at
+    /// most 100 items. `NotFound` if it does not have the conversation.
+    async fn events(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        from: Option<crate::clock::Timestamp>,
+        cursor: Option<&str>,
+    ) -> Result<AgentEvents, AgentError>;
+    /// Number of events in its log.
+    async fn count_events(&self, at: &AgentEndpoint, id: ConversationId)
+    -> Result<u64, AgentError>;
+    /// Says something. Never retried by itself.
+    async fn send(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        message: &MessageInput,
+    ) -> Result<Sent, AgentError>;
+    /// Stops the run at once (also in the middle of a model call). `Ok` if nothing runs.
+    async fn interrupt(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError>;
+    /// Deletes the conversation there. `Ok` if it is not there.
+    async fn forget(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError>;
+}
+
+/// Failure of an agent server. Nothing here shows a key; `public` shows no internal address either.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// No connection, or it broke.
+    #[error("agent server unreachable")]
+    Unreachable(#[source] Cause),
+    /// No answer within the deadline.
+    #[error("agent server did not answer within {}s", .0.as_secs())]
+    TimedOut(Duration),
+    /// It does not have the conversation.
+    #[error("agent server does not know the conversation")]
+    NotFound,
+    /// It refused: status and a short, scrubbed reason.
+    #[error("agent server answered {status}: {reason}")]
+    Rejected {
+        /// HTTP status.
+        status: u16,
+        /// Its `detail`, at most 500 characters, without keys.
+        reason: String,
+    },
+    /// The answer makes no sense (or is too large).
+    #[error("agent server answered nonsense: {0}")]
+    Malformed(String),
+}
+
+impl Classify for AgentError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NotFound => ErrorClass::NotFound,
+            _ => ErrorClass::Upstream,
+        }
+    }
+
+    fn public(&self) -> Cow<'_, str> {
+        match self {
+            Self::Unreachable(_) | Self::TimedOut(_) => "Failed to reach agent server.".into(),
+            Self::NotFound => "The agent server does not know this conversation.".into(),
+            Self::Rejected { status, .. } => format!("Agent server error: {status}").into(),
+            Self::Malformed(_) => "Agent server returned unexpected response.".into(),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Time as a value.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use serde::{Deserialize, Serialize};
+
+/// An instant in UTC with microseconds: what every store keeps exactly and the wire shows with `Z`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(DateTime<Utc>);
+
+impl Timestamp {
+    /// Truncates to microseconds (Postgres keeps no more). Years outside 0001..=9999 are clamped, because neither the
+    /// wire format nor the stores can hold them.
+    pub fn new(instant: DateTime<Utc>) -> Self {
+        let micros = instant.timestamp_micros().clamp(MIN_MICROS, MAX_MICROS);
+        Self(DateTime::from_timestamp_micros(micros).unwrap_or_default())
+    }
+
+    /// The instant as chrono's type.
+    pub fn to_utc(self) -> DateTime<Utc> {
+        self.0
+    }
+
+    /// Microseconds since the Unix epoch.
+    pub fn micros(self) -> i64 {
+        self.0.timestamp_micros()
+    }
+
+    /// From microseconds since the Unix epoch, clamped as in [`Timestamp::new`].
+    pub fn from_micros(micros: i64) -> Self {
+        Self(
+            DateTime::from_timestamp_micros(micros.clamp(MIN_MICROS, MAX_MICROS))
+                .unwrap_or_default(),
+        )
+    }
+
+    /// Later by `span` (saturating).
+    #[must_use]
+    pub fn plus(self, span: Duration) -> Self {
+        let delta = TimeDelta::from_std(span).unwrap_or(TimeDelta::MAX);
+        self.0.checked_add_signed(delta).map_or(self, Self::new)
+    }
+
+    /// Earlier by `span` (saturating).
+    #[must_use]
+    pub fn minus(self, span: Duration) -> Self {
+        let delta = TimeDelta::from_std(span).unwrap_or(TimeDelta::MAX);
+        self.0.checked_sub_signed(delta).map_or(self, Self::new)
+    }
+
+    /// Time passed since `earlier`; zero when it lies in the future.
+    pub fn since(self, earlier: Self) -> Duration {
+        (self.0 - earlier.0).to_std().unwrap_or_default()
+    }
+}
+
+/// 0001-01-01T00:00:00Z.
+const MIN_MICROS: i64 = -62_135_596_800_000_000;
+/// 9999-12-31T23:59:59.999999Z.
+const MAX_MICROS: i64 = 253_402_300_799_999_999;
+
+impl fmt::Display for Timestamp {
+    /// RFC 3339 with six fractional digits and `Z`; fixed width, so the text sorts as time does.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.to_rfc3339_opts(SecondsFormat::Micros, true))
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = chrono::ParseError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        DateTime::parse_from_rfc3339(text).map(|t| Self::new(t.to_utc()))
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// Source of the present.
+pub trait Clock: Send + Sync + 'static {
+    /// Now, in UTC, truncated to microseconds.
+    fn now(&self) -> Timestamp;
+}
+
+/// The machine's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where ambient time enters"
+    )]
+    fn now(&self) -> Timestamp {
+        Timestamp::new(Utc::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_fixed_width_and_round_trips() {
+        for micros in [
+            0,
+            1,
+            -1,
+            1_795_251_552_215_877,
+            MIN_MICROS,
+            MAX_MICROS,
+            i64::MAX,
+            i64::MIN,
+        ] {
+            let at = Timestamp::from_micros(micros);
+            let text = at.to_string();
+            assert_eq!(text.len(), 27, "{text}");
+            assert_eq!(text.parse::<Timestamp>().unwrap(), at);
+        }
+    }
+}

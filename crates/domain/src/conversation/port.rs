@@ -1,0 +1,97 @@
+//! The conversation repository.
+
+use async_trait::async_trait;
+
+use crate::clock::Timestamp;
+use crate::conversation::{
+    Conversation, ConversationChange, ConversationFilter, ConversationView, Observation,
+};
+use crate::error::StoreError;
+use crate::event::Appended;
+use crate::id::{ConversationId, SandboxId};
+use crate::page::{Page, PageRequest};
+use crate::scope::Scope;
+
+/// A deleted conversation whose agent server still has to be told (its sandbox lives on, shared with others).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forgotten {
+    /// The conversation.
+    pub id: ConversationId,
+    /// Where the agent server still has it.
+    pub sandbox_id: SandboxId,
+}
+
+/// Conversations. Inserted by `StartTaskRepository::begin_conversation` or by [`ConversationRepository::adopt`].
+#[async_trait]
+pub trait ConversationRepository: Send + Sync + 'static {
+    /// One conversation with its sandbox and children.
+    async fn find(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+    ) -> Result<Option<ConversationView>, StoreError>;
+    /// Several, in the order asked for (an id asked for twice comes twice), `None` for unknown ones. A bounded number
+    /// of queries, whatever the number of ids.
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[ConversationId],
+    ) -> Result<Vec<Option<ConversationView>>, StoreError>;
+    /// A keyset page, newest first.
+    async fn search(
+        &self,
+        scope: &Scope,
+        filter: &ConversationFilter,
+        page: &PageRequest,
+    ) -> Result<Page<ConversationView>, StoreError>;
+    /// How many conversations `search` would find in all.
+    async fn count(&self, scope: &Scope, filter: &ConversationFilter) -> Result<u64, StoreError>;
+    /// Applies a change by the owner; bumps `updated_at`. `None` if there is no such conversation. An empty change
+    /// reads only.
+    async fn update(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        change: &ConversationChange,
+        at: Timestamp,
+    ) -> Result<Option<ConversationView>, StoreError>;
+    /// Stores a conversation that the agent server of `conversation.sandbox_id` made by itself. Writes only if the id is
+    /// neither known nor deleted: `Stored{new:1}` then, else `Stored{new:0}`, `Foreign` or `Deleted`.
+    async fn adopt(&self, conversation: &Conversation) -> Result<Appended, StoreError>;
+    /// Applies a report of sandbox `origin` about its own conversation.
+    async fn observe(
+        &self,
+        origin: &SandboxId,
+        id: ConversationId,
+        observation: &Observation,
+        at: Timestamp,
+    ) -> Result<Appended, StoreError>;
+    /// Deletes the conversation and its sub-conversations with their events and start tasks, and remembers the ids so
+    /// that nothing resurrects them. In the same transaction each sandbox that no other conversation and no unfinished
+    /// start task needs is marked for deletion (`Desired::Deleted`); for a shared one a [`Forgotten`] entry is left.
+    /// `false` if there is no such conversation. Unfinished start tasks of the conversation end in ERROR.
+    async fn delete(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        at: Timestamp,
+    ) -> Result<bool, StoreError>;
+    /// Deleted conversations that agent servers still hold, oldest first, at most `limit`, in sandboxes that are
+    /// RUNNING (others are told when they run again).
+    async fn forgotten(&self, limit: usize) -> Result<Vec<Forgotten>, StoreError>;
+    /// The agent server was told (or is gone).
+    async fn mark_forgotten(&self, id: ConversationId) -> Result<(), StoreError>;
+    /// All conversations of a sandbox, oldest first, at most `limit`, for the reconciler.
+    async fn in_sandbox(
+        &self,
+        sandbox: &SandboxId,
+        limit: usize,
+    ) -> Result<Vec<Conversation>, StoreError>;
+    /// A sandbox stopped: conversations of it that are `running` become `to`. Returns how many.
+    async fn settle_running(
+        &self,
+        sandbox: &SandboxId,
+        to: crate::conversation::ExecutionStatus,
+        at: Timestamp,
+    ) -> Result<u64, StoreError>;
+}

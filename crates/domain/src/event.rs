@@ -1,0 +1,99 @@
+//! Events of a conversation: an envelope around the agent server's own document, whose schema is not ours to own.
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use crate::clock::Timestamp;
+use crate::conversation::Observation;
+use crate::error::StoreError;
+use crate::id::{ConversationId, EventId, SandboxId};
+use crate::page::{Page, PageRequest};
+
+/// One event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// The agent server's id; unique in its conversation.
+    pub id: EventId,
+    /// The `kind` discriminator (`MessageEvent`, …). Unknown kinds are as good as known ones.
+    pub kind: String,
+    /// When it happened: the document's `timestamp`, read as UTC when it names no zone (sandboxes run in UTC).
+    pub timestamp: Timestamp,
+    /// The document, answered verbatim.
+    pub body: Value,
+}
+
+/// Order of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EventOrder {
+    /// Oldest first.
+    #[default]
+    Timestamp,
+    /// Newest first.
+    TimestampDesc,
+}
+
+/// What to search or count. Ties of the timestamp are broken by the order of arrival.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EventFilter {
+    /// Only this kind.
+    pub kind: Option<String>,
+    /// At or after.
+    pub from: Option<Timestamp>,
+    /// Before.
+    pub before: Option<Timestamp>,
+}
+
+/// What became of a batch from a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Appended {
+    /// Committed; so many of them were new.
+    Stored {
+        /// Events not seen before.
+        new: usize,
+    },
+    /// No such conversation in that sandbox: nothing was written.
+    Unknown,
+    /// The conversation was deleted: accepted and dropped.
+    Deleted,
+    /// The conversation belongs to another sandbox: nothing was written.
+    Foreign,
+}
+
+/// Where events are kept. Visibility of a conversation is checked in the same transaction: reads of a conversation
+/// outside the scope find nothing.
+#[async_trait]
+pub trait EventStore: Send + Sync + 'static {
+    /// Appends what `origin` sent about its own conversation and applies `observation` to the conversation's row, in one
+    /// transaction. Idempotent by event id: a known id is left as it is.
+    async fn append(
+        &self,
+        origin: &SandboxId,
+        conversation: ConversationId,
+        events: &[Event],
+        observation: &Observation,
+        at: Timestamp,
+    ) -> Result<Appended, StoreError>;
+    /// Events by id, in the order asked for; `None` for unknown ones.
+    async fn find_many(
+        &self,
+        scope: &crate::scope::Scope,
+        conversation: ConversationId,
+        ids: &[EventId],
+    ) -> Result<Vec<Option<Event>>, StoreError>;
+    /// A keyset page, O(page) whatever the conversation's length.
+    async fn search(
+        &self,
+        scope: &crate::scope::Scope,
+        conversation: ConversationId,
+        filter: &EventFilter,
+        order: EventOrder,
+        page: &PageRequest,
+    ) -> Result<Page<Event>, StoreError>;
+    /// How many events match.
+    async fn count(
+        &self,
+        scope: &crate::scope::Scope,
+        conversation: ConversationId,
+        filter: &EventFilter,
+    ) -> Result<u64, StoreError>;
+}

@@ -1,0 +1,195 @@
+//! Identifiers: parsed once at the edge, then trusted.
+
+use std::fmt;
+use std::str::FromStr;
+
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Why a text is not an identifier.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} must be {expected}")]
+pub struct InvalidId {
+    /// Which identifier was being parsed.
+    pub kind: &'static str,
+    /// What it should look like.
+    pub expected: &'static str,
+}
+
+macro_rules! uuid_id {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// Shown as 32 lower-case hex digits; parsed from any spelling of a UUID.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// Wraps a UUID that a client or the [`IdGenerator`] chose.
+            pub const fn new(uuid: Uuid) -> Self { Self(uuid) }
+            /// The UUID, for adapters that store or send it in another spelling.
+            pub const fn uuid(self) -> Uuid { self.0 }
+            /// The spelling with dashes, as agent servers expect it.
+            pub fn dashed(self) -> String { self.0.hyphenated().to_string() }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { self.0.simple().fmt(f) }
+        }
+        impl FromStr for $name {
+            type Err = InvalidId;
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                Uuid::parse_str(text)
+                    .map(Self)
+                    .map_err(|_| InvalidId { kind: stringify!($name), expected: "a UUID" })
+            }
+        }
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> { s.collect_str(self) }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+
+macro_rules! text_id {
+    ($($(#[$doc:meta])* $name:ident, $check:path, $expected:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Parses and checks the text.
+            pub fn parse(text: impl Into<String>) -> Result<Self, InvalidId> {
+                let text = text.into();
+                if $check(&text) { Ok(Self(text)) } else {
+                    Err(InvalidId { kind: stringify!($name), expected: $expected })
+                }
+            }
+            /// The text itself.
+            pub fn as_str(&self) -> &str { &self.0 }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str(&self.0) }
+        }
+        impl FromStr for $name {
+            type Err = InvalidId;
+            fn from_str(text: &str) -> Result<Self, InvalidId> { Self::parse(text) }
+        }
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str { &self.0 }
+        }
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> { s.serialize_str(&self.0) }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                Self::parse(String::deserialize(d)?).map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+
+uuid_id! {
+    /// An app conversation, also its id in the agent server.
+    ConversationId;
+    /// A durable start task.
+    StartTaskId;
+    /// A user's API key (the record, not its text).
+    ApiKeyId;
+}
+
+/// Letters, digits, `-` and `_` only: a sandbox id becomes a directory and container name.
+fn is_sandbox_id(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        && text.as_bytes()[0].is_ascii_alphanumeric()
+}
+
+fn is_spec_id(text: &str) -> bool {
+    (1..=255).contains(&text.len()) && text.chars().all(|c| !c.is_control() && !c.is_whitespace())
+}
+
+fn is_user_id(text: &str) -> bool {
+    (1..=128).contains(&text.len()) && text.chars().all(|c| !c.is_control() && !c.is_whitespace())
+}
+
+/// Agent servers choose event ids; ours only to store. NUL is left out because Postgres text cannot hold it.
+fn is_event_id(text: &str) -> bool {
+    (1..=512).contains(&text.len()) && !text.contains('\0')
+}
+
+fn is_host_id(text: &str) -> bool {
+    is_sandbox_id(text)
+}
+
+text_id! {
+    /// A sandbox. Safe as a file or container name by construction.
+    SandboxId, is_sandbox_id, "1 to 64 letters, digits, `-` or `_`, starting with a letter or digit";
+    /// A sandbox spec (a template); for containers the image reference.
+    SpecId, is_spec_id, "1 to 255 visible characters";
+    /// A user's name, unique in one installation.
+    UserId, is_user_id, "1 to 128 visible characters";
+    /// An event of a conversation: free text of the agent server. Data, never a path.
+    EventId, is_event_id, "1 to 512 bytes without NUL";
+    /// The machine (or data directory) on which sandboxes of the process backend live; start tasks carry it.
+    HostId, is_host_id, "1 to 64 letters, digits, `-` or `_`, starting with a letter or digit";
+}
+
+/// Source of ids and secrets: the one place where randomness enters.
+pub trait IdGenerator: Send + Sync + 'static {
+    /// A fresh random (version 4) UUID.
+    fn uuid(&self) -> Uuid;
+    /// A fresh secret of at least 256 bits in base62, fit for a header value.
+    fn secret(&self) -> SecretString;
+    /// A fresh sandbox id: 22 base62 digits of 16 random bytes.
+    fn sandbox_id(&self) -> SandboxId;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation_id_reads_every_spelling_and_shows_hex() {
+        let hex = "bd149714357048a29bd54ec68782c6d8";
+        for text in [
+            hex,
+            "bd149714-3570-48a2-9bd5-4ec68782c6d8",
+            "BD149714-3570-48A2-9BD5-4EC68782C6D8",
+            "urn:uuid:bd149714-3570-48a2-9bd5-4ec68782c6d8",
+            "{bd149714-3570-48a2-9bd5-4ec68782c6d8}",
+        ] {
+            assert_eq!(
+                text.parse::<ConversationId>().unwrap().to_string(),
+                hex,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_sandbox_id_can_never_be_a_path() {
+        for text in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "../x",
+            "a\\b",
+            "-a",
+            "a b",
+            "a\0",
+            "é",
+            &"a".repeat(65),
+        ] {
+            assert!(SandboxId::parse(text).is_err(), "{text:?}");
+        }
+        assert!(SandboxId::parse("530u5nyydOThRTXZ9orFdh").is_ok());
+    }
+}

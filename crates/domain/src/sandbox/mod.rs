@@ -1,0 +1,176 @@
+//! Sandboxes: a row of intent (what the owner wants) joined with facts (what the backend and the agent server report).
+//!
+//! ```text
+//!   insert ──► STARTING ──agent answers──► RUNNING ──pause──► PAUSED
+//!                 │  ▲                        │  ▲               │
+//!            dies │  └────────resume──────────┼──┼───────────────┘   (resume also leaves ERROR)
+//!                 ▼                     dies  │  │
+//!               ERROR ◄───────────────────────┘  └── service restart adopts what still runs
+//!
+//!   MISSING: the row is there, the backend has nothing left of it.   Desired::Deleted hides the row from its owner.
+//! ```
+
+mod port;
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+pub use port::{
+    BackendFact, BackendState, Capabilities, Located, SandboxBackend, SandboxError, SandboxLaunch,
+    SandboxRepository, SandboxSpecCatalog,
+};
+
+use crate::cipher::Sealed;
+use crate::clock::Timestamp;
+use crate::conversation::wire_enum;
+use crate::id::{HostId, SandboxId, SpecId, UserId};
+use crate::identity::KeyHash;
+
+wire_enum! {
+    /// State on the wire (contract v1, section 2).
+    SandboxStatus {
+        /// Being started, or resumed.
+        Starting = "STARTING",
+        /// The agent server answers.
+        Running = "RUNNING",
+        /// Stopped on purpose; can be resumed.
+        Paused = "PAUSED",
+        /// Failed, with a cause in `status_detail`; can be resumed.
+        Error = "ERROR",
+        /// The backend has nothing left of it.
+        Missing = "MISSING",
+    }
+}
+
+wire_enum! {
+    /// What the owner wants.
+    Desired {
+        /// To run.
+        Running = "running",
+        /// To be stopped, keeping the workspace.
+        Paused = "paused",
+        /// To be gone. Hidden from the owner from the moment this is committed.
+        Deleted = "deleted",
+    }
+}
+
+/// A service inside the sandbox that can be reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExposedUrl {
+    /// `AGENT_SERVER`, `VSCODE`, `WORKER_1`, `WORKER_2`.
+    pub name: String,
+    /// Where clients reach it. Holds no key.
+    pub url: Url,
+    /// The port inside the sandbox.
+    pub port: u16,
+}
+
+/// Name of the exposed URL of the agent server.
+pub const AGENT_SERVER: &str = "AGENT_SERVER";
+
+/// One sandbox.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sandbox {
+    /// Its id, also the backend's name for it.
+    pub id: SandboxId,
+    /// Whose it is.
+    pub owner: UserId,
+    /// From which template.
+    pub spec_id: SpecId,
+    /// Where it lives.
+    pub host: HostId,
+    /// Intent.
+    pub desired: Desired,
+    /// Fact: last known state.
+    pub status: SandboxStatus,
+    /// Fact: why it is in ERROR or MISSING, for a person.
+    pub status_detail: Option<String>,
+    /// Hash of the session key, by which webhooks are recognised.
+    pub key_hash: KeyHash,
+    /// The session key, sealed with context [`Sandbox::key_context`].
+    pub session_key: Sealed,
+    /// The agent server's own encryption key (`OH_SECRET_KEY`), stable for the sandbox's life; same context.
+    pub secret_key: Sealed,
+    /// Fact: where we reach the agent server.
+    pub agent_url: Option<Url>,
+    /// Fact: what clients may reach.
+    pub exposed_urls: Vec<ExposedUrl>,
+    /// Fact: absolute path of the workspace inside the sandbox.
+    pub workspace: Option<String>,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// When the row last changed.
+    pub updated_at: Timestamp,
+    /// When it was last paused: its key stays valid for trailing events for a while.
+    pub paused_at: Option<Timestamp>,
+}
+
+impl Sandbox {
+    /// Associated data of its sealed keys.
+    pub fn key_context(id: &SandboxId) -> String {
+        format!("sandbox/{id}")
+    }
+
+    /// Whether its key may still deliver webhooks: wanted and not ERROR/MISSING, or paused less than `grace` ago.
+    pub fn accepts_reports(&self, now: Timestamp, grace: std::time::Duration) -> bool {
+        match self.desired {
+            Desired::Running => true,
+            Desired::Paused => {
+                self.status == SandboxStatus::Running
+                    || self.paused_at.is_some_and(|at| now.since(at) <= grace)
+            }
+            Desired::Deleted => false,
+        }
+    }
+}
+
+/// Caps on sandboxes that are starting or running. 0 means none may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// Of one user.
+    pub per_user: u32,
+    /// Of the installation.
+    pub overall: u32,
+}
+
+/// Facts to record about a sandbox.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SandboxFacts {
+    /// The process or container exists; the agent server is not known to answer.
+    Starting {
+        /// Where it will answer.
+        located: Located,
+    },
+    /// The agent server answers.
+    Running {
+        /// Where.
+        located: Located,
+    },
+    /// Stopped on purpose.
+    Paused,
+    /// Failed; the cause is for a person.
+    Error {
+        /// Why.
+        detail: String,
+    },
+    /// Nothing left of it.
+    Missing {
+        /// Why.
+        detail: String,
+    },
+}
+
+/// A template for sandboxes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxSpec {
+    /// Its id; for containers the image.
+    pub id: SpecId,
+    /// What runs in it.
+    pub command: Option<Vec<String>>,
+    /// When the service learnt of it.
+    pub created_at: Timestamp,
+    /// Environment without secret values.
+    pub initial_env: std::collections::BTreeMap<String, String>,
+    /// Where agents work.
+    pub working_dir: String,
+}

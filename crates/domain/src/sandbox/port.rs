@@ -1,0 +1,238 @@
+//! The sandbox repository (intent and facts), the backend (does and watches), the spec catalogue.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use secrecy::SecretString;
+use url::Url;
+
+use super::{Caps, Desired, ExposedUrl, Sandbox, SandboxFacts, SandboxSpec};
+use crate::clock::Timestamp;
+use crate::error::{Cause, Classify, ErrorClass, StoreError};
+use crate::id::{HostId, SandboxId, SpecId, UserId};
+use crate::identity::KeyHash;
+use crate::page::{Page, PageRequest};
+use crate::scope::Scope;
+
+/// Rows of sandboxes. In a user's scope rows with [`Desired::Deleted`] are not there; the system sees them.
+#[async_trait]
+pub trait SandboxRepository: Send + Sync + 'static {
+    /// Stores a new sandbox if the caps allow it: counting and inserting are one transaction, so a race of any number
+    /// of inserts never exceeds a cap (`CapReached`). `Conflict` if the id is taken.
+    /// Counted are rows with `desired = running` and status STARTING or RUNNING.
+    async fn insert(&self, sandbox: &Sandbox, caps: &Caps) -> Result<(), StoreError>;
+    /// One sandbox.
+    async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError>;
+    /// Several, in the order asked for.
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[SandboxId],
+    ) -> Result<Vec<Option<Sandbox>>, StoreError>;
+    /// A keyset page, newest first (`created_at`, then id).
+    async fn search(&self, scope: &Scope, page: &PageRequest) -> Result<Page<Sandbox>, StoreError>;
+    /// The sandbox whose session key has this hash, whatever its state.
+    async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError>;
+    /// Commits an intent; `None` if there is no such sandbox (a deleted one stays deleted).
+    /// * `Running`: already STARTING or RUNNING stays as it is; else the caps are checked as in `insert`, status
+    ///   becomes STARTING and the detail is cleared.
+    /// * `Paused`: sets `paused_at` unless it was paused before.
+    /// * `Deleted`: from now on hidden.
+    async fn set_desired(
+        &self,
+        scope: &Scope,
+        id: &SandboxId,
+        desired: Desired,
+        caps: &Caps,
+        at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError>;
+    /// Records facts, only while the intent is still `expected` (a fence against a pause or delete that came between).
+    /// `false` if it is not, or the row is gone. Paused, Error and Missing clear `agent_url` and `exposed_urls`.
+    async fn record(
+        &self,
+        id: &SandboxId,
+        expected: Desired,
+        facts: &SandboxFacts,
+        at: Timestamp,
+    ) -> Result<bool, StoreError>;
+    /// The rows of a host, ordered by id, after `after`, at most `limit`: for the reconciler.
+    async fn on_host(
+        &self,
+        host: &HostId,
+        after: Option<&SandboxId>,
+        limit: usize,
+    ) -> Result<Vec<Sandbox>, StoreError>;
+    /// Deletes the row. Conversations in it stay and show MISSING. `false` if there is none.
+    async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError>;
+}
+
+/// Everything a backend needs to start (or start again) a sandbox. The caller decides id and keys, so that doing it
+/// twice makes one sandbox.
+#[derive(Debug, Clone)]
+pub struct SandboxLaunch {
+    /// Id: name of directory or container.
+    pub id: SandboxId,
+    /// Whose it is (for labels).
+    pub owner: UserId,
+    /// From which template.
+    pub spec: SpecId,
+    /// Session key of the agent server (`OH_SESSION_API_KEYS_0`).
+    pub session_key: SecretString,
+    /// Encryption key of the agent server (`OH_SECRET_KEY`).
+    pub secret_key: SecretString,
+    /// Base of the webhooks as the sandbox reaches us, e.g. `http://127.0.0.1:3000/api/v1/webhooks`.
+    pub webhook_url: Url,
+    /// Origins that browsers may come from.
+    pub cors_origins: Vec<String>,
+}
+
+/// Where a started sandbox is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located {
+    /// Where we reach its agent server.
+    pub agent_url: Url,
+    /// What clients may reach, the agent server included.
+    pub exposed_urls: Vec<ExposedUrl>,
+    /// Absolute path of the workspace inside the sandbox.
+    pub workspace: String,
+}
+
+/// What a backend knows about a sandbox of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BackendState {
+    /// Its main process lives (whether the agent server answers is another question).
+    Running(Located),
+    /// Stopped, workspace kept.
+    Stopped,
+    /// Its main process ended without being asked to.
+    Exited {
+        /// Exit code or signal and the last log lines, for a person; scrubbed of keys.
+        detail: String,
+    },
+    /// Nothing (left) of it. Only ever reported by `watch` (removed behind our back).
+    Absent,
+}
+
+/// A state together with whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackendFact {
+    /// The sandbox.
+    pub id: SandboxId,
+    /// Its state.
+    pub state: BackendState,
+}
+
+/// What a backend can do: asked, not discovered by failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Whether `stop` keeps the workspace and `start` brings it back.
+    pub pause: bool,
+    /// Whether sandboxes are isolated from each other and from the host.
+    pub isolated: bool,
+}
+
+/// A technology that runs sandboxes. Idempotent by our id throughout. Only does and watches: who owns what, and what is
+/// wanted, is the repository's business. Every call has a deadline of the backend's own.
+#[async_trait]
+pub trait SandboxBackend: Send + Sync + 'static {
+    /// `process`, `docker`, …
+    fn name(&self) -> &'static str;
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+    /// Gets ready for a first start (provision the agent server, pull images), reporting progress to the log. Quick when
+    /// everything is there. Safe to call from several tasks at once: the work is done once.
+    async fn prepare(&self, spec: &SpecId) -> Result<(), SandboxError>;
+    /// Creates and starts the sandbox, or starts the stopped or crashed one again in the same workspace, or finds the
+    /// running one. Returns when its process exists, not when the agent server answers. After a crash of ours at any
+    /// point the next call finds what the last one made. Cancelling the call leaves nothing that a later `start` or
+    /// `remove` does not find.
+    async fn start(&self, launch: &SandboxLaunch) -> Result<Located, SandboxError>;
+    /// The state of one sandbox; `None` if there is nothing of it.
+    async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError>;
+    /// Every sandbox of this service instance that exists in any form.
+    async fn list(&self) -> Result<Vec<BackendFact>, SandboxError>;
+    /// Ends its processes gracefully, then by force, keeping the workspace. Idempotent. `NotFound` if there is nothing.
+    /// CPU and memory are free when this returns.
+    async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError>;
+    /// Ends and deletes everything of it. Idempotent: `Ok` if there is nothing. `Unavailable` means still here.
+    async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError>;
+    /// State changes from now on that nobody asked for through this object (exits, removals). Lossy under pressure:
+    /// the reconciler lists periodically.
+    fn watch(&self) -> BoxStream<'static, BackendFact>;
+    /// Whether sandboxes could be started right now; the error names what is in the way. For `/ready`.
+    async fn check(&self) -> Result<(), SandboxError>;
+}
+
+/// The available templates. Never empty.
+#[async_trait]
+pub trait SandboxSpecCatalog: Send + Sync + 'static {
+    /// All, in configuration order, the default first.
+    async fn list(&self) -> Result<Vec<SandboxSpec>, SandboxError>;
+}
+
+/// Failure of a sandbox backend. `detail` is for the client: what is wrong and what to do; no secret, no host path.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// Nothing with this id.
+    #[error("sandbox not found")]
+    NotFound,
+    /// This backend cannot do that.
+    #[error("not supported by this backend: {what}")]
+    Unsupported {
+        /// What was asked.
+        what: &'static str,
+    },
+    /// The sandbox could not be made or started.
+    #[error("sandbox failed to start: {detail}")]
+    StartFailed {
+        /// Cause, for a person.
+        detail: String,
+        /// The driver's error.
+        #[source]
+        source: Option<Cause>,
+    },
+    /// What the backend needs is not there (no suitable Python, image, engine): says what to do.
+    #[error("sandbox backend is not usable: {detail}")]
+    Unavailable {
+        /// Cause, for a person.
+        detail: String,
+        /// The driver's error.
+        #[source]
+        source: Option<Cause>,
+    },
+    /// The deadline passed.
+    #[error("timed out: {what}")]
+    TimedOut {
+        /// What was waited for.
+        what: &'static str,
+    },
+    /// Anything else.
+    #[error("sandbox backend failed")]
+    Other(#[source] Cause),
+}
+
+impl Classify for SandboxError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NotFound => ErrorClass::NotFound,
+            Self::Unsupported { .. } => ErrorClass::Unsupported,
+            Self::StartFailed { .. } | Self::Unavailable { .. } | Self::TimedOut { .. } => {
+                ErrorClass::Unavailable
+            }
+            Self::Other(_) => ErrorClass::Internal,
+        }
+    }
+
+    fn public(&self) -> Cow<'_, str> {
+        match self {
+            Self::Other(_) => "Internal Server Error".into(),
+            other => other.to_string().into(),
+        }
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        (self.class() == ErrorClass::Unavailable).then_some(Duration::from_secs(5))
+    }
+}

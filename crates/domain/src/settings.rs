@@ -1,0 +1,46 @@
+//! Per-user settings: one sealed document with a revision.
+
+use async_trait::async_trait;
+
+use crate::cipher::Sealed;
+use crate::clock::Timestamp;
+use crate::error::StoreError;
+use crate::id::UserId;
+
+/// Counts the saves of one record; the guard against lost updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Revision(pub i64);
+
+/// A user's settings as stored: the whole document is sealed, because much of it is secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSettings {
+    /// JSON document, sealed with context [`StoredSettings::context`].
+    pub document: Sealed,
+    /// Revision of this state.
+    pub revision: Revision,
+    /// When it was saved.
+    pub updated_at: Timestamp,
+}
+
+impl StoredSettings {
+    /// Associated data of the sealed document.
+    pub fn context(owner: &UserId) -> String {
+        format!("user/{owner}/settings")
+    }
+}
+
+/// Where settings are kept.
+#[async_trait]
+pub trait SettingsRepository: Send + Sync + 'static {
+    /// The settings of this user; `None` before the first save.
+    async fn load(&self, owner: &UserId) -> Result<Option<StoredSettings>, StoreError>;
+    /// Saves if the stored revision is still `expected` (`None`: nothing is stored yet), else `Stale`. Returns the new
+    /// revision.
+    async fn save(
+        &self,
+        owner: &UserId,
+        document: &Sealed,
+        expected: Option<Revision>,
+        at: Timestamp,
+    ) -> Result<Revision, StoreError>;
+}

@@ -1,0 +1,148 @@
+//! The start-task repository.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use super::{StartStatus, StartTask};
+use crate::clock::Timestamp;
+use crate::conversation::Conversation;
+use crate::error::StoreError;
+use crate::id::{ConversationId, HostId, StartTaskId};
+use crate::page::{Page, PageRequest};
+use crate::sandbox::{Caps, Sandbox};
+use crate::scope::Scope;
+
+/// A task to be committed, with the sandbox that is reserved for it.
+#[derive(Debug, Clone)]
+pub struct NewStart {
+    /// The task, in WORKING.
+    pub task: StartTask,
+    /// A new sandbox row (STARTING), when none was named.
+    pub sandbox: Option<Sandbox>,
+}
+
+/// What became of a new task.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "short-lived, one per start")]
+pub enum Inserted {
+    /// Committed.
+    New,
+    /// The same owner already has an unfailed task for this conversation id: here it is; nothing was written.
+    Existing(StartTask),
+}
+
+/// A leased task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claimed {
+    /// The task as stored.
+    pub task: StartTask,
+    /// Fencing token: grows with every claim. Writes with an older one are `Stale`.
+    pub fence: i64,
+}
+
+/// A step forward.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The new status (or the same again).
+    pub status: StartStatus,
+    /// Why it failed, or the joined notes; `None` leaves what is stored.
+    pub detail: Option<String>,
+    /// Notes so far (replace the stored ones).
+    pub notes: Vec<String>,
+    /// Where the agent server is; `None` leaves what is stored.
+    pub agent_server_url: Option<String>,
+    /// Timings so far (replace the stored ones).
+    pub timings: BTreeMap<String, u64>,
+}
+
+/// Filter of search and count.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StartTaskFilter {
+    /// Only READY tasks of this conversation (clients learn the id only then).
+    pub conversation_id: Option<ConversationId>,
+    /// `created_at` at or after.
+    pub created_from: Option<Timestamp>,
+}
+
+/// Order of a search; ties are broken by id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StartTaskOrder {
+    /// Oldest first.
+    CreatedAt,
+    /// Newest first.
+    #[default]
+    CreatedAtDesc,
+    /// Longest unchanged first.
+    UpdatedAt,
+    /// Last changed first.
+    UpdatedAtDesc,
+}
+
+/// Start tasks. `advance`, `begin_conversation`, `renew` and `fail` answer `Stale` when the lease was lost (another
+/// fence), the transition is illegal, or the task is gone.
+#[async_trait]
+pub trait StartTaskRepository: Send + Sync + 'static {
+    /// Commits a task and its sandbox in one transaction. The caps apply when there is a new sandbox (`CapReached`).
+    /// At most one unfailed task per conversation id: the same owner gets `Existing`; a conversation of somebody else
+    /// with this id, a conversation without a task, or a deleted one is `Conflict`. A named sandbox that was deleted meanwhile is `NotFound`.
+    async fn insert(&self, start: &NewStart, caps: &Caps) -> Result<Inserted, StoreError>;
+    /// Several, in the order asked for.
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[StartTaskId],
+    ) -> Result<Vec<Option<StartTask>>, StoreError>;
+    /// A keyset page.
+    async fn search(
+        &self,
+        scope: &Scope,
+        filter: &StartTaskFilter,
+        order: StartTaskOrder,
+        page: &PageRequest,
+    ) -> Result<Page<StartTask>, StoreError>;
+    /// How many tasks `search` would find in all.
+    async fn count(&self, scope: &Scope, filter: &StartTaskFilter) -> Result<u64, StoreError>;
+    /// Leases up to `limit` unfinished tasks of `host` that nobody holds (no lease, or past its end at `now`), oldest
+    /// first, until `until`. Exactly one of several concurrent callers gets a task.
+    async fn claim(
+        &self,
+        host: &HostId,
+        now: Timestamp,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Claimed>, StoreError>;
+    /// Prolongs a lease.
+    async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError>;
+    /// Stores a step. READY also erases the sealed secrets and ends the lease.
+    async fn advance(
+        &self,
+        id: StartTaskId,
+        fence: i64,
+        step: &Step,
+        at: Timestamp,
+    ) -> Result<StartTask, StoreError>;
+    /// Stores the conversation (unless this task has stored it before) and the step, in one transaction. `NotFound` if
+    /// the sandbox row is gone or to be deleted; `Conflict` if the id is taken by another.
+    async fn begin_conversation(
+        &self,
+        id: StartTaskId,
+        fence: i64,
+        conversation: &Conversation,
+        step: &Step,
+        at: Timestamp,
+    ) -> Result<StartTask, StoreError>;
+    /// Ends the task in ERROR (`step.status` is ERROR), in one transaction with releasing what it held: its
+    /// conversation row if it had begun one (without remembering it as deleted), its sealed secrets, its lease, and its
+    /// sandbox (`Desired::Deleted`) if it owns it and no other conversation or unfinished task needs it.
+    async fn fail(
+        &self,
+        id: StartTaskId,
+        fence: i64,
+        step: &Step,
+        at: Timestamp,
+    ) -> Result<StartTask, StoreError>;
+    /// Ends all leases on tasks of this host: for start-up, when no other worker can serve it (the data directory is
+    /// locked). Returns how many.
+    async fn release_host(&self, host: &HostId) -> Result<u64, StoreError>;
+}

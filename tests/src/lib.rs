@@ -1,1 +1,3 @@
 //! Test harness of the black-box suites.
+
+pub mod scripted_llm;

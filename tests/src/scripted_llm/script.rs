@@ -1,0 +1,187 @@
+//! The decision: given a chat-completions request, what does the model say?
+
+use serde_json::{Map, Value, json};
+
+use super::mode::{Kind, Mode};
+
+/// Written by a run whose message names no command.
+const DEFAULT_COMMAND: &str = "echo scripted > scripted.txt";
+
+/// Offered while a security analyzer is on. Left out it counts as unknown, which a policy may stop at.
+const RISK: &str = "security_risk";
+
+/// One turn of the model.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Turn {
+    Text(String),
+    Call { tool: String, arguments: Value },
+}
+
+impl Turn {
+    /// Name for the counters.
+    pub(super) fn kind(&self) -> &str {
+        match self {
+            Self::Text(_) => "text",
+            Self::Call { tool, .. } => tool,
+        }
+    }
+}
+
+pub(super) fn decide(request: &Value, mode: Mode) -> Turn {
+    let tools = request["tools"].as_array().map_or(&[][..], Vec::as_slice);
+    if tools.is_empty() {
+        return Turn::Text("Scripted run".to_owned());
+    }
+    let messages = request["messages"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let asked = messages.iter().rposition(|m| m["role"] == "user");
+    let since = asked.map_or(messages, |at| &messages[at + 1..]);
+    let results = since.iter().filter(|m| m["role"] == "tool").count();
+    if mode.kind == Kind::Talk {
+        return Turn::Text("Nothing to do.".to_owned());
+    }
+    let message = asked.map_or_else(String::new, |at| text_of(&messages[at]["content"]));
+    if results < mode.steps
+        && let Some(tool) = find(tools, |name| name == "terminal" || name.contains("bash"))
+    {
+        let command = command_in(&message).unwrap_or_else(|| DEFAULT_COMMAND.to_owned());
+        return call(tool, &[("command", json!(command))]);
+    }
+    match find(tools, |name| name == "finish") {
+        Some(tool) => call(tool, &[("message", json!("Done as scripted."))]),
+        None => Turn::Text("Done as scripted.".to_owned()),
+    }
+}
+
+fn find(tools: &[Value], wanted: impl Fn(&str) -> bool) -> Option<&Value> {
+    tools
+        .iter()
+        .map(|t| &t["function"])
+        .find(|f| f["name"].as_str().is_some_and(&wanted))
+}
+
+/// A call with the given arguments, plus a plausible value for every further argument that the schema requires
+/// (the agent server adds some of its own, such as the risk that its security analyzer wants stated).
+fn call(function: &Value, given: &[(&str, Value)]) -> Turn {
+    let mut arguments: Map<String, Value> = given
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), v.clone()))
+        .collect();
+    let schema = &function["parameters"];
+    for name in schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
+        if !arguments.contains_key(name) {
+            arguments.insert(
+                name.to_owned(),
+                plausible(name, &schema["properties"][name]),
+            );
+        }
+    }
+    Turn::Call {
+        tool: function["name"].as_str().unwrap_or_default().to_owned(),
+        arguments: Value::Object(arguments),
+    }
+}
+
+fn plausible(name: &str, schema: &Value) -> Value {
+    if name == RISK {
+        return json!("LOW");
+    }
+    if let Some(first) = schema["enum"].get(0) {
+        return first.clone();
+    }
+    match schema["type"].as_str() {
+        Some("boolean") => json!(false),
+        Some("integer" | "number") => json!(0),
+        Some("array") => json!([]),
+        Some("object") => json!({}),
+        _ => json!("scripted step"),
+    }
+}
+
+/// The text of a message whose content is a string or a list of parts.
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|p| p["text"].as_str())
+            .collect::<Vec<_>>()
+            .join("\n"),
+        _ => String::new(),
+    }
+}
+
+fn command_in(message: &str) -> Option<String> {
+    if let Some(line) = message.lines().find_map(|l| l.trim().strip_prefix("RUN:")) {
+        return Some(line.trim().to_owned());
+    }
+    let (_, fenced) = message.split_once("```")?;
+    let (_, body) = fenced.split_once('\n')?;
+    let (body, _) = body.split_once("```")?;
+    Some(body.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(messages: &Value) -> Value {
+        let parameters = json!({
+            "type": "object",
+            "properties": {"command": {"type": "string"}, "security_risk": {"enum": ["LOW", "HIGH"]},
+                           "is_input": {"type": "boolean"}},
+            "required": ["command", "is_input"],
+        });
+        let finish = json!({"type": "object", "properties": {"message": {"type": "string"}}});
+        json!({"messages": messages, "tools": [
+            {"type": "function", "function": {"name": "terminal", "parameters": parameters}},
+            {"type": "function", "function": {"name": "finish", "parameters": finish}},
+        ]})
+    }
+
+    #[test]
+    fn runs_the_named_command_and_fills_required_arguments() {
+        let asked = request(&json!([{"role": "system", "content": "s"},
+            {"role": "user", "content": [{"type": "text", "text": "please\nRUN: touch a\nbye"}]}]));
+        let Turn::Call { tool, arguments } = decide(&asked, Mode::default()) else {
+            panic!()
+        };
+        assert_eq!(tool, "terminal");
+        assert_eq!(
+            arguments,
+            json!({"command": "touch a", "security_risk": "LOW", "is_input": false})
+        );
+    }
+
+    #[test]
+    fn finishes_after_the_steps_and_starts_again_with_the_next_message() {
+        let user = json!({"role": "user", "content": "```sh\nls\n```"});
+        let result = json!({"role": "tool", "content": "ok"});
+        let done = request(&json!([user, result]));
+        assert_eq!(decide(&done, Mode::default()).kind(), "finish");
+        assert_eq!(decide(&done, Mode::parse("steps-2")).kind(), "terminal");
+        let again = request(&json!([user, result, user]));
+        assert_eq!(decide(&again, Mode::default()).kind(), "terminal");
+    }
+
+    #[test]
+    fn without_tools_it_talks() {
+        let title = json!({"messages": [{"role": "user", "content": "RUN: x"}]});
+        assert_eq!(decide(&title, Mode::default()).kind(), "text");
+    }
+
+    #[test]
+    fn a_fenced_block_is_a_command() {
+        assert_eq!(
+            command_in("do\n```bash\necho 1\necho 2\n```\n").as_deref(),
+            Some("echo 1\necho 2")
+        );
+        assert_eq!(command_in("nothing"), None);
+    }
+}

@@ -1,0 +1,242 @@
+//! The listener, its counters and its life: everything ends when the handle is dropped.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::mode::{Kind, Mode};
+use super::script::{Turn, decide};
+use super::wire;
+
+/// Requests kept for inspection; older ones are forgotten.
+const KEPT: usize = 64;
+
+/// One chat-completions request as it came in.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// The bearer token, which is how a provider learns the API key.
+    pub api_key: Option<String>,
+    /// The request document.
+    pub body: Value,
+    /// What was done with it: a tool name, `text`, `refuse`, `fail` or `hang`.
+    pub answer: String,
+}
+
+#[derive(Default)]
+struct State {
+    serial: AtomicU64,
+    abandoned: AtomicU64,
+    answers: Mutex<BTreeMap<String, u64>>,
+    records: Mutex<VecDeque<Record>>,
+}
+
+/// A running scripted model on a free loopback port. Dropping it closes every connection.
+pub struct ScriptedLlm {
+    address: SocketAddr,
+    state: Arc<State>,
+    calls: watch::Receiver<u64>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for ScriptedLlm {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl ScriptedLlm {
+    /// Listens on a port the system picks.
+    ///
+    /// # Errors
+    /// When no loopback port can be had.
+    pub async fn start() -> io::Result<Self> {
+        Self::start_on(0).await
+    }
+
+    /// Listens on this loopback port; 0 lets the system pick.
+    ///
+    /// # Errors
+    /// When the port is taken.
+    pub async fn start_on(port: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+        let address = listener.local_addr()?;
+        let state = Arc::new(State::default());
+        let (count, calls) = watch::channel(0);
+        let serving = serve(listener, Arc::clone(&state), count);
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "test equipment; the handle owns the task"
+        )]
+        let task = tokio::spawn(serving);
+        Ok(Self {
+            address,
+            state,
+            calls,
+            task,
+        })
+    }
+
+    /// What to give as the LLM's `base_url`.
+    #[must_use]
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// A `base_url` that forces a mode whatever the model is called, for example `slow-2000`.
+    #[must_use]
+    pub fn base_url_in(&self, mode: &str) -> String {
+        format!("http://{}/{mode}/v1", self.address)
+    }
+
+    /// Chat-completions requests received so far.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        *self.calls.borrow()
+    }
+
+    /// Requests whose client went away before the answer: an interrupted run shows up here.
+    #[must_use]
+    pub fn abandoned(&self) -> u64 {
+        self.state.abandoned.load(Ordering::SeqCst)
+    }
+
+    /// The latest requests, oldest first (at most 64).
+    #[must_use]
+    pub fn records(&self) -> Vec<Record> {
+        let records = self
+            .state
+            .records
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        records.iter().cloned().collect()
+    }
+
+    /// Waits until at least `n` requests have come in.
+    ///
+    /// # Errors
+    /// When they have not within `limit`.
+    pub async fn wait_for_calls(&self, n: u64, limit: Duration) -> Result<(), String> {
+        let mut calls = self.calls.clone();
+        match tokio::time::timeout(limit, calls.wait_for(|seen| *seen >= n)).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(format!(
+                "{} of {n} model calls within {limit:?}",
+                self.calls()
+            )),
+        }
+    }
+}
+
+async fn serve(listener: TcpListener, state: Arc<State>, count: watch::Sender<u64>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => if let Ok((stream, _)) = accepted {
+                connections.spawn(converse(stream, Arc::clone(&state), count.clone()));
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, state: Arc<State>, count: watch::Sender<u64>) {
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader);
+    let Some(request) = wire::read_request(&mut reader).await else {
+        return;
+    };
+    let answer = async {
+        match (request.method.as_str(), request.path.as_str()) {
+            ("GET", "/calls") => wire::json_response("200 OK", &state.summary(*count.borrow())),
+            ("POST", path) if path.ends_with("/chat/completions") => {
+                complete(&request, &state, &count).await
+            }
+            _ => wire::error_response("404 Not Found", "not_found", "no such path"),
+        }
+    };
+    // A client that hangs up while the answer is being awaited has given the request up.
+    let mut probe = [0_u8; 1];
+    tokio::select! {
+        bytes = answer => {
+            // A client that left in the meantime is no concern of the script's.
+            if writer.write_all(&bytes).await.is_ok() {
+                let _ = writer.shutdown().await;
+            }
+        }
+        _ = reader.read(&mut probe) => { state.abandoned.fetch_add(1, Ordering::SeqCst); }
+    }
+}
+
+async fn complete(request: &wire::Request, state: &State, count: &watch::Sender<u64>) -> Vec<u8> {
+    let Ok(body) = serde_json::from_slice::<Value>(&request.body) else {
+        return wire::error_response("400 Bad Request", "invalid_request_error", "not JSON");
+    };
+    let model = body["model"].as_str().unwrap_or("scripted").to_owned();
+    let mode = Mode::of(&request.path, &model);
+    let serial = state.serial.fetch_add(1, Ordering::SeqCst) + 1;
+    let turn = decide(&body, mode);
+    let streamed = body["stream"] == true;
+    state.note(request.bearer.clone(), body, label(mode, &turn));
+    count.send_modify(|seen| *seen += 1);
+    if mode.kind == Kind::Hang {
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(mode.delay).await;
+    match mode.kind {
+        Kind::Refuse => {
+            let text = "Incorrect API key provided.";
+            wire::error_response("401 Unauthorized", "invalid_api_key", text)
+        }
+        Kind::Fail => {
+            let text = "The scripted model fails.";
+            wire::error_response("500 Internal Server Error", "server_error", text)
+        }
+        _ if streamed => wire::completion_stream(&turn, &model, serial),
+        _ => wire::completion(&turn, &model, serial),
+    }
+}
+
+fn label(mode: Mode, turn: &Turn) -> String {
+    let label = match mode.kind {
+        Kind::Refuse => "refuse",
+        Kind::Fail => "fail",
+        Kind::Hang => "hang",
+        Kind::Work | Kind::Talk => turn.kind(),
+    };
+    label.to_owned()
+}
+
+impl State {
+    fn note(&self, api_key: Option<String>, body: Value, answer: String) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        *answers.entry(answer.clone()).or_default() += 1;
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        if records.len() == KEPT {
+            records.pop_front();
+        }
+        records.push_back(Record {
+            api_key,
+            body,
+            answer,
+        });
+    }
+
+    fn summary(&self, calls: u64) -> Value {
+        let answers = self
+            .answers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let abandoned = self.abandoned.load(Ordering::SeqCst);
+        json!({"calls": calls, "abandoned": abandoned, "answers": answers})
+    }
+}

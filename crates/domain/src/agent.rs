@@ -1,5 +1,7 @@
 //! The agent server inside a sandbox, as the application needs it.
 
+pub mod document;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,0 +1,251 @@
+//! Reading the agent server's documents: events, conversation infos, statistics.
+//!
+//! Pure and lenient: both the webhook intake and the back-fill client read through here, unknown kinds and fields pass,
+//! and what cannot be used is left out rather than refused (an agent server repeats a refused batch for ever).
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use serde_json::Value;
+
+use super::AgentConversation;
+use crate::clock::Timestamp;
+use crate::conversation::{ExecutionStatus, Metrics, Observation};
+use crate::event::Event;
+use crate::id::{ConversationId, EventId};
+
+/// Kind of the event that carries a change of state: `key` and `value`.
+pub const STATE_UPDATE: &str = "ConversationStateUpdateEvent";
+/// Kind of a fragment of a streamed answer (1.34 sends it by webhook): not history, never stored.
+pub const STREAMING_DELTA: &str = "StreamingDeltaEvent";
+
+impl Event {
+    /// Reads an event. `None` if it has no usable id. A missing or unreadable timestamp becomes `received`.
+    pub fn from_document(body: Value, received: Timestamp) -> Option<Self> {
+        let id = EventId::parse(body.get("id")?.as_str()?).ok()?;
+        let kind = body.get("kind").and_then(Value::as_str).unwrap_or("Event");
+        let kind = kind.chars().filter(|c| *c != '\0').take(128).collect();
+        let timestamp = body
+            .get("timestamp")
+            .and_then(Value::as_str)
+            .and_then(read_time);
+        Some(Self {
+            id,
+            kind,
+            timestamp: timestamp.unwrap_or(received),
+            body,
+        })
+    }
+}
+
+impl Observation {
+    /// What a batch of events says about its conversation; later ones win.
+    pub fn from_events(events: &[Event]) -> Self {
+        let mut seen = Self::default();
+        for event in events.iter().filter(|e| e.kind == STATE_UPDATE) {
+            let (key, value) = (
+                event.body.get("key").and_then(Value::as_str),
+                event.body.get("value"),
+            );
+            match (key, value) {
+                (Some("execution_status"), Some(value)) => seen.note_status(value, event.timestamp),
+                (Some("stats"), Some(stats)) => seen.note_metrics(read_metrics(stats)),
+                (Some("full_state"), Some(state)) => {
+                    if let Some(status) = state.get("execution_status") {
+                        seen.note_status(status, event.timestamp);
+                    }
+                    seen.note_metrics(state.get("stats").and_then(read_metrics));
+                }
+                (Some("title"), Some(Value::String(title))) => seen.title = Some(title.clone()),
+                _ => {}
+            }
+        }
+        seen
+    }
+
+    fn note_status(&mut self, value: &Value, at: Timestamp) {
+        let status = value
+            .as_str()
+            .and_then(|text| text.parse::<ExecutionStatus>().ok());
+        if let Some(status) = status
+            && self.execution_status.is_none_or(|(_, known)| known <= at)
+        {
+            self.execution_status = Some((status, at));
+        }
+    }
+
+    fn note_metrics(&mut self, metrics: Option<Metrics>) {
+        let Some(new) = metrics else { return };
+        // Totals only grow; batches may hold several snapshots in any order.
+        if self.metrics.as_ref().is_none_or(|known| {
+            (known.accumulated_cost, known.prompt_tokens)
+                <= (new.accumulated_cost, new.prompt_tokens)
+        }) {
+            self.metrics = Some(new);
+        }
+    }
+}
+
+impl AgentConversation {
+    /// Reads a `ConversationInfo` (webhook, GET, batch). `None` if it has no usable id.
+    pub fn from_document(info: &Value) -> Option<Self> {
+        let id = info.get("id")?.as_str()?.parse::<ConversationId>().ok()?;
+        let text = |at: &str| info.pointer(at).and_then(Value::as_str).map(str::to_owned);
+        let acp = text("/agent/kind").is_some_and(|kind| kind == "ACPAgent");
+        let tags = info.get("tags").and_then(Value::as_object).map(|tags| {
+            tags.iter()
+                .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())))
+                .collect::<BTreeMap<_, _>>()
+        });
+        Some(Self {
+            id,
+            execution_status: text("/execution_status").and_then(|s| s.parse().ok()),
+            title: text("/title").filter(|title| !title.trim().is_empty()),
+            metrics: info.get("stats").and_then(read_metrics),
+            llm_model: text("/current_model_id").or_else(|| text("/agent/llm/model")),
+            agent_kind: if acp { "acp" } else { "openhands" }.to_owned(),
+            tags: tags.unwrap_or_default(),
+            updated_at: text("/updated_at").as_deref().and_then(read_time),
+        })
+    }
+
+    /// What it says about the conversation's row; a status without a time of its own counts as of `received`.
+    pub fn observation(&self, received: Timestamp) -> Observation {
+        Observation {
+            execution_status: self
+                .execution_status
+                .map(|s| (s, self.updated_at.unwrap_or(received))),
+            metrics: self.metrics.clone(),
+            llm_model: self.llm_model.clone(),
+            title: self.title.clone(),
+            tags: self.tags.clone(),
+        }
+    }
+}
+
+/// Sums the statistics of all model usages (`stats.usage_to_metrics`): the agent, its condenser, its title maker.
+pub fn read_metrics(stats: &Value) -> Option<Metrics> {
+    let usages = stats.get("usage_to_metrics")?.as_object()?;
+    let mut sum = Metrics::default();
+    for usage in usages.values() {
+        let cost = usage
+            .get("accumulated_cost")
+            .and_then(Value::as_f64)
+            .unwrap_or(0.0);
+        if cost.is_finite() {
+            sum.accumulated_cost += cost;
+        }
+        if let Some(budget) = usage.get("max_budget_per_task").and_then(Value::as_f64) {
+            sum.max_budget_per_task = Some(budget);
+        }
+        let tokens = |name: &str| {
+            usage
+                .pointer(&format!("/accumulated_token_usage/{name}"))
+                .and_then(Value::as_i64)
+                .unwrap_or(0)
+                .max(0)
+        };
+        sum.prompt_tokens = sum.prompt_tokens.saturating_add(tokens("prompt_tokens"));
+        sum.completion_tokens = sum
+            .completion_tokens
+            .saturating_add(tokens("completion_tokens"));
+        sum.cache_read_tokens = sum
+            .cache_read_tokens
+            .saturating_add(tokens("cache_read_tokens"));
+        sum.cache_write_tokens = sum
+            .cache_write_tokens
+            .saturating_add(tokens("cache_write_tokens"));
+        sum.reasoning_tokens = sum
+            .reasoning_tokens
+            .saturating_add(tokens("reasoning_tokens"));
+        sum.context_window = sum.context_window.max(tokens("context_window"));
+        sum.per_turn_token = sum.per_turn_token.max(tokens("per_turn_token"));
+    }
+    Some(sum)
+}
+
+/// ISO 8601 with or without a zone; without one it is UTC, because sandboxes run with `TZ=UTC`.
+pub fn read_time(text: &str) -> Option<Timestamp> {
+    DateTime::parse_from_rfc3339(text)
+        .map(|at| at.to_utc())
+        .or_else(|_| {
+            ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f"]
+                .iter()
+                .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok())
+                .map(|naive| naive.and_utc())
+                .ok_or(())
+        })
+        .ok()
+        .map(|at: DateTime<Utc>| Timestamp::new(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(body: Value) -> Event {
+        Event::from_document(body, Timestamp::from_micros(7)).expect("readable")
+    }
+
+    #[test]
+    fn an_event_of_any_kind_is_kept_and_one_without_id_is_not() {
+        let e = event(
+            json!({"id":"x/../y","kind":"Brand New","timestamp":"2026-11-21T08:59:14.384696","z":1}),
+        );
+        assert_eq!((e.id.as_str(), e.kind.as_str()), ("x/../y", "Brand New"));
+        assert_eq!(e.timestamp.to_string(), "2026-11-21T08:59:14.384696Z");
+        assert_eq!(
+            event(json!({"id":"a","timestamp":"soon"})).timestamp,
+            Timestamp::from_micros(7)
+        );
+        for bad in [
+            json!({}),
+            json!({"id":""}),
+            json!({"id":5}),
+            json!([]),
+            json!(null),
+            json!({"id":"a\0"}),
+        ] {
+            assert!(
+                Event::from_document(bad.clone(), Timestamp::from_micros(0)).is_none(),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_latest_status_of_a_shuffled_batch_wins() {
+        let update = |at: &str, status: &str| {
+            event(
+                json!({"id":at,"kind":STATE_UPDATE,"timestamp":at,"key":"execution_status","value":status}),
+            )
+        };
+        let batch = [
+            update("2026-11-21T08:59:14.395679", "finished"),
+            update("2026-11-21T08:59:12.501334", "running"),
+            update("2026-11-21T08:59:13.501334", "hibernating"),
+        ];
+        let (status, _) = Observation::from_events(&batch)
+            .execution_status
+            .expect("a status");
+        assert_eq!(status, ExecutionStatus::Finished);
+    }
+
+    #[test]
+    fn statistics_are_summed_over_usages() {
+        let usage = |cost: f64, prompt: i64| json!({"accumulated_cost":cost,"accumulated_token_usage":{"prompt_tokens":prompt,"context_window":9}});
+        let stats =
+            json!({"usage_to_metrics":{"agent":usage(0.5, 300),"condenser":usage(0.25, 20)}});
+        let metrics = read_metrics(&stats).expect("metrics");
+        assert_eq!(
+            (
+                metrics.accumulated_cost,
+                metrics.prompt_tokens,
+                metrics.context_window
+            ),
+            (0.75, 320, 9)
+        );
+    }
+}

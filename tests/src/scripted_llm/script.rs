@@ -45,7 +45,11 @@ pub(super) fn decide(request: &Value, mode: Mode) -> Turn {
     if results < mode.steps
         && let Some(tool) = find(tools, |name| name == "terminal" || name.contains("bash"))
     {
-        let command = command_in(&message).unwrap_or_else(|| DEFAULT_COMMAND.to_owned());
+        let mut command = command_in(&message).unwrap_or_else(|| DEFAULT_COMMAND.to_owned());
+        if results > 0 {
+            // The agent server ends a run as stuck that repeats one action.
+            command = format!("{command} # step {}", results + 1);
+        }
         return call(tool, &[("command", json!(command))]);
     }
     match find(tools, |name| name == "finish") {
@@ -69,12 +73,9 @@ fn call(function: &Value, given: &[(&str, Value)]) -> Turn {
         .map(|(k, v)| ((*k).to_owned(), v.clone()))
         .collect();
     let schema = &function["parameters"];
-    for name in schema["required"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-    {
+    let required = schema["required"].as_array().into_iter().flatten();
+    let stated = schema["properties"].get(RISK).map(|_| RISK);
+    for name in required.filter_map(Value::as_str).chain(stated) {
         if !arguments.contains_key(name) {
             arguments.insert(
                 name.to_owned(),

@@ -1,1 +1,23 @@
-//! Envelope encryption of records, and random ids and keys.
+//! Envelope encryption of records, the master key and where it comes from, API-key texts, and random ids.
+//!
+//! Knows: AES-256-GCM, SHA-256, the operating system's randomness, and files that only their owner may read.
+//! Must never know: what is sealed, which store keeps it, the environment, or any configuration.
+//!
+//! ```text
+//!   master key ──wraps──► data key (fresh per record) ──encrypts──► secret
+//!        │                     │                                      │
+//!     key id              random nonce                           random nonce
+//!        └──────────────── v1.<key id>.<base64url of it all> ─────────┘      context = associated data of both
+//! ```
+
+mod api_key;
+mod base62;
+mod envelope;
+mod ids;
+mod master_key;
+pub mod private_file;
+
+pub use api_key::{ApiKeyText, InvalidApiKey, hash_key};
+pub use envelope::Keyring;
+pub use ids::RandomIds;
+pub use master_key::{MasterKey, MasterKeyError};

@@ -1,0 +1,150 @@
+//! Texts of users' API keys: `aw_`, 43 base62 digits of 32 random bytes, 6 base62 digits of checksum.
+
+use std::fmt;
+
+use domain::identity::KeyHash;
+use secrecy::{ExposeSecret, SecretString};
+use sha2::{Digest, Sha256};
+
+use crate::base62;
+use crate::ids::random_secret;
+
+const TAG: &str = "aw_";
+const SECRET_DIGITS: usize = 43;
+const CHECKSUM_DIGITS: usize = 6;
+/// Of the secret, this much may be shown: `aw_` and 6 digits (36 of 256 bits).
+const SHOWN: usize = TAG.len() + 6;
+
+/// The text of a key that this service made. The checksum tells a mistyped or cut-off key from a revoked one, and lets
+/// secret scanners recognise a leaked key, both without a look at the store.
+#[derive(Clone)]
+pub struct ApiKeyText(SecretString);
+
+/// The text is not an API key of ours. Says nothing about the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not an API key: it should be `aw_` and 49 letters or digits, the last 6 being a checksum")]
+pub struct InvalidApiKey;
+
+impl ApiKeyText {
+    /// A new key.
+    pub fn generate() -> Self {
+        let mut text = format!("{TAG}{}", random_secret());
+        text.push_str(&checksum(&text));
+        Self(text.into())
+    }
+
+    /// Reads a key and checks the checksum.
+    pub fn parse(text: &str) -> Result<Self, InvalidApiKey> {
+        let digits = text.strip_prefix(TAG).ok_or(InvalidApiKey)?;
+        if digits.len() != SECRET_DIGITS + CHECKSUM_DIGITS || !base62::is_base62(digits) {
+            return Err(InvalidApiKey);
+        }
+        // All ASCII, so this is a character boundary.
+        let (body, sum) = text.split_at(text.len() - CHECKSUM_DIGITS);
+        if checksum(body) == sum {
+            Ok(Self(text.into()))
+        } else {
+            Err(InvalidApiKey)
+        }
+    }
+
+    /// The text, for its owner and nobody else.
+    pub fn secret(&self) -> &SecretString {
+        &self.0
+    }
+
+    /// What stores keep of it.
+    pub fn hash(&self) -> KeyHash {
+        hash_key(self.0.expose_secret())
+    }
+
+    /// The first characters, to recognise it by in lists.
+    pub fn prefix(&self) -> String {
+        self.0.expose_secret()[..SHOWN].to_owned()
+    }
+}
+
+impl fmt::Debug for ApiKeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApiKeyText({TAG}…)")
+    }
+}
+
+/// SHA-256 of any key's text (also of a bootstrap key that the operator made up, and of a sandbox's session key).
+/// No salt and no slow hash: keys are random, not chosen like passwords, and the hash is what they are looked up by.
+pub fn hash_key(text: &str) -> KeyHash {
+    KeyHash(hex(&Sha256::digest(text.as_bytes())))
+}
+
+/// Lower-case hex digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use fmt::Write as _;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+fn checksum(body: &str) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"agent-workspace api key checksum\0");
+    hash.update(body.as_bytes());
+    base62::encode(&hash.finalize()[..4], CHECKSUM_DIGITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_generated_key_parses_and_hides_itself() {
+        let key = ApiKeyText::generate();
+        let text = key.secret().expose_secret();
+        assert_eq!(text.len(), 52);
+        let parsed = ApiKeyText::parse(text).unwrap();
+        assert_eq!(parsed.hash(), key.hash());
+        assert_eq!(key.hash().0.len(), 64);
+        assert!(text.starts_with(&key.prefix()) && key.prefix().len() == 9);
+        assert!(!format!("{key:?}").contains(&text[3..]));
+    }
+
+    #[test]
+    fn the_hash_is_plain_sha_256() {
+        assert_eq!(
+            hash_key("abc").0,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+
+    #[test]
+    fn every_single_character_change_is_noticed() {
+        let key = ApiKeyText::generate();
+        let text = key.secret().expose_secret();
+        for at in 0..text.len() {
+            for replacement in ["0", "Z", "_", "é", ""] {
+                let mut changed = text.to_owned();
+                changed.replace_range(at..=at, replacement);
+                if changed != text {
+                    assert_eq!(
+                        ApiKeyText::parse(&changed).err(),
+                        Some(InvalidApiKey),
+                        "{at}"
+                    );
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(text: String) {
+            let _ = ApiKeyText::parse(&text);
+            let _ = ApiKeyText::parse(&format!("aw_{text}"));
+        }
+    }
+}

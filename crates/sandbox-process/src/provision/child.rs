@@ -1,0 +1,280 @@
+//! Runs one program of the installation: output kept bounded, a deadline, and nothing left behind.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::pidfd::{PidHandle, PidWatch};
+use crate::proc;
+
+/// Lines of output that are kept for an error.
+const KEPT_LINES: usize = 40;
+/// Longer lines are cut (progress bars and tracebacks with data in them).
+const LINE_BYTES: usize = 500;
+
+/// What a program did.
+#[derive(Debug)]
+pub(super) struct Finished {
+    /// Its exit.
+    pub(super) status: ExitStatus,
+    /// The last lines it printed.
+    pub(super) tail: Vec<String>,
+}
+
+/// Why a program did not finish.
+#[derive(Debug)]
+pub(super) enum Unfinished {
+    /// It could not be started or waited for.
+    Io(io::Error),
+    /// It took longer than allowed and was killed.
+    TooLong(Vec<String>),
+}
+
+impl From<io::Error> for Unfinished {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Runs `command` in its own process group. Standard input is `input`; both outputs are read line by line. Dropping the
+/// future kills the group, and so does the deadline.
+pub(super) async fn run(
+    mut command: Command,
+    input: Stdio,
+    limit: Duration,
+    mut on_line: impl FnMut(&str) + Send,
+) -> Result<Finished, Unfinished> {
+    let (reader, writer) = io::pipe()?;
+    command
+        .stdin(input)
+        .stdout(writer.try_clone()?)
+        .stderr(writer)
+        .process_group(0)
+        .kill_on_drop(true);
+    let mut child = command.spawn()?;
+    // The command owns our copies of the writing end; with them open the output would never end.
+    drop(command);
+    let pid = child
+        .id()
+        .and_then(|pid| i32::try_from(pid).ok())
+        .ok_or_else(no_child)?;
+    let _group = KillGroup(Pid::from_raw(pid).ok_or_else(no_child)?);
+    let key = proc::stat(pid).ok_or_else(no_child)?.key;
+    let exit = PidHandle::open(key)?.ok_or_else(no_child)?.watch()?;
+    let mut output = pipe::Receiver::from_owned_fd(reader.into())?;
+    let mut lines = Lines::default();
+    if timeout(limit, follow(&mut output, &exit, &mut lines, &mut on_line))
+        .await
+        .is_err()
+    {
+        return Err(Unfinished::TooLong(lines.into_tail()));
+    }
+    // The child is a zombie, so its pid (the group's id) is still taken: what it left in its group can be ended safely.
+    drop(_group);
+    let status = child.wait().await?;
+    Ok(Finished {
+        status,
+        tail: lines.into_tail(),
+    })
+}
+
+/// Reads until the program exits, then what is left in the pipe. A grandchild that keeps the pipe open is not waited for.
+async fn follow(
+    output: &mut pipe::Receiver,
+    exit: &PidWatch,
+    lines: &mut Lines,
+    on_line: &mut (impl FnMut(&str) + Send),
+) {
+    let mut buffer = [0; 8192];
+    let mut open = true;
+    loop {
+        tokio::select! {
+            biased;
+            read = output.read(&mut buffer), if open => match read {
+                Ok(0) | Err(_) => open = false,
+                Ok(count) => lines.feed(&buffer[..count], on_line),
+            },
+            _ = exit.exited() => break,
+        }
+    }
+    while let Ok(count) = output.try_read(&mut buffer) {
+        if count == 0 {
+            break;
+        }
+        lines.feed(&buffer[..count], on_line);
+    }
+    lines.feed(b"\n", on_line);
+}
+
+fn no_child() -> io::Error {
+    io::Error::other("the process ended before it could be watched")
+}
+
+/// Kills a process group when dropped.
+struct KillGroup(Pid);
+
+impl Drop for KillGroup {
+    fn drop(&mut self) {
+        // An error means that the group is empty.
+        let _ = kill_process_group(self.0, Signal::KILL);
+    }
+}
+
+/// Splits output into lines, bounded in number and length, without credentials of URLs.
+#[derive(Default)]
+struct Lines {
+    current: Vec<u8>,
+    tail: VecDeque<String>,
+}
+
+impl Lines {
+    fn feed(&mut self, bytes: &[u8], on_line: &mut (impl FnMut(&str) + Send)) {
+        for &byte in bytes {
+            if byte == b'\n' || byte == b'\r' {
+                let line = clean(&self.current);
+                self.current.clear();
+                if line.is_empty() {
+                    continue;
+                }
+                on_line(&line);
+                if self.tail.len() == KEPT_LINES {
+                    self.tail.pop_front();
+                }
+                self.tail.push_back(line);
+            } else if self.current.len() < LINE_BYTES {
+                self.current.push(byte);
+            }
+        }
+    }
+
+    fn into_tail(self) -> Vec<String> {
+        self.tail.into()
+    }
+}
+
+fn clean(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let printable: String = text.chars().filter(|c| !c.is_control()).collect();
+    without_credentials(printable.trim_end())
+}
+
+/// Replaces the user and password of every URL in the text.
+fn without_credentials(text: &str) -> String {
+    let mut cleaned = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("://") {
+        let (before, after) = rest.split_at(start + 3);
+        cleaned.push_str(before);
+        // A raw `@` or even `/` may be in a password, so everything up to the last `@` before white space goes.
+        let end = after.find(char::is_whitespace).unwrap_or(after.len());
+        match after[..end].rfind('@') {
+            Some(at) => {
+                cleaned.push_str("***");
+                rest = &after[at..];
+            }
+            None => rest = after,
+        }
+    }
+    cleaned + rest
+}
+
+/// Standard input of a step: empty, and where there is a lock it is the lock's file. A `flock` lives as long as any copy
+/// of its open file, so a step that outlives a killed service keeps the installation locked until it is done.
+pub(super) fn input(lock: Option<&File>) -> io::Result<Stdio> {
+    lock.map_or_else(
+        || Ok(Stdio::null()),
+        |lock| lock.try_clone().map(Stdio::from),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_never_reach_a_line() {
+        for (from, to) in [
+            (
+                "Looking in https://u:p@host/simple now",
+                "Looking in https://***@host/simple now",
+            ),
+            ("a://u:p@h b://x/y c://q:w@h", "a://***@h b://x/y c://***@h"),
+            ("https://u:p@ss/w@rd@host/", "https://***@host/"),
+            ("nothing @ all", "nothing @ all"),
+        ] {
+            assert_eq!(without_credentials(from), to);
+        }
+    }
+
+    #[test]
+    fn output_is_bounded() {
+        let mut lines = Lines::default();
+        let mut seen = 0;
+        for _ in 0..1000 {
+            lines.feed(&[b'x'; 3000], &mut |_: &str| {});
+            lines.feed(b"\r\n", &mut |line: &str| {
+                assert_eq!(line.len(), LINE_BYTES);
+                seen += 1;
+            });
+        }
+        assert_eq!((seen, lines.into_tail().len()), (1000, KEPT_LINES));
+    }
+
+    /// A shell with a grandchild in its group, which says its pid and then waits for ever.
+    fn endless() -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "sleep 600 & echo $!; wait"]);
+        command
+    }
+
+    async fn gone(pid: i32) {
+        // The signal is sent; the kernel may still be at it.
+        while proc::stat(pid).is_some_and(|stat| !stat.is_dead()) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn dropping_a_run_kills_the_whole_group() {
+        let (sender, mut pids) = tokio::sync::mpsc::unbounded_channel();
+        let run = run(
+            endless(),
+            Stdio::null(),
+            Duration::from_secs(600),
+            move |line| {
+                sender.send(line.parse::<i32>().unwrap()).unwrap();
+            },
+        );
+        let pid = tokio::select! {
+            result = run => panic!("{result:?}"),
+            pid = pids.recv() => pid.unwrap(),
+        };
+        gone(pid).await;
+    }
+
+    #[tokio::test]
+    async fn a_program_that_takes_too_long_is_ended() {
+        let result = run(endless(), Stdio::null(), Duration::from_millis(1), |_| {}).await;
+        assert!(matches!(result, Err(Unfinished::TooLong(_))), "{result:?}");
+    }
+
+    #[tokio::test]
+    async fn output_and_exit_are_both_reported() {
+        let mut command = Command::new("/bin/sh");
+        // The grandchild keeps the pipe open after the exit; nobody waits for it.
+        command.args(["-c", "echo out; echo err >&2; sleep 600 & exit 7"]);
+        let finished = run(command, Stdio::null(), Duration::from_secs(60), |_| {})
+            .await
+            .unwrap();
+        assert_eq!(finished.status.code(), Some(7));
+        assert_eq!(finished.tail, ["out", "err"]);
+    }
+}

@@ -1,0 +1,193 @@
+//! What the provisioner is told.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+/// The agent-server release that is installed by default. 1.58.1 and 1.58.2 ask for a `certifi` that the index does not
+/// have, so they do not resolve.
+pub const DEFAULT_VERSION: &str = "1.58.0";
+
+/// Releases of libraries that the agent server's own metadata leaves too open: with a later `litellm` or `fastmcp` the
+/// default version does not resolve, or is a combination that nobody tried.
+pub const DEFAULT_PINS: [&str; 2] = ["litellm==1.105.3", "fastmcp==3.4.10"];
+
+/// How and where to install the agent server.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The service's data directory; the installation goes to `agent-server/<version>-<hash>` in it.
+    pub data_dir: PathBuf,
+    /// Version of `openhands-agent-server`, `-sdk` and `-tools`, which are only compatible with each other.
+    pub version: String,
+    /// Further exact requirements (`name==version`).
+    pub pins: Vec<String>,
+    /// Use this Python and no other.
+    pub python: Option<PathBuf>,
+    /// Package index. May carry credentials: it is passed by environment, never by argument.
+    pub index_url: Option<SecretString>,
+    /// HTTP(S) proxy for the installation. May carry credentials, as above.
+    pub proxy: Option<SecretString>,
+    /// A folder of wheels: nothing is then downloaded at all.
+    pub wheels: Option<PathBuf>,
+    /// Appended to `pip install` (or `uv pip install`). Visible in the process list: no credentials here.
+    pub extra_args: Vec<String>,
+    /// The part of the service's environment that an installation may see.
+    pub environment: Environment,
+    /// How long each step may take.
+    pub deadlines: Deadlines,
+}
+
+impl Config {
+    /// The defaults: version [`DEFAULT_VERSION`] with [`DEFAULT_PINS`] from the index that `pip` is configured for.
+    pub fn new(data_dir: impl Into<PathBuf>, environment: Environment) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            version: DEFAULT_VERSION.to_owned(),
+            pins: DEFAULT_PINS.map(str::to_owned).to_vec(),
+            python: None,
+            index_url: None,
+            proxy: None,
+            wheels: None,
+            extra_args: Vec::new(),
+            environment,
+            deadlines: Deadlines::default(),
+        }
+    }
+}
+
+/// The longest that a step may take; a step that takes longer is killed with all its children.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines {
+    /// Asking a Python what it is, or an installation whether it works.
+    pub probe: Duration,
+    /// Making the virtual environment (and downloading a Python, where `uv` has to).
+    pub environment: Duration,
+    /// Downloading and unpacking the packages (a few hundred MB).
+    pub install: Duration,
+    /// Compiling byte code.
+    pub compile: Duration,
+    /// Waiting for another process that installs into the same data directory.
+    pub lock: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            probe: Duration::from_secs(60),
+            environment: Duration::from_secs(10 * 60),
+            install: Duration::from_secs(30 * 60),
+            compile: Duration::from_secs(15 * 60),
+            lock: Duration::from_secs(60 * 60),
+        }
+    }
+}
+
+/// Variables that an installation may see: where programs and caches are, certificates, proxies, and the settings of
+/// `pip` and `uv`. Everything else (our own master key, for one) stays out of reach of the build scripts of packages.
+#[derive(Clone, Default)]
+pub struct Environment(BTreeMap<OsString, OsString>);
+
+impl Environment {
+    /// Picks what is allowed out of `variables` (as `std::env::vars_os` gives them) and drops the rest.
+    pub fn pick<K, V>(variables: impl IntoIterator<Item = (K, V)>) -> Self
+    where
+        K: Into<OsString>,
+        V: Into<OsString>,
+    {
+        let pairs = variables
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()));
+        Self(pairs.filter(|(name, _)| may_see(name)).collect())
+    }
+
+    /// One variable.
+    pub fn get(&self, name: &str) -> Option<&OsStr> {
+        self.0.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+    }
+}
+
+/// Values may hold credentials (an index URL, a proxy), so only names are shown.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+const NAMES: [&str; 18] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "TMPDIR",
+    "PYENV_ROOT",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+];
+
+const PREFIXES: [&str; 4] = ["PIP_", "UV_", "XDG_", "LC_"];
+
+/// These would make `pip` or `uv` install somewhere else than into our environment.
+const MISLEADING: [&str; 9] = [
+    "PIP_USER",
+    "PIP_TARGET",
+    "PIP_PREFIX",
+    "PIP_ROOT",
+    "PIP_DRY_RUN",
+    "PIP_PYTHON",
+    "UV_PYTHON",
+    "UV_SYSTEM_PYTHON",
+    "UV_PROJECT_ENVIRONMENT",
+];
+
+fn may_see(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else {
+        return false;
+    };
+    (NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        && !MISLEADING.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_an_installation_needs_is_picked_and_never_shown() {
+        let environment = Environment::pick([
+            ("PATH", "/bin"),
+            ("PIP_INDEX_URL", "https://user:canary@host/simple"),
+            ("UV_CACHE_DIR", "/c"),
+            ("PIP_USER", "1"),
+            ("PYTHONDONTWRITEBYTECODE", "1"),
+            ("PYTHONPATH", "/elsewhere"),
+            ("WORKSPACE_SECRETS__MASTER_KEY", "canary"),
+        ]);
+        let names: Vec<_> = environment
+            .iter()
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        assert_eq!(names, ["PATH", "PIP_INDEX_URL", "UV_CACHE_DIR"]);
+        assert!(!format!("{environment:?}").contains("canary"));
+    }
+}

@@ -1,0 +1,65 @@
+//! What can go wrong while installing, in words that say what to do.
+
+use std::io;
+use std::time::Duration;
+
+/// The installation failed. The text is for the operator and may name paths of this machine; it never holds credentials.
+#[derive(Debug, thiserror::Error)]
+pub enum ProvisionError {
+    /// A configured value cannot be used.
+    #[error("the agent-server installation is not configured correctly: {0}")]
+    Configuration(String),
+    /// No Python that can run the agent server.
+    #[error(
+        "no suitable Python was found: the agent server needs CPython 3.12 or newer. Looked for \
+         python3.12, python3.13, python3.14, python3 and python on PATH, for pyenv versions and \
+         for Pythons of uv{}. Install uv, or Python 3.12 with its venv module, or name a Python in \
+         the configuration, or set WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND to the command of an \
+         agent server that you have installed yourself",
+        why_not(.rejected)
+    )]
+    NoPython {
+        /// The candidates, each with the reason why it was not taken.
+        rejected: Vec<String>,
+    },
+    /// A step ended with an error.
+    #[error("installing the agent server failed at \"{step}\" ({status}):\n{}", .tail.join("\n"))]
+    Step {
+        /// Which.
+        step: &'static str,
+        /// Exit code or signal.
+        status: String,
+        /// The last lines of its output.
+        tail: Vec<String>,
+    },
+    /// A step took longer than allowed.
+    #[error(
+        "installing the agent server took longer than {} s at \"{step}\":\n{}",
+        .limit.as_secs(), .tail.join("\n")
+    )]
+    TooLong {
+        /// Which.
+        step: &'static str,
+        /// The limit.
+        limit: Duration,
+        /// The last lines of its output.
+        tail: Vec<String>,
+    },
+    /// The file system did not play along.
+    #[error("installing the agent server failed at \"{step}\"")]
+    Io {
+        /// Which step.
+        step: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn why_not(rejected: &[String]) -> String {
+    if rejected.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", rejected.join("; "))
+    }
+}

@@ -1,0 +1,238 @@
+//! The steps of an installation, in order.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use secrecy::ExposeSecret;
+use tokio::process::Command;
+
+use super::python::{self, Python};
+use super::{AgentServer, Marker, ProvisionError, Provisioner, blocking};
+
+/// Present in a finished installation only.
+pub(super) const MARKER: &str = ".complete";
+
+/// The lower bound that `uv` is told when it has to bring a Python itself.
+const PYTHON_FOR_UV: &str = "3.12";
+
+impl Provisioner {
+    /// Installs under the lock.
+    pub(super) async fn install(&self, lock: &File) -> Result<AgentServer, ProvisionError> {
+        let uv = self.uv().await;
+        let python = self.python(uv.as_deref(), lock).await?;
+        let root = self.root(&python);
+        tracing::info!(
+            version = %self.config.version,
+            python = %python.program.display(),
+            with = if uv.is_some() { "uv" } else { "pip" },
+            root = %root.display(),
+            "the agent server is not installed yet; installing it"
+        );
+        self.clear(&root, lock).await?;
+        self.make_environment(uv.as_deref(), &python, &root, lock)
+            .await?;
+        let server = AgentServer {
+            root,
+            version: self.config.version.clone(),
+        };
+        self.install_packages(uv.as_deref(), &server, lock).await?;
+        self.compile(&server, lock).await?;
+        self.try_it(&server, lock).await?;
+        self.complete(&server, &python, lock).await?;
+        tracing::info!(version = %server.version, "the agent server is installed");
+        Ok(server)
+    }
+
+    async fn uv(&self) -> Option<PathBuf> {
+        let environment = self.config.environment.clone();
+        let search = move || python::on_path(&environment, "uv").into_iter().next();
+        tokio::task::spawn_blocking(search).await.ok().flatten()
+    }
+
+    /// A Python that is there, or one that `uv` fetches.
+    async fn python(&self, uv: Option<&Path>, lock: &File) -> Result<Python, ProvisionError> {
+        let mut search = python::search(&self.config, uv.is_some()).await;
+        let may_fetch = self.config.python.is_none() && self.config.wheels.is_none();
+        if let (None, Some(uv), true) = (&search.found, uv, may_fetch) {
+            let mut command = self.command(uv);
+            command.args(["python", "install", PYTHON_FOR_UV]);
+            self.credentials(&mut command);
+            let limit = self.config.deadlines.environment;
+            match self
+                .step("fetching a Python with uv", command, limit, lock)
+                .await
+            {
+                Ok(()) => search = python::search(&self.config, true).await,
+                Err(error) => search.rejected.push(format!("uv: {error}")),
+            }
+        }
+        search.found.ok_or(ProvisionError::NoPython {
+            rejected: search.rejected,
+        })
+    }
+
+    /// Removes what an interrupted installation left.
+    async fn clear(&self, root: &Path, lock: &File) -> Result<(), ProvisionError> {
+        const STEP: &str = "removing an unfinished installation";
+        let root = root.to_owned();
+        // The work goes on when this future is dropped, so it holds the lock as well.
+        let lock = lock
+            .try_clone()
+            .map_err(|source| ProvisionError::Io { step: STEP, source })?;
+        blocking(STEP, move || {
+            let _lock = lock;
+            match fs::remove_dir_all(&root) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
+        })
+        .await
+    }
+
+    async fn make_environment(
+        &self,
+        uv: Option<&Path>,
+        python: &Python,
+        root: &Path,
+        lock: &File,
+    ) -> Result<(), ProvisionError> {
+        let mut command;
+        if let Some(uv) = uv {
+            command = self.command(uv);
+            command
+                .args(["venv", "--python"])
+                .arg(&python.program)
+                .arg(root);
+        } else {
+            command = self.command(&python.program);
+            command.args(["-I", "-m", "venv"]).arg(root);
+        }
+        let limit = self.config.deadlines.environment;
+        self.step("making a virtual environment", command, limit, lock)
+            .await
+    }
+
+    async fn install_packages(
+        &self,
+        uv: Option<&Path>,
+        server: &AgentServer,
+        lock: &File,
+    ) -> Result<(), ProvisionError> {
+        let file = server.root.join("requirements.txt");
+        let (to, text) = (file.clone(), self.requirements.join("\n") + "\n");
+        blocking("writing the requirements", move || fs::write(to, text)).await?;
+        let mut command;
+        if let Some(uv) = uv {
+            command = self.command(uv);
+            command
+                .args(["pip", "install", "--python"])
+                .arg(server.python());
+        } else {
+            command = self.command(server.python());
+            command.args([
+                "-I",
+                "-m",
+                "pip",
+                "install",
+                "--no-input",
+                "--progress-bar",
+                "off",
+            ]);
+            command.env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+        }
+        if let Some(wheels) = &self.config.wheels {
+            command.arg("--no-index").arg("--find-links").arg(wheels);
+        }
+        command.args(&self.config.extra_args).arg("-r").arg(file);
+        self.credentials(&mut command);
+        let limit = self.config.deadlines.install;
+        self.step("installing packages", command, limit, lock).await
+    }
+
+    /// Without byte code every start of a sandbox costs some seconds more. Packages may ship files that are not meant to
+    /// compile, which makes the compiler's exit code 1: that is not a failure.
+    async fn compile(&self, server: &AgentServer, lock: &File) -> Result<(), ProvisionError> {
+        let mut command = self.command(server.python());
+        command
+            .args(["-I", "-m", "compileall", "-q", "-j", "0"])
+            .arg(server.root.join("lib"));
+        let limit = self.config.deadlines.compile;
+        match self.step("compiling byte code", command, limit, lock).await {
+            Err(ProvisionError::Step { status, tail, .. }) if status.contains("exit status: 1") => {
+                let last = tail.last().map(String::as_str).unwrap_or_default();
+                tracing::warn!(
+                    last,
+                    "some files of the agent server's packages do not compile"
+                );
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// An installation that cannot even print its help is reported now, not by the first sandbox.
+    async fn try_it(&self, server: &AgentServer, lock: &File) -> Result<(), ProvisionError> {
+        let mut command = self.command(server.python());
+        command
+            .args(["-m", "openhands.agent_server", "--help"])
+            .current_dir(&server.root);
+        // Without this, importing litellm asks the network for a price list.
+        command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
+        let limit = self.config.deadlines.environment;
+        self.step("trying the agent server", command, limit, lock)
+            .await
+    }
+
+    /// Everything reaches the disk before the marker does.
+    async fn complete(
+        &self,
+        server: &AgentServer,
+        python: &Python,
+        lock: &File,
+    ) -> Result<(), ProvisionError> {
+        const STEP: &str = "finishing the installation";
+        let lock = lock
+            .try_clone()
+            .map_err(|source| ProvisionError::Io { step: STEP, source })?;
+        let marker = Marker {
+            requirements: self.requirements.to_vec(),
+            python: python.program.clone(),
+            python_version: python.version.clone(),
+        };
+        let root = server.root.clone();
+        blocking(STEP, move || {
+            let _lock = lock;
+            let dir = File::open(&root)?;
+            rustix::fs::syncfs(&dir)?;
+            let unfinished = root.join(".complete.tmp");
+            let mut file = File::create(&unfinished)?;
+            file.write_all(&serde_json::to_vec_pretty(&marker)?)?;
+            file.sync_all()?;
+            fs::rename(&unfinished, root.join(MARKER))?;
+            dir.sync_all()
+        })
+        .await
+    }
+
+    /// Index and proxy go by environment: everybody may read the arguments of a process.
+    fn credentials(&self, command: &mut Command) {
+        if let Some(index) = &self.config.index_url {
+            for name in ["PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"] {
+                command.env(name, index.expose_secret());
+            }
+        }
+        if let Some(proxy) = &self.config.proxy {
+            for name in [
+                "HTTP_PROXY",
+                "HTTPS_PROXY",
+                "ALL_PROXY",
+                "http_proxy",
+                "https_proxy",
+                "all_proxy",
+            ] {
+                command.env(name, proxy.expose_secret());
+            }
+        }
+    }
+}

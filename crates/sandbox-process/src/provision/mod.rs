@@ -1,0 +1,374 @@
+//! Installs the agent server on first use, into a virtual environment in the data directory.
+//!
+//! Knows: Python, `pip` and `uv`. Must never know: sandboxes.
+//!
+//! ```text
+//! <data>/agent-server/
+//!   lock                      held (flock) while something is installed, also by the running step itself
+//!   1.58.0-<hash>/            built in place, because virtual environments cannot be moved
+//!     .complete               written last and synced: what lacks it is removed and built again
+//! ```
+//!
+//! The hash covers the exact requirements and the Python, so changing either makes a new installation beside the old one
+//! (which running sandboxes may still use).
+
+mod child;
+mod config;
+mod error;
+mod install;
+mod python;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tokio::process::Command;
+use tokio::time::{Instant, sleep};
+
+pub use config::{Config, DEFAULT_PINS, DEFAULT_VERSION, Deadlines, Environment};
+pub use error::ProvisionError;
+
+use child::Unfinished;
+use python::Python;
+
+/// Where the agent server was installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentServer {
+    /// The virtual environment.
+    pub root: PathBuf,
+    /// Version of the agent server.
+    pub version: String,
+}
+
+impl AgentServer {
+    /// The Python of the virtual environment.
+    pub fn python(&self) -> PathBuf {
+        self.root.join("bin/python")
+    }
+
+    /// The command that starts it (without `--host` and `--port`).
+    pub fn command(&self) -> Vec<OsString> {
+        vec![
+            self.python().into_os_string(),
+            "-m".into(),
+            "openhands.agent_server".into(),
+        ]
+    }
+}
+
+/// How far the installation is.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    /// What is being done.
+    pub step: &'static str,
+    /// For how long.
+    pub elapsed: Duration,
+    /// The last line that the step printed.
+    pub line: String,
+}
+
+/// Gets told about progress, from an async worker: must not block.
+pub type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
+
+/// How often a long step is mentioned in the log.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// Installs the agent server, once per set of requirements.
+#[derive(Clone)]
+pub struct Provisioner {
+    config: Arc<Config>,
+    requirements: Arc<Vec<String>>,
+    on_progress: Option<OnProgress>,
+}
+
+impl std::fmt::Debug for Provisioner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Provisioner")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Content of `.complete`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Marker {
+    requirements: Vec<String>,
+    python: PathBuf,
+    python_version: String,
+}
+
+impl Provisioner {
+    /// Checks the configuration. Nothing is touched yet.
+    pub fn new(config: Config) -> Result<Self, ProvisionError> {
+        let requirements = requirements(&config)?;
+        if !config.data_dir.is_absolute() {
+            return Err(ProvisionError::Configuration(
+                "the data directory is not absolute".into(),
+            ));
+        }
+        Ok(Self {
+            config: Arc::new(config),
+            requirements: Arc::new(requirements),
+            on_progress: None,
+        })
+    }
+
+    /// Reports progress there as well as to the log.
+    #[must_use]
+    pub fn on_progress(mut self, callback: OnProgress) -> Self {
+        self.on_progress = Some(callback);
+        self
+    }
+
+    /// The version that is installed.
+    pub fn version(&self) -> &str {
+        &self.config.version
+    }
+
+    /// The finished installation, if there is one and it still runs. Takes some milliseconds.
+    pub async fn find(&self) -> Option<AgentServer> {
+        let (dir, wanted) = (self.dir(), Arc::clone(&self.requirements));
+        let (version, python) = (self.config.version.clone(), self.config.python.clone());
+        let found = tokio::task::spawn_blocking(move || {
+            complete_in(&dir, &version, &wanted, python.as_deref())
+        });
+        for root in found.await.unwrap_or_default() {
+            let server = AgentServer {
+                root,
+                version: self.config.version.clone(),
+            };
+            // The Python it was made with may have been removed since.
+            let mut command = self.command(server.python());
+            command.args(["-I", "-c", "pass"]);
+            let limit = self.config.deadlines.probe;
+            match child::run(command, Stdio::null(), limit, |_| {}).await {
+                Ok(finished) if finished.status.success() => return Some(server),
+                _ => tracing::warn!(
+                    root = %server.root.display(),
+                    "the installed agent server does not run any more"
+                ),
+            }
+        }
+        None
+    }
+
+    /// Installs what is missing. Dropping the future stops the installation; the next call starts it anew. Any number
+    /// of tasks and processes may call this at once: one installs, the others wait for it.
+    pub async fn ensure(&self) -> Result<AgentServer, ProvisionError> {
+        if let Some(server) = self.find().await {
+            return Ok(server);
+        }
+        let lock = self.lock().await?;
+        if let Some(server) = self.find().await {
+            return Ok(server);
+        }
+        self.install(&lock).await
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.config.data_dir.join("agent-server")
+    }
+
+    /// Waits for the installation lock. It goes with the returned file *and* every step that has it as its input.
+    async fn lock(&self) -> Result<File, ProvisionError> {
+        const STEP: &str = "waiting for another installation";
+        let dir = self.dir();
+        let file = blocking("opening the lock", move || {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&dir)?;
+            File::options()
+                .create(true)
+                .truncate(false)
+                .read(true)
+                .write(true)
+                .open(dir.join("lock"))
+        })
+        .await?;
+        let started = Instant::now();
+        let mut pause = Duration::from_millis(5);
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(fs::TryLockError::WouldBlock) => {}
+                Err(fs::TryLockError::Error(source)) => {
+                    return Err(ProvisionError::Io { step: STEP, source });
+                }
+            }
+            if pause >= Duration::from_millis(500) && pause < Duration::from_secs(1) {
+                tracing::info!("another process installs the agent server; waiting for it");
+            }
+            let limit = self.config.deadlines.lock;
+            if started.elapsed() > limit {
+                return Err(ProvisionError::TooLong {
+                    step: STEP,
+                    limit,
+                    tail: Vec::new(),
+                });
+            }
+            // The kernel offers no event for a lock that becomes free, short of blocking a thread.
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+
+    /// A command with only the environment that an installation may see.
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().envs(self.config.environment.iter());
+        command
+    }
+
+    /// Runs one step to its successful end.
+    async fn step(
+        &self,
+        step: &'static str,
+        command: Command,
+        limit: Duration,
+        lock: &File,
+    ) -> Result<(), ProvisionError> {
+        let input =
+            child::input(Some(lock)).map_err(|source| ProvisionError::Io { step, source })?;
+        let started = Instant::now();
+        tracing::info!(step, "installing the agent server");
+        self.report(step, Duration::ZERO, "");
+        let mut logged = started;
+        let finished = child::run(command, input, limit, |line| {
+            self.report(step, started.elapsed(), line);
+            if logged.elapsed() >= LOG_EVERY {
+                logged = Instant::now();
+                let seconds = started.elapsed().as_secs();
+                tracing::info!(step, seconds, line, "still installing the agent server");
+            }
+        })
+        .await;
+        match finished {
+            Ok(finished) if finished.status.success() => {
+                let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+                tracing::info!(step, elapsed_ms, "installation step done");
+                Ok(())
+            }
+            Ok(finished) => Err(ProvisionError::Step {
+                step,
+                status: finished.status.to_string(),
+                tail: finished.tail,
+            }),
+            Err(Unfinished::TooLong(tail)) => Err(ProvisionError::TooLong { step, limit, tail }),
+            Err(Unfinished::Io(source)) => Err(ProvisionError::Io { step, source }),
+        }
+    }
+
+    fn report(&self, step: &'static str, elapsed: Duration, line: &str) {
+        if let Some(callback) = &self.on_progress {
+            callback(&Progress {
+                step,
+                elapsed,
+                line: line.to_owned(),
+            });
+        }
+    }
+
+    /// `<version>-<hash of requirements and Python>`.
+    fn root(&self, python: &Python) -> PathBuf {
+        let mut hash = Sha256::new();
+        for part in self.requirements.iter() {
+            hash.update(part.as_bytes());
+            hash.update([0]);
+        }
+        hash.update(python.program.as_os_str().as_encoded_bytes());
+        hash.update([0]);
+        hash.update(python.version.as_bytes());
+        let digest = hash.finalize();
+        let short: String = digest
+            .iter()
+            .take(6)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        self.dir().join(format!("{}-{short}", self.config.version))
+    }
+}
+
+/// The exact requirements, checked: they end up in a file name and a requirements file.
+fn requirements(config: &Config) -> Result<Vec<String>, ProvisionError> {
+    let fits = |text: &str, also: &[u8]| {
+        text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.len() <= 200
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || also.contains(&b))
+            && !text.contains("..")
+    };
+    if !fits(&config.version, b".+!") || config.version.len() > 40 {
+        let what = format!("{:?} is not a version of the agent server", config.version);
+        return Err(ProvisionError::Configuration(what));
+    }
+    let ours = ["openhands-agent-server", "openhands-sdk", "openhands-tools"];
+    let mut all: Vec<String> = ours
+        .iter()
+        .map(|name| format!("{name}=={}", config.version))
+        .collect();
+    for pin in &config.pins {
+        let exact = pin
+            .split_once("==")
+            .is_some_and(|(name, version)| fits(name, b".-_[],") && fits(version, b".+!"));
+        if !exact {
+            let what = format!("{pin:?} is not an exact requirement (name==version)");
+            return Err(ProvisionError::Configuration(what));
+        }
+        all.push(pin.clone());
+    }
+    Ok(all)
+}
+
+/// The finished installations of exactly these requirements. Blocks.
+fn complete_in(
+    dir: &Path,
+    version: &str,
+    requirements: &[String],
+    python: Option<&Path>,
+) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    let prefix = format!("{version}-");
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(|name| name.starts_with(&prefix))
+        })
+        .filter(|path| {
+            let text = fs::read(path.join(install::MARKER)).unwrap_or_default();
+            serde_json::from_slice::<Marker>(&text).is_ok_and(|marker| {
+                marker.requirements == requirements
+                    && python.is_none_or(|wanted| {
+                        fs::canonicalize(wanted).is_ok_and(|wanted| wanted == marker.python)
+                    })
+            })
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Runs file-system work off the async workers.
+async fn blocking<T: Send + 'static>(
+    step: &'static str,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, ProvisionError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
+        .map_err(|source| ProvisionError::Io { step, source })
+}

@@ -1,0 +1,200 @@
+//! Finds a Python that can run the agent server.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+use super::child::{self, Unfinished};
+use super::config::{Config, Environment};
+
+/// The agent server's `Requires-Python`.
+const OLDEST: (u32, u32) = (3, 12);
+
+/// Names looked for on `PATH`. 3.12 first: the pinned releases were tried with it, and its wheels are all there.
+const NAMES: [&str; 5] = [
+    "python3.12",
+    "python3.13",
+    "python3.14",
+    "python3",
+    "python",
+];
+
+/// Prints one line that cannot be mistaken for a warning of a shim or of Python itself.
+const PROBE: &str = "import sys, os, importlib.util as u; print('AGENT-WORKSPACE', \
+    sys.implementation.name, '%d.%d.%d' % sys.version_info[:3], \
+    int(bool(u.find_spec('venv') and u.find_spec('ensurepip'))), os.path.realpath(sys.executable))";
+
+/// A usable Python.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Python {
+    /// The program, symbolic links and shims resolved.
+    pub(super) program: PathBuf,
+    /// For instance `3.12.1`.
+    pub(super) version: String,
+}
+
+/// What was found, and why the rest was not taken (for the error message).
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    /// The one to use.
+    pub(super) found: Option<Python>,
+    /// Each candidate with the reason.
+    pub(super) rejected: Vec<String>,
+}
+
+/// Asks the candidates in order until one fits. `uv` makes environments without the `venv` module, `pip` does not.
+pub(super) async fn search(config: &Config, with_uv: bool) -> Search {
+    let candidates = match &config.python {
+        Some(program) => vec![program.clone()],
+        None => {
+            let environment = config.environment.clone();
+            tokio::task::spawn_blocking(move || candidates(&environment))
+                .await
+                .unwrap_or_default()
+        }
+    };
+    let mut search = Search::default();
+    for program in candidates {
+        match probe(config, &program, with_uv).await {
+            Ok(python) => {
+                search.found = Some(python);
+                break;
+            }
+            Err(reason) => search
+                .rejected
+                .push(format!("{}: {reason}", program.display())),
+        }
+    }
+    search
+}
+
+async fn probe(config: &Config, program: &Path, with_uv: bool) -> Result<Python, String> {
+    let mut command = Command::new(program);
+    command
+        .args(["-I", "-c", PROBE])
+        .env_clear()
+        .envs(config.environment.iter());
+    let limit = config.deadlines.probe;
+    let finished = match child::run(command, Stdio::null(), limit, |_| {}).await {
+        Ok(finished) => finished,
+        Err(Unfinished::Io(error)) => return Err(error.to_string()),
+        Err(Unfinished::TooLong(_)) => return Err("does not answer".to_owned()),
+    };
+    let answer = finished
+        .tail
+        .iter()
+        .find_map(|line| line.strip_prefix("AGENT-WORKSPACE "));
+    let Some((name, version, has_venv, path)) = answer.and_then(parse_answer) else {
+        return Err(format!("does not run ({})", finished.status));
+    };
+    if name != "cpython" {
+        return Err(format!("is {name}, not CPython"));
+    }
+    if !is_new_enough(version) {
+        return Err(format!(
+            "is {version}, older than {}.{}",
+            OLDEST.0, OLDEST.1
+        ));
+    }
+    if !has_venv && !with_uv {
+        return Err(
+            "lacks the venv and ensurepip modules (on Debian: package python3-venv)".into(),
+        );
+    }
+    Ok(Python {
+        program: PathBuf::from(path),
+        version: version.to_owned(),
+    })
+}
+
+fn parse_answer(answer: &str) -> Option<(&str, &str, bool, &str)> {
+    let mut fields = answer.splitn(4, ' ');
+    Some((
+        fields.next()?,
+        fields.next()?,
+        fields.next()? == "1",
+        fields.next()?,
+    ))
+}
+
+fn is_new_enough(version: &str) -> bool {
+    let mut numbers = version.split('.').map_while(|part| part.parse().ok());
+    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
+        return false;
+    };
+    (major, minor) >= OLDEST
+}
+
+/// Everything that might be a Python, best first. Blocks.
+fn candidates(environment: &Environment) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = NAMES
+        .iter()
+        .flat_map(|name| on_path(environment, name))
+        .collect();
+    let home = environment.get("HOME").map(PathBuf::from);
+    let pyenv = environment.get("PYENV_ROOT").map(PathBuf::from);
+    if let Some(root) = pyenv.or_else(|| home.as_ref().map(|home| home.join(".pyenv"))) {
+        found.extend(versions_in(&root.join("versions")));
+    }
+    let data = environment.get("XDG_DATA_HOME").map(PathBuf::from);
+    if let Some(data) = data.or_else(|| home.map(|home| home.join(".local/share"))) {
+        found.extend(versions_in(&data.join("uv/python")));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    // A shim resolves to the same program for every name, so paths are compared as they are.
+    found.retain(|path| seen.insert(path.clone()));
+    found
+}
+
+/// `<dir>/*/bin/python3`, the newest name first.
+fn versions_in(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path().join("bin/python3")))
+        .filter(|path| is_executable(path))
+        .collect();
+    found.sort();
+    found.reverse();
+    found
+}
+
+/// Every program of this name on `PATH`, in its order. Blocks (briefly).
+pub(super) fn on_path(environment: &Environment, name: &str) -> Vec<PathBuf> {
+    let path = environment
+        .get("PATH")
+        .unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
+    std::env::split_paths(path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(name))
+        .filter(|path| is_executable(path))
+        .collect()
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for (version, fits) in [
+            ("3.12.0", true),
+            ("3.9.18", false),
+            ("3.100.1", true),
+            ("4.0.0", true),
+            ("2.7.18", false),
+            ("x", false),
+        ] {
+            assert_eq!(is_new_enough(version), fits, "{version}");
+        }
+    }
+}

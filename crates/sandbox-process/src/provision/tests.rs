@@ -1,0 +1,354 @@
+//! Against shell scripts that stand for `python` and `uv`; each writes down what it was asked to do.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use secrecy::SecretString;
+
+use super::*;
+
+/// A machine in a folder: `bin` is its PATH, `log` what the scripts were asked, `switches` how they behave.
+struct Machine {
+    dir: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["bin", "home", "data", "switches"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn script(&self, name: &str, body: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let base = self.dir.path().display();
+        fs::write(&path, format!("#!/bin/sh\nBASE={base}\n{body}")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// A Python of this version that can make environments, install and compile.
+    fn python(&self, name: &str, version: &str) -> PathBuf {
+        let body = PYTHON.replace("@VERSION@", version);
+        self.script(name, &body)
+    }
+
+    fn switch(&self, name: &str) {
+        fs::write(self.path("switches").join(name), "").unwrap();
+    }
+
+    fn config(&self) -> Config {
+        let path = format!("{}:/usr/bin:/bin", self.path("bin").display());
+        // The machine's own Pythons must not be found: every name is taken by a script that does not work.
+        for name in [
+            "python3.12",
+            "python3.13",
+            "python3.14",
+            "python3",
+            "python",
+        ] {
+            if !self.path("bin").join(name).exists() {
+                self.script(&format!("bin/{name}"), "exit 127\n");
+            }
+        }
+        let home = self.path("home").display().to_string();
+        let variables = [
+            ("PATH", path),
+            ("HOME", home),
+            ("PYTHONDONTWRITEBYTECODE", "1".into()),
+        ];
+        let mut config = Config::new(self.path("data"), Environment::pick(variables));
+        config.deadlines.probe = Duration::from_secs(60);
+        config
+    }
+
+    fn provisioner(&self) -> Provisioner {
+        Provisioner::new(self.config()).unwrap()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.log()
+            .lines()
+            .filter(|line| line.contains(what))
+            .count()
+    }
+}
+
+const PYTHON: &str = r#"
+echo "python $*" >> $BASE/log
+case "$*" in
+  *AGENT-WORKSPACE*) echo "AGENT-WORKSPACE cpython @VERSION@ 1 $0" ;;
+  *"-m venv "*) for root; do :; done; mkdir -p "$root/bin" "$root/lib"; cp "$0" "$root/bin/python" ;;
+  *"-m pip install"*)
+    env >> $BASE/env
+    echo "Collecting openhands-agent-server"
+    if [ -e $BASE/switches/hang ]; then sleep 600; fi
+    if [ -e $BASE/switches/fail ]; then
+      echo "ERROR: No matching distribution; index https://me:canary@index.test/simple" >&2; exit 1
+    fi ;;
+  *compileall*) env >> $BASE/compile-env; if [ -e $BASE/switches/odd-file ]; then exit 1; fi ;;
+esac
+exit 0
+"#;
+
+#[tokio::test]
+async fn the_first_call_installs_and_the_second_finds() {
+    let machine = Machine::new();
+    machine.python("bin/python3.12", "3.12.1");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let steps = Arc::clone(&seen);
+    let provisioner = machine
+        .provisioner()
+        .on_progress(Arc::new(move |progress: &Progress| {
+            steps
+                .lock()
+                .unwrap()
+                .push((progress.step, progress.line.clone()));
+        }));
+    assert_eq!(provisioner.find().await, None);
+    let server = provisioner.ensure().await.unwrap();
+    assert!(server.root.starts_with(machine.path("data/agent-server")));
+    assert!(server.python().exists());
+    assert_eq!(server.command()[1..], ["-m", "openhands.agent_server"]);
+    let requirements = fs::read_to_string(server.root.join("requirements.txt")).unwrap();
+    for line in [
+        "openhands-agent-server==1.58.0",
+        "openhands-sdk==1.58.0",
+        "openhands-tools==1.58.0",
+        "litellm==1.105.3",
+    ] {
+        assert!(
+            requirements.lines().any(|one| one == line),
+            "{line} in {requirements}"
+        );
+    }
+    let compile_env = fs::read_to_string(machine.path("compile-env")).unwrap();
+    assert!(!compile_env.contains("PYTHONDONTWRITEBYTECODE"));
+    assert!(seen.lock().unwrap().contains(&(
+        "installing packages",
+        "Collecting openhands-agent-server".into()
+    )));
+    assert_eq!(provisioner.ensure().await.unwrap(), server);
+    assert_eq!(machine.count("pip install"), 1);
+}
+
+#[tokio::test]
+async fn a_python_that_is_too_old_is_passed_over() {
+    let machine = Machine::new();
+    machine.python("bin/python3", "3.11.9");
+    machine.python("home/.pyenv/versions/3.10.2/bin/python3", "3.10.2");
+    let good = machine.python("home/.pyenv/versions/3.13.0/bin/python3", "3.13.0");
+    machine.provisioner().ensure().await.unwrap();
+    let marker = fs::read_dir(machine.path("data/agent-server"))
+        .unwrap()
+        .find_map(|entry| fs::read_to_string(entry.unwrap().path().join(".complete")).ok())
+        .unwrap();
+    assert!(marker.contains(good.to_str().unwrap()), "{marker}");
+}
+
+#[tokio::test]
+async fn without_a_python_the_error_says_what_to_do() {
+    let machine = Machine::new();
+    machine.python("bin/python3", "3.11.9");
+    let error = machine
+        .provisioner()
+        .ensure()
+        .await
+        .unwrap_err()
+        .to_string();
+    for part in [
+        "3.11.9, older than 3.12",
+        "python3.12",
+        "pyenv",
+        "Install uv",
+        "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND",
+    ] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_configured_python_is_used_or_refused_but_never_replaced() {
+    let machine = Machine::new();
+    machine.python("bin/python3.12", "3.12.1");
+    let mut config = machine.config();
+    config.python = Some(machine.python("old/python", "3.9.1"));
+    let error = Provisioner::new(config.clone())
+        .unwrap()
+        .ensure()
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("3.9.1, older than 3.12"), "{error}");
+    config.python = Some(machine.python("new/python", "3.13.2"));
+    Provisioner::new(config).unwrap().ensure().await.unwrap();
+    assert_eq!(machine.count("pip install"), 1);
+}
+
+#[tokio::test]
+async fn an_interrupted_installation_is_done_again() {
+    let machine = Machine::new();
+    machine.python("bin/python3.12", "3.12.1");
+    machine.switch("hang");
+    let (sender, mut reached) = tokio::sync::mpsc::unbounded_channel();
+    let provisioner = machine
+        .provisioner()
+        .on_progress(Arc::new(move |progress: &Progress| {
+            if progress.line.starts_with("Collecting") {
+                sender.send(()).unwrap();
+            }
+        }));
+    tokio::select! {
+        result = provisioner.ensure() => panic!("{result:?}"),
+        _ = reached.recv() => {}
+    }
+    // Stopped in the middle: the environment is there, and it must not be taken for a finished one.
+    let root = fs::read_dir(machine.path("data/agent-server"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.is_dir())
+        .unwrap();
+    fs::write(root.join("half-written"), "").unwrap();
+    assert_eq!(provisioner.find().await, None);
+    fs::remove_file(machine.path("switches/hang")).unwrap();
+    let server = provisioner.ensure().await.unwrap();
+    assert_eq!(server.root, root);
+    assert!(!root.join("half-written").exists());
+}
+
+#[tokio::test]
+async fn a_step_that_outlives_its_service_keeps_the_lock() {
+    let machine = Machine::new();
+    machine.python("bin/python3.12", "3.12.1");
+    let mut config = machine.config();
+    config.deadlines.lock = Duration::ZERO;
+    let provisioner = Provisioner::new(config).unwrap();
+    let lock = provisioner.lock().await.unwrap();
+    // What is left after `kill -9` of the service during `pip install`: the child, with the lock as its input.
+    let mut orphan = std::process::Command::new("/bin/sleep")
+        .arg("600")
+        .stdin(child::input(Some(&lock)).unwrap())
+        .spawn()
+        .unwrap();
+    drop(lock);
+    let error = provisioner.ensure().await.unwrap_err();
+    assert!(matches!(error, ProvisionError::TooLong { .. }), "{error}");
+    orphan.kill().unwrap();
+    orphan.wait().unwrap();
+    provisioner.ensure().await.unwrap();
+}
+
+#[tokio::test]
+async fn many_at_once_install_once() {
+    let machine = Machine::new();
+    machine.python("bin/python3.12", "3.12.1");
+    let provisioners: Vec<_> = (0..5).map(|_| machine.provisioner()).collect();
+    let all = futures::future::join_all(provisioners.iter().map(Provisioner::ensure)).await;
+    let roots: std::collections::BTreeSet<_> =
+        all.into_iter().map(|server| server.unwrap().root).collect();
+    assert_eq!(roots.len(), 1);
+    assert_eq!(machine.count("pip install"), 1);
+}
+
+#[tokio::test]
+async fn a_failing_step_shows_its_last_lines_without_credentials() {
+    let machine = Machine::new();
+    machine.python("bin/python3.12", "3.12.1");
+    machine.switch("fail");
+    let mut config = machine.config();
+    config.index_url = Some(SecretString::from("https://me:canary@index.test/simple"));
+    config.proxy = Some(SecretString::from("http://me:canary@proxy.test:8080"));
+    let shown = format!("{config:?}");
+    assert!(!shown.contains("canary"), "{shown}");
+    let error = Provisioner::new(config)
+        .unwrap()
+        .ensure()
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("installing packages") && error.contains("No matching distribution"),
+        "{error}"
+    );
+    assert!(!error.contains("canary"), "{error}");
+    // Given by environment, not by argument.
+    assert!(!machine.log().contains("canary"));
+    let environment = fs::read_to_string(machine.path("env")).unwrap();
+    assert!(environment.contains("PIP_INDEX_URL=https://me:canary@index.test/simple"));
+    assert!(environment.contains("HTTPS_PROXY=http://me:canary@proxy.test:8080"));
+}
+
+#[tokio::test]
+async fn a_file_that_does_not_compile_is_no_failure() {
+    let machine = Machine::new();
+    machine.python("bin/python3.12", "3.12.1");
+    machine.switch("odd-file");
+    machine.provisioner().ensure().await.unwrap();
+}
+
+#[tokio::test]
+async fn uv_is_preferred_and_brings_a_python_where_there_is_none() {
+    let machine = Machine::new();
+    let python = PYTHON.replace("@VERSION@", "3.12.8");
+    machine.script("template", &python);
+    machine.script(
+        "bin/uv",
+        r#"
+echo "uv $*" >> $BASE/log
+case "$*" in
+  "python install"*) d=$HOME/.local/share/uv/python/cpython-3.12.8/bin; mkdir -p $d; cp $BASE/template $d/python3 ;;
+  "venv "*) for root; do :; done; mkdir -p "$root/bin" "$root/lib"; cp "$3" "$root/bin/python" ;;
+esac
+"#,
+    );
+    machine.provisioner().ensure().await.unwrap();
+    assert_eq!(machine.count("uv python install"), 1);
+    assert_eq!(machine.count("uv pip install --python"), 1);
+    assert_eq!(machine.count("-m pip install"), 0);
+}
+
+#[tokio::test]
+async fn a_folder_of_wheels_means_no_network() {
+    let machine = Machine::new();
+    machine.python("bin/python3.12", "3.12.1");
+    let mut config = machine.config();
+    config.wheels = Some("/some/wheels".into());
+    config.extra_args = vec!["--only-binary=:all:".into()];
+    Provisioner::new(config).unwrap().ensure().await.unwrap();
+    assert_eq!(
+        machine.count("--no-index --find-links /some/wheels --only-binary=:all: -r"),
+        1
+    );
+}
+
+#[test]
+fn configured_values_cannot_become_paths_or_arguments() {
+    let machine = Machine::new();
+    for version in ["", "../1", "1/2", "-r", "1 2", "1..2", "1.0\n"] {
+        let config = Config {
+            version: version.into(),
+            ..machine.config()
+        };
+        assert!(Provisioner::new(config).is_err(), "{version:?}");
+    }
+    for pin in ["litellm", "-r==1", "a==1\n-r x", "a>=1", "a @ https://x"] {
+        let config = Config {
+            pins: vec![pin.into()],
+            ..machine.config()
+        };
+        assert!(Provisioner::new(config).is_err(), "{pin:?}");
+    }
+}

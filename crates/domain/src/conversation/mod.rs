@@ -1,5 +1,6 @@
 //! App conversations: the record of one agent conversation, its metrics and where it runs.
 
+mod observe;
 mod port;
 mod query;
 
@@ -7,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use observe::fold_title;
 pub use port::{ConversationRepository, Forgotten};
 pub use query::{ConversationChange, ConversationFilter};
 

@@ -1,0 +1,103 @@
+//! How a report of the agent server changes a conversation: one pure rule, shared by every store.
+
+use super::{Conversation, Metrics, Observation};
+use crate::clock::Timestamp;
+
+impl Conversation {
+    /// Applies a report. `status_at` is when the stored execution status was true (`None`: unknown, so any report is
+    /// newer); it moves with the status. Answers whether anything changed; `updated_at` is the caller's business.
+    pub fn absorb(&mut self, report: &Observation, status_at: &mut Option<Timestamp>) -> bool {
+        let before = (self.clone(), *status_at);
+        if let Some((status, at)) = report.execution_status
+            && status_at.is_none_or(|known| at >= known)
+        {
+            self.execution_status = Some(status);
+            *status_at = Some(at);
+        }
+        if let Some(metrics) = &report.metrics {
+            self.metrics.absorb(metrics);
+        }
+        if let Some(model) = &report.llm_model {
+            self.llm_model = Some(model.clone());
+        }
+        if let (true, Some(title)) = (self.auto_title, &report.title) {
+            self.title = Some(title.clone());
+        }
+        for (name, value) in &report.tags {
+            self.tags.insert(name.clone(), value.clone());
+        }
+        before != (self.clone(), *status_at)
+    }
+}
+
+impl Metrics {
+    /// Takes over a report: totals never go down, field by field. What is not a total (window, last turn, budget) is
+    /// taken only from a report that is not older than what is stored, that is, none of whose totals is lower.
+    /// A cost that is no number is ignored.
+    pub fn absorb(&mut self, report: &Self) {
+        let cost = if report.accumulated_cost.is_finite() {
+            report.accumulated_cost
+        } else {
+            self.accumulated_cost
+        };
+        let older = cost < self.accumulated_cost
+            || report.prompt_tokens < self.prompt_tokens
+            || report.completion_tokens < self.completion_tokens
+            || report.cache_read_tokens < self.cache_read_tokens
+            || report.cache_write_tokens < self.cache_write_tokens
+            || report.reasoning_tokens < self.reasoning_tokens;
+        if !older {
+            self.context_window = report.context_window;
+            self.per_turn_token = report.per_turn_token;
+            self.max_budget_per_task = report
+                .max_budget_per_task
+                .filter(|budget| budget.is_finite());
+        }
+        self.accumulated_cost = self.accumulated_cost.max(cost);
+        self.prompt_tokens = self.prompt_tokens.max(report.prompt_tokens);
+        self.completion_tokens = self.completion_tokens.max(report.completion_tokens);
+        self.cache_read_tokens = self.cache_read_tokens.max(report.cache_read_tokens);
+        self.cache_write_tokens = self.cache_write_tokens.max(report.cache_write_tokens);
+        self.reasoning_tokens = self.reasoning_tokens.max(report.reasoning_tokens);
+    }
+}
+
+/// A title or needle with case folded away, character by character (so that a part of a title folds to a part of the
+/// folded title, whatever stands around it; Greek's final sigma counts as sigma).
+pub fn fold_title(text: &str) -> String {
+    text.chars()
+        .flat_map(char::to_lowercase)
+        .map(|c| if c == 'ς' { 'σ' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_never_go_down_and_an_older_report_moves_nothing_else() {
+        let mut stored = Metrics {
+            accumulated_cost: 2.0,
+            prompt_tokens: 10,
+            per_turn_token: 7,
+            ..Metrics::default()
+        };
+        stored.absorb(&Metrics {
+            accumulated_cost: f64::NAN,
+            prompt_tokens: 9,
+            completion_tokens: 3,
+            per_turn_token: 1,
+            ..Metrics::default()
+        });
+        assert!((stored.accumulated_cost - 2.0).abs() < f64::EPSILON);
+        assert_eq!((stored.prompt_tokens, stored.completion_tokens), (10, 3));
+        assert_eq!(stored.per_turn_token, 7);
+    }
+
+    #[test]
+    fn folding_is_per_character() {
+        assert_eq!(fold_title("ÀΣ"), "àσ");
+        assert!(fold_title("ΟΔΟΣ 1").contains(&fold_title("ΟΔΟΣ")));
+    }
+}

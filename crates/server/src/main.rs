@@ -1,2 +1,8 @@
 //! The `agent-workspace` binary.
+
+mod cli;
+mod config;
+mod data_dir;
+mod logging;
+
 fn main() {}

@@ -1,0 +1,99 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use domain::id::{ApiKeyId, UserId};
+
+use crate::config::parse_duration;
+
+/// Runs software-agent conversations in sandboxes, and keeps per-user settings and secrets.
+#[derive(Debug, Parser)]
+#[command(name = "agent-workspace", version, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    /// Configuration file (TOML); see the `config` command for what can be set. Else the one in `WORKSPACE_CONFIG`.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the service (the default).
+    Serve,
+    /// Bring the database up to date, and end. `serve` does so too.
+    Migrate,
+    /// Check whether the service could run here: data directory, keys, store, sandbox backend, address.
+    Doctor,
+    /// Manage users' API keys. Works while the service runs.
+    #[command(subcommand)]
+    Keys(Keys),
+    /// Print the `OpenAPI` document.
+    Openapi,
+    /// Print the effective configuration, secrets redacted, and where each value comes from.
+    Config,
+}
+
+/// What to do with API keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Keys {
+    /// Make a key, and its user when there is none yet. Prints the key, once, and nothing else.
+    Create(Create),
+    /// List keys (not their texts).
+    List {
+        /// Only of this user.
+        #[arg(long, value_name = "NAME")]
+        user: Option<UserId>,
+    },
+    /// Refuse a key from now on.
+    Revoke {
+        /// Its id, from `keys list`.
+        id: ApiKeyId,
+    },
+}
+
+/// A key to make.
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    /// Whose key.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: UserId,
+    /// How long it is good for, e.g. 12h or 90d. Else forever.
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
+    pub(crate) expires_in: Option<std::time::Duration>,
+}
+
+fn lifetime(text: &str) -> Result<std::time::Duration, String> {
+    parse_duration(text)
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| "expected a number and a unit (s, m, h, d), e.g. 90d".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_command_means_serve_and_options_go_anywhere() {
+        assert!(Cli::try_parse_from(["x"]).unwrap().command.is_none());
+        let cli = Cli::try_parse_from(["x", "keys", "list", "--config", "f"]).unwrap();
+        assert_eq!(cli.config, Some("f".into()));
+        for bad in [
+            &["x", "keys", "create"][..],
+            &["x", "keys", "create", "--user", "a b"],
+            &["x", "keys", "create", "--user", "a", "--expires-in", "0d"],
+            &["x", "keys", "revoke", "not-an-id"],
+        ] {
+            assert!(Cli::try_parse_from(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Sections `auth` and `secrets`.
+
+use keyring::MasterKey;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::http::Http;
+use super::reader::Reader;
+use super::storage::Storage;
+
+/// Whether requests need a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// They do.
+    ApiKey,
+    /// They do not: everybody is one local user.
+    Open,
+}
+
+/// Who may call.
+#[derive(Debug, Clone)]
+pub(crate) struct Auth {
+    /// Whether requests need a key.
+    pub(crate) mode: Mode,
+    /// A key of the first user that the operator chose.
+    pub(crate) bootstrap_key: Option<SecretString>,
+}
+
+impl Auth {
+    pub(super) fn read(reader: &Reader<'_>, http: &Http) -> Self {
+        let mode = reader.parsed("auth.mode", "api_key or open", |text| match text {
+            "api_key" => Some(Mode::ApiKey),
+            "open" => Some(Mode::Open),
+            _ => None,
+        });
+        let forced = reader.switch("auth.allow_open_on_public");
+        if mode == Mode::Open && !http.bind.ip().is_loopback() && !forced {
+            let problem = format!(
+                "is `open`, but others can reach {}: whoever can send a request could run commands on this machine. \
+                 Listen on 127.0.0.1, use `api_key`, or set WORKSPACE_AUTH__ALLOW_OPEN_ON_PUBLIC=true",
+                http.bind
+            );
+            reader.problem("auth.mode", &problem);
+        }
+        let bootstrap_key = reader.secret("auth.bootstrap_key");
+        // It is sent as a header value, and a longer one is refused before it is looked at.
+        if let Some(key) = &bootstrap_key
+            && !(8..=256).contains(&key.expose_secret().len())
+                | !key
+                    .expose_secret()
+                    .bytes()
+                    .all(|byte| byte.is_ascii_graphic())
+        {
+            reader.problem(
+                "auth.bootstrap_key",
+                "must be 8 to 256 visible ASCII characters",
+            );
+        }
+        Self {
+            mode,
+            bootstrap_key,
+        }
+    }
+}
+
+/// The master keys that were configured. Parsed, so that a bad one is a problem of the configuration.
+#[derive(Debug)]
+pub(crate) struct Secrets {
+    /// The present one; `None`: the one in the data directory.
+    pub(crate) master_key: Option<MasterKey>,
+    /// Former ones.
+    pub(crate) previous: Vec<MasterKey>,
+}
+
+impl Secrets {
+    pub(super) fn read(reader: &Reader<'_>, storage: &Storage) -> Self {
+        let parse = |key: &str, text: &SecretString| {
+            let parsed = MasterKey::parse(text).ok();
+            if parsed.is_none() {
+                reader.problem(
+                    key,
+                    "must be 32 bytes in base64, e.g. from `openssl rand -base64 32`",
+                );
+            }
+            parsed
+        };
+        let text = reader.secret("secrets.master_key");
+        if text.is_none() && storage.is_shared {
+            reader.problem(
+                "secrets.master_key",
+                "is needed with Postgres: every machine that shares the database needs the same one. \
+                 Make one with `openssl rand -base64 32` and set WORKSPACE_SECRETS__MASTER_KEY or …_FILE",
+            );
+        }
+        let master_key = text.and_then(|text| parse("secrets.master_key", &text));
+        let previous = reader.secret_list("secrets.previous_master_keys");
+        let previous = previous
+            .iter()
+            .filter_map(|text| parse("secrets.previous_master_keys", text))
+            .collect();
+        Self {
+            master_key,
+            previous,
+        }
+    }
+}

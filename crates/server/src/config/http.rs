@@ -1,0 +1,136 @@
+//! Section `http`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use url::Url;
+
+use super::reader::Reader;
+
+/// How the service is reached.
+#[derive(Debug, Clone)]
+pub(crate) struct Http {
+    /// Where it listens; port 0 takes any.
+    pub(crate) bind: SocketAddr,
+    /// What clients use, when that differs.
+    configured_url: Option<Url>,
+    /// Origins of browsers.
+    pub(crate) cors_origins: Vec<String>,
+    /// Threads that serve requests.
+    pub(crate) workers: usize,
+    /// How long requests under way may take after a signal to stop.
+    pub(crate) drain: Duration,
+}
+
+impl Http {
+    pub(super) fn read(reader: &Reader<'_>) -> Self {
+        let workers: usize = reader.number("http.workers", 0..=64);
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        Self {
+            bind: reader.parsed(
+                "http.bind",
+                "an address and a port, e.g. 127.0.0.1:3000",
+                address,
+            ),
+            configured_url: reader.optional_url("http.public_url"),
+            cors_origins: origins(reader),
+            workers: if workers == 0 {
+                cores.clamp(2, 4)
+            } else {
+                workers
+            },
+            drain: reader.duration("http.drain"),
+        }
+    }
+
+    /// The URL that clients use, once the port is known.
+    pub(crate) fn public_url(&self, bound: SocketAddr) -> Url {
+        self.configured_url
+            .clone()
+            .unwrap_or_else(|| reachable(bound))
+    }
+}
+
+/// A URL of this address on this machine: a wildcard address is reached by loopback.
+pub(crate) fn reachable(bound: SocketAddr) -> Url {
+    let ip = match bound.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let address = SocketAddr::new(ip, bound.port());
+    format!("http://{address}")
+        .parse()
+        .expect("an address and a port make a URL")
+}
+
+fn address(text: &str) -> Option<SocketAddr> {
+    match text.strip_prefix("localhost:") {
+        Some(port) => Some((Ipv4Addr::LOCALHOST, port.parse().ok()?).into()),
+        None => text.parse().ok(),
+    }
+}
+
+fn origins(reader: &Reader<'_>) -> Vec<String> {
+    let listed = reader.list("http.cors_origins");
+    let read: Option<Vec<String>> = listed.iter().map(|text| origin(text)).collect();
+    read.unwrap_or_else(|| {
+        reader.problem(
+            "http.cors_origins",
+            "must hold origins such as https://app.example.org (no path), or \"*\"",
+        );
+        Vec::new()
+    })
+}
+
+/// The spelling that browsers send.
+fn origin(text: &str) -> Option<String> {
+    if text == "*" {
+        return Some(text.to_owned());
+    }
+    let url = Url::parse(text).ok()?;
+    let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+    let plain = bare && url.username().is_empty() && url.password().is_none();
+    (plain && url.origin().is_tuple()).then(|| url.origin().ascii_serialization())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcard_addresses_are_reached_by_loopback() {
+        for (bound, url) in [
+            ("0.0.0.0:3000", "http://127.0.0.1:3000/"),
+            ("[::]:80", "http://[::1]/"),
+            ("192.168.1.2:3000", "http://192.168.1.2:3000/"),
+        ] {
+            assert_eq!(reachable(bound.parse().unwrap()).as_str(), url);
+        }
+        assert_eq!(address("localhost:1"), Some("127.0.0.1:1".parse().unwrap()));
+        assert_eq!(address("example.org:1"), None);
+    }
+
+    #[test]
+    fn origins_are_spelt_as_browsers_do() {
+        assert_eq!(
+            origin("HTTPS://App.Example.org:443/").unwrap(),
+            "https://app.example.org"
+        );
+        assert_eq!(
+            origin("http://localhost:3001").unwrap(),
+            "http://localhost:3001"
+        );
+        assert_eq!(origin("*").unwrap(), "*");
+        for text in [
+            "",
+            "app.example.org",
+            "https://a/b",
+            "https://u@a",
+            "file:///x",
+            "https://a?b",
+        ] {
+            assert_eq!(origin(text), None, "{text}");
+        }
+    }
+}

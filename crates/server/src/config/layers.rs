@@ -1,0 +1,326 @@
+//! Merges the layers: embedded defaults, a file, the environment. Checks names and types; values are parsed later.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Defaults, documentation and schema in one: a key that is not in here does not exist, and its type is the one in here.
+pub(super) const DEFAULTS: &str = include_str!("../../../../config/default.toml");
+
+/// Keys with a twin `…_file`.
+pub(super) const TWINS: [&str; 6] = [
+    "storage.url",
+    "auth.bootstrap_key",
+    "secrets.master_key",
+    "secrets.previous_master_keys",
+    "sandbox.index_url",
+    "sandbox.proxy",
+];
+
+const PREFIX: &str = "WORKSPACE_";
+/// Names the file; not a key.
+pub(super) const CONFIG_VARIABLE: &str = "WORKSPACE_CONFIG";
+/// Set by CI systems for purposes of their own.
+const FOREIGN: [&str; 1] = ["WORKSPACE_TMP"];
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    Text(String),
+    Number(i64),
+    Switch(bool),
+    List(Vec<String>),
+}
+
+impl Value {
+    fn read(value: &toml::Value) -> Option<Self> {
+        Some(match value {
+            toml::Value::String(text) => Self::Text(text.clone()),
+            toml::Value::Integer(number) => Self::Number(*number),
+            toml::Value::Boolean(on) => Self::Switch(*on),
+            toml::Value::Array(items) => Self::List(
+                items
+                    .iter()
+                    .map(|item| item.as_str().map(str::to_owned))
+                    .collect::<Option<_>>()?,
+            ),
+            _ => return None,
+        })
+    }
+
+    /// What the text of a variable means for a key of this value's type.
+    fn read_like(&self, text: &str) -> Option<Self> {
+        let text = text.trim();
+        Some(match self {
+            Self::Text(_) => Self::Text(text.to_owned()),
+            Self::Number(_) => Self::Number(text.parse().ok()?),
+            Self::Switch(_) => Self::Switch(match text.to_ascii_lowercase().as_str() {
+                "true" | "1" | "yes" | "on" => true,
+                "false" | "0" | "no" | "off" => false,
+                _ => return None,
+            }),
+            Self::List(_) => Self::List(
+                text.split(',')
+                    .map(str::trim)
+                    .filter(|item| !item.is_empty())
+                    .map(str::to_owned)
+                    .collect(),
+            ),
+        })
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "a text in quotes",
+            Self::Number(_) => "a whole number",
+            Self::Switch(_) => "true or false",
+            Self::List(_) => "a list of texts",
+        }
+    }
+
+    fn is_same_kind(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) => text.is_empty(),
+            Self::List(items) => items.is_empty(),
+            Self::Number(_) | Self::Switch(_) => false,
+        }
+    }
+}
+
+/// Where a value came from; shown in messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Origin {
+    Default,
+    File(PathBuf),
+    Variable(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("the defaults"),
+            Self::File(path) => path.display().fmt(f),
+            Self::Variable(name) => f.write_str(name),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Leaf {
+    pub(super) value: Value,
+    pub(super) origin: Origin,
+}
+
+/// The merged layers: every key of the defaults with its effective value. Not `Debug`: values may be secret.
+pub(super) struct Layers {
+    pub(super) leaves: BTreeMap<String, Leaf>,
+    pub(super) defaults: BTreeMap<String, Value>,
+    pub(super) problems: Vec<String>,
+}
+
+impl Layers {
+    pub(super) fn load(file: Option<&Path>, variables: &[(OsString, OsString)]) -> Self {
+        let table: toml::Table = DEFAULTS.parse().expect("the embedded defaults are TOML");
+        let defaults: BTreeMap<String, Value> = flatten(&table)
+            .into_iter()
+            .map(|(key, value)| (key, Value::read(value).expect("a default has a known type")))
+            .collect();
+        let leaves = defaults
+            .iter()
+            .map(|(key, value)| {
+                (
+                    key.clone(),
+                    Leaf {
+                        value: value.clone(),
+                        origin: Origin::Default,
+                    },
+                )
+            })
+            .collect();
+        let mut layers = Self {
+            leaves,
+            defaults,
+            problems: Vec::new(),
+        };
+        if let Some(path) = file {
+            layers.add_file(path);
+        }
+        layers.add_variables(variables);
+        layers
+    }
+
+    fn add_file(&mut self, path: &Path) {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                self.problems
+                    .push(format!("cannot read {}: {error}", path.display()));
+                return;
+            }
+        };
+        let table: toml::Table = match text.parse() {
+            Ok(table) => table,
+            Err(error) => {
+                self.problems.push(syntax_error(path, &text, &error));
+                return;
+            }
+        };
+        let origin = Origin::File(path.to_owned());
+        let mut layer = BTreeMap::new();
+        for (key, value) in flatten(&table) {
+            let Some(default) = self.defaults.get(&key) else {
+                let nearest = nearest(&key, self.defaults.keys().map(String::as_str));
+                self.problems.push(format!(
+                    "{origin}: unknown key `{key}`; did you mean `{nearest}`?"
+                ));
+                continue;
+            };
+            match Value::read(value).filter(|value| value.is_same_kind(default)) {
+                Some(value) => {
+                    layer.insert(
+                        key,
+                        Leaf {
+                            value,
+                            origin: origin.clone(),
+                        },
+                    );
+                }
+                None => self
+                    .problems
+                    .push(format!("{origin}: `{key}` must be {}", default.kind())),
+            }
+        }
+        self.add(layer);
+    }
+
+    fn add_variables(&mut self, variables: &[(OsString, OsString)]) {
+        let names: BTreeMap<String, String> = self
+            .defaults
+            .keys()
+            .map(|key| (variable_of(key), key.clone()))
+            .collect();
+        let mut layer = BTreeMap::new();
+        for (name, text) in variables {
+            let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else {
+                continue;
+            };
+            if name == CONFIG_VARIABLE || FOREIGN.contains(&name) {
+                continue;
+            }
+            let Some(key) = names.get(name) else {
+                let nearest = nearest(name, names.keys().map(String::as_str));
+                self.problems.push(format!(
+                    "unknown variable `{name}`; did you mean `{nearest}`?"
+                ));
+                continue;
+            };
+            let default = &self.defaults[key];
+            match text
+                .to_str()
+                .map(|text| (text.is_empty(), default.read_like(text)))
+            {
+                Some((true, _)) => {}
+                Some((false, Some(value))) => {
+                    layer.insert(
+                        key.clone(),
+                        Leaf {
+                            value,
+                            origin: Origin::Variable(name.to_owned()),
+                        },
+                    );
+                }
+                Some((false, None)) => {
+                    self.problems
+                        .push(format!("{name} must be {}", default.kind()));
+                }
+                None => self.problems.push(format!("{name} must be UTF-8")),
+            }
+        }
+        self.add(layer);
+    }
+
+    /// Lays one layer over what is there. A value or its `_file` twin replaces both of a lower layer.
+    fn add(&mut self, layer: BTreeMap<String, Leaf>) {
+        let set: BTreeSet<&str> = layer
+            .iter()
+            .filter(|(_, leaf)| !leaf.value.is_empty())
+            .map(|(key, _)| key.as_str())
+            .collect();
+        for key in TWINS {
+            let file_key = format!("{key}_file");
+            match (set.contains(key), set.contains(file_key.as_str())) {
+                (true, true) => self.problems.push(format!(
+                    "{} and {} are both set: set only one of them",
+                    shown(key, &layer[key].origin),
+                    shown(&file_key, &layer[&file_key].origin),
+                )),
+                (true, false) => self.reset(&file_key),
+                (false, true) => self.reset(key),
+                (false, false) => {}
+            }
+        }
+        self.leaves.extend(layer);
+    }
+
+    fn reset(&mut self, key: &str) {
+        if let (Some(leaf), Some(default)) = (self.leaves.get_mut(key), self.defaults.get(key)) {
+            *leaf = Leaf {
+                value: default.clone(),
+                origin: Origin::Default,
+            };
+        }
+    }
+}
+
+/// The key as whoever set it wrote it.
+pub(super) fn shown(key: &str, origin: &Origin) -> String {
+    match origin {
+        Origin::Default => format!("`{key}`"),
+        Origin::File(path) => format!("`{key}` in {}", path.display()),
+        Origin::Variable(name) => name.clone(),
+    }
+}
+
+/// `http.bind` → `WORKSPACE_HTTP__BIND`.
+pub(super) fn variable_of(key: &str) -> String {
+    format!("{PREFIX}{}", key.replace('.', "__").to_uppercase())
+}
+
+/// Dotted names of everything in the table that is not a table itself.
+fn flatten(table: &toml::Table) -> Vec<(String, &toml::Value)> {
+    let mut leaves = Vec::new();
+    for (name, value) in table {
+        match value {
+            toml::Value::Table(inner) => leaves.extend(
+                flatten(inner)
+                    .into_iter()
+                    .map(|(key, value)| (format!("{name}.{key}"), value)),
+            ),
+            leaf => leaves.push((name.clone(), leaf)),
+        }
+    }
+    leaves
+}
+
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
+    known
+        .min_by_key(|key| strsim::damerau_levenshtein(name, key))
+        .unwrap_or_default()
+}
+
+/// Without the offending line, which may hold a secret.
+fn syntax_error(path: &Path, text: &str, error: &toml::de::Error) -> String {
+    let line = error
+        .span()
+        .and_then(|span| text.get(..span.start))
+        .map_or(1, |before| before.matches('\n').count() + 1);
+    format!(
+        "{}, line {line}: not TOML ({})",
+        path.display(),
+        error.message()
+    )
+}

@@ -1,0 +1,135 @@
+//! The configuration: `config/default.toml` (embedded) < a file < the environment.
+//!
+//! The only place of the service that looks at the environment. One struct per section; what is wrong is collected and
+//! reported at once, by key and where it was set, never with the value.
+
+mod auth;
+mod http;
+mod layers;
+mod log;
+mod reader;
+mod sandbox;
+mod show;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+pub(crate) use auth::{Auth, Mode, Secrets};
+pub(crate) use http::{Http, reachable};
+pub(crate) use log::{Format, Log};
+pub(crate) use reader::parse_duration;
+pub(crate) use sandbox::{Backend, Sandbox, Start};
+use secrecy::ExposeSecret as _;
+pub(crate) use show::without_password;
+pub(crate) use storage::Storage;
+
+use layers::Layers;
+use reader::Reader;
+
+/// The effective configuration. Its `Debug` shows no secret: they are `secrecy` types or hide themselves.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// Where everything lives; absolute.
+    pub(crate) data_dir: PathBuf,
+    pub(crate) http: Http,
+    pub(crate) storage: Storage,
+    pub(crate) auth: Auth,
+    pub(crate) secrets: Secrets,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) start: Start,
+    pub(crate) log: Log,
+    text: String,
+}
+
+/// What is wrong with the configuration, one line a problem.
+#[derive(Debug)]
+pub(crate) struct ConfigError(Vec<String>);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the configuration is not usable:")?;
+        self.0
+            .iter()
+            .try_for_each(|problem| write!(f, "\n  - {problem}"))
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Reads `file` (else the one that `WORKSPACE_CONFIG` names) and the variables.
+    pub(crate) fn load(
+        file: Option<&Path>,
+        variables: &[(OsString, OsString)],
+    ) -> Result<Self, ConfigError> {
+        let named = variable(variables, layers::CONFIG_VARIABLE).map(PathBuf::from);
+        let layers = Layers::load(file.or(named.as_deref()), variables);
+        let reader = Reader::new(&layers);
+        let config = Self::read(&reader, &layers, variables);
+        let problems = reader.into_problems();
+        if problems.is_empty() {
+            Ok(config)
+        } else {
+            Err(ConfigError(problems))
+        }
+    }
+
+    fn read(reader: &Reader<'_>, layers: &Layers, variables: &[(OsString, OsString)]) -> Self {
+        let data_dir = reader
+            .optional_path("data_dir")
+            .or_else(|| default_data_dir(variables));
+        let data_dir = data_dir.unwrap_or_else(|| {
+            let problem =
+                "is needed: there is no $HOME to put the data directory in. Set WORKSPACE_DATA_DIR";
+            reader.problem("data_dir", problem);
+            PathBuf::new()
+        });
+        let http = Http::read(reader);
+        let storage = Storage::read(reader, &data_dir);
+        let derived = [
+            ("data_dir", data_dir.display().to_string()),
+            ("storage.url", without_password(storage.url.expose_secret())),
+            ("http.public_url", http.public_url(http.bind).to_string()),
+        ];
+        Self {
+            auth: Auth::read(reader, &http),
+            secrets: Secrets::read(reader, &storage),
+            sandbox: Sandbox::read(reader),
+            start: Start::read(reader),
+            log: Log::read(reader),
+            text: show::show(layers, &derived),
+            data_dir,
+            http,
+            storage,
+        }
+    }
+
+    /// The effective configuration as TOML, secrets redacted.
+    pub(crate) fn shown(&self) -> &str {
+        &self.text
+    }
+}
+
+/// `$XDG_DATA_HOME/agent-workspace`, else `~/.local/share/agent-workspace`.
+fn default_data_dir(variables: &[(OsString, OsString)]) -> Option<PathBuf> {
+    // The XDG specification: relative paths are invalid and to be ignored.
+    let absolute = |name: &str| {
+        variable(variables, name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let base = absolute("XDG_DATA_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local").join("share")))?;
+    Some(base.join("agent-workspace"))
+}
+
+fn variable<'a>(variables: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsString> {
+    variables
+        .iter()
+        .find(|(key, value)| key == name && !value.is_empty())
+        .map(|(_, value)| value)
+}

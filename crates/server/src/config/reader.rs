@@ -1,0 +1,253 @@
+//! Reads typed values out of the merged layers, and collects everything that is wrong instead of stopping at the first.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+use super::layers::{Layers, Leaf, Value, shown};
+
+pub(super) struct Reader<'a> {
+    layers: &'a Layers,
+    problems: RefCell<Vec<String>>,
+    read: RefCell<BTreeSet<String>>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(layers: &'a Layers) -> Self {
+        Self {
+            layers,
+            problems: RefCell::new(layers.problems.clone()),
+            read: RefCell::default(),
+        }
+    }
+
+    /// All problems, in the order in which they were found.
+    pub(super) fn into_problems(self) -> Vec<String> {
+        self.problems.into_inner()
+    }
+
+    /// Keys that were asked for.
+    #[cfg(test)]
+    pub(super) fn keys_read(&self) -> BTreeSet<String> {
+        self.read.borrow().clone()
+    }
+
+    fn leaf(&self, key: &str) -> &'a Leaf {
+        self.read.borrow_mut().insert(key.to_owned());
+        self.layers
+            .leaves
+            .get(key)
+            .expect("every key that is read is in default.toml")
+    }
+
+    /// Notes that the value of `key` is no good: `what` completes "KEY …" and never holds the value.
+    pub(super) fn problem(&self, key: &str, what: &str) {
+        let shown = shown(key, &self.leaf(key).origin);
+        self.problems.borrow_mut().push(format!("{shown} {what}"));
+    }
+
+    pub(super) fn text(&self, key: &str) -> String {
+        self.optional(key).unwrap_or_default()
+    }
+
+    /// A text; `None` when empty.
+    pub(super) fn optional(&self, key: &str) -> Option<String> {
+        match &self.leaf(key).value {
+            Value::Text(text) if !text.is_empty() => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn switch(&self, key: &str) -> bool {
+        self.leaf(key).value == Value::Switch(true)
+    }
+
+    pub(super) fn list(&self, key: &str) -> Vec<String> {
+        match &self.leaf(key).value {
+            Value::List(items) => items.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A number in a range. Out of it, the problem is noted and the nearest number returned.
+    pub(super) fn number<T: TryFrom<i64>>(&self, key: &str, range: RangeInclusive<i64>) -> T {
+        let Value::Number(number) = self.leaf(key).value else {
+            unreachable!("the layers checked the type of {key}")
+        };
+        let (first, last) = (*range.start(), *range.end());
+        if !range.contains(&number) {
+            self.problem(key, &format!("must be from {first} to {last}"));
+        }
+        T::try_from(number.clamp(first, last))
+            .unwrap_or_else(|_| unreachable!("the range of {key} fits its type"))
+    }
+
+    /// A text that parses. When it does not, the problem is noted and the default returned.
+    pub(super) fn parsed<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> T {
+        if let Some(value) = parse(&self.text(key)) {
+            return value;
+        }
+        self.problem(key, &format!("must be {expected}"));
+        match &self.layers.defaults[key] {
+            Value::Text(default) => parse(default).expect("a default parses"),
+            _ => unreachable!("{key} is a text"),
+        }
+    }
+
+    /// A text that parses, or nothing.
+    pub(super) fn optional_parsed<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Option<T> {
+        let text = self.optional(key)?;
+        let value = parse(&text);
+        if value.is_none() {
+            self.problem(key, &format!("must be {expected}"));
+        }
+        value
+    }
+
+    pub(super) fn duration(&self, key: &str) -> Duration {
+        self.parsed(
+            key,
+            "a number and a unit (ms, s, m, h, d), e.g. 30s",
+            parse_duration,
+        )
+    }
+
+    /// An absolute `http(s)` URL without query, fragment or credentials.
+    pub(super) fn optional_url(&self, key: &str) -> Option<Url> {
+        self.optional_parsed(
+            key,
+            "an http:// or https:// URL without user, query and fragment",
+            |text| {
+                Url::from_str(text).ok().filter(|url| {
+                    matches!(url.scheme(), "http" | "https")
+                        && url.has_host()
+                        && url.query().is_none()
+                        && url.fragment().is_none()
+                        && url.username().is_empty()
+                        && url.password().is_none()
+                })
+            },
+        )
+    }
+
+    /// A path, made absolute against the present directory.
+    pub(super) fn optional_path(&self, key: &str) -> Option<PathBuf> {
+        self.optional_parsed(key, "a path", |text| std::path::absolute(text).ok())
+    }
+
+    /// A secret, from its key or from the file that its `_file` twin names.
+    pub(super) fn secret(&self, key: &str) -> Option<SecretString> {
+        let file_key = format!("{key}_file");
+        let path = self.optional_path(&file_key);
+        if let Some(text) = self.optional(key) {
+            return Some(text.into());
+        }
+        let path = path?;
+        match keyring::private_file::read(&path) {
+            Ok(text) if text.expose_secret().is_empty() => {
+                self.problem(
+                    &file_key,
+                    &format!("names an empty file: {}", path.display()),
+                );
+                None
+            }
+            Ok(text) => Some(text),
+            Err(error) => {
+                let problem = format!(
+                    "names a file that cannot be read: {}: {error}",
+                    path.display()
+                );
+                self.problem(&file_key, &problem);
+                None
+            }
+        }
+    }
+
+    /// Secrets in a list, or one a line in the file that the `_file` twin names.
+    pub(super) fn secret_list(&self, key: &str) -> Vec<SecretString> {
+        let listed = self.list(key);
+        let from_file = self.secret(key);
+        let lines = from_file
+            .as_ref()
+            .map(ExposeSecret::expose_secret)
+            .unwrap_or_default()
+            .lines();
+        let lines = lines
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned);
+        listed
+            .into_iter()
+            .chain(lines)
+            .map(SecretString::from)
+            .collect()
+    }
+}
+
+/// `90d`, `30s`, `250ms`, …; at most ten years.
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().ok()?;
+    let millis = match unit.trim() {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 60 * 60 * 1000,
+        "d" => 24 * 60 * 60 * 1000,
+        _ => return None,
+    };
+    let total = number.checked_mul(millis)?;
+    (total <= 10 * 366 * 24 * 60 * 60 * 1000).then(|| Duration::from_millis(total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_a_number_and_a_unit() {
+        for (text, millis) in [
+            ("250ms", 250),
+            ("30s", 30_000),
+            ("5 m", 300_000),
+            ("2h", 7_200_000),
+            ("90d", 7_776_000_000),
+        ] {
+            assert_eq!(
+                parse_duration(text),
+                Some(Duration::from_millis(millis)),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "5",
+            "s",
+            "-5s",
+            "1.5s",
+            "5 years",
+            "99999999999999999999s",
+            "4000d",
+        ] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
+}

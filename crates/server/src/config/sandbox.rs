@@ -1,0 +1,123 @@
+//! Sections `sandbox` and `start`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use url::Url;
+
+use super::reader::Reader;
+
+/// Which backend was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// The best that is usable.
+    Auto,
+    /// Local processes.
+    Process,
+}
+
+/// Where conversations run.
+#[derive(Debug, Clone)]
+pub(crate) struct Sandbox {
+    /// Which backend.
+    pub(crate) backend: Backend,
+    /// Most running sandboxes of one user.
+    pub(crate) max_running_per_user: u32,
+    /// Most running sandboxes in all.
+    pub(crate) max_running: u32,
+    /// Warm sandboxes to keep.
+    pub(crate) warm: u32,
+    /// Program and arguments of the agent server; `None`: the one that is provisioned.
+    pub(crate) agent_server_command: Option<Vec<String>>,
+    /// Release to provision; `None`: the tested one.
+    pub(crate) agent_server_version: Option<String>,
+    /// Python to provision with.
+    pub(crate) python: Option<PathBuf>,
+    /// Package index; may carry credentials.
+    pub(crate) index_url: Option<SecretString>,
+    /// Proxy; may carry credentials.
+    pub(crate) proxy: Option<SecretString>,
+    /// Folder of wheels.
+    pub(crate) wheel_dir: Option<PathBuf>,
+    /// How sandboxes reach us, when not by our own address.
+    pub(crate) callback_url: Option<Url>,
+    /// How long an agent server may take to stop.
+    pub(crate) stop_grace: Duration,
+}
+
+impl Sandbox {
+    pub(super) fn read(reader: &Reader<'_>) -> Self {
+        Self {
+            backend: backend(reader),
+            max_running_per_user: reader.number("sandbox.max_running_per_user", 0..=100_000),
+            max_running: reader.number("sandbox.max_running", 0..=100_000),
+            warm: reader.number("sandbox.warm", 0..=100),
+            agent_server_command: reader.optional_parsed(
+                "sandbox.agent_server_command",
+                "a command, quoted as for a shell",
+                |text| shlex::split(text).filter(|words| !words.is_empty()),
+            ),
+            agent_server_version: reader.optional_parsed(
+                "sandbox.agent_server_version",
+                "a version, e.g. 1.58.0",
+                version,
+            ),
+            python: reader.optional_path("sandbox.python"),
+            index_url: reader.secret("sandbox.index_url"),
+            proxy: reader.secret("sandbox.proxy"),
+            wheel_dir: reader.optional_path("sandbox.wheel_dir"),
+            callback_url: reader.optional_url("sandbox.callback_url"),
+            stop_grace: reader.duration("sandbox.stop_grace"),
+        }
+    }
+}
+
+fn backend(reader: &Reader<'_>) -> Backend {
+    if reader.text("sandbox.backend") == "docker" {
+        reader.problem(
+            "sandbox.backend",
+            "is `docker`, but this build has no Docker backend yet: use `auto` or `process`",
+        );
+        return Backend::Auto;
+    }
+    reader.parsed(
+        "sandbox.backend",
+        "auto, docker or process",
+        |text| match text {
+            "auto" => Some(Backend::Auto),
+            "process" => Some(Backend::Process),
+            _ => None,
+        },
+    )
+}
+
+/// It becomes part of a requirement (`name==VERSION`) and of a folder's name.
+fn version(text: &str) -> Option<String> {
+    let digit_first = text.starts_with(|c: char| c.is_ascii_digit());
+    let plain = text
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'+');
+    (digit_first && plain && text.len() <= 64).then(|| text.to_owned())
+}
+
+/// Deadlines and limits of starting conversations.
+#[derive(Debug, Clone)]
+pub(crate) struct Start {
+    /// Conversations being started at once.
+    pub(crate) parallel: usize,
+    /// Until a new sandbox's agent server must answer.
+    pub(crate) sandbox_deadline: Duration,
+    /// Until the backend must be ready for its first start.
+    pub(crate) prepare_deadline: Duration,
+}
+
+impl Start {
+    pub(super) fn read(reader: &Reader<'_>) -> Self {
+        Self {
+            parallel: reader.number("start.parallel", 1..=1000),
+            sandbox_deadline: reader.duration("start.sandbox_deadline"),
+            prepare_deadline: reader.duration("start.prepare_deadline"),
+        }
+    }
+}

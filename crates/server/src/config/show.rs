@@ -1,0 +1,96 @@
+//! The effective configuration as text, without secrets.
+
+use std::fmt::Write as _;
+
+use url::Url;
+
+use super::layers::{DEFAULTS, Layers, Origin, Value};
+
+/// Shown as set or not set.
+const SECRET: [&str; 3] = [
+    "auth.bootstrap_key",
+    "secrets.master_key",
+    "secrets.previous_master_keys",
+];
+/// Shown without what may be a password.
+const SECRET_URL: [&str; 3] = ["storage.url", "sandbox.index_url", "sandbox.proxy"];
+
+pub(super) const REDACTED: &str = "<redacted>";
+
+/// TOML in the order of the defaults; what differs from them says where it comes from. Values that the service works
+/// out for itself are given in `derived`.
+pub(super) fn show(layers: &Layers, derived: &[(&str, String)]) -> String {
+    let mut text = String::new();
+    let mut section = "";
+    for line in DEFAULTS.lines() {
+        if let Some(name) = line
+            .strip_prefix('[')
+            .and_then(|line| line.strip_suffix(']'))
+        {
+            section = name;
+            let _ = writeln!(text, "\n[{section}]");
+        } else if let Some((name, _)) = line.split_once(" = ").filter(|_| !line.starts_with('#')) {
+            let key = if section.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{section}.{name}")
+            };
+            let leaf = &layers.leaves[&key];
+            let derived = derived
+                .iter()
+                .find(|(of, _)| *of == key && leaf.value.is_empty());
+            let value = match derived {
+                Some((_, value)) => Value::Text(value.clone()),
+                None => redacted(&key, &leaf.value),
+            };
+            let _ = write!(text, "{name} = {}", toml_text(&value));
+            let _ = match &leaf.origin {
+                Origin::Default => writeln!(text),
+                origin => writeln!(text, "  # {origin}"),
+            };
+        }
+    }
+    text
+}
+
+fn redacted(key: &str, value: &Value) -> Value {
+    match value {
+        value if value.is_empty() => value.clone(),
+        Value::Text(text) if SECRET_URL.contains(&key) => Value::Text(without_password(text)),
+        Value::List(items) if SECRET.contains(&key) => {
+            Value::List(items.iter().map(|_| REDACTED.to_owned()).collect())
+        }
+        _ if SECRET.contains(&key) => Value::Text(REDACTED.to_owned()),
+        other => other.clone(),
+    }
+}
+
+/// Scheme, host, port and path. A query may hold a password too (`postgres://host/db?password=…`), so it is not shown.
+pub(crate) fn without_password(text: &str) -> String {
+    if let Some(path) = text.strip_prefix("sqlite://") {
+        return format!("sqlite://{}", path.split('?').next().unwrap_or_default());
+    }
+    let Ok(mut url) = Url::parse(text) else {
+        return REDACTED.to_owned();
+    };
+    if !url.username().is_empty() || url.password().is_some() {
+        // Both fail only for URLs that cannot have them, and then there are none.
+        let _ = url.set_password(None);
+        let _ = url.set_username("***");
+    }
+    if url.query().is_some() {
+        url.set_query(Some("***"));
+    }
+    url.to_string()
+}
+
+fn toml_text(value: &Value) -> String {
+    match value {
+        Value::Text(text) => toml::Value::String(text.clone()).to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::Switch(on) => on.to_string(),
+        Value::List(items) => {
+            toml::Value::Array(items.iter().cloned().map(toml::Value::String).collect()).to_string()
+        }
+    }
+}

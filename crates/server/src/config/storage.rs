@@ -1,0 +1,44 @@
+//! Section `storage`.
+
+use std::path::Path;
+
+use secrecy::{ExposeSecret, SecretString};
+
+use super::reader::Reader;
+
+/// The database.
+#[derive(Debug, Clone)]
+pub(crate) struct Storage {
+    /// `sqlite://PATH` or `postgres://…`; may hold a password.
+    pub(crate) url: SecretString,
+    /// Whether several machines may share it.
+    pub(crate) is_shared: bool,
+    /// Connections for requests.
+    pub(crate) connections: u32,
+    /// Connections for event intake.
+    pub(crate) event_connections: u32,
+}
+
+impl Storage {
+    pub(super) fn read(reader: &Reader<'_>, data_dir: &Path) -> Self {
+        let url = reader.secret("storage.url").unwrap_or_else(|| {
+            format!("sqlite://{}", data_dir.join("agent-workspace.db").display()).into()
+        });
+        let text = url.expose_secret();
+        let is_shared = ["postgres://", "postgresql://"]
+            .iter()
+            .any(|s| text.starts_with(s));
+        let is_file = text
+            .strip_prefix("sqlite://")
+            .is_some_and(|path| !path.is_empty());
+        if !is_shared && !is_file {
+            reader.problem("storage.url", "must be sqlite://PATH or postgres://…");
+        }
+        Self {
+            is_shared,
+            connections: reader.number("storage.connections", 1..=1000),
+            event_connections: reader.number("storage.event_connections", 1..=1000),
+            url,
+        }
+    }
+}

@@ -1,0 +1,305 @@
+use std::collections::BTreeSet;
+use std::io::Write as _;
+
+use super::*;
+
+const CANARY: &str = "canary-7f3a";
+
+fn load(file: Option<&str>, variables: &[(&str, &str)]) -> Result<Config, String> {
+    let mut variables: Vec<(OsString, OsString)> = variables
+        .iter()
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect();
+    variables.push(("HOME".into(), "/home/someone".into()));
+    let file = file.map(|text| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    });
+    Config::load(file.as_ref().map(tempfile::NamedTempFile::path), &variables)
+        .map_err(|e| e.to_string())
+}
+
+#[test]
+fn the_defaults_stand_and_every_key_of_them_is_read() {
+    let config = load(None, &[]).unwrap();
+    assert_eq!(config.http.bind.to_string(), "127.0.0.1:3000");
+    assert_eq!(
+        config.data_dir,
+        Path::new("/home/someone/.local/share/agent-workspace")
+    );
+    assert_eq!(
+        config.storage.url.expose_secret(),
+        "sqlite:///home/someone/.local/share/agent-workspace/agent-workspace.db"
+    );
+
+    let variables = [("HOME".into(), "/home/someone".into())];
+    let layers = Layers::load(None, &variables);
+    let reader = Reader::new(&layers);
+    Config::read(&reader, &layers, &variables);
+    let known: BTreeSet<String> = layers.leaves.keys().cloned().collect();
+    assert_eq!(
+        reader.keys_read(),
+        known,
+        "a key in default.toml that nothing reads, or the reverse"
+    );
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_the_file_over_the_defaults() {
+    let file = "[http]\nbind = '127.0.0.1:1'\nworkers = 3\n[sandbox]\nmax_running = 7\n";
+    let config = load(
+        Some(file),
+        &[
+            ("WORKSPACE_HTTP__BIND", "127.0.0.1:2"),
+            (
+                "WORKSPACE_HTTP__CORS_ORIGINS",
+                "https://a.example, http://localhost:3001",
+            ),
+            ("WORKSPACE_DATA_DIR", "/data"),
+            ("WORKSPACE_HTTP__WORKERS", ""),
+        ],
+    )
+    .unwrap();
+    assert_eq!(config.http.bind.port(), 2);
+    assert_eq!(config.http.workers, 3, "an empty variable is not set");
+    assert_eq!(
+        config.http.cors_origins,
+        ["https://a.example", "http://localhost:3001"]
+    );
+    assert_eq!(
+        (
+            config.sandbox.max_running,
+            config.sandbox.max_running_per_user
+        ),
+        (7, 10)
+    );
+    assert_eq!(config.data_dir, Path::new("/data"));
+}
+
+#[test]
+fn unknown_keys_are_named_with_the_nearest_known_one() {
+    for (file, variable, unknown, nearest) in [
+        (
+            Some("[http]\nbnid = 'x'"),
+            None,
+            "`http.bnid`",
+            "`http.bind`",
+        ),
+        (Some("datadir = 'x'"), None, "`datadir`", "`data_dir`"),
+        (
+            Some("[http.bind]\nport = 1"),
+            None,
+            "`http.bind.port`",
+            "`http.bind`",
+        ),
+        (
+            None,
+            Some("WORKSPACE_HTTP_BIND"),
+            "`WORKSPACE_HTTP_BIND`",
+            "`WORKSPACE_HTTP__BIND`",
+        ),
+        (
+            None,
+            Some("WORKSPACE_SANDBOX__MAX_RUNING"),
+            "`WORKSPACE_SANDBOX__MAX_RUNING`",
+            "`WORKSPACE_SANDBOX__MAX_RUNNING`",
+        ),
+    ] {
+        let variables: Vec<_> = variable.into_iter().map(|name| (name, "1")).collect();
+        let error = load(file, &variables).unwrap_err();
+        assert!(
+            error.contains(unknown) && error.contains(nearest),
+            "{error}"
+        );
+    }
+    load(
+        None,
+        &[
+            ("WORKSPACE_TMP", "/tmp"),
+            ("WORKSPACE", "x"),
+            ("OTHER", "x"),
+        ],
+    )
+    .unwrap();
+}
+
+#[test]
+fn everything_that_is_wrong_is_reported_at_once_by_where_it_was_set() {
+    let file = "[http]\nbind = 'nowhere'\nworkers = 'two'\n[log]\nformat = 'xml'\n";
+    let error = load(
+        Some(file),
+        &[
+            ("WORKSPACE_SANDBOX__STOP_GRACE", "soon"),
+            ("WORKSPACE_START__PARALLEL", "0"),
+            ("WORKSPACE_AUTH__ALLOW_OPEN_ON_PUBLIC", "maybe"),
+            ("WORKSPACE_STORAGE__URL", "mysql://x"),
+            ("WORKSPACE_HTTP__CORS_ORIGINS", "https://a/b"),
+            ("WORKSPACE_HTTP__PUBLIC_URL", "ftp://x"),
+            ("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", "'open quote"),
+            ("WORKSPACE_SANDBOX__AGENT_SERVER_VERSION", "../x"),
+        ],
+    )
+    .unwrap_err();
+    for part in [
+        "`http.bind` in ",
+        "`http.workers` must be a whole number",
+        "`log.format` in ",
+        "WORKSPACE_SANDBOX__STOP_GRACE must",
+        "WORKSPACE_START__PARALLEL must be from 1",
+        "WORKSPACE_AUTH__ALLOW_OPEN_ON_PUBLIC must be true or false",
+        "WORKSPACE_STORAGE__URL must",
+        "WORKSPACE_HTTP__CORS_ORIGINS must",
+        "WORKSPACE_HTTP__PUBLIC_URL must",
+        "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND must",
+        "WORKSPACE_SANDBOX__AGENT_SERVER_VERSION must",
+    ] {
+        assert!(error.contains(part), "{part} is missing in {error}");
+    }
+}
+
+#[test]
+fn open_mode_needs_a_second_switch_on_a_public_address() {
+    let open = ("WORKSPACE_AUTH__MODE", "open");
+    let public = ("WORKSPACE_HTTP__BIND", "0.0.0.0:3000");
+    assert_eq!(load(None, &[open]).unwrap().auth.mode, Mode::Open);
+    let error = load(None, &[open, public]).unwrap_err();
+    assert!(
+        error.contains("WORKSPACE_AUTH__ALLOW_OPEN_ON_PUBLIC"),
+        "{error}"
+    );
+    let switch = ("WORKSPACE_AUTH__ALLOW_OPEN_ON_PUBLIC", "true");
+    assert_eq!(
+        load(None, &[open, public, switch]).unwrap().auth.mode,
+        Mode::Open
+    );
+}
+
+#[test]
+fn docker_is_refused_by_name_until_it_is_built_in() {
+    let error = load(None, &[("WORKSPACE_SANDBOX__BACKEND", "docker")]).unwrap_err();
+    assert!(error.contains("no Docker backend"), "{error}");
+    let error = load(None, &[("WORKSPACE_SANDBOX__BACKEND", "podman")]).unwrap_err();
+    assert!(error.contains("auto, docker or process"), "{error}");
+}
+
+#[test]
+fn postgres_needs_a_configured_master_key() {
+    let url = ("WORKSPACE_STORAGE__URL", "postgres://u:p@h/db");
+    let error = load(None, &[url]).unwrap_err();
+    assert!(error.contains("WORKSPACE_SECRETS__MASTER_KEY"), "{error}");
+    let key = "A".repeat(43) + "=";
+    let config = load(None, &[url, ("WORKSPACE_SECRETS__MASTER_KEY", &key)]).unwrap();
+    assert!(config.storage.is_shared && config.secrets.master_key.is_some());
+}
+
+#[test]
+fn a_secret_may_come_from_a_file_and_the_higher_layer_wins() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"  key-from-file\n").unwrap();
+    let path = file.path().to_str().unwrap();
+    let from_file = ("WORKSPACE_AUTH__BOOTSTRAP_KEY_FILE", path);
+    let bootstrap = |config: &Config| {
+        config
+            .auth
+            .bootstrap_key
+            .as_ref()
+            .unwrap()
+            .expose_secret()
+            .to_owned()
+    };
+    let lower = "[auth]\nbootstrap_key = 'key-in-config'\n";
+    assert_eq!(
+        bootstrap(&load(Some(lower), &[from_file]).unwrap()),
+        "key-from-file"
+    );
+    let lower = format!("[auth]\nbootstrap_key_file = '{path}'\n");
+    let direct = ("WORKSPACE_AUTH__BOOTSTRAP_KEY", "key-in-variable");
+    assert_eq!(
+        bootstrap(&load(Some(&lower), &[direct]).unwrap()),
+        "key-in-variable"
+    );
+
+    let error = load(None, &[direct, from_file]).unwrap_err();
+    assert!(error.contains("both set"), "{error}");
+    let missing = ("WORKSPACE_AUTH__BOOTSTRAP_KEY_FILE", "/no/such/file");
+    assert!(
+        load(None, &[missing])
+            .unwrap_err()
+            .contains("/no/such/file")
+    );
+}
+
+#[test]
+fn no_secret_is_ever_shown() {
+    let key = "A".repeat(43) + "=";
+    let variables = [
+        (
+            "WORKSPACE_STORAGE__URL",
+            "postgres://canary-7f3a:canary-7f3a@db.example/w?password=canary-7f3a",
+        ),
+        ("WORKSPACE_SECRETS__MASTER_KEY", key.as_str()),
+        ("WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS", key.as_str()),
+        ("WORKSPACE_AUTH__BOOTSTRAP_KEY", CANARY),
+        (
+            "WORKSPACE_SANDBOX__INDEX_URL",
+            "https://canary-7f3a:canary-7f3a@index.example/simple",
+        ),
+        (
+            "WORKSPACE_SANDBOX__PROXY",
+            "http://u:canary-7f3a@proxy.example:3128",
+        ),
+    ];
+    let config = load(None, &variables).unwrap();
+    let shown = format!("{config:?}\n{}", config.shown());
+    assert!(!shown.contains(CANARY) && !shown.contains(&key), "{shown}");
+    for part in [
+        "db.example/w",
+        "index.example/simple",
+        "proxy.example:3128",
+        show::REDACTED,
+    ] {
+        assert!(
+            config.shown().contains(part),
+            "{part} is missing in {shown}"
+        );
+    }
+}
+
+#[test]
+fn no_message_repeats_a_bad_secret() {
+    let error = load(
+        Some("[secrets]\nmaster_key = 'canary-7f3a'\nnot toml canary-7f3a\n"),
+        &[],
+    )
+    .unwrap_err();
+    assert!(
+        error.contains("line 3") && !error.contains(CANARY),
+        "{error}"
+    );
+    let error = load(
+        None,
+        &[
+            ("WORKSPACE_SECRETS__MASTER_KEY", CANARY),
+            ("WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS", CANARY),
+            ("WORKSPACE_AUTH__BOOTSTRAP_KEY", "canary-7f3a with space"),
+            ("WORKSPACE_STORAGE__URL", "canary-7f3a"),
+        ],
+    )
+    .unwrap_err();
+    assert_eq!(error.lines().count(), 5, "{error}");
+    assert!(!error.contains(CANARY), "{error}");
+}
+
+#[test]
+fn what_is_shown_loads_again_and_says_where_it_came_from() {
+    let config = load(None, &[("WORKSPACE_HTTP__BIND", "127.0.0.1:4")]).unwrap();
+    assert!(
+        config
+            .shown()
+            .contains("bind = \"127.0.0.1:4\"  # WORKSPACE_HTTP__BIND")
+    );
+    let again = load(Some(config.shown()), &[]).unwrap();
+    assert_eq!(again.http.bind, config.http.bind);
+    assert_eq!(again.data_dir, config.data_dir);
+}

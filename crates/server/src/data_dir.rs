@@ -1,0 +1,148 @@
+//! The data directory: made for its owner only, and used by one service at a time.
+
+use std::fs::{DirBuilder, File, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use domain::id::{HostId, IdGenerator};
+use secrecy::ExposeSecret as _;
+
+/// An existing data directory.
+#[derive(Debug, Clone)]
+pub(crate) struct DataDir(PathBuf);
+
+/// The data directory is ours while this lives; the kernel lets go of it when the process ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl DataDir {
+    /// Makes the directory (mode `0700`) if it is not there.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .with_context(|| {
+                format!(
+                    "cannot make the data directory {}; set WORKSPACE_DATA_DIR",
+                    path.display()
+                )
+            })?;
+        Ok(Self(path.to_owned()))
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Whether others than the owner may look inside.
+    pub(crate) fn is_open_to_others(&self) -> anyhow::Result<bool> {
+        Ok(std::fs::metadata(&self.0)?.permissions().mode() & 0o077 != 0)
+    }
+
+    /// The generated master key.
+    pub(crate) fn master_key(&self) -> PathBuf {
+        self.0.join("master.key")
+    }
+
+    /// A constant sealed with the master key, by which a wrong one is noticed.
+    pub(crate) fn canary(&self) -> PathBuf {
+        self.0.join("master.check")
+    }
+
+    /// The generated first API key.
+    pub(crate) fn bootstrap_key(&self) -> PathBuf {
+        self.0.join("bootstrap.key")
+    }
+
+    /// Takes the directory for a service. Two services would adopt and remove each other's sandboxes.
+    pub(crate) fn lock(&self) -> anyhow::Result<Lock> {
+        let path = self.0.join("service.lock");
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .with_context(|| format!("cannot open {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // Only to be helpful: the text may be missing or of a service that has just started.
+                let _ = (&file).take(32).read_to_string(&mut holder);
+                let holder = holder.trim();
+                let pid = if holder.is_empty() {
+                    String::new()
+                } else {
+                    format!(" (process {holder})")
+                };
+                bail!(
+                    "another agent-workspace{pid} is using the data directory {}: stop it, or set WORKSPACE_DATA_DIR \
+                     to another directory",
+                    self.0.display()
+                );
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
+        }
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())?;
+        Ok(Lock { _file: file })
+    }
+
+    /// The name under which this directory's sandboxes are known in the store: chosen once.
+    pub(crate) fn host(&self, ids: &dyn IdGenerator) -> anyhow::Result<HostId> {
+        let path = self.0.join("host.id");
+        let fresh = || ids.uuid().simple().to_string().into();
+        let (text, _) = keyring::private_file::read_or_create(&path, fresh)
+            .with_context(|| format!("cannot use {}", path.display()))?;
+        HostId::parse(text.expose_secret())
+            .with_context(|| format!("{} does not hold a host id", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keyring::RandomIds;
+
+    use super::*;
+
+    #[test]
+    fn it_is_private_and_keeps_its_host_id() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a").join("b");
+        let dir = DataDir::open(&path).unwrap();
+        assert!(!dir.is_open_to_others().unwrap());
+        let host = dir.host(&RandomIds).unwrap();
+        assert_eq!(
+            DataDir::open(&path).unwrap().host(&RandomIds).unwrap(),
+            host
+        );
+    }
+
+    #[test]
+    fn one_service_at_a_time_and_the_second_is_told_who_is_first() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(parent.path()).unwrap();
+        let lock = dir.lock().unwrap();
+        let error = dir.lock().unwrap_err().to_string();
+        assert!(error.contains(&std::process::id().to_string()), "{error}");
+        drop(lock);
+        dir.lock().unwrap();
+    }
+
+    #[test]
+    fn a_file_in_the_way_is_an_error_with_advice() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = DataDir::open(file.path()).unwrap_err();
+        assert!(error.to_string().contains("WORKSPACE_DATA_DIR"), "{error}");
+    }
+}

@@ -1,1 +1,95 @@
-//! Use-cases.
+//! Use-cases over the domain's ports: the order in which things happen, retries, deadlines and background work.
+//!
+//! Knows: the ports, and what must follow what. Must never know: SQL, HTTP, Docker, a process, the environment.
+//!
+//! * [`App`] is what an entry point (HTTP crate, test) calls: one small struct per group of use-cases.
+//! * [`background`] is what runs beside requests: the start worker, the sandbox keeper and the conversation syncer.
+//! * Everything that must survive a crash is a row before it is an action; background loops converge rows and facts.
+
+pub mod authenticate;
+pub mod background;
+pub mod conversations;
+pub mod error;
+pub mod events;
+pub mod ports;
+pub mod sandboxes;
+pub mod settings;
+pub mod start;
+pub mod sync;
+pub mod tasks;
+pub mod webhooks;
+
+use std::sync::Arc;
+
+pub use error::AppError;
+pub use ports::{AuthMode, Policy, Ports};
+pub use tasks::Tasks;
+
+use crate::authenticate::Authenticate;
+use crate::conversations::Conversations;
+use crate::events::Events;
+use crate::sandboxes::{Keeper, Sandboxes};
+use crate::settings::SettingsService;
+use crate::start::{Starts, Updates};
+use crate::sync::Syncer;
+use crate::webhooks::Webhooks;
+
+/// The application: built once by the composition root, shared by every request.
+#[derive(Clone)]
+pub struct App {
+    /// Who is calling.
+    pub authenticate: Authenticate,
+    /// Conversations: read, change, delete, say something.
+    pub conversations: Conversations,
+    /// Starting conversations, and the tasks that do it.
+    pub starts: Starts,
+    /// Sandboxes and specs.
+    pub sandboxes: Sandboxes,
+    /// Events of conversations.
+    pub events: Events,
+    /// Reports of agent servers.
+    pub webhooks: Webhooks,
+    /// Settings of users.
+    pub settings: SettingsService,
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What the parts share.
+pub(crate) struct Inner {
+    pub(crate) ports: Ports,
+    pub(crate) policy: Policy,
+    pub(crate) tasks: Tasks,
+    pub(crate) keeper: Keeper,
+    pub(crate) syncer: Syncer,
+    pub(crate) updates: Updates,
+}
+
+impl App {
+    /// Wires the use-cases. Nothing runs in the background before [`background::spawn`].
+    pub fn new(ports: Ports, policy: Policy, tasks: Tasks) -> Self {
+        let settings = SettingsService::new(
+            Arc::clone(&ports.settings),
+            Arc::clone(&ports.cipher),
+            Arc::clone(&ports.clock),
+        );
+        let syncer = Syncer::new(ports.clone(), policy.clone());
+        let keeper = Keeper::new(ports.clone(), policy.clone(), syncer.clone());
+        let inner =
+            Arc::new(Inner { ports, policy, tasks, keeper, syncer, updates: Updates::default() });
+        Self {
+            authenticate: Authenticate::new(Arc::clone(&inner)),
+            conversations: Conversations::new(Arc::clone(&inner)),
+            starts: Starts::new(Arc::clone(&inner), settings.clone()),
+            sandboxes: Sandboxes::new(Arc::clone(&inner)),
+            events: Events::new(Arc::clone(&inner)),
+            webhooks: Webhooks::new(Arc::clone(&inner)),
+            settings,
+            inner,
+        }
+    }
+
+    /// Whether sandboxes can be started right now; for `/ready` (the store is checked by whoever owns it).
+    pub async fn check_backend(&self) -> Result<(), AppError> {
+        Ok(self.inner.ports.backend.check().await?)
+    }
+}

@@ -1,0 +1,77 @@
+//! Who is calling: a user by API key, or a sandbox by its session key.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::id::UserId;
+use domain::identity::KeyHash;
+use domain::sandbox::Sandbox;
+use sha2::{Digest, Sha256};
+
+use crate::{AppError, AuthMode, Inner};
+
+/// `last_used_at` is written at most this often.
+const TOUCH_EVERY: Duration = Duration::from_secs(60);
+/// No key of ours is longer; a longer one is refused unhashed.
+const LONGEST_KEY: usize = 512;
+
+/// The hash by which keys (users' and sandboxes') are looked up.
+pub fn hash_key(text: &str) -> KeyHash {
+    let digest = Sha256::digest(text.as_bytes());
+    let mut hex = String::with_capacity(64);
+    for byte in digest {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    KeyHash(hex)
+}
+
+/// Looks keys up, by hash: the comparison says nothing about the key, and a revoked one is refused at once.
+#[derive(Clone)]
+pub struct Authenticate(Arc<Inner>);
+
+impl Authenticate {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
+    /// The user of this API key; `None` for no, an unknown or an expired key. In open mode always the local user.
+    pub async fn user(&self, key: Option<&str>) -> Result<Option<UserId>, AppError> {
+        if let AuthMode::Open(user) = &self.0.policy.auth {
+            return Ok(Some(user.clone()));
+        }
+        let Some(text) = key.filter(|k| !k.is_empty() && k.len() <= LONGEST_KEY) else {
+            return Ok(None);
+        };
+        let Some(key) = self.0.ports.api_keys.find_by_hash(&hash_key(text)).await? else {
+            return Ok(None);
+        };
+        let now = self.0.ports.clock.now();
+        if key.is_expired(now) {
+            return Ok(None);
+        }
+        if key
+            .last_used_at
+            .is_none_or(|at| now.since(at) >= TOUCH_EVERY)
+        {
+            let keys = Arc::clone(&self.0.ports.api_keys);
+            self.0.tasks.spawn(async move {
+                if let Err(error) = keys.touch(key.id, now).await {
+                    tracing::debug!(%error, "could not note the use of an API key");
+                }
+            });
+        }
+        Ok(Some(key.user))
+    }
+
+    /// The sandbox of this session key, while it may report: running, starting, or paused a moment ago.
+    pub async fn sandbox(&self, key: &str) -> Result<Option<Sandbox>, AppError> {
+        if key.is_empty() || key.len() > LONGEST_KEY {
+            return Ok(None);
+        }
+        let sandbox = self.0.ports.sandboxes.find_by_key(&hash_key(key)).await?;
+        let now = self.0.ports.clock.now();
+        Ok(sandbox.filter(|s| s.accepts_reports(now, self.0.policy.report_grace)))
+    }
+}

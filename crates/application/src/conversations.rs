@@ -1,0 +1,269 @@
+//! Conversations: read, change, delete, say something.
+
+use std::sync::Arc;
+
+use domain::agent::Sent;
+use domain::conversation::{
+    ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, MessageInput,
+    Observation,
+};
+use domain::error::ErrorClass;
+use domain::id::ConversationId;
+use domain::page::{Page, PageRequest};
+use domain::patch::Patch;
+use domain::sandbox::{Desired, Sandbox, SandboxStatus};
+use domain::scope::Scope;
+
+use crate::sandboxes::endpoint;
+use crate::{AppError, Inner};
+
+/// Conversations as their owner sees them. Reads are answered by the store alone.
+#[derive(Clone)]
+pub struct Conversations(Arc<Inner>);
+
+/// What became of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SentMessage {
+    /// State of the sandbox that took it.
+    pub sandbox_status: SandboxStatus,
+    /// Something the sender should know, if anything.
+    pub note: Option<String>,
+}
+
+impl Conversations {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
+    /// A page, newest first.
+    pub async fn search(
+        &self,
+        scope: &Scope,
+        filter: &ConversationFilter,
+        page: &PageRequest,
+    ) -> Result<Page<ConversationView>, AppError> {
+        Ok(self
+            .0
+            .ports
+            .conversations
+            .search(scope, filter, page)
+            .await?)
+    }
+
+    /// How many `search` would find in all.
+    pub async fn count(&self, scope: &Scope, filter: &ConversationFilter) -> Result<u64, AppError> {
+        Ok(self.0.ports.conversations.count(scope, filter).await?)
+    }
+
+    /// By id, `None` for unknown ones.
+    pub async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[ConversationId],
+    ) -> Result<Vec<Option<ConversationView>>, AppError> {
+        Ok(self.0.ports.conversations.find_many(scope, ids).await?)
+    }
+
+    /// Changes what the owner may change. A title chosen by a person ends automatic ones.
+    pub async fn update(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        change: &ConversationChange,
+    ) -> Result<ConversationView, AppError> {
+        check_change(change).map_err(AppError::invalid)?;
+        let now = self.0.ports.clock.now();
+        let updated = self
+            .0
+            .ports
+            .conversations
+            .update(scope, id, change, now)
+            .await?;
+        updated.ok_or_else(|| AppError::not_found("unknown_app_conversation"))
+    }
+
+    /// Deletes the conversation with its parts. Its sandbox goes, too, once no other conversation needs it.
+    pub async fn delete(&self, scope: &Scope, id: ConversationId) -> Result<(), AppError> {
+        let found = self.0.ports.conversations.find(scope, id).await?;
+        let view = found.ok_or_else(|| AppError::not_found("Conversation not found"))?;
+        if !self
+            .0
+            .ports
+            .conversations
+            .delete(scope, id, self.0.ports.clock.now())
+            .await?
+        {
+            return Err(AppError::not_found("Conversation not found"));
+        }
+        // The intent is committed; what follows also happens at the next relist if we die here.
+        let inner = Arc::clone(&self.0);
+        let sandbox = view.conversation.sandbox_id;
+        self.0.tasks.spawn(async move {
+            let row = inner.ports.sandboxes.find(&Scope::System, &sandbox).await;
+            match row {
+                Ok(Some(row)) if row.desired == Desired::Deleted => {
+                    if let Err(error) = inner.keeper.converge(&sandbox).await {
+                        tracing::warn!(sandbox.id = %sandbox, %error, "sandbox not removed yet");
+                    }
+                }
+                _ => inner.syncer.request(&sandbox),
+            }
+        });
+        Ok(())
+    }
+
+    /// Says something to the agent. Answers once the agent server has it.
+    pub async fn send_message(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        message: &MessageInput,
+    ) -> Result<SentMessage, AppError> {
+        let found = self.0.ports.conversations.find(scope, id).await?;
+        let view = found.ok_or_else(|| {
+            AppError::not_found(format!("Conversation {} not found", id.dashed()))
+        })?;
+        let sandbox = view.sandbox.ok_or_else(|| {
+            AppError::not_found(format!(
+                "Sandbox not found for conversation {}",
+                id.dashed()
+            ))
+        })?;
+        accepts_messages(&sandbox)?;
+        let url = sandbox.agent_url.as_ref().ok_or_else(|| {
+            AppError::refused(
+                ErrorClass::Unavailable,
+                "No agent server URL found for sandbox.",
+            )
+        })?;
+        let at = endpoint(&self.0.ports, &sandbox, url)?;
+        // Taken before the call: the run's own reports are later than this and win over it.
+        let now = self.0.ports.clock.now();
+        let sent = self.0.ports.agents.send(&at, id, message).await?;
+        if sent == Sent::Delivered && message.run {
+            let running = Observation {
+                execution_status: Some((ExecutionStatus::Running, now)),
+                ..Observation::default()
+            };
+            self.0
+                .ports
+                .conversations
+                .observe(&sandbox.id, id, &running, now)
+                .await?;
+        }
+        let note = (sent == Sent::RunRefused)
+            .then(|| "The message is saved, but the sandbox already runs as many conversations as it may.".to_owned());
+        Ok(SentMessage {
+            sandbox_status: sandbox.status,
+            note,
+        })
+    }
+}
+
+/// The answers of send-message by sandbox state (contract v1, section 3.2).
+fn accepts_messages(sandbox: &Sandbox) -> Result<(), AppError> {
+    match sandbox.status {
+        SandboxStatus::Running if sandbox.desired == Desired::Running => Ok(()),
+        SandboxStatus::Missing => Err(AppError::refused(
+            ErrorClass::Gone,
+            "Conversation is archived. The sandbox no longer exists.",
+        )),
+        SandboxStatus::Error => Err(AppError::refused(
+            ErrorClass::Unavailable,
+            "Sandbox is in an error state and cannot accept messages.",
+        )),
+        status => Err(AppError::conflict(format!(
+            "Sandbox is {status}. Use POST /api/v1/sandboxes/{}/resume to resume it first.",
+            sandbox.id
+        ))),
+    }
+}
+
+/// Repository and branch rules (contract v1, PATCH): where the reference answers 500, we say what is wrong.
+pub fn check_change(change: &ConversationChange) -> Result<(), String> {
+    if let Patch::Set(repository) = &change.selected_repository {
+        check_repository(repository)?;
+    }
+    if let Patch::Set(branch) = &change.selected_branch {
+        check_branch(branch)?;
+    }
+    let names_more = matches!(change.selected_branch, Patch::Set(_))
+        || matches!(change.git_provider, Patch::Set(_));
+    if change.selected_repository == Patch::Clear && names_more {
+        return Err(
+            "selected_repository cannot be removed while selected_branch or git_provider is set"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// `owner/repo`, possibly with groups between; no shell or path tricks.
+pub fn check_repository(repository: &str) -> Result<(), String> {
+    let part = |p: &str| {
+        !p.is_empty()
+            && p != "."
+            && p != ".."
+            && p.chars().all(|c| c.is_alphanumeric() || "-_.~".contains(c))
+    };
+    let parts: Vec<_> = repository.split('/').collect();
+    if repository.len() <= 512 && parts.len() >= 2 && parts.iter().all(|p| part(p)) {
+        Ok(())
+    } else {
+        Err("selected_repository must look like owner/repo".to_owned())
+    }
+}
+
+/// What git accepts as a branch name, roughly `git check-ref-format`.
+pub fn check_branch(branch: &str) -> Result<(), String> {
+    let bad = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\;&|$`\"'<>".contains(c);
+    let fine = !branch.is_empty()
+        && branch.len() <= 255
+        && !branch.contains(bad)
+        && !branch.contains("..")
+        && !branch.contains("//")
+        && !branch.contains("@{")
+        && !branch.starts_with(['-', '/', '.'])
+        && !branch.ends_with(['/', '.'])
+        && branch.strip_suffix(".lock").is_none();
+    if fine {
+        Ok(())
+    } else {
+        Err("selected_branch is not a valid branch name".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repositories_and_branches() {
+        for good in ["a/b", "group/sub/repo", "OpenHands/agent-sdk.rs"] {
+            assert!(check_repository(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "", "a", "/a", "a/", "a/..", "a/b;rm", "a/b\n", "a b/c", "$(x)/y", "a//b",
+        ] {
+            assert!(check_repository(bad).is_err(), "{bad:?}");
+        }
+        for good in ["main", "feature/x-1", "v1.2"] {
+            assert!(check_branch(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "", "-x", "a..b", "a b", "x.lock", "a;b", "a\nb", "x/", "a@{b",
+        ] {
+            assert!(check_branch(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_repository_does_not_go_while_its_branch_comes() {
+        let change = ConversationChange {
+            selected_repository: Patch::Clear,
+            selected_branch: Patch::Set("main".to_owned()),
+            ..ConversationChange::default()
+        };
+        assert!(check_change(&change).is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! The one error of the use-cases: a port's failure, or a refusal of our own.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use domain::agent::AgentError;
+use domain::cipher::CipherError;
+use domain::error::{Classify, ErrorClass, StoreError};
+use domain::sandbox::SandboxError;
+
+/// Why a use-case did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The sandbox backend.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// The agent server.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// The cipher.
+    #[error(transparent)]
+    Cipher(#[from] CipherError),
+    /// Our own rule: class and the text that the client reads.
+    #[error("{detail}")]
+    Refused {
+        /// Kind of refusal.
+        class: ErrorClass,
+        /// For the client; names no secret.
+        detail: String,
+    },
+}
+
+impl AppError {
+    /// 404 with this text.
+    pub fn not_found(detail: impl Into<String>) -> Self {
+        Self::Refused {
+            class: ErrorClass::NotFound,
+            detail: detail.into(),
+        }
+    }
+
+    /// 400 with this text.
+    pub fn invalid(detail: impl Into<String>) -> Self {
+        Self::Refused {
+            class: ErrorClass::Invalid,
+            detail: detail.into(),
+        }
+    }
+
+    /// 409 with this text.
+    pub fn conflict(detail: impl Into<String>) -> Self {
+        Self::Refused {
+            class: ErrorClass::Conflict,
+            detail: detail.into(),
+        }
+    }
+
+    /// A refusal of this class with this text.
+    pub fn refused(class: ErrorClass, detail: impl Into<String>) -> Self {
+        Self::Refused {
+            class,
+            detail: detail.into(),
+        }
+    }
+}
+
+impl Classify for AppError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Store(e) => e.class(),
+            Self::Sandbox(e) => e.class(),
+            Self::Agent(e) => e.class(),
+            Self::Cipher(e) => e.class(),
+            Self::Refused { class, .. } => *class,
+        }
+    }
+
+    fn public(&self) -> Cow<'_, str> {
+        match self {
+            Self::Store(e) => e.public(),
+            Self::Sandbox(e) => e.public(),
+            Self::Agent(e) => e.public(),
+            Self::Cipher(e) => e.public(),
+            Self::Refused { detail, .. } => Cow::Borrowed(detail),
+        }
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Store(e) => e.retry_after(),
+            Self::Sandbox(e) => e.retry_after(),
+            Self::Agent(e) => e.retry_after(),
+            Self::Cipher(e) => e.retry_after(),
+            Self::Refused {
+                class: ErrorClass::Unavailable,
+                ..
+            } => Some(Duration::from_secs(5)),
+            Self::Refused { .. } => None,
+        }
+    }
+}

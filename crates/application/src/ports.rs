@@ -1,0 +1,109 @@
+//! What the composition root hands in: adapters, and the numbers that govern them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::agent::AgentRuntime;
+use domain::cipher::Cipher;
+use domain::clock::Clock;
+use domain::conversation::ConversationRepository;
+use domain::event::EventStore;
+use domain::id::{HostId, IdGenerator, UserId};
+use domain::identity::ApiKeyRepository;
+use domain::sandbox::{Caps, SandboxBackend, SandboxRepository, SandboxSpecCatalog};
+use domain::settings::SettingsRepository;
+use domain::start_task::StartTaskRepository;
+use url::Url;
+
+/// One adapter per port.
+#[derive(Clone)]
+pub struct Ports {
+    /// Conversations.
+    pub conversations: Arc<dyn ConversationRepository>,
+    /// Events, on a connection of their own so that intake starves nobody and nobody starves it.
+    pub events: Arc<dyn EventStore>,
+    /// Start tasks.
+    pub start_tasks: Arc<dyn StartTaskRepository>,
+    /// Sandbox rows.
+    pub sandboxes: Arc<dyn SandboxRepository>,
+    /// What runs sandboxes.
+    pub backend: Arc<dyn SandboxBackend>,
+    /// Templates.
+    pub specs: Arc<dyn SandboxSpecCatalog>,
+    /// Agent servers.
+    pub agents: Arc<dyn AgentRuntime>,
+    /// Settings.
+    pub settings: Arc<dyn SettingsRepository>,
+    /// API keys.
+    pub api_keys: Arc<dyn ApiKeyRepository>,
+    /// Sealing.
+    pub cipher: Arc<dyn Cipher>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Ids and secrets.
+    pub ids: Arc<dyn IdGenerator>,
+}
+
+/// Who may call without a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuthMode {
+    /// Nobody: every request names a key.
+    ApiKey,
+    /// Everybody is this one local user. An explicit opt-out.
+    Open(UserId),
+}
+
+/// Numbers and names that govern the use-cases.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// Whose sandboxes this process serves.
+    pub host: HostId,
+    /// Who may call without a key.
+    pub auth: AuthMode,
+    /// Base of the webhooks as sandboxes reach us (`…/api/v1/webhooks`).
+    pub webhook_url: Url,
+    /// Origins that browsers may come from, handed on to agent servers.
+    pub cors_origins: Vec<String>,
+    /// Caps on running sandboxes.
+    pub caps: Caps,
+    /// From the start of a sandbox's process until its agent server must answer.
+    pub sandbox_start_deadline: Duration,
+    /// Getting the backend ready for its first start (downloads), at most.
+    pub prepare_deadline: Duration,
+    /// How long a claimed start task is ours without a renewal.
+    pub lease: Duration,
+    /// How often unclaimed tasks are looked for when nothing announces one (another replica may have died).
+    pub claim_interval: Duration,
+    /// Starts under way at once.
+    pub max_parallel_starts: usize,
+    /// How long a paused sandbox's key still delivers trailing events.
+    pub report_grace: Duration,
+    /// How often running conversations are compared with their agent server.
+    pub sync_interval: Duration,
+    /// How often rows are compared with what the backend has.
+    pub relist_interval: Duration,
+}
+
+impl Policy {
+    /// The defaults, for this host, webhook address and mode.
+    pub fn new(host: HostId, webhook_url: Url, auth: AuthMode) -> Self {
+        Self {
+            host,
+            auth,
+            webhook_url,
+            cors_origins: Vec::new(),
+            caps: Caps {
+                per_user: 10,
+                overall: 50,
+            },
+            sandbox_start_deadline: Duration::from_secs(120),
+            prepare_deadline: Duration::from_secs(20 * 60),
+            lease: Duration::from_secs(10),
+            claim_interval: Duration::from_secs(2),
+            max_parallel_starts: 8,
+            report_grace: Duration::from_secs(60),
+            sync_interval: Duration::from_secs(10),
+            relist_interval: Duration::from_secs(30),
+        }
+    }
+}

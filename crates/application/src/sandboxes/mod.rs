@@ -1,0 +1,192 @@
+//! Sandboxes: reading rows, committing intents, and the keeper that makes the backend follow.
+
+mod keeper;
+
+use std::sync::Arc;
+
+use domain::error::ErrorClass;
+use domain::id::{SandboxId, SpecId, UserId};
+use domain::page::{Page, PageRequest};
+use domain::sandbox::{Desired, Sandbox, SandboxSpec, SandboxStatus};
+use domain::scope::Scope;
+use secrecy::{ExposeSecret, SecretString};
+
+pub use keeper::Keeper;
+pub(crate) use keeper::endpoint;
+
+use crate::authenticate::hash_key;
+use crate::ports::{Policy, Ports};
+use crate::{AppError, Inner};
+
+/// A new row of intent with fresh keys, sealed. Not stored yet.
+pub(crate) fn reserve(
+    ports: &Ports,
+    policy: &Policy,
+    owner: &UserId,
+    spec_id: SpecId,
+) -> Result<Sandbox, AppError> {
+    let id = ports.ids.sandbox_id();
+    let session_key = ports.ids.secret();
+    let context = Sandbox::key_context(&id);
+    let now = ports.clock.now();
+    Ok(Sandbox {
+        owner: owner.clone(),
+        spec_id,
+        host: policy.host.clone(),
+        desired: Desired::Running,
+        status: SandboxStatus::Starting,
+        status_detail: None,
+        key_hash: hash_key(session_key.expose_secret()),
+        session_key: ports.cipher.seal(&context, &session_key)?,
+        secret_key: ports.cipher.seal(&context, &ports.ids.secret())?,
+        agent_url: None,
+        exposed_urls: Vec::new(),
+        workspace: None,
+        created_at: now,
+        updated_at: now,
+        paused_at: None,
+        id,
+    })
+}
+
+/// Sandboxes and specs, as their owner sees them. Reads never call the backend.
+#[derive(Clone)]
+pub struct Sandboxes(Arc<Inner>);
+
+impl Sandboxes {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
+    /// A page, newest first.
+    pub async fn search(
+        &self,
+        scope: &Scope,
+        page: &PageRequest,
+    ) -> Result<Page<Sandbox>, AppError> {
+        Ok(self.0.ports.sandboxes.search(scope, page).await?)
+    }
+
+    /// By id, `None` for unknown ones.
+    pub async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[SandboxId],
+    ) -> Result<Vec<Option<Sandbox>>, AppError> {
+        Ok(self.0.ports.sandboxes.find_many(scope, ids).await?)
+    }
+
+    /// The session key, which its owner sees while the sandbox is RUNNING. A key that does not open is logged and
+    /// shown as none, so that one damaged row does not spoil a list.
+    pub fn session_key(&self, sandbox: &Sandbox) -> Option<SecretString> {
+        if sandbox.status != SandboxStatus::Running {
+            return None;
+        }
+        self.0
+            .ports
+            .cipher
+            .open(&Sandbox::key_context(&sandbox.id), &sandbox.session_key)
+            .inspect_err(|error| tracing::error!(sandbox.id = %sandbox.id, %error, "session key does not open"))
+            .ok()
+    }
+
+    /// Starts a sandbox of this spec (the default when none is named). The row is committed before the answer;
+    /// the backend follows in the background.
+    pub async fn start(&self, owner: &UserId, spec: Option<&str>) -> Result<Sandbox, AppError> {
+        let spec = self.spec(spec).await?;
+        let sandbox = reserve(&self.0.ports, &self.0.policy, owner, spec.id)?;
+        self.0
+            .ports
+            .sandboxes
+            .insert(&sandbox, &self.0.policy.caps)
+            .await?;
+        self.converge(&sandbox.id);
+        Ok(sandbox)
+    }
+
+    /// Pauses: commits the intent, then interrupts runs and stops the processes before answering. A client that hangs
+    /// up does not stop that.
+    pub async fn pause(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
+        if !self.0.ports.backend.capabilities().pause {
+            return Err(AppError::refused(
+                ErrorClass::Unsupported,
+                "This sandbox backend cannot pause.",
+            ));
+        }
+        self.intend(scope, id, Desired::Paused).await?;
+        self.converge_and_wait(id).await
+    }
+
+    /// Resumes: answers when the intent is committed and within the caps; poll until RUNNING. Also brings back a
+    /// sandbox in ERROR.
+    pub async fn resume(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
+        self.intend(scope, id, Desired::Running).await?;
+        self.converge(id);
+        Ok(())
+    }
+
+    /// Deletes: hidden at once; processes and files are gone when this answers, or soon after if the backend is slow.
+    pub async fn delete(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
+        self.intend(scope, id, Desired::Deleted).await?;
+        if let Err(error) = self.converge_and_wait(id).await {
+            // The intent is committed: the keeper tries again until it is done.
+            tracing::warn!(sandbox.id = %id, %error, "sandbox not removed yet");
+        }
+        Ok(())
+    }
+
+    /// All specs, the default first.
+    pub async fn specs(&self) -> Result<Vec<SandboxSpec>, AppError> {
+        Ok(self.0.ports.specs.list().await?)
+    }
+
+    /// The named spec, or the default.
+    pub(crate) async fn spec(&self, id: Option<&str>) -> Result<SandboxSpec, AppError> {
+        let found = self
+            .specs()
+            .await?
+            .into_iter()
+            .find(|s| id.is_none_or(|id| s.id.as_str() == id));
+        found.ok_or_else(|| AppError::not_found("Sandbox spec not found"))
+    }
+
+    async fn intend(
+        &self,
+        scope: &Scope,
+        id: &SandboxId,
+        desired: Desired,
+    ) -> Result<Sandbox, AppError> {
+        let (ports, policy) = (&self.0.ports, &self.0.policy);
+        ports
+            .sandboxes
+            .set_desired(scope, id, desired, &policy.caps, ports.clock.now())
+            .await?
+            .ok_or_else(|| AppError::not_found("Not Found"))
+    }
+
+    /// Lets the keeper act on the row in the background.
+    fn converge(&self, id: &SandboxId) {
+        let (keeper, id) = (self.0.keeper.clone(), id.clone());
+        self.0.tasks.spawn(async move {
+            if let Err(error) = keeper.converge(&id).await {
+                tracing::warn!(sandbox.id = %id, error = %error, "sandbox did not follow its intent");
+            }
+        });
+    }
+
+    /// The same, and waits for the outcome; the work goes on if the waiting request is dropped.
+    async fn converge_and_wait(&self, id: &SandboxId) -> Result<(), AppError> {
+        let (keeper, id) = (self.0.keeper.clone(), id.clone());
+        let (done, outcome) = tokio::sync::oneshot::channel();
+        self.0.tasks.spawn(async move {
+            // The receiver may be gone: then nobody waits.
+            let _ = done.send(keeper.converge(&id).await);
+        });
+        outcome.await.unwrap_or_else(|_| {
+            Err(AppError::refused(
+                ErrorClass::Unavailable,
+                "The service is shutting down. Try again.",
+            ))
+        })
+    }
+}

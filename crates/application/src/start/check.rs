@@ -1,0 +1,195 @@
+//! What can be refused, or noted, before any work.
+
+use std::collections::BTreeMap;
+
+use domain::conversation::MessageInput;
+use domain::start_task::StartRequest;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+
+use crate::conversations::{check_branch, check_repository};
+
+/// Secrets in one request at most (contract v1, section 3.2).
+const MOST_SECRETS: usize = 50;
+const LONGEST_NAME: usize = 256;
+const LARGEST_VALUE: usize = 65_536;
+/// Names that the sandbox itself needs.
+const RESERVED: &[&str] = &[
+    "OPENVSCODE_SERVER_ROOT",
+    "OH_ENABLE_VNC",
+    "LOG_JSON",
+    "OH_CONVERSATIONS_PATH",
+    "OH_BASH_EVENTS_DIR",
+    "PYTHONUNBUFFERED",
+    "ENV_LOG_LEVEL",
+    "OH_WEBHOOKS_0_BASE_URL",
+    "OH_ALLOW_CORS_ORIGINS_0",
+    "WORKER_1",
+    "WORKER_2",
+];
+
+/// Number, size and names of a request's secrets.
+pub fn check_secrets(secrets: &BTreeMap<String, SecretString>) -> Result<(), String> {
+    if secrets.len() > MOST_SECRETS {
+        return Err(format!(
+            "Too many secrets: {} (at most {MOST_SECRETS})",
+            secrets.len()
+        ));
+    }
+    for (name, value) in secrets {
+        let shown: String = name.chars().take(64).collect();
+        if name.is_empty() || name.len() > LONGEST_NAME || name.contains(['\0', '=']) {
+            return Err(format!(
+                "Secret name '{shown}' must have 1 to {LONGEST_NAME} characters, without '=' or NUL"
+            ));
+        }
+        let upper = name.to_ascii_uppercase();
+        if RESERVED.contains(&upper.as_str()) || upper.starts_with("LLM_") {
+            return Err(format!("Secret name '{shown}' is reserved"));
+        }
+        if value.expose_secret().len() > LARGEST_VALUE {
+            return Err(format!(
+                "The value of secret '{shown}' is larger than {LARGEST_VALUE} bytes"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Combinations that make no sense, and the message that a suggested task stands for.
+pub(super) fn check_request(request: &mut StartRequest) -> Result<(), String> {
+    if let Some(repository) = &request.selected_repository {
+        check_repository(repository)?;
+    }
+    if let Some(branch) = &request.selected_branch {
+        check_branch(branch)?;
+    }
+    if let Some(task) = &request.suggested_task {
+        if request.initial_message.is_some() {
+            return Err("suggested_task cannot be combined with initial_message".to_owned());
+        }
+        request.initial_message = Some(message_for(task));
+    }
+    Ok(())
+}
+
+/// Our own words for a suggested task.
+fn message_for(task: &Value) -> MessageInput {
+    let text = |name: &str| task.get(name).and_then(Value::as_str).unwrap_or_default();
+    let number = task
+        .get("issue_number")
+        .and_then(Value::as_i64)
+        .unwrap_or_default();
+    let (repo, title) = (text("repo"), text("title"));
+    let what = match text("task_type") {
+        "MERGE_CONFLICTS" => "Resolve the merge conflicts of pull request",
+        "FAILING_CHECKS" => "Find out why checks fail, and mend them, in pull request",
+        "UNRESOLVED_COMMENTS" => "Address the unresolved review comments of pull request",
+        "OPEN_PR" => "Review and complete pull request",
+        _ => "Solve issue",
+    };
+    let text = format!("{what} #{number} of {repo}: {title}");
+    MessageInput {
+        role: "user".to_owned(),
+        content: vec![json!({"type": "text", "text": text, "cache_prompt": false})],
+        run: true,
+    }
+}
+
+/// What this version does not do yet is said in the task, never passed over in silence.
+pub(super) fn notes(request: &StartRequest) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(repository) = &request.selected_repository {
+        notes.push(format!(
+            "Repository {repository} is recorded but was not cloned: this version does not prepare repositories yet."
+        ));
+    }
+    if request
+        .plugins
+        .as_ref()
+        .is_some_and(|plugins| !plugins.is_empty())
+    {
+        notes.push(
+            "Plugins are recorded but were not installed: this version does not load plugins yet."
+                .to_owned(),
+        );
+    }
+    if request.agent_profile_id.is_some() {
+        notes.push("agent_profile_id is recorded but has no effect in this version.".to_owned());
+    }
+    for kind in request
+        .processors
+        .iter()
+        .flatten()
+        .filter_map(|p| p.get("kind").and_then(Value::as_str))
+    {
+        if kind != TITLE_PROCESSOR {
+            notes.push(format!(
+                "Processor {kind} is recorded but does not run in this version."
+            ));
+        }
+    }
+    notes
+}
+
+/// The processor that makes titles.
+const TITLE_PROCESSOR: &str = "SetTitleCallbackProcessor";
+
+/// Whether the conversation gets an automatic title: not when the client chose one, nor when it named processors
+/// without the title one.
+pub(super) fn wants_auto_title(request: &StartRequest) -> bool {
+    let named = request.processors.as_ref().is_none_or(|processors| {
+        processors
+            .iter()
+            .any(|p| p.get("kind").and_then(Value::as_str) == Some(TITLE_PROCESSOR))
+    });
+    request.title.is_none() && named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secrets(name: &str, value: &str) -> BTreeMap<String, SecretString> {
+        BTreeMap::from([(name.to_owned(), SecretString::from(value.to_owned()))])
+    }
+
+    #[test]
+    fn secrets_are_checked_before_any_work() {
+        assert!(check_secrets(&secrets("MY_TOKEN", "v")).is_ok());
+        for name in ["", "worker_1", "LLM_API_KEY", "llm_x", "A=B", "A\0B"] {
+            assert!(check_secrets(&secrets(name, "v")).is_err(), "{name:?}");
+        }
+        assert!(check_secrets(&secrets(&"n".repeat(257), "v")).is_err());
+        assert!(check_secrets(&secrets("N", &"v".repeat(65_537))).is_err());
+        let many = (0..51)
+            .map(|n| (format!("S{n}"), SecretString::from("v")))
+            .collect();
+        assert!(check_secrets(&many).is_err());
+    }
+
+    #[test]
+    fn a_refused_secret_does_not_show_its_value() {
+        let error = check_secrets(&secrets("N", &"hunter2".repeat(10_000))).expect_err("too large");
+        assert!(!error.contains("hunter2"));
+    }
+
+    #[test]
+    fn titles_are_automatic_unless_somebody_chose() {
+        let with = |title: Option<&str>, processors: Option<Vec<Value>>| {
+            let title = title.map(str::to_owned);
+            wants_auto_title(&StartRequest {
+                title,
+                processors,
+                ..StartRequest::default()
+            })
+        };
+        assert!(with(None, None));
+        assert!(with(None, Some(vec![json!({"kind": TITLE_PROCESSOR})])));
+        assert!(!with(
+            None,
+            Some(vec![json!({"kind": "LoggingCallbackProcessor"})])
+        ));
+        assert!(!with(Some("T"), None));
+    }
+}

@@ -1,0 +1,261 @@
+//! One start, step by step, under a lease.
+//!
+//! Every step is idempotent and every status is stored before it is published, so a run may be cut off between any two
+//! lines: the next worker begins again at the first step, finds what is done, and never goes backwards in status.
+
+use std::sync::Arc;
+
+use domain::conversation::{Conversation, Metrics};
+use domain::error::{Classify, StoreError};
+use domain::sandbox::Located;
+use domain::start_task::{Claimed, StartStatus, StartTask, Step};
+use tokio::time::Instant;
+
+use super::check::wants_auto_title;
+use super::launch;
+use crate::settings::SettingsService;
+use crate::{AppError, Inner};
+
+/// A task that could not be finished in so many claims (each a crash, a lost lease or a store that went away) fails.
+const MOST_ATTEMPTS: u32 = 10;
+
+/// A claimed task on its way.
+pub(super) struct Run {
+    inner: Arc<Inner>,
+    settings: SettingsService,
+    task: StartTask,
+    fence: i64,
+    entered: Instant,
+}
+
+/// Why a run ends before READY.
+enum Stop {
+    /// With a cause for the person who asked.
+    Failed(String),
+    /// Without a word: the lease is lost, the task was ended by somebody else, or the store is away. Whoever claims the
+    /// task next goes on.
+    Left,
+}
+
+impl From<AppError> for Stop {
+    fn from(error: AppError) -> Self {
+        match &error {
+            AppError::Store(StoreError::Unavailable { .. } | StoreError::Stale { .. }) => {
+                Self::Left
+            }
+            other => {
+                tracing::warn!(error = other as &dyn std::error::Error, "start failed");
+                Self::Failed(other.public().into_owned())
+            }
+        }
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        AppError::from(error).into()
+    }
+}
+
+impl Run {
+    pub(super) fn new(inner: Arc<Inner>, settings: SettingsService, claim: Claimed) -> Self {
+        Self {
+            inner,
+            settings,
+            task: claim.task,
+            fence: claim.fence,
+            entered: Instant::now(),
+        }
+    }
+
+    /// Runs all steps; ends in READY or ERROR, or leaves the task to the next worker.
+    pub(super) async fn finish(mut self) {
+        let outcome = if self.task.attempts > MOST_ATTEMPTS {
+            Err(Stop::Failed(format!(
+                "the start was interrupted {MOST_ATTEMPTS} times"
+            )))
+        } else {
+            self.steps().await
+        };
+        match outcome {
+            Ok(()) => {
+                tracing::info!(conversation.id = %self.task.conversation_id, timings = ?self.task.timings, "conversation ready")
+            }
+            Err(Stop::Left) => tracing::info!("start left to the next worker"),
+            Err(Stop::Failed(detail)) => self.fail(detail).await,
+        }
+    }
+
+    async fn steps(&mut self) -> Result<(), Stop> {
+        // Settings first: a start that cannot succeed costs no sandbox.
+        let model = self.task.request.llm_model.as_deref();
+        let profile = self
+            .settings
+            .launch_profile(&self.task.owner, model)
+            .await
+            .map_err(AppError::from)?;
+        self.enter(StartStatus::WaitingForSandbox).await?;
+        let (sandbox, located) = self
+            .inner
+            .keeper
+            .ensure_running(&self.task.sandbox_id)
+            .await?;
+        // Preparing a repository, its scripts, hooks and skills belongs to a later version: the task's notes say what
+        // was asked for. Clients know these statuses, so each is passed through.
+        for status in [
+            StartStatus::PreparingRepository,
+            StartStatus::RunningSetupScript,
+            StartStatus::SettingUpGitHooks,
+            StartStatus::SettingUpSkills,
+        ] {
+            self.enter(status).await?;
+        }
+        let request = launch::request(&self.inner.ports, &self.task, profile, &located)?;
+        self.begin(&located, request.llm.model.clone()).await?;
+        let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
+        let info = self
+            .inner
+            .ports
+            .agents
+            .start(&at, &request)
+            .await
+            .map_err(AppError::from)?;
+        let now = self.inner.ports.clock.now();
+        let seen = info.observation(now);
+        self.inner
+            .ports
+            .conversations
+            .observe(&sandbox.id, self.task.conversation_id, &seen, now)
+            .await?;
+        self.enter(StartStatus::Ready).await?;
+        self.inner.syncer.request(&sandbox.id);
+        Ok(())
+    }
+
+    /// Stores and publishes a status, unless an earlier run was further.
+    async fn enter(&mut self, status: StartStatus) -> Result<(), Stop> {
+        if self.task.status >= status {
+            return Ok(());
+        }
+        let step = self.step(status, None);
+        let stored = self
+            .inner
+            .ports
+            .start_tasks
+            .advance(self.task.id, self.fence, &step, self.now())
+            .await?;
+        self.entered(stored);
+        Ok(())
+    }
+
+    /// The conversation's row is there before the agent server hears of it, so its first reports find it.
+    async fn begin(&mut self, located: &Located, llm_model: String) -> Result<(), Stop> {
+        let mut step = self.step(StartStatus::StartingConversation, None);
+        step.agent_server_url = Some(
+            located
+                .agent_url
+                .to_string()
+                .trim_end_matches('/')
+                .to_owned(),
+        );
+        let conversation = self.conversation(llm_model);
+        let tasks = &self.inner.ports.start_tasks;
+        let stored = tasks
+            .begin_conversation(self.task.id, self.fence, &conversation, &step, self.now())
+            .await;
+        match stored {
+            Ok(task) => self.entered(task),
+            Err(StoreError::NotFound { .. }) => {
+                return Err(Stop::Failed(
+                    "the sandbox was deleted while the conversation was starting".to_owned(),
+                ));
+            }
+            Err(StoreError::Conflict { .. }) => {
+                return Err(Stop::Failed("conversation_id is already in use".to_owned()));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn conversation(&self, llm_model: String) -> Conversation {
+        let (task, request, now) = (&self.task, &self.task.request, self.now());
+        let hex = task.conversation_id.to_string();
+        Conversation {
+            id: task.conversation_id,
+            owner: task.owner.clone(),
+            sandbox_id: task.sandbox_id.clone(),
+            title: Some(
+                request
+                    .title
+                    .clone()
+                    .unwrap_or_else(|| format!("Conversation {}", &hex[..5])),
+            ),
+            auto_title: wants_auto_title(request),
+            selected_repository: request.selected_repository.clone(),
+            selected_branch: request.selected_branch.clone(),
+            git_provider: request.git_provider,
+            trigger: request.trigger,
+            pr_numbers: request.pr_number.clone(),
+            llm_model: Some(llm_model),
+            agent_kind: "openhands".to_owned(),
+            metrics: Metrics::default(),
+            parent: request.parent_conversation_id,
+            public: request.public,
+            tags: std::collections::BTreeMap::new(),
+            execution_status: None,
+            created_at: now,
+            updated_at: now,
+        }
+    }
+
+    async fn fail(mut self, detail: String) {
+        let step = self.step(StartStatus::Error, Some(detail));
+        match self
+            .inner
+            .ports
+            .start_tasks
+            .fail(self.task.id, self.fence, &step, self.now())
+            .await
+        {
+            Ok(task) => self.entered(task),
+            Err(error) => {
+                return tracing::warn!(%error, "failure not recorded; the next worker will");
+            }
+        }
+        if self.task.owns_sandbox
+            && let Err(error) = self.inner.keeper.converge(&self.task.sandbox_id).await
+        {
+            tracing::warn!(%error, "sandbox of the failed start not removed yet");
+        }
+    }
+
+    fn step(&mut self, status: StartStatus, detail: Option<String>) -> Step {
+        let spent = u64::try_from(self.entered.elapsed().as_millis()).unwrap_or(u64::MAX);
+        *self
+            .task
+            .timings
+            .entry(self.task.status.to_string())
+            .or_default() += spent;
+        self.entered = Instant::now();
+        let notes = self.task.notes.clone();
+        let joined =
+            || (status == StartStatus::Ready && !notes.is_empty()).then(|| notes.join(" "));
+        Step {
+            status,
+            detail: detail.or_else(joined),
+            agent_server_url: None,
+            timings: self.task.timings.clone(),
+            notes,
+        }
+    }
+
+    fn entered(&mut self, stored: StartTask) {
+        self.inner.updates.publish(&stored);
+        self.task = stored;
+    }
+
+    fn now(&self) -> domain::clock::Timestamp {
+        self.inner.ports.clock.now()
+    }
+}

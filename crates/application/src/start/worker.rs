@@ -1,0 +1,106 @@
+//! The start worker: claims tasks by lease and runs each under it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::start_task::Claimed;
+use tokio::sync::Semaphore;
+use tracing::Instrument;
+
+use super::Starts;
+use super::run::Run;
+
+impl Starts {
+    /// Claims and runs tasks until the service stops. Woken by commits here; looks by itself now and then for tasks whose
+    /// worker died. Call once.
+    pub(crate) async fn work(self) {
+        let (ports, policy) = (self.inner.ports.clone(), self.inner.policy.clone());
+        // The data directory is locked: whoever held leases on this host is dead.
+        match ports.start_tasks.release_host(&policy.host).await {
+            Ok(0) => {}
+            Ok(tasks) => tracing::info!(
+                tasks,
+                "taking up starts that an earlier run left unfinished"
+            ),
+            Err(error) => {
+                tracing::warn!(%error, "cannot release old leases; they run out by themselves")
+            }
+        }
+        let slots = Arc::new(Semaphore::new(policy.max_parallel_starts));
+        loop {
+            let free = slots.available_permits();
+            let now = ports.clock.now();
+            let claimed = if free == 0 {
+                Vec::new()
+            } else {
+                let claimed = ports
+                    .start_tasks
+                    .claim(&policy.host, now, now.plus(policy.lease), free)
+                    .await;
+                claimed.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "cannot claim start tasks; trying again");
+                    Vec::new()
+                })
+            };
+            let more = claimed.len() == free && free > 0;
+            for claim in claimed {
+                // Only this loop takes permits, so there are as many as were free.
+                let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+                    break;
+                };
+                let worker = self.clone();
+                let span = tracing::info_span!("start", task.id = %claim.task.id, sandbox.id = %claim.task.sandbox_id);
+                self.inner.tasks.spawn(
+                    async move {
+                        worker.under_lease(claim).await;
+                        drop(slot);
+                        worker.wake.notify_one();
+                    }
+                    .instrument(span),
+                );
+            }
+            if more && slots.available_permits() > 0 {
+                continue;
+            }
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep(policy.claim_interval) => {}
+            }
+        }
+    }
+
+    /// Runs a task while its lease is renewed; stops the moment the lease is lost.
+    async fn under_lease(&self, claim: Claimed) {
+        let (id, fence) = (claim.task.id, claim.fence);
+        let run = Run::new(self.inner.clone(), self.settings.clone(), claim);
+        tokio::select! {
+            () = run.finish() => {}
+            () = self.keep_lease(id, fence) => tracing::warn!("lease lost; another worker goes on"),
+        }
+    }
+
+    async fn keep_lease(&self, id: domain::id::StartTaskId, fence: i64) {
+        let (ports, lease) = (&self.inner.ports, self.inner.policy.lease);
+        let mut failures = 0_u32;
+        loop {
+            tokio::time::sleep(lease / 3).await;
+            match ports
+                .start_tasks
+                .renew(id, fence, ports.clock.now().plus(lease))
+                .await
+            {
+                Ok(()) => failures = 0,
+                Err(domain::error::StoreError::Stale { .. }) => return,
+                // A busy store is no lost lease, until the lease has run out.
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(%error, "cannot renew the lease");
+                    if failures >= 3 {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+    }
+}

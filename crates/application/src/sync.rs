@@ -1,0 +1,329 @@
+//! The syncer: webhooks are hints, the agent server's log is the truth.
+//!
+//! After any gap (a start, a resume, a restart of ours, a finish seen, a long silence) it compares the conversations of
+//! a sandbox with its agent server: states by one batch call, events from the point up to which the log is known.
+//! Everything it writes is idempotent, so running too often costs only time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
+use domain::clock::Timestamp;
+use domain::conversation::{Conversation, ExecutionStatus, Observation};
+use domain::event::Appended;
+use domain::id::{ConversationId, SandboxId};
+use domain::sandbox::{Desired, Sandbox, SandboxStatus};
+use domain::scope::Scope;
+use futures::StreamExt;
+use tokio::sync::mpsc;
+
+use crate::AppError;
+use crate::ports::{Policy, Ports};
+use crate::sandboxes::endpoint;
+
+/// Requests waiting at most; a dropped one is made up for by the periodic pass.
+const QUEUE: usize = 1024;
+/// Conversations of one sandbox looked at in one pass (agent servers take less than 100 ids at once).
+const BATCH: usize = 99;
+const MOST_CONVERSATIONS: usize = 990;
+/// Pages of one conversation's log read in one pass; the next pass goes on from there.
+const MOST_PAGES: usize = 50;
+/// Sandboxes synced at once.
+const PARALLEL: usize = 4;
+/// Watermarks kept; past that all are forgotten (and logs are read from their start once more).
+const MOST_WATERMARKS: usize = 10_000;
+
+/// Asks for and performs comparisons. Cheap to clone.
+#[derive(Clone)]
+pub struct Syncer(Arc<Shared>);
+
+struct Shared {
+    ports: Ports,
+    policy: Policy,
+    requests: mpsc::Sender<SandboxId>,
+    inbox: Mutex<Option<mpsc::Receiver<SandboxId>>>,
+    /// How far each conversation's log is known, and the `updated_at` at which it was complete.
+    known: Mutex<HashMap<ConversationId, Known>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    /// Everything before this instant has been read.
+    until: Option<Timestamp>,
+    /// The log was complete when the agent server's `updated_at` was this.
+    complete_at: Option<Timestamp>,
+}
+
+impl Syncer {
+    pub(crate) fn new(ports: Ports, policy: Policy) -> Self {
+        let (requests, inbox) = mpsc::channel(QUEUE);
+        let inbox = Mutex::new(Some(inbox));
+        Self(Arc::new(Shared {
+            ports,
+            policy,
+            requests,
+            inbox,
+            known: Mutex::default(),
+        }))
+    }
+
+    /// Asks for a comparison of this sandbox soon. Never waits.
+    pub fn request(&self, sandbox: &SandboxId) {
+        if self.0.requests.try_send(sandbox.clone()).is_err() {
+            tracing::debug!(sandbox.id = %sandbox, "sync queue is full; the periodic pass will do it");
+        }
+    }
+
+    /// Serves requests and the periodic pass until the service stops. Call once.
+    pub(crate) async fn run(self) {
+        let inbox = self
+            .0
+            .inbox
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(mut inbox) = inbox else { return };
+        let mut tick = tokio::time::interval(self.0.policy.sync_interval);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let mut wanted = tokio::select! {
+                Some(id) = inbox.recv() => vec![id],
+                _ = tick.tick() => self.running(true).await,
+            };
+            while let Ok(id) = inbox.try_recv() {
+                wanted.push(id);
+            }
+            wanted.sort_unstable();
+            wanted.dedup();
+            futures::stream::iter(wanted)
+                .for_each_concurrent(PARALLEL, |id| {
+                    let syncer = &self;
+                    async move {
+                        if let Err(error) = syncer.sandbox(&id).await {
+                            tracing::debug!(sandbox.id = %id, %error, "sync failed; trying again later");
+                        }
+                    }
+                })
+                .await;
+            self.forget_deleted().await;
+        }
+    }
+
+    /// Asks for every running sandbox of this host: after a restart of ours.
+    pub(crate) async fn request_all(&self) {
+        for id in self.running(false).await {
+            self.request(&id);
+        }
+    }
+
+    /// Running sandboxes of this host; if `changing`, only those with a conversation that may have news.
+    async fn running(&self, changing: bool) -> Vec<SandboxId> {
+        let mut active = Vec::new();
+        let mut after: Option<SandboxId> = None;
+        loop {
+            let page = self
+                .0
+                .ports
+                .sandboxes
+                .on_host(&self.0.policy.host, after.as_ref(), 500)
+                .await;
+            let page = match page {
+                Ok(page) if !page.is_empty() => page,
+                Ok(_) => return active,
+                Err(error) => {
+                    tracing::debug!(%error, "cannot list sandboxes to sync");
+                    return active;
+                }
+            };
+            after = page.last().map(|row| row.id.clone());
+            for row in page.iter().filter(|row| is_up(row)) {
+                if !changing || self.has_news(&row.id).await {
+                    active.push(row.id.clone());
+                }
+            }
+        }
+    }
+
+    async fn has_news(&self, id: &SandboxId) -> bool {
+        let known = self
+            .0
+            .ports
+            .conversations
+            .in_sandbox(id, MOST_CONVERSATIONS)
+            .await;
+        known.unwrap_or_default().iter().any(may_change)
+    }
+
+    /// Compares one sandbox's conversations with its agent server.
+    pub(crate) async fn sandbox(&self, id: &SandboxId) -> Result<(), AppError> {
+        let ports = &self.0.ports;
+        let row = ports
+            .sandboxes
+            .find(&Scope::System, id)
+            .await?
+            .filter(is_up);
+        let Some((row, url)) = row.and_then(|row| row.agent_url.clone().map(|url| (row, url)))
+        else {
+            return Ok(());
+        };
+        let at = endpoint(ports, &row, &url)?;
+        let conversations = ports
+            .conversations
+            .in_sandbox(id, MOST_CONVERSATIONS)
+            .await?;
+        for batch in conversations.chunks(BATCH) {
+            let ids: Vec<_> = batch.iter().map(|c| c.id).collect();
+            let infos = ports.agents.snapshot_many(&at, &ids).await?;
+            for (conversation, info) in batch.iter().zip(infos) {
+                let Some(info) = info else { continue };
+                self.conversation(&row, &at, conversation, &info).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn conversation(
+        &self,
+        row: &Sandbox,
+        at: &AgentEndpoint,
+        conversation: &Conversation,
+        info: &AgentConversation,
+    ) -> Result<(), AppError> {
+        let (ports, id) = (&self.0.ports, conversation.id);
+        let now = ports.clock.now();
+        // Events first: who sees `finished` also finds the events that led there.
+        let known = self.known(id);
+        if known.complete_at.is_none() || known.complete_at != info.updated_at {
+            match self.backfill(row, at, id, known).await {
+                Ok(()) | Err(AppError::Agent(AgentError::NotFound)) => {}
+                Err(error) => return Err(error),
+            }
+            self.remember(id, |k| k.complete_at = info.updated_at);
+        }
+        let observation = info.observation(now);
+        if differs(conversation, &observation) {
+            ports
+                .conversations
+                .observe(&row.id, id, &observation, now)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the log from where it is known to be complete.
+    async fn backfill(
+        &self,
+        row: &Sandbox,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        known: Known,
+    ) -> Result<(), AppError> {
+        let ports = &self.0.ports;
+        let mut cursor: Option<String> = None;
+        for _ in 0..MOST_PAGES {
+            let page = ports
+                .agents
+                .events(at, id, known.until, cursor.as_deref())
+                .await?;
+            let observation = Observation::from_events(&page.items);
+            let appended = ports
+                .events
+                .append(&row.id, id, &page.items, &observation, ports.clock.now())
+                .await?;
+            match appended {
+                Appended::Stored { new } if new > 0 => {
+                    tracing::debug!(conversation.id = %id, events = new, "back-filled from the agent server");
+                }
+                Appended::Stored { .. } => {}
+                Appended::Unknown | Appended::Deleted | Appended::Foreign => return Ok(()),
+            }
+            if let Some(last) = page.items.iter().map(|e| e.timestamp).max() {
+                self.remember(id, |k| k.until = Some(last));
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells agent servers of deleted conversations whose sandbox lives on.
+    async fn forget_deleted(&self) {
+        let ports = &self.0.ports;
+        let Ok(forgotten) = ports.conversations.forgotten(100).await else {
+            return;
+        };
+        for entry in forgotten {
+            let row = ports
+                .sandboxes
+                .find(&Scope::System, &entry.sandbox_id)
+                .await;
+            let Ok(row) = row else { return };
+            let done = match row {
+                Some(row) if row.desired != Desired::Deleted => match (&row.agent_url, is_up(&row))
+                {
+                    (Some(url), true) => match endpoint(ports, &row, url) {
+                        Ok(at) => ports.agents.forget(&at, entry.id).await.is_ok(),
+                        Err(_) => false,
+                    },
+                    _ => false,
+                },
+                _ => true,
+            };
+            if done && let Err(error) = ports.conversations.mark_forgotten(entry.id).await {
+                tracing::debug!(conversation.id = %entry.id, %error, "told the agent server; will tell it again");
+            }
+            self.0
+                .known
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&entry.id);
+        }
+    }
+
+    fn known(&self, id: ConversationId) -> Known {
+        self.0
+            .known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&id)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    fn remember(&self, id: ConversationId, change: impl FnOnce(&mut Known)) {
+        let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_WATERMARKS && !known.contains_key(&id) {
+            known.clear();
+        }
+        change(known.entry(id).or_default());
+    }
+}
+
+fn is_up(row: &Sandbox) -> bool {
+    row.desired == Desired::Running && row.status == SandboxStatus::Running
+}
+
+/// Whether the agent server may have news without our having heard of it.
+fn may_change(conversation: &Conversation) -> bool {
+    conversation
+        .execution_status
+        .is_none_or(|status| status == ExecutionStatus::Running)
+}
+
+/// Whether a report would change the row (so that an idle conversation is not written every few seconds).
+fn differs(conversation: &Conversation, seen: &Observation) -> bool {
+    let status = seen.execution_status.map(|(status, _)| status);
+    (status.is_some() && status != conversation.execution_status)
+        || seen
+            .metrics
+            .as_ref()
+            .is_some_and(|m| *m != conversation.metrics)
+        || (seen.llm_model.is_some() && seen.llm_model != conversation.llm_model)
+        || (conversation.auto_title && seen.title.is_some() && seen.title != conversation.title)
+        || seen
+            .tags
+            .iter()
+            .any(|(k, v)| conversation.tags.get(k) != Some(v))
+}

@@ -1,0 +1,39 @@
+//! Limits of the conversation with agent servers.
+
+use std::time::Duration;
+
+/// Deadlines and sizes. Each deadline covers a whole exchange: connecting, sending, and reading the answer.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Establishing a connection.
+    pub connect: Duration,
+    /// `/alive`: a paused sandbox accepts connections and never answers.
+    pub alive: Duration,
+    /// Reading: infos, events, counts, the server's version.
+    pub read: Duration,
+    /// Creating a conversation (the agent server prepares the agent and may start MCP servers before it answers).
+    pub start: Duration,
+    /// Trying one MCP server before a start on an agent server that does not survive a bad one.
+    pub probe: Duration,
+    /// Sending a message.
+    pub send: Duration,
+    /// Interrupting or deleting.
+    pub stop: Duration,
+    /// Largest answer that is read, in bytes.
+    pub max_body: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(2),
+            alive: Duration::from_secs(2),
+            read: Duration::from_secs(15),
+            start: Duration::from_secs(60),
+            probe: Duration::from_secs(20),
+            send: Duration::from_secs(30),
+            stop: Duration::from_secs(15),
+            max_body: 32 << 20,
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! From what went wrong to [`AgentError`], with nothing secret in it.
+
+use std::time::Duration;
+
+use domain::agent::{AgentError, LaunchRequest, McpServer};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+
+/// Longest reason that is kept of a refusal.
+const MAX_REASON: usize = 500;
+/// Shorter values are not worth hiding and would maim every text.
+const MIN_SECRET: usize = 4;
+
+/// An exchange that ended without a usable answer.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The connection could not be made.
+    NoConnection(reqwest::Error),
+    /// It broke in the middle: the one kind worth one repetition.
+    Broken(reqwest::Error),
+    /// No whole answer within this time.
+    TimedOut(Duration),
+    /// The answer is larger than allowed.
+    TooLarge(usize),
+    /// The request cannot be made (a URL or key that HTTP cannot carry).
+    Unusable(&'static str),
+}
+
+impl From<Fault> for AgentError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            // Without its URL: the text goes to logs, and the address is of no use to whoever reads them.
+            Fault::NoConnection(e) | Fault::Broken(e) => {
+                Self::Unreachable(Box::new(e.without_url()))
+            }
+            Fault::TimedOut(limit) => Self::TimedOut(limit),
+            Fault::TooLarge(limit) => {
+                Self::Malformed(format!("an answer of more than {limit} bytes"))
+            }
+            Fault::Unusable(what) => Self::Malformed(what.to_owned()),
+        }
+    }
+}
+
+/// Every secret that a request carried, to be taken out of what comes back.
+pub(crate) struct Scrubber<'a>(Vec<&'a str>);
+
+impl<'a> Scrubber<'a> {
+    pub(crate) fn of_key(key: &'a SecretString) -> Self {
+        Self(vec![key.expose_secret()])
+    }
+
+    pub(crate) fn of_launch(key: &'a SecretString, request: &'a LaunchRequest) -> Self {
+        let mut secrets = vec![key];
+        secrets.extend(&request.llm.api_key);
+        secrets.extend(request.llm.secret_options.values());
+        secrets.extend(&request.search_api_key);
+        secrets.extend(request.secrets.values());
+        for server in &request.mcp {
+            match server {
+                McpServer::Remote { api_key, .. } => secrets.extend(api_key),
+                McpServer::Stdio { env, .. } => secrets.extend(env.values()),
+            }
+        }
+        let mut texts: Vec<&str> = secrets
+            .into_iter()
+            .map(ExposeSecret::expose_secret)
+            .collect();
+        // Longest first, so that a secret that contains another goes as a whole.
+        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        Self(texts)
+    }
+
+    pub(crate) fn scrub(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for secret in self.0.iter().filter(|s| s.len() >= MIN_SECRET) {
+            if text.contains(secret) {
+                text = text.replace(secret, "**********");
+            }
+        }
+        text.chars().take(MAX_REASON).collect()
+    }
+}
+
+/// A refusal: 404 is `NotFound`, everything else keeps its status and a short reason.
+pub(crate) fn refused(status: u16, body: &[u8], scrub: &Scrubber<'_>) -> AgentError {
+    if status == 404 {
+        return AgentError::NotFound;
+    }
+    AgentError::Rejected {
+        status,
+        reason: scrub.scrub(&reason(body)),
+    }
+}
+
+/// `detail` as text or as a list of validation entries (without their `input`, which echoes the request), plus the
+/// `exception` that a 500 names.
+fn reason(body: &[u8]) -> String {
+    let Ok(document) = serde_json::from_slice::<Value>(body) else {
+        return "no readable reason".to_owned();
+    };
+    let detail = match &document["detail"] {
+        Value::String(text) => text.clone(),
+        Value::Array(entries) => entries.iter().map(entry).collect::<Vec<_>>().join("; "),
+        _ => "no readable reason".to_owned(),
+    };
+    match document["exception"].as_str() {
+        Some(exception) => format!("{detail}: {exception}"),
+        None => detail,
+    }
+}
+
+fn entry(entry: &Value) -> String {
+    let path = entry["loc"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|part| match part {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        });
+    let path = path.collect::<Vec<_>>().join(".");
+    format!("{path}: {}", entry["msg"].as_str().unwrap_or("invalid"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_short_and_names_no_secret_and_no_input() {
+        let key = SecretString::from("session-key-1");
+        let scrub = Scrubber::of_key(&key);
+        let body =
+            br#"{"detail":[{"loc":["body","agent",0],"msg":"bad session-key-1","input":"hush"}]}"#;
+        let AgentError::Rejected { status, reason } = refused(422, body, &scrub) else {
+            panic!()
+        };
+        assert_eq!(
+            (status, reason.as_str()),
+            (422, "body.agent.0: bad **********")
+        );
+        let long = format!(r#"{{"detail":"{}","exception":"x"}}"#, "é".repeat(4000));
+        let AgentError::Rejected { reason, .. } = refused(500, long.as_bytes(), &scrub) else {
+            panic!()
+        };
+        assert_eq!(reason.chars().count(), MAX_REASON);
+    }
+
+    #[test]
+    fn a_404_is_not_found_and_garbage_is_no_panic() {
+        let key = SecretString::from("");
+        let scrub = Scrubber::of_key(&key);
+        assert!(matches!(refused(404, b"x", &scrub), AgentError::NotFound));
+        for body in [&b""[..], b"[]", b"{\"detail\":[1,{\"loc\":5}]}", b"\xff"] {
+            assert!(matches!(
+                refused(503, body, &scrub),
+                AgentError::Rejected { status: 503, .. }
+            ));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! One exchange: a bounded, deadlined request over the shared connection pool.
+
+use std::time::Duration;
+
+use domain::agent::AgentEndpoint;
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::{Client, Method};
+use secrecy::ExposeSecret;
+use serde_json::Value;
+use url::Url;
+
+use crate::config::Config;
+use crate::fault::Fault;
+
+const KEY_HEADER: &str = "x-session-api-key";
+
+/// A request. Its body is serialised once, so that it can be sent again.
+pub(crate) struct Call {
+    method: Method,
+    url: Url,
+    key: Option<HeaderValue>,
+    body: Option<Vec<u8>>,
+    deadline: Duration,
+    idempotent: bool,
+}
+
+/// What came back: the status and at most `max_body` bytes.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
+
+impl Call {
+    /// A request to `segments` below the endpoint's URL, with its key.
+    pub(crate) fn new(
+        method: Method,
+        at: &AgentEndpoint,
+        segments: &[&str],
+        deadline: Duration,
+    ) -> Result<Self, Fault> {
+        let mut key = HeaderValue::from_str(at.key.expose_secret())
+            .map_err(|_| Fault::Unusable("the session key cannot be sent in a header"))?;
+        key.set_sensitive(true);
+        let mut call = Self::open(method, &at.url, segments, deadline)?;
+        call.key = Some(key);
+        Ok(call)
+    }
+
+    /// A request that needs no key.
+    pub(crate) fn open(
+        method: Method,
+        base: &Url,
+        segments: &[&str],
+        deadline: Duration,
+    ) -> Result<Self, Fault> {
+        let mut url = base.clone();
+        url.path_segments_mut()
+            .map_err(|()| Fault::Unusable("the agent server's address is no base URL"))?
+            .pop_if_empty()
+            .extend(segments);
+        // Everything but POST may be repeated; a POST says so itself.
+        let idempotent = method != Method::POST;
+        Ok(Self {
+            method,
+            url,
+            key: None,
+            body: None,
+            deadline,
+            idempotent,
+        })
+    }
+
+    pub(crate) fn query(mut self, name: &str, value: &str) -> Self {
+        self.url.query_pairs_mut().append_pair(name, value);
+        self
+    }
+
+    pub(crate) fn json(mut self, body: &Value) -> Self {
+        self.body = Some(body.to_string().into_bytes());
+        self
+    }
+
+    /// Repeating this POST does no harm.
+    pub(crate) fn idempotent(mut self) -> Self {
+        self.idempotent = true;
+        self
+    }
+}
+
+/// The connection pool.
+#[derive(Debug, Clone)]
+pub(crate) struct Transport {
+    client: Client,
+    max_body: usize,
+}
+
+impl Transport {
+    pub(crate) fn new(config: &Config) -> Result<Self, reqwest::Error> {
+        let client = Client::builder()
+            .connect_timeout(config.connect)
+            // Agent servers close idle connections after 5 s (uvicorn's keep-alive); be the first to let go.
+            .pool_idle_timeout(Duration::from_secs(4))
+            .pool_max_idle_per_host(8)
+            // A sandbox must not be able to send us anywhere else, and a proxy cannot reach its loopback address.
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()?;
+        Ok(Self {
+            client,
+            max_body: config.max_body,
+        })
+    }
+
+    /// Sends the request and reads the answer within its deadline; once more if it is idempotent and the connection
+    /// broke (the agent server drops connections after a 500, and a pooled one may have died unnoticed).
+    pub(crate) async fn exchange(&self, call: &Call) -> Result<Reply, Fault> {
+        let whole = async {
+            match self.attempt(call).await {
+                Err(Fault::Broken(_)) if call.idempotent => self.attempt(call).await,
+                other => other,
+            }
+        };
+        tokio::time::timeout(call.deadline, whole)
+            .await
+            .unwrap_or(Err(Fault::TimedOut(call.deadline)))
+    }
+
+    async fn attempt(&self, call: &Call) -> Result<Reply, Fault> {
+        let mut request = self.client.request(call.method.clone(), call.url.clone());
+        if let Some(key) = &call.key {
+            request = request.header(KEY_HEADER, key.clone());
+        }
+        if let Some(body) = &call.body {
+            request = request
+                .header(CONTENT_TYPE, "application/json")
+                .body(body.clone());
+        }
+        let fault = |e: reqwest::Error| match () {
+            () if e.is_builder() => Fault::Unusable("the agent server's address cannot be called"),
+            () if e.is_connect() || e.is_timeout() => Fault::NoConnection(e),
+            () => Fault::Broken(e),
+        };
+        let mut response = request.send().await.map_err(fault)?;
+        let status = response.status().as_u16();
+        let announced = response.content_length().unwrap_or(0);
+        if announced > self.max_body as u64 {
+            return Err(Fault::TooLarge(self.max_body));
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(fault)? {
+            if body.len() + chunk.len() > self.max_body {
+                return Err(Fault::TooLarge(self.max_body));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Reply { status, body })
+    }
+}

@@ -1,0 +1,527 @@
+//! The fields of the agent's and the conversation's documents: names, types, bounds, which are secret, and defaults.
+//!
+//! The tables beside this file are facts of the agent side (document version 4, agent server 1.34); they serve three
+//! purposes, so that these cannot drift apart: checking what clients send, showing documents, and the schema routes.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use serde_json::{Map, Number, Value, json};
+
+use super::refusal::{Issue, IssueKind};
+
+/// JSON type of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    String,
+    Integer,
+    Number,
+    Boolean,
+    Array,
+    Object,
+}
+
+/// One field of a document.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Field {
+    /// Dotted path, at most two levels.
+    pub(super) key: String,
+    #[serde(default)]
+    label: String,
+    #[serde(rename = "type")]
+    pub(super) kind: Kind,
+    #[serde(default)]
+    prominence: String,
+    #[serde(default)]
+    nullable: bool,
+    #[serde(default)]
+    pub(super) secret: bool,
+    #[serde(default)]
+    choices: Vec<String>,
+    #[serde(default)]
+    depends_on: Vec<String>,
+    min: Option<f64>,
+    max: Option<f64>,
+    /// Part of the document, not of the schema routes.
+    #[serde(default)]
+    hidden: bool,
+    /// Section in the schema, where it is not the first part of the key.
+    section: Option<String>,
+}
+
+/// A document: its fields and its defaults.
+pub(super) struct Schema {
+    pub(super) fields: Vec<Field>,
+    pub(super) defaults: Value,
+}
+
+const VALID: &str = "the embedded tables are valid (tested)";
+
+/// Both variants of the agent document in one table: they have no conflicting field.
+pub(super) static AGENT: LazyLock<Schema> = LazyLock::new(|| Schema {
+    fields: serde_json::from_str(include_str!("agent-fields.json")).expect(VALID),
+    defaults: {
+        let mut document: Map<String, Value> =
+            serde_json::from_str(include_str!("agent-defaults.json")).expect(VALID);
+        let acp: Map<String, Value> =
+            serde_json::from_str(include_str!("acp-defaults.json")).expect(VALID);
+        document.extend(acp);
+        Value::Object(document)
+    },
+});
+
+/// The conversation document.
+pub(super) static CONVERSATION: LazyLock<Schema> = LazyLock::new(|| Schema {
+    fields: serde_json::from_str(include_str!("conversation-fields.json")).expect(VALID),
+    defaults: serde_json::from_str(include_str!("conversation-defaults.json")).expect(VALID),
+});
+
+impl Field {
+    /// JSON pointer of the field.
+    pub(super) fn pointer(&self) -> String {
+        format!("/{}", self.key.replace('.', "/"))
+    }
+
+    /// Section (`llm`, `condenser`, …) and name within it; no section for a field at the top.
+    pub(super) fn parts(&self) -> (Option<&str>, &str) {
+        match self.key.split_once('.') {
+            Some((section, name)) => (Some(section), name),
+            None => (None, &self.key),
+        }
+    }
+
+    fn is_acp_only(&self) -> bool {
+        self.key.starts_with("acp_")
+    }
+
+    /// Whether the field exists in this variant of the agent document.
+    pub(super) fn is_in(&self, variant: &str) -> bool {
+        let shared = matches!(
+            self.parts().0.unwrap_or(&self.key),
+            "llm" | "agent_context" | "mcp_config"
+        );
+        shared || self.is_acp_only() == (variant == "acp")
+    }
+
+    /// The value in the field's type, read as leniently as the agent side does (`"10"` is an integer, `"yes"` a
+    /// boolean). The issue never quotes the value.
+    pub(super) fn coerce(&self, value: &Value) -> Result<Value, IssueKind> {
+        if value.is_null() {
+            return if self.nullable {
+                Ok(Value::Null)
+            } else {
+                Err(self.kind.expected())
+            };
+        }
+        let value = match self.kind {
+            Kind::String => value.as_str().map(Value::from).ok_or(IssueKind::String)?,
+            Kind::Integer => Value::from(integer(value)?),
+            Kind::Number => {
+                Value::Number(Number::from_f64(number(value)?).ok_or(IssueKind::Finite)?)
+            }
+            Kind::Boolean => Value::Bool(boolean(value)?),
+            Kind::Array if value.is_array() => value.clone(),
+            Kind::Object if value.is_object() => value.clone(),
+            Kind::Array | Kind::Object => return Err(self.kind.expected()),
+        };
+        self.check(&value)?;
+        Ok(value)
+    }
+
+    fn check(&self, value: &Value) -> Result<(), IssueKind> {
+        if let (Some(min), Some(n)) = (self.min, value.as_f64())
+            && n < min
+        {
+            return Err(IssueKind::AtLeast(min));
+        }
+        if let (Some(max), Some(n)) = (self.max, value.as_f64())
+            && n > max
+        {
+            return Err(IssueKind::AtMost(max));
+        }
+        match value.as_str() {
+            Some(text) if !self.choices.is_empty() && !self.choices.iter().any(|c| c == text) => {
+                Err(IssueKind::OneOf(self.choices.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Kind {
+    pub(super) fn expected(self) -> IssueKind {
+        match self {
+            Self::String => IssueKind::String,
+            Self::Integer => IssueKind::Integer,
+            Self::Number => IssueKind::Number,
+            Self::Boolean => IssueKind::Boolean,
+            Self::Array => IssueKind::List,
+            Self::Object => IssueKind::Object,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+            Self::Array => "array",
+            Self::Object => "object",
+        }
+    }
+}
+
+impl Schema {
+    /// What the document says at this field: the user's own value, or (absent, or of a wrong type) the default.
+    pub(super) fn effective(&self, overlay: &Map<String, Value>, field: &Field) -> Value {
+        set_value(overlay, field)
+            .and_then(|value| field.coerce(value).ok())
+            .unwrap_or_else(|| self.default_of(field))
+    }
+
+    /// The field with this dotted key.
+    pub(super) fn field(&self, key: &str) -> Option<&Field> {
+        self.fields.iter().find(|f| f.key == key)
+    }
+
+    pub(super) fn default_of(&self, field: &Field) -> Value {
+        self.defaults
+            .pointer(&field.pointer())
+            .cloned()
+            .unwrap_or(Value::Null)
+    }
+
+    /// Whether this is the name of a group of fields.
+    pub(super) fn is_section(&self, name: &str) -> bool {
+        self.fields.iter().any(|f| f.parts().0 == Some(name))
+    }
+
+    /// Merges `diff` into `overlay`: every known leaf is checked; unknown keys are ignored, secret ones are left to the
+    /// caller (`secret` gets them). All issues are collected; the overlay is only good when there is none.
+    pub(super) fn merge(
+        &self,
+        overlay: &mut Map<String, Value>,
+        diff: &Map<String, Value>,
+        secret: &mut dyn FnMut(&Field, &Value) -> Result<(), IssueKind>,
+    ) -> Vec<Issue> {
+        let mut issues = Vec::new();
+        for (name, value) in diff {
+            if self.is_section(name) {
+                let Some(group) = value.as_object() else {
+                    issues.push(Issue::at(&[name], IssueKind::Object));
+                    continue;
+                };
+                for (leaf, value) in group {
+                    if let Some(field) = self.field(&format!("{name}.{leaf}"))
+                        && let Err(kind) = set(overlay, field, value, secret)
+                    {
+                        issues.push(Issue::at(&[name, leaf], kind));
+                    }
+                }
+            } else if let Some(field) = self.field(name)
+                && let Err(kind) = set(overlay, field, value, secret)
+            {
+                issues.push(Issue::at(&[name], kind));
+            }
+        }
+        issues
+    }
+
+    /// The schema document that settings pages are built from. Descriptions are ours to write, so they are null.
+    pub(super) fn describe(&self, model: &str, sections: &[Section]) -> Value {
+        let sections: Vec<Value> = sections
+            .iter()
+            .map(|section| {
+                let fields: Vec<Value> = self
+                    .fields
+                    .iter()
+                    .filter(|f| !f.hidden && section.holds(f))
+                    .map(|f| self.describe_field(f, section))
+                    .collect();
+                json!({"key": section.key, "label": section.label, "fields": fields,
+                       "variant": section.variant})
+            })
+            .collect();
+        json!({"model_name": model, "sections": sections})
+    }
+
+    fn describe_field(&self, field: &Field, section: &Section) -> Value {
+        let choices: Vec<Value> = field
+            .choices
+            .iter()
+            .map(|c| json!({"value": c, "label": c}))
+            .collect();
+        json!({
+            "key": field.key, "label": field.label, "description": null,
+            "section": section.key, "section_label": section.label,
+            "value_type": field.kind.name(), "default": self.default_of(field),
+            "prominence": field.prominence, "depends_on": field.depends_on,
+            "secret": field.secret, "choices": choices,
+            "variant": section.field_variant(),
+        })
+    }
+}
+
+/// A section of a schema document.
+pub(super) struct Section {
+    pub(super) key: &'static str,
+    pub(super) label: &'static str,
+    pub(super) variant: Option<&'static str>,
+    /// Whether its fields name a variant even though the section does not.
+    pub(super) of_agent: bool,
+}
+
+impl Section {
+    fn holds(&self, field: &Field) -> bool {
+        let own = match (&field.section, field.parts().0) {
+            (Some(section), _) => section,
+            (None, Some(section)) => section,
+            (None, None) if field.is_acp_only() => "acp",
+            (None, None) => "general",
+        };
+        own == self.key
+    }
+
+    fn field_variant(&self) -> Option<&'static str> {
+        self.variant.or(self.of_agent.then_some("openhands"))
+    }
+}
+
+/// What the user's sparse document itself says at this field, unchecked.
+pub(super) fn set_value<'a>(overlay: &'a Map<String, Value>, field: &Field) -> Option<&'a Value> {
+    match field.parts() {
+        (Some(section), name) => overlay.get(section)?.get(name),
+        (None, name) => overlay.get(name),
+    }
+}
+
+/// Writes (or with `None` removes) a field of the sparse document.
+pub(super) fn put(overlay: &mut Map<String, Value>, key: &str, value: Option<Value>) {
+    let (group, name) = match key.split_once('.') {
+        Some((section, name)) => {
+            let entry = overlay
+                .entry(section)
+                .or_insert_with(|| Value::Object(Map::new()));
+            if !entry.is_object() {
+                *entry = Value::Object(Map::new());
+            }
+            match entry.as_object_mut() {
+                Some(group) => (group, name),
+                None => return,
+            }
+        }
+        None => (overlay, key),
+    };
+    match value {
+        Some(value) => {
+            group.insert(name.to_owned(), value);
+        }
+        None => {
+            group.shift_remove(name);
+        }
+    }
+}
+
+fn set(
+    overlay: &mut Map<String, Value>,
+    field: &Field,
+    value: &Value,
+    secret: &mut dyn FnMut(&Field, &Value) -> Result<(), IssueKind>,
+) -> Result<(), IssueKind> {
+    if field.secret {
+        return secret(field, value);
+    }
+    let mut value = field.coerce(value)?;
+    if let (Some(Value::Object(old)), Value::Object(new)) = (set_value(overlay, field), &value) {
+        let mut merged = old.clone();
+        deep_merge(&mut merged, new);
+        value = Value::Object(merged);
+    }
+    put(overlay, &field.key, Some(value));
+    Ok(())
+}
+
+/// Objects are merged key by key, everything else replaces.
+pub(super) fn deep_merge(into: &mut Map<String, Value>, from: &Map<String, Value>) {
+    for (key, value) in from {
+        match (into.get_mut(key), value) {
+            (Some(Value::Object(old)), Value::Object(new)) => deep_merge(old, new),
+            _ => {
+                into.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// An integer as the reference reads it: a number without fraction, or its text.
+pub(super) fn integer(value: &Value) -> Result<i64, IssueKind> {
+    match value {
+        Value::Number(n) if n.is_i64() => n.as_i64().ok_or(IssueKind::Integer),
+        Value::Number(n) => match n.as_f64() {
+            Some(f) if f.fract() != 0.0 => Err(IssueKind::Fraction),
+            Some(f) => whole(f),
+            None => Err(IssueKind::Integer),
+        },
+        Value::String(text) => match text.trim().parse::<i64>() {
+            Ok(n) => Ok(n),
+            Err(_) => match text.trim().parse::<f64>() {
+                Ok(f) if f.is_finite() && f.fract() == 0.0 => whole(f),
+                _ => Err(IssueKind::IntegerText),
+            },
+        },
+        Value::Bool(flag) => Ok(i64::from(*flag)),
+        _ => Err(IssueKind::Integer),
+    }
+}
+
+/// Exactly representable whole numbers only.
+fn whole(f: f64) -> Result<i64, IssueKind> {
+    const LIMIT: f64 = 9_007_199_254_740_992.0;
+    if f.is_finite() && f.abs() <= LIMIT {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "within 2^53 and without fraction"
+        )]
+        Ok(f as i64)
+    } else {
+        Err(IssueKind::IntegerSize)
+    }
+}
+
+/// A finite number, or its text.
+pub(super) fn number(value: &Value) -> Result<f64, IssueKind> {
+    let number = match value {
+        Value::Number(n) => n.as_f64().ok_or(IssueKind::Number)?,
+        Value::String(text) => text
+            .trim()
+            .parse::<f64>()
+            .map_err(|_| IssueKind::NumberText)?,
+        Value::Bool(flag) => f64::from(u8::from(*flag)),
+        _ => return Err(IssueKind::Number),
+    };
+    if number.is_finite() {
+        Ok(number)
+    } else {
+        Err(IssueKind::Finite)
+    }
+}
+
+/// A boolean, or one of the words and numbers that the reference takes for one.
+pub(super) fn boolean(value: &Value) -> Result<bool, IssueKind> {
+    match value {
+        Value::Bool(flag) => Ok(*flag),
+        Value::Number(n) => match n.as_f64() {
+            Some(0.0) => Ok(false),
+            Some(1.0) => Ok(true),
+            _ => Err(IssueKind::BooleanText),
+        },
+        Value::String(text) => match text.to_ascii_lowercase().as_str() {
+            "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
+            "0" | "false" | "f" | "no" | "n" | "off" => Ok(false),
+            _ => Err(IssueKind::BooleanText),
+        },
+        _ => Err(IssueKind::Boolean),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_leaf_of_the_defaults_is_a_field_of_its_own_type() {
+        for schema in [&AGENT, &CONVERSATION] {
+            for field in &schema.fields {
+                let default = schema.default_of(field);
+                assert!(
+                    schema.defaults.pointer(&field.pointer()).is_some(),
+                    "no default for {}",
+                    field.key
+                );
+                assert_eq!(field.coerce(&default).unwrap(), default, "{}", field.key);
+            }
+            for (name, value) in schema.defaults.as_object().unwrap() {
+                let leaves: Vec<String> = match value.as_object() {
+                    Some(group) if schema.is_section(name) => {
+                        group.keys().map(|k| format!("{name}.{k}")).collect()
+                    }
+                    _ => vec![name.clone()],
+                };
+                for leaf in leaves {
+                    let known = schema.field(&leaf).is_some()
+                        || ["schema_version", "agent_kind", "llm.is_subscription"]
+                            .contains(&leaf.as_str())
+                        || leaf == "agent_context.secrets";
+                    assert!(known, "{leaf}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_read_leniently_and_refused_by_kind() {
+        let table: [(&Schema, &str, Value, Result<Value, IssueKind>); 14] = [
+            (&CONVERSATION, "max_iterations", json!("10"), Ok(json!(10))),
+            (&CONVERSATION, "max_iterations", json!(2.0), Ok(json!(2))),
+            (
+                &CONVERSATION,
+                "max_iterations",
+                json!(1.5),
+                Err(IssueKind::Fraction),
+            ),
+            (
+                &CONVERSATION,
+                "max_iterations",
+                json!("many"),
+                Err(IssueKind::IntegerText),
+            ),
+            (
+                &CONVERSATION,
+                "max_iterations",
+                json!(0),
+                Err(IssueKind::AtLeast(1.0)),
+            ),
+            (
+                &CONVERSATION,
+                "max_iterations",
+                json!(1e30),
+                Err(IssueKind::IntegerSize),
+            ),
+            (
+                &CONVERSATION,
+                "max_iterations",
+                Value::Null,
+                Err(IssueKind::Integer),
+            ),
+            (
+                &CONVERSATION,
+                "confirmation_mode",
+                json!("yes"),
+                Ok(json!(true)),
+            ),
+            (
+                &CONVERSATION,
+                "confirmation_mode",
+                json!("maybe"),
+                Err(IssueKind::BooleanText),
+            ),
+            (
+                &CONVERSATION,
+                "security_analyzer",
+                Value::Null,
+                Ok(Value::Null),
+            ),
+            (&AGENT, "llm.model", json!(5), Err(IssueKind::String)),
+            (&AGENT, "llm.temperature", json!("0.5"), Ok(json!(0.5))),
+            (&AGENT, "llm.top_p", json!(1.1), Err(IssueKind::AtMost(1.0))),
+            (&AGENT, "tools", json!({}), Err(IssueKind::List)),
+        ];
+        for (schema, key, value, expected) in table {
+            let got = schema.field(key).unwrap().coerce(&value);
+            assert_eq!(got, expected, "{key} = {value}");
+        }
+    }
+}

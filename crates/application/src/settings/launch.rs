@@ -1,0 +1,226 @@
+//! What a start needs from the settings.
+
+use std::collections::BTreeMap;
+
+use domain::agent::{CondenserConfig, LlmConfig, McpServer};
+use domain::conversation::GitProvider;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value};
+
+use super::fields;
+use super::llm;
+use super::mcp;
+use super::model::{LLM_API_KEY, Settings};
+
+/// Everything in [`domain::agent::LaunchRequest`] that comes from the user's settings.
+#[derive(Debug, Clone)]
+pub struct LaunchProfile {
+    /// Model, with the options that the user set.
+    pub llm: LlmConfig,
+    /// Condenser; `None` if the user switched it off.
+    pub condenser: Option<CondenserConfig>,
+    /// Ask before every risky action.
+    pub confirmation_mode: bool,
+    /// `llm`, or none.
+    pub security_analyzer: Option<String>,
+    /// Iterations per run.
+    pub max_iterations: Option<u32>,
+    /// Budget of the conversation in US dollars.
+    pub max_budget_per_task: Option<f64>,
+    /// MCP servers of both forms.
+    pub mcp: Vec<McpServer>,
+    /// Key of the search service.
+    pub search_api_key: Option<SecretString>,
+    /// Git tokens as environment secrets: `GITHUB_TOKEN`, `GITLAB_TOKEN`, …
+    pub secrets: BTreeMap<String, SecretString>,
+    /// Hosts of git providers where they are not the provider's own, as the user wrote them.
+    pub git_hosts: BTreeMap<GitProvider, String>,
+    /// `user.name` of git.
+    pub git_user_name: Option<String>,
+    /// `user.email` of git.
+    pub git_user_email: Option<String>,
+    /// Clone with the whole history.
+    pub git_full_clone: bool,
+    /// Spec for a new sandbox, if the user prefers one.
+    pub default_sandbox_spec_id: Option<String>,
+    /// Skills that are not to be loaded.
+    pub disabled_skills: Vec<String>,
+    /// The user's own addition to the system prompt.
+    pub system_message_suffix: Option<String>,
+    /// What could not be used, for the notes of the task.
+    pub notes: Vec<String>,
+}
+
+/// The settings do not suffice for a start: the text names the field to set. No secret in it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NeedsSettings(pub String);
+
+/// Name of the environment secret with the token of a provider.
+pub fn token_name(provider: GitProvider) -> String {
+    format!("{}_TOKEN", provider.as_str().to_ascii_uppercase())
+}
+
+/// Fields of the model document that are carried elsewhere or belong to the starter.
+const NOT_OPTIONS: [&str; 4] = ["model", "base_url", "api_key", "usage_id"];
+
+pub(super) fn profile(
+    settings: &Settings,
+    model_override: Option<&str>,
+) -> Result<LaunchProfile, NeedsSettings> {
+    let mut notes = Vec::new();
+    if settings.agent.variant() == "acp" {
+        notes.push("ACP agents are not started here yet; the coding agent is used.".to_owned());
+    }
+    let opaque = settings.agent.mcp.as_ref();
+    let opaque: Option<Value> = opaque.and_then(|t| serde_json::from_str(t.expose_secret()).ok());
+    let (mcp, mcp_notes) = mcp::for_agent(settings.mcp.as_ref(), opaque.as_ref());
+    notes.extend(mcp_notes);
+    let analyzer = settings.conversation_effective("security_analyzer");
+    let max_iterations = settings.conversation_effective("max_iterations").as_u64();
+    Ok(LaunchProfile {
+        llm: language_model(settings, model_override)?,
+        condenser: condenser(settings),
+        confirmation_mode: settings.conversation_effective("confirmation_mode") == true,
+        security_analyzer: analyzer
+            .as_str()
+            .filter(|a| *a != "none")
+            .map(str::to_owned),
+        max_iterations: max_iterations.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+        max_budget_per_task: settings.max_budget_per_task.filter(|b| *b > 0.0),
+        mcp,
+        search_api_key: settings.search_api_key.clone(),
+        secrets: settings
+            .provider_tokens
+            .iter()
+            .map(|(provider, t)| (token_name(*provider), t.token.clone()))
+            .collect(),
+        git_hosts: settings
+            .provider_tokens
+            .iter()
+            .filter_map(|(provider, t)| Some((*provider, t.host.clone()?)))
+            .collect(),
+        git_user_name: filled(settings.git_user_name.as_ref()),
+        git_user_email: filled(settings.git_user_email.as_ref()),
+        git_full_clone: settings.git_full_clone,
+        default_sandbox_spec_id: filled(settings.default_sandbox_spec_id.as_ref()),
+        disabled_skills: settings.disabled_skills.clone().unwrap_or_default(),
+        system_message_suffix: settings
+            .agent
+            .text("agent_context.system_message_suffix")
+            .map(str::to_owned),
+        notes,
+    })
+}
+
+fn filled(text: Option<&String>) -> Option<String> {
+    text.filter(|t| !t.trim().is_empty()).cloned()
+}
+
+fn condenser(settings: &Settings) -> Option<CondenserConfig> {
+    let value = |name: &str| settings.agent.effective(&format!("condenser.{name}"));
+    if value("enabled") != true || value("condenser_kind") == "no_op" {
+        return None;
+    }
+    let number = |name: &str| {
+        value(name)
+            .as_u64()
+            .map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+    };
+    let max_size = number("max_size");
+    // The agent side refuses to keep half of the window or more.
+    let keep_first = number("keep_first").min((max_size / 2).saturating_sub(1));
+    Some(CondenserConfig {
+        max_size,
+        keep_first,
+    })
+}
+
+fn language_model(
+    settings: &Settings,
+    model_override: Option<&str>,
+) -> Result<LlmConfig, NeedsSettings> {
+    let agent = &settings.agent;
+    let model_override = model_override.map(str::trim).filter(|m| !m.is_empty());
+    let default_model = agent.effective("llm.model");
+    let own_model = agent.llm_model();
+    let before = own_model.or(default_model.as_str()).unwrap_or_default();
+    let model = model_override.unwrap_or(before);
+    let base_url = llm::settled_endpoint(
+        before,
+        model,
+        agent.llm_base_url().map(str::to_owned),
+        false,
+    );
+    let api_key = agent.llm_api_key().cloned();
+    if api_key.is_none() && base_url.is_none() {
+        if model_override.is_none() && own_model.is_none() {
+            return Err(NeedsSettings(
+                "No language model is configured. Set llm_model and llm_api_key in the settings."
+                    .to_owned(),
+            ));
+        }
+        if !comes_without_key(settings, model) {
+            return Err(NeedsSettings(format!(
+                "The model '{}' needs a key. Set llm_api_key in the settings.",
+                short(model)
+            )));
+        }
+    }
+    if let (Some(_), None, Some(of), Some(vendor)) = (
+        &api_key,
+        &base_url,
+        &agent.key_vendor,
+        llm::vendor_of(model),
+    ) && *of != vendor
+    {
+        return Err(NeedsSettings(format!(
+            "The stored llm_api_key was set for '{}' models and is not sent to '{}'. Set llm_api_key for the model \
+             '{}' in the settings.",
+            short(of),
+            short(&vendor),
+            short(model)
+        )));
+    }
+    Ok(LlmConfig {
+        model: model.to_owned(),
+        base_url,
+        api_key,
+        options: options(settings),
+        secret_options: agent
+            .secrets
+            .iter()
+            .filter(|(pointer, _)| pointer.as_str() != LLM_API_KEY)
+            .filter_map(|(pointer, secret)| {
+                Some((pointer.strip_prefix("/llm/")?.to_owned(), secret.clone()))
+            })
+            .collect(),
+    })
+}
+
+/// Local models, and those whose credentials are not a key.
+fn comes_without_key(settings: &Settings, model: &str) -> bool {
+    llm::works_without_key(model)
+        || settings.agent.effective("llm.auth_type") == "subscription"
+        || settings.agent.text("llm.ollama_base_url").is_some()
+}
+
+/// The user's own options of the model, as far as they are readable.
+fn options(settings: &Settings) -> Map<String, Value> {
+    let overlay = &settings.agent.overlay;
+    fields::AGENT
+        .fields
+        .iter()
+        .filter(|f| !f.secret && f.parts().0 == Some("llm"))
+        .filter(|f| !NOT_OPTIONS.contains(&f.parts().1))
+        .filter_map(|f| {
+            let value = f.coerce(fields::set_value(overlay, f)?).ok()?;
+            Some((f.parts().1.to_owned(), value))
+        })
+        .collect()
+}
+
+/// User text in a message, bounded.
+fn short(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(80).collect()
+}

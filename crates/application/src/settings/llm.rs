@@ -1,0 +1,208 @@
+//! Vendors of language models, as far as keys and endpoints must not be mixed up between them.
+//!
+//! The reference stores a vendor's default endpoint with the settings and keeps it when the model changes, so one
+//! vendor's key goes to another one. Here a default endpoint is never stored, and a key remembers its vendor.
+
+use url::Url;
+
+struct Vendor {
+    /// litellm's provider prefix.
+    name: &'static str,
+    /// Beginnings of bare model names.
+    bare: &'static [&'static str],
+    /// Default endpoints.
+    hosts: &'static [&'static str],
+    key: Key,
+}
+
+#[derive(PartialEq)]
+enum Key {
+    Needed,
+    /// Runs locally, or takes its credentials from elsewhere.
+    Optional,
+}
+
+const fn vendor(
+    name: &'static str,
+    bare: &'static [&'static str],
+    hosts: &'static [&'static str],
+) -> Vendor {
+    Vendor {
+        name,
+        bare,
+        hosts,
+        key: Key::Needed,
+    }
+}
+
+const fn keyless(name: &'static str) -> Vendor {
+    Vendor {
+        name,
+        bare: &[],
+        hosts: &[],
+        key: Key::Optional,
+    }
+}
+
+const VENDORS: &[Vendor] = &[
+    vendor("openhands", &[], &["llm-proxy.app.all-hands.dev"]),
+    vendor(
+        "openai",
+        &["gpt-", "o1", "o3", "o4", "chatgpt-", "codex-"],
+        &["api.openai.com"],
+    ),
+    vendor("anthropic", &["claude-"], &["api.anthropic.com"]),
+    vendor(
+        "gemini",
+        &["gemini-"],
+        &["generativelanguage.googleapis.com"],
+    ),
+    vendor(
+        "mistral",
+        &["mistral-", "devstral-", "codestral-", "magistral-"],
+        &["api.mistral.ai"],
+    ),
+    vendor("deepseek", &["deepseek-"], &["api.deepseek.com"]),
+    vendor("xai", &["grok-"], &["api.x.ai"]),
+    vendor(
+        "moonshot",
+        &["kimi-"],
+        &["api.moonshot.ai", "api.moonshot.cn"],
+    ),
+    vendor("openrouter", &[], &["openrouter.ai"]),
+    vendor("groq", &[], &["api.groq.com"]),
+    vendor("together_ai", &[], &["api.together.xyz"]),
+    vendor("fireworks_ai", &[], &["api.fireworks.ai"]),
+    vendor("cerebras", &[], &["api.cerebras.ai"]),
+    vendor(
+        "cohere",
+        &["command-"],
+        &["api.cohere.ai", "api.cohere.com"],
+    ),
+    vendor("perplexity", &[], &["api.perplexity.ai"]),
+    vendor("nvidia_nim", &[], &["integrate.api.nvidia.com"]),
+    vendor(
+        "huggingface",
+        &[],
+        &["router.huggingface.co", "api-inference.huggingface.co"],
+    ),
+    keyless("ollama"),
+    keyless("ollama_chat"),
+    keyless("lm_studio"),
+    keyless("llamafile"),
+    keyless("docker_model_runner"),
+    keyless("hosted_vllm"),
+    keyless("vllm"),
+    keyless("xinference"),
+    keyless("oobabooga"),
+    keyless("bedrock"),
+    keyless("bedrock_converse"),
+    keyless("sagemaker"),
+    keyless("sagemaker_chat"),
+    keyless("vertex_ai"),
+    keyless("vertex_ai_beta"),
+    keyless("github_copilot"),
+];
+
+/// The vendor that a model name belongs to: its prefix, or what the bare name gives away.
+pub(super) fn vendor_of(model: &str) -> Option<String> {
+    let model = model.trim().to_ascii_lowercase();
+    if let Some((prefix, _)) = model.split_once('/') {
+        return Some(prefix.to_owned());
+    }
+    VENDORS
+        .iter()
+        .find(|v| v.bare.iter().any(|start| model.starts_with(start)))
+        .map(|v| v.name.to_owned())
+}
+
+/// Whether a model of this name can be used without a key.
+pub(super) fn works_without_key(model: &str) -> bool {
+    vendor_of(model).is_some_and(|name| {
+        VENDORS
+            .iter()
+            .any(|v| v.name == name && v.key == Key::Optional)
+    })
+}
+
+/// Whether this is the endpoint that the model's vendor has anyway.
+pub(super) fn is_default_endpoint(model: &str, base_url: &str) -> bool {
+    let Some(vendor) = vendor_of(model) else {
+        return false;
+    };
+    let Ok(url) = Url::parse(base_url.trim()) else {
+        return false;
+    };
+    VENDORS.iter().any(|v| {
+        v.name == vendor
+            && url.port_or_known_default() == Some(443)
+            && v.hosts.iter().any(|host| url.host_str() == Some(host))
+    })
+}
+
+/// The endpoint to keep after the model became `model`. `before` is the model so far; `given` says that the endpoint
+/// came with the same request.
+pub(super) fn settled_endpoint(
+    before: &str,
+    model: &str,
+    base_url: Option<String>,
+    given: bool,
+) -> Option<String> {
+    base_url
+        .map(|url| url.trim().to_owned())
+        .filter(|url| !url.is_empty())
+        .filter(|url| !is_default_endpoint(model, url))
+        .filter(|url| given || !is_default_endpoint(before, url))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vendors_are_known_by_prefix_and_by_bare_name() {
+        for (model, vendor) in [
+            ("openai/gpt-5", Some("openai")),
+            ("gpt-5.5", Some("openai")),
+            ("claude-sonnet-4-5", Some("anthropic")),
+            ("OpenHands/claude-sonnet-4-5", Some("openhands")),
+            ("litellm_proxy/anything", Some("litellm_proxy")),
+            ("something", None),
+        ] {
+            assert_eq!(vendor_of(model).as_deref(), vendor, "{model}");
+        }
+        assert!(works_without_key("ollama/llama3"));
+        assert!(works_without_key("bedrock/anthropic.claude"));
+        assert!(!works_without_key("openai/gpt-5"));
+        assert!(!works_without_key("something"));
+    }
+
+    #[test]
+    fn a_default_endpoint_never_outlives_its_model() {
+        let openai = || Some("https://api.openai.com/v1".to_owned());
+        let own = || Some("http://llm.internal:8000/v1".to_owned());
+        // model before, model after, endpoint, given with the request, kept?
+        for (before, after, url, given, kept) in [
+            ("gpt-5.5", "anthropic/claude", openai(), false, None),
+            ("gpt-5.5", "gpt-5.5", openai(), false, None),
+            ("gpt-5.5", "openai/gpt-5", openai(), true, None),
+            ("gpt-5.5", "anthropic/claude", own(), false, own()),
+            ("gpt-5.5", "anthropic/claude", openai(), true, openai()),
+            (
+                "anthropic/claude",
+                "litellm_proxy/x",
+                openai(),
+                false,
+                openai(),
+            ),
+            ("gpt-5.5", "gpt-5.5", Some("  ".into()), true, None),
+            ("gpt-5.5", "gpt-5.5", None, false, None),
+        ] {
+            assert_eq!(
+                settled_endpoint(before, after, url.clone(), given),
+                kept,
+                "{before} -> {after}, {url:?}"
+            );
+        }
+    }
+}

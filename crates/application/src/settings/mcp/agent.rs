@@ -1,0 +1,240 @@
+//! Both forms as the agent's list of servers.
+
+use std::collections::BTreeMap;
+
+use domain::agent::McpServer;
+use secrecy::SecretString;
+use serde_json::Value;
+
+use super::opaque::servers;
+use super::{McpConfig, McpRemote};
+
+/// The servers for an agent, and what could not be used (in words that name no secret). Names are unique; a remote
+/// server that both forms name by the same URL appears once.
+pub(crate) fn for_agent(
+    typed: Option<&McpConfig>,
+    opaque: Option<&Value>,
+) -> (Vec<McpServer>, Vec<String>) {
+    let mut list = List::default();
+    for (name, server) in opaque.and_then(servers).into_iter().flatten() {
+        match read(name, server) {
+            Ok(Some(server)) => list.push(server),
+            Ok(None) => {}
+            Err(why) => list
+                .notes
+                .push(format!("MCP server '{}' was left out: {why}.", short(name))),
+        }
+    }
+    let none = McpConfig::default();
+    let typed = typed.unwrap_or(&none);
+    for (kind, remotes, sse) in [
+        ("sse", &typed.sse_servers, true),
+        ("shttp", &typed.shttp_servers, false),
+    ] {
+        for (index, remote) in remotes.iter().enumerate() {
+            if !list.has_url(&remote.url) {
+                list.push(from_remote(format!("{kind}-{}", index + 1), remote, sse));
+            }
+        }
+    }
+    for server in &typed.stdio_servers {
+        list.push(McpServer::Stdio {
+            name: server.name.clone(),
+            command: server.command.clone(),
+            args: server.args.clone(),
+            env: server.env.clone(),
+        });
+    }
+    (list.servers, list.notes)
+}
+
+#[derive(Default)]
+struct List {
+    servers: Vec<McpServer>,
+    notes: Vec<String>,
+}
+
+impl List {
+    fn push(&mut self, mut server: McpServer) {
+        let (McpServer::Remote { name, .. } | McpServer::Stdio { name, .. }) = &mut server;
+        let wanted = name.clone();
+        let mut n = 2;
+        while self.servers.iter().any(|s| name_of(s) == name) {
+            *name = format!("{wanted}-{n}");
+            n += 1;
+        }
+        self.servers.push(server);
+    }
+
+    fn has_url(&self, wanted: &str) -> bool {
+        self.servers
+            .iter()
+            .any(|s| matches!(s, McpServer::Remote { url, .. } if url == wanted))
+    }
+}
+
+fn name_of(server: &McpServer) -> &String {
+    let (McpServer::Remote { name, .. } | McpServer::Stdio { name, .. }) = server;
+    name
+}
+
+fn from_remote(name: String, remote: &McpRemote, sse: bool) -> McpServer {
+    McpServer::Remote {
+        name,
+        url: remote.url.clone(),
+        api_key: remote.api_key.clone(),
+        sse,
+        timeout: remote.timeout.and_then(|t| u64::try_from(t).ok()),
+    }
+}
+
+/// One server of the opaque form. `None`: switched off.
+fn read(name: &str, server: &Value) -> Result<Option<McpServer>, &'static str> {
+    if server.get("enabled") == Some(&Value::Bool(false))
+        || server.get("disabled") == Some(&Value::Bool(true))
+    {
+        return Ok(None);
+    }
+    let text = |key: &str| {
+        server
+            .get(key)
+            .and_then(Value::as_str)
+            .filter(|t| !t.trim().is_empty())
+    };
+    if let Some(url) = text("url") {
+        let transport = text("transport").or(text("type"));
+        let (timeout, api_key) = (whole_seconds(server.get("timeout")), key(server)?);
+        return Ok(Some(McpServer::Remote {
+            name: name.to_owned(),
+            url: url.to_owned(),
+            api_key,
+            sse: transport == Some("sse"),
+            timeout,
+        }));
+    }
+    let command = text("command").ok_or("it has neither a url nor a command")?;
+    let args = server.get("args").and_then(Value::as_array);
+    let env = server.get("env").and_then(Value::as_object);
+    Ok(Some(McpServer::Stdio {
+        name: name.to_owned(),
+        command: command.to_owned(),
+        args: args
+            .into_iter()
+            .flatten()
+            .filter_map(|a| a.as_str().map(str::to_owned))
+            .collect(),
+        env: env
+            .into_iter()
+            .flatten()
+            .filter_map(|(k, v)| Some((k.clone(), SecretString::from(v.as_str()?))))
+            .collect::<BTreeMap<_, _>>(),
+    }))
+}
+
+/// The bearer key of a remote server, from any of the places where it may stand. Other headers and schemes are more
+/// than the port can carry.
+fn key(server: &Value) -> Result<Option<SecretString>, &'static str> {
+    let secret = |value: Option<&Value>| {
+        value
+            .and_then(Value::as_str)
+            .filter(|t| !t.is_empty())
+            .map(SecretString::from)
+    };
+    if let Some(key) = secret(server.get("api_key")) {
+        return Ok(Some(key));
+    }
+    match server.get("auth") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(token)) if token != "oauth" => {
+            return Ok(secret(Some(&Value::from(token.as_str()))));
+        }
+        Some(auth) => match auth.get("strategy").and_then(Value::as_str) {
+            Some("none") => {}
+            Some("bearer") => return Ok(secret(auth.get("value"))),
+            Some("api_key") if is_authorization(auth.get("header_name")) => {
+                return Ok(secret(auth.get("value")));
+            }
+            _ => return Err("its way of authentication is not supported"),
+        },
+    }
+    let mut found = None;
+    for (name, value) in server
+        .get("headers")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        let bearer = value.as_str().and_then(|v| v.strip_prefix("Bearer "));
+        match bearer {
+            Some(token) if name.eq_ignore_ascii_case("authorization") => {
+                found = Some(SecretString::from(token.trim()));
+            }
+            _ => return Err("headers other than a bearer authorization are not supported"),
+        }
+    }
+    Ok(found)
+}
+
+fn is_authorization(header: Option<&Value>) -> bool {
+    match header {
+        None | Some(Value::Null) => true,
+        Some(name) => name
+            .as_str()
+            .is_some_and(|n| n.eq_ignore_ascii_case("authorization")),
+    }
+}
+
+fn whole_seconds(value: Option<&Value>) -> Option<u64> {
+    let seconds = value?.as_f64()?.ceil();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 1 and 3600"
+    )]
+    (1.0..=3600.0).contains(&seconds).then_some(seconds as u64)
+}
+
+/// A name for a note: it is the user's own text, so it is bounded.
+fn short(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(60).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use secrecy::ExposeSecret;
+    use serde_json::json;
+
+    #[test]
+    fn both_forms_become_one_list_with_unique_names() {
+        let typed = McpConfig::from_json(&json!({
+            "sse_servers": [{"url": "https://s/sse", "api_key": "a"}, {"url": "https://b"}],
+            "stdio_servers": [{"name": "b", "command": "npx", "args": ["-y"], "env": {"K": "V"}}],
+            "shttp_servers": [{"url": "https://h/mcp", "timeout": 30}],
+        }));
+        let opaque = json!({
+            "b": {"url": "https://b", "headers": {"authorization": "Bearer t"}},
+            "off": {"command": "x", "enabled": false},
+            "odd": {"url": "https://c", "headers": {"X-Other": "t"}},
+            "sse-1": {"command": "y", "env": {"E": "F"}},
+            "broken": 5,
+        });
+        let (servers, notes) = for_agent(Some(&typed), Some(&opaque));
+        let names: Vec<&str> = servers.iter().map(|s| name_of(s).as_str()).collect();
+        assert_eq!(names, ["b", "sse-1", "sse-1-2", "shttp-1", "b-2"]);
+        assert!(
+            matches!(&servers[0], McpServer::Remote { api_key: Some(k), .. } if k.expose_secret() == "t")
+        );
+        assert!(matches!(&servers[2], McpServer::Remote { sse: true, .. }));
+        assert!(matches!(
+            &servers[3],
+            McpServer::Remote {
+                sse: false,
+                timeout: Some(30),
+                ..
+            }
+        ));
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert!(notes[0].contains("'odd'") && notes[1].contains("'broken'"));
+    }
+}

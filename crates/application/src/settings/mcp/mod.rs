@@ -1,0 +1,244 @@
+//! MCP servers, in the two forms that clients write: the typed lists of the legacy operations, and the opaque
+//! `mcp_config` of the agent document. The agent gets both.
+//!
+//! A mask that comes back keeps the stored secret, but only where it belongs to the same server: a remote server is the
+//! same while its URL is, a process while its name is. A mask with nothing behind it means no secret.
+
+mod agent;
+mod opaque;
+
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+use serde_json::{Map, Value, json};
+
+pub(super) use agent::for_agent;
+pub(super) use opaque::{masked as masked_opaque, unmask as unmask_opaque};
+
+use super::model::{MASK, exposed};
+
+/// A server reached over HTTP.
+#[derive(Debug, Clone)]
+pub struct McpRemote {
+    /// Where; http, https, ws or wss.
+    pub url: String,
+    /// Bearer key.
+    pub api_key: Option<SecretString>,
+    /// Seconds; streamable HTTP only.
+    pub timeout: Option<i64>,
+}
+
+/// A server that is a process in the sandbox.
+#[derive(Debug, Clone)]
+pub struct McpStdio {
+    /// Letters, digits, `-` and `_`.
+    pub name: String,
+    /// Program, without arguments.
+    pub command: String,
+    /// Arguments.
+    pub args: Vec<String>,
+    /// Environment.
+    pub env: BTreeMap<String, SecretString>,
+}
+
+/// The typed form.
+#[derive(Debug, Clone, Default)]
+pub struct McpConfig {
+    /// Server-sent events.
+    pub sse_servers: Vec<McpRemote>,
+    /// Processes.
+    pub stdio_servers: Vec<McpStdio>,
+    /// Streamable HTTP.
+    pub shttp_servers: Vec<McpRemote>,
+}
+
+/// How secrets are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Show {
+    /// As the mask.
+    Masked,
+    /// In clear: for the sealed document, and for a sandbox that may see them.
+    Clear,
+}
+
+impl Show {
+    pub(super) fn secret(self, secret: &SecretString) -> Value {
+        match self {
+            Self::Masked => Value::from(MASK),
+            Self::Clear => exposed(secret),
+        }
+    }
+}
+
+impl McpRemote {
+    fn to_json(&self, show: Show, with_timeout: bool) -> Value {
+        let mut map = Map::new();
+        map.insert("url".into(), self.url.clone().into());
+        if let Some(key) = &self.api_key {
+            map.insert("api_key".into(), show.secret(key));
+        }
+        if with_timeout {
+            map.insert("timeout".into(), self.timeout.into());
+        }
+        Value::Object(map)
+    }
+
+    fn from_json(value: &Value) -> Option<Self> {
+        Some(Self {
+            url: value.get("url")?.as_str()?.to_owned(),
+            api_key: secret_at(value, "api_key"),
+            timeout: value.get("timeout").and_then(Value::as_i64),
+        })
+    }
+}
+
+impl McpStdio {
+    fn to_json(&self, show: Show) -> Value {
+        let env: Map<String, Value> = self
+            .env
+            .iter()
+            .map(|(name, value)| (name.clone(), show.secret(value)))
+            .collect();
+        json!({"name": self.name, "command": self.command, "args": self.args, "env": env})
+    }
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
+        let args = value.get("args").and_then(Value::as_array);
+        let env = value.get("env").and_then(Value::as_object);
+        Some(Self {
+            name: text("name")?,
+            command: text("command")?,
+            args: args
+                .into_iter()
+                .flatten()
+                .filter_map(|a| a.as_str().map(str::to_owned))
+                .collect(),
+            env: env
+                .into_iter()
+                .flatten()
+                .filter_map(|(k, v)| Some((k.clone(), SecretString::from(v.as_str()?))))
+                .collect(),
+        })
+    }
+}
+
+fn secret_at(value: &Value, key: &str) -> Option<SecretString> {
+    let text = value.get(key)?.as_str()?;
+    (!text.is_empty()).then(|| SecretString::from(text))
+}
+
+impl McpConfig {
+    /// All three lists; an `api_key` that is not set is left out.
+    pub(super) fn to_json(&self, show: Show) -> Value {
+        let remotes = |list: &[McpRemote], timeout| -> Vec<Value> {
+            list.iter().map(|s| s.to_json(show, timeout)).collect()
+        };
+        let stdio: Vec<Value> = self.stdio_servers.iter().map(|s| s.to_json(show)).collect();
+        json!({
+            "sse_servers": remotes(&self.sse_servers, false),
+            "stdio_servers": stdio,
+            "shttp_servers": remotes(&self.shttp_servers, true),
+        })
+    }
+
+    /// Reads the normal form, leaving out what is not readable.
+    pub(super) fn from_json(value: &Value) -> Self {
+        let list = |key: &str| {
+            value
+                .get(key)
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+        };
+        Self {
+            sse_servers: list("sse_servers")
+                .filter_map(McpRemote::from_json)
+                .collect(),
+            stdio_servers: list("stdio_servers")
+                .filter_map(McpStdio::from_json)
+                .collect(),
+            shttp_servers: list("shttp_servers")
+                .filter_map(McpRemote::from_json)
+                .collect(),
+        }
+    }
+
+    /// The configuration to store when this one came in and `stored` is there: masks become the stored secrets.
+    #[must_use]
+    pub fn over(mut self, stored: Option<&Self>) -> Self {
+        let none = Self::default();
+        let stored = stored.unwrap_or(&none);
+        unmask_remotes(&mut self.sse_servers, &stored.sse_servers);
+        unmask_remotes(&mut self.shttp_servers, &stored.shttp_servers);
+        for server in &mut self.stdio_servers {
+            let before = stored.stdio_servers.iter().find(|s| s.name == server.name);
+            server.env = std::mem::take(&mut server.env)
+                .into_iter()
+                .filter_map(|(name, value)| {
+                    if is_mask(&value) {
+                        let kept = before?.env.get(&name)?.clone();
+                        Some((name, kept))
+                    } else {
+                        Some((name, value))
+                    }
+                })
+                .collect();
+        }
+        self
+    }
+}
+
+fn is_mask(secret: &SecretString) -> bool {
+    use secrecy::ExposeSecret;
+    secret.expose_secret() == MASK
+}
+
+/// The same URL may be there twice: the n-th of the new list takes the key of the n-th of the old one.
+fn unmask_remotes(new: &mut [McpRemote], old: &[McpRemote]) {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for server in new {
+        let nth = seen.entry(server.url.clone()).or_default();
+        if server.api_key.as_ref().is_some_and(is_mask) {
+            let same: Vec<_> = old.iter().filter(|s| s.url == server.url).collect();
+            server.api_key = same
+                .get(*nth)
+                .or(same.first())
+                .and_then(|s| s.api_key.clone());
+        }
+        *nth += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(json: &Value) -> McpConfig {
+        McpConfig::from_json(json)
+    }
+
+    #[test]
+    fn a_mask_keeps_the_secret_of_the_same_server_only() {
+        let stored = config(&json!({
+            "sse_servers": [{"url": "https://a/", "api_key": "one"}, {"url": "https://a/", "api_key": "two"}],
+            "stdio_servers": [{"name": "n", "command": "c", "args": ["x"], "env": {"K": "v"}}],
+            "shttp_servers": [{"url": "https://h/mcp", "api_key": "h", "timeout": 30}],
+        }));
+        let shown = stored.to_json(Show::Masked);
+        assert_eq!(
+            shown["shttp_servers"][0],
+            json!({"url": "https://h/mcp", "api_key": MASK, "timeout": 30})
+        );
+        let back = config(&shown).over(Some(&stored));
+        assert_eq!(back.to_json(Show::Clear), stored.to_json(Show::Clear));
+
+        let moved = config(&json!({
+            "sse_servers": [{"url": "https://elsewhere/", "api_key": MASK}],
+            "stdio_servers": [{"name": "other", "command": "c", "env": {"K": MASK}}],
+        }));
+        let moved = moved.over(Some(&stored)).to_json(Show::Clear);
+        assert_eq!(moved["sse_servers"], json!([{"url": "https://elsewhere/"}]));
+        assert_eq!(moved["stdio_servers"][0]["env"], json!({}));
+    }
+}

@@ -1,1 +1,30 @@
-//! Repository ports through diesel.
+//! Repository ports through diesel: SQLite by default, Postgres behind the feature `postgres`.
+//!
+//! Knows: tables, queries, transactions, migrations, keyset tokens.
+//! Must never know: HTTP, use-cases, what a sealed text contains, the time (it comes in by parameter).
+//!
+//! One body of queries serves both databases (`connection::AnyConnection`). Rows are private; `TryFrom` a row is the
+//! only way out, and what does not decode is `StoreError::Corrupt`. Each method is one transaction on a blocking thread
+//! behind a bounded queue (`pool`).
+
+mod api_keys;
+mod codec;
+mod connection;
+mod conversation_rows;
+mod conversations;
+mod deletion;
+mod error;
+mod events;
+mod migrate;
+mod page_token;
+mod pool;
+mod sandboxes;
+mod schema;
+mod settings;
+mod start_rows;
+mod start_tasks;
+mod store;
+
+pub use connection::InvalidStorageUrl;
+pub use migrate::MigrationError;
+pub use store::{OpenError, SqlStore, StoreConfig};

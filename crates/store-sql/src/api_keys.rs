@@ -1,0 +1,136 @@
+//! `ApiKeyRepository`.
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::id::{ApiKeyId, UserId};
+use domain::identity::{ApiKey, ApiKeyRepository, KeyHash};
+
+use crate::codec::Decode;
+use crate::connection::Any;
+use crate::error::Fault;
+use crate::schema::{api_keys, users};
+use crate::store::SqlStore;
+
+#[derive(Queryable, Selectable, Insertable)]
+#[diesel(table_name = api_keys, treat_none_as_default_value = false)]
+struct ApiKeyRow {
+    id: String,
+    user_id: String,
+    hash: String,
+    prefix: String,
+    created_at: i64,
+    expires_at: Option<i64>,
+    last_used_at: Option<i64>,
+}
+
+impl From<&ApiKey> for ApiKeyRow {
+    fn from(key: &ApiKey) -> Self {
+        Self {
+            id: key.id.to_string(),
+            user_id: key.user.to_string(),
+            hash: key.hash.0.clone(),
+            prefix: key.prefix.clone(),
+            created_at: key.created_at.micros(),
+            expires_at: key.expires_at.map(Timestamp::micros),
+            last_used_at: key.last_used_at.map(Timestamp::micros),
+        }
+    }
+}
+
+impl TryFrom<ApiKeyRow> for ApiKey {
+    type Error = StoreError;
+
+    fn try_from(row: ApiKeyRow) -> Result<Self, StoreError> {
+        let decode = Decode("API key");
+        Ok(Self {
+            id: decode.parse("id", &row.id)?,
+            user: decode.parse("user_id", &row.user_id)?,
+            hash: KeyHash(row.hash),
+            prefix: row.prefix,
+            created_at: Timestamp::from_micros(row.created_at),
+            expires_at: row.expires_at.map(Timestamp::from_micros),
+            last_used_at: row.last_used_at.map(Timestamp::from_micros),
+        })
+    }
+}
+
+#[async_trait]
+impl ApiKeyRepository for SqlStore {
+    async fn insert(&self, key: &ApiKey) -> Result<(), StoreError> {
+        let (key, user) = (key.clone(), key.user.to_string());
+        self.db
+            .write(move |conn| {
+                let known: i64 = users::table.find(&user).count().get_result(conn)?;
+                if known == 0 {
+                    diesel::insert_into(users::table)
+                        .values((
+                            users::id.eq(&user),
+                            users::created_at.eq(key.created_at.micros()),
+                        ))
+                        .execute(conn)?;
+                }
+                diesel::insert_into(api_keys::table)
+                    .values(ApiKeyRow::from(&key))
+                    .execute(conn)
+                    .map_err(Fault::taken("API key"))?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError> {
+        let hash = hash.0.clone();
+        self.db
+            .read(move |conn| {
+                let row = api_keys::table
+                    .filter(api_keys::hash.eq(&hash))
+                    .select(ApiKeyRow::as_select())
+                    .first(conn)
+                    .optional()?;
+                Ok(row.map(ApiKey::try_from).transpose()?)
+            })
+            .await
+    }
+
+    async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError> {
+        let user = user.map(ToString::to_string);
+        self.db
+            .read(move |conn| {
+                let mut query = api_keys::table.into_boxed::<Any>();
+                if let Some(user) = user.clone() {
+                    query = query.filter(api_keys::user_id.eq(user));
+                }
+                let rows = query
+                    .order((api_keys::created_at.asc(), api_keys::id.asc()))
+                    .select(ApiKeyRow::as_select())
+                    .load(conn)?;
+                Ok(rows
+                    .into_iter()
+                    .map(ApiKey::try_from)
+                    .collect::<Result<_, _>>()?)
+            })
+            .await
+    }
+
+    async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError> {
+        self.db
+            .write(move |conn| {
+                let revoked = diesel::delete(api_keys::table.find(id.to_string())).execute(conn)?;
+                Ok(revoked > 0)
+            })
+            .await
+    }
+
+    async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError> {
+        self.db
+            .write(move |conn| {
+                diesel::update(api_keys::table.find(id.to_string()))
+                    .set(api_keys::last_used_at.eq(at.micros()))
+                    .execute(conn)?;
+                Ok(())
+            })
+            .await
+    }
+}

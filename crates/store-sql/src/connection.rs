@@ -1,0 +1,214 @@
+//! One connection type for every database, chosen by the scheme of the URL.
+//!
+//! The derived `establish` of a `MultiConnection` tries each variant in turn (a mistyped Postgres URL would open a SQLite
+//! file of that name), so it is never used: [`Manager`] decides by the scheme alone.
+
+use diesel::connection::{
+    AnsiTransactionManager, Connection, SimpleConnection, TransactionManager,
+};
+use diesel::r2d2::{ManageConnection, R2D2Connection};
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::error::Fault;
+
+/// A connection to whichever database the URL names.
+#[derive(diesel::MultiConnection)]
+pub(crate) enum AnyConnection {
+    /// Bundled SQLite.
+    Sqlite(diesel::SqliteConnection),
+    /// Postgres through libpq.
+    #[cfg(feature = "postgres")]
+    Postgres(diesel::PgConnection),
+}
+
+/// The backend of [`AnyConnection`], for boxed queries.
+pub(crate) type Any = <AnyConnection as Connection>::Backend;
+
+/// Which database, and where. `Debug` never shows a password.
+#[derive(Clone)]
+pub(crate) enum Target {
+    /// A file.
+    Sqlite(std::path::PathBuf),
+    /// A libpq URL.
+    #[cfg(feature = "postgres")]
+    Postgres(SecretString),
+}
+
+/// Why a URL names no database that we can open.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum InvalidStorageUrl {
+    /// Neither `sqlite://` nor `postgres://`.
+    #[error("storage URL must begin with sqlite:// or postgres://")]
+    Scheme,
+    /// `sqlite://` without a file name, or with one that SQLite would take for something else.
+    #[error("storage URL must be sqlite://PATH with the path of a file")]
+    Path,
+    /// Built without that feature.
+    #[error("this build has no Postgres support (cargo feature `postgres`)")]
+    NoPostgres,
+}
+
+impl Target {
+    /// Reads the URL. Only the scheme is looked at; a Postgres URL goes to libpq as it is.
+    pub(crate) fn parse(url: &SecretString) -> Result<Self, InvalidStorageUrl> {
+        let text = url.expose_secret();
+        if let Some(path) = text.strip_prefix("sqlite://") {
+            // SQLite reads `:memory:` and `file:…?…` as something else than a file of that name.
+            if path.is_empty() || path.starts_with([':', '?']) || path.starts_with("file:") {
+                return Err(InvalidStorageUrl::Path);
+            }
+            return Ok(Self::Sqlite(path.into()));
+        }
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            #[cfg(feature = "postgres")]
+            return Ok(Self::Postgres(url.clone()));
+            #[cfg(not(feature = "postgres"))]
+            return Err(InvalidStorageUrl::NoPostgres);
+        }
+        Err(InvalidStorageUrl::Scheme)
+    }
+}
+
+/// Opens connections for a pool and sets each of them up.
+pub(crate) struct Manager {
+    target: Target,
+}
+
+impl Manager {
+    pub(crate) const fn new(target: Target) -> Self {
+        Self { target }
+    }
+}
+
+/// * `journal_mode=WAL` with `synchronous=NORMAL`: a commit is in the operating system's hands when it returns, so what
+///   was acknowledged survives `kill -9` of the service. A power cut or kernel crash may lose the last commits (never
+///   more than back to the last checkpoint, and never consistency): the price of not syncing the disk for every event.
+/// * `busy_timeout`: another process (`keys create`) may hold the write lock for a moment.
+/// * `mmap_size=0`, the default, stays: a read error must be an error, not a signal.
+const SQLITE_SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; \
+    PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;";
+
+#[cfg(feature = "postgres")]
+const POSTGRES_SETUP: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
+    SET idle_in_transaction_session_timeout = '60s'; SET TIME ZONE 'UTC';";
+
+impl ManageConnection for Manager {
+    type Connection = AnyConnection;
+    type Error = diesel::r2d2::Error;
+
+    fn connect(&self) -> Result<AnyConnection, Self::Error> {
+        use diesel::r2d2::Error::{ConnectionError, QueryError};
+        match &self.target {
+            Target::Sqlite(path) => {
+                let path = path.to_string_lossy();
+                let mut conn =
+                    diesel::SqliteConnection::establish(&path).map_err(ConnectionError)?;
+                conn.batch_execute(SQLITE_SETUP).map_err(QueryError)?;
+                Ok(AnyConnection::Sqlite(conn))
+            }
+            #[cfg(feature = "postgres")]
+            Target::Postgres(url) => {
+                let mut conn = diesel::PgConnection::establish(url.expose_secret())
+                    .map_err(ConnectionError)?;
+                conn.batch_execute(POSTGRES_SETUP).map_err(QueryError)?;
+                Ok(AnyConnection::Postgres(conn))
+            }
+        }
+    }
+
+    fn is_valid(&self, conn: &mut AnyConnection) -> Result<(), Self::Error> {
+        conn.ping().map_err(diesel::r2d2::Error::QueryError)
+    }
+
+    fn has_broken(&self, conn: &mut AnyConnection) -> bool {
+        std::thread::panicking() || conn.is_broken()
+    }
+}
+
+/// What a transaction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// One consistent view, nothing written.
+    Read,
+    /// As if alone: SQLite takes the write lock at once (no upgrade that could fail half-way), Postgres runs
+    /// serializable and the caller repeats what lost a race.
+    Write,
+}
+
+/// Runs `job` in one transaction.
+pub(crate) fn transact<T>(
+    conn: &mut AnyConnection,
+    intent: Intent,
+    job: impl FnOnce(&mut AnyConnection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    type Transactions = <AnyConnection as Connection>::TransactionManager;
+    match (&mut *conn, intent) {
+        (AnyConnection::Sqlite(c), Intent::Read) => {
+            AnsiTransactionManager::begin_transaction_sql(c, "BEGIN DEFERRED")?;
+        }
+        (AnyConnection::Sqlite(c), Intent::Write) => {
+            AnsiTransactionManager::begin_transaction_sql(c, "BEGIN IMMEDIATE")?;
+        }
+        #[cfg(feature = "postgres")]
+        (AnyConnection::Postgres(c), Intent::Read) => {
+            AnsiTransactionManager::begin_transaction_sql(
+                c,
+                "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            )?;
+        }
+        #[cfg(feature = "postgres")]
+        (AnyConnection::Postgres(c), Intent::Write) => {
+            AnsiTransactionManager::begin_transaction_sql(c, "BEGIN ISOLATION LEVEL SERIALIZABLE")?;
+        }
+    }
+    // If `job` panics, the pool throws the connection away (`has_broken`), and the database rolls back.
+    match job(conn) {
+        Ok(value) => {
+            Transactions::commit_transaction(conn)?;
+            Ok(value)
+        }
+        Err(fault) => {
+            if let Err(error) = Transactions::rollback_transaction(conn) {
+                tracing::warn!(%error, "rollback failed; the connection is given up");
+            }
+            Err(fault)
+        }
+    }
+}
+
+/// Runs the same expression on the connection of whichever database: for the few things that the common backend cannot
+/// say (batch inserts that skip what is there, migrations).
+macro_rules! on_backend {
+    ($conn:expr, |$c:ident| $body:expr) => {
+        match $conn {
+            $crate::connection::AnyConnection::Sqlite($c) => $body,
+            #[cfg(feature = "postgres")]
+            $crate::connection::AnyConnection::Postgres($c) => $body,
+        }
+    };
+}
+pub(crate) use on_backend;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_scheme_decides_what_is_opened() {
+        let parse = |text: &str| Target::parse(&SecretString::from(text)).err();
+        assert_eq!(parse("sqlite:///var/lib/a.db"), None);
+        assert_eq!(parse("sqlite://a.db"), None);
+        for text in ["sqlite://", "sqlite://:memory:", "sqlite://file:a?mode=ro"] {
+            assert_eq!(parse(text), Some(InvalidStorageUrl::Path), "{text}");
+        }
+        for text in [
+            "",
+            "a.db",
+            "host=127.0.0.1 dbname=x",
+            "mysql://x",
+            "Sqlite://a",
+        ] {
+            assert_eq!(parse(text), Some(InvalidStorageUrl::Scheme), "{text}");
+        }
+    }
+}

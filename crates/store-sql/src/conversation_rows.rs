@@ -1,0 +1,256 @@
+//! Rows of conversations, and the reads and writes that several ports share inside one transaction.
+
+use std::collections::HashMap;
+
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::conversation::{Conversation, ConversationView, Observation, fold_title};
+use domain::error::StoreError;
+use domain::event::Appended;
+use domain::id::{ConversationId, SandboxId};
+use domain::sandbox::Sandbox;
+use domain::scope::Scope;
+
+use crate::codec::{Decode, IDS_PER_QUERY, owner, to_json};
+use crate::connection::{Any, AnyConnection};
+use crate::error::Fault;
+use crate::sandboxes::SandboxRow;
+use crate::schema::{conversations, deleted_conversations};
+
+/// One row, as it is read and written.
+#[derive(Debug, Clone, Queryable, Selectable, Insertable)]
+#[diesel(table_name = conversations, treat_none_as_default_value = false)]
+pub(crate) struct ConversationRow {
+    pub(crate) id: String,
+    owner: String,
+    sandbox_id: String,
+    title: Option<String>,
+    title_folded: Option<String>,
+    auto_title: bool,
+    selected_repository: Option<String>,
+    selected_branch: Option<String>,
+    git_provider: Option<String>,
+    started_by: Option<String>,
+    pr_numbers: String,
+    llm_model: Option<String>,
+    agent_kind: String,
+    metrics: String,
+    parent: Option<String>,
+    is_public: Option<bool>,
+    tags: String,
+    execution_status: Option<String>,
+    status_at: Option<i64>,
+    pub(crate) created_at: i64,
+    updated_at: i64,
+}
+
+/// The columns that a report may change.
+#[derive(AsChangeset)]
+#[diesel(table_name = conversations, treat_none_as_null = true)]
+struct ObservedColumns {
+    title: Option<String>,
+    title_folded: Option<String>,
+    llm_model: Option<String>,
+    metrics: String,
+    tags: String,
+    execution_status: Option<String>,
+    status_at: Option<i64>,
+    updated_at: i64,
+}
+
+impl TryFrom<&Conversation> for ConversationRow {
+    type Error = StoreError;
+
+    fn try_from(it: &Conversation) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: it.id.to_string(),
+            owner: it.owner.to_string(),
+            sandbox_id: it.sandbox_id.to_string(),
+            title: it.title.clone(),
+            title_folded: it.title.as_deref().map(fold_title),
+            auto_title: it.auto_title,
+            selected_repository: it.selected_repository.clone(),
+            selected_branch: it.selected_branch.clone(),
+            git_provider: it.git_provider.map(|provider| provider.to_string()),
+            started_by: it.trigger.map(|trigger| trigger.to_string()),
+            pr_numbers: to_json(&it.pr_numbers)?,
+            llm_model: it.llm_model.clone(),
+            agent_kind: it.agent_kind.clone(),
+            metrics: to_json(&it.metrics)?,
+            parent: it.parent.map(|parent| parent.to_string()),
+            is_public: it.public,
+            tags: to_json(&it.tags)?,
+            execution_status: it.execution_status.map(|status| status.to_string()),
+            // Unknown: whatever the agent server reports first is newer.
+            status_at: None,
+            created_at: it.created_at.micros(),
+            updated_at: it.updated_at.micros(),
+        })
+    }
+}
+
+impl TryFrom<ConversationRow> for Conversation {
+    type Error = StoreError;
+
+    fn try_from(row: ConversationRow) -> Result<Self, StoreError> {
+        let decode = Decode("conversation");
+        Ok(Self {
+            id: decode.parse("id", &row.id)?,
+            owner: decode.parse("owner", &row.owner)?,
+            sandbox_id: decode.parse("sandbox_id", &row.sandbox_id)?,
+            title: row.title,
+            auto_title: row.auto_title,
+            selected_repository: row.selected_repository,
+            selected_branch: row.selected_branch,
+            git_provider: decode.parse_opt("git_provider", row.git_provider.as_ref())?,
+            trigger: decode.parse_opt("started_by", row.started_by.as_ref())?,
+            pr_numbers: decode.json("pr_numbers", &row.pr_numbers)?,
+            llm_model: row.llm_model,
+            agent_kind: row.agent_kind,
+            metrics: decode.json("metrics", &row.metrics)?,
+            parent: decode.parse_opt("parent", row.parent.as_ref())?,
+            public: row.is_public,
+            tags: decode.json("tags", &row.tags)?,
+            execution_status: decode
+                .parse_opt("execution_status", row.execution_status.as_ref())?,
+            created_at: Timestamp::from_micros(row.created_at),
+            updated_at: Timestamp::from_micros(row.updated_at),
+        })
+    }
+}
+
+/// A row with its sandbox's, as a list reads them.
+pub(crate) type JoinedRow = (ConversationRow, Option<SandboxRow>);
+
+/// Adds the children of all rows with one more query.
+pub(crate) fn views(
+    conn: &mut AnyConnection,
+    scope: &Scope,
+    rows: Vec<JoinedRow>,
+) -> Result<Vec<ConversationView>, Fault> {
+    let mut children: HashMap<String, Vec<ConversationId>> = HashMap::new();
+    for part in rows.chunks(IDS_PER_QUERY) {
+        let parents: Vec<&str> = part.iter().map(|(row, _)| row.id.as_str()).collect();
+        let mut query = conversations::table
+            .into_boxed::<Any>()
+            .filter(conversations::parent.eq_any(parents));
+        if let Some(user) = owner(scope) {
+            query = query.filter(conversations::owner.eq(user));
+        }
+        let found: Vec<(Option<String>, String)> = query
+            .order((conversations::created_at.asc(), conversations::id.asc()))
+            .select((conversations::parent, conversations::id))
+            .load(conn)?;
+        for (parent, id) in found {
+            let id = Decode("conversation").parse("id", &id)?;
+            children
+                .entry(parent.unwrap_or_default())
+                .or_default()
+                .push(id);
+        }
+    }
+    rows.into_iter()
+        .map(|(row, sandbox)| {
+            Ok(ConversationView {
+                children: children.remove(&row.id).unwrap_or_default(),
+                sandbox: sandbox.map(Sandbox::try_from).transpose()?,
+                conversation: row.try_into()?,
+            })
+        })
+        .collect()
+}
+
+/// One row, whosever it is.
+pub(crate) fn load(
+    conn: &mut AnyConnection,
+    id: ConversationId,
+) -> Result<Option<ConversationRow>, Fault> {
+    Ok(conversations::table
+        .find(id.to_string())
+        .select(ConversationRow::as_select())
+        .first(conn)
+        .optional()?)
+}
+
+/// Whether the scope sees this conversation.
+pub(crate) fn is_visible(
+    conn: &mut AnyConnection,
+    scope: &Scope,
+    id: ConversationId,
+) -> Result<bool, Fault> {
+    let found: Option<String> = conversations::table
+        .find(id.to_string())
+        .select(conversations::owner)
+        .first(conn)
+        .optional()?;
+    Ok(found.is_some_and(|by| scope.user().is_none_or(|user| user.as_str() == by)))
+}
+
+/// Whether the id belongs to a conversation that was deleted.
+pub(crate) fn is_deleted(conn: &mut AnyConnection, id: ConversationId) -> Result<bool, Fault> {
+    let found: i64 = deleted_conversations::table
+        .find(id.to_string())
+        .count()
+        .get_result(conn)?;
+    Ok(found > 0)
+}
+
+/// Stores a new conversation.
+pub(crate) fn insert(conn: &mut AnyConnection, it: &Conversation) -> Result<(), Fault> {
+    diesel::insert_into(conversations::table)
+        .values(ConversationRow::try_from(it)?)
+        .execute(conn)
+        .map_err(Fault::taken("conversation"))?;
+    Ok(())
+}
+
+/// The row that `origin` reports about, or why there is none for it.
+pub(crate) fn reported_by(
+    conn: &mut AnyConnection,
+    origin: &SandboxId,
+    id: ConversationId,
+) -> Result<Result<ConversationRow, Appended>, Fault> {
+    let Some(row) = load(conn, id)? else {
+        let answer = if is_deleted(conn, id)? {
+            Appended::Deleted
+        } else {
+            Appended::Unknown
+        };
+        return Ok(Err(answer));
+    };
+    if row.sandbox_id == origin.as_str() {
+        Ok(Ok(row))
+    } else {
+        Ok(Err(Appended::Foreign))
+    }
+}
+
+/// Applies a report to a row that was read in the same transaction.
+pub(crate) fn observe(
+    conn: &mut AnyConnection,
+    row: ConversationRow,
+    report: &Observation,
+    at: Timestamp,
+) -> Result<(), Fault> {
+    if report.is_empty() {
+        return Ok(());
+    }
+    let mut status_at = row.status_at.map(Timestamp::from_micros);
+    let mut it = Conversation::try_from(row)?;
+    if !it.absorb(report, &mut status_at) {
+        return Ok(());
+    }
+    diesel::update(conversations::table.find(it.id.to_string()))
+        .set(ObservedColumns {
+            title_folded: it.title.as_deref().map(fold_title),
+            title: it.title,
+            llm_model: it.llm_model,
+            metrics: to_json(&it.metrics)?,
+            tags: to_json(&it.tags)?,
+            execution_status: it.execution_status.map(|status| status.to_string()),
+            status_at: status_at.map(Timestamp::micros),
+            updated_at: at.micros(),
+        })
+        .execute(conn)?;
+    Ok(())
+}

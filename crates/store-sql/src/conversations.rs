@@ -1,0 +1,434 @@
+//! `ConversationRepository`.
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use diesel::sql_types::{Nullable, Text};
+use domain::clock::Timestamp;
+use domain::conversation::{
+    Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
+    ExecutionStatus, Forgotten, Observation, fold_title,
+};
+use domain::error::StoreError;
+use domain::event::Appended;
+use domain::id::{ConversationId, SandboxId};
+use domain::page::{Page, PageRequest};
+use domain::sandbox::{Desired, SandboxStatus};
+use domain::scope::Scope;
+
+use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner};
+use crate::connection::{Any, AnyConnection};
+use crate::conversation_rows::{self as rows, ConversationRow, JoinedRow};
+use crate::deletion;
+use crate::error::Fault;
+use crate::page_token::{self, Cursor};
+use crate::sandboxes::{SandboxRow, load_wanted};
+use crate::schema::{conversations, deleted_conversations, sandboxes, start_tasks};
+use crate::store::SqlStore;
+
+const LISTING: &str = "conversations";
+
+diesel::define_sql_function! {
+    /// Spelled alike in SQLite and Postgres. Unlike `LIKE` it knows no wildcards and no limit on the needle's length
+    /// (SQLite refuses `LIKE` patterns of more than 50000 bytes).
+    fn replace(text: Nullable<Text>, needle: Text, by: Text) -> Nullable<Text>;
+}
+
+/// Conversations with their sandboxes; a sandbox that is to be deleted is not there.
+macro_rules! joined {
+    () => {
+        conversations::table
+            .left_join(
+                sandboxes::table.on(sandboxes::id
+                    .eq(conversations::sandbox_id)
+                    .and(sandboxes::desired.ne(Desired::Deleted.as_str()))),
+            )
+            .into_boxed::<Any>()
+    };
+}
+
+/// Applies scope and filter to a boxed query, whatever else it joins.
+macro_rules! matching {
+    ($query:expr, $scope:expr, $filter:expr) => {{
+        let (mut query, filter): (_, &ConversationFilter) = ($query, $filter);
+        if let Some(user) = owner($scope) {
+            query = query.filter(conversations::owner.eq(user));
+        }
+        match filter.parent {
+            // Whoever asks for the parts of a conversation wants sub-conversations.
+            Some(parent) => query = query.filter(conversations::parent.eq(parent.to_string())),
+            None if filter.include_sub_conversations => {}
+            None => query = query.filter(conversations::parent.is_null()),
+        }
+        if let Some(needle) = filter.title_contains.as_deref().map(fold_title) {
+            query = if needle.is_empty() {
+                query.filter(conversations::title_folded.is_not_null())
+            } else {
+                query.filter(
+                    replace(conversations::title_folded, needle, "")
+                        .ne(conversations::title_folded),
+                )
+            };
+        }
+        if let Some(from) = filter.created_from {
+            query = query.filter(conversations::created_at.ge(from.micros()));
+        }
+        if let Some(before) = filter.created_before {
+            query = query.filter(conversations::created_at.lt(before.micros()));
+        }
+        if let Some(from) = filter.updated_from {
+            query = query.filter(conversations::updated_at.ge(from.micros()));
+        }
+        if let Some(before) = filter.updated_before {
+            query = query.filter(conversations::updated_at.lt(before.micros()));
+        }
+        if let Some(sandbox) = &filter.sandbox_id {
+            query = query.filter(conversations::sandbox_id.eq(sandbox.to_string()));
+        }
+        query
+    }};
+}
+
+fn view(
+    conn: &mut AnyConnection,
+    scope: &Scope,
+    id: ConversationId,
+) -> Result<Option<ConversationView>, Fault> {
+    let mut query = joined!().filter(conversations::id.eq(id.to_string()));
+    if let Some(user) = owner(scope) {
+        query = query.filter(conversations::owner.eq(user));
+    }
+    let row: Option<JoinedRow> = query
+        .select((
+            ConversationRow::as_select(),
+            Option::<SandboxRow>::as_select(),
+        ))
+        .first(conn)
+        .optional()?;
+    Ok(rows::views(conn, scope, row.into_iter().collect())?.pop())
+}
+
+/// What a [`ConversationChange`] sets: `None` keeps a column, `Some(None)` clears it.
+#[derive(AsChangeset)]
+#[diesel(table_name = conversations)]
+struct ChangedColumns {
+    title: Option<Option<String>>,
+    title_folded: Option<Option<String>>,
+    auto_title: Option<bool>,
+    is_public: Option<Option<bool>>,
+    selected_repository: Option<Option<String>>,
+    selected_branch: Option<Option<String>>,
+    git_provider: Option<Option<String>>,
+    updated_at: i64,
+}
+
+impl ChangedColumns {
+    fn new(change: &ConversationChange, at: Timestamp) -> Self {
+        let title = change.title.clone().into_update();
+        Self {
+            title_folded: title.as_ref().map(|title| title.as_deref().map(fold_title)),
+            auto_title: title.as_ref().map(|_| false),
+            title,
+            is_public: change.public.clone().into_update(),
+            selected_repository: change.selected_repository.clone().into_update(),
+            selected_branch: change.selected_branch.clone().into_update(),
+            git_provider: change
+                .git_provider
+                .clone()
+                .into_update()
+                .map(|provider| provider.map(|it| it.to_string())),
+            updated_at: at.micros(),
+        }
+    }
+}
+
+/// Whether an agent server may bring in a conversation of its own making under this id.
+fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<Appended, Fault> {
+    match rows::reported_by(conn, &it.sandbox_id, it.id)? {
+        Ok(_) => return Ok(Appended::Stored { new: 0 }),
+        Err(Appended::Unknown) => {}
+        Err(answer) => return Ok(answer),
+    }
+    // An id that an unfinished start has reserved is not up for adoption: the task stores the row itself.
+    let reserved: Option<String> = start_tasks::table
+        .filter(start_tasks::conversation_id.eq(it.id.to_string()))
+        .filter(start_tasks::is_open)
+        .select(start_tasks::sandbox_id)
+        .first(conn)
+        .optional()?;
+    if let Some(sandbox) = reserved {
+        return Ok(if sandbox == it.sandbox_id.as_str() {
+            Appended::Stored { new: 0 }
+        } else {
+            Appended::Foreign
+        });
+    }
+    // The sandbox may have been deleted since its key was checked.
+    match load_wanted(conn, &it.sandbox_id)? {
+        Some(sandbox) if sandbox.owner == it.owner => Ok(Appended::Stored { new: 1 }),
+        _ => Ok(Appended::Unknown),
+    }
+}
+
+#[async_trait]
+impl ConversationRepository for SqlStore {
+    async fn find(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+    ) -> Result<Option<ConversationView>, StoreError> {
+        let scope = scope.clone();
+        self.db.read(move |conn| view(conn, &scope, id)).await
+    }
+
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[ConversationId],
+    ) -> Result<Vec<Option<ConversationView>>, StoreError> {
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        self.db
+            .read(move |conn| {
+                let mut found = HashMap::new();
+                for part in ids.chunks(IDS_PER_QUERY) {
+                    let texts: Vec<String> = part.iter().map(ToString::to_string).collect();
+                    let mut query = joined!().filter(conversations::id.eq_any(texts));
+                    if let Some(user) = owner(&scope) {
+                        query = query.filter(conversations::owner.eq(user));
+                    }
+                    let loaded: Vec<JoinedRow> = query
+                        .select((
+                            ConversationRow::as_select(),
+                            Option::<SandboxRow>::as_select(),
+                        ))
+                        .load(conn)?;
+                    for view in rows::views(conn, &scope, loaded)? {
+                        found.insert(view.conversation.id, view);
+                    }
+                }
+                Ok(in_order(&ids, &found))
+            })
+            .await
+    }
+
+    async fn search(
+        &self,
+        scope: &Scope,
+        filter: &ConversationFilter,
+        page: &PageRequest,
+    ) -> Result<Page<ConversationView>, StoreError> {
+        let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
+        let after: Option<Cursor<String>> = page_token::read(LISTING, &page)?;
+        self.db
+            .read(move |conn| {
+                let mut query = matching!(joined!(), &scope, &filter);
+                if let Some(Cursor { key, tie }) = after.clone() {
+                    // The first comparison is implied by the rest; it is what lets the index skip to the place.
+                    query = query.filter(
+                        conversations::created_at.le(key).and(
+                            conversations::created_at
+                                .lt(key)
+                                .or(conversations::id.lt(tie)),
+                        ),
+                    );
+                }
+                let loaded: Vec<JoinedRow> = query
+                    .order((conversations::created_at.desc(), conversations::id.desc()))
+                    .limit(page_token::probe(&page))
+                    .select((
+                        ConversationRow::as_select(),
+                        Option::<SandboxRow>::as_select(),
+                    ))
+                    .load(conn)?;
+                let page = page_token::cut(LISTING, &page, loaded, |(row, _)| Cursor {
+                    key: row.created_at,
+                    tie: row.id.clone(),
+                });
+                Ok(Page {
+                    items: rows::views(conn, &scope, page.items)?,
+                    next: page.next,
+                })
+            })
+            .await
+    }
+
+    async fn count(&self, scope: &Scope, filter: &ConversationFilter) -> Result<u64, StoreError> {
+        let (scope, filter) = (scope.clone(), filter.clone());
+        self.db
+            .read(move |conn| {
+                let query = conversations::table.into_boxed::<Any>();
+                let count: i64 = matching!(query, &scope, &filter).count().get_result(conn)?;
+                Ok(u64::try_from(count).unwrap_or_default())
+            })
+            .await
+    }
+
+    async fn update(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        change: &ConversationChange,
+        at: Timestamp,
+    ) -> Result<Option<ConversationView>, StoreError> {
+        if change.is_empty() {
+            return self.find(scope, id).await;
+        }
+        let (scope, change) = (scope.clone(), change.clone());
+        self.db
+            .write(move |conn| {
+                let mut update = diesel::update(conversations::table.find(id.to_string()))
+                    .set(ChangedColumns::new(&change, at))
+                    .into_boxed();
+                if let Some(user) = owner(&scope) {
+                    update = update.filter(conversations::owner.eq(user));
+                }
+                if update.execute(conn)? == 0 {
+                    return Ok(None);
+                }
+                view(conn, &scope, id)
+            })
+            .await
+    }
+
+    async fn adopt(&self, conversation: &Conversation) -> Result<Appended, StoreError> {
+        let conversation = conversation.clone();
+        self.db
+            .intake(move |conn| {
+                let answer = adoption(conn, &conversation)?;
+                if answer == (Appended::Stored { new: 1 }) {
+                    rows::insert(conn, &conversation)?;
+                }
+                Ok(answer)
+            })
+            .await
+    }
+
+    async fn observe(
+        &self,
+        origin: &SandboxId,
+        id: ConversationId,
+        observation: &Observation,
+        at: Timestamp,
+    ) -> Result<Appended, StoreError> {
+        let (origin, observation) = (origin.clone(), observation.clone());
+        self.db
+            .intake(move |conn| match rows::reported_by(conn, &origin, id)? {
+                Ok(row) => {
+                    rows::observe(conn, row, &observation, at)?;
+                    Ok(Appended::Stored { new: 0 })
+                }
+                Err(answer) => Ok(answer),
+            })
+            .await
+    }
+
+    async fn delete(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let scope = scope.clone();
+        self.db
+            .write(move |conn| {
+                if !rows::is_visible(conn, &scope, id)? {
+                    return Ok(false);
+                }
+                deletion::delete_tree(conn, id, at)?;
+                Ok(true)
+            })
+            .await
+    }
+
+    async fn forgotten(&self, limit: usize) -> Result<Vec<Forgotten>, StoreError> {
+        self.db
+            .read(move |conn| {
+                let found: Vec<(String, String)> = deleted_conversations::table
+                    .inner_join(
+                        sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
+                    )
+                    .filter(deleted_conversations::pending)
+                    .filter(sandboxes::desired.eq(Desired::Running.as_str()))
+                    .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
+                    .order((
+                        deleted_conversations::deleted_at.asc(),
+                        deleted_conversations::id.asc(),
+                    ))
+                    .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                    .select((deleted_conversations::id, deleted_conversations::sandbox_id))
+                    .load(conn)?;
+                let decode = Decode("deleted conversation");
+                found
+                    .iter()
+                    .map(|(id, sandbox)| {
+                        Ok(Forgotten {
+                            id: decode.parse("id", id)?,
+                            sandbox_id: decode.parse("sandbox_id", sandbox)?,
+                        })
+                    })
+                    .collect()
+            })
+            .await
+    }
+
+    async fn mark_forgotten(&self, id: ConversationId) -> Result<(), StoreError> {
+        self.db
+            .write(move |conn| {
+                diesel::update(deleted_conversations::table.find(id.to_string()))
+                    .set(deleted_conversations::pending.eq(false))
+                    .execute(conn)?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn in_sandbox(
+        &self,
+        sandbox: &SandboxId,
+        limit: usize,
+    ) -> Result<Vec<Conversation>, StoreError> {
+        let sandbox = sandbox.to_string();
+        self.db
+            .read(move |conn| {
+                let found = conversations::table
+                    .filter(conversations::sandbox_id.eq(&sandbox))
+                    .order((conversations::created_at.asc(), conversations::id.asc()))
+                    .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                    .select(ConversationRow::as_select())
+                    .load(conn)?;
+                Ok(found
+                    .into_iter()
+                    .map(Conversation::try_from)
+                    .collect::<Result<_, _>>()?)
+            })
+            .await
+    }
+
+    async fn settle_running(
+        &self,
+        sandbox: &SandboxId,
+        to: ExecutionStatus,
+        at: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let sandbox = sandbox.to_string();
+        self.db
+            .write(move |conn| {
+                let settled = diesel::update(
+                    conversations::table
+                        .filter(conversations::sandbox_id.eq(&sandbox))
+                        .filter(
+                            conversations::execution_status.eq(ExecutionStatus::Running.as_str()),
+                        ),
+                )
+                .set((
+                    conversations::execution_status.eq(to.as_str()),
+                    conversations::status_at.eq(at.micros()),
+                    conversations::updated_at.eq(at.micros()),
+                ))
+                .execute(conn)?;
+                Ok(u64::try_from(settled).unwrap_or(u64::MAX))
+            })
+            .await
+    }
+}

@@ -1,0 +1,153 @@
+//! What goes when a conversation goes, and what a sandbox is still needed for: one transaction of the caller.
+
+use std::collections::{BTreeMap, HashSet};
+
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::id::ConversationId;
+use domain::start_task::StartStatus;
+
+use crate::connection::{Any, AnyConnection, on_backend};
+use crate::error::Fault;
+use crate::sandboxes::mark_deleted;
+use crate::schema::{conversations, deleted_conversations, start_tasks};
+
+/// Rows of one statement: well under any limit of parameters.
+const PART: usize = 1_000;
+
+/// The client-readable cause in a start task whose conversation was deleted under it.
+const DELETED_UNDER_IT: &str = "The conversation was deleted before its start had ended.";
+
+/// Deletes the conversation and everything below it, remembers the ids, and lets go of the sandboxes. See
+/// `ConversationRepository::delete`.
+pub(crate) fn delete_tree(
+    conn: &mut AnyConnection,
+    root: ConversationId,
+    at: Timestamp,
+) -> Result<(), Fault> {
+    let tree = descendants(conn, root)?;
+    let ids: Vec<&str> = tree.keys().map(String::as_str).collect();
+    for part in ids.chunks(PART) {
+        end_start_tasks(conn, part, at)?;
+        // Events go with their conversation (ON DELETE CASCADE).
+        diesel::delete(conversations::table.filter(conversations::id.eq_any(part)))
+            .execute(conn)?;
+    }
+    let sandboxes: HashSet<&String> = tree.values().collect();
+    let sandboxes: Vec<String> = sandboxes.into_iter().cloned().collect();
+    let unneeded = unneeded_sandboxes(conn, &sandboxes)?;
+    mark_deleted(conn, &unneeded, at)?;
+
+    let graves: Vec<_> = tree
+        .iter()
+        .map(|(id, sandbox)| {
+            (
+                deleted_conversations::id.eq(id.as_str()),
+                deleted_conversations::sandbox_id.eq(sandbox.as_str()),
+                deleted_conversations::deleted_at.eq(at.micros()),
+                // A sandbox that goes takes its agent server's memory with it.
+                deleted_conversations::pending.eq(!unneeded.contains(sandbox)),
+            )
+        })
+        .collect();
+    for part in graves.chunks(PART) {
+        on_backend!(&mut *conn, |c| diesel::insert_into(
+            deleted_conversations::table
+        )
+        .values(part)
+        .execute(c)?);
+    }
+    Ok(())
+}
+
+/// The conversation and all below it (of the same owner), with their sandboxes. A circle of parents ends.
+fn descendants(
+    conn: &mut AnyConnection,
+    root: ConversationId,
+) -> Result<BTreeMap<String, String>, Fault> {
+    let (id, owner, sandbox): (String, String, String) = conversations::table
+        .find(root.to_string())
+        .select((
+            conversations::id,
+            conversations::owner,
+            conversations::sandbox_id,
+        ))
+        .first(conn)?;
+    let mut tree = BTreeMap::from([(id.clone(), sandbox)]);
+    let mut level = vec![id];
+    while !level.is_empty() {
+        let mut next = Vec::new();
+        for part in level.chunks(PART) {
+            let found: Vec<(String, String)> = conversations::table
+                .filter(conversations::parent.eq_any(part))
+                .filter(conversations::owner.eq(&owner))
+                .select((conversations::id, conversations::sandbox_id))
+                .load(conn)?;
+            for (id, sandbox) in found {
+                if tree.insert(id.clone(), sandbox).is_none() {
+                    next.push(id);
+                }
+            }
+        }
+        level = next;
+    }
+    Ok(tree)
+}
+
+/// Ended tasks go; unfinished ones end in ERROR, so that their workers (and whoever follows them) learn of it.
+fn end_start_tasks(
+    conn: &mut AnyConnection,
+    conversations: &[&str],
+    at: Timestamp,
+) -> Result<(), Fault> {
+    diesel::delete(
+        start_tasks::table
+            .filter(start_tasks::conversation_id.eq_any(conversations))
+            .filter(diesel::dsl::not(start_tasks::is_open)),
+    )
+    .execute(conn)?;
+    diesel::update(start_tasks::table.filter(start_tasks::conversation_id.eq_any(conversations)))
+        .set((
+            start_tasks::status.eq(StartStatus::Error.as_str()),
+            start_tasks::detail.eq(DELETED_UNDER_IT),
+            start_tasks::sealed_secrets.eq(None::<String>),
+            start_tasks::is_open.eq(false),
+            start_tasks::lease_until.eq(None::<i64>),
+            start_tasks::fence.eq(start_tasks::fence + 1),
+            start_tasks::updated_at.eq(at.micros()),
+        ))
+        .execute(conn)?;
+    Ok(())
+}
+
+/// Which of these sandboxes no conversation and no unfinished start task needs (any more).
+pub(crate) fn unneeded_sandboxes(
+    conn: &mut AnyConnection,
+    sandboxes: &[String],
+) -> Result<Vec<String>, Fault> {
+    let mut needed: HashSet<String> = HashSet::new();
+    for part in sandboxes.chunks(PART) {
+        needed.extend(
+            conversations::table
+                .into_boxed::<Any>()
+                .filter(conversations::sandbox_id.eq_any(part))
+                .select(conversations::sandbox_id)
+                .distinct()
+                .load::<String>(conn)?,
+        );
+        needed.extend(
+            start_tasks::table
+                .into_boxed::<Any>()
+                .filter(start_tasks::sandbox_id.eq_any(part))
+                .filter(start_tasks::is_open)
+                .select(start_tasks::sandbox_id)
+                .distinct()
+                .load::<String>(conn)?,
+        );
+    }
+    Ok(sandboxes
+        .iter()
+        .filter(|id| !needed.contains(*id))
+        .cloned()
+        .collect())
+}

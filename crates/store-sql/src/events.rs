@@ -1,0 +1,263 @@
+//! `EventStore`.
+
+use std::collections::{HashMap, HashSet};
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::conversation::Observation;
+use domain::error::StoreError;
+use domain::event::{Appended, Event, EventFilter, EventOrder, EventStore};
+use domain::id::{ConversationId, EventId, SandboxId};
+use domain::page::{Page, PageRequest};
+use domain::scope::Scope;
+
+use crate::codec::{Decode, IDS_PER_QUERY, in_order, to_json};
+use crate::connection::{Any, AnyConnection, on_backend};
+use crate::conversation_rows as rows;
+use crate::error::Fault;
+use crate::page_token::{self, Cursor};
+use crate::schema::events;
+use crate::store::SqlStore;
+
+/// Rows of one insert: six parameters each, and SQLite allows 32766.
+const ROWS_PER_INSERT: usize = 2_000;
+
+#[derive(Queryable, Selectable, Insertable)]
+#[diesel(table_name = events, treat_none_as_default_value = false)]
+struct EventRow {
+    conversation_id: String,
+    seq: i64,
+    event_id: String,
+    kind: String,
+    happened_at: i64,
+    body: String,
+}
+
+impl TryFrom<EventRow> for Event {
+    type Error = StoreError;
+
+    fn try_from(row: EventRow) -> Result<Self, StoreError> {
+        let decode = Decode("event");
+        Ok(Self {
+            id: decode.parse("event_id", &row.event_id)?,
+            kind: row.kind,
+            timestamp: Timestamp::from_micros(row.happened_at),
+            body: decode.json("body", &row.body)?,
+        })
+    }
+}
+
+/// Which of the ids the conversation has already.
+fn known(
+    conn: &mut AnyConnection,
+    conversation: &str,
+    batch: &[Event],
+) -> Result<HashSet<String>, Fault> {
+    let mut known = HashSet::new();
+    for part in batch.chunks(IDS_PER_QUERY) {
+        let ids = part.iter().map(|event| event.id.as_str());
+        let found: Vec<String> = events::table
+            .filter(events::conversation_id.eq(conversation))
+            .filter(events::event_id.eq_any(ids))
+            .select(events::event_id)
+            .load(conn)?;
+        known.extend(found);
+    }
+    Ok(known)
+}
+
+/// Stores what is new of a batch, in its order. Nobody else writes meanwhile: the transaction is a writer's.
+fn store_new(
+    conn: &mut AnyConnection,
+    conversation: ConversationId,
+    batch: &[Event],
+) -> Result<usize, Fault> {
+    if batch.is_empty() {
+        return Ok(0);
+    }
+    let conversation = conversation.to_string();
+    let mut seen = known(conn, &conversation, batch)?;
+    let last: Option<i64> = events::table
+        .filter(events::conversation_id.eq(&conversation))
+        .order(events::seq.desc())
+        .select(events::seq)
+        .first(conn)
+        .optional()?;
+    let mut new = Vec::new();
+    for (seq, event) in (last.unwrap_or_default() + 1..).zip(
+        batch
+            .iter()
+            .filter(|event| seen.insert(event.id.as_str().to_owned())),
+    ) {
+        new.push(EventRow {
+            conversation_id: conversation.clone(),
+            seq,
+            event_id: event.id.to_string(),
+            kind: event.kind.clone(),
+            happened_at: event.timestamp.micros(),
+            body: to_json(&event.body)?,
+        });
+    }
+    for part in new.chunks(ROWS_PER_INSERT) {
+        on_backend!(&mut *conn, |c| diesel::insert_into(events::table)
+            .values(part)
+            .execute(c)?);
+    }
+    Ok(new.len())
+}
+
+fn matching<'a>(conversation: ConversationId, filter: &EventFilter) -> events::BoxedQuery<'a, Any> {
+    let mut query = events::table
+        .into_boxed::<Any>()
+        .filter(events::conversation_id.eq(conversation.to_string()));
+    if let Some(kind) = &filter.kind {
+        query = query.filter(events::kind.eq(kind.clone()));
+    }
+    if let Some(from) = filter.from {
+        query = query.filter(events::happened_at.ge(from.micros()));
+    }
+    if let Some(before) = filter.before {
+        query = query.filter(events::happened_at.lt(before.micros()));
+    }
+    query
+}
+
+fn after<'a>(
+    query: events::BoxedQuery<'a, Any>,
+    order: EventOrder,
+    Cursor { key, tie }: Cursor<i64>,
+) -> events::BoxedQuery<'a, Any> {
+    match order {
+        EventOrder::Timestamp => query.filter(
+            events::happened_at
+                .ge(key)
+                .and(events::happened_at.gt(key).or(events::seq.gt(tie))),
+        ),
+        EventOrder::TimestampDesc => query.filter(
+            events::happened_at
+                .le(key)
+                .and(events::happened_at.lt(key).or(events::seq.lt(tie))),
+        ),
+    }
+}
+
+#[async_trait]
+impl EventStore for SqlStore {
+    async fn append(
+        &self,
+        origin: &SandboxId,
+        conversation: ConversationId,
+        events: &[Event],
+        observation: &Observation,
+        at: Timestamp,
+    ) -> Result<Appended, StoreError> {
+        let (origin, batch, observation) = (origin.clone(), events.to_vec(), observation.clone());
+        self.db
+            .intake(move |conn| {
+                let row = match rows::reported_by(conn, &origin, conversation)? {
+                    Ok(row) => row,
+                    Err(answer) => return Ok(answer),
+                };
+                let new = store_new(conn, conversation, &batch)?;
+                rows::observe(conn, row, &observation, at)?;
+                Ok(Appended::Stored { new })
+            })
+            .await
+    }
+
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        conversation: ConversationId,
+        ids: &[EventId],
+    ) -> Result<Vec<Option<Event>>, StoreError> {
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        self.db
+            .read(move |conn| {
+                let mut found = HashMap::new();
+                if rows::is_visible(conn, &scope, conversation)? {
+                    for part in ids.chunks(IDS_PER_QUERY) {
+                        let texts: Vec<&str> = part.iter().map(EventId::as_str).collect();
+                        let loaded = events::table
+                            .filter(events::conversation_id.eq(conversation.to_string()))
+                            .filter(events::event_id.eq_any(texts))
+                            .select(EventRow::as_select())
+                            .load(conn)?;
+                        for row in loaded {
+                            let event = Event::try_from(row)?;
+                            found.insert(event.id.clone(), event);
+                        }
+                    }
+                }
+                Ok(in_order(&ids, &found))
+            })
+            .await
+    }
+
+    async fn search(
+        &self,
+        scope: &Scope,
+        conversation: ConversationId,
+        filter: &EventFilter,
+        order: EventOrder,
+        page: &PageRequest,
+    ) -> Result<Page<Event>, StoreError> {
+        // A place in the log of one conversation is none in another's.
+        let listing = match order {
+            EventOrder::Timestamp => format!("events+{conversation}"),
+            EventOrder::TimestampDesc => format!("events-{conversation}"),
+        };
+        let cursor: Option<Cursor<i64>> = page_token::read(&listing, page)?;
+        let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
+        self.db
+            .read(move |conn| {
+                if !rows::is_visible(conn, &scope, conversation)? {
+                    return Ok(Page {
+                        items: Vec::new(),
+                        next: None,
+                    });
+                }
+                let mut query = matching(conversation, &filter);
+                if let Some(cursor) = cursor.clone() {
+                    query = after(query, order, cursor);
+                }
+                query = match order {
+                    EventOrder::Timestamp => {
+                        query.order((events::happened_at.asc(), events::seq.asc()))
+                    }
+                    EventOrder::TimestampDesc => {
+                        query.order((events::happened_at.desc(), events::seq.desc()))
+                    }
+                };
+                let loaded = query
+                    .limit(page_token::probe(&page))
+                    .select(EventRow::as_select())
+                    .load(conn)?;
+                let page = page_token::cut(&listing, &page, loaded, |row: &EventRow| Cursor {
+                    key: row.happened_at,
+                    tie: row.seq,
+                });
+                Ok(page.try_map(Event::try_from)?)
+            })
+            .await
+    }
+
+    async fn count(
+        &self,
+        scope: &Scope,
+        conversation: ConversationId,
+        filter: &EventFilter,
+    ) -> Result<u64, StoreError> {
+        let (scope, filter) = (scope.clone(), filter.clone());
+        self.db
+            .read(move |conn| {
+                if !rows::is_visible(conn, &scope, conversation)? {
+                    return Ok(0);
+                }
+                let count: i64 = matching(conversation, &filter).count().get_result(conn)?;
+                Ok(u64::try_from(count).unwrap_or_default())
+            })
+            .await
+    }
+}

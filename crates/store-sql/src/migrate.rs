@@ -1,0 +1,79 @@
+//! Migrations: embedded plain SQL, one directory per database with the same version names.
+
+use diesel::connection::SimpleConnection;
+use diesel::migration::{Migration, MigrationSource};
+#[cfg(feature = "postgres")]
+use diesel::prelude::*;
+use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+
+use crate::connection::AnyConnection;
+
+const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
+#[cfg(feature = "postgres")]
+const POSTGRES: EmbeddedMigrations = embed_migrations!("migrations/postgres");
+
+/// Why a database could not be brought to the present schema. Nothing was changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrationError {
+    /// A newer version of the program has been here.
+    #[error(
+        "the database has schema version {version}, which this version of the program does not know: \
+         start the newer version, or restore a backup of before the upgrade"
+    )]
+    FromTheFuture {
+        /// The unknown version.
+        version: String,
+    },
+    /// The database refused.
+    #[error("migration failed")]
+    Failed(#[source] domain::error::Cause),
+}
+
+impl From<diesel::result::Error> for MigrationError {
+    fn from(error: diesel::result::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Brings the schema up to date, alone: whoever else opens the same database waits. Returns how many migrations ran.
+pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
+    match conn {
+        AnyConnection::Sqlite(conn) => {
+            let ran = conn.exclusive_transaction(|conn| pending(conn, SQLITE))?;
+            // Statistics for the planner; does nothing when they are fresh.
+            conn.batch_execute("PRAGMA optimize = 0x10002;")?;
+            Ok(ran)
+        }
+        #[cfg(feature = "postgres")]
+        AnyConnection::Postgres(conn) => conn.transaction(|conn| {
+            // Any fixed number will do, as long as it is ours alone; the lock goes with the transaction.
+            diesel::sql_query("SELECT pg_advisory_xact_lock(4707318202611210)").execute(conn)?;
+            pending(conn, POSTGRES)
+        }),
+    }
+}
+
+fn pending<C, DB>(conn: &mut C, ours: EmbeddedMigrations) -> Result<usize, MigrationError>
+where
+    C: MigrationHarness<DB>,
+    DB: diesel::backend::Backend,
+    EmbeddedMigrations: MigrationSource<DB>,
+{
+    let known: Vec<String> = MigrationSource::<DB>::migrations(&ours)
+        .map_err(MigrationError::Failed)?
+        .iter()
+        .map(|migration| migration.name().version().to_string())
+        .collect();
+    let applied = conn.applied_migrations().map_err(MigrationError::Failed)?;
+    if let Some(version) = applied
+        .iter()
+        .map(ToString::to_string)
+        .find(|version| !known.contains(version))
+    {
+        return Err(MigrationError::FromTheFuture { version });
+    }
+    let ran = conn
+        .run_pending_migrations(ours)
+        .map_err(MigrationError::Failed)?;
+    Ok(ran.len())
+}

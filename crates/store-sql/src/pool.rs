@@ -1,0 +1,174 @@
+//! Blocking diesel, called from async code, bounded.
+//!
+//! A caller waits for a *permit* (a semaphore as large as the pool, first come first served, with a deadline) and only
+//! then costs a thread and a connection: any number of requests can wait without one thread each. The permit moves into
+//! the job, so a request that goes away cannot leak a connection. Jobs run on the runtime whose handle was given at
+//! open, not on the caller's: actix workers are small runtimes of their own with pools of their own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use diesel::r2d2::{HandleError, Pool};
+use domain::error::StoreError;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tracing::Span;
+
+use crate::connection::{AnyConnection, Intent, Manager, Target, transact};
+use crate::error::{Fault, unavailable};
+
+/// How often a Postgres transaction that lost a race is tried again. The pool bounds how many race, and of those that
+/// do at least one wins each round.
+const ATTEMPTS: usize = 50;
+
+/// A pool and the queue in front of it.
+struct Lane {
+    pool: Pool<Manager>,
+    permits: Arc<Semaphore>,
+}
+
+/// Which queue a write goes through.
+#[derive(Debug, Clone, Copy)]
+enum Queue {
+    Read,
+    Write,
+    Intake,
+}
+
+/// Pools of one database.
+pub(crate) struct Db {
+    read: Lane,
+    write: Lane,
+    /// `None`: intake shares the writer. SQLite has one writer at a time in any case; the queue is fair, so neither
+    /// events nor users starve, and with one connection nobody spins on a locked file.
+    intake: Option<Lane>,
+    runtime: Handle,
+    wait: Duration,
+}
+
+impl Db {
+    /// Builds the pools. Blocking.
+    pub(crate) fn connect(
+        target: &Target,
+        connections: u32,
+        wait: Duration,
+        runtime: Handle,
+    ) -> Result<Self, StoreError> {
+        let lane = |size: u32| Lane::build(target, size.max(1), wait);
+        let (write, intake) = match target {
+            Target::Sqlite(_) => (lane(1)?, None),
+            #[cfg(feature = "postgres")]
+            Target::Postgres(_) => (lane(connections)?, Some(lane(connections.div_ceil(2))?)),
+        };
+        Ok(Self {
+            read: lane(connections)?,
+            write,
+            intake,
+            runtime,
+            wait,
+        })
+    }
+
+    /// One consistent view.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Queue::Read, job).await
+    }
+
+    /// One transaction, as if alone. The job runs again if it lost a race, so it must not give away what it owns.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Queue::Write, job).await
+    }
+
+    /// A write of what a sandbox reports.
+    pub(crate) async fn intake<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Queue::Intake, job).await
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        queue: Queue,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (lane, intent) = match queue {
+            Queue::Read => (&self.read, Intent::Read),
+            Queue::Write => (&self.write, Intent::Write),
+            Queue::Intake => (self.intake.as_ref().unwrap_or(&self.write), Intent::Write),
+        };
+        let permit = tokio::time::timeout(self.wait, Arc::clone(&lane.permits).acquire_owned())
+            .await
+            .map_err(|elapsed| unavailable("a free connection", elapsed))?
+            .map_err(|closed| unavailable("a free connection", closed))?;
+        let (pool, span) = (lane.pool.clone(), Span::current());
+        self.runtime
+            .spawn_blocking(move || {
+                let answer = span.in_scope(|| perform(&pool, intent, job));
+                drop(permit);
+                answer
+            })
+            .await
+            // A panic of the job, or the runtime is going down.
+            .map_err(|gone| StoreError::Other(gone.into()))?
+    }
+}
+
+fn perform<T>(
+    pool: &Pool<Manager>,
+    intent: Intent,
+    mut job: impl FnMut(&mut AnyConnection) -> Result<T, Fault>,
+) -> Result<T, StoreError> {
+    let mut conn = pool
+        .get()
+        .map_err(|error| unavailable("a connection", error))?;
+    let mut left = ATTEMPTS;
+    loop {
+        match transact(&mut conn, intent, &mut job) {
+            Err(fault) if fault.is_lost_race() && left > 1 => left -= 1,
+            done => return done.map_err(Fault::into_store),
+        }
+    }
+}
+
+impl Lane {
+    fn build(target: &Target, size: u32, wait: Duration) -> Result<Self, StoreError> {
+        let builder = Pool::builder()
+            .max_size(size)
+            .min_idle(Some(1))
+            .connection_timeout(wait)
+            .error_handler(Box::new(Report));
+        let builder = match target {
+            // A file does not go away: no check before each use, and connections keep their prepared statements.
+            Target::Sqlite(_) => builder
+                .test_on_check_out(false)
+                .max_lifetime(None)
+                .idle_timeout(None),
+            #[cfg(feature = "postgres")]
+            Target::Postgres(_) => builder.test_on_check_out(true),
+        };
+        let pool = builder
+            .build(Manager::new(target.clone()))
+            .map_err(|error| unavailable("a connection", error))?;
+        Ok(Self {
+            pool,
+            permits: Arc::new(Semaphore::new(usize::try_from(size).unwrap_or(1))),
+        })
+    }
+}
+
+/// Failures of the pool's own threads go to our log.
+#[derive(Debug)]
+struct Report;
+
+impl HandleError<diesel::r2d2::Error> for Report {
+    fn handle_error(&self, error: diesel::r2d2::Error) {
+        tracing::warn!(%error, "database connection failed");
+    }
+}

@@ -1,0 +1,414 @@
+//! `SandboxRepository`.
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::cipher::Sealed;
+use domain::clock::Timestamp;
+use domain::error::{Cap, StoreError};
+use domain::id::{HostId, SandboxId, UserId};
+use domain::identity::KeyHash;
+use domain::page::{Page, PageRequest};
+use domain::sandbox::{Caps, Desired, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus};
+use domain::scope::Scope;
+
+use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner, to_json};
+use crate::connection::{Any, AnyConnection};
+use crate::error::Fault;
+use crate::page_token::{self, Cursor};
+use crate::schema::{deleted_conversations, sandboxes};
+use crate::store::SqlStore;
+
+const LISTING: &str = "sandboxes";
+
+/// One row, as it is read and written.
+#[derive(Debug, Clone, Queryable, Selectable, Insertable, AsChangeset)]
+#[diesel(table_name = sandboxes, treat_none_as_default_value = false, treat_none_as_null = true)]
+pub(crate) struct SandboxRow {
+    id: String,
+    owner: String,
+    spec_id: String,
+    host: String,
+    desired: String,
+    status: String,
+    status_detail: Option<String>,
+    key_hash: String,
+    session_key: String,
+    secret_key: String,
+    agent_url: Option<String>,
+    exposed_urls: String,
+    workspace: Option<String>,
+    created_at: i64,
+    updated_at: i64,
+    paused_at: Option<i64>,
+}
+
+impl TryFrom<&Sandbox> for SandboxRow {
+    type Error = StoreError;
+
+    fn try_from(sandbox: &Sandbox) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: sandbox.id.to_string(),
+            owner: sandbox.owner.to_string(),
+            spec_id: sandbox.spec_id.to_string(),
+            host: sandbox.host.to_string(),
+            desired: sandbox.desired.to_string(),
+            status: sandbox.status.to_string(),
+            status_detail: sandbox.status_detail.clone(),
+            key_hash: sandbox.key_hash.to_string(),
+            session_key: sandbox.session_key.as_text().to_owned(),
+            secret_key: sandbox.secret_key.as_text().to_owned(),
+            agent_url: sandbox.agent_url.as_ref().map(ToString::to_string),
+            exposed_urls: to_json(&sandbox.exposed_urls)?,
+            workspace: sandbox.workspace.clone(),
+            created_at: sandbox.created_at.micros(),
+            updated_at: sandbox.updated_at.micros(),
+            paused_at: sandbox.paused_at.map(Timestamp::micros),
+        })
+    }
+}
+
+impl TryFrom<SandboxRow> for Sandbox {
+    type Error = StoreError;
+
+    fn try_from(row: SandboxRow) -> Result<Self, StoreError> {
+        let decode = Decode("sandbox");
+        Ok(Self {
+            id: decode.parse("id", &row.id)?,
+            owner: decode.parse("owner", &row.owner)?,
+            spec_id: decode.parse("spec_id", &row.spec_id)?,
+            host: decode.parse("host", &row.host)?,
+            desired: decode.parse("desired", &row.desired)?,
+            status: decode.parse("status", &row.status)?,
+            status_detail: row.status_detail,
+            key_hash: KeyHash(row.key_hash),
+            session_key: Sealed::from_text(row.session_key),
+            secret_key: Sealed::from_text(row.secret_key),
+            agent_url: decode.parse_opt("agent_url", row.agent_url.as_ref())?,
+            exposed_urls: decode.json("exposed_urls", &row.exposed_urls)?,
+            workspace: row.workspace,
+            created_at: Timestamp::from_micros(row.created_at),
+            updated_at: Timestamp::from_micros(row.updated_at),
+            paused_at: row.paused_at.map(Timestamp::from_micros),
+        })
+    }
+}
+
+type Boxed<'a> = sandboxes::BoxedQuery<'a, Any>;
+
+/// What the scope sees: a user does not see what is to be deleted.
+fn visible<'a>(scope: &Scope) -> Boxed<'a> {
+    let query = sandboxes::table.into_boxed();
+    match owner(scope) {
+        Some(user) => query
+            .filter(sandboxes::owner.eq(user))
+            .filter(sandboxes::desired.ne(Desired::Deleted.as_str())),
+        None => query,
+    }
+}
+
+fn load(conn: &mut AnyConnection, scope: &Scope, id: &str) -> Result<Option<Sandbox>, Fault> {
+    let row = visible(scope)
+        .filter(sandboxes::id.eq(id.to_owned()))
+        .select(SandboxRow::as_select())
+        .first(conn)
+        .optional()?;
+    Ok(row.map(Sandbox::try_from).transpose()?)
+}
+
+/// A sandbox that is there and not to be deleted.
+pub(crate) fn load_wanted(
+    conn: &mut AnyConnection,
+    id: &SandboxId,
+) -> Result<Option<Sandbox>, Fault> {
+    Ok(load(conn, &Scope::System, id.as_str())?.filter(|it| it.desired != Desired::Deleted))
+}
+
+/// Refuses one more running sandbox of this user if a cap would be exceeded.
+fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: &Caps) -> Result<(), Fault> {
+    let counted = || {
+        sandboxes::table
+            .into_boxed::<Any>()
+            .filter(sandboxes::desired.eq(Desired::Running.as_str()))
+            .filter(sandboxes::status.eq_any([
+                SandboxStatus::Starting.as_str(),
+                SandboxStatus::Running.as_str(),
+            ]))
+    };
+    let theirs: i64 = counted()
+        .filter(sandboxes::owner.eq(user.as_str()))
+        .count()
+        .get_result(conn)?;
+    if theirs >= i64::from(caps.per_user) {
+        return Err(StoreError::CapReached(Cap::PerUser(caps.per_user)).into());
+    }
+    let all: i64 = counted().count().get_result(conn)?;
+    if all >= i64::from(caps.overall) {
+        return Err(StoreError::CapReached(Cap::Overall(caps.overall)).into());
+    }
+    Ok(())
+}
+
+/// Stores a new sandbox within the caps; part of the caller's transaction.
+pub(crate) fn insert_within_caps(
+    conn: &mut AnyConnection,
+    sandbox: &Sandbox,
+    caps: &Caps,
+) -> Result<(), Fault> {
+    check_caps(conn, &sandbox.owner, caps)?;
+    diesel::insert_into(sandboxes::table)
+        .values(SandboxRow::try_from(sandbox)?)
+        .execute(conn)
+        .map_err(Fault::taken("sandbox"))?;
+    Ok(())
+}
+
+/// Hides these sandboxes from now on; the reconciler removes them. Part of the caller's transaction.
+pub(crate) fn mark_deleted(
+    conn: &mut AnyConnection,
+    ids: &[String],
+    at: Timestamp,
+) -> Result<(), Fault> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    diesel::update(
+        sandboxes::table
+            .filter(sandboxes::id.eq_any(ids))
+            .filter(sandboxes::desired.ne(Desired::Deleted.as_str())),
+    )
+    .set((
+        sandboxes::desired.eq(Desired::Deleted.as_str()),
+        sandboxes::updated_at.eq(at.micros()),
+    ))
+    .execute(conn)?;
+    Ok(())
+}
+
+fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), Fault> {
+    diesel::update(sandboxes::table.find(sandbox.id.as_str()))
+        .set(SandboxRow::try_from(sandbox)?)
+        .execute(conn)?;
+    Ok(())
+}
+
+fn apply_facts(sandbox: &mut Sandbox, facts: &SandboxFacts) {
+    let (status, located, detail) = match facts {
+        SandboxFacts::Starting { located } => (SandboxStatus::Starting, Some(located), None),
+        SandboxFacts::Running { located } => (SandboxStatus::Running, Some(located), None),
+        SandboxFacts::Paused => (SandboxStatus::Paused, None, None),
+        SandboxFacts::Error { detail } => (SandboxStatus::Error, None, Some(detail)),
+        SandboxFacts::Missing { detail } => (SandboxStatus::Missing, None, Some(detail)),
+    };
+    sandbox.status = status;
+    sandbox.status_detail = detail.cloned();
+    match located {
+        Some(located) => {
+            sandbox.agent_url = Some(located.agent_url.clone());
+            sandbox.exposed_urls.clone_from(&located.exposed_urls);
+            sandbox.workspace = Some(located.workspace.clone());
+        }
+        None => {
+            sandbox.agent_url = None;
+            sandbox.exposed_urls.clear();
+        }
+    }
+}
+
+#[async_trait]
+impl SandboxRepository for SqlStore {
+    async fn insert(&self, sandbox: &Sandbox, caps: &Caps) -> Result<(), StoreError> {
+        let (sandbox, caps) = (sandbox.clone(), *caps);
+        self.db
+            .write(move |conn| insert_within_caps(conn, &sandbox, &caps))
+            .await
+    }
+
+    async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError> {
+        let (scope, id) = (scope.clone(), id.clone());
+        self.db
+            .read(move |conn| load(conn, &scope, id.as_str()))
+            .await
+    }
+
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[SandboxId],
+    ) -> Result<Vec<Option<Sandbox>>, StoreError> {
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        self.db
+            .read(move |conn| {
+                let mut found = HashMap::new();
+                for part in ids.chunks(IDS_PER_QUERY) {
+                    let texts: Vec<String> = part.iter().map(ToString::to_string).collect();
+                    let rows = visible(&scope)
+                        .filter(sandboxes::id.eq_any(texts))
+                        .select(SandboxRow::as_select())
+                        .load(conn)?;
+                    for row in rows {
+                        let sandbox = Sandbox::try_from(row)?;
+                        found.insert(sandbox.id.clone(), sandbox);
+                    }
+                }
+                Ok(in_order(&ids, &found))
+            })
+            .await
+    }
+
+    async fn search(&self, scope: &Scope, page: &PageRequest) -> Result<Page<Sandbox>, StoreError> {
+        let (scope, page) = (scope.clone(), page.clone());
+        let after: Option<Cursor<String>> = page_token::read(LISTING, &page)?;
+        self.db
+            .read(move |conn| {
+                let mut query = visible(&scope);
+                if let Some(Cursor { key, tie }) = after.clone() {
+                    query = query.filter(
+                        sandboxes::created_at
+                            .le(key)
+                            .and(sandboxes::created_at.lt(key).or(sandboxes::id.lt(tie))),
+                    );
+                }
+                let rows = query
+                    .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
+                    .limit(page_token::probe(&page))
+                    .select(SandboxRow::as_select())
+                    .load(conn)?;
+                let page = page_token::cut(LISTING, &page, rows, |row: &SandboxRow| Cursor {
+                    key: row.created_at,
+                    tie: row.id.clone(),
+                });
+                Ok(page.try_map(Sandbox::try_from)?)
+            })
+            .await
+    }
+
+    async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
+        let hash = hash.0.clone();
+        self.db
+            .read(move |conn| {
+                let row = sandboxes::table
+                    .filter(sandboxes::key_hash.eq(&hash))
+                    .select(SandboxRow::as_select())
+                    .first(conn)
+                    .optional()?;
+                Ok(row.map(Sandbox::try_from).transpose()?)
+            })
+            .await
+    }
+
+    async fn set_desired(
+        &self,
+        scope: &Scope,
+        id: &SandboxId,
+        desired: Desired,
+        caps: &Caps,
+        at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        let (scope, id, caps) = (scope.clone(), id.clone(), *caps);
+        self.db
+            .write(move |conn| {
+                let Some(mut sandbox) = load(conn, &scope, id.as_str())?
+                    .filter(|sandbox| sandbox.desired != Desired::Deleted)
+                else {
+                    return Ok(None);
+                };
+                let runs = matches!(
+                    sandbox.status,
+                    SandboxStatus::Starting | SandboxStatus::Running
+                );
+                match desired {
+                    Desired::Running if sandbox.desired == desired && runs => {
+                        return Ok(Some(sandbox));
+                    }
+                    Desired::Running => {
+                        check_caps(conn, &sandbox.owner, &caps)?;
+                        sandbox.status = SandboxStatus::Starting;
+                        sandbox.status_detail = None;
+                    }
+                    Desired::Paused if sandbox.desired == desired => return Ok(Some(sandbox)),
+                    Desired::Paused => sandbox.paused_at = Some(at),
+                    Desired::Deleted => {}
+                }
+                sandbox.desired = desired;
+                sandbox.updated_at = at;
+                store(conn, &sandbox)?;
+                Ok(Some(sandbox))
+            })
+            .await
+    }
+
+    async fn record(
+        &self,
+        id: &SandboxId,
+        expected: Desired,
+        facts: &SandboxFacts,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let (id, facts) = (id.clone(), facts.clone());
+        self.db
+            .write(move |conn| {
+                let Some(before) = load(conn, &Scope::System, id.as_str())?
+                    .filter(|sandbox| sandbox.desired == expected)
+                else {
+                    return Ok(false);
+                };
+                let mut sandbox = before.clone();
+                apply_facts(&mut sandbox, &facts);
+                // The reconciler says the same again and again; that is no change.
+                if sandbox != before {
+                    sandbox.updated_at = at;
+                    store(conn, &sandbox)?;
+                }
+                Ok(true)
+            })
+            .await
+    }
+
+    async fn on_host(
+        &self,
+        host: &HostId,
+        after: Option<&SandboxId>,
+        limit: usize,
+    ) -> Result<Vec<Sandbox>, StoreError> {
+        let (host, after) = (host.to_string(), after.map(ToString::to_string));
+        self.db
+            .read(move |conn| {
+                let mut query = sandboxes::table
+                    .into_boxed::<Any>()
+                    .filter(sandboxes::host.eq(host.clone()));
+                if let Some(after) = after.clone() {
+                    query = query.filter(sandboxes::id.gt(after));
+                }
+                let rows = query
+                    .order(sandboxes::id.asc())
+                    .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                    .select(SandboxRow::as_select())
+                    .load(conn)?;
+                Ok(rows
+                    .into_iter()
+                    .map(Sandbox::try_from)
+                    .collect::<Result<_, _>>()?)
+            })
+            .await
+    }
+
+    async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
+        let id = id.to_string();
+        self.db
+            .write(move |conn| {
+                let removed = diesel::delete(sandboxes::table.find(&id)).execute(conn)? > 0;
+                // With the sandbox its agent server is gone: nobody is left to be told.
+                diesel::update(
+                    deleted_conversations::table
+                        .filter(deleted_conversations::pending)
+                        .filter(deleted_conversations::sandbox_id.eq(&id)),
+                )
+                .set(deleted_conversations::pending.eq(false))
+                .execute(conn)?;
+                Ok(removed)
+            })
+            .await
+    }
+}

@@ -1,0 +1,89 @@
+//! `SettingsRepository`.
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::cipher::Sealed;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::id::UserId;
+use domain::settings::{Revision, SettingsRepository, StoredSettings};
+
+use crate::error::{Fault, stale};
+use crate::schema::settings;
+use crate::store::SqlStore;
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = settings)]
+struct SettingsRow {
+    document: String,
+    revision: i64,
+    updated_at: i64,
+}
+
+impl From<SettingsRow> for StoredSettings {
+    fn from(row: SettingsRow) -> Self {
+        Self {
+            document: Sealed::from_text(row.document),
+            revision: Revision(row.revision),
+            updated_at: Timestamp::from_micros(row.updated_at),
+        }
+    }
+}
+
+#[async_trait]
+impl SettingsRepository for SqlStore {
+    async fn load(&self, owner: &UserId) -> Result<Option<StoredSettings>, StoreError> {
+        let owner = owner.to_string();
+        self.db
+            .read(move |conn| {
+                let row = settings::table
+                    .find(&owner)
+                    .select(SettingsRow::as_select())
+                    .first(conn)
+                    .optional()?;
+                Ok(row.map(StoredSettings::from))
+            })
+            .await
+    }
+
+    async fn save(
+        &self,
+        owner: &UserId,
+        document: &Sealed,
+        expected: Option<Revision>,
+        at: Timestamp,
+    ) -> Result<Revision, StoreError> {
+        let (owner, document) = (owner.to_string(), document.clone());
+        self.db
+            .write(move |conn| {
+                let next = expected.map_or(1, |revision| revision.0.saturating_add(1));
+                let values = (
+                    settings::document.eq(document.as_text()),
+                    settings::revision.eq(next),
+                    settings::updated_at.eq(at.micros()),
+                );
+                // Either statement decides by itself whether the expectation holds; nothing is read first.
+                let saved = match expected {
+                    Some(revision) => diesel::update(
+                        settings::table
+                            .find(&owner)
+                            .filter(settings::revision.eq(revision.0)),
+                    )
+                    .set(values)
+                    .execute(conn)?,
+                    None => diesel::insert_into(settings::table)
+                        .values((settings::owner.eq(&owner), values))
+                        .execute(conn)
+                        .map_err(|error| match Fault::taken("settings")(error) {
+                            Fault::Store(StoreError::Conflict { entity }) => stale(entity),
+                            other => other,
+                        })?,
+                };
+                if saved == 0 {
+                    return Err(stale("settings"));
+                }
+                Ok(Revision(next))
+            })
+            .await
+    }
+}

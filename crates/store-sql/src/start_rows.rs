@@ -1,0 +1,132 @@
+//! Rows of start tasks.
+
+use diesel::prelude::*;
+use domain::cipher::Sealed;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::start_task::{StartStatus, StartTask, Step};
+
+use crate::codec::{Decode, to_json};
+use crate::schema::start_tasks;
+
+/// One row, as it is read and written.
+#[derive(Debug, Clone, Queryable, Selectable, Insertable)]
+#[diesel(table_name = start_tasks, treat_none_as_default_value = false)]
+pub(crate) struct StartTaskRow {
+    pub(crate) id: String,
+    owner: String,
+    host: String,
+    pub(crate) status: String,
+    detail: Option<String>,
+    notes: String,
+    conversation_id: String,
+    pub(crate) sandbox_id: String,
+    owns_sandbox: bool,
+    agent_server_url: Option<String>,
+    request: String,
+    sealed_secrets: Option<String>,
+    timings: String,
+    attempts: i64,
+    pub(crate) created_at: i64,
+    pub(crate) updated_at: i64,
+    is_open: bool,
+    pub(crate) begun: bool,
+    pub(crate) fence: i64,
+    lease_until: Option<i64>,
+}
+
+impl TryFrom<&StartTask> for StartTaskRow {
+    type Error = StoreError;
+
+    fn try_from(task: &StartTask) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: task.id.to_string(),
+            owner: task.owner.to_string(),
+            host: task.host.to_string(),
+            status: task.status.to_string(),
+            detail: task.detail.clone(),
+            notes: to_json(&task.notes)?,
+            conversation_id: task.conversation_id.to_string(),
+            sandbox_id: task.sandbox_id.to_string(),
+            owns_sandbox: task.owns_sandbox,
+            agent_server_url: task.agent_server_url.clone(),
+            request: to_json(&task.request)?,
+            sealed_secrets: task
+                .sealed_secrets
+                .as_ref()
+                .map(|sealed| sealed.as_text().to_owned()),
+            timings: to_json(&task.timings)?,
+            attempts: i64::from(task.attempts),
+            created_at: task.created_at.micros(),
+            updated_at: task.updated_at.micros(),
+            is_open: !task.status.is_terminal(),
+            begun: false,
+            fence: 0,
+            lease_until: None,
+        })
+    }
+}
+
+impl TryFrom<StartTaskRow> for StartTask {
+    type Error = StoreError;
+
+    fn try_from(row: StartTaskRow) -> Result<Self, StoreError> {
+        let decode = Decode("start task");
+        Ok(Self {
+            id: decode.parse("id", &row.id)?,
+            owner: decode.parse("owner", &row.owner)?,
+            host: decode.parse("host", &row.host)?,
+            status: decode.parse("status", &row.status)?,
+            detail: row.detail,
+            notes: decode.json("notes", &row.notes)?,
+            conversation_id: decode.parse("conversation_id", &row.conversation_id)?,
+            sandbox_id: decode.parse("sandbox_id", &row.sandbox_id)?,
+            owns_sandbox: row.owns_sandbox,
+            agent_server_url: row.agent_server_url,
+            request: decode.json("request", &row.request)?,
+            sealed_secrets: row.sealed_secrets.map(Sealed::from_text),
+            timings: decode.json("timings", &row.timings)?,
+            attempts: u32::try_from(row.attempts).unwrap_or(u32::MAX),
+            created_at: Timestamp::from_micros(row.created_at),
+            updated_at: Timestamp::from_micros(row.updated_at),
+        })
+    }
+}
+
+/// What a step writes. The options that are `None` keep what is stored.
+#[derive(AsChangeset)]
+#[diesel(table_name = start_tasks)]
+pub(crate) struct StepColumns {
+    status: String,
+    detail: Option<String>,
+    notes: String,
+    agent_server_url: Option<String>,
+    timings: String,
+    updated_at: Option<i64>,
+    is_open: bool,
+    sealed_secrets: Option<Option<String>>,
+    lease_until: Option<Option<i64>>,
+}
+
+impl StepColumns {
+    /// The step to `status`; the end of a task also erases its secrets and ends its lease.
+    pub(crate) fn new(
+        before: StartStatus,
+        status: StartStatus,
+        step: &Step,
+        at: Timestamp,
+    ) -> Result<Self, StoreError> {
+        let ends = status.is_terminal();
+        Ok(Self {
+            status: status.to_string(),
+            detail: step.detail.clone(),
+            notes: to_json(&step.notes)?,
+            agent_server_url: step.agent_server_url.clone(),
+            timings: to_json(&step.timings)?,
+            updated_at: (status != before).then(|| at.micros()),
+            is_open: !ends,
+            sealed_secrets: ends.then_some(None),
+            lease_until: ends.then_some(None),
+        })
+    }
+}

@@ -1,0 +1,422 @@
+//! `StartTaskRepository`.
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::conversation::Conversation;
+use domain::error::StoreError;
+use domain::id::{HostId, StartTaskId};
+use domain::page::{Page, PageRequest};
+use domain::sandbox::Caps;
+use domain::scope::Scope;
+use domain::start_task::{
+    Claimed, Inserted, NewStart, StartStatus, StartTask, StartTaskFilter, StartTaskOrder,
+    StartTaskRepository, Step,
+};
+
+use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner};
+use crate::connection::{Any, AnyConnection};
+use crate::conversation_rows as conversations;
+use crate::deletion::unneeded_sandboxes;
+use crate::error::{Fault, conflict, not_found, stale};
+use crate::page_token::{self, Cursor};
+use crate::sandboxes::{insert_within_caps, load_wanted, mark_deleted};
+use crate::schema::start_tasks;
+use crate::start_rows::{StartTaskRow, StepColumns};
+use crate::store::SqlStore;
+
+type Boxed<'a> = start_tasks::BoxedQuery<'a, Any>;
+
+fn load(conn: &mut AnyConnection, id: StartTaskId) -> Result<Option<StartTaskRow>, Fault> {
+    Ok(start_tasks::table
+        .find(id.to_string())
+        .select(StartTaskRow::as_select())
+        .first(conn)
+        .optional()?)
+}
+
+/// A task whose lease the caller still holds, and its status, if it may become `to`.
+fn leased(
+    conn: &mut AnyConnection,
+    id: StartTaskId,
+    fence: i64,
+    to: StartStatus,
+) -> Result<(StartTaskRow, StartStatus), Fault> {
+    let row = load(conn, id)?
+        .filter(|row| row.fence == fence)
+        .ok_or_else(|| stale("start task"))?;
+    let status: StartStatus = Decode("start task").parse("status", &row.status)?;
+    if status.may_become(to) {
+        Ok((row, status))
+    } else {
+        Err(stale("start task"))
+    }
+}
+
+fn write_step(
+    conn: &mut AnyConnection,
+    id: StartTaskId,
+    step: &StepColumns,
+) -> Result<StartTask, Fault> {
+    diesel::update(start_tasks::table.find(id.to_string()))
+        .set(step)
+        .execute(conn)?;
+    let row = load(conn, id)?.ok_or_else(|| stale("start task"))?;
+    Ok(row.try_into()?)
+}
+
+/// Ends the task in ERROR and releases what it held.
+fn fail(
+    conn: &mut AnyConnection,
+    id: StartTaskId,
+    fence: i64,
+    step: &Step,
+    at: Timestamp,
+) -> Result<StartTask, Fault> {
+    let (row, before) = leased(conn, id, fence, StartStatus::Error)?;
+    let columns = StepColumns::new(before, StartStatus::Error, step, at)?;
+    let task = write_step(conn, id, &columns)?;
+    if row.begun {
+        use crate::schema::conversations::table;
+        diesel::delete(table.find(task.conversation_id.to_string())).execute(conn)?;
+    }
+    if task.owns_sandbox {
+        // The task itself is ended by now and does not count.
+        let unneeded = unneeded_sandboxes(conn, &[row.sandbox_id])?;
+        mark_deleted(conn, &unneeded, at)?;
+    }
+    Ok(task)
+}
+
+/// The answer to a start whose conversation id is known already.
+fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTask>, Fault> {
+    if conversations::is_deleted(conn, task.conversation_id)? {
+        return Err(conflict("conversation"));
+    }
+    let row = start_tasks::table
+        .filter(start_tasks::conversation_id.eq(task.conversation_id.to_string()))
+        .filter(start_tasks::status.ne(StartStatus::Error.as_str()))
+        .select(StartTaskRow::as_select())
+        .first(conn)
+        .optional()?;
+    if let Some(row) = row {
+        let found = StartTask::try_from(row)?;
+        return if found.owner == task.owner {
+            Ok(Some(found))
+        } else {
+            Err(conflict("conversation"))
+        };
+    }
+    // Adopted, or somebody else's: there is no task that could be shown.
+    match conversations::load(conn, task.conversation_id)? {
+        Some(_) => Err(conflict("conversation")),
+        None => Ok(None),
+    }
+}
+
+fn insert(conn: &mut AnyConnection, start: &NewStart, caps: &Caps) -> Result<Inserted, Fault> {
+    let task = &start.task;
+    if let Some(found) = previous(conn, task)? {
+        return Ok(Inserted::Existing(found));
+    }
+    match &start.sandbox {
+        Some(sandbox) => insert_within_caps(conn, sandbox, caps)?,
+        None => {
+            load_wanted(conn, &task.sandbox_id)?
+                .filter(|sandbox| sandbox.owner == task.owner)
+                .ok_or_else(|| not_found("sandbox"))?;
+        }
+    }
+    diesel::insert_into(start_tasks::table)
+        .values(StartTaskRow::try_from(task)?)
+        .execute(conn)
+        .map_err(Fault::taken("start task"))?;
+    Ok(Inserted::New)
+}
+
+fn begin(
+    conn: &mut AnyConnection,
+    (id, fence): (StartTaskId, i64),
+    conversation: &Conversation,
+    step: &Step,
+    at: Timestamp,
+) -> Result<StartTask, Fault> {
+    let (row, before) = leased(conn, id, fence, step.status)?;
+    load_wanted(conn, &conversation.sandbox_id)?.ok_or_else(|| not_found("sandbox"))?;
+    if !row.begun {
+        if conversations::is_deleted(conn, conversation.id)? {
+            return Err(conflict("conversation"));
+        }
+        conversations::insert(conn, conversation)?;
+        diesel::update(start_tasks::table.find(id.to_string()))
+            .set(start_tasks::begun.eq(true))
+            .execute(conn)?;
+    }
+    write_step(conn, id, &StepColumns::new(before, step.status, step, at)?)
+}
+
+fn claim(
+    conn: &mut AnyConnection,
+    host: &str,
+    (now, until): (Timestamp, Timestamp),
+    limit: usize,
+) -> Result<Vec<Claimed>, Fault> {
+    let ids: Vec<String> = start_tasks::table
+        .filter(start_tasks::host.eq(host))
+        .filter(start_tasks::is_open)
+        .filter(
+            start_tasks::lease_until
+                .is_null()
+                .or(start_tasks::lease_until.le(now.micros())),
+        )
+        .order((start_tasks::created_at.asc(), start_tasks::id.asc()))
+        .limit(i64::try_from(limit.min(IDS_PER_QUERY)).unwrap_or(1))
+        .select(start_tasks::id)
+        .load(conn)?;
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    diesel::update(start_tasks::table.filter(start_tasks::id.eq_any(&ids)))
+        .set((
+            start_tasks::lease_until.eq(until.micros()),
+            start_tasks::fence.eq(start_tasks::fence + 1),
+            start_tasks::attempts.eq(start_tasks::attempts + 1),
+        ))
+        .execute(conn)?;
+    let rows = start_tasks::table
+        .filter(start_tasks::id.eq_any(&ids))
+        .order((start_tasks::created_at.asc(), start_tasks::id.asc()))
+        .select(StartTaskRow::as_select())
+        .load(conn)?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(Claimed {
+                fence: row.fence,
+                task: row.try_into()?,
+            })
+        })
+        .collect()
+}
+
+fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> Boxed<'a> {
+    let mut query = start_tasks::table.into_boxed::<Any>();
+    if let Some(user) = owner(scope) {
+        query = query.filter(start_tasks::owner.eq(user));
+    }
+    if let Some(conversation) = filter.conversation_id {
+        query = query
+            .filter(start_tasks::conversation_id.eq(conversation.to_string()))
+            .filter(start_tasks::status.eq(StartStatus::Ready.as_str()));
+    }
+    if let Some(from) = filter.created_from {
+        query = query.filter(start_tasks::created_at.ge(from.micros()));
+    }
+    query
+}
+
+/// Applies the order and the cursor. The first comparison of each cursor is implied by the rest; it is what lets the
+/// index skip to the place.
+fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<String>>) -> Boxed<'_> {
+    macro_rules! keyset {
+        ($column:expr, $reaches:ident, $beyond:ident, $direction:ident) => {{
+            let query = match after {
+                Some(Cursor { key, tie }) => query.filter(
+                    $column
+                        .$reaches(key)
+                        .and($column.$beyond(key).or(start_tasks::id.$beyond(tie))),
+                ),
+                None => query,
+            };
+            query.order(($column.$direction(), start_tasks::id.$direction()))
+        }};
+    }
+    match order {
+        StartTaskOrder::CreatedAt => keyset!(start_tasks::created_at, ge, gt, asc),
+        StartTaskOrder::CreatedAtDesc => keyset!(start_tasks::created_at, le, lt, desc),
+        StartTaskOrder::UpdatedAt => keyset!(start_tasks::updated_at, ge, gt, asc),
+        StartTaskOrder::UpdatedAtDesc => keyset!(start_tasks::updated_at, le, lt, desc),
+    }
+}
+
+#[async_trait]
+impl StartTaskRepository for SqlStore {
+    async fn insert(&self, start: &NewStart, caps: &Caps) -> Result<Inserted, StoreError> {
+        let (start, caps) = (start.clone(), *caps);
+        self.db.write(move |conn| insert(conn, &start, &caps)).await
+    }
+
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[StartTaskId],
+    ) -> Result<Vec<Option<StartTask>>, StoreError> {
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        self.db
+            .read(move |conn| {
+                let mut found = HashMap::new();
+                for part in ids.chunks(IDS_PER_QUERY) {
+                    let texts: Vec<String> = part.iter().map(ToString::to_string).collect();
+                    let rows = matching(&scope, &StartTaskFilter::default())
+                        .filter(start_tasks::id.eq_any(texts))
+                        .select(StartTaskRow::as_select())
+                        .load(conn)?;
+                    for row in rows {
+                        let task = StartTask::try_from(row)?;
+                        found.insert(task.id, task);
+                    }
+                }
+                Ok(in_order(&ids, &found))
+            })
+            .await
+    }
+
+    async fn search(
+        &self,
+        scope: &Scope,
+        filter: &StartTaskFilter,
+        order: StartTaskOrder,
+        page: &PageRequest,
+    ) -> Result<Page<StartTask>, StoreError> {
+        let listing = match order {
+            StartTaskOrder::CreatedAt => "start-tasks+created",
+            StartTaskOrder::CreatedAtDesc => "start-tasks-created",
+            StartTaskOrder::UpdatedAt => "start-tasks+updated",
+            StartTaskOrder::UpdatedAtDesc => "start-tasks-updated",
+        };
+        let by_change = matches!(
+            order,
+            StartTaskOrder::UpdatedAt | StartTaskOrder::UpdatedAtDesc
+        );
+        let after = page_token::read(listing, page)?;
+        let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
+        self.db
+            .read(move |conn| {
+                let rows = ordered(matching(&scope, &filter), order, after.clone())
+                    .limit(page_token::probe(&page))
+                    .select(StartTaskRow::as_select())
+                    .load(conn)?;
+                let page = page_token::cut(listing, &page, rows, |row: &StartTaskRow| Cursor {
+                    key: if by_change {
+                        row.updated_at
+                    } else {
+                        row.created_at
+                    },
+                    tie: row.id.clone(),
+                });
+                Ok(page.try_map(StartTask::try_from)?)
+            })
+            .await
+    }
+
+    async fn count(&self, scope: &Scope, filter: &StartTaskFilter) -> Result<u64, StoreError> {
+        let (scope, filter) = (scope.clone(), filter.clone());
+        self.db
+            .read(move |conn| {
+                let count: i64 = matching(&scope, &filter).count().get_result(conn)?;
+                Ok(u64::try_from(count).unwrap_or_default())
+            })
+            .await
+    }
+
+    async fn claim(
+        &self,
+        host: &HostId,
+        now: Timestamp,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let host = host.to_string();
+        self.db
+            .write(move |conn| claim(conn, &host, (now, until), limit))
+            .await
+    }
+
+    async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError> {
+        self.db
+            .write(move |conn| {
+                let renewed = diesel::update(
+                    start_tasks::table
+                        .find(id.to_string())
+                        .filter(start_tasks::fence.eq(fence))
+                        .filter(start_tasks::is_open),
+                )
+                .set(start_tasks::lease_until.eq(until.micros()))
+                .execute(conn)?;
+                if renewed == 0 {
+                    return Err(stale("start task"));
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    async fn advance(
+        &self,
+        id: StartTaskId,
+        fence: i64,
+        step: &Step,
+        at: Timestamp,
+    ) -> Result<StartTask, StoreError> {
+        let step = step.clone();
+        self.db
+            .write(move |conn| {
+                // Whoever says ERROR here means `fail`: nothing may stay behind.
+                if step.status == StartStatus::Error {
+                    return fail(conn, id, fence, &step, at);
+                }
+                let (_, before) = leased(conn, id, fence, step.status)?;
+                write_step(conn, id, &StepColumns::new(before, step.status, &step, at)?)
+            })
+            .await
+    }
+
+    async fn begin_conversation(
+        &self,
+        id: StartTaskId,
+        fence: i64,
+        conversation: &Conversation,
+        step: &Step,
+        at: Timestamp,
+    ) -> Result<StartTask, StoreError> {
+        let (conversation, step) = (conversation.clone(), step.clone());
+        self.db
+            .write(move |conn| begin(conn, (id, fence), &conversation, &step, at))
+            .await
+    }
+
+    async fn fail(
+        &self,
+        id: StartTaskId,
+        fence: i64,
+        step: &Step,
+        at: Timestamp,
+    ) -> Result<StartTask, StoreError> {
+        let step = step.clone();
+        self.db
+            .write(move |conn| fail(conn, id, fence, &step, at))
+            .await
+    }
+
+    async fn release_host(&self, host: &HostId) -> Result<u64, StoreError> {
+        let host = host.to_string();
+        self.db
+            .write(move |conn| {
+                let released = diesel::update(
+                    start_tasks::table
+                        .filter(start_tasks::host.eq(&host))
+                        .filter(start_tasks::is_open)
+                        .filter(start_tasks::lease_until.is_not_null()),
+                )
+                .set((
+                    start_tasks::lease_until.eq(None::<i64>),
+                    // A worker of before may still be writing; its fence no longer opens anything.
+                    start_tasks::fence.eq(start_tasks::fence + 1),
+                ))
+                .execute(conn)?;
+                Ok(u64::try_from(released).unwrap_or(u64::MAX))
+            })
+            .await
+    }
+}

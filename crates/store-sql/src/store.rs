@@ -1,0 +1,129 @@
+//! Opening the database; one struct that implements every repository port.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use diesel::prelude::*;
+use diesel::r2d2::ManageConnection;
+use domain::error::StoreError;
+use secrecy::SecretString;
+use tokio::runtime::Handle;
+
+use crate::connection::{InvalidStorageUrl, Manager, Target};
+use crate::migrate::{self, MigrationError};
+use crate::pool::Db;
+
+/// What to open and how much of it to use.
+#[derive(Debug, Clone)]
+pub struct StoreConfig {
+    /// `sqlite://PATH` or (feature `postgres`) `postgres://…`. Secret, because it may hold a password.
+    pub url: SecretString,
+    /// Connections for reads (and for Postgres as many for writes, and half as many for events).
+    pub connections: u32,
+    /// How long a call waits for its turn before it is [`StoreError::Unavailable`].
+    pub wait: Duration,
+}
+
+impl StoreConfig {
+    /// This database, with 4 connections and 5 seconds.
+    pub fn new(url: impl Into<SecretString>) -> Self {
+        Self {
+            url: url.into(),
+            connections: 4,
+            wait: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Why the store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The URL names nothing we can open.
+    #[error(transparent)]
+    Url(#[from] InvalidStorageUrl),
+    /// The file (or its directory) cannot be made.
+    #[error("cannot create the database file {path}")]
+    File {
+        /// Which file.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// No connection.
+    #[error("cannot connect to the database")]
+    Connect(#[source] domain::error::Cause),
+    /// The schema could not be brought up to date.
+    #[error(transparent)]
+    Migrate(#[from] MigrationError),
+}
+
+/// Every repository port, on one database.
+pub struct SqlStore {
+    pub(crate) db: Db,
+}
+
+impl SqlStore {
+    /// Opens (and creates, `0600`) the database, brings its schema up to date and builds the pools. `runtime` is where
+    /// its blocking work will run from now on.
+    pub async fn open(config: StoreConfig, runtime: Handle) -> Result<Arc<Self>, OpenError> {
+        let at = runtime.clone();
+        runtime
+            .spawn_blocking(move || open(&config, at))
+            .await
+            .map_err(|gone| OpenError::Connect(gone.into()))?
+    }
+
+    /// Whether the database answers; cheap. For `/ready`.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        use crate::schema::users::dsl::{id, users};
+        self.db
+            .read(|conn| {
+                // Reads the file, which `SELECT 1` does not.
+                users.select(id).first::<String>(conn).optional()?;
+                Ok(())
+            })
+            .await
+    }
+}
+
+fn open(config: &StoreConfig, runtime: Handle) -> Result<Arc<SqlStore>, OpenError> {
+    let target = Target::parse(&config.url)?;
+    match &target {
+        Target::Sqlite(path) => create_private(path).map_err(|source| OpenError::File {
+            path: path.display().to_string(),
+            source,
+        })?,
+        #[cfg(feature = "postgres")]
+        Target::Postgres(_) => {}
+    }
+    let mut conn = Manager::new(target.clone())
+        .connect()
+        .map_err(|error| OpenError::Connect(error.into()))?;
+    let ran = migrate::run(&mut conn)?;
+    if ran > 0 {
+        tracing::info!(migrations = ran, "database schema brought up to date");
+    }
+    let db = Db::connect(&target, config.connections, config.wait, runtime)
+        .map_err(|error| OpenError::Connect(error.into()))?;
+    Ok(Arc::new(SqlStore { db }))
+}
+
+/// Makes the file before SQLite would (with the umask's rights); SQLite gives `-wal` and `-shm` the rights of the file.
+fn create_private(path: &Path) -> std::io::Result<()> {
+    if let Some(directory) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+    }
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+        .map(drop)
+}

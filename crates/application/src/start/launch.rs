@@ -19,6 +19,15 @@ pub(super) fn request(
     profile: LaunchProfile,
     located: &Located,
 ) -> Result<LaunchRequest, AppError> {
+    let suffixes = [
+        profile.system_message_suffix,
+        task.request.system_message_suffix.clone(),
+    ];
+    let suffix = suffixes
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("\n\n");
     let mut secrets = profile.secrets;
     secrets.extend(open_secrets(ports, task)?);
     Ok(LaunchRequest {
@@ -31,7 +40,7 @@ pub(super) fn request(
         security_analyzer: profile.security_analyzer,
         mcp: profile.mcp,
         search_api_key: profile.search_api_key,
-        system_message_suffix: task.request.system_message_suffix.clone(),
+        system_message_suffix: (!suffix.is_empty()).then_some(suffix),
         initial_message: task.request.initial_message.clone(),
         secrets,
         auto_title: wants_auto_title(&task.request),

@@ -92,8 +92,12 @@ impl Run {
         let profile = self
             .settings
             .launch_profile(&self.task.owner, model)
-            .await
-            .map_err(AppError::from)?;
+            .await?;
+        for note in &profile.notes {
+            if !self.task.notes.contains(note) {
+                self.task.notes.push(note.clone());
+            }
+        }
         self.enter(StartStatus::WaitingForSandbox).await?;
         let (sandbox, located) = self
             .inner

@@ -1,6 +1,6 @@
 //! One connection type for every database, chosen by the scheme of the URL.
 //!
-//! The derived `establish` of a `MultiConnection` tries each variant in turn (a mistyped Postgres URL would open a SQLite
+//! The derived `establish` of a `MultiConnection` tries each variant in turn (a mistyped Postgres URL would open a `SQLite`
 //! file of that name), so it is never used: [`Manager`] decides by the scheme alone.
 
 use diesel::connection::{
@@ -14,7 +14,7 @@ use crate::error::Fault;
 /// A connection to whichever database the URL names.
 #[derive(diesel::MultiConnection)]
 pub(crate) enum AnyConnection {
-    /// Bundled SQLite.
+    /// Bundled `SQLite`.
     Sqlite(diesel::SqliteConnection),
     /// Postgres through libpq.
     #[cfg(feature = "postgres")]
@@ -40,7 +40,7 @@ pub enum InvalidStorageUrl {
     /// Neither `sqlite://` nor `postgres://`.
     #[error("storage URL must begin with sqlite:// or postgres://")]
     Scheme,
-    /// `sqlite://` without a file name, or with one that SQLite would take for something else.
+    /// `sqlite://` without a file name, or with one that `SQLite` would take for something else.
     #[error("storage URL must be sqlite://PATH with the path of a file")]
     Path,
     /// Built without that feature.
@@ -130,7 +130,7 @@ impl ManageConnection for Manager {
 pub(crate) enum Intent {
     /// One consistent view, nothing written.
     Read,
-    /// As if alone: SQLite takes the write lock at once (no upgrade that could fail half-way), Postgres runs
+    /// As if alone: `SQLite` takes the write lock at once (no upgrade that could fail half-way), Postgres runs
     /// serializable and the caller repeats what lost a race.
     Write,
 }

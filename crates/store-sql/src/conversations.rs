@@ -30,8 +30,8 @@ use crate::store::SqlStore;
 const LISTING: &str = "conversations";
 
 diesel::define_sql_function! {
-    /// Spelled alike in SQLite and Postgres. Unlike `LIKE` it knows no wildcards and no limit on the needle's length
-    /// (SQLite refuses `LIKE` patterns of more than 50000 bytes).
+    /// Spelled alike in `SQLite` and Postgres. Unlike `LIKE` it knows no wildcards and no limit on the needle's length
+    /// (`SQLite` refuses `LIKE` patterns of more than 50000 bytes).
     fn replace(text: Nullable<Text>, needle: Text, by: Text) -> Nullable<Text>;
 }
 
@@ -112,6 +112,10 @@ fn view(
 /// What a [`ConversationChange`] sets: `None` keeps a column, `Some(None)` clears it.
 #[derive(AsChangeset)]
 #[diesel(table_name = conversations)]
+#[expect(
+    clippy::option_option,
+    reason = "diesel's changesets: keep, clear or set"
+)]
 struct ChangedColumns {
     title: Option<Option<String>>,
     title_folded: Option<Option<String>>,

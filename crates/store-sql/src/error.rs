@@ -105,7 +105,7 @@ fn translate(error: DriverError) -> StoreError {
     }
 }
 
-/// SQLite tells these only by their text (`sqlite3_errmsg`); none of them is our fault and all of them may pass.
+/// `SQLite` tells these only by their text (`sqlite3_errmsg`); none of them is our fault and all of them may pass.
 fn passing_trouble(message: &str) -> Option<&'static str> {
     [
         ("database is locked", "database lock"),

@@ -20,7 +20,7 @@ use crate::page_token::{self, Cursor};
 use crate::schema::events;
 use crate::store::SqlStore;
 
-/// Rows of one insert: six parameters each, and SQLite allows 32766.
+/// Rows of one insert: six parameters each, and `SQLite` allows 32766.
 const ROWS_PER_INSERT: usize = 2_000;
 
 #[derive(Queryable, Selectable, Insertable)]
@@ -123,11 +123,11 @@ fn matching<'a>(conversation: ConversationId, filter: &EventFilter) -> events::B
     query
 }
 
-fn after<'a>(
-    query: events::BoxedQuery<'a, Any>,
+fn after(
+    query: events::BoxedQuery<'_, Any>,
     order: EventOrder,
     Cursor { key, tie }: Cursor<i64>,
-) -> events::BoxedQuery<'a, Any> {
+) -> events::BoxedQuery<'_, Any> {
     match order {
         EventOrder::Timestamp => query.filter(
             events::happened_at

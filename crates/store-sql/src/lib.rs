@@ -1,4 +1,4 @@
-//! Repository ports through diesel: SQLite by default, Postgres behind the feature `postgres`.
+//! Repository ports through diesel: `SQLite` by default, Postgres behind the feature `postgres`.
 //!
 //! Knows: tables, queries, transactions, migrations, keyset tokens.
 //! Must never know: HTTP, use-cases, what a sealed text contains, the time (it comes in by parameter).

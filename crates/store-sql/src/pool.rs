@@ -39,7 +39,7 @@ enum Queue {
 pub(crate) struct Db {
     read: Lane,
     write: Lane,
-    /// `None`: intake shares the writer. SQLite has one writer at a time in any case; the queue is fair, so neither
+    /// `None`: intake shares the writer. `SQLite` has one writer at a time in any case; the queue is fair, so neither
     /// events nor users starve, and with one connection nobody spins on a locked file.
     intake: Option<Lane>,
     runtime: Handle,

@@ -126,7 +126,7 @@ pub(crate) fn load_wanted(
 }
 
 /// Refuses one more running sandbox of this user if a cap would be exceeded.
-fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: &Caps) -> Result<(), Fault> {
+fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: Caps) -> Result<(), Fault> {
     let counted = || {
         sandboxes::table
             .into_boxed::<Any>()
@@ -154,7 +154,7 @@ fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: &Caps) -> Result<()
 pub(crate) fn insert_within_caps(
     conn: &mut AnyConnection,
     sandbox: &Sandbox,
-    caps: &Caps,
+    caps: Caps,
 ) -> Result<(), Fault> {
     check_caps(conn, &sandbox.owner, caps)?;
     diesel::insert_into(sandboxes::table)
@@ -193,35 +193,12 @@ fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), Fault> {
     Ok(())
 }
 
-fn apply_facts(sandbox: &mut Sandbox, facts: &SandboxFacts) {
-    let (status, located, detail) = match facts {
-        SandboxFacts::Starting { located } => (SandboxStatus::Starting, Some(located), None),
-        SandboxFacts::Running { located } => (SandboxStatus::Running, Some(located), None),
-        SandboxFacts::Paused => (SandboxStatus::Paused, None, None),
-        SandboxFacts::Error { detail } => (SandboxStatus::Error, None, Some(detail)),
-        SandboxFacts::Missing { detail } => (SandboxStatus::Missing, None, Some(detail)),
-    };
-    sandbox.status = status;
-    sandbox.status_detail = detail.cloned();
-    match located {
-        Some(located) => {
-            sandbox.agent_url = Some(located.agent_url.clone());
-            sandbox.exposed_urls.clone_from(&located.exposed_urls);
-            sandbox.workspace = Some(located.workspace.clone());
-        }
-        None => {
-            sandbox.agent_url = None;
-            sandbox.exposed_urls.clear();
-        }
-    }
-}
-
 #[async_trait]
 impl SandboxRepository for SqlStore {
     async fn insert(&self, sandbox: &Sandbox, caps: &Caps) -> Result<(), StoreError> {
         let (sandbox, caps) = (sandbox.clone(), *caps);
         self.db
-            .write(move |conn| insert_within_caps(conn, &sandbox, &caps))
+            .write(move |conn| insert_within_caps(conn, &sandbox, caps))
             .await
     }
 
@@ -323,7 +300,7 @@ impl SandboxRepository for SqlStore {
                         return Ok(Some(sandbox));
                     }
                     Desired::Running => {
-                        check_caps(conn, &sandbox.owner, &caps)?;
+                        check_caps(conn, &sandbox.owner, caps)?;
                         sandbox.status = SandboxStatus::Starting;
                         sandbox.status_detail = None;
                     }
@@ -355,7 +332,7 @@ impl SandboxRepository for SqlStore {
                     return Ok(false);
                 };
                 let mut sandbox = before.clone();
-                apply_facts(&mut sandbox, &facts);
+                sandbox.absorb(&facts);
                 // The reconciler says the same again and again; that is no change.
                 if sandbox != before {
                     sandbox.updated_at = at;

@@ -96,6 +96,10 @@ impl TryFrom<StartTaskRow> for StartTask {
 /// What a step writes. The options that are `None` keep what is stored.
 #[derive(AsChangeset)]
 #[diesel(table_name = start_tasks)]
+#[expect(
+    clippy::option_option,
+    reason = "diesel's changesets: keep, clear or set"
+)]
 pub(crate) struct StepColumns {
     status: String,
     detail: Option<String>,

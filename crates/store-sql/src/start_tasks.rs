@@ -116,7 +116,7 @@ fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTa
     }
 }
 
-fn insert(conn: &mut AnyConnection, start: &NewStart, caps: &Caps) -> Result<Inserted, Fault> {
+fn insert(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<Inserted, Fault> {
     let task = &start.task;
     if let Some(found) = previous(conn, task)? {
         return Ok(Inserted::Existing(found));
@@ -242,9 +242,9 @@ fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<String>
 
 #[async_trait]
 impl StartTaskRepository for SqlStore {
-    async fn insert(&self, start: &NewStart, caps: &Caps) -> Result<Inserted, StoreError> {
+    async fn insert(&self, start: &NewStart, caps: Caps) -> Result<Inserted, StoreError> {
         let (start, caps) = (start.clone(), *caps);
-        self.db.write(move |conn| insert(conn, &start, &caps)).await
+        self.db.write(move |conn| insert(conn, &start, caps)).await
     }
 
     async fn find_many(

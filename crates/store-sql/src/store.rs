@@ -112,7 +112,7 @@ fn open(config: &StoreConfig, runtime: Handle) -> Result<Arc<SqlStore>, OpenErro
     Ok(Arc::new(SqlStore { db }))
 }
 
-/// Makes the file before SQLite would (with the umask's rights); SQLite gives `-wal` and `-shm` the rights of the file.
+/// Makes the file before `SQLite` would (with the umask's rights); `SQLite` gives `-wal` and `-shm` the rights of the file.
 fn create_private(path: &Path) -> std::io::Result<()> {
     if let Some(directory) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         DirBuilder::new()

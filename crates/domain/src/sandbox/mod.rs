@@ -111,6 +111,27 @@ impl Sandbox {
         format!("sandbox/{id}")
     }
 
+    /// Takes over what was observed. What is stopped, failed or gone answers nowhere; where its workspace was is kept.
+    pub fn absorb(&mut self, facts: &SandboxFacts) {
+        let (status, located, detail) = match facts {
+            SandboxFacts::Starting { located } => (SandboxStatus::Starting, Some(located), None),
+            SandboxFacts::Running { located } => (SandboxStatus::Running, Some(located), None),
+            SandboxFacts::Paused => (SandboxStatus::Paused, None, None),
+            SandboxFacts::Error { detail } => (SandboxStatus::Error, None, Some(detail)),
+            SandboxFacts::Missing { detail } => (SandboxStatus::Missing, None, Some(detail)),
+        };
+        self.status = status;
+        self.status_detail = detail.cloned();
+        if let Some(located) = located {
+            self.agent_url = Some(located.agent_url.clone());
+            self.exposed_urls.clone_from(&located.exposed_urls);
+            self.workspace = Some(located.workspace.clone());
+        } else {
+            self.agent_url = None;
+            self.exposed_urls.clear();
+        }
+    }
+
     /// Whether its key may still deliver webhooks: wanted and not ERROR/MISSING, or paused less than `grace` ago.
     pub fn accepts_reports(&self, now: Timestamp, grace: std::time::Duration) -> bool {
         match self.desired {

@@ -1,2 +1,77 @@
-//! Developer tasks: `cargo xtask ci`.
-fn main() {}
+//! Developer tasks: `cargo xtask ci` is what CI runs, `cargo xtask test` all test suites.
+//!
+//! Knows: cargo, and the service as a binary. Must never know: our crates.
+
+mod agent_servers;
+mod openapi;
+mod run;
+mod suites;
+
+use clap::{Parser, Subcommand};
+
+use crate::run::{cargo, say};
+
+/// Developer tasks of agent-workspace.
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Everything that CI checks: format, lints, documentation, all tests, the `OpenAPI` document.
+    Ci,
+    /// All test suites, with what they need: agent servers are installed below `target/acceptance`.
+    Test {
+        /// Leave out the suites against real agent servers' installations (nothing is downloaded but crates).
+        #[arg(long)]
+        no_agent_servers: bool,
+        /// Handed on to the test runner, e.g. a part of a test's name.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Write `config/openapi.json` from the code.
+    Openapi {
+        /// Only say whether it is up to date.
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().task {
+        Task::Ci => ci(),
+        Task::Test {
+            no_agent_servers,
+            args,
+        } => suites::test(!no_agent_servers, &args),
+        Task::Openapi { check } => openapi::write(check),
+    }
+}
+
+fn ci() -> anyhow::Result<()> {
+    say("format");
+    run::run(cargo().args(["fmt", "--all", "--check"]))?;
+    say("lints");
+    let lint = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    run::run(cargo().args(lint))?;
+    say("documentation");
+    let document = [
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--document-private-items",
+    ];
+    run::run(cargo().args(document).env("RUSTDOCFLAGS", "-D warnings"))?;
+    say("OpenAPI document");
+    openapi::write(true)?;
+    suites::test(true, &[])
+}

@@ -1,0 +1,117 @@
+//! Running programs, and talking to the person in front of the terminal.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+/// Root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+/// Says what comes next.
+pub(crate) fn say(what: &str) {
+    // Nobody is left to be told when standard error is gone.
+    let _ = writeln!(std::io::stderr(), "==> {what}");
+}
+
+/// Prints a result on standard output.
+pub(crate) fn print(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// The cargo that runs us, in the repository.
+pub(crate) fn cargo() -> Command {
+    program("cargo")
+}
+
+/// A program, in the repository.
+pub(crate) fn program(name: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(name);
+    command.current_dir(root());
+    command
+}
+
+/// Runs to a successful end.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("cannot run {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} failed: {status}");
+    }
+    Ok(())
+}
+
+/// Which of its outputs a program is watched on; the other one is passed on as it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Output {
+    Standard,
+    Error,
+}
+
+/// Runs a program, shows what it prints, gives every line of one output to `on_line`, and says whether it succeeded.
+pub(crate) fn watch(
+    command: &mut Command,
+    output: Output,
+    mut on_line: impl FnMut(&str),
+) -> anyhow::Result<bool> {
+    match output {
+        Output::Standard => command.stdout(Stdio::piped()),
+        Output::Error => command.stderr(Stdio::piped()),
+    };
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot run {command:?}"))?;
+    let pipe: Box<dyn std::io::Read> = match (child.stdout.take(), child.stderr.take()) {
+        (Some(pipe), _) => Box::new(pipe),
+        (None, Some(pipe)) => Box::new(pipe),
+        (None, None) => bail!("{command:?} has no output"),
+    };
+    for line in BufReader::new(pipe).split(b'\n') {
+        let line = line.context("cannot read the output")?;
+        let line = String::from_utf8_lossy(&line);
+        match output {
+            Output::Standard => print(&line),
+            Output::Error => {
+                let _ = writeln!(std::io::stderr(), "{line}");
+            }
+        }
+        on_line(&line);
+    }
+    Ok(child.wait()?.success())
+}
+
+/// What a program prints on standard output; it must succeed.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    command.stderr(Stdio::inherit());
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run {command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?} failed: {}", output.status);
+    }
+    String::from_utf8(output.stdout).context("the output is not UTF-8")
+}
+
+/// Builds the service and says where it is. The profile is the one that the tests use, so nothing is built twice.
+pub(crate) fn service() -> anyhow::Result<PathBuf> {
+    let messages = output(cargo().args([
+        "build",
+        "--package",
+        "server",
+        "--bin",
+        "agent-workspace",
+        "--message-format",
+        "json-render-diagnostics",
+    ]))?;
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter_map(|message| Some(PathBuf::from(message.get("executable")?.as_str()?)))
+        .next_back()
+        .context("cargo did not say where the service is")
+}

@@ -242,7 +242,7 @@ fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<String>
 
 #[async_trait]
 impl StartTaskRepository for SqlStore {
-    async fn insert(&self, start: &NewStart, caps: Caps) -> Result<Inserted, StoreError> {
+    async fn insert(&self, start: &NewStart, caps: &Caps) -> Result<Inserted, StoreError> {
         let (start, caps) = (start.clone(), *caps);
         self.db.write(move |conn| insert(conn, &start, caps)).await
     }

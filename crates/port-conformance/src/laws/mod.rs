@@ -1,0 +1,3 @@
+//! The laws, by port.
+
+pub mod sandbox_backend;

@@ -1,0 +1,256 @@
+//! Laws of `SandboxBackend`. They run real sandboxes, so each does as much as it can with one.
+
+use std::future::Future;
+use std::time::Duration;
+
+use domain::id::{SandboxId, SpecId, UserId};
+use domain::sandbox::{BackendState, SandboxBackend, SandboxError, SandboxLaunch};
+use futures::StreamExt;
+use secrecy::SecretString;
+use url::Url;
+use uuid::Uuid;
+
+/// A launch of a fresh sandbox of `spec`. Takes a random id, so that laws can share one backend.
+pub fn launch(id: Uuid, spec: &SpecId) -> SandboxLaunch {
+    SandboxLaunch {
+        id: SandboxId::parse(id.simple().to_string()).expect("hex is a sandbox id"),
+        owner: UserId::parse("alice").expect("a valid name"),
+        spec: spec.clone(),
+        session_key: SecretString::from(format!("session-{}", id.simple())),
+        secret_key: SecretString::from(format!("secret-{}", id.simple())),
+        webhook_url: Url::parse("http://127.0.0.1:1/api/v1/webhooks").expect("a valid URL"),
+        cors_origins: Vec::new(),
+    }
+}
+
+async fn is_running(backend: &dyn SandboxBackend, id: &SandboxId) -> bool {
+    let state = backend.inspect(id).await.expect("inspect");
+    matches!(state, Some(BackendState::Running(_)))
+}
+
+async fn listed(backend: &dyn SandboxBackend, id: &SandboxId) -> Vec<BackendState> {
+    let facts = backend.list().await.expect("list");
+    facts
+        .into_iter()
+        .filter(|fact| fact.id == *id)
+        .map(|fact| fact.state)
+        .collect()
+}
+
+/// Starting twice, one after the other or at once, is one sandbox at one place.
+pub async fn starting_twice_is_one_sandbox(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    let (one, two) = futures::join!(backend.start(launch), backend.start(launch));
+    let (one, two) = (one.expect("start"), two.expect("start at the same time"));
+    assert_eq!(one, two, "two concurrent starts are one");
+    let three = backend.start(launch).await.expect("start again");
+    assert_eq!(one, three, "a further start finds the running one");
+    assert!(
+        one.exposed_urls
+            .iter()
+            .any(|url| url.name == domain::sandbox::AGENT_SERVER),
+        "the agent server is among the exposed URLs"
+    );
+    let states = listed(backend, &launch.id).await;
+    assert_eq!(states, [BackendState::Running(one)], "list shows it once");
+    backend.remove(&launch.id).await.expect("remove");
+}
+
+/// `stop` keeps the sandbox, can be said twice, and `start` brings it back to the same workspace.
+pub async fn stop_keeps_and_start_brings_back(
+    backend: &dyn SandboxBackend,
+    launch: &SandboxLaunch,
+) {
+    let before = backend.start(launch).await.expect("start");
+    if !backend.capabilities().pause {
+        let refused = backend.stop(&launch.id).await;
+        assert!(
+            matches!(refused, Err(SandboxError::Unsupported { .. })),
+            "a backend that cannot pause says so: {refused:?}"
+        );
+        backend.remove(&launch.id).await.expect("remove");
+        return;
+    }
+    backend.stop(&launch.id).await.expect("stop");
+    let state = backend.inspect(&launch.id).await.expect("inspect");
+    assert_eq!(state, Some(BackendState::Stopped));
+    backend.stop(&launch.id).await.expect("stop again");
+    assert_eq!(
+        listed(backend, &launch.id).await,
+        [BackendState::Stopped],
+        "list shows stopped ones"
+    );
+    let after = backend.start(launch).await.expect("start again");
+    assert_eq!(before.workspace, after.workspace, "the workspace is kept");
+    assert!(is_running(backend, &launch.id).await);
+    backend.remove(&launch.id).await.expect("remove");
+}
+
+/// `remove` leaves nothing, in whatever state the sandbox was, and can be said twice.
+pub async fn remove_leaves_nothing(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    backend.start(launch).await.expect("start");
+    backend
+        .remove(&launch.id)
+        .await
+        .expect("remove a running one");
+    assert_eq!(backend.inspect(&launch.id).await.expect("inspect"), None);
+    assert!(listed(backend, &launch.id).await.is_empty());
+    backend
+        .remove(&launch.id)
+        .await
+        .expect("remove what is gone");
+
+    backend.start(launch).await.expect("start after remove");
+    if backend.capabilities().pause {
+        backend.stop(&launch.id).await.expect("stop");
+    }
+    backend
+        .remove(&launch.id)
+        .await
+        .expect("remove a stopped one");
+    assert_eq!(backend.inspect(&launch.id).await.expect("inspect"), None);
+}
+
+/// What was never there is not found: `inspect` is `None`, `stop` is `NotFound`, `remove` is fine.
+pub async fn the_unknown_is_not_found(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    assert_eq!(backend.inspect(&launch.id).await.expect("inspect"), None);
+    if backend.capabilities().pause {
+        let stopped = backend.stop(&launch.id).await;
+        assert!(
+            matches!(stopped, Err(SandboxError::NotFound)),
+            "{stopped:?}"
+        );
+    }
+    backend.remove(&launch.id).await.expect("remove");
+}
+
+/// Two sandboxes do not share an address or a workspace, and removing one leaves the other alone.
+pub async fn sandboxes_are_separate(
+    backend: &dyn SandboxBackend,
+    one: &SandboxLaunch,
+    two: &SandboxLaunch,
+) {
+    let (at_one, at_two) = futures::join!(backend.start(one), backend.start(two));
+    let (at_one, at_two) = (at_one.expect("start"), at_two.expect("start"));
+    assert_ne!(at_one.agent_url, at_two.agent_url);
+    assert_ne!(at_one.workspace, at_two.workspace);
+    backend.remove(&one.id).await.expect("remove");
+    assert!(is_running(backend, &two.id).await);
+    backend.remove(&two.id).await.expect("remove");
+}
+
+/// An exit that nobody asked for is told by `watch` and seen by `inspect` and `list` (not as a stop), and `start`
+/// starts the sandbox again. What was asked for (stop, remove) is not told. `exit` makes the main process end.
+pub async fn an_exit_is_watched<F: Future<Output = ()>>(
+    backend: &dyn SandboxBackend,
+    launch: &SandboxLaunch,
+    exit: impl FnOnce(SandboxId) -> F,
+) {
+    let mut facts = backend.watch();
+    let before = backend.start(launch).await.expect("start");
+    exit(launch.id.clone()).await;
+    let told = async {
+        loop {
+            let fact = facts.next().await.expect("the watch does not end");
+            if fact.id == launch.id && !matches!(fact.state, BackendState::Running(_)) {
+                return fact.state;
+            }
+        }
+    };
+    let state = tokio::time::timeout(Duration::from_secs(30), told)
+        .await
+        .expect("the exit is told");
+    assert!(matches!(state, BackendState::Exited { .. }), "{state:?}");
+    if let BackendState::Exited { detail } = &state {
+        use secrecy::ExposeSecret;
+        for key in [&launch.session_key, &launch.secret_key] {
+            assert!(
+                !detail.contains(key.expose_secret()),
+                "the cause names no key"
+            );
+        }
+    }
+    let seen = backend.inspect(&launch.id).await.expect("inspect");
+    assert!(
+        matches!(seen, Some(BackendState::Exited { .. })),
+        "{seen:?}"
+    );
+    let shown = listed(backend, &launch.id).await;
+    assert!(
+        matches!(shown[..], [BackendState::Exited { .. }]),
+        "{shown:?}"
+    );
+    let after = backend.start(launch).await.expect("start after a crash");
+    assert_eq!(before.workspace, after.workspace);
+    assert!(is_running(backend, &launch.id).await);
+    backend.remove(&launch.id).await.expect("remove");
+}
+
+/// What was asked for is not told as an exit.
+pub async fn what_was_asked_for_is_no_exit(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    let mut facts = backend.watch();
+    backend.start(launch).await.expect("start");
+    if backend.capabilities().pause {
+        backend.stop(&launch.id).await.expect("stop");
+        backend.start(launch).await.expect("start again");
+    }
+    backend.remove(&launch.id).await.expect("remove");
+    // Whatever the watcher had to say about this was said before `remove` returned, or is about an exit it took for a
+    // crash; in both cases it is at hand.
+    while let Some(Some(fact)) = futures::FutureExt::now_or_never(facts.next()) {
+        assert!(
+            fact.id != launch.id || !matches!(fact.state, BackendState::Exited { .. }),
+            "{fact:?}"
+        );
+    }
+}
+
+/// `check` and `prepare` are quick and harmless when everything is there, also at the same time.
+pub async fn a_usable_backend_says_so(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    backend.check().await.expect("check");
+    let (one, two) = futures::join!(backend.prepare(&launch.spec), backend.prepare(&launch.spec));
+    one.expect("prepare");
+    two.expect("prepare at the same time");
+    backend.check().await.expect("check");
+}
+
+/// Stamps the laws of `SandboxBackend` into tests.
+///
+/// * `fresh`: expression of a future of something that derefs to the backend;
+/// * `launch`: `fn() -> SandboxLaunch`, a fresh sandbox each time (see
+///   [`laws::sandbox_backend::launch`](crate::laws::sandbox_backend::launch));
+/// * `exit`: `async fn(&Fresh, SandboxId)`, makes the sandbox's main process end by itself.
+#[macro_export]
+macro_rules! sandbox_backend_conformance {
+    (fresh: $fresh:expr, launch: $launch:expr, exit: $exit:expr $(,)?) => {
+        $crate::sandbox_backend_conformance!(@each $fresh, $launch, [
+            starting_twice_is_one_sandbox,
+            stop_keeps_and_start_brings_back,
+            remove_leaves_nothing,
+            the_unknown_is_not_found,
+            what_was_asked_for_is_no_exit,
+            a_usable_backend_says_so,
+        ]);
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn sandboxes_are_separate() {
+            let fresh = $fresh.await;
+            let (one, two) = ($launch(), $launch());
+            $crate::laws::sandbox_backend::sandboxes_are_separate(&*fresh, &one, &two).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn an_exit_is_watched() {
+            let fresh = $fresh.await;
+            let launch = $launch();
+            let exit = |id| $exit(&fresh, id);
+            $crate::laws::sandbox_backend::an_exit_is_watched(&*fresh, &launch, exit).await;
+        }
+    };
+    (@each $fresh:expr, $launch:expr, [$($law:ident),* $(,)?]) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $law() {
+            let fresh = $fresh.await;
+            $crate::laws::sandbox_backend::$law(&*fresh, &$launch()).await;
+        }
+    )*};
+}

@@ -1,1 +1,132 @@
-//! The HTTP surface.
+//! The HTTP surface: it translates between the wire and the application, and decides nothing.
+//!
+//! **Knows** actix-web, the wire's names and shapes, and which failure has which status. **Must never know** a store,
+//! an engine, an agent server's protocol, or how a key is checked.
+//!
+//! # Adding an endpoint
+//!
+//! 1. Input type in `dto/<resource>.rs` (or beside the handler when it is small): implement [`decode::Decode`] with
+//!    [`decode::Object`]. Read members in the order in which errors should be listed, unwrap them at the end.
+//!
+//! ```
+//! use http_api::decode::{Decode, Errors, Object, Path, characters};
+//! # use serde_json::{Value, json};
+//!
+//! struct Rename { title: String, public: Option<bool> }
+//!
+//! impl Decode for Rename {
+//!     // const SENSITIVE: bool = true;   // required as soon as a member is a secret; it does not compile without
+//!     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+//!         let mut object = Object::<Self>::open(value, at, errors)?;
+//!         let title = object.required::<String>("title");
+//!         object.rule("title", title.as_ref(), characters(1..=200));
+//!         let public = object.optional::<bool>("public");
+//!         Some(Self { title: title?, public: public? })
+//!     }
+//! }
+//! # let errors = http_api::decode::decode::<Rename>(&json!({"public": 7}), &Path::body(false)).err().unwrap();
+//! # assert_eq!(errors.len(), 2);
+//! ```
+//!
+//!    Also there: `default(key, || value)`, `patch(key)` (absent keeps, `null` clears), `convert(key, member, parse)`
+//!    (domain newtypes; the error's text becomes a `value_error`), `forbid_extra()`, rules `items(1..)`,
+//!    `bounds(1..=100)`, `pattern(&REGEX)`, or any `Fn(&T) -> Option<Fault>`; [`decode::Choice`] for closed sets of
+//!    words, [`decode::union`] for alternatives, [`decode::Secret`] and `SecretString` for secrets,
+//!    [`decode::JsonObject`] for documents that we pass on.
+//! 2. Handler in `routes/<resource>.rs`, at most 15 lines: one [`extract::Call`], one verb, one conversion.
+//!
+//! ```ignore
+//! /// Renames a conversation.            ← summary in the document
+//! #[utoipa::path(
+//!     tag = "Conversations",
+//!     params(("conversation_id" = Uuid, Path)),
+//!     request_body = RenameBody,          // a ToSchema type; bounds repeated with #[schema(min_length = 1, …)]
+//!     responses((status = 200, body = ConversationDto), (status = 409, body = Detail)),
+//! )]
+//! #[patch("/api/v1/app-conversations/{conversation_id}")]       // the whole path, no scopes
+//! pub(super) async fn rename(
+//!     state: State,
+//!     Call(actor, (PathParam(id), Body(input))): Call<Actor, (PathParam<ConversationId>, Body<Rename>)>,
+//! ) -> Result<web::Json<ConversationDto>, Problem> {
+//!     let conversation = state.app().conversations.rename(&actor.scope(), id, input.into()).await?;
+//!     Ok(web::Json(conversation.into()))
+//! }
+//! ```
+//!
+//!    [`extract::Call`] authenticates first (`Actor`, `LegacyActor`, `SandboxCaller`, `UserOrSandbox`, `Anyone`), then
+//!    reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `BodyWithBytes`, `WebhookBody`, `RawJson`,
+//!    `IdempotencyKey`) into one list of errors. Errors of the application convert with `?`; for other shapes see
+//!    [`problem::Problem`] (`missing("…")`, `conflict("…")`, `.in_error_family()`, `with_body(…)`).
+//! 3. Register it in `routes::register` (static segments before `{parameters}` of the same method).
+//! 4. Document only what is the route's own: 401, 404 (with a path parameter), 422, 429, 500, 503 and what a body can
+//!    cause are added to every operation. `security(())` marks a public route, the tag `Legacy` the legacy error
+//!    shape, `security(("ApiKey" = []))` a route for sandbox keys.
+//! 5. Test with `actix_web::test::init_service(http_api::app(state))`.
+
+pub mod decode;
+pub mod extract;
+mod middleware;
+mod openapi;
+pub mod problem;
+mod routes;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use actix_web::body::BoxBody;
+use actix_web::dev::{ServiceFactory, ServiceRequest, ServiceResponse};
+use actix_web::middleware::from_fn;
+use actix_web::{App, Error, web};
+use serde_json::Value;
+use utoipa_actix_web::AppExt;
+use utoipa_actix_web::service_config::ServiceConfig;
+
+pub use state::{Check, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
+
+/// The whole surface, as the server runs it in every worker and tests run it in memory.
+pub fn app(
+    state: HttpState,
+) -> App<
+    impl ServiceFactory<
+        ServiceRequest,
+        Config = (),
+        Response = ServiceResponse<BoxBody>,
+        Error = Error,
+        InitError = (),
+    >,
+> {
+    assemble(state, routes::register)
+}
+
+/// The layers around a set of routes.
+fn assemble(
+    state: HttpState,
+    register: fn(&mut ServiceConfig<'_>),
+) -> App<
+    impl ServiceFactory<
+        ServiceRequest,
+        Config = (),
+        Response = ServiceResponse<BoxBody>,
+        Error = Error,
+        InitError = (),
+    >,
+> {
+    let (app, collected) = App::new()
+        .into_utoipa_app()
+        .configure(register)
+        .split_for_parts();
+    state.set_surface(|| openapi::Surface::new(&openapi::complete(&collected)));
+    app.configure(routes::register_docs)
+        .app_data(web::Data::new(state))
+        .default_service(web::to(routes::unmatched))
+        .wrap(from_fn(middleware::edge))
+}
+
+/// The `OpenAPI` document, without starting anything.
+pub fn openapi_document() -> Value {
+    let (_, collected) = App::new()
+        .into_utoipa_app()
+        .configure(routes::register)
+        .split_for_parts();
+    openapi::complete(&collected)
+}

@@ -1,0 +1,55 @@
+//! Closed sets of words.
+
+use serde_json::{Value, json};
+
+use super::{Decode, Errors, Fault, Path};
+
+/// Which Python type the set is on the reference's side; it only changes the `type` of the error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChoiceKind {
+    /// An enumeration: `enum`.
+    Enum,
+    /// A literal: `literal_error`.
+    Literal,
+}
+
+/// A type whose values are a closed set of words, in the order in which the error lists them.
+pub trait Choice: Copy + 'static {
+    /// Enumeration or literal.
+    const KIND: ChoiceKind = ChoiceKind::Enum;
+    /// The words, case-sensitive, and what they stand for.
+    const CHOICES: &'static [(&'static str, Self)];
+}
+
+impl<T: Choice> Decode for T {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let found = value
+            .as_str()
+            .and_then(|word| T::CHOICES.iter().find(|(name, _)| *name == word));
+        if found.is_none() {
+            errors.push(at, fault::<T>(), value);
+        }
+        found.map(|(_, choice)| *choice)
+    }
+}
+
+/// The fault that lists the words of `T`; also for the keys of a map.
+fn fault<T: Choice>() -> Fault {
+    let expected = listed(T::CHOICES.iter().map(|(name, _)| *name));
+    let kind = match T::KIND {
+        ChoiceKind::Enum => "enum",
+        ChoiceKind::Literal => "literal_error",
+    };
+    Fault::new(kind, format!("Input should be {expected}")).with(json!({"expected": expected}))
+}
+
+/// `'a', 'b' or 'c'`.
+fn listed<'a>(words: impl DoubleEndedIterator<Item = &'a str>) -> String {
+    let mut words: Vec<String> = words.map(|word| format!("'{word}'")).collect();
+    let last = words.pop().unwrap_or_default();
+    if words.is_empty() {
+        last
+    } else {
+        format!("{} or {last}", words.join(", "))
+    }
+}

@@ -1,0 +1,98 @@
+//! Optional values, lists, maps and documents that we pass on unread.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{Decode, Errors, Fault, Path};
+
+/// `null` is `None`.
+impl<T: Decode> Decode for Option<T> {
+    const SENSITIVE: bool = T::SENSITIVE;
+    const LIST: bool = T::LIST;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        if value.is_null() {
+            Some(None)
+        } else {
+            T::decode(value, at, errors).map(Some)
+        }
+    }
+}
+
+impl<T: Decode> Decode for Vec<T> {
+    const SENSITIVE: bool = T::SENSITIVE;
+    const LIST: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let Value::Array(list) = value else {
+            errors.push(at, Fault::list_type(), value);
+            return None;
+        };
+        let mut all = Some(Self::with_capacity(list.len()));
+        for (index, item) in list.iter().enumerate() {
+            let decoded = T::decode(item, &at.index(index).holding::<T>(), errors);
+            all = all.zip(decoded).map(|(mut all, item)| {
+                all.push(item);
+                all
+            });
+            if errors.is_full() {
+                return None;
+            }
+        }
+        all
+    }
+}
+
+/// A map whose keys are words of a type (a name, an enumeration). A refused key is reported at `…, <key>, "[key]"`.
+impl<K: Decode + Ord, V: Decode> Decode for BTreeMap<K, V> {
+    const SENSITIVE: bool = V::SENSITIVE;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let Value::Object(map) = value else {
+            errors.push(at, Fault::dict_type(), value);
+            return None;
+        };
+        let mut all = Some(Self::new());
+        for (key, item) in map {
+            let place = at.key(key);
+            let name = K::decode(
+                &Value::from(key.as_str()),
+                &place.key("[key]").holding::<K>(),
+                errors,
+            );
+            let decoded = V::decode(item, &place.holding::<V>(), errors);
+            all = all.zip(name.zip(decoded)).map(|(mut all, (name, item))| {
+                all.insert(name, item);
+                all
+            });
+            if errors.is_full() {
+                return None;
+            }
+        }
+        all
+    }
+}
+
+/// A document that is not ours to read. Anything goes; for objects only see [`JsonObject`].
+impl Decode for Value {
+    fn decode(value: &Value, _at: &Path<'_>, _errors: &mut Errors) -> Option<Self> {
+        Some(value.clone())
+    }
+}
+
+/// An object that is not ours to read (settings, agent documents). It may hold secrets, so it is never echoed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JsonObject(pub Map<String, Value>);
+
+impl Decode for JsonObject {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        if let Value::Object(map) = value {
+            return Some(Self(map.clone()));
+        }
+        errors.push(at, Fault::dict_type(), value);
+        None
+    }
+}

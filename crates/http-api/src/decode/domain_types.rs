@@ -1,0 +1,62 @@
+//! The domain's own types as input: ids, instants and pages.
+
+use std::ops::Bound;
+
+use chrono::{DateTime, Utc};
+use domain::clock::Timestamp;
+use domain::id::{ApiKeyId, ConversationId, EventId, SandboxId, SpecId, StartTaskId};
+use domain::page::{PageLimit, PageRequest, PageToken};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{Decode, Errors, Fault, Object, Path, bounds};
+
+macro_rules! uuid_ids {
+    ($($id:ident),*) => {$(
+        impl Decode for $id {
+            fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+                Uuid::decode(value, at, errors).map(Self::new)
+            }
+        }
+    )*};
+}
+
+uuid_ids!(ApiKeyId, ConversationId, StartTaskId);
+
+macro_rules! text_ids {
+    ($($id:ident),*) => {$(
+        impl Decode for $id {
+            fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+                let text = String::decode(value, at, errors)?;
+                let parsed = Self::parse(text).map_err(|error| errors.push(at, Fault::value_error(error), value));
+                parsed.ok()
+            }
+        }
+    )*};
+}
+
+text_ids!(EventId, SandboxId, SpecId);
+
+impl Decode for Timestamp {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        DateTime::<Utc>::decode(value, at, errors).map(Self::new)
+    }
+}
+
+impl<Model: Decode> Object<'_, Model> {
+    /// `page_id` and `limit` (1 to 100), as every search takes them; `usual` is the limit of this route.
+    pub fn page(&mut self, usual: PageLimit) -> Option<PageRequest> {
+        let after = self.optional::<String>("page_id");
+        let limit = self.default("limit", || i64::try_from(usual.get()).unwrap_or(100));
+        self.rule(
+            "limit",
+            limit.as_ref(),
+            bounds((Bound::Excluded(0), Bound::Included(100))),
+        );
+        let limit = limit.and_then(PageLimit::new);
+        Some(PageRequest {
+            after: after?.map(PageToken),
+            limit: limit?,
+        })
+    }
+}

@@ -1,0 +1,224 @@
+//! What is wrong with a request: all of it, bounded, and never with a secret in it.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value, json};
+
+use super::path::{Path, bounded};
+
+/// Error items that one answer lists at most.
+const MOST_ITEMS: usize = 100;
+/// Longest input that is echoed, in bytes of JSON (an estimate that is never too low by more than escapes).
+const LONGEST_INPUT: usize = 1024;
+/// Longest message; messages may quote the client.
+const LONGEST_MESSAGE: usize = 2048;
+
+/// How errors are written on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// The V1 routes: `type`, `loc`, `msg`, `input`, `ctx`, as `FastAPI` writes them.
+    V1,
+    /// The two legacy operations: `loc` (strings only), `msg`, `type`, and nothing that echoes input.
+    Legacy,
+}
+
+/// One reason to refuse a value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fault {
+    kind: &'static str,
+    msg: Cow<'static, str>,
+    ctx: Option<Value>,
+}
+
+impl Fault {
+    /// A fault of this `type`, with this message.
+    pub fn new(kind: &'static str, msg: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            kind,
+            msg: msg.into(),
+            ctx: None,
+        }
+    }
+
+    /// Adds the `ctx` member.
+    #[must_use]
+    pub fn with(mut self, ctx: Value) -> Self {
+        self.ctx = Some(ctx);
+        self
+    }
+
+    /// A rule of ours that pydantic has no word for: `value_error`, "Value error, …". The text must not quote a secret.
+    pub fn value_error(text: impl std::fmt::Display) -> Self {
+        Self::new("value_error", format!("Value error, {text}")).with(json!({"error": {}}))
+    }
+
+    /// A required member is absent.
+    pub fn missing() -> Self {
+        Self::new("missing", "Field required")
+    }
+
+    /// Not an object where a model is expected.
+    pub fn model_attributes_type() -> Self {
+        Self::new(
+            "model_attributes_type",
+            "Input should be a valid dictionary or object to extract fields from",
+        )
+    }
+
+    /// Not an object where a free map is expected.
+    pub fn dict_type() -> Self {
+        Self::new("dict_type", "Input should be a valid dictionary")
+    }
+
+    /// Not a list.
+    pub fn list_type() -> Self {
+        Self::new("list_type", "Input should be a valid list")
+    }
+
+    /// Not a string.
+    pub fn string_type() -> Self {
+        Self::new("string_type", "Input should be a valid string")
+    }
+
+    /// A member that the model does not have, where others are forbidden.
+    pub fn extra_forbidden() -> Self {
+        Self::new("extra_forbidden", "Extra inputs are not permitted")
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Item {
+    loc: Vec<Value>,
+    fault: Fault,
+    input: Option<Value>,
+}
+
+/// All that is wrong with one request, in the order found.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Errors {
+    items: Vec<Item>,
+}
+
+impl Errors {
+    /// Nothing wrong yet.
+    pub const fn new() -> Self {
+        Self { items: Vec::new() }
+    }
+
+    /// Notes that the value `input` at `at` is refused. The value is echoed unless the place is secret.
+    pub fn push(&mut self, at: &Path<'_>, fault: Fault, input: &Value) {
+        if at.is_secret() {
+            self.push_silent(at, fault);
+        } else {
+            self.push_item(at, fault, echo(input));
+        }
+    }
+
+    /// Notes a refusal without repeating the value.
+    pub fn push_silent(&mut self, at: &Path<'_>, fault: Fault) {
+        self.push_item(at, fault, None);
+    }
+
+    fn push_item(&mut self, at: &Path<'_>, mut fault: Fault, input: Option<Value>) {
+        if self.is_full() {
+            return;
+        }
+        if fault.msg.len() > LONGEST_MESSAGE {
+            fault.msg = bounded(&fault.msg, LONGEST_MESSAGE).into();
+        }
+        self.items.push(Item {
+            loc: at.to_loc(),
+            fault,
+            input,
+        });
+    }
+
+    /// Adds what another attempt found (the arms of a union).
+    pub fn append(&mut self, other: Self) {
+        let room = MOST_ITEMS - self.items.len().min(MOST_ITEMS);
+        self.items.extend(other.items.into_iter().take(room));
+    }
+
+    /// Drops what the items repeat of the input.
+    pub(crate) fn forget_inputs(&mut self) {
+        for item in &mut self.items {
+            item.input = None;
+        }
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether more would no longer be listed: a decoder may stop looking.
+    pub fn is_full(&self) -> bool {
+        self.items.len() >= MOST_ITEMS
+    }
+
+    /// The `detail` list.
+    pub fn detail(&self, flavour: Flavour) -> Value {
+        self.items.iter().map(|item| item.render(flavour)).collect()
+    }
+}
+
+impl Item {
+    fn render(&self, flavour: Flavour) -> Value {
+        let mut out = Map::new();
+        let Fault { kind, msg, ctx } = &self.fault;
+        match flavour {
+            Flavour::Legacy => {
+                let loc = self.loc.iter().map(|step| match step {
+                    Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                });
+                out.insert("loc".into(), loc.collect());
+                out.insert("msg".into(), msg.as_ref().into());
+                out.insert("type".into(), (*kind).into());
+            }
+            Flavour::V1 => {
+                out.insert("type".into(), (*kind).into());
+                out.insert("loc".into(), self.loc.clone().into());
+                out.insert("msg".into(), msg.as_ref().into());
+                if let Some(input) = &self.input {
+                    out.insert("input".into(), input.clone());
+                }
+                if let Some(ctx) = ctx {
+                    out.insert("ctx".into(), ctx.clone());
+                }
+            }
+        }
+        Value::Object(out)
+    }
+}
+
+/// What an item repeats of the refused value: short values whole, long texts cut, long lists and objects not at all.
+fn echo(input: &Value) -> Option<Value> {
+    match input {
+        Value::String(text) => Some(bounded(text, LONGEST_INPUT).into()),
+        _ => size_within(input, LONGEST_INPUT)
+            .is_some()
+            .then(|| input.clone()),
+    }
+}
+
+/// What is left of `budget` bytes after writing `value`; looks at no more of it than fits.
+fn size_within(value: &Value, budget: usize) -> Option<usize> {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => budget.checked_sub(5),
+        Value::String(text) => budget.checked_sub(text.len() + 2),
+        Value::Array(list) => list.iter().try_fold(budget.checked_sub(2)?, |left, item| {
+            size_within(item, left.checked_sub(1)?)
+        }),
+        Value::Object(map) => map
+            .iter()
+            .try_fold(budget.checked_sub(2)?, |left, (key, item)| {
+                size_within(item, left.checked_sub(key.len() + 4)?)
+            }),
+    }
+}

@@ -1,0 +1,31 @@
+//! UUIDs in every spelling that Python reads.
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{Decode, Errors, Fault, Path};
+
+impl Decode for Uuid {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let parsed = match value {
+            Value::String(text) => Self::parse_str(text).map_err(|error| {
+                let error = reason(&error, text);
+                Fault::new(
+                    "uuid_parsing",
+                    format!("Input should be a valid UUID, {error}"),
+                )
+                .with(json!({"error": error}))
+            }),
+            _ => Err(Fault::new(
+                "uuid_type",
+                "UUID input should be a string, bytes or UUID object",
+            )),
+        };
+        parsed.map_err(|fault| errors.push(at, fault, value)).ok()
+    }
+}
+
+/// The parser's own words, which are pydantic's too (it uses the same crate).
+fn reason(error: &uuid::Error, _text: &str) -> String {
+    error.to_string()
+}

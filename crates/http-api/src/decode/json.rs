@@ -1,0 +1,48 @@
+//! From bytes to a JSON value, or to the reason why not in the reference's words.
+
+use serde_json::Value;
+
+use super::json_syntax;
+
+/// Why bytes are not a JSON document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JsonFault {
+    /// Not UTF-8, or nested more deeply than any client needs (128 levels).
+    Undecodable,
+    /// Not JSON: what is wrong at which character.
+    Syntax {
+        /// Characters before the fault.
+        position: usize,
+        /// What was expected there.
+        message: &'static str,
+    },
+}
+
+/// Parses a document. A leading byte-order mark is skipped; of repeated members the last one counts.
+pub fn parse(bytes: &[u8]) -> Result<Value, JsonFault> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let text = std::str::from_utf8(bytes).map_err(|_| JsonFault::Undecodable)?;
+    serde_json::from_str(text).map_err(|error| explain(text, &error))
+}
+
+fn explain(text: &str, error: &serde_json::Error) -> JsonFault {
+    match json_syntax::first_fault(text) {
+        Err(json_syntax::TooDeep) => JsonFault::Undecodable,
+        Ok(Some((position, message))) => JsonFault::Syntax { position, message },
+        // What Python accepts and we cannot represent: numbers beyond a double, half of a surrogate pair.
+        Ok(None) => JsonFault::Syntax {
+            position: offset(text, error),
+            message: "Value out of range",
+        },
+    }
+}
+
+/// Characters before the line and column that serde reports.
+fn offset(text: &str, error: &serde_json::Error) -> usize {
+    let before: usize = text
+        .split_inclusive('\n')
+        .take(error.line().saturating_sub(1))
+        .map(|line| line.chars().count())
+        .sum();
+    (before + error.column().saturating_sub(1)).min(text.chars().count())
+}

@@ -1,0 +1,182 @@
+//! Where and why a text is not JSON, in the words and positions of Python's `json` module, which clients see in
+//! `json_invalid`. Runs only after `serde_json` has refused the text.
+
+/// Levels of nesting that `serde_json` accepts.
+const DEEPEST: usize = 127;
+
+/// The text is nested too deeply to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooDeep;
+
+/// Position in characters, and message.
+type Found = (usize, &'static str);
+
+enum Stop {
+    Fault(Found),
+    TooDeep,
+}
+
+impl From<Found> for Stop {
+    fn from(found: Found) -> Self {
+        Self::Fault(found)
+    }
+}
+
+const VALUE: &str = "Expecting value";
+const PROPERTY: &str = "Expecting property name enclosed in double quotes";
+
+/// The first fault that Python would report, or `None` if it would accept the text.
+pub(super) fn first_fault(text: &str) -> Result<Option<Found>, TooDeep> {
+    let chars: Vec<char> = text.chars().collect();
+    let scanner = Scanner { chars: &chars };
+    let start = scanner.skip_blanks(0);
+    match scanner.value(start, 0) {
+        Err(Stop::Fault(found)) => Ok(Some(found)),
+        Err(Stop::TooDeep) => Err(TooDeep),
+        Ok(end) => {
+            let end = scanner.skip_blanks(end);
+            Ok((end < chars.len()).then_some((end, "Extra data")))
+        }
+    }
+}
+
+/// Every function takes the position where a thing starts and returns the one after it.
+struct Scanner<'a> {
+    chars: &'a [char],
+}
+
+impl Scanner<'_> {
+    fn at(&self, position: usize) -> Option<char> {
+        self.chars.get(position).copied()
+    }
+
+    fn skip_blanks(&self, mut position: usize) -> usize {
+        while matches!(self.at(position), Some(' ' | '\t' | '\n' | '\r')) {
+            position += 1;
+        }
+        position
+    }
+
+    fn value(&self, start: usize, depth: usize) -> Result<usize, Stop> {
+        if depth > DEEPEST {
+            return Err(Stop::TooDeep);
+        }
+        match self.at(start) {
+            Some('"') => self.string(start),
+            Some('{') => self.object(start, depth),
+            Some('[') => self.array(start, depth),
+            Some('-' | '0'..='9') => self.number(start),
+            Some('t') => self.word(start, "true"),
+            Some('f') => self.word(start, "false"),
+            Some('n') => self.word(start, "null"),
+            _ => Err((start, VALUE).into()),
+        }
+    }
+
+    fn word(&self, start: usize, word: &str) -> Result<usize, Stop> {
+        let end = start + word.len();
+        let same = self
+            .chars
+            .get(start..end)
+            .is_some_and(|found| found.iter().copied().eq(word.chars()));
+        if same {
+            Ok(end)
+        } else {
+            Err((start, VALUE).into())
+        }
+    }
+
+    fn digits(&self, mut position: usize) -> usize {
+        while self.at(position).is_some_and(|c| c.is_ascii_digit()) {
+            position += 1;
+        }
+        position
+    }
+
+    /// A number ends where it stops making sense (`01` is `0` and extra data).
+    fn number(&self, start: usize) -> Result<usize, Stop> {
+        let first = if self.at(start) == Some('-') {
+            start + 1
+        } else {
+            start
+        };
+        let mut end = match self.at(first) {
+            Some('0') => first + 1,
+            Some('1'..='9') => self.digits(first),
+            _ => return Err((start, VALUE).into()),
+        };
+        if self.at(end) == Some('.') && self.digits(end + 1) > end + 1 {
+            end = self.digits(end + 1);
+        }
+        if matches!(self.at(end), Some('e' | 'E')) {
+            let sign = usize::from(matches!(self.at(end + 1), Some('+' | '-')));
+            let exponent = end + 1 + sign;
+            if self.digits(exponent) > exponent {
+                end = self.digits(exponent);
+            }
+        }
+        Ok(end)
+    }
+
+    fn string(&self, start: usize) -> Result<usize, Stop> {
+        let unterminated = Stop::Fault((start, "Unterminated string starting at"));
+        let mut position = start + 1;
+        loop {
+            match self.at(position) {
+                None => return Err(unterminated),
+                Some('"') => return Ok(position + 1),
+                Some('\\') => match self.at(position + 1) {
+                    None => return Err(unterminated),
+                    Some('"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't') => position += 2,
+                    Some('u') => {
+                        let hex = self.chars.get(position + 2..position + 6);
+                        if !hex.is_some_and(|hex| hex.iter().all(char::is_ascii_hexdigit)) {
+                            return Err((position + 1, "Invalid \\uXXXX escape").into());
+                        }
+                        position += 6;
+                    }
+                    Some(_) => return Err((position, "Invalid \\escape").into()),
+                },
+                Some(c) if c < ' ' => return Err((position, "Invalid control character at").into()),
+                Some(_) => position += 1,
+            }
+        }
+    }
+
+    fn array(&self, start: usize, depth: usize) -> Result<usize, Stop> {
+        let mut position = self.skip_blanks(start + 1);
+        if self.at(position) == Some(']') {
+            return Ok(position + 1);
+        }
+        loop {
+            position = self.skip_blanks(self.value(position, depth + 1)?);
+            match self.at(position) {
+                Some(']') => return Ok(position + 1),
+                Some(',') => position = self.skip_blanks(position + 1),
+                _ => return Err((position, "Expecting ',' delimiter").into()),
+            }
+        }
+    }
+
+    fn object(&self, start: usize, depth: usize) -> Result<usize, Stop> {
+        let mut position = self.skip_blanks(start + 1);
+        if self.at(position) == Some('}') {
+            return Ok(position + 1);
+        }
+        loop {
+            if self.at(position) != Some('"') {
+                return Err((position, PROPERTY).into());
+            }
+            position = self.skip_blanks(self.string(position)?);
+            if self.at(position) != Some(':') {
+                return Err((position, "Expecting ':' delimiter").into());
+            }
+            position = self.skip_blanks(self.value(self.skip_blanks(position + 1), depth + 1)?);
+            match self.at(position) {
+                Some('}') => return Ok(position + 1),
+                Some(',') => position = self.skip_blanks(position + 1),
+                _ => return Err((position, "Expecting ',' delimiter").into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Reading a model member by member.
+
+use std::fmt::Display;
+use std::marker::PhantomData;
+
+use domain::patch::Patch;
+use serde_json::{Map, Value};
+
+use super::{Decode, Errors, Fault, Path, Rule};
+
+/// A model that is being read. `Model` is the type that it becomes: if a member is sensitive, so must be the model,
+/// or it does not compile.
+///
+/// Members are read in the order in which their errors should be listed. Every reader returns `None` after noting an
+/// error, so that the others are still read; build the value at the end with `Some(Self { a: a?, b: b? })`.
+pub struct Object<'a, Model> {
+    map: &'a Map<String, Value>,
+    value: &'a Value,
+    at: &'a Path<'a>,
+    errors: &'a mut Errors,
+    known: Vec<&'static str>,
+    model: PhantomData<Model>,
+}
+
+impl<'a, Model: Decode> Object<'a, Model> {
+    /// Opens an object; notes `model_attributes_type` if it is none.
+    pub fn open(value: &'a Value, at: &'a Path<'a>, errors: &'a mut Errors) -> Option<Self> {
+        Self::open_or(value, at, errors, Fault::model_attributes_type)
+    }
+
+    /// Opens an object that the reference declares as a free map; notes `dict_type` if it is none.
+    pub fn open_dict(value: &'a Value, at: &'a Path<'a>, errors: &'a mut Errors) -> Option<Self> {
+        Self::open_or(value, at, errors, Fault::dict_type)
+    }
+
+    fn open_or(
+        value: &'a Value,
+        at: &'a Path<'a>,
+        errors: &'a mut Errors,
+        fault: fn() -> Fault,
+    ) -> Option<Self> {
+        let Value::Object(map) = value else {
+            errors.push(at, fault(), value);
+            return None;
+        };
+        Some(Self {
+            map,
+            value,
+            at,
+            errors,
+            known: Vec::new(),
+            model: PhantomData,
+        })
+    }
+
+    /// The raw member; of a query parameter that is no list, the last text given.
+    fn find<T: Decode>(&mut self, key: &'static str) -> Option<&'a Value> {
+        const {
+            assert!(
+                Model::SENSITIVE || !T::SENSITIVE,
+                "this model holds a secret: say `const SENSITIVE: bool = true`"
+            );
+        }
+        self.known.push(key);
+        let found = self.map.get(key)?;
+        match found {
+            Value::Array(texts) if self.at.is_query() && !T::LIST => texts.last(),
+            other => Some(other),
+        }
+    }
+
+    fn read<T: Decode>(&mut self, key: &'static str, value: &Value) -> Option<T> {
+        T::decode(value, &self.at.key(key).holding::<T>(), self.errors)
+    }
+
+    /// A member that must be there.
+    pub fn required<T: Decode>(&mut self, key: &'static str) -> Option<T> {
+        if let Some(value) = self.find::<T>(key) {
+            return self.read(key, value);
+        }
+        let place = self.at.key(key).holding::<Model>();
+        let enclosing = if self.at.is_query() {
+            &Value::Null
+        } else {
+            self.value
+        };
+        self.errors.push(&place, Fault::missing(), enclosing);
+        None
+    }
+
+    /// A member that may be absent or `null`: both are `Some(None)`.
+    pub fn optional<T: Decode>(&mut self, key: &'static str) -> Option<Option<T>> {
+        match self.find::<T>(key) {
+            Some(value) => self.read(key, value),
+            None => Some(None),
+        }
+    }
+
+    /// A member with a default. `null` is not the default, but whatever `T` says of `null`.
+    pub fn default<T: Decode>(
+        &mut self,
+        key: &'static str,
+        default: impl FnOnce() -> T,
+    ) -> Option<T> {
+        match self.find::<T>(key) {
+            Some(value) => self.read(key, value),
+            None => Some(default()),
+        }
+    }
+
+    /// A member of a partial update: absent keeps, `null` clears.
+    pub fn patch<T: Decode>(&mut self, key: &'static str) -> Option<Patch<T>> {
+        match self.find::<T>(key) {
+            None => Some(Patch::Keep),
+            Some(Value::Null) => Some(Patch::Clear),
+            Some(value) => self.read(key, value).map(Patch::Set),
+        }
+    }
+
+    /// Checks a member that has been read; call it right after reading, so that errors keep their order.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "rules are made where they are used"
+    )]
+    pub fn rule<T>(&mut self, key: &'static str, member: Option<&T>, rule: impl Rule<T>) {
+        if let Some(fault) = member.and_then(|value| rule.check(value)) {
+            self.refuse(key, fault);
+        }
+    }
+
+    /// Turns a member into a type of the domain; its error text becomes a `value_error` (so it must not quote secrets).
+    pub fn convert<T, U, E: Display>(
+        &mut self,
+        key: &'static str,
+        member: Option<T>,
+        parse: impl FnOnce(T) -> Result<U, E>,
+    ) -> Option<U> {
+        match parse(member?) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.refuse(key, Fault::value_error(error));
+                None
+            }
+        }
+    }
+
+    /// As [`Object::convert`], for a member that may be absent.
+    pub fn convert_optional<T, U, E: Display>(
+        &mut self,
+        key: &'static str,
+        member: Option<Option<T>>,
+        parse: impl FnOnce(T) -> Result<U, E>,
+    ) -> Option<Option<U>> {
+        self.convert(key, member, |value| value.map(parse).transpose())
+    }
+
+    /// Notes a fault of a member. The value is echoed only in models without secrets.
+    fn refuse(&mut self, key: &'static str, fault: Fault) {
+        let place = self.at.key(key).holding::<Model>();
+        let input = match self.map.get(key) {
+            Some(Value::Array(texts)) if self.at.is_query() => texts.last(),
+            other => other,
+        };
+        self.errors
+            .push(&place, fault, input.unwrap_or(&Value::Null));
+    }
+
+    /// Notes a fault of the member `key`, for rules over several members.
+    pub fn fault(&mut self, key: &'static str, fault: Fault) {
+        self.refuse(key, fault);
+    }
+
+    /// Whether the member was sent at all (`null` counts).
+    pub fn has(&self, key: &str) -> bool {
+        self.map.contains_key(key)
+    }
+
+    /// Refuses every member that has not been asked for. Without this call they are ignored.
+    pub fn forbid_extra(self) {
+        for (key, value) in self.map {
+            if !self.known.contains(&key.as_str()) {
+                let place = self.at.key(key).holding::<Model>();
+                self.errors.push(&place, Fault::extra_forbidden(), value);
+            }
+        }
+    }
+}

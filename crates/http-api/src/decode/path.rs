@@ -1,0 +1,113 @@
+//! Where in a request a value stands: the `loc` of an error item.
+
+use serde_json::Value;
+
+/// One step of a [`Path`].
+#[derive(Debug, Clone, Copy)]
+enum Step<'a> {
+    Key(&'a str),
+    Index(usize),
+}
+
+/// The way from the root of a request to a value: a list that lives on the stack, so that a request without errors
+/// allocates nothing for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    step: Step<'a>,
+    secret: bool,
+    query: bool,
+}
+
+/// Longest key that an error item repeats; longer ones are cut, because the client chose them.
+const LONGEST_KEY: usize = 256;
+
+impl<'a> Path<'a> {
+    const fn root(name: &'a str, secret: bool, query: bool) -> Self {
+        Self {
+            parent: None,
+            step: Step::Key(name),
+            secret,
+            query,
+        }
+    }
+
+    /// The root of a JSON body; `secret` if the body may hold one.
+    pub const fn body(secret: bool) -> Path<'static> {
+        Path::root("body", secret, false)
+    }
+
+    /// The root of the query parameters. Every member of the value is the list of the texts given for that name.
+    pub const fn query() -> Path<'static> {
+        Path::root("query", false, true)
+    }
+
+    /// The root of the path parameters.
+    pub const fn path_params() -> Path<'static> {
+        Path::root("path", false, false)
+    }
+
+    /// The root of the headers.
+    pub const fn header() -> Path<'static> {
+        Path::root("header", false, false)
+    }
+
+    /// The member `key` of this value. As secret as this one: see [`Path::holding`].
+    pub const fn key<'b>(&'b self, key: &'b str) -> Path<'b> {
+        Path {
+            parent: Some(self),
+            step: Step::Key(key),
+            secret: self.secret,
+            query: false,
+        }
+    }
+
+    /// The element `index` of this value. As secret as this one: see [`Path::holding`].
+    pub const fn index(&self, index: usize) -> Path<'_> {
+        Path {
+            parent: Some(self),
+            step: Step::Index(index),
+            secret: self.secret,
+            query: false,
+        }
+    }
+
+    /// The same place, when it is known to hold a `T`: its value may be echoed exactly if `T` is not sensitive.
+    #[must_use]
+    pub const fn holding<T: super::Decode>(mut self) -> Self {
+        self.secret = T::SENSITIVE;
+        self
+    }
+
+    /// Whether the value here must not be echoed.
+    pub const fn is_secret(&self) -> bool {
+        self.secret
+    }
+
+    /// Whether this is the root of the query parameters.
+    pub(crate) const fn is_query(&self) -> bool {
+        self.query
+    }
+
+    /// The steps from the root, as they stand in an error item.
+    pub(crate) fn to_loc(self) -> Vec<Value> {
+        let mut loc = self.parent.map_or_else(Vec::new, |parent| parent.to_loc());
+        loc.push(match self.step {
+            Step::Key(key) => Value::from(bounded(key, LONGEST_KEY)),
+            Step::Index(index) => Value::from(index),
+        });
+        loc
+    }
+}
+
+/// `text`, cut after `most` bytes at a character boundary.
+pub(crate) fn bounded(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = (0..=most)
+        .rev()
+        .find(|end| text.is_char_boundary(*end))
+        .unwrap_or(0);
+    format!("{}…", &text[..end])
+}

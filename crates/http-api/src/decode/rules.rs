@@ -1,0 +1,156 @@
+//! Constraints on single members, decided by the `validator` crate's traits and worded as pydantic does.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::{Value, json};
+use validator::{ValidateLength, ValidateRange, ValidateRegex};
+
+use super::Fault;
+
+/// A constraint; see [`super::Object::rule`]. A function from the value to a fault is one, too.
+pub trait Rule<T: ?Sized> {
+    /// What is wrong with the value.
+    fn check(&self, value: &T) -> Option<Fault>;
+}
+
+impl<T: ?Sized, F: Fn(&T) -> Option<Fault>> Rule<T> for F {
+    fn check(&self, value: &T) -> Option<Fault> {
+        self(value)
+    }
+}
+
+/// Inclusive bounds of a length.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    min: Option<u64>,
+    max: Option<u64>,
+}
+
+impl Span {
+    fn of(range: &impl RangeBounds<u64>) -> Self {
+        let min = match range.start_bound() {
+            Bound::Included(n) => Some(*n),
+            Bound::Excluded(n) => Some(n + 1),
+            Bound::Unbounded => None,
+        };
+        let max = match range.end_bound() {
+            Bound::Included(n) => Some(*n),
+            Bound::Excluded(n) => Some(n.saturating_sub(1)),
+            Bound::Unbounded => None,
+        };
+        Self { min, max }
+    }
+
+    /// The bound that `value` breaks: `Err(min)` or `Err(max)`, with its length.
+    fn broken_by(self, value: &impl ValidateLength<u64>) -> Option<(Side, u64)> {
+        if !value.validate_length(self.min, None, None) {
+            return self.min.map(|min| (Side::Min, min));
+        }
+        if !value.validate_length(None, self.max, None) {
+            return self.max.map(|max| (Side::Max, max));
+        }
+        None
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Min,
+    Max,
+}
+
+const fn plural(n: u64) -> &'static str {
+    if n == 1 { "" } else { "s" }
+}
+
+/// Length of a text in characters: `characters(1..=64)`.
+pub fn characters<T: ValidateLength<u64>>(range: impl RangeBounds<u64>) -> impl Rule<T> {
+    let span = Span::of(&range);
+    move |value: &T| {
+        let (side, bound) = span.broken_by(value)?;
+        let s = plural(bound);
+        Some(match side {
+            Side::Min => Fault::new(
+                "string_too_short",
+                format!("String should have at least {bound} character{s}"),
+            )
+            .with(json!({"min_length": bound})),
+            Side::Max => Fault::new(
+                "string_too_long",
+                format!("String should have at most {bound} character{s}"),
+            )
+            .with(json!({"max_length": bound})),
+        })
+    }
+}
+
+/// Length of a list: `items(1..)`.
+pub fn items<T: ValidateLength<u64>>(range: impl RangeBounds<u64>) -> impl Rule<T> {
+    let span = Span::of(&range);
+    move |value: &T| {
+        let (side, bound) = span.broken_by(value)?;
+        let (actual, s) = (value.length()?, plural(bound));
+        Some(match side {
+            Side::Min => Fault::new(
+                "too_short",
+                format!("List should have at least {bound} item{s} after validation, not {actual}"),
+            )
+            .with(json!({"field_type": "List", "min_length": bound, "actual_length": actual})),
+            Side::Max => Fault::new(
+                "too_long",
+                format!("List should have at most {bound} item{s} after validation, not {actual}"),
+            )
+            .with(json!({"field_type": "List", "max_length": bound, "actual_length": actual})),
+        })
+    }
+}
+
+/// Size of a number. `Included` is `ge`/`le`, `Excluded` is `gt`/`lt`:
+/// `bounds((Bound::Excluded(0), Bound::Included(100)))` for the page limits, `bounds(1..=100)` for plain ranges.
+pub fn bounds<T>(range: impl RangeBounds<T>) -> impl Rule<T>
+where
+    T: ValidateRange<T> + Copy + Into<Value> + std::fmt::Display,
+{
+    let (start, end) = (range.start_bound().cloned(), range.end_bound().cloned());
+    move |value: &T| {
+        let low = match start {
+            Bound::Included(min) if !value.validate_range(Some(min), None, None, None) => {
+                Some(("greater_than_equal", "greater than or equal to", "ge", min))
+            }
+            Bound::Excluded(min) if !value.validate_range(None, None, Some(min), None) => {
+                Some(("greater_than", "greater than", "gt", min))
+            }
+            _ => None,
+        };
+        let high = match end {
+            Bound::Included(max) if !value.validate_range(None, Some(max), None, None) => {
+                Some(("less_than_equal", "less than or equal to", "le", max))
+            }
+            Bound::Excluded(max) if !value.validate_range(None, None, None, Some(max)) => {
+                Some(("less_than", "less than", "lt", max))
+            }
+            _ => None,
+        };
+        let (kind, words, name, bound) = low.or(high)?;
+        Some(
+            Fault::new(kind, format!("Input should be {words} {bound}"))
+                .with(json!({name: bound.into()})),
+        )
+    }
+}
+
+/// A text that matches the whole pattern.
+pub fn pattern<T: ValidateRegex>(pattern: &'static LazyLock<Regex>) -> impl Rule<T> {
+    move |value: &T| {
+        let text = pattern.as_str();
+        (!value.validate_regex(pattern)).then(|| {
+            Fault::new(
+                "string_pattern_mismatch",
+                format!("String should match pattern '{text}'"),
+            )
+            .with(json!({"pattern": text}))
+        })
+    }
+}

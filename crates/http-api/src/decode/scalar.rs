@@ -1,0 +1,176 @@
+//! Strings, booleans and numbers, as lenient as pydantic's lax mode.
+
+use serde_json::{Number, Value};
+
+use super::{Decode, Errors, Fault, Path};
+
+impl Decode for String {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        if let Value::String(text) = value {
+            return Some(text.clone());
+        }
+        errors.push(at, Fault::string_type(), value);
+        None
+    }
+}
+
+impl Decode for bool {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let parsed = match value {
+            Value::Bool(flag) => return Some(*flag),
+            Value::String(text) => word(text),
+            Value::Number(number) => match number.as_f64() {
+                Some(0.0) => return Some(false),
+                Some(1.0) => return Some(true),
+                Some(other) if other.fract() != 0.0 => Err(bool_type()),
+                _ => Err(bool_parsing()),
+            },
+            _ => Err(bool_type()),
+        };
+        parsed.map_err(|fault| errors.push(at, fault, value)).ok()
+    }
+}
+
+fn word(text: &str) -> Result<bool, Fault> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
+        "0" | "false" | "f" | "no" | "n" | "off" => Ok(false),
+        _ => Err(bool_parsing()),
+    }
+}
+
+fn bool_type() -> Fault {
+    Fault::new("bool_type", "Input should be a valid boolean")
+}
+
+fn bool_parsing() -> Fault {
+    Fault::new(
+        "bool_parsing",
+        "Input should be a valid boolean, unable to interpret input",
+    )
+}
+
+impl Decode for i64 {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let parsed = match value {
+            Value::Bool(flag) => Ok(Self::from(*flag)),
+            Value::Number(number) => integer_of(number),
+            Value::String(text) => integer(text),
+            _ => Err(Fault::new("int_type", "Input should be a valid integer")),
+        };
+        parsed.map_err(|fault| errors.push(at, fault, value)).ok()
+    }
+}
+
+fn integer_of(number: &Number) -> Result<i64, Fault> {
+    if let Some(whole) = number.as_i64() {
+        return Ok(whole);
+    }
+    match number.as_f64() {
+        Some(real) if real.fract() != 0.0 => Err(Fault::new(
+            "int_from_float",
+            "Input should be a valid integer, got a number with a fractional part",
+        )),
+        Some(real) if real.abs() < 9.0e18 =>
+        {
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "whole and within the range of i64"
+            )]
+            Ok(real as i64)
+        }
+        _ => Err(int_parsing_size()),
+    }
+}
+
+/// `" +1_000.00 "`: blanks around it, one sign, single underscores between digits, zeros after a point.
+fn integer(text: &str) -> Result<i64, Fault> {
+    let trimmed = text.trim();
+    let (negative, digits) = match trimmed.as_bytes().first() {
+        Some(b'-') => (true, &trimmed[1..]),
+        Some(b'+') => (false, &trimmed[1..]),
+        _ => (false, trimmed),
+    };
+    let whole = match digits.split_once('.') {
+        Some((whole, zeros)) if !zeros.is_empty() && zeros.bytes().all(|b| b == b'0') => whole,
+        Some(_) => return Err(int_parsing()),
+        None => digits,
+    };
+    let groups_ok = whole
+        .split('_')
+        .all(|group| !group.is_empty() && group.bytes().all(|b| b.is_ascii_digit()));
+    if !groups_ok {
+        return Err(int_parsing());
+    }
+    let plain: String = whole.chars().filter(|c| *c != '_').collect();
+    let signed = if negative { format!("-{plain}") } else { plain };
+    signed.parse().map_err(|_| int_parsing_size())
+}
+
+fn int_parsing() -> Fault {
+    Fault::new(
+        "int_parsing",
+        "Input should be a valid integer, unable to parse string as an integer",
+    )
+}
+
+fn int_parsing_size() -> Fault {
+    Fault::new(
+        "int_parsing_size",
+        "Unable to parse input string as an integer, exceeded maximum size",
+    )
+}
+
+impl Decode for f64 {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let parsed = match value {
+            Value::Bool(flag) => Ok(f64::from(u8::from(*flag))),
+            Value::Number(number) => number.as_f64().ok_or_else(finite_number),
+            Value::String(text) => text.trim().replace('_', "").parse::<f64>().map_err(|_| {
+                Fault::new(
+                    "float_parsing",
+                    "Input should be a valid number, unable to parse string as a number",
+                )
+            }),
+            _ => Err(Fault::new("float_type", "Input should be a valid number")),
+        };
+        // JSON cannot carry the others back to the client.
+        let finite = parsed.and_then(|real| {
+            if real.is_finite() {
+                Ok(real)
+            } else {
+                Err(finite_number())
+            }
+        });
+        finite.map_err(|fault| errors.push(at, fault, value)).ok()
+    }
+}
+
+fn finite_number() -> Fault {
+    Fault::new("finite_number", "Input should be a finite number")
+}
+
+/// Unsigned numbers that fit; what does not is out of bounds, not of the wrong type.
+macro_rules! narrower {
+    ($($number:ty),*) => {$(
+        impl Decode for $number {
+            fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+                let wide = i64::decode(value, at, errors)?;
+                if let Ok(fits) = Self::try_from(wide) {
+                    return Some(fits);
+                }
+                let fault = if wide < 0 {
+                    Fault::new("greater_than_equal", "Input should be greater than or equal to 0")
+                        .with(serde_json::json!({"ge": 0}))
+                } else {
+                    Fault::new("less_than_equal", format!("Input should be less than or equal to {}", Self::MAX))
+                        .with(serde_json::json!({"le": Self::MAX}))
+                };
+                errors.push(at, fault, value);
+                None
+            }
+        }
+    )*};
+}
+
+narrower!(u16, u32, u64);

@@ -1,0 +1,45 @@
+//! Values that no answer repeats.
+
+use std::fmt;
+
+use secrecy::SecretString;
+use serde_json::Value;
+
+use super::{Decode, Errors, Fault, Path};
+
+impl Decode for SecretString {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        if let Value::String(text) = value {
+            return Some(Self::from(text.as_str()));
+        }
+        errors.push(at, Fault::string_type(), value);
+        None
+    }
+}
+
+/// Makes any type sensitive: for members that are not plain text but hold a secret (a map of environment variables).
+/// Not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret<T>(pub T);
+
+impl<T> fmt::Debug for Secret<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret([redacted])")
+    }
+}
+
+impl<T: Decode> Decode for Secret<T> {
+    const SENSITIVE: bool = true;
+    const LIST: bool = T::LIST;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        // Whatever is wrong inside, nothing of it is repeated: run apart and keep only loc, type and message.
+        let mut inside = Errors::new();
+        let decoded = T::decode(value, at, &mut inside);
+        inside.forget_inputs();
+        errors.append(inside);
+        decoded.map(Self)
+    }
+}

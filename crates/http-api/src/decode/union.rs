@@ -1,0 +1,25 @@
+//! Alternatives: the first arm that fits wins; if none does, the errors of every arm are listed under its name.
+
+use serde_json::Value;
+
+use super::{Errors, Path};
+
+/// One alternative: the name that its errors carry in `loc`, and its reader.
+pub type Arm<T> = (
+    &'static str,
+    fn(&Value, &Path<'_>, &mut Errors) -> Option<T>,
+);
+
+/// Reads the first alternative that fits.
+pub fn union<T>(value: &Value, at: &Path<'_>, errors: &mut Errors, arms: &[Arm<T>]) -> Option<T> {
+    let mut all = Errors::new();
+    for (name, read) in arms {
+        let mut found = Errors::new();
+        match read(value, &at.key(name), &mut found) {
+            Some(decoded) if found.is_empty() => return Some(decoded),
+            _ => all.append(found),
+        }
+    }
+    errors.append(all);
+    None
+}

@@ -1,0 +1,188 @@
+//! JSON bodies: bounded in size and time, then decoded with all errors.
+
+use actix_web::HttpRequest;
+use actix_web::dev::Payload;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use actix_web::web::{Bytes, BytesMut};
+use futures::StreamExt;
+use serde_json::{Value, json};
+
+use super::{Part, state_of};
+use crate::decode::{Decode, Errors, Fault, Flavour, JsonFault, Path, parse_json};
+use crate::problem::Problem;
+
+/// A JSON body.
+#[derive(Debug, Clone)]
+pub struct Body<T>(pub T);
+
+impl<T: Decode> Part for Body<T> {
+    async fn extract(
+        req: &HttpRequest,
+        payload: &mut Payload,
+        flavour: Flavour,
+        errors: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        let bytes = read(req, payload, state_of(req)?.limits().body).await?;
+        Ok(decode_body(req, &bytes, flavour, errors)?.map(Self))
+    }
+}
+
+/// A JSON body together with the bytes it came from (to compare a repeated request with the first).
+#[derive(Debug, Clone)]
+pub struct BodyWithBytes<T> {
+    /// The input.
+    pub value: T,
+    /// The body as sent.
+    pub bytes: Bytes,
+}
+
+impl<T: Decode> Part for BodyWithBytes<T> {
+    async fn extract(
+        req: &HttpRequest,
+        payload: &mut Payload,
+        flavour: Flavour,
+        errors: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        let bytes = read(req, payload, state_of(req)?.limits().body).await?;
+        Ok(decode_body(req, &bytes, flavour, errors)?.map(|value| Self { value, bytes }))
+    }
+}
+
+/// A JSON body from a sandbox: events may be larger than what users send.
+#[derive(Debug, Clone)]
+pub struct WebhookBody<T>(pub T);
+
+impl<T: Decode> Part for WebhookBody<T> {
+    async fn extract(
+        req: &HttpRequest,
+        payload: &mut Payload,
+        flavour: Flavour,
+        errors: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        let bytes = read(req, payload, state_of(req)?.limits().webhook_body).await?;
+        Ok(decode_body(req, &bytes, flavour, errors)?.map(Self))
+    }
+}
+
+/// A body that the handler judges itself; the content type is not looked at.
+#[derive(Debug, Clone)]
+pub struct RawJson(pub Result<Value, JsonFault>);
+
+impl Part for RawJson {
+    async fn extract(
+        req: &HttpRequest,
+        payload: &mut Payload,
+        _: Flavour,
+        _: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        let bytes = read(req, payload, state_of(req)?.limits().body).await?;
+        Ok(Some(Self(parse_json(&bytes))))
+    }
+}
+
+/// Reads the whole body, at most `limit` bytes of it and for no longer than the deadline.
+async fn read(req: &HttpRequest, payload: &mut Payload, limit: usize) -> Result<Bytes, Problem> {
+    let encoding = req
+        .headers()
+        .get(CONTENT_ENCODING)
+        .map(HeaderValue::as_bytes);
+    if encoding.is_some_and(|name| !name.is_empty() && !name.eq_ignore_ascii_case(b"identity")) {
+        return Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "Content encodings are not supported",
+        ));
+    }
+    let announced = req
+        .headers()
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > limit as u64) {
+        return Err(too_large(limit));
+    }
+    let deadline = state_of(req)?.limits().body_deadline;
+    let whole = tokio::time::timeout(deadline, collect(payload, limit)).await;
+    whole.map_err(|_| {
+        Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "The body did not arrive in time",
+        )
+    })?
+}
+
+async fn collect(payload: &mut Payload, limit: usize) -> Result<Bytes, Problem> {
+    let mut all = BytesMut::new();
+    while let Some(chunk) = payload.next().await {
+        let chunk = chunk.map_err(|_| Problem::bad_request("The body could not be read"))?;
+        if all.len() + chunk.len() > limit {
+            return Err(too_large(limit));
+        }
+        all.extend_from_slice(&chunk);
+    }
+    Ok(all.freeze())
+}
+
+fn too_large(limit: usize) -> Problem {
+    Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        format!("The body is larger than {limit} bytes"),
+    )
+}
+
+/// Whether the content type says JSON. Without one, only the legacy operations take the body for JSON.
+fn is_json(req: &HttpRequest, flavour: Flavour) -> bool {
+    let Some(value) = req.headers().get(CONTENT_TYPE) else {
+        return flavour == Flavour::Legacy;
+    };
+    let Ok(text) = value.to_str() else {
+        return false;
+    };
+    let essence = text
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    match essence.split_once('/') {
+        Some(("application", "json")) => true,
+        Some((_, subtype)) => subtype.ends_with("+json"),
+        None => false,
+    }
+}
+
+fn decode_body<T: Decode>(
+    req: &HttpRequest,
+    bytes: &[u8],
+    flavour: Flavour,
+    errors: &mut Errors,
+) -> Result<Option<T>, Problem> {
+    let at = Path::body(T::SENSITIVE);
+    if bytes.is_empty() {
+        errors.push(&at, Fault::missing(), &Value::Null);
+        return Ok(None);
+    }
+    if !is_json(req, flavour) {
+        // The reference hands over the raw text, which is then of the wrong type.
+        let text = Value::from(String::from_utf8_lossy(bytes).into_owned());
+        if T::decode(&text, &at, errors).is_some() {
+            errors.push(&at, Fault::model_attributes_type(), &text);
+        }
+        return Ok(None);
+    }
+    match parse_json(bytes) {
+        Ok(Value::Null) => errors.push(&at, Fault::missing(), &Value::Null),
+        Ok(value) => return Ok(T::decode(&value, &at, errors)),
+        Err(JsonFault::Undecodable) if flavour == Flavour::V1 => {
+            return Err(Problem::bad_request("There was an error parsing the body"));
+        }
+        Err(JsonFault::Undecodable) => syntax_error(errors, 0, "Not UTF-8, or nested too deeply"),
+        Err(JsonFault::Syntax { position, message }) => syntax_error(errors, position, message),
+    }
+    Ok(None)
+}
+
+fn syntax_error(errors: &mut Errors, position: usize, message: &str) {
+    let fault = Fault::new("json_invalid", "JSON decode error").with(json!({"error": message}));
+    // Nothing of a text that could not be read is repeated, so the place is no secret.
+    errors.push(&Path::body(false).index(position), fault, &json!({}));
+}

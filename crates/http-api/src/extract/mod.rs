@@ -1,0 +1,105 @@
+//! From an HTTP request to typed input, in one fixed order: **who** is calling, then path and query, then the body.
+//!
+//! A handler takes one [`Call`]. Authentication happens in it before anything else of the request is looked at, and
+//! before the body is read; all parts then report into one list of errors, so that a client learns of all of them.
+//! (Actix polls the extractors of a handler side by side and answers with whatever fails first; a tuple of extractors
+//! could not keep that order.)
+
+mod body;
+mod header;
+mod params;
+mod who;
+
+use std::future::Future;
+
+use actix_web::dev::Payload;
+use actix_web::{FromRequest, HttpRequest, web};
+use futures::future::LocalBoxFuture;
+
+use crate::decode::{Errors, Flavour};
+use crate::problem::Problem;
+use crate::state::HttpState;
+
+pub use body::{Body, BodyWithBytes, RawJson, WebhookBody};
+pub use header::IdempotencyKey;
+pub use params::{Named, PathParam, PathParams, Query};
+pub use who::{
+    Actor, Anyone, Authenticator, LegacyActor, SandboxCaller, UserOrSandbox, Who, key_of,
+};
+
+/// The state, as handlers take it: `state: State`.
+pub type State = web::Data<HttpState>;
+
+/// Everything about a request: who calls, and with what. `What` is one [`Part`] or a tuple of them, in the order in
+/// which their errors should be listed (path, query, body).
+#[derive(Debug)]
+pub struct Call<W, P = ()>(pub W, pub P);
+
+/// One part of a request.
+pub trait Part: Sized {
+    /// Reads the part. `Ok(None)` means that errors were noted; a [`Problem`] ends the request at once (an unreadable
+    /// or oversized body).
+    fn extract(
+        req: &HttpRequest,
+        payload: &mut Payload,
+        flavour: Flavour,
+        errors: &mut Errors,
+    ) -> impl Future<Output = Result<Option<Self>, Problem>>;
+}
+
+impl<W: Who + 'static, P: Part + 'static> FromRequest for Call<W, P> {
+    type Error = Problem;
+    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
+
+    fn from_request(req: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let (req, mut payload) = (req.clone(), payload.take());
+        Box::pin(async move {
+            let who = W::identify(&req).await?;
+            let mut errors = Errors::new();
+            let part = P::extract(&req, &mut payload, W::FLAVOUR, &mut errors).await?;
+            match part {
+                Some(part) if errors.is_empty() => Ok(Self(who, part)),
+                _ => Err(Problem::invalid(&errors, W::FLAVOUR)),
+            }
+        })
+    }
+}
+
+/// The state of this application.
+pub(crate) fn state_of(req: &HttpRequest) -> Result<&HttpState, Problem> {
+    req.app_data::<State>()
+        .map(web::Data::get_ref)
+        .ok_or_else(|| Problem::internal("application without state"))
+}
+
+impl Part for () {
+    async fn extract(
+        _: &HttpRequest,
+        _: &mut Payload,
+        _: Flavour,
+        _: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        Ok(Some(()))
+    }
+}
+
+macro_rules! tuple_of_parts {
+    ($($part:ident),+) => {
+        #[expect(non_snake_case, reason = "the type parameters name the values, too")]
+        impl<$($part: Part),+> Part for ($($part,)+) {
+            async fn extract(
+                req: &HttpRequest,
+                payload: &mut Payload,
+                flavour: Flavour,
+                errors: &mut Errors,
+            ) -> Result<Option<Self>, Problem> {
+                $(let $part = $part::extract(req, payload, flavour, errors).await?;)+
+                Ok((|| Some(($($part?,)+)))())
+            }
+        }
+    };
+}
+
+tuple_of_parts!(A, B);
+tuple_of_parts!(A, B, C);
+tuple_of_parts!(A, B, C, D);

@@ -1,0 +1,111 @@
+//! Path and query parameters.
+
+use actix_web::dev::Payload;
+use actix_web::{FromRequest, HttpRequest, web};
+use domain::id::{ConversationId, SandboxId};
+use serde_json::{Map, Value};
+
+use super::Part;
+use crate::decode::{Decode, Errors, Flavour, Path};
+use crate::problem::Problem;
+
+/// A value that has one name wherever it stands in a path.
+pub trait Named: Decode {
+    /// The name between the braces of the route.
+    const NAME: &'static str;
+    /// Whether a text that cannot be such a value simply does not exist (404), as for ids that are free text on the
+    /// wire. Otherwise it is refused (422).
+    const UNKNOWN_IF_INVALID: bool = false;
+}
+
+impl Named for ConversationId {
+    const NAME: &'static str = "conversation_id";
+}
+
+impl Named for SandboxId {
+    const NAME: &'static str = "sandbox_id";
+    const UNKNOWN_IF_INVALID: bool = true;
+}
+
+/// The path parameter `{T::NAME}`.
+#[derive(Debug, Clone)]
+pub struct PathParam<T>(pub T);
+
+impl<T: Named> Part for PathParam<T> {
+    async fn extract(
+        req: &HttpRequest,
+        _: &mut Payload,
+        _: Flavour,
+        errors: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        let given = path_values(req)?;
+        let value = given
+            .get(T::NAME)
+            .ok_or_else(|| Problem::internal(format!("no {{{}}} in the route", T::NAME)))?;
+        let decoded = T::decode(
+            value,
+            &Path::path_params().key(T::NAME).holding::<T>(),
+            errors,
+        );
+        if decoded.is_none() && T::UNKNOWN_IF_INVALID {
+            return Err(Problem::not_found());
+        }
+        Ok(decoded.map(Self))
+    }
+}
+
+/// All path parameters as one model, for routes that have several.
+#[derive(Debug, Clone)]
+pub struct PathParams<T>(pub T);
+
+impl<T: Decode> Part for PathParams<T> {
+    async fn extract(
+        req: &HttpRequest,
+        _: &mut Payload,
+        _: Flavour,
+        errors: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        let given = Value::Object(path_values(req)?);
+        Ok(T::decode(&given, &Path::path_params(), errors).map(Self))
+    }
+}
+
+fn path_values(req: &HttpRequest) -> Result<Map<String, Value>, Problem> {
+    // The names as they stand in the route, the values percent-decoded; both in the order of the route.
+    let values = web::Path::<Vec<String>>::extract(req).into_inner();
+    let values = values.map_err(|error| Problem::internal(format!("path parameters: {error}")))?;
+    let names = req.match_info().iter().map(|(name, _)| name.to_owned());
+    Ok(names
+        .zip(values.into_inner().into_iter().map(Value::from))
+        .collect())
+}
+
+/// The query parameters as one model, read with [`crate::decode::Object`]. Members that are lists take every value of
+/// a repeated parameter, others the last; unknown parameters are ignored.
+#[derive(Debug, Clone)]
+pub struct Query<T>(pub T);
+
+impl<T: Decode> Part for Query<T> {
+    async fn extract(
+        req: &HttpRequest,
+        _: &mut Payload,
+        _: Flavour,
+        errors: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        Ok(T::decode(&query_values(req.query_string()), &Path::query(), errors).map(Self))
+    }
+}
+
+/// Every name with the list of its texts.
+fn query_values(query: &str) -> Value {
+    let mut all: Map<String, Value> = Map::new();
+    for (name, text) in url::form_urlencoded::parse(query.as_bytes()) {
+        let texts = all
+            .entry(name.into_owned())
+            .or_insert_with(|| Value::Array(Vec::new()));
+        if let Value::Array(texts) = texts {
+            texts.push(text.into_owned().into());
+        }
+    }
+    Value::Object(all)
+}

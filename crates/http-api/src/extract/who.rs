@@ -1,0 +1,164 @@
+//! Who is calling.
+
+use std::future::Future;
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::http::header::AUTHORIZATION;
+use async_trait::async_trait;
+use domain::id::UserId;
+use domain::sandbox::Sandbox;
+use domain::scope::Scope;
+use secrecy::SecretString;
+
+use super::state_of;
+use crate::decode::{Errors, Fault, Flavour, Path};
+use crate::problem::Problem;
+
+/// The header that carries the key of a user, or of a sandbox.
+const KEY_HEADER: &str = "X-Session-API-Key";
+/// Longer texts are no keys, and are not hashed.
+const LONGEST_KEY: usize = 512;
+
+/// Tells callers by their keys. Implemented by what connects this crate with the application.
+#[async_trait]
+pub trait Authenticator: Send + Sync + 'static {
+    /// The user with this API key. Without a key there is one only in open mode.
+    async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem>;
+    /// The sandbox with this session key, while the key is valid.
+    async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem>;
+}
+
+/// A user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actor {
+    /// Their id.
+    pub user: UserId,
+}
+
+impl Actor {
+    /// The scope of everything that this user reads and writes.
+    pub fn scope(&self) -> Scope {
+        Scope::User(self.user.clone())
+    }
+}
+
+/// A sandbox's agent server.
+#[derive(Debug, Clone)]
+pub struct SandboxCaller(pub Sandbox);
+
+impl SandboxCaller {
+    /// The scope of the user whose sandbox it is.
+    pub fn scope(&self) -> Scope {
+        Scope::User(self.0.owner.clone())
+    }
+}
+
+/// A kind of caller that a route admits.
+pub trait Who: Sized {
+    /// How errors are written for these callers.
+    const FLAVOUR: Flavour = Flavour::V1;
+    /// Finds out who is calling. An error is the whole answer.
+    fn identify(req: &HttpRequest) -> impl Future<Output = Result<Self, Problem>>;
+}
+
+/// Everybody: health, documentation, what is public.
+#[derive(Debug, Clone, Copy)]
+pub struct Anyone;
+
+impl Who for Anyone {
+    async fn identify(_: &HttpRequest) -> Result<Self, Problem> {
+        Ok(Self)
+    }
+}
+
+impl Who for Actor {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        let key = key_of(req);
+        let found = state_of(req)?.authenticator().user(key.as_ref()).await?;
+        found.ok_or_else(Problem::unauthorized)
+    }
+}
+
+/// A user on one of the two legacy operations, whose errors have another shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LegacyActor(pub Actor);
+
+impl Who for LegacyActor {
+    const FLAVOUR: Flavour = Flavour::Legacy;
+
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        let key = key_of(req);
+        let found = state_of(req)?.authenticator().user(key.as_ref()).await?;
+        found.map(Self).ok_or_else(|| {
+            let fault = match key {
+                None => Fault::missing(),
+                Some(_) => Fault::new("invalid_api_key", "Invalid API key"),
+            };
+            let mut errors = Errors::new();
+            errors.push_silent(&Path::header().key(KEY_HEADER), fault);
+            let shape = Problem::invalid(&errors, Flavour::Legacy);
+            Problem::with_body(StatusCode::UNAUTHORIZED, shape.body().clone())
+        })
+    }
+}
+
+impl Who for SandboxCaller {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        let refused = |text: &str| Problem::new(StatusCode::UNAUTHORIZED, text);
+        let key = key_of(req).ok_or_else(|| refused("X-Session-API-Key header is required"))?;
+        let found = state_of(req)?.authenticator().sandbox(&key).await?;
+        found.ok_or_else(|| refused("Invalid session API key"))
+    }
+}
+
+/// A user, or a sandbox that acts for its owner.
+#[derive(Debug, Clone)]
+pub enum UserOrSandbox {
+    /// A user's key was sent.
+    User(Actor),
+    /// A sandbox's key was sent.
+    Sandbox(Box<SandboxCaller>),
+}
+
+impl UserOrSandbox {
+    /// The scope of the user, or of the user whose sandbox it is.
+    pub fn scope(&self) -> Scope {
+        match self {
+            Self::User(actor) => actor.scope(),
+            Self::Sandbox(caller) => caller.scope(),
+        }
+    }
+}
+
+impl Who for UserOrSandbox {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        let authenticator = state_of(req)?.authenticator();
+        let key = key_of(req);
+        if let Some(key) = &key
+            && let Some(caller) = authenticator.sandbox(key).await?
+        {
+            return Ok(Self::Sandbox(Box::new(caller)));
+        }
+        let user = authenticator.user(key.as_ref()).await?;
+        user.map(Self::User).ok_or_else(Problem::unauthorized)
+    }
+}
+
+/// The key that a request carries: `X-Session-API-Key`, else `Authorization: Bearer`. An empty one is none; one that
+/// cannot be a key (not text, too long) stays a key, a wrong one.
+pub fn key_of(req: &HttpRequest) -> Option<SecretString> {
+    let headers = req.headers();
+    let text = match headers.get(KEY_HEADER) {
+        Some(value) if !value.is_empty() => value.to_str().unwrap_or("?"),
+        _ => bearer(headers.get(AUTHORIZATION)?.to_str().ok()?)?,
+    };
+    let text = text.trim();
+    let text = if text.len() > LONGEST_KEY { "?" } else { text };
+    (!text.is_empty()).then(|| SecretString::from(text))
+}
+
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token)
+}

@@ -1,0 +1,50 @@
+//! One id per request, ours or the caller's, on every line of the log and in the answer.
+
+use actix_web::http::header::HeaderValue;
+use domain::id::IdGenerator;
+
+const LONGEST: usize = 128;
+
+/// The id that the caller sent, if it is one that is safe to log; otherwise a fresh one.
+pub(super) fn of(sent: Option<&HeaderValue>, ids: &dyn IdGenerator) -> HeaderValue {
+    match sent {
+        Some(id) if is_id(id.as_bytes()) => id.clone(),
+        _ => HeaderValue::from_str(&ids.uuid().simple().to_string())
+            .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
+    }
+}
+
+fn is_id(id: &[u8]) -> bool {
+    (1..=LONGEST).contains(&id.len())
+        && id.iter().all(|b| {
+            b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b':' | b'/' | b'+' | b'=')
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_id;
+
+    #[test]
+    fn ids_that_could_forge_a_log_line_are_replaced() {
+        for good in [
+            "a",
+            "req-1.2_3",
+            "1-67891233-abcdef012345678912345678",
+            "a/b+c==",
+        ] {
+            assert!(is_id(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "",
+            "a b",
+            "a\tb",
+            "{\"a\":1}",
+            "é",
+            "a\"b",
+            &"x".repeat(129),
+        ] {
+            assert!(!is_id(bad.as_bytes()), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! A path with a slash too many is answered with the way to the route that was meant.
+
+use actix_web::HttpResponse;
+use actix_web::dev::ServiceRequest;
+use actix_web::http::header::LOCATION;
+
+use crate::openapi::Surface;
+
+/// 307 to the path without its trailing slash, if that is a route of ours. The target is a path on this host: it comes
+/// from our own route patterns, so it cannot be another host's (`//evil/`).
+pub(super) fn redirect(req: &ServiceRequest, surface: &Surface) -> Option<HttpResponse> {
+    let target = target(req.path(), surface)?;
+    let query = req.query_string();
+    let location = if query.is_empty() {
+        target.to_owned()
+    } else {
+        format!("{target}?{query}")
+    };
+    Some(
+        HttpResponse::TemporaryRedirect()
+            .insert_header((LOCATION, location))
+            .finish(),
+    )
+}
+
+fn target<'a>(path: &'a str, surface: &Surface) -> Option<&'a str> {
+    let meant = path.strip_suffix('/')?;
+    (meant.starts_with('/') && !meant.starts_with("//") && surface.knows(meant)).then_some(meant)
+}

@@ -1,0 +1,174 @@
+//! What every route shares, added to the document in one place.
+
+use serde_json::{Map, Value, json};
+use utoipa::openapi::OpenApi;
+
+/// The members of a path item that are operations.
+pub(super) const METHODS: [&str; 8] = [
+    "get", "put", "post", "delete", "options", "head", "patch", "trace",
+];
+/// The tag of the operations whose errors have the legacy shape.
+const LEGACY_TAG: &str = "Legacy";
+
+const DESCRIPTION: &str =
+    "Runs software-agent conversations inside sandboxes, and keeps settings and secrets per user.";
+
+/// Adds title, security and shared answers. An answer that a handler documents itself stays as it is.
+pub(crate) fn complete(document: &OpenApi) -> Value {
+    let mut document = serde_json::to_value(document).unwrap_or_else(|_| json!({}));
+    document["openapi"] = "3.1.0".into();
+    document["info"] = json!({
+        "title": "Agent Workspace",
+        "description": DESCRIPTION,
+        "version": env!("CARGO_PKG_VERSION"),
+        "license": {"name": "MIT", "identifier": "MIT"},
+    });
+    document["security"] = json!([{"ApiKey": []}, {"Bearer": []}]);
+    add_components(&mut document);
+    let paths = document.get_mut("paths").and_then(Value::as_object_mut);
+    for (path, item) in paths.into_iter().flatten() {
+        let operations = item.as_object_mut().into_iter().flatten();
+        for (_, operation) in operations.filter(|(name, _)| METHODS.contains(&name.as_str())) {
+            add_answers(path, operation);
+        }
+    }
+    document
+}
+
+fn add_components(document: &mut Value) {
+    for (kind, name, component) in components() {
+        document["components"][kind][name] = component;
+    }
+}
+
+fn components() -> [(&'static str, &'static str, Value); 7] {
+    let list_of = |name: &str| {
+        json!({
+            "type": "object",
+            "required": ["detail"],
+            "properties": {"detail": {"type": "array", "items": {"$ref": format!("#/components/schemas/{name}")}}},
+        })
+    };
+    let step = json!({"anyOf": [{"type": "string"}, {"type": "integer"}]});
+    let item = json!({
+        "type": "object",
+        "required": ["type", "loc", "msg"],
+        "properties": {
+            "type": {"type": "string", "description": "A stable word for the kind of fault."},
+            "loc": {"type": "array", "items": step, "description": "The way to the refused value."},
+            "msg": {"type": "string"},
+            "input": {"description": "The refused value. Absent if it is large, or may be secret."},
+            "ctx": {"type": "object", "description": "The bounds that were broken."},
+        },
+    });
+    let legacy_item = json!({
+        "type": "object",
+        "required": ["loc", "msg", "type"],
+        "properties": {
+            "loc": {"type": "array", "items": {"type": "string"}},
+            "msg": {"type": "string"},
+            "type": {"type": "string"},
+        },
+    });
+    let detail = json!({
+        "type": "object",
+        "required": ["detail"],
+        "properties": {"detail": {"type": "string"}},
+    });
+    [
+        ("schemas", "ValidationError", item),
+        ("schemas", "HTTPValidationError", list_of("ValidationError")),
+        ("schemas", "LegacyValidationError", legacy_item),
+        (
+            "schemas",
+            "LegacyHTTPValidationError",
+            list_of("LegacyValidationError"),
+        ),
+        ("schemas", "Detail", detail),
+        (
+            "securitySchemes",
+            "ApiKey",
+            json!({
+                "type": "apiKey", "in": "header", "name": "X-Session-API-Key",
+                "description": "A user's API key. Routes for sandboxes take the sandbox's session key.",
+            }),
+        ),
+        (
+            "securitySchemes",
+            "Bearer",
+            json!({"type": "http", "scheme": "bearer"}),
+        ),
+    ]
+}
+
+fn add_answers(path: &str, operation: &mut Value) {
+    let has = |member: &str| operation.get(member).is_some_and(|value| !value.is_null());
+    let lists = |member: &str, wanted: &Value| {
+        operation[member]
+            .as_array()
+            .is_some_and(|list| list.contains(wanted))
+    };
+    let public = lists("security", &json!({}));
+    let legacy = lists("tags", &LEGACY_TAG.into());
+    let (takes_body, takes_params) = (has("requestBody"), has("parameters"));
+    let validation = if legacy {
+        "LegacyHTTPValidationError"
+    } else {
+        "HTTPValidationError"
+    };
+
+    let mut shared: Vec<(&str, &str, &str)> = vec![("500", "A fault of the service", "Detail")];
+    if !public {
+        shared.push((
+            "401",
+            "Missing or unknown key",
+            if legacy { validation } else { "Detail" },
+        ));
+        shared.push(("429", "A cap or a rate was reached", "Detail"));
+        shared.push(("503", "Not available right now", "Detail"));
+    }
+    if path.contains('{') {
+        shared.push(("404", "Unknown, or not the caller's", "Detail"));
+    }
+    if takes_body || takes_params {
+        shared.push(("422", "Input that is refused", validation));
+    }
+    if takes_body {
+        shared.push((
+            "400",
+            "A body that cannot be decoded, or a request that cannot be honoured",
+            "Detail",
+        ));
+        shared.push(("408", "The body did not arrive in time", "Detail"));
+        shared.push(("413", "A body that is too large", "Detail"));
+        shared.push(("415", "A body with a content encoding", "Detail"));
+    }
+    let own = operation
+        .as_object_mut()
+        .map(|operation| operation.entry("responses").or_insert_with(|| json!({})));
+    if let Some(Value::Object(responses)) = own {
+        for (status, description, schema) in shared {
+            responses
+                .entry(status)
+                .or_insert_with(|| answer(status, description, schema));
+        }
+        sort(responses);
+    }
+}
+
+fn answer(status: &str, description: &str, schema: &str) -> Value {
+    let mut answer = json!({
+        "description": description,
+        "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{schema}")}}},
+    });
+    if matches!(status, "429" | "503") {
+        answer["headers"] = json!({
+            "Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}},
+        });
+    }
+    answer
+}
+
+fn sort(responses: &mut Map<String, Value>) {
+    responses.sort_keys();
+}

@@ -1,0 +1,75 @@
+//! The documented surface: the `OpenAPI` 3.1 document, and what follows from it (which paths exist, with which methods).
+//!
+//! The document is what `utoipa` collects from the registered handlers, completed with what every route shares:
+//! security, and the answers that extractors and middleware may give. Handlers document only their own answers.
+
+mod complete;
+
+use actix_web::dev::ResourceDef;
+use actix_web::web::Bytes;
+use serde_json::Value;
+
+pub(crate) use complete::complete;
+
+/// What this service offers, as it was registered.
+pub(crate) struct Surface {
+    document: Bytes,
+    routes: Vec<(ResourceDef, Vec<String>)>,
+}
+
+impl Surface {
+    /// From the completed document.
+    pub(crate) fn new(document: &Value) -> Self {
+        let mut routes: Vec<_> = operations(document)
+            .map(|(path, methods)| {
+                (
+                    ResourceDef::new(path),
+                    methods.map(str::to_ascii_uppercase).collect(),
+                )
+            })
+            .collect();
+        routes.push((ResourceDef::new("/openapi.json"), vec!["GET".to_owned()]));
+        Self {
+            document: Bytes::from(document.to_string()),
+            routes,
+        }
+    }
+
+    /// The document, serialised.
+    pub(crate) fn document(&self) -> Bytes {
+        self.document.clone()
+    }
+
+    /// Whether a route with this path exists.
+    pub(crate) fn knows(&self, path: &str) -> bool {
+        self.routes.iter().any(|(route, _)| route.is_match(path))
+    }
+
+    /// The methods that this path takes, as the header `Allow` lists them; `None` for an unknown path.
+    pub(crate) fn allowed(&self, path: &str) -> Option<String> {
+        let matching = self.routes.iter().filter(|(route, _)| route.is_match(path));
+        let mut methods: Vec<&str> = matching
+            .flat_map(|(_, methods)| methods)
+            .map(String::as_str)
+            .collect();
+        methods.sort_unstable();
+        methods.dedup();
+        (!methods.is_empty()).then(|| methods.join(", "))
+    }
+}
+
+/// Every path of the document with its methods in lower case.
+fn operations(document: &Value) -> impl Iterator<Item = (&str, impl Iterator<Item = &str>)> {
+    let paths = document["paths"].as_object().into_iter().flatten();
+    paths.map(|(path, item)| {
+        let members = item
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.as_str());
+        (
+            path.as_str(),
+            members.filter(|name| complete::METHODS.contains(name)),
+        )
+    })
+}

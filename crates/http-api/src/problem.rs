@@ -1,0 +1,235 @@
+//! The only table from kinds of failure to HTTP answers.
+//!
+//! Server faults (5xx) are logged once, here, with their whole source chain, inside the request's span (which carries
+//! the request id). The client never reads more than the public text.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use actix_web::body::BoxBody;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderValue, RETRY_AFTER};
+use actix_web::{HttpResponse, ResponseError};
+use domain::error::{Classify, ErrorClass, StoreError};
+use serde_json::{Value, json};
+
+use crate::decode::{Errors, Fault, Flavour, Path};
+
+/// Seconds after which a client may try again when nobody knows better.
+const DEFAULT_RETRY: Duration = Duration::from_secs(1);
+
+/// The body of most refusals, for the document.
+#[derive(Debug, serde::Serialize, utoipa::ToSchema)]
+pub struct Detail {
+    /// What is wrong, in words.
+    pub detail: String,
+}
+
+/// What a request gets instead of an answer. Handlers return `Result<_, Problem>`; every error of the application
+/// and of the ports converts with `?`.
+#[derive(Debug)]
+pub struct Problem {
+    status: StatusCode,
+    body: Value,
+    retry_after: Option<Duration>,
+    /// For the operator; never sent.
+    cause: Option<String>,
+}
+
+/// The status of a class; see the table in the design.
+const fn status_of(class: ErrorClass) -> StatusCode {
+    match class {
+        ErrorClass::Invalid => StatusCode::BAD_REQUEST,
+        ErrorClass::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ErrorClass::Forbidden => StatusCode::FORBIDDEN,
+        ErrorClass::NotFound => StatusCode::NOT_FOUND,
+        ErrorClass::Conflict => StatusCode::CONFLICT,
+        ErrorClass::Gone => StatusCode::GONE,
+        ErrorClass::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorClass::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorClass::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        ErrorClass::Unsupported => StatusCode::NOT_IMPLEMENTED,
+        ErrorClass::Upstream => StatusCode::BAD_GATEWAY,
+        ErrorClass::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorClass::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl Problem {
+    /// `{"detail": "<text>"}` with this status.
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let waits = matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+        );
+        Self {
+            status,
+            body: json!({"detail": detail.into()}),
+            retry_after: waits.then_some(DEFAULT_RETRY),
+            cause: None,
+        }
+    }
+
+    /// 400 with a text.
+    pub fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// 401 `Unauthorized`.
+    pub fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized")
+    }
+
+    /// 403 with a text.
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    /// 404 `Not Found`; see [`Problem::missing`] for another text.
+    pub fn not_found() -> Self {
+        Self::missing("Not Found")
+    }
+
+    /// 404 with a text.
+    pub fn missing(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// 409 with a text.
+    pub fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, detail)
+    }
+
+    /// 500; the cause is logged, not sent.
+    pub fn internal(cause: impl fmt::Display) -> Self {
+        let mut problem = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error");
+        problem.cause = Some(cause.to_string());
+        problem
+    }
+
+    /// 422 with everything that is wrong.
+    pub fn invalid(errors: &Errors, flavour: Flavour) -> Self {
+        let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "");
+        problem.body = json!({"detail": errors.detail(flavour)});
+        problem
+    }
+
+    /// 422 about one value that only the application can judge; `at` is its `loc`.
+    pub fn unprocessable(at: &Path<'_>, fault: Fault) -> Self {
+        let mut errors = Errors::new();
+        errors.push_silent(at, fault);
+        Self::invalid(&errors, Flavour::V1)
+    }
+
+    /// Any status with any body: for the shapes that single routes have.
+    pub fn with_body(status: StatusCode, body: Value) -> Self {
+        let mut problem = Self::new(status, "");
+        problem.body = body;
+        problem
+    }
+
+    /// The same with the member `error` in place of `detail` (settings, skills, hooks: the contract's family C).
+    #[must_use]
+    pub fn in_error_family(mut self) -> Self {
+        if let Value::Object(body) = &mut self.body
+            && let Some(Value::String(text)) = body.shift_remove("detail")
+        {
+            body.insert("error".into(), text.into());
+        }
+        self
+    }
+
+    /// When the client may try again.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// The status of the answer.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The body of the answer.
+    pub fn body(&self) -> &Value {
+        &self.body
+    }
+}
+
+impl<E: Classify + 'static> From<E> for Problem {
+    fn from(error: E) -> Self {
+        let class = error.class();
+        if class == ErrorClass::Unprocessable {
+            return refused_value(&error);
+        }
+        let status = status_of(class);
+        let detail = match class {
+            ErrorClass::Internal => "Internal Server Error".into(),
+            _ => error.public(),
+        };
+        let mut problem = Self::new(status, detail);
+        problem.retry_after = error.retry_after().or(problem.retry_after);
+        problem.cause = status.is_server_error().then(|| chain(&error));
+        problem
+    }
+}
+
+/// A well-formed value that the application refuses. The page token is the one whose place is always known.
+fn refused_value(error: &(impl Classify + 'static)) -> Problem {
+    let fault = Fault::value_error(error.public());
+    if causes(error).any(|cause| matches!(cause.downcast_ref(), Some(StoreError::InvalidPageToken)))
+    {
+        return Problem::unprocessable(&Path::query().key("page_id"), fault);
+    }
+    Problem::unprocessable(&Path::body(true), fault)
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| {
+        (*error).source()
+    })
+}
+
+/// The error and everything below it, outermost first.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    causes(error)
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.status)
+    }
+}
+
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        self.status
+    }
+
+    fn error_response(&self) -> HttpResponse<BoxBody> {
+        if self.status.is_server_error() {
+            let status = self.status.as_u16();
+            let cause = self.cause.as_deref().unwrap_or("-");
+            tracing::error!(
+                http.status = status,
+                error = cause,
+                "request failed: {cause}"
+            );
+        } else {
+            tracing::debug!(http.status = self.status.as_u16(), body = %self.body, "request refused");
+        }
+        let mut response = HttpResponse::build(self.status).json(&self.body);
+        if let Some(wait) = self.retry_after {
+            let seconds = wait.as_secs().max(1);
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

@@ -1,0 +1,111 @@
+//! Whether the process is up, and whether it is of use. Open to everybody; no answer names an internal address.
+
+use actix_web::http::StatusCode;
+use actix_web::{get, web};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use super::process_stats::Resources;
+use crate::extract::State;
+use crate::problem::Problem;
+use crate::state::Check;
+
+/// The answer of `/alive`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Alive {
+    /// Always `ok`.
+    #[schema(example = "ok")]
+    status: &'static str,
+}
+
+/// The process runs.
+#[utoipa::path(tag = "Health", security(()), responses((status = 200, body = Alive)))]
+#[get("/alive")]
+pub(super) async fn alive() -> web::Json<Alive> {
+    web::Json(Alive { status: "ok" })
+}
+
+/// The process runs (for probes that expect `"OK"`).
+#[utoipa::path(tag = "Health", security(()), responses((status = 200, body = String, example = json!("OK"))))]
+#[get("/health")]
+pub(super) async fn health() -> web::Json<&'static str> {
+    web::Json("OK")
+}
+
+/// What is not ready.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct NotReady {
+    /// The parts that fail, in words.
+    detail: String,
+    /// Every part that was looked at: `ok`, or what is wrong.
+    checks: std::collections::BTreeMap<String, String>,
+}
+
+/// The store and the sandbox backend can be used.
+#[utoipa::path(
+    tag = "Health",
+    security(()),
+    responses((status = 200, body = String, example = json!("OK")), (status = 503, body = NotReady))
+)]
+#[get("/ready")]
+pub(super) async fn ready(state: State) -> Result<web::Json<&'static str>, Problem> {
+    let looked = tokio::time::timeout(
+        state.limits().ready_deadline,
+        state.ports().readiness.checks(),
+    )
+    .await;
+    let checks = looked.unwrap_or_else(|_| {
+        vec![Check {
+            name: "deadline",
+            failure: Some("the checks did not finish in time".into()),
+        }]
+    });
+    let failing: Vec<&str> = checks
+        .iter()
+        .filter(|check| check.failure.is_some())
+        .map(|check| check.name)
+        .collect();
+    if failing.is_empty() {
+        return Ok(web::Json("OK"));
+    }
+    let detail = format!("Not ready: {}", failing.join(", "));
+    let all: Map<String, Value> = checks
+        .iter()
+        .map(|check| {
+            (
+                check.name.into(),
+                check.failure.as_deref().unwrap_or("ok").into(),
+            )
+        })
+        .collect();
+    let body = json!({"detail": detail, "checks": all});
+    Err(Problem::with_body(StatusCode::SERVICE_UNAVAILABLE, body))
+}
+
+/// The answer of `/server_info`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ServerInfo {
+    /// Seconds since the start.
+    uptime: f64,
+    /// Seconds since the last request that was not a probe.
+    idle_time: f64,
+    resources: Resources,
+}
+
+/// How long the process has been running, and what it uses.
+#[utoipa::path(tag = "Health", security(()), responses((status = 200, body = ServerInfo)))]
+#[get("/server_info")]
+pub(super) async fn server_info(state: State) -> web::Json<ServerInfo> {
+    let now = state.ports().clock.now();
+    let process = state.stats();
+    let (uptime, idle_time) = (
+        process.uptime(now).as_secs_f64(),
+        process.idle(now).as_secs_f64(),
+    );
+    web::Json(ServerInfo {
+        uptime,
+        idle_time,
+        resources: process.resources(now),
+    })
+}

@@ -1,0 +1,149 @@
+//! What every request handler shares: the seam between this crate and the rest.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use domain::clock::Clock;
+use domain::id::IdGenerator;
+
+use crate::extract::Authenticator;
+use crate::middleware::Cors;
+use crate::openapi::Surface;
+use crate::routes::ProcessStats;
+
+/// Bounds on what a request may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest body of a user's request, in bytes.
+    pub body: usize,
+    /// Largest body of a webhook, in bytes: events carry what tools printed.
+    pub webhook_body: usize,
+    /// Longest wait for a whole body.
+    pub body_deadline: Duration,
+    /// Longest wait for the answer of `/ready`.
+    pub ready_deadline: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 2 * 1024 * 1024,
+            webhook_body: 32 * 1024 * 1024,
+            body_deadline: Duration::from_secs(30),
+            ready_deadline: Duration::from_secs(2),
+        }
+    }
+}
+
+/// The configuration of the HTTP surface.
+#[derive(Debug, Clone, Default)]
+pub struct HttpConfig {
+    /// Bounds on requests.
+    pub limits: Limits,
+    /// Origins whose pages may call from a browser: exact, or with `*` as the port (`http://localhost:*`).
+    pub cors_origins: Vec<String>,
+    /// Whether requests without a key are the local user's. Pages of other origins are then refused outright, because
+    /// a browser would send their requests with that user's rights.
+    pub open: bool,
+}
+
+/// One part of the service that must work before requests are worth sending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// Its name: `store`, `sandboxes`.
+    pub name: &'static str,
+    /// What is wrong, in words for the public.
+    pub failure: Option<String>,
+}
+
+/// Answers `/ready`.
+#[async_trait]
+pub trait Readiness: Send + Sync + 'static {
+    /// Looks at every part. Called under a deadline; must not hold anything when dropped.
+    async fn checks(&self) -> Vec<Check>;
+}
+
+/// What the surface needs from outside.
+#[derive(Clone)]
+pub struct HttpPorts {
+    /// Tells callers by their keys.
+    pub authenticator: Arc<dyn Authenticator>,
+    /// Answers `/ready`.
+    pub readiness: Arc<dyn Readiness>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Request ids.
+    pub ids: Arc<dyn IdGenerator>,
+}
+
+/// Shared by all workers; cheap to clone.
+#[derive(Clone)]
+pub struct HttpState {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    limits: Limits,
+    cors: Cors,
+    open: bool,
+    ports: HttpPorts,
+    stats: ProcessStats,
+    surface: OnceLock<Surface>,
+}
+
+impl HttpState {
+    /// Takes what the composition root has put together.
+    pub fn new(config: &HttpConfig, ports: HttpPorts) -> Self {
+        let stats = ProcessStats::start(ports.clock.now());
+        let cors = Cors::new(&config.cors_origins);
+        let surface = OnceLock::new();
+        let HttpConfig { limits, open, .. } = *config;
+        Self {
+            shared: Arc::new(Shared {
+                limits,
+                cors,
+                open,
+                ports,
+                stats,
+                surface,
+            }),
+        }
+    }
+
+    /// Bounds on requests.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    /// Tells callers by their keys.
+    pub fn authenticator(&self) -> &dyn Authenticator {
+        self.shared.ports.authenticator.as_ref()
+    }
+
+    /// What is needed from outside.
+    pub fn ports(&self) -> &HttpPorts {
+        &self.shared.ports
+    }
+
+    pub(crate) fn cors(&self) -> &Cors {
+        &self.shared.cors
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.shared.open
+    }
+
+    pub(crate) fn stats(&self) -> &ProcessStats {
+        &self.shared.stats
+    }
+
+    /// The documented surface; set when the first worker has put its routes together.
+    pub(crate) fn surface(&self) -> Option<&Surface> {
+        self.shared.surface.get()
+    }
+
+    pub(crate) fn set_surface(&self, document: impl FnOnce() -> Surface) {
+        self.shared.surface.get_or_init(document);
+    }
+}

@@ -1,0 +1,270 @@
+//! An application in memory with one user, one sandbox and a few routes of its own.
+
+use std::sync::Arc;
+
+use actix_web::dev::Service;
+use actix_web::http::header::HeaderMap;
+use actix_web::{HttpResponse, get, post, test, web};
+use async_trait::async_trait;
+use domain::clock::SystemClock;
+use domain::id::{ConversationId, IdGenerator, SandboxId, UserId};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+use utoipa_actix_web::service_config::ServiceConfig;
+use uuid::Uuid;
+
+use crate::decode::{Decode, Errors, Object, Path};
+use crate::extract::{
+    Actor, Authenticator, Body, Call, IdempotencyKey, LegacyActor, PathParam, Query, SandboxCaller,
+    WebhookBody,
+};
+use crate::problem::Problem;
+use crate::state::{Check, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
+
+pub(super) const KEY: &str = "aw_user";
+pub(super) const SANDBOX_KEY: &str = "sandbox-key";
+pub(super) const ID: &str = "123e4567-e89b-12d3-a456-426614174000";
+
+struct Door;
+
+#[async_trait]
+impl Authenticator for Door {
+    async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
+        // A suspension, as a look-up in a store is one: what runs beside it must not overtake it.
+        futures::future::poll_fn(yield_once()).await;
+        let known = key.is_some_and(|key| key.expose_secret() == KEY);
+        Ok(known.then(|| Actor {
+            user: UserId::parse("ada").unwrap(),
+        }))
+    }
+
+    async fn sandbox(&self, _: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
+        Ok(None)
+    }
+}
+
+fn yield_once() -> impl FnMut(&mut std::task::Context<'_>) -> std::task::Poll<()> {
+    let mut polled = false;
+    move |context| {
+        if std::mem::replace(&mut polled, true) {
+            return std::task::Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    }
+}
+
+pub(super) struct Parts(pub(super) Option<&'static str>);
+
+#[async_trait]
+impl Readiness for Parts {
+    async fn checks(&self) -> Vec<Check> {
+        vec![
+            Check {
+                name: "store",
+                failure: None,
+            },
+            Check {
+                name: "sandboxes",
+                failure: self.0.map(str::to_owned),
+            },
+        ]
+    }
+}
+
+struct Ids;
+
+impl IdGenerator for Ids {
+    fn uuid(&self) -> Uuid {
+        Uuid::from_u128(7)
+    }
+    fn secret(&self) -> SecretString {
+        SecretString::from("secret")
+    }
+    fn sandbox_id(&self) -> SandboxId {
+        SandboxId::parse("s").unwrap()
+    }
+}
+
+pub(super) fn config() -> HttpConfig {
+    let limits = Limits {
+        body: 1000,
+        webhook_body: 3000,
+        ..Limits::default()
+    };
+    HttpConfig {
+        limits,
+        cors_origins: vec!["https://app.example".into()],
+        open: false,
+    }
+}
+
+pub(super) fn state(config: &HttpConfig, failing: Option<&'static str>) -> HttpState {
+    let ports = HttpPorts {
+        authenticator: Arc::new(Door),
+        readiness: Arc::new(Parts(failing)),
+        clock: Arc::new(SystemClock),
+        ids: Arc::new(Ids),
+    };
+    HttpState::new(config, ports)
+}
+
+#[derive(Debug)]
+struct Rename {
+    title: String,
+    token: Option<SecretString>,
+}
+
+impl Decode for Rename {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let title = object.required("title");
+        let token = object.optional("token");
+        Some(Self {
+            title: title?,
+            token: token?,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Page(usize);
+
+impl Decode for Page {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        object
+            .page(domain::page::PageLimit::MAX)
+            .map(|page| Self(page.limit.get()))
+    }
+}
+
+type Whole = (PathParam<ConversationId>, Query<Page>, Body<Rename>);
+
+#[utoipa::path(params(("conversation_id" = Uuid, Path)), request_body = Value, responses((status = 200, body = Value)))]
+#[post("/api/v1/things/{conversation_id}")]
+async fn rename(
+    Call(actor, (PathParam(id), Query(page), Body(input))): Call<Actor, Whole>,
+) -> web::Json<Value> {
+    let token = input.token.is_some();
+    web::Json(
+        json!({"user": actor.user, "id": id, "limit": page.0, "title": input.title, "token": token}),
+    )
+}
+
+#[utoipa::path(responses((status = 200, body = Value)))]
+#[get("/api/v1/things/search")]
+async fn search(Call(_caller, Query(page)): Call<Actor, Query<Page>>) -> web::Json<Value> {
+    web::Json(json!(page.0))
+}
+
+#[utoipa::path(tag = "Legacy", request_body = Value, responses((status = 200, body = Value)))]
+#[post("/api/legacy")]
+async fn legacy(Call(_caller, Body(input)): Call<LegacyActor, Body<Rename>>) -> web::Json<Value> {
+    web::Json(json!(input.title))
+}
+
+#[utoipa::path(request_body = Value, responses((status = 200, body = Value)))]
+#[post("/api/v1/webhook")]
+async fn webhook(
+    Call(_caller, WebhookBody(_body)): Call<SandboxCaller, WebhookBody<Value>>,
+) -> HttpResponse {
+    HttpResponse::Ok().finish()
+}
+
+#[utoipa::path(request_body = Value, responses((status = 200, body = Value)))]
+#[post("/api/v1/large")]
+async fn large(
+    Call(_caller, (key, WebhookBody(list))): Call<Actor, (IdempotencyKey, WebhookBody<Vec<Value>>)>,
+) -> web::Json<Value> {
+    web::Json(json!({"items": list.len(), "key": key.0}))
+}
+
+#[utoipa::path(security(()), responses((status = 200, body = Value)))]
+#[get("/api/v1/panic")]
+async fn panicking() -> HttpResponse {
+    panic!("planted panic with a secret")
+}
+
+#[utoipa::path(security(()), responses((status = 200, body = Value)))]
+#[get("/api/v1/broken")]
+async fn broken() -> Result<HttpResponse, Problem> {
+    let source = std::io::Error::other("disk password=hunter2");
+    Err(domain::error::StoreError::Other(Box::new(source)).into())
+}
+
+#[utoipa::path(security(()), responses((status = 200, body = Value)))]
+#[get("/api/v1/busy")]
+async fn busy() -> Result<HttpResponse, Problem> {
+    Err(domain::error::StoreError::Unavailable {
+        what: "pool",
+        source: None,
+    }
+    .into())
+}
+
+fn register(config: &mut ServiceConfig<'_>) {
+    crate::routes::register(config);
+    config
+        .service(search)
+        .service(rename)
+        .service(legacy)
+        .service(webhook)
+        .service(large);
+    config.service(panicking).service(broken).service(busy);
+}
+
+/// What came back.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: String,
+}
+
+impl Answer {
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {}", self.body))
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+/// Sends one request to a fresh application. As the dispatcher does, an error of the outermost layer becomes its
+/// response.
+pub(super) async fn send_to(state: HttpState, request: test::TestRequest) -> Answer {
+    let app = test::init_service(crate::assemble(state, register)).await;
+    let response = match app.call(request.to_request()).await {
+        Ok(response) => response.into_parts().1,
+        Err(error) => error.error_response(),
+    };
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let bytes = actix_web::body::to_bytes(response.into_body())
+        .await
+        .unwrap();
+    Answer {
+        status,
+        headers,
+        body: String::from_utf8(bytes.to_vec()).unwrap(),
+    }
+}
+
+pub(super) async fn ask(request: test::TestRequest) -> Answer {
+    send_to(state(&config(), None), request).await
+}
+
+/// A POST of a JSON text by the user.
+pub(super) fn posting(path: &str, body: &str) -> test::TestRequest {
+    test::TestRequest::post()
+        .uri(path)
+        .insert_header(("X-Session-API-Key", KEY))
+        .insert_header(("Content-Type", "application/json"))
+        .set_payload(body.to_owned())
+}
+
+pub(super) fn getting(path: &str) -> test::TestRequest {
+    test::TestRequest::get().uri(path)
+}

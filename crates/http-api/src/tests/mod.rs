@@ -1,0 +1,5 @@
+//! The layers and extractors, over routes that exist only here.
+
+mod extracting;
+mod fixture;
+mod layers;

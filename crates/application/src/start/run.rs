@@ -79,7 +79,7 @@ impl Run {
         };
         match outcome {
             Ok(()) => {
-                tracing::info!(conversation.id = %self.task.conversation_id, timings = ?self.task.timings, "conversation ready")
+                tracing::info!(conversation.id = %self.task.conversation_id, timings = ?self.task.timings, "conversation ready");
             }
             Err(Stop::Left) => tracing::info!("start left to the next worker"),
             Err(Stop::Failed(detail)) => self.fail(detail).await,

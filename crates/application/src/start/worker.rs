@@ -23,50 +23,48 @@ impl Starts {
                 "taking up starts that an earlier run left unfinished"
             ),
             Err(error) => {
-                tracing::warn!(%error, "cannot release old leases; they run out by themselves")
+                tracing::warn!(%error, "cannot release old leases; they run out by themselves");
             }
         }
         let slots = Arc::new(Semaphore::new(policy.max_parallel_starts));
         loop {
-            let free = slots.available_permits();
-            let now = ports.clock.now();
-            let claimed = if free == 0 {
-                Vec::new()
-            } else {
-                let claimed = ports
-                    .start_tasks
-                    .claim(&policy.host, now, now.plus(policy.lease), free)
-                    .await;
-                claimed.unwrap_or_else(|error| {
-                    tracing::warn!(%error, "cannot claim start tasks; trying again");
-                    Vec::new()
-                })
-            };
-            let more = claimed.len() == free && free > 0;
-            for claim in claimed {
+            for claim in self.claim(slots.available_permits()).await {
                 // Only this loop takes permits, so there are as many as were free.
                 let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
                     break;
                 };
                 let worker = self.clone();
                 let span = tracing::info_span!("start", task.id = %claim.task.id, sandbox.id = %claim.task.sandbox_id);
-                self.inner.tasks.spawn(
-                    async move {
-                        worker.under_lease(claim).await;
-                        drop(slot);
-                        worker.wake.notify_one();
-                    }
-                    .instrument(span),
-                );
-            }
-            if more && slots.available_permits() > 0 {
-                continue;
+                let work = async move {
+                    worker.under_lease(claim).await;
+                    drop(slot);
+                    worker.wake.notify_one();
+                };
+                self.inner.tasks.spawn(work.instrument(span));
             }
             tokio::select! {
                 () = self.wake.notified() => {}
                 () = tokio::time::sleep(policy.claim_interval) => {}
             }
         }
+    }
+
+    /// Up to `free` tasks that nobody works on.
+    async fn claim(&self, free: usize) -> Vec<Claimed> {
+        if free == 0 {
+            return Vec::new();
+        }
+        let (ports, policy) = (&self.inner.ports, &self.inner.policy);
+        let now = ports.clock.now();
+        let until = now.plus(policy.lease);
+        let claimed = ports
+            .start_tasks
+            .claim(&policy.host, now, until, free)
+            .await;
+        claimed.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot claim start tasks; trying again");
+            Vec::new()
+        })
     }
 
     /// Runs a task while its lease is renewed; stops the moment the lease is lost.

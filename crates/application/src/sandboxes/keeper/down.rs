@@ -1,0 +1,80 @@
+//! Putting a sandbox down (pause) and clearing it away (delete).
+
+use std::time::Duration;
+
+use domain::conversation::ExecutionStatus;
+use domain::sandbox::{BackendState, Desired, Sandbox, SandboxError, SandboxFacts};
+use url::Url;
+
+use super::Keeper;
+use crate::AppError;
+
+/// Interrupting a run before a pause takes no longer.
+const INTERRUPT_DEADLINE: Duration = Duration::from_secs(5);
+/// How many conversations of one sandbox are looked at when it is paused.
+const CONVERSATIONS_AT_PAUSE: usize = 100;
+
+impl Keeper {
+    /// Pause: interrupt what runs (so that the agent server writes it down), stop, settle the rows.
+    pub(super) async fn put_down(&self, row: &Sandbox) -> Result<(), AppError> {
+        let (ports, now) = (&self.0.ports, self.0.ports.clock.now());
+        if let Some(BackendState::Running(located)) = ports.backend.inspect(&row.id).await? {
+            let interrupt = self.interrupt_runs(row, &located.agent_url);
+            if tokio::time::timeout(INTERRUPT_DEADLINE, interrupt)
+                .await
+                .is_err()
+            {
+                tracing::info!(sandbox.id = %row.id, "interrupting before the pause took too long; stopping anyway");
+            }
+        }
+        match ports.backend.stop(&row.id).await {
+            Ok(()) => {
+                self.record(row, Desired::Paused, &SandboxFacts::Paused)
+                    .await?;
+            }
+            Err(SandboxError::NotFound) => {
+                let detail = "nothing was left of the sandbox when it was to be paused".to_owned();
+                self.record(row, Desired::Paused, &SandboxFacts::Missing { detail })
+                    .await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        ports
+            .conversations
+            .settle_running(&row.id, ExecutionStatus::Paused, now)
+            .await?;
+        Ok(())
+    }
+
+    async fn interrupt_runs(&self, row: &Sandbox, url: &Url) {
+        let Ok(at) = self.endpoint(row, url) else {
+            return;
+        };
+        let known = self
+            .0
+            .ports
+            .conversations
+            .in_sandbox(&row.id, CONVERSATIONS_AT_PAUSE)
+            .await;
+        for conversation in known.unwrap_or_default() {
+            if conversation.execution_status == Some(ExecutionStatus::Running)
+                && let Err(error) = self.0.ports.agents.interrupt(&at, conversation.id).await
+            {
+                tracing::info!(conversation.id = %conversation.id, %error, "could not interrupt before the pause");
+            }
+        }
+    }
+
+    pub(super) async fn clear(&self, row: &Sandbox) -> Result<(), AppError> {
+        self.0.ports.backend.remove(&row.id).await?;
+        let now = self.0.ports.clock.now();
+        self.0
+            .ports
+            .conversations
+            .settle_running(&row.id, ExecutionStatus::Error, now)
+            .await?;
+        self.0.ports.sandboxes.remove(&row.id).await?;
+        tracing::info!(sandbox.id = %row.id, "sandbox removed");
+        Ok(())
+    }
+}

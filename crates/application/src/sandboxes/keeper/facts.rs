@@ -1,0 +1,149 @@
+//! Facts that nobody asked for, and the pass that compares everything.
+
+use std::collections::HashMap;
+
+use domain::conversation::ExecutionStatus;
+use domain::id::SandboxId;
+use domain::sandbox::{BackendFact, BackendState, Desired, Sandbox, SandboxFacts, SandboxStatus};
+use futures::StreamExt;
+
+use super::Keeper;
+use crate::AppError;
+
+impl Keeper {
+    /// Something ended that nobody asked to end: find out what is true now and write it down.
+    pub(crate) async fn note_fact(&self, fact: &BackendFact) -> Result<(), AppError> {
+        let _turn = self.lock(&fact.id).await;
+        let Some(row) = self.row(&fact.id).await? else {
+            return Ok(());
+        };
+        // Starting was somebody's turn under the lock; what is STARTING now belongs to the next turn.
+        if row.desired != Desired::Running || row.status != SandboxStatus::Running {
+            return Ok(());
+        }
+        let facts = match self.0.ports.backend.inspect(&fact.id).await? {
+            Some(BackendState::Running(_)) => return Ok(()),
+            Some(BackendState::Exited { detail }) => SandboxFacts::Error { detail },
+            Some(BackendState::Stopped) => SandboxFacts::Error {
+                detail: "the sandbox was stopped from outside".to_owned(),
+            },
+            Some(BackendState::Absent) | None => SandboxFacts::Missing {
+                detail: "the sandbox was removed from outside".to_owned(),
+            },
+        };
+        tracing::warn!(sandbox.id = %row.id, ?facts, "sandbox ended by itself");
+        self.record(&row, Desired::Running, &facts).await?;
+        let now = self.0.ports.clock.now();
+        self.0
+            .ports
+            .conversations
+            .settle_running(&row.id, ExecutionStatus::Error, now)
+            .await?;
+        Ok(())
+    }
+
+    /// One pass over everything of this host: removes what no row owns, converges what is not as it should be.
+    /// The backend is listed *before* the rows, and a row exists before its sandbox, so nothing new is taken for an
+    /// orphan.
+    pub(crate) async fn relist(&self) -> Result<(), AppError> {
+        let facts = self.0.ports.backend.list().await?;
+        let rows = self.rows().await?;
+        for fact in facts.iter().filter(|fact| !rows.contains_key(&fact.id)) {
+            tracing::warn!(sandbox.id = %fact.id, "removing a sandbox that no row owns");
+            if let Err(error) = self.0.ports.backend.remove(&fact.id).await {
+                tracing::warn!(sandbox.id = %fact.id, %error, "orphan not removed yet");
+            }
+        }
+        let states: HashMap<_, _> = facts
+            .into_iter()
+            .map(|fact| (fact.id, fact.state))
+            .collect();
+        let pending = rows
+            .into_values()
+            .filter(|row| needs_action(row, states.get(&row.id)));
+        futures::stream::iter(pending)
+            .for_each_concurrent(4, |row| async move {
+                // Somebody is at it already: their turn ends in a recorded fact.
+                if self.lock_of(&row.id).try_lock().is_err() {
+                    return;
+                }
+                let outcome = match (row.desired, row.status) {
+                    (Desired::Running, SandboxStatus::Running) => self.recheck(&row.id).await,
+                    (Desired::Running, SandboxStatus::Error | SandboxStatus::Missing) => self.stop_again(&row.id).await,
+                    _ => self.converge(&row.id).await,
+                };
+                if let Err(error) = outcome {
+                    tracing::warn!(sandbox.id = %row.id, %error, "sandbox not as it should be; trying again later");
+                }
+            })
+            .await;
+        Ok(())
+    }
+
+    /// A RUNNING row that does not match: its process ended unseen, or its address moved.
+    async fn recheck(&self, id: &SandboxId) -> Result<(), AppError> {
+        self.note_fact(&BackendFact {
+            id: id.clone(),
+            state: BackendState::Absent,
+        })
+        .await?;
+        self.refresh(id).await
+    }
+
+    /// A sandbox in ERROR whose process still lives (stopping it failed before): it counts in no cap, so it must end.
+    async fn stop_again(&self, id: &SandboxId) -> Result<(), AppError> {
+        let _turn = self.lock(id).await;
+        let failed =
+            |row: &Sandbox| matches!(row.status, SandboxStatus::Error | SandboxStatus::Missing);
+        if self
+            .row(id)
+            .await?
+            .is_some_and(|row| row.desired == Desired::Running && failed(&row))
+        {
+            self.0.ports.backend.stop(id).await?;
+        }
+        Ok(())
+    }
+
+    /// A RUNNING row whose process lives: its address may have moved.
+    async fn refresh(&self, id: &SandboxId) -> Result<(), AppError> {
+        let _turn = self.lock(id).await;
+        match self.row(id).await? {
+            Some(row)
+                if row.desired == Desired::Running && row.status == SandboxStatus::Running =>
+            {
+                self.already_up(&row).await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn rows(&self) -> Result<HashMap<SandboxId, Sandbox>, AppError> {
+        let mut rows = HashMap::new();
+        let mut after: Option<SandboxId> = None;
+        loop {
+            let page = self
+                .0
+                .ports
+                .sandboxes
+                .on_host(&self.0.policy.host, after.as_ref(), 500)
+                .await?;
+            let Some(last) = page.last() else {
+                return Ok(rows);
+            };
+            after = Some(last.id.clone());
+            rows.extend(page.into_iter().map(|row| (row.id.clone(), row)));
+        }
+    }
+}
+
+/// Whether row and backend disagree in a way that the keeper must act on. A sandbox in ERROR waits for its owner.
+fn needs_action(row: &Sandbox, state: Option<&BackendState>) -> bool {
+    match (row.desired, row.status, state) {
+        (Desired::Running, SandboxStatus::Running, Some(BackendState::Running(located))) => {
+            row.agent_url.as_ref() != Some(&located.agent_url)
+        }
+        (Desired::Deleted, _, _) | (_, SandboxStatus::Starting | SandboxStatus::Running, _) => true,
+        (_, _, state) => matches!(state, Some(BackendState::Running(_))),
+    }
+}

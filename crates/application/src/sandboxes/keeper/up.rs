@@ -1,0 +1,195 @@
+//! Bringing a sandbox up: find it, or start it and wait until its agent server answers.
+
+use std::time::Duration;
+
+use domain::error::Classify;
+use domain::id::SandboxId;
+use domain::sandbox::{
+    BackendFact, BackendState, Desired, Located, Sandbox, SandboxError, SandboxFacts,
+    SandboxLaunch, SandboxStatus,
+};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use url::Url;
+
+use super::Keeper;
+use crate::AppError;
+
+/// First pause between two health checks; doubles up to [`SLOWEST_CHECK`].
+const FASTEST_CHECK: Duration = Duration::from_millis(10);
+const SLOWEST_CHECK: Duration = Duration::from_millis(250);
+/// A process that dies while starting is started once more before the start fails.
+const STARTS: u32 = 2;
+
+/// Why a starting agent server will not answer.
+enum Death {
+    Exited(String),
+    Silent,
+}
+
+impl Keeper {
+    pub(super) async fn bring_up(&self, row: &Sandbox) -> Result<Located, AppError> {
+        if let Some(located) = self.already_up(row).await? {
+            return Ok(located);
+        }
+        let outcome = self.start_and_wait(row).await;
+        match outcome {
+            Ok(located) => {
+                self.record(
+                    row,
+                    Desired::Running,
+                    &SandboxFacts::Running {
+                        located: located.clone(),
+                    },
+                )
+                .await?;
+                self.0.syncer.request(&row.id);
+                Ok(located)
+            }
+            Err(error) => {
+                // Nothing may go on running behind a row that says ERROR: capacity is released for real.
+                if let Err(stop) = self.0.ports.backend.stop(&row.id).await
+                    && !matches!(stop, SandboxError::NotFound)
+                {
+                    tracing::warn!(sandbox.id = %row.id, error = %stop, "failed sandbox could not be stopped");
+                }
+                let detail = error.public().into_owned();
+                self.record(row, Desired::Running, &SandboxFacts::Error { detail })
+                    .await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// A sandbox that runs and answers: adopted after a restart of ours, or simply found again.
+    pub(super) async fn already_up(&self, row: &Sandbox) -> Result<Option<Located>, AppError> {
+        let Some(BackendState::Running(located)) = self.0.ports.backend.inspect(&row.id).await?
+        else {
+            return Ok(None);
+        };
+        if !self.0.ports.agents.alive(&located.agent_url).await {
+            return Ok(None);
+        }
+        if row.status != SandboxStatus::Running
+            || row.agent_url.as_ref() != Some(&located.agent_url)
+        {
+            self.record(
+                row,
+                Desired::Running,
+                &SandboxFacts::Running {
+                    located: located.clone(),
+                },
+            )
+            .await?;
+            self.0.syncer.request(&row.id);
+        }
+        Ok(Some(located))
+    }
+
+    async fn start_and_wait(&self, row: &Sandbox) -> Result<Located, AppError> {
+        let (ports, policy) = (&self.0.ports, &self.0.policy);
+        match tokio::time::timeout(policy.prepare_deadline, ports.backend.prepare(&row.spec_id))
+            .await
+        {
+            Ok(prepared) => prepared?,
+            Err(_) => {
+                return Err(SandboxError::TimedOut {
+                    what: "preparing the sandbox backend",
+                }
+                .into());
+            }
+        }
+        let launch = self.launch(row)?;
+        let mut last = None;
+        for attempt in 1..=STARTS {
+            let mut exits = ports.backend.watch();
+            let located = ports.backend.start(&launch).await?;
+            self.record(
+                row,
+                Desired::Running,
+                &SandboxFacts::Starting {
+                    located: located.clone(),
+                },
+            )
+            .await?;
+            match self
+                .wait_until_alive(&row.id, &located.agent_url, &mut exits)
+                .await
+            {
+                Ok(()) => return Ok(located),
+                Err(Death::Exited(detail)) => {
+                    tracing::warn!(sandbox.id = %row.id, attempt, detail, "agent server died while starting");
+                    last = Some(detail);
+                }
+                Err(Death::Silent) => {
+                    let seconds = policy.sandbox_start_deadline.as_secs();
+                    return Err(start_failed(format!(
+                        "the agent server did not answer within {seconds}s"
+                    )));
+                }
+            }
+        }
+        let detail = last.unwrap_or_default();
+        Err(start_failed(format!(
+            "the agent server ended while starting ({STARTS} tries): {detail}"
+        )))
+    }
+
+    fn launch(&self, row: &Sandbox) -> Result<SandboxLaunch, AppError> {
+        let context = Sandbox::key_context(&row.id);
+        let (cipher, policy) = (&self.0.ports.cipher, &self.0.policy);
+        Ok(SandboxLaunch {
+            id: row.id.clone(),
+            owner: row.owner.clone(),
+            spec: row.spec_id.clone(),
+            session_key: cipher.open(&context, &row.session_key)?,
+            secret_key: cipher.open(&context, &row.secret_key)?,
+            webhook_url: policy.webhook_url.clone(),
+            cors_origins: policy.cors_origins.clone(),
+        })
+    }
+
+    /// Checks health, fast at first, until it answers, its process ends, or the deadline passes.
+    async fn wait_until_alive(
+        &self,
+        id: &SandboxId,
+        url: &Url,
+        exits: &mut BoxStream<'static, BackendFact>,
+    ) -> Result<(), Death> {
+        let healthy = async {
+            let mut pause = FASTEST_CHECK;
+            while !self.0.ports.agents.alive(url).await {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(SLOWEST_CHECK);
+            }
+        };
+        let death = async {
+            while let Some(fact) = exits.next().await {
+                if fact.id == *id {
+                    match fact.state {
+                        BackendState::Exited { detail } => return detail,
+                        BackendState::Absent | BackendState::Stopped => {
+                            return "it was removed".to_owned();
+                        }
+                        BackendState::Running(_) => {}
+                    }
+                }
+            }
+            // The stream ended (the backend is going away): only the deadline is left.
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = healthy => Ok(()),
+            detail = death => Err(Death::Exited(detail)),
+            () = tokio::time::sleep(self.0.policy.sandbox_start_deadline) => Err(Death::Silent),
+        }
+    }
+}
+
+fn start_failed(detail: String) -> AppError {
+    SandboxError::StartFailed {
+        detail,
+        source: None,
+    }
+    .into()
+}

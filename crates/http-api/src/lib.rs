@@ -45,10 +45,10 @@
 //! )]
 //! #[patch("/api/v1/app-conversations/{conversation_id}")]       // the whole path, no scopes
 //! pub(super) async fn rename(
-//!     state: State,
+//!     app: Application,
 //!     Call(actor, (PathParam(id), Body(input))): Call<Actor, (PathParam<ConversationId>, Body<Rename>)>,
 //! ) -> Result<web::Json<ConversationDto>, Problem> {
-//!     let conversation = state.app().conversations.rename(&actor.scope(), id, input.into()).await?;
+//!     let conversation = app.conversations.update(&actor.scope(), id, &input.into()).await?;
 //!     Ok(web::Json(conversation.into()))
 //! }
 //! ```
@@ -57,11 +57,12 @@
 //!    reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `BodyWithBytes`, `WebhookBody`, `RawJson`,
 //!    `IdempotencyKey`) into one list of errors. Errors of the application convert with `?`; for other shapes see
 //!    [`problem::Problem`] (`missing("…")`, `conflict("…")`, `.in_error_family()`, `with_body(…)`).
+//!    utoipa reads the arguments too and wants names in the pattern: `Call(_caller, ())`, not `Call(_, ())`.
 //! 3. Register it in `routes::register` (static segments before `{parameters}` of the same method).
 //! 4. Document only what is the route's own: 401, 404 (with a path parameter), 422, 429, 500, 503 and what a body can
 //!    cause are added to every operation. `security(())` marks a public route, the tag `Legacy` the legacy error
 //!    shape, `security(("ApiKey" = []))` a route for sandbox keys.
-//! 5. Test with `actix_web::test::init_service(http_api::app(state))`.
+//! 5. Test with `actix_web::test::init_service(http_api::app(state, application))`.
 
 pub mod decode;
 pub mod extract;
@@ -81,11 +82,14 @@ use serde_json::Value;
 use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
+use crate::extract::Application;
+
 pub use state::{Check, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
 
 /// The whole surface, as the server runs it in every worker and tests run it in memory.
 pub fn app(
     state: HttpState,
+    application: application::App,
 ) -> App<
     impl ServiceFactory<
         ServiceRequest,
@@ -95,7 +99,7 @@ pub fn app(
         InitError = (),
     >,
 > {
-    assemble(state, routes::register)
+    assemble(state, routes::register).app_data(Application::new(application))
 }
 
 /// The layers around a set of routes.

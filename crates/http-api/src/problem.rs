@@ -11,6 +11,7 @@ use actix_web::body::BoxBody;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderValue, RETRY_AFTER};
 use actix_web::{HttpResponse, ResponseError};
+use application::AppError;
 use domain::error::{Classify, ErrorClass, StoreError};
 use serde_json::{Value, json};
 
@@ -179,11 +180,19 @@ impl<E: Classify + 'static> From<E> for Problem {
 /// A well-formed value that the application refuses. The page token is the one whose place is always known.
 fn refused_value(error: &(impl Classify + 'static)) -> Problem {
     let fault = Fault::value_error(error.public());
-    if causes(error).any(|cause| matches!(cause.downcast_ref(), Some(StoreError::InvalidPageToken)))
-    {
+    if causes(error).any(is_page_token) {
         return Problem::unprocessable(&Path::query().key("page_id"), fault);
     }
     Problem::unprocessable(&Path::body(true), fault)
+}
+
+fn is_page_token(error: &(dyn Error + 'static)) -> bool {
+    // The application's error passes a store's through transparently: it does not name it as its source.
+    let inner = match error.downcast_ref() {
+        Some(AppError::Store(inner)) => Some(inner),
+        _ => error.downcast_ref(),
+    };
+    matches!(inner, Some(StoreError::InvalidPageToken))
 }
 
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
@@ -231,5 +240,92 @@ impl ResponseError for Problem {
                 .insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_has_its_status_and_never_its_cause() {
+        let refused = |class| {
+            Problem::from(AppError::refused(class, "why"))
+                .status()
+                .as_u16()
+        };
+        let table = [
+            (ErrorClass::Invalid, 400),
+            (ErrorClass::Unauthenticated, 401),
+            (ErrorClass::Forbidden, 403),
+            (ErrorClass::NotFound, 404),
+            (ErrorClass::Conflict, 409),
+            (ErrorClass::Gone, 410),
+            (ErrorClass::TooLarge, 413),
+            (ErrorClass::Unprocessable, 422),
+            (ErrorClass::RateLimited, 429),
+            (ErrorClass::Internal, 500),
+            (ErrorClass::Unsupported, 501),
+            (ErrorClass::Upstream, 502),
+            (ErrorClass::Unavailable, 503),
+        ];
+        for (class, status) in table {
+            assert_eq!(refused(class), status, "{class:?}");
+        }
+        let internal = Problem::from(AppError::refused(ErrorClass::Internal, "driver text"));
+        assert_eq!(internal.body(), &json!({"detail": "Internal Server Error"}));
+    }
+
+    #[test]
+    fn what_may_work_later_says_when() {
+        let wait = |problem: Problem| {
+            let response = problem.error_response();
+            response
+                .headers()
+                .get(RETRY_AFTER)
+                .map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!(
+            wait(
+                StoreError::Unavailable {
+                    what: "pool",
+                    source: None
+                }
+                .into()
+            )
+            .as_deref(),
+            Some("1")
+        );
+        let capped = StoreError::CapReached(domain::error::Cap::PerUser(10));
+        assert_eq!(wait(capped.into()).as_deref(), Some("30"));
+        assert_eq!(
+            wait(Problem::new(StatusCode::TOO_MANY_REQUESTS, "x")).as_deref(),
+            Some("1")
+        );
+        assert_eq!(wait(Problem::not_found()), None);
+    }
+
+    #[test]
+    fn a_foreign_page_token_is_a_fault_of_the_query() {
+        for problem in [
+            Problem::from(StoreError::InvalidPageToken),
+            Problem::from(AppError::Store(StoreError::InvalidPageToken)),
+        ] {
+            assert_eq!(problem.status(), StatusCode::UNPROCESSABLE_ENTITY);
+            let item = &problem.body()["detail"][0];
+            assert_eq!(
+                item["loc"],
+                json!(["query", "page_id"]),
+                "{}",
+                problem.body()
+            );
+            assert_eq!(item["type"], "value_error");
+        }
+    }
+
+    #[test]
+    fn the_error_family_moves_the_text() {
+        let problem = Problem::missing("Settings not found").in_error_family();
+        assert_eq!(problem.body(), &json!({"error": "Settings not found"}));
     }
 }

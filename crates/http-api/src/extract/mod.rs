@@ -27,7 +27,10 @@ pub use who::{
     Actor, Anyone, Authenticator, LegacyActor, SandboxCaller, UserOrSandbox, Who, key_of,
 };
 
-/// The state, as handlers take it: `state: State`.
+/// The application, as handlers take it: `app: Application`.
+pub type Application = web::Data<application::App>;
+
+/// What this crate itself keeps: `state: State`. Few handlers need it.
 pub type State = web::Data<HttpState>;
 
 /// Everything about a request: who calls, and with what. `What` is one [`Part`] or a tuple of them, in the order in

@@ -5,11 +5,12 @@ use std::future::Future;
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
+use application::App;
 use async_trait::async_trait;
 use domain::id::UserId;
 use domain::sandbox::Sandbox;
 use domain::scope::Scope;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use super::state_of;
 use crate::decode::{Errors, Fault, Flavour, Path};
@@ -20,13 +21,32 @@ const KEY_HEADER: &str = "X-Session-API-Key";
 /// Longer texts are no keys, and are not hashed.
 const LONGEST_KEY: usize = 512;
 
-/// Tells callers by their keys. Implemented by what connects this crate with the application.
+/// Tells callers by their keys. The application does; tests put something else in its place.
 #[async_trait]
 pub trait Authenticator: Send + Sync + 'static {
     /// The user with this API key. Without a key there is one only in open mode.
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem>;
     /// The sandbox with this session key, while the key is valid.
     async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem>;
+}
+
+#[async_trait]
+impl Authenticator for App {
+    async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
+        let user = self
+            .authenticate
+            .user(key.map(ExposeSecret::expose_secret))
+            .await?;
+        Ok(user.map(|user| Actor { user }))
+    }
+
+    async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
+        Ok(self
+            .authenticate
+            .sandbox(key.expose_secret())
+            .await?
+            .map(SandboxCaller))
+    }
 }
 
 /// A user.

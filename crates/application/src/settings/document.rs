@@ -169,75 +169,84 @@ pub(super) fn encode(settings: &Settings) -> SecretString {
 
 fn to_map(s: &Settings) -> Map<String, Value> {
     let mut map = s.unread.clone();
-    let mut put = |key: &str, value: Value| {
+    for (key, value) in plain(s).into_iter().chain(secret_parts(s)) {
         if !value.is_null() {
             map.insert(key.to_owned(), value);
         }
-    };
-    let hidden = |secret: &Option<SecretString>| secret.as_ref().map_or(Value::Null, exposed);
-    put("version", json!(1));
-    put("language", json!(s.language));
-    put("user_version", json!(s.user_version));
-    put(
-        "remote_runtime_resource_factor",
-        json!(s.remote_runtime_resource_factor),
-    );
-    put(
-        "enable_sound_notifications",
-        json!(s.enable_sound_notifications),
-    );
-    put(
-        "enable_proactive_conversation_starters",
-        json!(s.enable_proactive_conversation_starters),
-    );
-    put(
-        "enable_solvability_analysis",
-        json!(s.enable_solvability_analysis),
-    );
-    put(
-        "user_consents_to_analytics",
-        json!(s.user_consents_to_analytics),
-    );
-    put(
-        "sandbox_base_container_image",
-        json!(s.sandbox_base_container_image),
-    );
-    put(
-        "sandbox_runtime_container_image",
-        json!(s.sandbox_runtime_container_image),
-    );
-    put("disabled_skills", json!(s.disabled_skills));
-    put("search_api_key", hidden(&s.search_api_key));
-    put("sandbox_api_key", hidden(&s.sandbox_api_key));
-    put("max_budget_per_task", json!(s.max_budget_per_task));
-    put("email", json!(s.email));
-    put("email_verified", json!(s.email_verified));
-    put("git_user_name", json!(s.git_user_name));
-    put("git_user_email", json!(s.git_user_email));
-    put("git_full_clone", json!(s.git_full_clone));
-    put(
-        "sandbox_grouping_strategy",
-        json!(s.sandbox_grouping_strategy),
-    );
-    put("default_sandbox_spec_id", json!(s.default_sandbox_spec_id));
-    put("registered_marketplaces", json!(s.registered_marketplaces));
-    put("agent_settings", Value::Object(s.agent.overlay.clone()));
-    put(
-        "conversation_settings",
-        Value::Object(s.conversation.clone()),
-    );
-    put("agent_mcp", hidden(&s.agent.mcp));
-    put("llm_key_vendor", json!(s.agent.key_vendor));
-    put(
-        "mcp_config",
-        s.mcp
-            .as_ref()
-            .map_or(Value::Null, |m| m.to_json(Show::Clear)),
-    );
-    let agent_secrets = s.agent.secrets.iter().map(|(k, v)| (k.clone(), exposed(v)));
-    put("agent_secrets", Value::Object(agent_secrets.collect()));
-    put("provider_tokens", Value::Object(tokens(s)));
+    }
     map
+}
+
+fn plain(s: &Settings) -> [(&'static str, Value); 23] {
+    [
+        ("version", json!(1)),
+        ("language", json!(s.language)),
+        ("user_version", json!(s.user_version)),
+        (
+            "remote_runtime_resource_factor",
+            json!(s.remote_runtime_resource_factor),
+        ),
+        (
+            "enable_sound_notifications",
+            json!(s.enable_sound_notifications),
+        ),
+        (
+            "enable_proactive_conversation_starters",
+            json!(s.enable_proactive_conversation_starters),
+        ),
+        (
+            "enable_solvability_analysis",
+            json!(s.enable_solvability_analysis),
+        ),
+        (
+            "user_consents_to_analytics",
+            json!(s.user_consents_to_analytics),
+        ),
+        (
+            "sandbox_base_container_image",
+            json!(s.sandbox_base_container_image),
+        ),
+        (
+            "sandbox_runtime_container_image",
+            json!(s.sandbox_runtime_container_image),
+        ),
+        ("disabled_skills", json!(s.disabled_skills)),
+        ("max_budget_per_task", json!(s.max_budget_per_task)),
+        ("email", json!(s.email)),
+        ("email_verified", json!(s.email_verified)),
+        ("git_user_name", json!(s.git_user_name)),
+        ("git_user_email", json!(s.git_user_email)),
+        ("git_full_clone", json!(s.git_full_clone)),
+        (
+            "sandbox_grouping_strategy",
+            json!(s.sandbox_grouping_strategy),
+        ),
+        ("default_sandbox_spec_id", json!(s.default_sandbox_spec_id)),
+        ("registered_marketplaces", json!(s.registered_marketplaces)),
+        ("agent_settings", Value::Object(s.agent.overlay.clone())),
+        (
+            "conversation_settings",
+            Value::Object(s.conversation.clone()),
+        ),
+        ("llm_key_vendor", json!(s.agent.key_vendor)),
+    ]
+}
+
+fn secret_parts(s: &Settings) -> [(&'static str, Value); 6] {
+    let hidden = |secret: &Option<SecretString>| secret.as_ref().map_or(Value::Null, exposed);
+    let agent_secrets = s.agent.secrets.iter().map(|(k, v)| (k.clone(), exposed(v)));
+    let mcp = s
+        .mcp
+        .as_ref()
+        .map_or(Value::Null, |m| m.to_json(Show::Clear));
+    [
+        ("search_api_key", hidden(&s.search_api_key)),
+        ("sandbox_api_key", hidden(&s.sandbox_api_key)),
+        ("agent_mcp", hidden(&s.agent.mcp)),
+        ("mcp_config", mcp),
+        ("agent_secrets", Value::Object(agent_secrets.collect())),
+        ("provider_tokens", Value::Object(tokens(s))),
+    ]
 }
 
 fn tokens(s: &Settings) -> Map<String, Value> {

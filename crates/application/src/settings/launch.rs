@@ -224,3 +224,6 @@ fn options(settings: &Settings) -> Map<String, Value> {
 fn short(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(80).collect()
 }
+
+#[cfg(test)]
+mod tests;

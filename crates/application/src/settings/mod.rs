@@ -18,10 +18,14 @@
 mod document;
 mod fields;
 mod launch;
+mod legacy;
 mod llm;
+mod marketplaces;
 mod mcp;
 mod model;
+mod providers;
 mod refusal;
+mod v1;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -37,11 +41,14 @@ use tokio::sync::Mutex;
 use crate::error::AppError;
 
 pub use launch::{LaunchProfile, NeedsSettings, token_name};
+pub use legacy::LegacySettings;
 pub use mcp::{McpConfig, McpRemote, McpStdio};
 pub use model::{
     AgentDocument, GROUPINGS, LLM_API_KEY, MASK, ProviderToken, SecretInput, Settings,
 };
+pub use providers::{GitProvidersInput, TokenInput};
 pub use refusal::{Issue, IssueKind};
+pub use v1::{Reveal, V1Refusal, agent_schema, conversation_schema};
 
 /// Queues for changes. Users that share one only wait for each other.
 const QUEUES: usize = 64;
@@ -187,3 +194,6 @@ impl SettingsService {
         launch::profile(&settings, model_override).map_err(|needs| AppError::invalid(needs.0))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -120,10 +120,4 @@ impl Issue {
             kind,
         }
     }
-
-    /// The same issue, seen from further up.
-    pub(super) fn under(mut self, key: &str) -> Self {
-        self.at.insert(0, key.to_owned());
-        self
-    }
 }

@@ -13,7 +13,9 @@ use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
 pub(super) use agent::for_agent;
-pub(super) use opaque::{masked as masked_opaque, unmask as unmask_opaque};
+pub(super) use opaque::{
+    masked as masked_opaque, masked_members, unmask as unmask_opaque, without_masks,
+};
 
 use super::model::{MASK, exposed};
 

@@ -76,9 +76,24 @@ fn walk(
     })
 }
 
-/// The document with every secret masked.
+/// The document with every secret of its servers masked.
 pub(crate) fn masked(document: &Value) -> Value {
-    walk(document, false, "", &mut |_| Some(Value::from(MASK))).unwrap_or(Value::Null)
+    let Value::Object(map) = document else {
+        return masked_members(document);
+    };
+    let members = map.iter().map(|(name, server)| {
+        let shown = match name.as_str() {
+            "mcpServers" => masked(server),
+            _ => masked_members(server),
+        };
+        (name.clone(), shown)
+    });
+    Value::Object(members.collect())
+}
+
+/// A value with every member masked whose name says that it is secret.
+pub(crate) fn masked_members(value: &Value) -> Value {
+    walk(value, false, "", &mut |_| Some(Value::from(MASK))).unwrap_or(Value::Null)
 }
 
 /// The servers of a document, also inside the older `mcpServers` envelope.
@@ -103,6 +118,12 @@ pub(crate) fn unmask(mut new: Value, old: Option<&Value>) -> Value {
         restore(server, before);
     }
     new
+}
+
+/// The value without its masks: what is merged over the stored one leaves the secrets as they are.
+pub(crate) fn without_masks(mut value: Value) -> Value {
+    restore(&mut value, None);
+    value
 }
 
 /// Replaces masks by what stands at the same place; a mask with nothing behind it is removed.

@@ -1,0 +1,329 @@
+//! Git tokens: one entry per provider, changed one by one.
+//!
+//! A token is never kept for another host than the one it was given for: who can name a host could otherwise have the
+//! token sent there. No provider is contacted: a token is stored as it is given.
+
+use domain::conversation::GitProvider;
+use domain::id::UserId;
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+use super::mcp::McpConfig;
+use super::model::{ProviderToken, SecretInput, Settings};
+use super::refusal::{Issue, IssueKind};
+use super::{SettingsService, UpdateError};
+use crate::error::AppError;
+
+/// A token as it comes in.
+#[derive(Debug, Clone, Default)]
+pub struct TokenInput {
+    /// The token; blank, absent or the mask: as stored.
+    pub token: Option<SecretString>,
+    /// The user's id there.
+    pub user_id: Option<String>,
+    /// Host or URL; blank or absent: the provider's own, or as stored.
+    pub host: Option<String>,
+}
+
+/// Body of the two operations that store tokens.
+#[derive(Debug, Clone, Default)]
+pub struct GitProvidersInput {
+    /// Tokens by provider. Providers that are not named stay as they are.
+    pub provider_tokens: Vec<(GitProvider, TokenInput)>,
+    /// Replaces the stored one as a whole; `None` leaves it.
+    pub mcp_config: Option<McpConfig>,
+}
+
+impl SettingsService {
+    /// Stores git tokens (and an MCP configuration). All or nothing: with an issue, nothing is stored.
+    pub async fn add_git_providers(
+        &self,
+        owner: &UserId,
+        input: &GitProvidersInput,
+    ) -> Result<(), UpdateError<Vec<Issue>>> {
+        self.update(owner, |settings| merge(settings, input))
+            .await?;
+        Ok(())
+    }
+
+    /// Forgets all git tokens. Does nothing (and stores nothing) if there are none.
+    pub async fn unset_git_providers(&self, owner: &UserId) -> Result<(), AppError> {
+        let nothing_there = match self.load(owner).await? {
+            None => true,
+            Some(settings) => settings.provider_tokens.is_empty(),
+        };
+        if nothing_there {
+            return Ok(());
+        }
+        let cleared = self.update(owner, |mut settings| {
+            settings.provider_tokens.clear();
+            Ok::<_, std::convert::Infallible>(settings)
+        });
+        match cleared.await {
+            Ok(_) => Ok(()),
+            Err(UpdateError::Failed(error)) => Err(error),
+            Err(UpdateError::Refused(never)) => match never {},
+        }
+    }
+}
+
+fn merge(mut settings: Settings, input: &GitProvidersInput) -> Result<Settings, Vec<Issue>> {
+    let mut issues = Vec::new();
+    for (provider, token) in &input.provider_tokens {
+        if let Err((field, why)) = merge_one(&mut settings, *provider, token) {
+            issues.push(Issue::at(
+                &["provider_tokens", provider.as_str(), field],
+                IssueKind::Other(why.to_owned()),
+            ));
+        }
+    }
+    if let Some(mcp) = &input.mcp_config {
+        settings.mcp = Some(mcp.clone().over(settings.mcp.as_ref()));
+    }
+    if issues.is_empty() {
+        Ok(settings)
+    } else {
+        Err(issues)
+    }
+}
+
+fn merge_one(
+    settings: &mut Settings,
+    provider: GitProvider,
+    input: &TokenInput,
+) -> Result<(), (&'static str, &'static str)> {
+    let host = normal_host(input.host.as_deref()).map_err(|why| ("host", why))?;
+    let text = input.token.as_ref().map_or("", |t| t.expose_secret());
+    let token = match SecretInput::from_text(text) {
+        SecretInput::Set(token) => token,
+        SecretInput::Keep | SecretInput::Clear => {
+            let Some(stored) = settings.provider_tokens.get_mut(&provider) else {
+                return Ok(());
+            };
+            let Some(host) = host else { return Ok(()) };
+            if identity(provider, Some(&host)) != identity(provider, stored.host.as_deref()) {
+                return Err(("token", "the host changed, so the token must be sent again"));
+            }
+            stored.host = Some(host);
+            return Ok(());
+        }
+    };
+    if token
+        .expose_secret()
+        .chars()
+        .any(|c| c.is_control() || c.is_whitespace())
+    {
+        return Err(("token", "a token has no blanks or control characters"));
+    }
+    let user_id = input.user_id.clone();
+    settings.provider_tokens.insert(
+        provider,
+        ProviderToken {
+            token,
+            user_id,
+            host,
+        },
+    );
+    Ok(())
+}
+
+const HOST_RULE: &str = "host must be a host name with optional port, or an http(s) URL without user, query or fragment";
+
+/// The host without surrounding blanks and trailing slashes; `None` if blank.
+fn normal_host(host: Option<&str>) -> Result<Option<String>, &'static str> {
+    let Some(host) = host.map(str::trim).filter(|h| !h.is_empty()) else {
+        return Ok(None);
+    };
+    let odd = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '\\' | '@' | '?' | '#');
+    if host.len() > 255
+        || host.starts_with('/')
+        || host.contains(odd)
+        || host.split('/').any(|part| part == "..")
+    {
+        return Err(HOST_RULE);
+    }
+    let url = as_url(host).ok_or(HOST_RULE)?;
+    let named = url.host_str().is_some_and(|h| !h.is_empty());
+    if named && matches!(url.scheme(), "http" | "https") {
+        Ok(Some(host.trim_end_matches('/').to_owned()))
+    } else {
+        Err(HOST_RULE)
+    }
+}
+
+fn as_url(host: &str) -> Option<Url> {
+    let lower = host.to_ascii_lowercase();
+    if lower.starts_with("http://") || lower.starts_with("https://") {
+        Url::parse(host).ok()
+    } else if lower.contains("://") {
+        None
+    } else {
+        Url::parse(&format!("https://{host}")).ok()
+    }
+}
+
+/// What makes two spellings the same place: scheme, host, port and path; a provider's own host is the absent one.
+fn identity(provider: GitProvider, host: Option<&str>) -> Option<String> {
+    let url = as_url(host?)?;
+    let text = url.as_str().trim_end_matches('/').to_owned();
+    let own = match provider {
+        GitProvider::Github => "https://github.com",
+        GitProvider::Gitlab => "https://gitlab.com",
+        GitProvider::Bitbucket => "https://bitbucket.org",
+        GitProvider::AzureDevops => "https://dev.azure.com",
+        GitProvider::Forgejo => "https://codeberg.org",
+        GitProvider::BitbucketDataCenter | GitProvider::EnterpriseSso => return Some(text),
+    };
+    (text != own).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn post(
+        settings: Settings,
+        provider: GitProvider,
+        token: &str,
+        host: Option<&str>,
+    ) -> Result<Settings, Vec<Issue>> {
+        let token = TokenInput {
+            token: Some(token.into()),
+            user_id: Some("u".into()),
+            host: host.map(str::to_owned),
+        };
+        merge(
+            settings,
+            &GitProvidersInput {
+                provider_tokens: vec![(provider, token)],
+                mcp_config: None,
+            },
+        )
+    }
+
+    fn shown(settings: &Settings) -> Vec<(&str, &str, Option<&str>)> {
+        settings
+            .provider_tokens
+            .iter()
+            .map(|(p, t)| (p.as_str(), t.token.expose_secret(), t.host.as_deref()))
+            .collect()
+    }
+
+    use GitProvider::{Github, Gitlab};
+
+    #[test]
+    fn providers_are_changed_one_by_one() {
+        let s = post(Settings::default(), Github, "gh", None).unwrap();
+        let s = post(s, Gitlab, " gl ", Some("http://127.0.0.1:3290/")).unwrap();
+        let both = vec![
+            ("github", "gh", None),
+            ("gitlab", "gl", Some("http://127.0.0.1:3290")),
+        ];
+        assert_eq!(shown(&s), both);
+        let s = merge(s, &GitProvidersInput::default()).unwrap();
+        assert_eq!(shown(&s), both);
+        let s = post(s, Github, "new", Some("ghe.example.com")).unwrap();
+        assert_eq!(shown(&s)[0], ("github", "new", Some("ghe.example.com")));
+        let none = post(Settings::default(), Github, "", Some("github.com")).unwrap();
+        assert!(none.provider_tokens.is_empty());
+    }
+
+    #[test]
+    fn a_blank_token_is_kept_for_the_same_place_only() {
+        for (stored, sent, kept) in [
+            (None, None, true),
+            (None, Some(""), true),
+            (None, Some("github.com"), true),
+            (None, Some("https://GitHub.com/"), true),
+            (None, Some("http://github.com"), false),
+            (None, Some("github.com.evil.example"), false),
+            (Some("ghe.example.com"), None, true),
+            (Some("ghe.example.com"), Some(" "), true),
+            (
+                Some("ghe.example.com"),
+                Some("https://ghe.example.com:443"),
+                true,
+            ),
+            (
+                Some("ghe.example.com"),
+                Some("http://ghe.example.com"),
+                false,
+            ),
+            (Some("ghe.example.com"), Some("ghe.example.com:8443"), false),
+            (Some("ghe.example.com"), Some("github.com"), false),
+            (Some("http://h/a"), Some("http://h/b"), false),
+        ] {
+            for blank in ["", "  ", "**********"] {
+                let s = post(Settings::default(), Github, "gh", stored).unwrap();
+                let after = post(s, Github, blank, sent);
+                assert_eq!(after.is_ok(), kept, "{stored:?} -> {sent:?}");
+                match after {
+                    Ok(s) => assert_eq!(shown(&s)[0].1, "gh"),
+                    Err(issues) => {
+                        assert_eq!(issues[0].at, ["provider_tokens", "github", "token"]);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn hosts_are_checked() {
+        for good in [
+            "h",
+            "h:80",
+            "127.0.0.1:3290",
+            "https://h/x/",
+            "[::1]:80",
+            "dev.azure.com/org",
+            "HTTP://h",
+        ] {
+            assert!(normal_host(Some(good)).is_ok(), "{good}");
+        }
+        for bad in [
+            "http://u:p@h",
+            "u@h",
+            "h?x",
+            "h#x",
+            "h/../x",
+            "ftp://h",
+            "file:///etc",
+            "a b",
+            "h\\x",
+            "http://",
+            "h:99999",
+            "//",
+            "javascript:alert(1)",
+            "h\u{0}",
+            &"h".repeat(300),
+        ] {
+            assert!(normal_host(Some(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_refused_entry_stores_nothing_of_the_others() {
+        let input = GitProvidersInput {
+            provider_tokens: vec![
+                (
+                    Github,
+                    TokenInput {
+                        token: Some("ok".into()),
+                        ..TokenInput::default()
+                    },
+                ),
+                (
+                    Gitlab,
+                    TokenInput {
+                        token: Some("a\nb".into()),
+                        ..TokenInput::default()
+                    },
+                ),
+            ],
+            mcp_config: None,
+        };
+        let issues = merge(Settings::default(), &input).unwrap_err();
+        assert_eq!(issues.len(), 1);
+        assert_eq!(issues[0].at, ["provider_tokens", "gitlab", "token"]);
+    }
+}

@@ -240,3 +240,100 @@ impl State {
         json!({"calls": calls, "abandoned": abandoned, "answers": answers})
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(model: &str, stream: bool) -> Value {
+        let parameters = json!({"type": "object", "properties": {"command": {"type": "string"}}});
+        let terminal = json!({"name": "terminal", "parameters": parameters});
+        json!({"model": model, "stream": stream, "messages": [{"role": "user", "content": "RUN: ls"}],
+               "tools": [{"type": "function", "function": terminal}]})
+    }
+
+    async fn ask(base_url: &str, body: &Value) -> reqwest::Response {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let url = format!("{base_url}/chat/completions");
+        client
+            .post(url)
+            .bearer_auth("sk-1")
+            .json(body)
+            .send()
+            .await
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn it_answers_plain_and_streamed_and_keeps_what_it_was_asked() {
+        let llm = ScriptedLlm::start().await.unwrap();
+        let plain: Value = ask(&llm.base_url(), &request("m", false))
+            .await
+            .json()
+            .await
+            .unwrap();
+        let call = &plain["choices"][0]["message"]["tool_calls"][0]["function"];
+        assert_eq!(
+            (&call["name"], &call["arguments"]),
+            (&json!("terminal"), &json!(r#"{"command":"ls"}"#))
+        );
+
+        let streamed = ask(&llm.base_url(), &request("m", true))
+            .await
+            .text()
+            .await
+            .unwrap();
+        let mut events = streamed.split("\n\n").filter(|event| !event.is_empty());
+        let first = events.next().unwrap().strip_prefix("data: ").unwrap();
+        let first: Value = serde_json::from_str(first).unwrap();
+        let delta = &first["choices"][0]["delta"]["tool_calls"][0];
+        assert_eq!(
+            (&delta["index"], &delta["function"]["name"]),
+            (&json!(0), &json!("terminal"))
+        );
+        assert_eq!(events.last(), Some("data: [DONE]"));
+
+        assert_eq!(llm.calls(), 2);
+        let records = llm.records();
+        assert_eq!(
+            (records[1].api_key.as_deref(), records[1].answer.as_str()),
+            (Some("sk-1"), "terminal")
+        );
+        assert_eq!(records[1].body["model"], "m");
+    }
+
+    #[tokio::test]
+    async fn faults_are_chosen_by_model_or_path() {
+        let llm = ScriptedLlm::start().await.unwrap();
+        assert_eq!(
+            ask(&llm.base_url(), &request("refuse", true))
+                .await
+                .status(),
+            401
+        );
+        assert_eq!(
+            ask(&llm.base_url_in("fail"), &request("m", false))
+                .await
+                .status(),
+            500
+        );
+    }
+
+    #[tokio::test]
+    async fn a_client_that_leaves_is_counted() {
+        let llm = ScriptedLlm::start().await.unwrap();
+        let (url, hung) = (llm.base_url(), request("hang", false));
+        tokio::select! {
+            _ = ask(&url, &hung) => panic!("an answer from a model that hangs"),
+            called = llm.wait_for_calls(1, Duration::from_secs(10)) => called.unwrap(),
+        }
+        let limit = tokio::time::Instant::now() + Duration::from_secs(10);
+        while llm.abandoned() == 0 {
+            assert!(
+                tokio::time::Instant::now() < limit,
+                "the connection was not seen to close"
+            );
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,3 +1,17 @@
-//! Test harness of the black-box suites.
+//! Test harness of the black-box suites: the real binary, real or stub agent servers, a scripted model.
+//!
+//! It knows the service as a program and over HTTP, and processes through `/proc`. It must never know our crates.
 
+pub mod agent_server;
+pub mod client;
+pub mod processes;
 pub mod scripted_llm;
+pub mod service;
+pub mod stub;
+pub mod wait;
+
+pub use agent_server::Version;
+pub use client::Client;
+pub use scripted_llm::ScriptedLlm;
+pub use service::{Builder, Service};
+pub use stub::Stub;

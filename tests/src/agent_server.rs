@@ -1,0 +1,100 @@
+//! Which real agent servers the suites run against, and where they are installed.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A release of the agent server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// The line of deployed front ends.
+    V1_34_0,
+    /// The newest that was tested.
+    V1_58_0,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V1_34_0 => "1.34.0",
+            Self::V1_58_0 => "1.58.0",
+        })
+    }
+}
+
+impl Version {
+    /// The command for `WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND`: that of the variable
+    /// `ACCEPTANCE_AGENT_SERVER_<version>` (the Python of an installation), else the one that `cargo xtask test` wrote
+    /// below the target directory.
+    ///
+    /// # Panics
+    /// When there is none. A suite that cannot run has failed; it is never passed over.
+    #[must_use]
+    pub fn command(self) -> String {
+        let variable = format!(
+            "ACCEPTANCE_AGENT_SERVER_{}",
+            self.to_string().replace('.', "_")
+        );
+        if let Some(python) = variable_of(&variable) {
+            return format!("{python} -m openhands.agent_server");
+        }
+        let name = format!("agent-server-{self}.command");
+        let places: Vec<PathBuf> = target_dirs()
+            .iter()
+            .map(|target| target.join("acceptance").join(&name))
+            .collect();
+        places
+            .iter()
+            .find_map(|file| std::fs::read_to_string(file).ok())
+            .map(|line| line.trim().to_owned())
+            .filter(|line| !line.is_empty())
+            .unwrap_or_else(|| {
+                panic!(
+                    "agent server {self} is not installed: run `cargo xtask test`, which installs it, or set {variable} \
+                     to the python of an environment that has openhands-agent-server {self} (looked for {places:?})"
+                )
+            })
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where the suites read their environment"
+)]
+pub(crate) fn variable_of(name: &str) -> Option<String> {
+    std::env::var(name)
+        .ok()
+        .filter(|value| !value.trim().is_empty())
+}
+
+/// The target directory that this test was built in, and the default one.
+fn target_dirs() -> Vec<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let default = here.parent().unwrap_or(here).join("target");
+    // target/<profile>/deps/<test>
+    let built = std::env::current_exe()
+        .ok()
+        .and_then(|exe| exe.ancestors().nth(3).map(Path::to_owned));
+    built.into_iter().chain([default]).collect()
+}
+
+/// A program that was built beside this test, in `target/<profile>`.
+///
+/// # Panics
+/// When it is not there.
+#[must_use]
+pub fn built(program: &str) -> PathBuf {
+    let exe = std::env::current_exe().expect("a running test has a file");
+    let file = exe
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|dir| dir.join(program))
+        .find(|file| file.is_file());
+    file.unwrap_or_else(|| {
+        panic!(
+            "{program} is not built beside {}: run `cargo build -p server -p acceptance --bins` first, as \
+             `cargo xtask test` does",
+            exe.display()
+        )
+    })
+}

@@ -1,0 +1,169 @@
+//! A small client of the service, one per user.
+
+mod model;
+mod stories;
+
+use std::time::Duration;
+
+use reqwest::Method;
+use reqwest::header::HeaderMap;
+use serde_json::Value;
+
+pub use model::{Conversation, Sandbox, Task};
+pub use stories::text;
+
+/// No call of a suite takes longer, unless it waits for something to happen.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Calls the service with one key.
+#[derive(Debug, Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    url: String,
+    key: String,
+}
+
+/// An answer, read to its end.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// Status code.
+    pub status: u16,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// The body as it came.
+    pub text: String,
+    /// The body as JSON; `null` if it is none.
+    pub body: Value,
+}
+
+impl Reply {
+    /// The body of a successful answer.
+    ///
+    /// # Panics
+    /// When it is no success.
+    #[must_use]
+    #[track_caller]
+    pub fn ok(self) -> Value {
+        assert!(
+            (200..300).contains(&self.status),
+            "{}: {}",
+            self.status,
+            self.text
+        );
+        self.body
+    }
+}
+
+/// An HTTP client with deadlines that never goes through a proxy.
+pub(crate) fn http() -> reqwest::Client {
+    let builder = reqwest::Client::builder().timeout(DEADLINE).no_proxy();
+    builder.build().expect("a client without TLS can be built")
+}
+
+impl Client {
+    /// Calls `url` with this key.
+    #[must_use]
+    pub fn new(url: String, key: &str) -> Self {
+        Self {
+            http: http(),
+            url,
+            key: key.to_owned(),
+        }
+    }
+
+    /// The key that is sent.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The same service with another key, e.g. that of a sandbox.
+    #[must_use]
+    pub fn with_key(&self, key: &str) -> Self {
+        let key = key.to_owned();
+        Self {
+            key,
+            ..self.clone()
+        }
+    }
+
+    /// One exchange. `path` begins with `/` and may have a query.
+    ///
+    /// # Panics
+    /// When there is no answer at all; see [`Self::try_call`].
+    pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Reply {
+        let answer = self.try_call(method.clone(), path, body).await;
+        answer.unwrap_or_else(|error| panic!("{method} {path}: {error:?}"))
+    }
+
+    /// One exchange that may fail, e.g. because the service is being killed.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn try_call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> reqwest::Result<Reply> {
+        let mut request = self
+            .http
+            .request(method, format!("{}{path}", self.url))
+            .header("X-Session-API-Key", &self.key);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await?;
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        let text = answer.text().await?;
+        let body = serde_json::from_str(&text).unwrap_or_default();
+        Ok(Reply {
+            status,
+            headers,
+            text,
+            body,
+        })
+    }
+
+    /// GET.
+    pub async fn get(&self, path: &str) -> Reply {
+        self.call(Method::GET, path, None).await
+    }
+
+    /// POST.
+    pub async fn post(&self, path: &str, body: &Value) -> Reply {
+        self.call(Method::POST, path, Some(body)).await
+    }
+
+    /// PATCH.
+    pub async fn patch(&self, path: &str, body: &Value) -> Reply {
+        self.call(Method::PATCH, path, Some(body)).await
+    }
+
+    /// DELETE.
+    pub async fn delete(&self, path: &str) -> Reply {
+        self.call(Method::DELETE, path, None).await
+    }
+
+    /// All items of a paged list, page by page.
+    ///
+    /// # Panics
+    /// When a page is refused, or pages never end.
+    pub async fn all(&self, path: &str) -> Vec<Value> {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let mut items = Vec::new();
+        let mut next = String::new();
+        for _ in 0..1000 {
+            let page = self
+                .get(&format!("{path}{separator}limit=100{next}"))
+                .await
+                .ok();
+            items.extend(page["items"].as_array().cloned().unwrap_or_default());
+            match page["next_page_id"].as_str() {
+                Some(id) => next = format!("&page_id={id}"),
+                None => return items,
+            }
+        }
+        panic!("{path} has no last page");
+    }
+}

@@ -1,0 +1,341 @@
+//! The stub's HTTP side.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use actix_web::http::StatusCode;
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::append;
+use super::conversation::{Conversation, Plan, hex};
+use super::faults::Faults;
+use super::reports::{Reports, Target};
+use crate::agent_server::variable_of;
+
+/// The file with a line for each request.
+pub(super) const CALLS: &str = "calls";
+/// The file with a line for each start.
+pub(super) const STARTS: &str = "starts";
+/// More than the service reads.
+const HUGE: usize = 64 << 20;
+
+/// How the stub was called.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The directory that it shares with its test.
+    pub dir: PathBuf,
+    /// Address to listen on.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+/// Everything that handlers share.
+struct Stub {
+    dir: PathBuf,
+    store: PathBuf,
+    key: Option<String>,
+    faults: Faults,
+    reports: Reports,
+    conversations: Mutex<BTreeMap<String, Conversation>>,
+}
+
+pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a program of its own: its work ends with it"
+    )]
+    tokio::spawn(work);
+}
+
+/// Serves until the process is ended.
+///
+/// # Errors
+/// When the port cannot be had, or a fault says so.
+pub async fn serve(options: Options) -> anyhow::Result<()> {
+    let faults = Faults::new(&options.dir);
+    append(options.dir.join(STARTS), "start");
+    let starts = std::fs::read_to_string(options.dir.join(STARTS))?;
+    if faults.exits_at_start(starts.lines().count()) {
+        anyhow::bail!("the stub was told to end at its start");
+    }
+    // The standard library allows reuse, which the holder of a reserved port relies on.
+    let listener = TcpListener::bind((options.host.as_str(), options.port))
+        .with_context(|| format!("port {} is taken", options.port))?;
+    if faults.has("silent") {
+        std::future::pending::<()>().await;
+    }
+    let store: PathBuf =
+        variable_of("OH_CONVERSATIONS_PATH").map_or_else(|| "conversations".into(), Into::into);
+    std::fs::create_dir_all(&store)?;
+    let key = variable_of("OH_SESSION_API_KEYS_0");
+    let target = variable_of("OH_WEBHOOKS_0_BASE_URL").map(|base| Target {
+        base,
+        key: key.clone().unwrap_or_default(),
+    });
+    let known = Conversation::load_all(&store);
+    let stub = web::Data::new(Stub {
+        reports: Reports::start(target, faults.clone()),
+        conversations: Mutex::new(known.into_iter().map(|c| (c.id.clone(), c)).collect()),
+        dir: options.dir,
+        store,
+        key,
+        faults,
+    });
+    let server = HttpServer::new(move || App::new().app_data(stub.clone()).configure(routes));
+    server
+        .workers(1)
+        .disable_signals()
+        .listen(listener)?
+        .run()
+        .await?;
+    Ok(())
+}
+
+fn routes(config: &mut web::ServiceConfig) {
+    config
+        .app_data(web::PayloadConfig::new(32 << 20))
+        .default_service(web::to(answer));
+}
+
+/// All requests, by hand: the stub's routes are few, and every one may be faulty.
+async fn answer(stub: web::Data<Stub>, request: HttpRequest, body: web::Bytes) -> HttpResponse {
+    let (method, path) = (request.method().as_str(), request.path());
+    append(stub.dir.join(CALLS), &format!("{method} {}", request.uri()));
+    let stub = stub.into_inner();
+    match path {
+        "/alive" | "/health" | "/ready" => return ok(&json!({"status": "ok"})),
+        "/server_info" => return ok(&json!({"version": "1.58.0", "usable_tools": ["terminal"]})),
+        _ => {}
+    }
+    let sent = request.headers().get("X-Session-API-Key");
+    let sent = sent.and_then(|value| value.to_str().ok());
+    if stub.key.is_some() && sent != stub.key.as_deref() {
+        let refused = json!({"detail": "Unauthorized"});
+        return HttpResponse::Unauthorized().json(refused);
+    }
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let query = Query::of(&request);
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match (method, segments.as_slice()) {
+        ("POST", ["api", "conversations"]) => {
+            faulty(&stub, "create", |stub| stub.create(&body)).await
+        }
+        ("GET", ["api", "conversations"]) => {
+            faulty(&stub, "read", |stub| stub.batch(&query.all("ids"))).await
+        }
+        ("POST", ["api", "conversations", id, "events"]) => {
+            faulty(&stub, "send", |stub| stub.send(id, &body)).await
+        }
+        ("GET", ["api", "conversations", id, "events", "search"]) => {
+            faulty(&stub, "read", |stub| stub.search(id, &query)).await
+        }
+        ("GET", ["api", "conversations", id, "events", "count"]) => {
+            faulty(&stub, "read", |stub| stub.count(id)).await
+        }
+        ("POST", ["api", "conversations", id, "pause" | "interrupt"]) => stub.interrupt(id),
+        ("DELETE", ["api", "conversations", id]) => stub.delete(id),
+        _ => HttpResponse::NotFound().json(json!({"detail": "Not Found"})),
+    }
+}
+
+async fn faulty(
+    stub: &Arc<Stub>,
+    what: &str,
+    work: impl FnOnce(&Arc<Stub>) -> HttpResponse,
+) -> HttpResponse {
+    let has = |fault: &str| stub.faults.has(&format!("{what}-{fault}"));
+    if has("hang") {
+        std::future::pending::<()>().await;
+    }
+    if has("500") {
+        let body =
+            json!({"detail": "Internal Server Error", "exception": "the stub was told to fail"});
+        return HttpResponse::InternalServerError().json(body);
+    }
+    if has("garbage") {
+        return HttpResponse::Ok()
+            .content_type("application/json")
+            .body("{\"id\": [");
+    }
+    if has("huge") {
+        return HttpResponse::Ok().body("x".repeat(HUGE));
+    }
+    work(stub)
+}
+
+fn ok(body: &Value) -> HttpResponse {
+    HttpResponse::Ok().json(body)
+}
+
+fn not_found() -> HttpResponse {
+    HttpResponse::NotFound().json(json!({"detail": "Not Found"}))
+}
+
+/// The query, names with several values included.
+struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn of(request: &HttpRequest) -> Self {
+        let pairs = web::Query::<Vec<(String, String)>>::from_query(request.query_string());
+        Self(pairs.map(web::Query::into_inner).unwrap_or_default())
+    }
+
+    fn all(&self, name: &str) -> Vec<String> {
+        let fitting = self.0.iter().filter(|(key, _)| key == name);
+        fitting.map(|(_, value)| value.clone()).collect()
+    }
+
+    fn one(&self, name: &str) -> Option<String> {
+        self.all(name).pop()
+    }
+}
+
+impl Stub {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Conversation>> {
+        let locked = self.conversations.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes a conversation, stores it, and reports the events that came of it.
+    fn change(&self, id: &str, work: impl FnOnce(&mut Conversation) -> Vec<Value>) -> bool {
+        let mut conversations = self.lock();
+        let Some(conversation) = conversations.get_mut(id) else {
+            return false;
+        };
+        let events = work(conversation);
+        conversation.store(&self.store);
+        self.reports
+            .post(format!("events/{}", hex(id)), json!(events));
+        true
+    }
+
+    fn create(self: &Arc<Self>, request: &Value) -> HttpResponse {
+        let id = request["conversation_id"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if let Some(known) = self.lock().get(&id) {
+            return ok(&known.info());
+        }
+        let conversation = Conversation::new(id.clone(), request);
+        // The working directory is made, as by the real one.
+        let _ = std::fs::create_dir_all(&conversation.working_dir);
+        self.lock().insert(id.clone(), conversation);
+        if !request["initial_message"].is_null() {
+            self.say(&id, &request["initial_message"]);
+        }
+        let info = self.lock().get(&id).map(Conversation::info);
+        let info = info.unwrap_or_default();
+        self.reports.post("conversations".to_owned(), info.clone());
+        HttpResponse::build(StatusCode::CREATED).json(info)
+    }
+
+    fn send(self: &Arc<Self>, id: &str, message: &Value) -> HttpResponse {
+        if !self.lock().contains_key(id) {
+            return not_found();
+        }
+        self.say(id, message);
+        ok(&json!({"success": true}))
+    }
+
+    fn say(self: &Arc<Self>, id: &str, message: &Value) {
+        self.change(id, |conversation| {
+            vec![
+                conversation.add_message(message),
+                conversation.set_status("running"),
+            ]
+        });
+        let (stub, id, plan) = (Arc::clone(self), id.to_owned(), Plan::of(message));
+        spawn(async move { stub.run(&id, plan).await });
+    }
+
+    async fn run(&self, id: &str, plan: Plan) {
+        for step in 0..plan.steps {
+            let action = json!({"tool_name": "terminal", "action": {"kind": "TerminalAction", "command": format!("step {step}")}});
+            self.change(id, |c| vec![c.add("ActionEvent", "agent", action)]);
+        }
+        if plan.dies {
+            std::process::abort();
+        }
+        plan.wait(&self.dir).await;
+        self.change(id, |conversation| {
+            if conversation.status != "running" {
+                // Interrupted or deleted meanwhile.
+                return Vec::new();
+            }
+            // A test that looks for the file says so when it is missing.
+            let _ = std::fs::write(conversation.working_dir.join("stub.txt"), "written by the stub");
+            let finish = json!({"tool_name": "finish", "action": {"kind": "FinishAction", "message": "done"}});
+            vec![conversation.add("ActionEvent", "agent", finish), conversation.set_status("finished")]
+        });
+    }
+
+    fn interrupt(&self, id: &str) -> HttpResponse {
+        let known = self.change(id, |conversation| {
+            if conversation.status == "running" {
+                vec![conversation.set_status("paused")]
+            } else {
+                Vec::new()
+            }
+        });
+        if known {
+            ok(&json!({"success": true}))
+        } else {
+            not_found()
+        }
+    }
+
+    fn delete(&self, id: &str) -> HttpResponse {
+        let Some(mut gone) = self.lock().remove(id) else {
+            return not_found();
+        };
+        // It may never have been stored.
+        let _ = std::fs::remove_file(self.store.join(format!("{}.json", hex(id))));
+        "deleting".clone_into(&mut gone.status);
+        self.reports.post("conversations".to_owned(), gone.info());
+        ok(&json!({"success": true}))
+    }
+
+    fn batch(&self, ids: &[String]) -> HttpResponse {
+        let conversations = self.lock();
+        let infos = ids
+            .iter()
+            .map(|id| conversations.get(id).map(Conversation::info));
+        ok(&infos.map(Option::unwrap_or_default).collect())
+    }
+
+    fn count(&self, id: &str) -> HttpResponse {
+        self.lock()
+            .get(id)
+            .map_or_else(not_found, |c| ok(&json!(c.events.len())))
+    }
+
+    fn search(&self, id: &str, query: &Query) -> HttpResponse {
+        let conversations = self.lock();
+        let Some(conversation) = conversations.get(id) else {
+            return not_found();
+        };
+        let from = query.one("timestamp__gte").unwrap_or_default();
+        let from = from.trim_end_matches('Z');
+        let limit = query
+            .one("limit")
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(100);
+        let start = query
+            .one("page_id")
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0_usize);
+        let late = |event: &&Value| event["timestamp"].as_str().is_some_and(|at| at >= from);
+        let fitting: Vec<&Value> = conversation.events.iter().filter(late).collect();
+        let items: Vec<&Value> = fitting.iter().skip(start).take(limit).copied().collect();
+        let end = start + items.len();
+        let next = (end < fitting.len()).then(|| end.to_string());
+        ok(&json!({"items": items, "next_page_id": next}))
+    }
+}

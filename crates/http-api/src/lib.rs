@@ -65,6 +65,7 @@
 //! 5. Test with `actix_web::test::init_service(http_api::app(state, application))`.
 
 pub mod decode;
+pub mod dto;
 pub mod extract;
 mod middleware;
 mod openapi;

@@ -141,6 +141,13 @@ impl Problem {
         self
     }
 
+    /// Adds what only the operator may read; it is logged if the answer is a 5xx.
+    #[must_use]
+    pub fn because(mut self, cause: impl fmt::Display) -> Self {
+        self.cause = Some(cause.to_string());
+        self
+    }
+
     /// When the client may try again.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {

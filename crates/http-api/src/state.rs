@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::clock::Clock;
 use domain::id::IdGenerator;
+use url::Url;
 
 use crate::extract::Authenticator;
 use crate::middleware::Cors;
@@ -46,6 +47,8 @@ pub struct HttpConfig {
     /// Whether requests without a key are the local user's. Pages of other origins are then refused outright, because
     /// a browser would send their requests with that user's rights.
     pub open: bool,
+    /// The address that clients use; an open service refuses other names (see `middleware::open`).
+    pub public_url: Option<Url>,
 }
 
 /// One part of the service that must work before requests are worth sending.
@@ -87,6 +90,7 @@ struct Shared {
     limits: Limits,
     cors: Cors,
     open: bool,
+    public_url: Option<Url>,
     ports: HttpPorts,
     stats: ProcessStats,
     surface: OnceLock<Surface>,
@@ -98,12 +102,13 @@ impl HttpState {
         let stats = ProcessStats::start(ports.clock.now());
         let cors = Cors::new(&config.cors_origins);
         let surface = OnceLock::new();
-        let HttpConfig { limits, open, .. } = *config;
+        let (limits, open, public_url) = (config.limits, config.open, config.public_url.clone());
         Self {
             shared: Arc::new(Shared {
                 limits,
                 cors,
                 open,
+                public_url,
                 ports,
                 stats,
                 surface,
@@ -132,6 +137,10 @@ impl HttpState {
 
     pub(crate) fn is_open(&self) -> bool {
         self.shared.open
+    }
+
+    pub(crate) fn public_url(&self) -> Option<&Url> {
+        self.shared.public_url.as_ref()
     }
 
     pub(crate) fn stats(&self) -> &ProcessStats {

@@ -33,7 +33,8 @@ impl Cors {
         all
     }
 
-    fn admits(&self, origin: &HeaderValue) -> bool {
+    /// Whether pages of this origin may call.
+    pub(super) fn admits(&self, origin: &HeaderValue) -> bool {
         let Ok(origin) = origin.to_str() else {
             return false;
         };
@@ -45,20 +46,6 @@ impl Cors {
             None => false,
         };
         self.exact.iter().any(|allowed| allowed == origin) || self.any_port.iter().any(of_any_port)
-    }
-
-    /// Whether a browser sent this for a page that is neither ours nor configured. Requests without `Origin` come
-    /// from programs, or from our own pages.
-    pub(super) fn is_foreign(&self, headers: &HeaderMap, host: &str) -> bool {
-        let Some(origin) = origin_of(headers) else {
-            return false;
-        };
-        let own = origin
-            .to_str()
-            .ok()
-            .and_then(|origin| origin.split_once("://"))
-            .map(|(_, authority)| authority);
-        own.is_none_or(|authority| !authority.eq_ignore_ascii_case(host)) && !self.admits(origin)
     }
 
     /// The answer to a preflight request, if it is one.
@@ -142,25 +129,5 @@ mod tests {
             assert_eq!(cors().admits(&value), admitted, "{origin}");
         }
         assert!(!Cors::new(&[]).admits(&HeaderValue::from_static("http://localhost:3000")));
-    }
-
-    #[test]
-    fn a_page_is_foreign_unless_it_is_ours_or_configured() {
-        let table = [
-            ("http://127.0.0.1:3000", false),
-            ("http://localhost:9", false),
-            ("http://evil", true),
-            ("null", true),
-        ];
-        for (origin, foreign) in table {
-            let mut headers = HeaderMap::new();
-            headers.insert(ORIGIN, HeaderValue::from_str(origin).unwrap());
-            assert_eq!(
-                cors().is_foreign(&headers, "127.0.0.1:3000"),
-                foreign,
-                "{origin}"
-            );
-        }
-        assert!(!cors().is_foreign(&HeaderMap::new(), "127.0.0.1:3000"));
     }
 }

@@ -6,6 +6,7 @@
 //! Knows headers and paths. Knows nothing of routes' inputs or of the application.
 
 mod cors;
+mod open;
 mod request_id;
 mod slash;
 
@@ -33,7 +34,6 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 struct Facts {
     id: HeaderValue,
     origin: Option<HeaderValue>,
-    /// Whether the answer may be kept by the browser (nothing that this service says may).
     state: State,
 }
 
@@ -127,10 +127,8 @@ fn early_answer(facts: &Facts, req: &ServiceRequest) -> Option<HttpResponse> {
     {
         return Some(preflight);
     }
-    if facts.state.is_open() && cors.is_foreign(req.headers(), req.connection_info().host()) {
-        return Some(
-            Problem::forbidden("Pages of this origin may not use an open service").error_response(),
-        );
+    if facts.state.is_open() && open::refuses(req.headers(), cors, facts.state.public_url()) {
+        return Some(Problem::forbidden("This page may not use an open service").error_response());
     }
     slash::redirect(req, facts.state.surface()?)
 }

@@ -27,7 +27,7 @@ pub(super) async fn alive() -> web::Json<Alive> {
 }
 
 /// The process runs (for probes that expect `"OK"`).
-#[utoipa::path(tag = "Health", security(()), responses((status = 200, body = String, example = json!("OK"))))]
+#[utoipa::path(tag = "Health", security(()), responses((status = 200, body = String, content_type = "application/json", example = json!("OK"))))]
 #[get("/health")]
 pub(super) async fn health() -> web::Json<&'static str> {
     web::Json("OK")
@@ -46,7 +46,7 @@ pub(crate) struct NotReady {
 #[utoipa::path(
     tag = "Health",
     security(()),
-    responses((status = 200, body = String, example = json!("OK")), (status = 503, body = NotReady))
+    responses((status = 200, body = String, content_type = "application/json", example = json!("OK")), (status = 503, body = NotReady))
 )]
 #[get("/ready")]
 pub(super) async fn ready(state: State) -> Result<web::Json<&'static str>, Problem> {
@@ -80,7 +80,8 @@ pub(super) async fn ready(state: State) -> Result<web::Json<&'static str>, Probl
         })
         .collect();
     let body = json!({"detail": detail, "checks": all});
-    Err(Problem::with_body(StatusCode::SERVICE_UNAVAILABLE, body))
+    let cause = body["checks"].to_string();
+    Err(Problem::with_body(StatusCode::SERVICE_UNAVAILABLE, body).because(cause))
 }
 
 /// The answer of `/server_info`.

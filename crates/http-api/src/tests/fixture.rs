@@ -96,6 +96,7 @@ pub(super) fn config() -> HttpConfig {
         limits,
         cors_origins: vec!["https://app.example".into()],
         open: false,
+        public_url: None,
     }
 }
 

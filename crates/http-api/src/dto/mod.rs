@@ -1,0 +1,111 @@
+//! Shapes of the wire that several resources share. What belongs to one resource stands in a file of its own here.
+
+use domain::page::Page;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::problem::Problem;
+
+/// One page of a search.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct PageDto<T> {
+    /// The items, in the order of the search.
+    pub items: Vec<T>,
+    /// To be sent as `page_id` for the next page; `null` on the last one.
+    #[schema(required)]
+    pub next_page_id: Option<String>,
+}
+
+impl<T> PageDto<T> {
+    /// The page with its items in their wire shape.
+    pub fn of<D>(page: Page<D>, convert: impl FnMut(D) -> T) -> Self {
+        let page = page.map(convert);
+        Self {
+            items: page.items,
+            next_page_id: page.next.map(|token| token.0),
+        }
+    }
+}
+
+/// The answer of commands that have nothing to tell.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+pub struct Success {
+    /// Always `true`.
+    #[schema(example = true)]
+    pub success: bool,
+}
+
+impl Success {
+    /// Done.
+    pub const DONE: Self = Self { success: true };
+}
+
+/// The answer of commands that tell it in words (`Settings stored`).
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Message {
+    /// What was done.
+    pub message: String,
+}
+
+impl Message {
+    /// This text.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+        }
+    }
+}
+
+/// Most things that one batch read may ask for.
+pub const MOST_IN_BATCH: usize = 100;
+
+/// Refuses a batch read of more than 100 things (`what`: `sandboxes`) with 400, as the reference words it.
+pub fn check_batch<T>(ids: &[T], what: &str) -> Result<(), Problem> {
+    let asked = ids.len();
+    if asked <= MOST_IN_BATCH {
+        return Ok(());
+    }
+    Err(Problem::bad_request(format!(
+        "Cannot request more than {MOST_IN_BATCH} {what} at once, got {asked}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::page::PageToken;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_page_always_names_its_next() {
+        let page = |next| {
+            PageDto::of(
+                Page {
+                    items: vec![1, 2],
+                    next,
+                },
+                |n| n * 10,
+            )
+        };
+        assert_eq!(
+            json!(page(None)),
+            json!({"items": [10, 20], "next_page_id": null})
+        );
+        let next = Some(PageToken("t".into()));
+        assert_eq!(
+            json!(page(next)),
+            json!({"items": [10, 20], "next_page_id": "t"})
+        );
+    }
+
+    #[test]
+    fn a_batch_has_a_bound() {
+        assert!(check_batch(&[0; 100], "events").is_ok());
+        let refused = check_batch(&[0; 101], "events").unwrap_err();
+        assert_eq!(
+            refused.body(),
+            &json!({"detail": "Cannot request more than 100 events at once, got 101"})
+        );
+    }
+}

@@ -1,0 +1,105 @@
+//! What an open service refuses. It takes every request for the local user's, so a browser on the same machine must
+//! not be able to send one for somebody else's page: neither across origins, nor through a name that the page's owner
+//! points at this address (DNS rebinding).
+
+use std::net::IpAddr;
+
+use actix_web::http::header::{HOST, HeaderMap};
+use url::Url;
+
+use super::cors::{Cors, origin_of};
+
+/// Names by which containers reach their host.
+const GATEWAYS: [&str; 2] = ["host.docker.internal", "host.containers.internal"];
+
+/// Whether to refuse a request to an open service. `public` is the address that clients were told.
+pub(super) fn refuses(headers: &HeaderMap, cors: &Cors, public: Option<&Url>) -> bool {
+    let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else {
+        // No browser leaves it out.
+        return headers.contains_key(HOST) || is_foreign(headers, "", cors);
+    };
+    !is_ours(host, public) || is_foreign(headers, host, cors)
+}
+
+/// Whether a browser sent this for a page that is neither ours nor configured. Without `Origin` it comes from a
+/// program, or from a page of our own.
+fn is_foreign(headers: &HeaderMap, host: &str, cors: &Cors) -> bool {
+    let Some(origin) = origin_of(headers) else {
+        return false;
+    };
+    let own = origin
+        .to_str()
+        .ok()
+        .and_then(|origin| origin.split_once("://"));
+    own.is_none_or(|(_, authority)| !authority.eq_ignore_ascii_case(host)) && !cors.admits(origin)
+}
+
+/// Whether a stranger cannot have made this name: an address, a name without a dot, or one that we know.
+fn is_ours(host: &str, public: Option<&Url>) -> bool {
+    let Ok(url) = Url::parse(&format!("http://{host}/")) else {
+        return false;
+    };
+    let Some(name) = url.host_str() else {
+        return false;
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    !name.contains('.')
+        || address.parse::<IpAddr>().is_ok()
+        || name.ends_with(".localhost")
+        || GATEWAYS.contains(&name)
+        || public.and_then(Url::host_str) == Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::{HeaderValue, ORIGIN};
+
+    use super::*;
+
+    #[test]
+    fn only_our_own_and_configured_pages_get_in() {
+        let cors = Cors::new(&["http://localhost:*".into()]);
+        let public = Url::parse("https://agents.example/").unwrap();
+        let table = [
+            (Some("127.0.0.1:3000"), None, false),
+            (Some("127.0.0.1:3000"), Some("http://127.0.0.1:3000"), false),
+            (Some("127.0.0.1:3000"), Some("http://localhost:9"), false),
+            (Some("127.0.0.1:3000"), Some("http://evil.example"), true),
+            (Some("127.0.0.1:3000"), Some("http://127.0.0.1:4000"), true),
+            (Some("127.0.0.1:3000"), Some("null"), true),
+            (Some("[::1]:3000"), None, false),
+            (Some("localhost:3000"), Some("http://localhost:3000"), false),
+            (Some("workspace:3000"), None, false),
+            (Some("host.docker.internal:3000"), None, false),
+            (
+                Some("agents.example"),
+                Some("https://agents.example"),
+                false,
+            ),
+            // Rebinding: the page's own name, pointed here.
+            (
+                Some("evil.example:3000"),
+                Some("http://evil.example:3000"),
+                true,
+            ),
+            (Some("evil.example:3000"), None, true),
+            (Some("127.0.0.1.evil.example"), None, true),
+            (Some("a b"), None, true),
+            (None, None, false),
+            (None, Some("http://evil.example"), true),
+        ];
+        for (host, origin, refused) in table {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [(HOST, host), (ORIGIN, origin)] {
+                if let Some(value) = value {
+                    headers.insert(name, HeaderValue::from_str(value).unwrap());
+                }
+            }
+            assert_eq!(
+                refuses(&headers, &cors, Some(&public)),
+                refused,
+                "{host:?} {origin:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What the adapter makes of answers, good ones and refusals.
+
+use domain::agent::{AgentError, AgentRuntime, Sent};
+use domain::clock::{Clock, Timestamp};
+use serde_json::json;
+
+use crate::stub::{Act, Stub};
+use crate::support::{ID, Noon, OTHER, at, hello, id, runtime};
+
+#[tokio::test]
+async fn refusals_mean_what_the_port_says() {
+    let wrong = json!({"detail": "Bad Request"});
+    let stub = Stub::start([
+        Act::Json(200, json!({"success": true})),
+        Act::Json(429, wrong.clone()),
+        Act::Json(404, wrong.clone()),
+        Act::Json(401, wrong.clone()),
+        Act::Json(400, wrong.clone()),
+        Act::Json(404, wrong.clone()),
+        Act::Json(409, wrong.clone()),
+        Act::Json(400, wrong.clone()),
+        Act::Json(404, wrong.clone()),
+        Act::Json(500, wrong),
+    ])
+    .await;
+    let (runtime, at, id) = (runtime(), at(&stub), id(ID));
+    assert_eq!(
+        runtime.send(&at, id, &hello()).await.unwrap(),
+        Sent::Delivered
+    );
+    assert_eq!(
+        runtime.send(&at, id, &hello()).await.unwrap(),
+        Sent::RunRefused
+    );
+    assert!(matches!(
+        runtime.send(&at, id, &hello()).await,
+        Err(AgentError::NotFound)
+    ));
+    let stranger = runtime.send(&at, id, &hello()).await;
+    assert!(matches!(
+        stranger,
+        Err(AgentError::Rejected { status: 401, .. })
+    ));
+    assert!(matches!(
+        runtime.interrupt(&at, id).await,
+        Err(AgentError::NotFound)
+    ));
+    assert!(matches!(
+        runtime.interrupt(&at, id).await,
+        Err(AgentError::NotFound)
+    ));
+    let busy = runtime.interrupt(&at, id).await;
+    assert!(matches!(
+        busy,
+        Err(AgentError::Rejected { status: 409, .. })
+    ));
+    runtime.forget(&at, id).await.unwrap();
+    runtime.forget(&at, id).await.unwrap();
+    let failed = runtime.forget(&at, id).await;
+    assert!(matches!(
+        failed,
+        Err(AgentError::Rejected { status: 500, .. })
+    ));
+}
+
+#[tokio::test]
+async fn conversations_come_in_the_order_asked_for() {
+    let one = json!({"id": OTHER, "execution_status": "hibernating", "title": "T"});
+    let stub = Stub::start([Act::Json(200, json!([one, null, {"id": "?"}]))]).await;
+    let asked = [id(ID), id(OTHER)];
+    let seen = runtime().snapshot_many(&at(&stub), &asked).await.unwrap();
+    assert!(seen[0].is_none());
+    let known = seen[1].as_ref().unwrap();
+    assert_eq!(
+        (known.execution_status, known.title.as_deref()),
+        (None, Some("T"))
+    );
+    assert_eq!(
+        stub.lines(),
+        [format!("GET /api/conversations?ids={ID}&ids={OTHER}")]
+    );
+    assert!(
+        runtime()
+            .snapshot_many(&at(&stub), &[])
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn many_conversations_are_asked_for_in_several_calls() {
+    let stub = Stub::start([Act::Json(200, json!([])), Act::Json(200, json!([]))]).await;
+    let asked = vec![id(ID); 21];
+    assert_eq!(
+        runtime().snapshot_many(&at(&stub), &asked).await.unwrap(),
+        vec![None; 21]
+    );
+    assert_eq!(stub.lines().len(), 2);
+}
+
+#[tokio::test]
+async fn events_are_read_from_a_time_or_a_cursor() {
+    let event =
+        json!({"id": "e1", "kind": "New", "timestamp": "2026-11-21T08:59:14.384696", "x": 1});
+    let page = json!({"items": [event, {"kind": "no id"}, {"id": "e2"}], "next_page_id": "e3"});
+    let last = json!({"items": [], "next_page_id": null});
+    let stub = Stub::start([
+        Act::Json(200, page),
+        Act::Json(200, last),
+        Act::Json(200, json!(7)),
+    ])
+    .await;
+    let (runtime, at) = (runtime(), at(&stub));
+    let from = Timestamp::from_micros(1_000_000);
+    let first = runtime.events(&at, id(ID), Some(from), None).await.unwrap();
+    assert_eq!(first.next.as_deref(), Some("e3"));
+    assert_eq!(
+        first
+            .items
+            .iter()
+            .map(|e| e.id.as_str())
+            .collect::<Vec<_>>(),
+        ["e1", "e2"]
+    );
+    assert_eq!(first.items[0].body["x"], 1);
+    assert_eq!(first.items[1].timestamp, Noon.now());
+    let rest = runtime
+        .events(&at, id(ID), Some(from), Some("e3 &x=/"))
+        .await
+        .unwrap();
+    assert!(rest.items.is_empty() && rest.next.is_none());
+    assert_eq!(runtime.count_events(&at, id(ID)).await.unwrap(), 7);
+    let search =
+        format!("GET /api/conversations/{ID}/events/search?limit=100&sort_order=TIMESTAMP");
+    assert_eq!(
+        stub.lines(),
+        [
+            format!("{search}&timestamp__gte=1970-01-01T00%3A00%3A01.000000Z"),
+            format!("{search}&page_id=e3+%26x%3D%2F"),
+            format!("GET /api/conversations/{ID}/events/count"),
+        ]
+    );
+}

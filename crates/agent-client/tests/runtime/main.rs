@@ -1,0 +1,12 @@
+//! The adapter against a stub of the agent server: what it sends, and what it makes of every kind of answer.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "test code: a panic is the failure report"
+)]
+
+mod answers;
+mod exchange;
+mod launch;
+mod stub;
+mod support;

@@ -1,0 +1,66 @@
+//! What the suites share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_client::{Config, HttpAgentRuntime};
+use domain::agent::AgentEndpoint;
+use domain::clock::{Clock, Timestamp};
+use domain::conversation::MessageInput;
+use domain::id::ConversationId;
+use secrecy::SecretString;
+use serde_json::json;
+
+use crate::stub::{Act, Stub};
+
+pub(crate) const ID: &str = "0b66db04-ec2c-4851-ab07-d9afb41e22ab";
+pub(crate) const OTHER: &str = "e8221385-1890-43f9-927e-661137d675ce";
+
+pub(crate) struct Noon;
+
+impl Clock for Noon {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(12)
+    }
+}
+
+pub(crate) fn runtime() -> HttpAgentRuntime {
+    let config = Config {
+        alive: Duration::from_millis(100),
+        read: Duration::from_secs(5),
+        max_body: 1000,
+        ..Config::default()
+    };
+    HttpAgentRuntime::new(config, Arc::new(Noon)).unwrap()
+}
+
+pub(crate) fn at(stub: &Stub) -> AgentEndpoint {
+    AgentEndpoint {
+        url: stub.url.clone(),
+        key: SecretString::from("session-key-1"),
+    }
+}
+
+pub(crate) fn id(text: &str) -> ConversationId {
+    text.parse().unwrap()
+}
+
+pub(crate) fn hello() -> MessageInput {
+    let content = vec![json!({"type": "text", "text": "hi"})];
+    MessageInput {
+        role: "user".to_owned(),
+        content,
+        run: true,
+    }
+}
+
+pub(crate) fn secret(text: &str) -> SecretString {
+    SecretString::from(text)
+}
+
+pub(crate) fn server(version: &str) -> Act {
+    Act::Json(
+        200,
+        json!({"version": version, "usable_tools": ["terminal", "browser_tool_set"]}),
+    )
+}

@@ -32,7 +32,8 @@
 //!    (domain newtypes; the error's text becomes a `value_error`), `forbid_extra()`, rules `items(1..)`,
 //!    `bounds(1..=100)`, `pattern(&REGEX)`, or any `Fn(&T) -> Option<Fault>`; [`decode::Choice`] for closed sets of
 //!    words, [`decode::union`] for alternatives, [`decode::Secret`] and `SecretString` for secrets,
-//!    [`decode::JsonObject`] for documents that we pass on.
+//!    [`decode::JsonObject`] for documents that we pass on, `object.page(PageLimit::MAX)` for `page_id` and `limit`.
+//!    Answers that several resources share are in [`dto`] (`PageDto::of`, `Success::DONE`, `Message`, `check_batch`).
 //! 2. Handler in `routes/<resource>.rs`, at most 15 lines: one [`extract::Call`], one verb, one conversion.
 //!
 //! ```ignore
@@ -57,6 +58,7 @@
 //!    reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `BodyWithBytes`, `WebhookBody`, `RawJson`,
 //!    `IdempotencyKey`) into one list of errors. Errors of the application convert with `?`; for other shapes see
 //!    [`problem::Problem`] (`missing("…")`, `conflict("…")`, `.in_error_family()`, `with_body(…)`).
+//!    A path parameter's type says its name: [`extract::Named`].
 //!    utoipa reads the arguments too and wants names in the pattern: `Call(_caller, ())`, not `Call(_, ())`.
 //! 3. Register it in `routes::register` (static segments before `{parameters}` of the same method).
 //! 4. Document only what is the route's own: 401, 404 (with a path parameter), 422, 429, 500, 503 and what a body can

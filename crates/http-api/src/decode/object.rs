@@ -13,6 +13,20 @@ use super::{Decode, Errors, Fault, Path, Rule};
 ///
 /// Members are read in the order in which their errors should be listed. Every reader returns `None` after noting an
 /// error, so that the others are still read; build the value at the end with `Some(Self { a: a?, b: b? })`.
+///
+/// ```compile_fail
+/// use http_api::decode::{Decode, Errors, Object, Path};
+///
+/// struct Forgetful(secrecy::SecretString);
+///
+/// impl Decode for Forgetful {
+///     // `const SENSITIVE: bool = true;` is missing
+///     fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+///         Object::<Self>::open(value, at, errors)?.required("token").map(Self)
+///     }
+/// }
+/// # Forgetful::decode(&serde_json::json!({}), &Path::body(true), &mut Errors::new());
+/// ```
 pub struct Object<'a, Model> {
     map: &'a Map<String, Value>,
     value: &'a Value,

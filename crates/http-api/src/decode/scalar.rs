@@ -6,11 +6,19 @@ use super::{Decode, Errors, Fault, Path};
 
 impl Decode for String {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
-        if let Value::String(text) = value {
-            return Some(text.clone());
-        }
-        errors.push(at, Fault::string_type(), value);
-        None
+        let parsed = text_of(value).map(str::to_owned);
+        parsed.map_err(|fault| errors.push(at, fault, value)).ok()
+    }
+}
+
+/// A text without NUL, which neither a Postgres column nor an environment variable can hold.
+pub(super) fn text_of(value: &Value) -> Result<&str, Fault> {
+    match value {
+        Value::String(text) if text.contains('\0') => Err(Fault::value_error(
+            "a text must not contain the character NUL",
+        )),
+        Value::String(text) => Ok(text),
+        _ => Err(Fault::string_type()),
     }
 }
 

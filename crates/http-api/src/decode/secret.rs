@@ -5,17 +5,15 @@ use std::fmt;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use super::{Decode, Errors, Fault, Path};
+use super::scalar::text_of;
+use super::{Decode, Errors, Path};
 
 impl Decode for SecretString {
     const SENSITIVE: bool = true;
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
-        if let Value::String(text) = value {
-            return Some(Self::from(text.as_str()));
-        }
-        errors.push(at, Fault::string_type(), value);
-        None
+        let parsed = text_of(value).map(Self::from);
+        parsed.map_err(|fault| errors.push(at, fault, value)).ok()
     }
 }
 

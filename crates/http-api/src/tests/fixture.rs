@@ -206,7 +206,7 @@ async fn busy() -> Result<HttpResponse, Problem> {
     .into())
 }
 
-fn register(config: &mut ServiceConfig<'_>) {
+pub(super) fn register(config: &mut ServiceConfig<'_>) {
     crate::routes::register(config);
     config
         .service(search)

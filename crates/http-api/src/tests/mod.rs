@@ -3,3 +3,4 @@
 mod extracting;
 mod fixture;
 mod layers;
+mod socket;

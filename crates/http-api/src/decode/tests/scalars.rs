@@ -31,6 +31,19 @@ fn strings_are_strict() {
 }
 
 #[test]
+fn no_text_holds_nul() {
+    let msg = "Value error, a text must not contain the character NUL";
+    assert_eq!(
+        fault::<String>(&json!("a\0b")),
+        ("value_error".into(), msg.into(), json!({"error": {}}))
+    );
+    assert_eq!(
+        accepted::<String>(&json!("\u{1}é\u{10ffff}")),
+        "\u{1}é\u{10ffff}"
+    );
+}
+
+#[test]
 fn booleans() {
     for value in [
         json!(true),

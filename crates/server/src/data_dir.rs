@@ -60,6 +60,11 @@ impl DataDir {
         self.0.join("bootstrap.key")
     }
 
+    /// Written once the store has the generated key.
+    pub(crate) fn bootstrap_done(&self) -> PathBuf {
+        self.0.join("bootstrap.done")
+    }
+
     /// Takes the directory for a service. Two services would adopt and remove each other's sandboxes.
     pub(crate) fn lock(&self) -> anyhow::Result<Lock> {
         let path = self.0.join("service.lock");

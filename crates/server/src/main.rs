@@ -1,8 +1,119 @@
-//! The `agent-workspace` binary.
+//! The `agent-workspace` binary: command line, configuration, and the one place where all parts meet.
+//!
+//! Knows: every crate. Must never know: what a request means, SQL, or a sandbox's protocol. Only `compose` names adapters.
 
+mod banner;
+mod bootstrap;
 mod cli;
+mod compose;
 mod config;
 mod data_dir;
+mod doctor;
+mod keys;
 mod logging;
+mod serve;
 
-fn main() {}
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+
+use crate::cli::{Cli, Command};
+use crate::compose::Variables;
+use crate::config::Config;
+use crate::data_dir::DataDir;
+
+/// `EX_USAGE` of sysexits.h: the configuration is wrong, and starting again will not help.
+const BAD_CONFIGURATION: u8 = 64;
+
+/// Threads for background work and the store's waiting; requests have workers of their own.
+const RUNTIME_THREADS: usize = 2;
+/// Most threads for blocking work. The store's connections bound it further.
+const BLOCKING_THREADS: usize = 64;
+
+fn main() -> ExitCode {
+    if let Some(error) = compose::launch(std::env::args_os()) {
+        to_stderr(&format!("cannot start the sandbox: {error}"));
+        return ExitCode::FAILURE;
+    }
+    let cli = Cli::parse();
+    let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let config = match Config::load(cli.config.as_deref(), &variables) {
+        Ok(config) => config,
+        Err(error) => {
+            to_stderr(&format!("agent-workspace: {error}"));
+            return BAD_CONFIGURATION.into();
+        }
+    };
+    logging::start(&config.log);
+    match run(cli.command.unwrap_or(Command::Serve), &config, &variables) {
+        Ok(code) => code,
+        Err(error) => {
+            to_stderr(&format!("agent-workspace: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command, config: &Config, variables: &Variables) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(RUNTIME_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("background")
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
+    runtime.block_on(async {
+        match command {
+            Command::Serve => serve::serve(config, variables).await?,
+            Command::Migrate => {
+                DataDir::open(&config.data_dir)?;
+                compose::open_store(config).await?;
+                to_stdout("the database is up to date\n")?;
+            }
+            Command::Doctor => {
+                let report = doctor::examine(config, variables).await;
+                to_stdout(report.text())?;
+                if !report.is_healthy() {
+                    return Ok(ExitCode::FAILURE);
+                }
+            }
+            Command::Prepare => {
+                DataDir::open(&config.data_dir)?;
+                let command = compose::prepare(config, variables).await?;
+                let words = command
+                    .iter()
+                    .map(|word| word.to_str().context("a path is not UTF-8"));
+                let words: Vec<&str> = words.collect::<anyhow::Result<_>>()?;
+                to_stdout(&format!("{}\n", shlex::try_join(words)?))?;
+            }
+            Command::Keys(command) => {
+                DataDir::open(&config.data_dir)?;
+                let keys = compose::open_keys(config).await?;
+                let (ids, clock) = (compose::ids(), compose::clock());
+                to_stdout(&keys::run(command, keys.as_ref(), ids.as_ref(), clock.as_ref()).await?)?;
+            }
+            Command::Openapi => {
+                let document = http_api::openapi_document();
+                to_stdout(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
+            }
+            Command::Config => to_stdout(config.shown())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// What a command was asked to print.
+fn to_stdout(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("cannot print")
+}
+
+/// For the person at the terminal. Nobody is left to be told when that fails.
+fn to_stderr(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

@@ -16,6 +16,10 @@ pub(crate) struct Http {
     configured_url: Option<Url>,
     /// Origins of browsers.
     pub(crate) cors_origins: Vec<String>,
+    /// Largest body of a user's request.
+    pub(crate) max_body: usize,
+    /// Largest body of an agent server's report.
+    pub(crate) max_webhook_body: usize,
     /// Threads that serve requests.
     pub(crate) workers: usize,
     /// How long requests under way may take after a signal to stop.
@@ -34,6 +38,8 @@ impl Http {
             ),
             configured_url: reader.optional_url("http.public_url"),
             cors_origins: origins(reader),
+            max_body: reader.number("http.max_body_bytes", 1024..=1 << 30),
+            max_webhook_body: reader.number("http.max_webhook_body_bytes", 1024..=1 << 30),
             workers: if workers == 0 {
                 cores.clamp(2, 4)
             } else {
@@ -77,21 +83,25 @@ fn origins(reader: &Reader<'_>) -> Vec<String> {
     read.unwrap_or_else(|| {
         reader.problem(
             "http.cors_origins",
-            "must hold origins such as https://app.example.org (no path), or \"*\"",
+            "must hold origins such as https://app.example.org (no path), or http://localhost:*",
         );
         Vec::new()
     })
 }
 
-/// The spelling that browsers send.
+/// The spelling that browsers send; `*` may stand for any port. There is no "all origins": with a browser's credentials
+/// that would give every web page the rights of its reader.
 fn origin(text: &str) -> Option<String> {
-    if text == "*" {
-        return Some(text.to_owned());
-    }
+    let (text, suffix) = match text.strip_suffix(":*") {
+        Some(without_port) => (without_port, ":*"),
+        None => (text, ""),
+    };
     let url = Url::parse(text).ok()?;
-    let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
-    let plain = bare && url.username().is_empty() && url.password().is_none();
-    (plain && url.origin().is_tuple()).then(|| url.origin().ascii_serialization())
+    let is_bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+    let is_plain = is_bare && url.username().is_empty() && url.password().is_none();
+    let is_portless = suffix.is_empty() || url.port().is_none();
+    (is_plain && is_portless && url.origin().is_tuple())
+        .then(|| format!("{}{suffix}", url.origin().ascii_serialization()))
 }
 
 #[cfg(test)]
@@ -121,14 +131,17 @@ mod tests {
             origin("http://localhost:3001").unwrap(),
             "http://localhost:3001"
         );
-        assert_eq!(origin("*").unwrap(), "*");
+        assert_eq!(origin("http://localhost:*").unwrap(), "http://localhost:*");
         for text in [
             "",
+            "*",
             "app.example.org",
             "https://a/b",
             "https://u@a",
             "file:///x",
             "https://a?b",
+            "http://a:1:*",
+            "a:*",
         ] {
             assert_eq!(origin(text), None, "{text}");
         }

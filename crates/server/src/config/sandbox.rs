@@ -40,6 +40,10 @@ pub(crate) struct Sandbox {
     pub(crate) proxy: Option<SecretString>,
     /// Folder of wheels.
     pub(crate) wheel_dir: Option<PathBuf>,
+    /// `PATH` inside sandboxes, when not our own.
+    pub(crate) path: Option<String>,
+    /// Agent servers booting at the same time.
+    pub(crate) parallel_starts: usize,
     /// How sandboxes reach us, when not by our own address.
     pub(crate) callback_url: Option<Url>,
     /// How long an agent server may take to stop.
@@ -67,6 +71,11 @@ impl Sandbox {
             index_url: reader.secret("sandbox.index_url"),
             proxy: reader.secret("sandbox.proxy"),
             wheel_dir: reader.optional_path("sandbox.wheel_dir"),
+            path: reader.optional("sandbox.path"),
+            parallel_starts: match reader.number("sandbox.parallel_starts", 0..=1000) {
+                0 => std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),
+                number => number,
+            },
             callback_url: reader.optional_url("sandbox.callback_url"),
             stop_grace: reader.duration("sandbox.stop_grace"),
         }

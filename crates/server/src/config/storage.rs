@@ -1,6 +1,7 @@
 //! Section `storage`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
@@ -13,10 +14,10 @@ pub(crate) struct Storage {
     pub(crate) url: SecretString,
     /// Whether several machines may share it.
     pub(crate) is_shared: bool,
-    /// Connections for requests.
+    /// Connections for reading.
     pub(crate) connections: u32,
-    /// Connections for event intake.
-    pub(crate) event_connections: u32,
+    /// How long to wait for one.
+    pub(crate) wait: Duration,
 }
 
 impl Storage {
@@ -37,7 +38,7 @@ impl Storage {
         Self {
             is_shared,
             connections: reader.number("storage.connections", 1..=1000),
-            event_connections: reader.number("storage.event_connections", 1..=1000),
+            wait: reader.duration("storage.wait"),
             url,
         }
     }

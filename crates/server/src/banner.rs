@@ -1,0 +1,75 @@
+//! What a person at the terminal is told when the service has started.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use url::Url;
+
+use crate::bootstrap::FirstKey;
+use crate::config::{Config, Format};
+
+/// What was decided at start.
+pub(crate) struct Started<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) bound: SocketAddr,
+    pub(crate) public_url: &'a Url,
+    pub(crate) store: &'a str,
+    pub(crate) backend: &'a str,
+    pub(crate) why: &'a str,
+    pub(crate) first_key: &'a FirstKey,
+}
+
+impl Started<'_> {
+    /// Logs it, and where the log is for people prints it as well.
+    pub(crate) fn announce(&self) {
+        tracing::info!(
+            address = %self.bound,
+            public_url = %self.public_url,
+            data_dir = %self.config.data_dir.display(),
+            store = self.store,
+            sandbox.backend = self.backend,
+            sandbox.why = self.why,
+            "listening"
+        );
+        if *self.first_key == FirstKey::Missing {
+            tracing::warn!(
+                "there is no valid API key: make one with `agent-workspace keys create --user admin`"
+            );
+        }
+        if self.config.log.format == Format::Text {
+            crate::to_stderr(&self.text());
+        }
+    }
+
+    fn text(&self) -> String {
+        let base = self.public_url.as_str().trim_end_matches('/');
+        let lines = [
+            ("URL", base.to_owned()),
+            ("documentation", format!("{base}/docs")),
+            ("data directory", self.config.data_dir.display().to_string()),
+            ("store", self.store.to_owned()),
+            ("sandboxes", format!("{} ({})", self.backend, self.why)),
+            ("API key", self.key()),
+        ];
+        let mut text = format!("\n  agent-workspace {}\n\n", env!("CARGO_PKG_VERSION"));
+        for (name, value) in lines {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "  {name:<14}  {value}");
+        }
+        text
+    }
+
+    fn key(&self) -> String {
+        match self.first_key {
+            FirstKey::NotNeeded => {
+                "not needed: everybody who reaches the URL is one user".to_owned()
+            }
+            FirstKey::Configured => "the configured one, for user `admin`".to_owned(),
+            FirstKey::Generated(path) => format!("in {} (user `admin`)", path.display()),
+            FirstKey::Earlier => "made earlier; see `agent-workspace keys`".to_owned(),
+            FirstKey::Missing => {
+                "none! Make one with `agent-workspace keys create --user admin`".to_owned()
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The first API key: given by the operator, or generated on the first start.
+//!
+//! ```text
+//!   bootstrap.key ──► row in the store ──► bootstrap.done        each step is repeated until the next one is there
+//! ```
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::id::{ApiKeyId, UserId};
+use domain::identity::{ApiKey, ApiKeyRepository};
+use keyring::{ApiKeyText, hash_key, private_file};
+use secrecy::{ExposeSecret as _, SecretString};
+use uuid::Uuid;
+
+use crate::config::{Auth, Mode};
+use crate::data_dir::DataDir;
+
+/// The user of the first key, and the local user of open mode.
+const USER: &str = "admin";
+
+/// The configured key's row always has this id, so that another configured key replaces it.
+const CONFIGURED: ApiKeyId =
+    ApiKeyId::new(Uuid::from_u128(0x6177_0000_0000_4000_8000_0000_0000_0001));
+
+/// Which key the first user has; for the banner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FirstKey {
+    /// Requests need none.
+    NotNeeded,
+    /// The operator gave it.
+    Configured,
+    /// It is in this file.
+    Generated(PathBuf),
+    /// It was generated on an earlier start, and the file has been taken away since.
+    Earlier,
+    /// There is no key at all: nobody can use the service.
+    Missing,
+}
+
+/// The user of the first key, and the local user of open mode.
+pub(crate) fn first_user() -> UserId {
+    UserId::parse(USER).expect("a constant name")
+}
+
+/// Makes sure that somebody can use the service. A crash at any point is made good by the next call.
+pub(crate) async fn first_key(
+    auth: &Auth,
+    data_dir: &DataDir,
+    keys: &dyn ApiKeyRepository,
+    now: Timestamp,
+) -> anyhow::Result<FirstKey> {
+    if let Some(text) = &auth.bootstrap_key {
+        accept_configured(text, keys, now).await?;
+        return Ok(FirstKey::Configured);
+    }
+    if auth.mode == Mode::Open {
+        return Ok(FirstKey::NotNeeded);
+    }
+    let done = data_dir.bootstrap_done();
+    let file = data_dir.bootstrap_key();
+    if !done.exists() {
+        accept_generated(&file, keys, now).await?;
+        private_file::create(&done, "")
+            .with_context(|| format!("cannot write {}", done.display()))?;
+    }
+    let all = keys.list(None).await.context("cannot read the API keys")?;
+    Ok(if all.iter().all(|key| key.is_expired(now)) {
+        FirstKey::Missing
+    } else if file.exists() {
+        FirstKey::Generated(file)
+    } else {
+        FirstKey::Earlier
+    })
+}
+
+/// The configured key works, and one that was configured before does not.
+async fn accept_configured(
+    text: &SecretString,
+    keys: &dyn ApiKeyRepository,
+    now: Timestamp,
+) -> anyhow::Result<()> {
+    let hash = hash_key(text.expose_secret());
+    let present = keys
+        .find_by_hash(&hash)
+        .await
+        .context("cannot read the API keys")?;
+    if present.as_ref().is_some_and(|key| !key.is_expired(now)) {
+        return Ok(());
+    }
+    keys.revoke(CONFIGURED)
+        .await
+        .context("cannot replace the configured API key")?;
+    // Too short to be of use to a reader of `keys list`, long enough to recognise it by.
+    let prefix = text
+        .expose_secret()
+        .chars()
+        .take(4)
+        .chain("…".chars())
+        .collect();
+    let key = ApiKey {
+        id: CONFIGURED,
+        user: first_user(),
+        hash,
+        prefix,
+        created_at: now,
+        expires_at: None,
+        last_used_at: None,
+    };
+    insert(keys, &key).await
+}
+
+/// Keys that were made before (another data directory, the same store) make a generated one unnecessary.
+async fn accept_generated(
+    file: &std::path::Path,
+    keys: &dyn ApiKeyRepository,
+    now: Timestamp,
+) -> anyhow::Result<()> {
+    let is_first = keys
+        .list(None)
+        .await
+        .context("cannot read the API keys")?
+        .is_empty();
+    if !is_first && !file.exists() {
+        return Ok(());
+    }
+    let (text, _) = private_file::read_or_create(file, || ApiKeyText::generate().secret().clone())
+        .with_context(|| format!("cannot use {}", file.display()))?;
+    let text = ApiKeyText::parse(text.expose_secret()).with_context(|| {
+        format!(
+            "{} is damaged: delete it, and a new key is made",
+            file.display()
+        )
+    })?;
+    let key = ApiKey {
+        // From the key itself, so that repeating this makes no second row.
+        id: ApiKeyId::new(Uuid::from_bytes(id_bytes(&text))),
+        user: first_user(),
+        hash: text.hash(),
+        prefix: text.prefix(),
+        created_at: now,
+        expires_at: None,
+        last_used_at: None,
+    };
+    insert(keys, &key).await
+}
+
+async fn insert(keys: &dyn ApiKeyRepository, key: &ApiKey) -> anyhow::Result<()> {
+    match keys.insert(key).await {
+        // A replica, or an earlier start that did not get further.
+        Ok(()) | Err(StoreError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(error).context("cannot store the first API key"),
+    }
+}
+
+/// Version and variant of a random UUID, the rest from the hash of the key.
+fn id_bytes(text: &ApiKeyText) -> [u8; 16] {
+    let hash = text.hash().0;
+    let number = u128::from_str_radix(&hash[..32], 16).unwrap_or_default();
+    uuid::Builder::from_random_bytes(number.to_be_bytes())
+        .into_uuid()
+        .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::clock::{Clock as _, SystemClock};
+
+    use super::*;
+
+    struct Fixture {
+        folder: tempfile::TempDir,
+        keys: store_memory::MemoryStore,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            Self {
+                folder: tempfile::tempdir().unwrap(),
+                keys: store_memory::MemoryStore::default(),
+            }
+        }
+
+        fn data_dir(&self) -> DataDir {
+            DataDir::open(self.folder.path()).unwrap()
+        }
+
+        async fn start(&self, configured: Option<&str>) -> FirstKey {
+            let auth = Auth {
+                mode: Mode::ApiKey,
+                bootstrap_key: configured.map(Into::into),
+            };
+            first_key(&auth, &self.data_dir(), &self.keys, SystemClock.now())
+                .await
+                .unwrap()
+        }
+
+        async fn accepts(&self, text: &str) -> bool {
+            self.keys
+                .find_by_hash(&hash_key(text))
+                .await
+                .unwrap()
+                .is_some()
+        }
+
+        fn generated(&self) -> String {
+            let text = private_file::read(&self.data_dir().bootstrap_key()).unwrap();
+            text.expose_secret().to_owned()
+        }
+
+        async fn count(&self) -> usize {
+            self.keys.list(None).await.unwrap().len()
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_start_makes_a_key_and_later_ones_keep_it() {
+        let fixture = Fixture::new();
+        let path = fixture.data_dir().bootstrap_key();
+        assert_eq!(fixture.start(None).await, FirstKey::Generated(path.clone()));
+        let text = fixture.generated();
+        assert!(fixture.accepts(&text).await);
+        assert_eq!(fixture.start(None).await, FirstKey::Generated(path.clone()));
+        assert_eq!(
+            (fixture.generated(), fixture.count().await),
+            (text.clone(), 1)
+        );
+
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(fixture.start(None).await, FirstKey::Earlier);
+        assert!(fixture.accepts(&text).await);
+    }
+
+    #[tokio::test]
+    async fn a_start_that_died_half_way_is_finished_by_the_next() {
+        let fixture = Fixture::new();
+        let file = fixture.data_dir().bootstrap_key();
+        // Died after the file.
+        let text = ApiKeyText::generate();
+        private_file::create(&file, text.secret().expose_secret()).unwrap();
+        fixture.start(None).await;
+        assert!(fixture.accepts(text.secret().expose_secret()).await);
+        // Died after the row.
+        std::fs::remove_file(fixture.data_dir().bootstrap_done()).unwrap();
+        fixture.start(None).await;
+        assert_eq!(fixture.count().await, 1);
+    }
+
+    #[tokio::test]
+    async fn a_revoked_key_stays_revoked() {
+        let fixture = Fixture::new();
+        fixture.start(None).await;
+        let [key] = fixture.keys.list(None).await.unwrap().try_into().unwrap();
+        fixture.keys.revoke(key.id).await.unwrap();
+        assert_eq!(fixture.start(None).await, FirstKey::Missing);
+        assert_eq!(fixture.count().await, 0);
+    }
+
+    #[tokio::test]
+    async fn another_configured_key_replaces_the_one_before() {
+        let fixture = Fixture::new();
+        assert_eq!(
+            fixture.start(Some("first-configured")).await,
+            FirstKey::Configured
+        );
+        fixture.start(Some("first-configured")).await;
+        assert!(fixture.accepts("first-configured").await);
+        fixture.start(Some("second-configured")).await;
+        assert!(!fixture.accepts("first-configured").await);
+        assert!(fixture.accepts("second-configured").await);
+        assert!(!fixture.data_dir().bootstrap_key().exists());
+    }
+}

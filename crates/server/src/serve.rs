@@ -1,0 +1,185 @@
+//! Running the service: start, wait for a signal, stop in order.
+
+use std::future::Future;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use actix_web::HttpServer;
+use actix_web::dev::ServerHandle;
+use anyhow::Context as _;
+use application::{App, Tasks, background};
+use http_api::HttpState;
+use secrecy::ExposeSecret as _;
+use tokio::net::TcpSocket;
+use tokio::runtime::Handle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::banner::Started;
+use crate::bootstrap::first_key;
+use crate::compose::{self, Variables};
+use crate::config::{Config, Http, without_password};
+use crate::data_dir::DataDir;
+
+/// How long background work may take to stop once requests are done. Whatever it does is resumed on the next start.
+const BACKGROUND_GRACE: Duration = Duration::from_secs(5);
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+/// Connections of one worker.
+const CONNECTIONS: usize = 4096;
+/// Slowest request head.
+const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// Idle connections are kept longer than proxies keep theirs (60 s), so that it is never us who closes first.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// Runs until a signal to stop. Sandboxes go on without us and are adopted by the next start.
+pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Result<()> {
+    let data_dir = DataDir::open(&config.data_dir)?;
+    let _lock = data_dir.lock()?;
+    warn(config, &data_dir)?;
+    let listener = listen(config.http.bind)?;
+    let bound = listener.local_addr()?;
+
+    let host = data_dir.host(compose::ids().as_ref())?;
+    let keyring = compose::open_keyring(config, &data_dir)?;
+    let store = compose::open_store(config).await?;
+    let now = compose::clock().now();
+    let first_key = first_key(&config.auth, &data_dir, store.as_ref(), now).await?;
+    let sandboxes = compose::open_sandboxes(config, variables, &host).await?;
+    let tasks = Tasks::new(Handle::current());
+    let service = compose::service(
+        config,
+        host,
+        keyring,
+        &store,
+        &sandboxes,
+        tasks.clone(),
+        bound,
+    )?;
+
+    let mut signals = Signals::new()?;
+    let (server, handle) = http_server(&config.http, listener, service.http, service.app.clone())?;
+    let started = Started {
+        config,
+        bound,
+        public_url: &config.http.public_url(bound),
+        store: &without_password(config.storage.url.expose_secret()),
+        backend: sandboxes.backend.name(),
+        why: sandboxes.why,
+        first_key: &first_key,
+    };
+    started.announce();
+    start_background(&service.app);
+    let result = until_stopped(server, &handle, &mut signals).await;
+    if !tasks.stop(BACKGROUND_GRACE).await {
+        tracing::warn!("some background work did not stop in time; the next start resumes it");
+    }
+    tracing::info!("stopped; sandboxes go on running");
+    result
+}
+
+fn start_background(app: &App) {
+    background::spawn(app);
+    background::prepare(app);
+}
+
+fn warn(config: &Config, data_dir: &DataDir) -> anyhow::Result<()> {
+    if data_dir.is_open_to_others()? {
+        tracing::warn!(
+            "other users of this machine may look into the data directory {0}: `chmod 700 {0}`",
+            data_dir.path().display()
+        );
+    }
+    if config.sandbox.warm > 0 {
+        tracing::warn!("sandbox.warm has no effect yet: this build keeps no warm sandboxes");
+    }
+    Ok(())
+}
+
+pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    // So that a restart does not wait for connections of the last life.
+    socket.set_reuseaddr(true)?;
+    let listener = socket
+        .bind(address)
+        .and_then(|()| socket.listen(BACKLOG))
+        .with_context(|| {
+            format!(
+                "cannot listen on {address}; set WORKSPACE_HTTP__BIND to another address or port"
+            )
+        })?;
+    Ok(listener.into_std()?)
+}
+
+fn http_server(
+    config: &Http,
+    listener: TcpListener,
+    state: HttpState,
+    app: App,
+) -> anyhow::Result<(impl Future<Output = std::io::Result<()>>, ServerHandle)> {
+    let server = HttpServer::new(move || http_api::app(state.clone(), app.clone()))
+        .workers(config.workers)
+        .max_connections(CONNECTIONS)
+        .client_request_timeout(HEAD_LIMIT)
+        .keep_alive(KEEP_ALIVE)
+        .shutdown_timeout(config.drain.as_secs().max(1))
+        // Ours, so that background work ends after requests.
+        .disable_signals()
+        .listen(listener)
+        .context("cannot serve")?
+        .run();
+    let handle = server.handle();
+    Ok((server, handle))
+}
+
+/// Serves until a signal; then lets requests under way end. A second signal ends them at once.
+async fn until_stopped(
+    server: impl Future<Output = std::io::Result<()>>,
+    handle: &ServerHandle,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
+    let mut server = std::pin::pin!(server);
+    tokio::select! {
+        ended = &mut server => {
+            ended.context("the HTTP server failed")?;
+            anyhow::bail!("the HTTP server ended by itself");
+        }
+        name = signals.next() => tracing::info!(signal = name, "stopping: requests under way may end"),
+    }
+    let stop = async {
+        tokio::select! {
+            () = handle.stop(true) => {}
+            name = signals.next() => {
+                tracing::info!(signal = name, "stopping at once");
+                handle.stop(false).await;
+            }
+        }
+    };
+    let (ended, ()) = tokio::join!(server, stop);
+    ended.context("the HTTP server failed")
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}

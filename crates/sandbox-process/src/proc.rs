@@ -91,6 +91,18 @@ pub(crate) fn initial_variable(pid: i32, name: &str) -> Option<String> {
     })
 }
 
+/// The command line of a process. `None` as above.
+pub(crate) fn arguments(pid: i32) -> Option<Vec<String>> {
+    let line = fs::read(path(pid, "cmdline")).ok()?;
+    let mut arguments: Vec<String> = line
+        .split(|byte| *byte == 0)
+        .map(|argument| String::from_utf8_lossy(argument).into_owned())
+        .collect();
+    // Each argument ends with a NUL, the last one too.
+    arguments.pop();
+    Some(arguments)
+}
+
 /// Identifies this boot of the machine: start times count from boot, so they mean nothing after the next one.
 pub(crate) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")

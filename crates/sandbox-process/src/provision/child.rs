@@ -66,7 +66,7 @@ pub(super) async fn run(
         .id()
         .and_then(|pid| i32::try_from(pid).ok())
         .ok_or_else(no_child)?;
-    let _group = KillGroup(Pid::from_raw(pid).ok_or_else(no_child)?);
+    let group = KillGroup(Pid::from_raw(pid).ok_or_else(no_child)?);
     let key = proc::stat(pid).ok_or_else(no_child)?.key;
     let exit = PidHandle::open(key)?.ok_or_else(no_child)?.watch()?;
     let mut output = pipe::Receiver::from_owned_fd(reader.into())?;
@@ -78,7 +78,7 @@ pub(super) async fn run(
         return Err(Unfinished::TooLong(lines.into_tail()));
     }
     // The child is a zombie, so its pid (the group's id) is still taken: what it left in its group can be ended safely.
-    drop(_group);
+    drop(group);
     let status = child.wait().await?;
     Ok(Finished {
         status,

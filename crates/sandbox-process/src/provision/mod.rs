@@ -30,13 +30,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 pub use config::{Config, DEFAULT_PINS, DEFAULT_VERSION, Deadlines, Environment};
 pub use error::ProvisionError;
 
+use crate::digest;
 use child::Unfinished;
 use python::Python;
 
@@ -280,20 +280,12 @@ impl Provisioner {
 
     /// `<version>-<hash of requirements and Python>`.
     fn root(&self, python: &Python) -> PathBuf {
-        let mut hash = Sha256::new();
-        for part in self.requirements.iter() {
-            hash.update(part.as_bytes());
-            hash.update([0]);
-        }
-        hash.update(python.program.as_os_str().as_encoded_bytes());
-        hash.update([0]);
-        hash.update(python.version.as_bytes());
-        let digest = hash.finalize();
-        let short: String = digest
-            .iter()
-            .take(6)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let requirements = self.requirements.iter().map(String::as_bytes);
+        let python = [
+            python.program.as_os_str().as_encoded_bytes(),
+            python.version.as_bytes(),
+        ];
+        let short = digest::short(&requirements.chain(python).collect::<Vec<_>>());
         self.dir().join(format!("{}-{short}", self.config.version))
     }
 }

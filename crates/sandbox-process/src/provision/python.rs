@@ -48,14 +48,13 @@ pub(super) struct Search {
 
 /// Asks the candidates in order until one fits. `uv` makes environments without the `venv` module, `pip` does not.
 pub(super) async fn search(config: &Config, with_uv: bool) -> Search {
-    let candidates = match &config.python {
-        Some(program) => vec![program.clone()],
-        None => {
-            let environment = config.environment.clone();
-            tokio::task::spawn_blocking(move || candidates(&environment))
-                .await
-                .unwrap_or_default()
-        }
+    let candidates = if let Some(program) = &config.python {
+        vec![program.clone()]
+    } else {
+        let environment = config.environment.clone();
+        tokio::task::spawn_blocking(move || candidates(&environment))
+            .await
+            .unwrap_or_default()
     };
     let mut search = Search::default();
     for program in candidates {

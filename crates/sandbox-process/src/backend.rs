@@ -1,0 +1,209 @@
+//! [`ProcessSandboxes`]: the port, each operation a task that its caller cannot leave half done.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use domain::id::{SandboxId, SpecId};
+use domain::sandbox::{
+    BackendFact, BackendState, Capabilities, Located, SandboxBackend, SandboxError, SandboxLaunch,
+};
+use futures::stream::{self, BoxStream, StreamExt};
+use tokio::runtime::Handle;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Semaphore, broadcast};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{AgentServerSource, ProcessConfig};
+use crate::environment;
+use crate::errors;
+use crate::layout::{Layout, Places};
+use crate::lock::{Guard, Locks};
+use crate::marker::Marker;
+use crate::monitor::Tracked;
+use crate::server::Server;
+use crate::start;
+
+/// Facts that a slow watcher may miss before it lags.
+const FACTS: usize = 256;
+
+/// Sandboxes that are processes of this machine.
+#[derive(Debug)]
+pub struct ProcessSandboxes {
+    inner: Arc<Inner>,
+}
+
+/// What operations and monitors share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) config: ProcessConfig,
+    pub(crate) layout: Layout,
+    pub(crate) server: Server,
+    /// Where tasks run: they outlive requests, and children are reaped by the runtime that spawned them.
+    pub(crate) runtime: Handle,
+    pub(crate) locks: Locks,
+    pub(crate) starts: Arc<Semaphore>,
+    pub(crate) tracked: Mutex<std::collections::HashMap<SandboxId, Tracked>>,
+    pub(crate) facts: broadcast::Sender<BackendFact>,
+    /// Ends the monitors, not the sandboxes.
+    pub(crate) closed: CancellationToken,
+}
+
+impl ProcessSandboxes {
+    /// Makes the backend's directories. Must be called in the runtime that is to watch the processes; that runtime has to
+    /// live as long as the backend. Processes of an earlier service are adopted when they are first listed, inspected or
+    /// started.
+    pub async fn new(config: ProcessConfig) -> Result<Self, SandboxError> {
+        let unusable = |detail| SandboxError::Unavailable {
+            detail,
+            source: None,
+        };
+        let layout = Layout::new(
+            &config.data_dir,
+            &config.runtime_dir,
+            config.instance.clone(),
+        )
+        .map_err(unusable)?;
+        let roots = layout.clone();
+        errors::blocking(move || roots.create())
+            .await?
+            .map_err(errors::other)?;
+        let inner = Inner {
+            layout,
+            server: Server::new(config.agent_server.clone()),
+            runtime: Handle::current(),
+            locks: Locks::default(),
+            starts: Arc::new(Semaphore::new(config.parallel_starts.max(1))),
+            tracked: Mutex::default(),
+            facts: broadcast::channel(FACTS).0,
+            closed: CancellationToken::new(),
+            config,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Runs an operation to its end, whatever becomes of the caller.
+    async fn detached<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, SandboxError>> + Send + 'static,
+    ) -> Result<T, SandboxError> {
+        let task = self.inner.runtime.spawn(work);
+        task.await
+            .map_err(|error| SandboxError::Other(Box::new(error)))?
+    }
+}
+
+/// Stops watching. The sandboxes go on; the next service adopts them.
+impl Drop for ProcessSandboxes {
+    fn drop(&mut self) {
+        self.inner.closed.cancel();
+    }
+}
+
+impl Inner {
+    pub(crate) fn places(&self, id: &SandboxId) -> Places {
+        self.layout.places(id)
+    }
+
+    pub(crate) fn marker(&self, id: &SandboxId) -> Marker {
+        Marker::new(&self.config.instance, id)
+    }
+
+    pub(crate) async fn lock(&self, id: &SandboxId) -> Result<Guard, SandboxError> {
+        self.locks
+            .lock(id, &self.places(id).lock, self.config.queue_limit)
+            .await
+    }
+}
+
+#[async_trait]
+impl SandboxBackend for ProcessSandboxes {
+    fn name(&self) -> &'static str {
+        "process"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pause: true,
+            isolated: false,
+        }
+    }
+
+    async fn prepare(&self, _spec: &SpecId) -> Result<(), SandboxError> {
+        // There is one template, and a sandbox of an older one starts with the present agent server.
+        self.inner
+            .server
+            .command(&self.inner.runtime)
+            .await
+            .map(|_| ())
+    }
+
+    async fn start(&self, launch: &SandboxLaunch) -> Result<Located, SandboxError> {
+        let command = self.inner.server.command(&self.inner.runtime).await?;
+        // Waiting for a turn ends with the caller; what follows does not.
+        let turn = self.inner.turn(&launch.id).await?;
+        let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
+        self.detached(async move { inner.start(launch, command, turn).await })
+            .await
+    }
+
+    async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError> {
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        self.detached(async move { inner.observe(id).await }).await
+    }
+
+    async fn list(&self) -> Result<Vec<BackendFact>, SandboxError> {
+        let inner = Arc::clone(&self.inner);
+        self.detached(async move { inner.observe_all().await })
+            .await
+    }
+
+    async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        self.detached(async move { inner.stop(&id).await }).await
+    }
+
+    async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        self.detached(async move { inner.remove(&id).await }).await
+    }
+
+    fn watch(&self) -> BoxStream<'static, BackendFact> {
+        let facts = self.inner.facts.subscribe();
+        // Ends with the backend; the sender itself lives as long as any monitor.
+        let closed = self.inner.closed.clone();
+        stream::unfold(facts, |mut facts| async move {
+            loop {
+                match facts.recv().await {
+                    Ok(fact) => return Some((fact, facts)),
+                    Err(RecvError::Lagged(missed)) => {
+                        tracing::warn!(missed, "a watcher of sandboxes was too slow");
+                    }
+                    Err(RecvError::Closed) => return None,
+                }
+            }
+        })
+        .take_until(closed.cancelled_owned())
+        .boxed()
+    }
+
+    async fn check(&self) -> Result<(), SandboxError> {
+        let roots = self.inner.layout.clone();
+        let made = errors::blocking(move || roots.create()).await?;
+        made.map_err(|error| SandboxError::Unavailable {
+            detail: format!("the sandbox directories cannot be used ({})", error.kind()),
+            source: Some(Box::new(error)),
+        })?;
+        if let AgentServerSource::Command(command) = &self.inner.config.agent_server {
+            let program = command.first().cloned().unwrap_or_default();
+            let path = environment::search_path(&program, &self.inner.config.path);
+            let found = errors::blocking(move || start::runnable(&program, &path)).await?;
+            return found.map_err(|error| SandboxError::Unavailable {
+                detail: "the configured agent-server command does not exist".to_owned(),
+                source: Some(Box::new(error)),
+            });
+        }
+        self.inner.server.check().await
+    }
+}

@@ -1,0 +1,94 @@
+//! The environment of a sandbox: complete, and nothing of the service's own.
+//!
+//! Knows: the variables of the agent server (`OH_*`, contract of releases 1.34 to 1.58).
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+
+use domain::sandbox::SandboxLaunch;
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::config::ProcessConfig;
+use crate::layout::Places;
+use crate::marker::{self, Marker};
+
+/// Variables by name. Some values are keys, so all are treated as secret.
+pub(crate) type Variables = BTreeMap<String, SecretString>;
+
+/// Not secret, and the same in every sandbox.
+pub(crate) const FIXED: [(&str, &str); 9] = [
+    // Webhooks carry an event within a second of it, one batch of five at most.
+    ("OH_WEBHOOKS_0_FLUSH_DELAY", "1"),
+    ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5"),
+    // One owner per directory: a lease would only keep a restarted server from its own conversations.
+    ("OH_LEASE_TTL_SECONDS", "0"),
+    ("OH_ENABLE_VSCODE", "0"),
+    // Preloading costs processor time and memory at each start and saves little at the first conversation.
+    ("OH_PRELOAD_TOOLS", "0"),
+    // Importing litellm must not ask the network for a price list.
+    ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
+    // A pretty traceback blocks the agent server for seconds.
+    ("LOG_RICH_TRACEBACKS", "false"),
+    ("LOG_JSON", "true"),
+    ("PYTHONUNBUFFERED", "1"),
+];
+
+/// Everything that the agent server of this sandbox sees. `program` is the first word of its command.
+pub(crate) fn variables(
+    config: &ProcessConfig,
+    places: &Places,
+    marker: &Marker,
+    launch: &SandboxLaunch,
+    program: &OsStr,
+) -> Variables {
+    let mut all = Variables::new();
+    let mut set = |name: &str, value: String| all.insert(name.to_owned(), value.into());
+    set("LANG", "C.UTF-8".into());
+    set("TZ", "UTC".into());
+    set("PATH", search_path(program, &config.path));
+    for (name, value) in &config.extra_env {
+        set(name, value.expose_secret().to_owned());
+    }
+    // From here on nothing can be replaced by configuration.
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    set(marker::VARIABLE, marker.value().to_owned());
+    set("HOME", text(&places.home()));
+    set("TMUX_TMPDIR", text(&places.tmux()));
+    set("TMPDIR", text(&places.tmp()));
+    for (name, value) in FIXED {
+        set(name, value.to_owned());
+    }
+    set(
+        "OH_SESSION_API_KEYS_0",
+        launch.session_key.expose_secret().to_owned(),
+    );
+    set(
+        "OH_SECRET_KEY",
+        launch.secret_key.expose_secret().to_owned(),
+    );
+    set(
+        "OH_WEBHOOKS_0_BASE_URL",
+        launch.webhook_url.as_str().trim_end_matches('/').to_owned(),
+    );
+    set("OH_WORKSPACE_PATH", text(&places.workspace()));
+    set("OH_CONVERSATIONS_PATH", text(&places.conversations()));
+    set("OH_PERSISTENCE_DIR", text(&places.persist()));
+    set("OH_BASH_EVENTS_DIR", text(&places.bash_events()));
+    // Its default is a file in the workspace, where an agent could write it.
+    set(
+        "OPENHANDS_AGENT_SERVER_CONFIG_PATH",
+        text(&places.root.join("agent-server.json")),
+    );
+    for (index, origin) in launch.cors_origins.iter().enumerate() {
+        set(&format!("OH_ALLOW_CORS_ORIGINS_{index}"), origin.clone());
+    }
+    all
+}
+
+/// The folder of an absolute program goes first: its helpers are next to it.
+pub(crate) fn search_path(program: &OsStr, path: &str) -> String {
+    let dir = Path::new(program).parent().filter(|dir| dir.is_absolute());
+    dir.and_then(Path::to_str)
+        .map_or_else(|| path.to_owned(), |dir| format!("{dir}:{path}"))
+}

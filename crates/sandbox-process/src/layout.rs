@@ -1,0 +1,267 @@
+//! Where the files of a sandbox are, and how they come and go.
+//!
+//! ```text
+//! <data>/sandboxes/
+//!   <id>.lock              flock: one operation at a time, also between two services
+//!   <id>/
+//!     process.json         which process, which port, whether it was stopped on purpose
+//!     agent-server.log     and .log.1
+//!     home/ workspace/ conversations/ bash_events/ persist/
+//! <runtime>/<hash of instance and id>/
+//!   tmux/ tmp/             short paths, because socket paths are limited to 107 bytes
+//! ```
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use domain::id::{HostId, SandboxId};
+
+use crate::digest;
+
+/// The longest path of a Unix socket on Linux, without its NUL.
+const SOCKET_PATH: usize = 107;
+
+/// What the agent server and tmux append to the tmux directory: `/tmux-<uid>/openhands-<32 hex digits>`.
+const TMUX_SUFFIX: usize = "/tmux-4294967295/openhands-".len() + 32;
+
+/// The two roots.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    sandboxes: PathBuf,
+    runtime: PathBuf,
+    instance: HostId,
+}
+
+/// The places of one sandbox.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    pub(crate) root: PathBuf,
+    pub(crate) short: PathBuf,
+    pub(crate) lock: PathBuf,
+}
+
+impl Layout {
+    /// Fails when the runtime directory is too long for sockets.
+    pub(crate) fn new(data: &Path, runtime: &Path, instance: HostId) -> Result<Self, String> {
+        if !data.is_absolute() || data.to_str().is_none() {
+            return Err("the data directory must be an absolute path in UTF-8".into());
+        }
+        let layout = Self {
+            sandboxes: data.join("sandboxes"),
+            runtime: runtime.into(),
+            instance,
+        };
+        let longest = runtime.as_os_str().len() + "/".len() + 12 + "/tmux".len() + TMUX_SUFFIX;
+        if !runtime.is_absolute() || runtime.to_str().is_none() || longest > SOCKET_PATH {
+            let most = SOCKET_PATH - (longest - runtime.as_os_str().len());
+            return Err(format!(
+                "the runtime directory must be an absolute path of at most {most} bytes"
+            ));
+        }
+        Ok(layout)
+    }
+
+    pub(crate) fn places(&self, id: &SandboxId) -> Places {
+        let short = digest::short(&[self.instance.as_str().as_bytes(), id.as_str().as_bytes()]);
+        Places {
+            root: self.sandboxes.join(id.as_str()),
+            short: self.runtime.join(short),
+            lock: self.sandboxes.join(format!("{id}.lock")),
+        }
+    }
+
+    /// Makes both roots. Blocks.
+    pub(crate) fn create(&self) -> io::Result<()> {
+        private_dir(&self.sandboxes)?;
+        private_dir(&self.runtime)?;
+        // The runtime directory may be in a place where everybody may write: somebody may have been there before us.
+        let meta = fs::symlink_metadata(&self.runtime)?;
+        let ours = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
+        if !ours || meta.permissions().mode() & 0o077 != 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the runtime directory is not a private directory of this user",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The ids of all sandbox directories. Blocks.
+    pub(crate) fn ids(&self) -> io::Result<Vec<SandboxId>> {
+        match fs::read_dir(&self.sandboxes) {
+            Ok(entries) => Ok(entries
+                .filter_map(Result::ok)
+                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                .filter_map(|entry| SandboxId::parse(entry.file_name().into_string().ok()?).ok())
+                .collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Places {
+    pub(crate) fn workspace(&self) -> PathBuf {
+        self.root.join("workspace")
+    }
+
+    pub(crate) fn conversations(&self) -> PathBuf {
+        self.root.join("conversations")
+    }
+
+    pub(crate) fn bash_events(&self) -> PathBuf {
+        self.root.join("bash_events")
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.root.join("home")
+    }
+
+    /// The agent server's own settings.
+    pub(crate) fn persist(&self) -> PathBuf {
+        self.root.join("persist")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.root.join("agent-server.log")
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.root.join("process.json")
+    }
+
+    pub(crate) fn tmux(&self) -> PathBuf {
+        self.short.join("tmux")
+    }
+
+    pub(crate) fn tmp(&self) -> PathBuf {
+        self.short.join("tmp")
+    }
+
+    /// Makes everything that is missing. Blocks.
+    pub(crate) fn create(&self) -> io::Result<()> {
+        let inner = [
+            self.workspace(),
+            self.conversations(),
+            self.bash_events(),
+            self.home(),
+            self.persist(),
+        ];
+        let short = [self.short.clone(), self.tmux(), self.tmp()];
+        [self.root.clone()]
+            .iter()
+            .chain(&inner)
+            .chain(&short)
+            .try_for_each(|dir| private_dir(dir))
+    }
+
+    /// Deletes everything but the lock. What cannot be deleted stays, with the state file, so that it is still listed.
+    /// Blocks.
+    pub(crate) fn delete(&self) -> io::Result<()> {
+        delete_tree(&self.short)?;
+        for entry in entries(&self.root)? {
+            if entry == self.state() {
+                continue;
+            }
+            delete_tree(&entry)?;
+        }
+        delete_tree(&self.root)
+    }
+}
+
+fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(dir) {
+        Ok(entries) => entries
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn private_dir(dir: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+}
+
+/// Deletes a file or a tree; `Ok` if there is none. Never follows a symbolic link.
+fn delete_tree(path: &Path) -> io::Result<()> {
+    let remove = || match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    let result = remove().or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        // Caches of some tools (Go modules) have read-only directories.
+        io::ErrorKind::PermissionDenied => {
+            make_deletable(path);
+            remove()
+        }
+        _ => Err(error),
+    });
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Gives the owner all rights on the directories of a tree. Goes as far as it can.
+fn make_deletable(path: &Path) {
+    let mut open = vec![path.to_owned()];
+    while let Some(dir) = open.pop() {
+        if !fs::symlink_metadata(&dir).is_ok_and(|meta| meta.is_dir()) {
+            continue;
+        }
+        let _ = fs::set_permissions(&dir, fs::Permissions::from_mode(0o700));
+        open.extend(entries(&dir).unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_socket_path_fits() {
+        let instance = HostId::parse("i").unwrap();
+        let data = Path::new("/data");
+        let runtime = PathBuf::from(format!("/{}", "r".repeat(29)));
+        let layout = Layout::new(data, &runtime, instance.clone()).unwrap();
+        let places = layout.places(&SandboxId::parse("x".repeat(64)).unwrap());
+        let socket = places
+            .tmux()
+            .join("tmux-4294967295")
+            .join(format!("openhands-{}", "f".repeat(32)));
+        assert!(
+            socket.as_os_str().len() <= SOCKET_PATH,
+            "{}",
+            socket.display()
+        );
+        for bad in ["relative".to_owned(), format!("/{}", "r".repeat(60))] {
+            assert!(Layout::new(data, Path::new(&bad), instance.clone()).is_err());
+        }
+    }
+
+    #[test]
+    fn a_tree_with_locked_directories_and_links_is_deleted_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = dir.path().join("outside");
+        fs::write(&outside, "kept").unwrap();
+        let tree = dir.path().join("tree");
+        fs::create_dir_all(tree.join("locked/deep")).unwrap();
+        fs::write(tree.join("locked/deep/file"), "").unwrap();
+        std::os::unix::fs::symlink(&outside, tree.join("locked/link")).unwrap();
+        std::os::unix::fs::symlink(dir.path(), tree.join("up")).unwrap();
+        fs::set_permissions(tree.join("locked/deep"), fs::Permissions::from_mode(0o000)).unwrap();
+        fs::set_permissions(tree.join("locked"), fs::Permissions::from_mode(0o500)).unwrap();
+        delete_tree(&tree).unwrap();
+        assert!(!tree.exists());
+        assert_eq!(fs::read_to_string(outside).unwrap(), "kept");
+        delete_tree(&tree).unwrap();
+    }
+}

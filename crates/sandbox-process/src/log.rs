@@ -1,0 +1,190 @@
+//! The log of an agent server: bounded on disk, and quotable without its keys.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use secrecy::{ExposeSecret, SecretString};
+
+/// What is kept of a log that grew too large, and what is read for a quotation.
+const TAIL_BYTES: u64 = 256 * 1024;
+const QUOTED_BYTES: u64 = 16 * 1024;
+const QUOTED_LINES: usize = 12;
+const LINE_CHARS: usize = 300;
+
+/// Runs of at least this many letters and digits are not quoted: keys are longer, ids (32) and words are shorter.
+const KEY_LIKE: usize = 33;
+
+/// Starts a new log, keeping the previous one as `.log.1`. Written to by appending, so that [`shorten`] works. Blocks.
+pub(crate) fn open(log: &Path) -> io::Result<File> {
+    match fs::rename(log, previous(log)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::options()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(log)
+}
+
+/// Cuts a log that is larger than `most`: its end goes to `.log.1`, and the writer goes on at the start of an empty file.
+/// Blocks.
+pub(crate) fn shorten(log: &Path, most: u64) -> io::Result<()> {
+    let size = match fs::symlink_metadata(log) {
+        Ok(meta) if meta.is_file() => meta.len(),
+        _ => return Ok(()),
+    };
+    if size <= most {
+        return Ok(());
+    }
+    let end = last_bytes(log, TAIL_BYTES)?;
+    fs::write(previous(log), end)?;
+    File::options().write(true).open(log)?.set_len(0)
+}
+
+fn previous(log: &Path) -> PathBuf {
+    log.with_extension("log.1")
+}
+
+fn last_bytes(log: &Path, most: u64) -> io::Result<Vec<u8>> {
+    // The agent can write here too: a pipe must not hold us up.
+    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let mut file = File::options()
+        .read(true)
+        .custom_flags(nonblocking)
+        .open(log)?;
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(most)))?;
+    let mut end = Vec::new();
+    file.take(most).read_to_end(&mut end)?;
+    Ok(end)
+}
+
+/// The last lines for a person, without keys and without paths of this machine. Empty when there is no log. Blocks.
+pub(crate) fn quote(log: &Path, keys: &[SecretString], places: &[(PathBuf, &str)]) -> String {
+    let end = last_bytes(log, QUOTED_BYTES).unwrap_or_default();
+    let text = String::from_utf8_lossy(&end);
+    let lines: Vec<String> = text
+        .lines()
+        .map(message)
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| shortened(&scrubbed(line.trim_end(), keys, places)))
+        .collect();
+    lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n")
+}
+
+/// Whether the log says that the port was taken. Blocks.
+pub(crate) fn says_port_taken(log: &Path) -> bool {
+    let end = last_bytes(log, QUOTED_BYTES).unwrap_or_default();
+    String::from_utf8_lossy(&end)
+        .to_ascii_lowercase()
+        .contains("address already in use")
+}
+
+/// The agent server logs JSON objects; only their message is for people.
+fn message(line: &str) -> String {
+    let Ok(serde_json::Value::Object(object)) = serde_json::from_str(line) else {
+        return line.to_owned();
+    };
+    let text = |name: &str| object.get(name).and_then(serde_json::Value::as_str);
+    let message = text("message").or_else(|| text("msg"));
+    // Of a traceback only the last line says what happened.
+    let exception = text("exc_info").and_then(|trace| trace.trim_end().lines().last());
+    match (message, exception) {
+        (Some(message), Some(exception)) => format!("{message}: {exception}"),
+        (Some(message), None) => message.to_owned(),
+        _ => line.to_owned(),
+    }
+}
+
+fn scrubbed(line: &str, keys: &[SecretString], places: &[(PathBuf, &str)]) -> String {
+    let mut text: String = line
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    for key in keys
+        .iter()
+        .map(ExposeSecret::expose_secret)
+        .filter(|key| key.len() >= 4)
+    {
+        text = text.replace(key, "***");
+    }
+    for (path, name) in places {
+        text = text.replace(&*path.to_string_lossy(), name);
+    }
+    mask_key_like(&text)
+}
+
+/// Keys that this service cannot know (it was restarted, or they are the agent's) are recognised by their length.
+fn mask_key_like(text: &str) -> String {
+    let mut masked = String::with_capacity(text.len());
+    let mut run = String::new();
+    let end = |run: &mut String, masked: &mut String| {
+        masked.push_str(if run.len() >= KEY_LIKE { "***" } else { run });
+        run.clear();
+    };
+    for c in text.chars() {
+        if c.is_ascii_alphanumeric() {
+            run.push(c);
+        } else {
+            end(&mut run, &mut masked);
+            masked.push(c);
+        }
+    }
+    end(&mut run, &mut masked);
+    masked
+}
+
+fn shortened(line: &str) -> String {
+    match line.char_indices().nth(LINE_CHARS) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn quotations_hold_no_keys_and_no_paths() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("agent-server.log");
+        let unknown = "k".repeat(43);
+        let id = "a".repeat(32);
+        let text = format!(
+            "{{\"message\":\"using canary-1 in {}\"}}\n{{\"message\":\"failed\",\"exc_info\":\"Traceback\\n a\\nOSError: no\"}}\n\nplain {unknown} {id}\n",
+            dir.path().display()
+        );
+        fs::write(&log, text).unwrap();
+        let keys = [SecretString::from("canary-1")];
+        let quoted = quote(&log, &keys, &[(dir.path().to_owned(), "<sandbox>")]);
+        assert_eq!(
+            quoted,
+            format!("using *** in <sandbox>\nfailed: OSError: no\nplain *** {id}")
+        );
+        assert_eq!(quote(&dir.path().join("none"), &keys, &[]), "");
+    }
+
+    #[test]
+    fn a_log_is_cut_while_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("agent-server.log");
+        let mut writer = open(&log).unwrap();
+        writer.write_all(&vec![b'x'; 1000]).unwrap();
+        shorten(&log, 1000).unwrap();
+        assert_eq!(fs::metadata(&log).unwrap().len(), 1000);
+        writer.write_all(b"y").unwrap();
+        shorten(&log, 1000).unwrap();
+        writer.write_all(b"after").unwrap();
+        assert_eq!(fs::read_to_string(&log).unwrap(), "after");
+        assert!(fs::read_to_string(previous(&log)).unwrap().ends_with("xy"));
+        open(&log).unwrap();
+        assert_eq!(fs::read_to_string(previous(&log)).unwrap(), "after");
+    }
+}

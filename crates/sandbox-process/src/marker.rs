@@ -1,0 +1,167 @@
+//! Finds the processes of a sandbox, wherever they went, and ends them.
+//!
+//! Knows: the marker variable, sessions and descent. A process belongs to a sandbox if it was started with the sandbox's
+//! marker in its environment (children inherit it; leaving the process group or the session, as tmux does, does not shed
+//! it), or is in the session of the main process, or descends from one that belongs. What sheds all three at once cannot
+//! be found by anything short of a control group.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+
+use domain::id::{HostId, SandboxId};
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+use tokio::time::{Instant, timeout};
+
+use crate::pidfd::PidHandle;
+use crate::proc::{self, ProcessKey, Stat};
+
+/// Name of the variable.
+pub(crate) const VARIABLE: &str = "AGENT_WORKSPACE_SANDBOX";
+
+/// Value of the variable for one sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Marker(String);
+
+impl Marker {
+    pub(crate) fn new(instance: &HostId, id: &SandboxId) -> Self {
+        Self(format!("{instance}/{id}"))
+    }
+
+    pub(crate) fn value(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this process was started with the marker.
+    pub(crate) fn is_on(&self, pid: i32) -> bool {
+        proc::initial_variable(pid, VARIABLE).is_some_and(|value| value == self.0)
+    }
+}
+
+/// The sandboxes of this instance that have at least one living process. Blocks.
+pub(crate) fn marked_sandboxes(instance: &HostId) -> BTreeSet<SandboxId> {
+    let living = proc::all().into_iter().filter(|stat| !stat.is_dead());
+    living
+        .filter_map(|stat| {
+            let value = proc::initial_variable(stat.key.pid, VARIABLE)?;
+            let (of, id) = value.split_once('/')?;
+            (of == instance.as_str())
+                .then(|| SandboxId::parse(id).ok())
+                .flatten()
+        })
+        .collect()
+}
+
+/// The main process of a sandbox of which we only know that it was about to be started on `port`: the oldest session
+/// leader with the marker whose last argument is the port. Blocks.
+pub(crate) fn find_main(marker: &Marker, port: u16) -> Option<ProcessKey> {
+    proc::all()
+        .into_iter()
+        .filter(|stat| {
+            !stat.is_dead() && stat.session == stat.key.pid && marker.is_on(stat.key.pid)
+        })
+        .filter(|stat| {
+            proc::arguments(stat.key.pid).is_some_and(|a| a.last() == Some(&port.to_string()))
+        })
+        .min_by_key(|stat| stat.key.started)
+        .map(|stat| stat.key)
+}
+
+/// Every living process of the sandbox. `main` is its main process if that ran a moment ago (so that its session id
+/// cannot have been reused). Blocks.
+fn members(marker: &Marker, main: Option<ProcessKey>, known: &BTreeSet<ProcessKey>) -> Vec<Stat> {
+    let all = proc::all();
+    let in_session = |stat: &Stat| {
+        main.is_some_and(|main| stat.session == main.pid && stat.key.started >= main.started)
+    };
+    let mut found: Vec<Stat> = Vec::new();
+    for stat in &all {
+        if known.contains(&stat.key) || in_session(stat) || marker.is_on(stat.key.pid) {
+            found.push(*stat);
+        }
+    }
+    // Descendants, generation by generation.
+    let mut next = 0;
+    while next < found.len() {
+        let parent = found[next].key;
+        next += 1;
+        for stat in &all {
+            let child = stat.parent == parent.pid && stat.key.started >= parent.started;
+            // The list was not read in one instant: the pid must still be the process that it was.
+            if child
+                && !found.contains(stat)
+                && proc::stat(parent.pid).is_some_and(|s| s.key == parent)
+            {
+                found.push(*stat);
+            }
+        }
+    }
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    found.retain(|stat| stat.key.pid != own && stat.key.pid != 1);
+    found
+}
+
+/// Kills every process of the sandbox until none is left. Dead ones that wait for their parent do not count; those whose
+/// parent we became (as process 1 of a container) are reaped, except `main`, whose exit somebody else waits for.
+pub(crate) async fn kill_all(
+    marker: &Marker,
+    main: Option<ProcessKey>,
+    limit: Duration,
+) -> io::Result<()> {
+    let started = Instant::now();
+    let mut known = BTreeSet::new();
+    loop {
+        let (marker, seen) = (marker.clone(), known.clone());
+        let (living, handles) = tokio::task::spawn_blocking(move || round(&marker, main, &seen))
+            .await
+            .map_err(io::Error::other)??;
+        if living.is_empty() {
+            return Ok(());
+        }
+        known.extend(living);
+        let left = limit.saturating_sub(started.elapsed());
+        let ended = async {
+            for handle in handles {
+                handle.watch()?.exited().await?;
+            }
+            io::Result::Ok(())
+        };
+        timeout(left, ended).await.map_err(|_| {
+            let what = format!("{} processes could not be ended", known.len());
+            io::Error::new(io::ErrorKind::TimedOut, what)
+        })??;
+    }
+}
+
+/// Looks once and signals what it sees.
+fn round(
+    marker: &Marker,
+    main: Option<ProcessKey>,
+    known: &BTreeSet<ProcessKey>,
+) -> io::Result<(Vec<ProcessKey>, Vec<PidHandle>)> {
+    let mut living = Vec::new();
+    let mut handles = Vec::new();
+    for stat in members(marker, main, known) {
+        if stat.is_dead() {
+            reap_if_ours(&stat, main);
+            continue;
+        }
+        living.push(stat.key);
+        if let Some(handle) = PidHandle::open(stat.key)? {
+            handle.signal(Signal::KILL)?;
+            handles.push(handle);
+        }
+    }
+    Ok((living, handles))
+}
+
+fn reap_if_ours(stat: &Stat, main: Option<ProcessKey>) {
+    let ours = u32::try_from(stat.parent).is_ok_and(|parent| parent == std::process::id());
+    if ours
+        && main != Some(stat.key)
+        && let Some(pid) = Pid::from_raw(stat.key.pid)
+    {
+        // Somebody else may have been faster.
+        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+    }
+}

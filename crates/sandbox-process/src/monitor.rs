@@ -1,0 +1,288 @@
+//! Watches the main process of every running sandbox: its exit, its log, the end of its boot.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use domain::id::SandboxId;
+use domain::sandbox::{BackendFact, BackendState, SandboxError};
+use secrecy::SecretString;
+use tokio::process::Child;
+use tokio::sync::watch;
+use tokio::time::{interval, timeout};
+
+use crate::backend::Inner;
+use crate::errors::blocking;
+use crate::facts::describe;
+use crate::log;
+use crate::marker;
+use crate::pidfd::{PidHandle, PidWatch};
+use crate::proc::{self, ProcessKey};
+use crate::spawn::{self, Reservation};
+use crate::start::Turn;
+use crate::state::{Phase, State};
+
+/// How often the size of a log is looked at.
+const LOG_CHECK: Duration = Duration::from_secs(15);
+
+/// A watched process.
+#[derive(Debug)]
+pub(crate) struct Tracked {
+    key: ProcessKey,
+    /// Set before we end it on purpose: its exit is no news then.
+    asked: Arc<AtomicBool>,
+    /// Becomes `true` when it has ended and, if it was our child, is reaped.
+    ended: watch::Receiver<bool>,
+}
+
+/// How its exit is noticed.
+pub(crate) enum Main {
+    /// Our child; waiting for it also reaps it.
+    Child(Box<Child>),
+    /// The child of an earlier service.
+    Adopted(PidWatch),
+}
+
+/// What a start holds until the agent server answers.
+pub(crate) struct Booting {
+    pub(crate) port: u16,
+    pub(crate) turn: Turn,
+    pub(crate) reservation: Reservation,
+}
+
+/// Everything a monitor needs.
+struct Monitor {
+    id: SandboxId,
+    key: ProcessKey,
+    keys: Vec<SecretString>,
+    asked: Arc<AtomicBool>,
+    ended: watch::Sender<bool>,
+}
+
+impl Inner {
+    /// Begins to watch a process, unless it is watched already.
+    pub(crate) fn track(
+        self: &Arc<Self>,
+        id: SandboxId,
+        key: ProcessKey,
+        main: Main,
+        keys: Vec<SecretString>,
+        booting: Option<Booting>,
+    ) {
+        let asked = Arc::new(AtomicBool::new(false));
+        let (ended, receiver) = watch::channel(false);
+        {
+            let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+            // A look from aside may adopt a child before its start gets here; the child's own monitor replaces that one.
+            let known = tracked.get(&id).is_some_and(|tracked| tracked.key == key);
+            if known && matches!(main, Main::Adopted(_)) {
+                return;
+            }
+            let entry = Tracked {
+                key,
+                asked: Arc::clone(&asked),
+                ended: receiver,
+            };
+            tracked.insert(id.clone(), entry);
+        }
+        let monitor = Monitor {
+            id,
+            key,
+            keys,
+            asked,
+            ended,
+        };
+        let (inner, closed) = (Arc::clone(self), self.closed.clone());
+        self.runtime.spawn(async move {
+            closed
+                .run_until_cancelled(monitor.run(inner, main, booting))
+                .await;
+        });
+    }
+
+    /// Watches a process that an earlier service (or an operation that we did not see the end of) started.
+    pub(crate) async fn track_adopted(
+        self: &Arc<Self>,
+        id: SandboxId,
+        key: ProcessKey,
+    ) -> Result<(), SandboxError> {
+        if self.tracked_key(&id) == Some(key) {
+            return Ok(());
+        }
+        let opened = blocking(move || {
+            let handle = PidHandle::open(key)?;
+            // Its keys, to keep them out of quotations of its log.
+            let names = ["OH_SESSION_API_KEYS_0", "OH_SECRET_KEY"];
+            let values = names
+                .iter()
+                .filter_map(|name| proc::initial_variable(key.pid, name));
+            io::Result::Ok((handle, values.map(SecretString::from).collect::<Vec<_>>()))
+        });
+        let opened = opened
+            .await?
+            .and_then(|(handle, keys)| Ok((handle.map(PidHandle::watch).transpose()?, keys)));
+        // `None`: it ended this moment; whoever looks next sees that.
+        if let (Some(watch), keys) = opened.map_err(crate::errors::other)? {
+            tracing::info!(sandbox.id = %id, pid = key.pid, "sandbox {id} adopted");
+            self.track(id, key, Main::Adopted(watch), keys, None);
+        }
+        Ok(())
+    }
+
+    fn tracked_key(&self, id: &SandboxId) -> Option<ProcessKey> {
+        let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        tracked.get(id).map(|tracked| tracked.key)
+    }
+
+    /// Marks the exit of the watched process as wanted. The receiver tells when it is over.
+    pub(crate) fn ask_to_end(&self, id: &SandboxId) -> Option<watch::Receiver<bool>> {
+        let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        let tracked = tracked.get(id)?;
+        tracked.asked.store(true, Ordering::SeqCst);
+        Some(tracked.ended.clone())
+    }
+
+    /// Forgets a process that has ended.
+    fn untrack(&self, id: &SandboxId, key: ProcessKey) {
+        let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        if tracked.get(id).is_some_and(|tracked| tracked.key == key) {
+            tracked.remove(id);
+        }
+    }
+}
+
+impl Monitor {
+    async fn run(self, inner: Arc<Inner>, mut main: Main, booting: Option<Booting>) {
+        let beside = async {
+            if let Some(booting) = booting {
+                booted(booting, inner.config.boot_limit).await;
+            }
+            self.keep_log_short(&inner).await;
+        };
+        let exit = tokio::select! {
+            exit = ended(&mut main) => exit,
+            () = beside => return,
+        };
+        drop(main);
+        self.ended.send_replace(true);
+        if let Err(error) = self.report(&inner, &exit).await {
+            tracing::warn!(sandbox.id = %self.id, %error, "the exit of a sandbox could not be recorded");
+        }
+        inner.untrack(&self.id, self.key);
+    }
+
+    /// Never ends.
+    async fn keep_log_short(&self, inner: &Arc<Inner>) {
+        let mut ticks = interval(LOG_CHECK);
+        loop {
+            ticks.tick().await;
+            let (log, most) = (inner.places(&self.id).log(), inner.config.log_bytes);
+            let done = blocking(move || log::shorten(&log, most)).await;
+            if let Ok(Err(error)) = done {
+                tracing::warn!(sandbox.id = %self.id, %error, "a sandbox's log could not be shortened");
+            }
+        }
+    }
+
+    /// Records and publishes an exit that nobody asked for, and ends what the process left behind.
+    async fn report(&self, inner: &Arc<Inner>, exit: &Exit) -> Result<(), SandboxError> {
+        if self.asked.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let _guard = inner.lock(&self.id).await?;
+        // An operation may have come first.
+        if self.asked.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let state = inner.load(&self.id).await?;
+        let current =
+            |state: &State| state.process == Some(self.key) && state.phase == Phase::Running;
+        if state.as_ref().is_some_and(|state| !current(state)) {
+            // Started again or stopped meanwhile: what runs now is not ours to end.
+            return Ok(());
+        }
+        let marker = inner.marker(&self.id);
+        if let Err(error) = marker::kill_all(&marker, Some(self.key), inner.config.kill_limit).await
+        {
+            tracing::warn!(sandbox.id = %self.id, %error, "processes of a crashed sandbox are left");
+        }
+        let Some(state) = state else {
+            let fact = BackendFact {
+                id: self.id.clone(),
+                state: BackendState::Absent,
+            };
+            let _ = inner.facts.send(fact);
+            return Ok(());
+        };
+        let (places, keys, what) = (inner.places(&self.id), self.keys.clone(), exit.to_string());
+        let detail = blocking(move || describe(&what, &places, &keys)).await?;
+        tracing::warn!(sandbox.id = %self.id, %exit, "sandbox {} ended by itself", self.id);
+        let phase = Phase::Exited {
+            detail: detail.clone(),
+        };
+        let stored = inner
+            .store(
+                &self.id,
+                &State {
+                    phase,
+                    process: None,
+                    ..state
+                },
+            )
+            .await;
+        let fact = BackendFact {
+            id: self.id.clone(),
+            state: BackendState::Exited { detail },
+        };
+        // Nobody may be watching.
+        let _ = inner.facts.send(fact);
+        stored
+    }
+}
+
+/// How a main process ended.
+enum Exit {
+    Status(ExitStatus),
+    /// Not our child: the kernel tells that it ended, not how.
+    Unknown,
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Status(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => write!(f, "ended with exit code {code}"),
+                (None, Some(9)) => f.write_str("was killed (signal 9; perhaps memory ran out)"),
+                (None, Some(signal)) => write!(f, "was ended by signal {signal}"),
+                (None, None) => f.write_str("ended"),
+            },
+            Self::Unknown => f.write_str("ended"),
+        }
+    }
+}
+
+async fn ended(main: &mut Main) -> Exit {
+    match main {
+        Main::Child(child) => child.wait().await.map_or(Exit::Unknown, Exit::Status),
+        Main::Adopted(watch) => {
+            if let Err(error) = watch.exited().await {
+                tracing::warn!(%error, "a sandbox cannot be watched any more");
+            }
+            Exit::Unknown
+        }
+    }
+}
+
+/// Holds the turn and the port until the agent server answers.
+async fn booted(booting: Booting, limit: Duration) {
+    let Booting {
+        port,
+        turn,
+        reservation,
+    } = booting;
+    let _ = timeout(limit, spawn::accepts(port)).await;
+    drop((turn, reservation));
+}

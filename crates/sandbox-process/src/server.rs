@@ -1,0 +1,119 @@
+//! The agent server's command: configured, or installed once for everybody who waits for it.
+
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use domain::sandbox::SandboxError;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use tokio::runtime::Handle;
+
+use crate::config::AgentServerSource;
+use crate::errors;
+use crate::provision::{AgentServer, ProvisionError, Provisioner};
+
+type Installation = Shared<BoxFuture<'static, Result<AgentServer, Arc<ProvisionError>>>>;
+
+/// Gives the command of the agent server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    source: AgentServerSource,
+    /// The running or finished installation. It belongs to nobody's request: one that gives up does not stop it.
+    installation: Mutex<Option<Installation>>,
+}
+
+impl Server {
+    pub(crate) fn new(source: AgentServerSource) -> Self {
+        Self {
+            source,
+            installation: Mutex::default(),
+        }
+    }
+
+    /// The command, installing the agent server if that is still to be done.
+    pub(crate) async fn command(&self, runtime: &Handle) -> Result<Vec<OsString>, SandboxError> {
+        match &self.source {
+            AgentServerSource::Command(command) => Ok(command.clone()),
+            AgentServerSource::Provision(provisioner) => {
+                let installation = self.installation(provisioner, runtime);
+                let server = installation.await.map_err(errors::provision)?;
+                Ok(server.command())
+            }
+        }
+    }
+
+    /// Joins the installation, or begins one: the first time, and after a failure.
+    fn installation(&self, provisioner: &Provisioner, runtime: &Handle) -> Installation {
+        let mut current = self
+            .installation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(installation) = &*current
+            && !matches!(installation.peek(), Some(Err(_)))
+        {
+            return installation.clone();
+        }
+        let provisioner = provisioner.clone();
+        let task = runtime.spawn(async move {
+            let result = provisioner.ensure().await;
+            result.inspect_err(|error| tracing::error!(%error, "the agent server is not installed"))
+        });
+        let installation = async move {
+            task.await.unwrap_or_else(|error| {
+                let source = std::io::Error::other(error);
+                Err(ProvisionError::Io {
+                    step: "running the installation",
+                    source,
+                })
+            })
+        };
+        let installation = installation
+            .map(|result| result.map_err(Arc::new))
+            .boxed()
+            .shared();
+        *current = Some(installation.clone());
+        installation
+    }
+
+    /// Forgets a finished installation: its program turned out to be missing.
+    pub(crate) fn forget(&self) {
+        let mut current = self
+            .installation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if current
+            .as_ref()
+            .is_some_and(|installation| installation.peek().is_some())
+        {
+            *current = None;
+        }
+    }
+
+    /// Whether a start could begin right now.
+    pub(crate) async fn check(&self) -> Result<(), SandboxError> {
+        let AgentServerSource::Provision(provisioner) = &self.source else {
+            return Ok(());
+        };
+        let current = self
+            .installation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        match current.as_ref().map(Shared::peek) {
+            Some(Some(Ok(_))) => Ok(()),
+            Some(Some(Err(error))) => Err(errors::provision(Arc::clone(error))),
+            Some(None) => Err(unavailable(
+                "the agent server is being installed; this takes some minutes",
+            )),
+            None if provisioner.find().await.is_some() => Ok(()),
+            None => Err(unavailable("the agent server is not installed yet")),
+        }
+    }
+}
+
+fn unavailable(what: &str) -> SandboxError {
+    SandboxError::Unavailable {
+        detail: what.to_owned(),
+        source: None,
+    }
+}

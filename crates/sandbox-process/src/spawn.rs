@@ -1,0 +1,127 @@
+//! Starts the process of a sandbox.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use secrecy::ExposeSecret;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
+
+use crate::environment::Variables;
+use crate::proc::{self, ProcessKey};
+
+/// A port that stays ours until the agent server has it.
+///
+/// The socket is bound with `SO_REUSEADDR` and never listens. Linux then lets another socket with that option bind and
+/// listen (Python's servers set it), while it gives the port to nobody who asks for *any* port. So there is no gap between
+/// choosing a port and using it.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    _socket: TcpSocket,
+    pub(crate) port: u16,
+}
+
+impl Reservation {
+    /// `preferred` if it is free, else any free port.
+    pub(crate) fn new(preferred: Option<u16>) -> io::Result<Self> {
+        preferred
+            .filter(|port| *port != 0)
+            .and_then(|port| Self::bind(port).ok())
+            .map_or_else(|| Self::bind(0), Ok)
+    }
+
+    fn bind(port: u16) -> io::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+        let port = socket.local_addr()?.port();
+        Ok(Self {
+            _socket: socket,
+            port,
+        })
+    }
+}
+
+/// Completes when something accepts connections on the port. There is no event for that; the agent server accepts none
+/// before it is ready.
+pub(crate) async fn accepts(port: u16) {
+    let mut pause = Duration::from_millis(20);
+    loop {
+        let connect = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+        if matches!(timeout(Duration::from_secs(1), connect).await, Ok(Ok(_))) {
+            return;
+        }
+        sleep(pause).await;
+        pause = (pause * 3 / 2).min(Duration::from_millis(250));
+    }
+}
+
+/// Spawns `command` with exactly these variables, its outputs going to `log`.
+pub(crate) fn spawn(
+    command: &[OsString],
+    variables: &Variables,
+    dir: &Path,
+    log: std::fs::File,
+) -> io::Result<(Child, ProcessKey)> {
+    let (program, arguments) = command
+        .split_first()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"))?;
+    let child = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .envs(
+            variables
+                .iter()
+                .map(|(name, value)| (name, value.expose_secret())),
+        )
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()?;
+    // Not waited for yet, so the pid is still taken even if it has ended already.
+    let key = child
+        .id()
+        .and_then(|pid| i32::try_from(pid).ok())
+        .and_then(proc::stat)
+        .map(|stat| stat.key)
+        .ok_or_else(|| io::Error::other("the new process cannot be seen in /proc"))?;
+    Ok((child, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reserved_port_can_be_listened_on_and_is_not_handed_out() {
+        let reserved = Reservation::new(None).unwrap();
+        for _ in 0..200 {
+            let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            assert_ne!(other.local_addr().unwrap().port(), reserved.port);
+        }
+        // The standard library sets SO_REUSEADDR on listeners, as Python does.
+        let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, reserved.port)).unwrap();
+        accepts(reserved.port).await;
+        // Somebody listens: another port is taken instead.
+        assert_ne!(
+            Reservation::new(Some(reserved.port)).unwrap().port,
+            reserved.port
+        );
+    }
+
+    #[tokio::test]
+    async fn the_preferred_port_is_taken_when_it_is_free() {
+        let first = Reservation::new(None).unwrap();
+        let port = first.port;
+        drop(first);
+        assert_eq!(Reservation::new(Some(port)).unwrap().port, port);
+    }
+}

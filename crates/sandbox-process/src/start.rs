@@ -1,0 +1,223 @@
+//! Starting: find, clean up, spawn.
+//!
+//! ```text
+//!   state written      process              after a crash of ours at this point
+//!   (none, stopped)    -                    nothing happened
+//!   starting           may or may not be    found by marker and port, else cleaned up and spawned
+//!   running            pid + start time     adopted
+//! ```
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use domain::id::SandboxId;
+use domain::sandbox::{Located, SandboxError, SandboxLaunch};
+use tokio::process::Child;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use crate::backend::Inner;
+use crate::environment;
+use crate::errors::{self, blocking};
+use crate::log;
+use crate::marker;
+use crate::monitor::{Booting, Main};
+use crate::proc::{self, ProcessKey};
+use crate::spawn::{self, Reservation};
+use crate::state::{Phase, State};
+
+/// Permission to use processor time for a start; `None` when nothing has to be started.
+pub(crate) type Turn = Option<OwnedSemaphorePermit>;
+
+impl Inner {
+    /// Waits in the queue of starts. A sandbox that runs does not queue.
+    pub(crate) async fn turn(self: &Arc<Self>, id: &SandboxId) -> Result<Turn, SandboxError> {
+        let (state_file, marker) = (self.places(id).state(), self.marker(id));
+        let runs =
+            blocking(move || State::load(&state_file).and_then(|state| state.living(&marker)));
+        if runs.await?.is_some() {
+            return Ok(None);
+        }
+        let permit = timeout(
+            self.config.queue_limit,
+            Arc::clone(&self.starts).acquire_owned(),
+        );
+        match permit.await {
+            Ok(Ok(permit)) => Ok(Some(permit)),
+            // The semaphore is never closed, so this is the time-out.
+            _ => Err(SandboxError::TimedOut {
+                what: "a free slot to start a sandbox",
+            }),
+        }
+    }
+
+    pub(crate) async fn start(
+        self: &Arc<Self>,
+        launch: SandboxLaunch,
+        command: Vec<OsString>,
+        turn: Turn,
+    ) -> Result<Located, SandboxError> {
+        let id = launch.id.clone();
+        let _guard = self.lock(&id).await?;
+        let before = self.prepare_places(&id).await?;
+        if let Some(located) = self.adopt(&id, before.as_ref()).await? {
+            return Ok(located);
+        }
+        // What an earlier run left (a tmux server, a shell) would hold sockets and files of the new one.
+        let marker = self.marker(&id);
+        marker::kill_all(&marker, None, self.config.kill_limit)
+            .await
+            .map_err(errors::still_here)?;
+
+        let reservation = self.reserve(&id, before.as_ref()).await?;
+        let port = reservation.port;
+        let boot = proc::boot_id();
+        let mut state = State {
+            phase: Phase::Starting,
+            port,
+            process: None,
+            boot,
+        };
+        self.store(&id, &state).await?;
+        let (child, key) = match self.spawn(&launch, command, port).await? {
+            Ok(spawned) => spawned,
+            Err(error) => {
+                self.server.forget();
+                state.phase = Phase::Exited {
+                    detail: "its command could not be run".into(),
+                };
+                self.store(&id, &state).await?;
+                return Err(errors::spawn(error));
+            }
+        };
+        let keys = vec![launch.session_key, launch.secret_key];
+        let booting = Booting {
+            port,
+            turn,
+            reservation,
+        };
+        self.track(
+            id.clone(),
+            key,
+            Main::Child(Box::new(child)),
+            keys,
+            Some(booting),
+        );
+        state.phase = Phase::Running;
+        state.process = Some(key);
+        // Failing here leaves a running process that the next start finds by its marker.
+        self.store(&id, &state).await?;
+        tracing::info!(sandbox.id = %id, pid = key.pid, port, "sandbox {id} started");
+        self.located(&id, port)
+    }
+
+    /// Spawns the agent server behind the launcher.
+    async fn spawn(
+        &self,
+        launch: &SandboxLaunch,
+        command: Vec<OsString>,
+        port: u16,
+    ) -> Result<io::Result<(Child, ProcessKey)>, SandboxError> {
+        let (places, marker) = (self.places(&launch.id), self.marker(&launch.id));
+        let program = command.first().cloned().unwrap_or_default();
+        let variables = environment::variables(&self.config, &places, &marker, launch, &program);
+        let search_path = environment::search_path(&program, &self.config.path);
+        let mut arguments = self.config.launcher.prefix();
+        arguments.extend(command);
+        arguments.extend(["--host", "127.0.0.1", "--port"].map(OsString::from));
+        arguments.push(port.to_string().into());
+        // Spawning waits for the new program to be loaded, so it is done where waiting is allowed. The runtime's handle
+        // comes along: the child is reaped by this runtime.
+        let runtime = self.runtime.clone();
+        blocking(move || {
+            let _runtime = runtime.enter();
+            runnable(&program, &search_path)?;
+            let log = log::open(&places.log())?;
+            spawn::spawn(&arguments, &variables, &places.root, log)
+        })
+        .await
+    }
+
+    async fn prepare_places(&self, id: &SandboxId) -> Result<Option<State>, SandboxError> {
+        let (roots, places) = (self.layout.clone(), self.places(id));
+        let prepared = blocking(move || {
+            roots.create()?;
+            places.create()?;
+            io::Result::Ok(State::load(&places.state()))
+        });
+        prepared.await?.map_err(errors::other)
+    }
+
+    /// Takes over the main process if it lives. One that was being stopped is not taken over.
+    async fn adopt(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        before: Option<&State>,
+    ) -> Result<Option<Located>, SandboxError> {
+        let Some(state) = before.cloned() else {
+            return Ok(None);
+        };
+        let marker = self.marker(id);
+        let search = state.clone();
+        let found = blocking(move || match (&search.phase, search.process) {
+            (Phase::Starting, None) if search.boot == proc::boot_id() => {
+                marker::find_main(&marker, search.port)
+            }
+            (Phase::Running, Some(_)) => search.living(&marker),
+            _ => None,
+        });
+        let Some(key) = found.await? else {
+            return Ok(None);
+        };
+        if state.process != Some(key) {
+            let state = State {
+                phase: Phase::Running,
+                process: Some(key),
+                ..state.clone()
+            };
+            self.store(id, &state).await?;
+        }
+        self.track_adopted(id.clone(), key).await?;
+        self.located(id, state.port).map(Some)
+    }
+
+    /// The port of last time, unless it was taken then.
+    async fn reserve(
+        &self,
+        id: &SandboxId,
+        before: Option<&State>,
+    ) -> Result<Reservation, SandboxError> {
+        let port = before.map(|state| state.port);
+        let log = self.places(id).log();
+        let taken = blocking(move || log::says_port_taken(&log)).await?;
+        Reservation::new(port.filter(|_| !taken)).map_err(|error| SandboxError::StartFailed {
+            detail: format!("no port is free ({})", error.kind()),
+            source: Some(Box::new(error)),
+        })
+    }
+}
+
+/// With a launcher in front, a program that is not there would only show as an exit of the launcher. Blocks.
+pub(crate) fn runnable(program: &OsStr, search_path: &str) -> io::Result<()> {
+    let executable = |path: &Path| {
+        fs::metadata(path)
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    let path = Path::new(program);
+    let found = if path.components().count() > 1 {
+        executable(path)
+    } else {
+        std::env::split_paths(search_path).any(|dir| executable(&dir.join(path)))
+    };
+    let missing = || {
+        io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("no program {}", path.display()),
+        )
+    };
+    found.then_some(()).ok_or_else(missing)
+}

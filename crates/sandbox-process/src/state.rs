@@ -1,0 +1,91 @@
+//! What survives the service: which process a sandbox is, and whether it was stopped on purpose.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::marker::Marker;
+use crate::proc::{self, ProcessKey};
+
+/// No state is larger.
+const MOST_BYTES: u64 = 64 * 1024;
+
+/// Content of `process.json`. Written before and after every change, so that each gap between two writes has one meaning.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct State {
+    /// What was last done with it.
+    pub(crate) phase: Phase,
+    /// The port of its agent server; tried first at the next start, so that direct URLs stay valid.
+    pub(crate) port: u16,
+    /// The main process. `None` in [`Phase::Starting`]: it may or may not exist.
+    pub(crate) process: Option<ProcessKey>,
+    /// The boot of the machine in which `process` means something.
+    pub(crate) boot: String,
+}
+
+/// Where a sandbox is in its life.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Phase {
+    /// About to be spawned.
+    Starting,
+    /// Spawned.
+    Running,
+    /// Being stopped on purpose.
+    Stopping,
+    /// Stopped on purpose.
+    Stopped,
+    /// Ended by itself.
+    Exited {
+        /// Why, for a person.
+        detail: String,
+    },
+}
+
+impl State {
+    /// Reads the file; `None` when there is none. An unreadable one counts as none: the sandbox is then found by its
+    /// marker, or started on the same directory. Blocks.
+    pub(crate) fn load(file: &Path) -> Option<Self> {
+        let mut text = Vec::new();
+        // The agent can write here too: neither a pipe nor a huge file may hold us up.
+        let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+        let open = File::options()
+            .read(true)
+            .custom_flags(nonblocking)
+            .open(file)
+            .ok()?;
+        open.take(MOST_BYTES).read_to_end(&mut text).ok()?;
+        serde_json::from_slice(&text)
+            .inspect_err(
+                |error| tracing::warn!(%error, file = %file.display(), "unreadable state file"),
+            )
+            .ok()
+    }
+
+    /// Replaces the file as a whole, durably. Blocks.
+    pub(crate) fn store(&self, file: &Path) -> io::Result<()> {
+        let unfinished = file.with_extension("json.tmp");
+        let mut out = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&unfinished)?;
+        out.write_all(&serde_json::to_vec(self)?)?;
+        out.sync_all()?;
+        fs::rename(&unfinished, file)?;
+        file.parent()
+            .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    }
+
+    /// The main process, if it is known, still runs, and really is one of this sandbox (the agent can write the file).
+    /// Blocks.
+    pub(crate) fn living(&self, marker: &Marker) -> Option<ProcessKey> {
+        let known = self.process.filter(|_| self.boot == proc::boot_id());
+        known.filter(|key| proc::is_alive(*key) && marker.is_on(key.pid))
+    }
+}

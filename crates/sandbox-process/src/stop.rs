@@ -1,0 +1,138 @@
+//! Stopping and removing.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::id::SandboxId;
+use domain::sandbox::SandboxError;
+use rustix::process::Signal;
+use tokio::time::timeout;
+
+use crate::backend::Inner;
+use crate::errors::{self, blocking};
+use crate::marker;
+use crate::pidfd::PidHandle;
+use crate::proc::{self, ProcessKey};
+use crate::state::{Phase, State};
+
+/// Whether the agent server may finish its work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Gracefully,
+    AtOnce,
+}
+
+/// How long reaping a process that has ended may take.
+const REAP: Duration = Duration::from_secs(5);
+
+impl Inner {
+    pub(crate) async fn stop(self: &Arc<Self>, id: &SandboxId) -> Result<(), SandboxError> {
+        let _guard = self.lock_existing(id).await?;
+        self.end(id, Manner::Gracefully).await
+    }
+
+    pub(crate) async fn remove(self: &Arc<Self>, id: &SandboxId) -> Result<(), SandboxError> {
+        let _guard = match self.lock_existing(id).await {
+            Err(SandboxError::NotFound) => return Ok(()),
+            other => other?,
+        };
+        self.end(id, Manner::AtOnce).await?;
+        let places = self.places(id);
+        let deleted = blocking(move || {
+            places.delete()?;
+            fs::remove_file(&places.lock)
+        });
+        deleted.await?.map_err(errors::still_here)?;
+        tracing::info!(sandbox.id = %id, "sandbox {id} removed");
+        Ok(())
+    }
+
+    /// The lock, if there is anything to lock: a directory or a process. Otherwise no lock file is left behind.
+    async fn lock_existing(
+        self: &Arc<Self>,
+        id: &SandboxId,
+    ) -> Result<crate::lock::Guard, SandboxError> {
+        let guard = self.lock(id).await?;
+        let (places, instance, wanted) =
+            (self.places(id), self.config.instance.clone(), id.clone());
+        let exists = blocking(move || {
+            let exists = places.root.exists()
+                || places.short.exists()
+                || marker::marked_sandboxes(&instance).contains(&wanted);
+            if !exists {
+                let _ = fs::remove_file(&places.lock);
+            }
+            exists
+        });
+        if exists.await? {
+            Ok(guard)
+        } else {
+            Err(SandboxError::NotFound)
+        }
+    }
+
+    /// Ends every process and records that this was wanted.
+    async fn end(self: &Arc<Self>, id: &SandboxId, manner: Manner) -> Result<(), SandboxError> {
+        let marker = self.marker(id);
+        let before = self.load(id).await?;
+        let ended = self.ask_to_end(id);
+        let (state, mark) = (before.clone(), marker.clone());
+        let main = blocking(move || match state? {
+            state if state.process.is_none() && state.phase == Phase::Starting => {
+                marker::find_main(&mark, state.port)
+            }
+            state => state.living(&mark),
+        });
+        let main = main.await?;
+        if let (Some(state), Some(_)) = (&before, main) {
+            // Should we be killed here, the process is not taken for a running sandbox again.
+            let stopping = State {
+                phase: Phase::Stopping,
+                process: main,
+                ..state.clone()
+            };
+            self.store(id, &stopping).await?;
+        }
+        if let (Some(main), Manner::Gracefully) = (main, manner) {
+            self.ask_politely(id, main).await.map_err(errors::other)?;
+        }
+        marker::kill_all(&marker, main, self.config.kill_limit)
+            .await
+            .map_err(errors::still_here)?;
+        if let Some(mut ended) = ended {
+            let reaped = timeout(REAP, ended.wait_for(|ended| *ended)).await;
+            if reaped.is_err() {
+                tracing::warn!(sandbox.id = %id, "the exit of a stopped sandbox is not seen yet");
+            }
+        }
+        let port = before.map_or(0, |state| state.port);
+        let stopped = State {
+            phase: Phase::Stopped,
+            port,
+            process: None,
+            boot: proc::boot_id(),
+        };
+        if self.places(id).root.exists() {
+            self.store(id, &stopped).await?;
+        }
+        Ok(())
+    }
+
+    /// `SIGTERM` to the agent server alone, and time to deliver its last events.
+    async fn ask_politely(&self, id: &SandboxId, main: ProcessKey) -> io::Result<()> {
+        let Some(handle) = PidHandle::open(main)? else {
+            return Ok(());
+        };
+        handle.signal(Signal::TERM)?;
+        // One that somebody froze would not even see it.
+        handle.signal(Signal::CONT)?;
+        let exit = handle.watch()?;
+        if timeout(self.config.grace, exit.exited()).await.is_err() {
+            let grace = self.config.grace.as_secs();
+            tracing::warn!(sandbox.id = %id, grace, "sandbox {id} does not stop when asked; killing it");
+        }
+        Ok(())
+    }
+}

@@ -15,3 +15,10 @@ pub use client::Client;
 pub use scripted_llm::ScriptedLlm;
 pub use service::{Builder, Service};
 pub use stub::Stub;
+
+/// Tells the person who watches the suites something; never a condition of a test.
+pub fn tell(text: &str) {
+    use std::io::Write as _;
+    // Nobody watches when standard error is closed.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

@@ -1,0 +1,151 @@
+//! `kill -9` of the service and of agent servers, at every point that matters.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use acceptance::Version;
+use acceptance::tell;
+use acceptance::wait::wait_until;
+use rustix::process::Signal;
+
+use crate::support::{LATE, World, actions, said_by_user};
+
+/// Statuses in their order.
+const ORDER: [&str; 8] = [
+    "WORKING",
+    "WAITING_FOR_SANDBOX",
+    "PREPARING_REPOSITORY",
+    "RUNNING_SETUP_SCRIPT",
+    "SETTING_UP_GIT_HOOKS",
+    "SETTING_UP_SKILLS",
+    "STARTING_CONVERSATION",
+    "READY",
+];
+
+pub(crate) async fn killed_right_after_the_answer_a_start_is_finished_once(version: Version) {
+    killed_during_a_start(version, "WORKING").await;
+}
+
+pub(crate) async fn killed_while_waiting_for_the_sandbox_a_start_is_finished_once(
+    version: Version,
+) {
+    killed_during_a_start(version, "WAITING_FOR_SANDBOX").await;
+}
+
+/// The call that makes the conversation at the agent server is under way, or has just been answered.
+pub(crate) async fn killed_while_starting_the_conversation_a_start_is_finished_once(
+    version: Version,
+) {
+    killed_during_a_start(version, "STARTING_CONVERSATION").await;
+}
+
+async fn killed_during_a_start(version: Version, status: &str) {
+    let mut world = World::start(version).await;
+    let task = world.user.start_with("RUN: echo once >> once.txt").await;
+    let wanted = ORDER.iter().position(|known| *known == status);
+    let limit = Instant::now() + Duration::from_secs(120);
+    // As fast as it answers: what is looked for may last some milliseconds.
+    loop {
+        let now = world.user.task(&task.id).await;
+        assert_ne!(now.status, "ERROR", "{now:?}");
+        if ORDER.iter().position(|known| *known == now.status) >= wanted {
+            tell(&format!("killing the service in {}", now.status));
+            break;
+        }
+        assert!(Instant::now() < limit, "{status} did not come: {now:?}");
+    }
+    if status == "WAITING_FOR_SANDBOX" {
+        // The process is there, its agent server still loads.
+        wait_until("the sandbox's process", LATE, || {
+            !world.service.agent_servers().is_empty()
+        })
+        .await;
+    }
+    world.service.kill9();
+    world.service.restart().await;
+
+    let ready = world.user.ready(&task).await;
+    assert_eq!(
+        Some(&ready.sandbox_id),
+        task.sandbox_id.as_ref().or(Some(&ready.sandbox_id))
+    );
+    world.user.executed(&ready.id, "finished").await;
+    let events = world.assert_complete(&ready.id).await;
+    assert_eq!(said_by_user(&events).len(), 1, "the message was said again");
+    assert_eq!(world.file(&ready, "once.txt").as_deref(), Some("once"));
+    assert_eq!(actions(&events, "finish"), 1);
+    assert_eq!(world.assert_exactly_one().await.id, ready.id);
+}
+
+pub(crate) async fn killed_in_the_middle_of_a_run_nothing_is_lost(version: Version) {
+    const STEPS: usize = 20;
+    let mut world = World::with_model(version, "openai/steps-20+slow-300").await;
+    let conversation = world.user.converse("RUN: echo step >> steps.txt").await;
+    let id = conversation.id.as_str();
+
+    world
+        .llm
+        .wait_for_calls(6, LATE)
+        .await
+        .expect("the run is under way");
+    world.service.kill9();
+    // The agent goes on, and nobody takes its reports.
+    world
+        .llm
+        .wait_for_calls(12, LATE)
+        .await
+        .expect("the run goes on without the service");
+    world.service.restart().await;
+
+    world.user.executed(id, "finished").await;
+    let events = world.assert_complete(id).await;
+    assert_eq!(said_by_user(&events).len(), 1);
+    assert_eq!(actions(&events, "terminal"), STEPS);
+    assert_eq!(actions(&events, "finish"), 1);
+    let written = world.file(&conversation, "steps.txt").unwrap_or_default();
+    assert_eq!(written.lines().count(), STEPS, "{written}");
+    let mut answers: BTreeMap<String, usize> = BTreeMap::new();
+    for record in world.llm.records() {
+        *answers.entry(record.answer).or_default() += 1;
+    }
+    assert_eq!(answers.get("finish"), Some(&1), "{answers:?}");
+    assert_eq!(world.assert_exactly_one().await.id, id);
+}
+
+pub(crate) async fn a_killed_agent_server_is_noticed_and_can_be_resumed(version: Version) {
+    let world = World::with_model(version, "openai/steps-20+slow-300").await;
+    let user = &world.user;
+    let conversation = user.converse("RUN: echo step >> steps.txt").await;
+    let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
+    world
+        .llm
+        .wait_for_calls(4, LATE)
+        .await
+        .expect("the run is under way");
+
+    let servers = world.service.agent_servers();
+    assert_eq!(servers.len(), 1, "{servers:#?}");
+    servers[0].signal(Signal::KILL);
+    let failed = user
+        .sandbox_becomes(sandbox, "ERROR", Duration::from_secs(2))
+        .await;
+    let cause = failed.status_detail.expect("an ERROR has a cause");
+    assert!(
+        cause.to_lowercase().contains("kill") || cause.contains('9'),
+        "{cause}"
+    );
+    user.executed(id, "error").await;
+    wait_until("the end of what the agent server had started", LATE, || {
+        world.service.processes().is_empty()
+    })
+    .await;
+
+    user.use_model("openai/scripted", &world.llm.base_url(), "sk-scripted")
+        .await;
+    user.resume(sandbox).await;
+    user.say(id, "Go on. RUN: echo two > second.txt").await;
+    user.executed(id, "finished").await;
+    let events = world.assert_complete(id).await;
+    assert_eq!(said_by_user(&events).len(), 2);
+    world.assert_exactly_one().await;
+}

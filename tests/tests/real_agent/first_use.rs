@@ -1,0 +1,35 @@
+//! A machine on which nothing is installed yet: the service installs the agent server itself.
+
+use std::time::Duration;
+
+use acceptance::wait::wait_for;
+use acceptance::{ScriptedLlm, Service};
+
+/// Downloading and compiling some hundred packages, on a machine that has other things to do.
+const INSTALLED: Duration = Duration::from_secs(540);
+
+#[tokio::test]
+async fn the_first_conversation_installs_the_agent_server() {
+    let llm = ScriptedLlm::start().await.expect("a loopback port is free");
+    let service = Service::builder()
+        .env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", "")
+        .start()
+        .await;
+    let user = service.admin();
+    user.use_model("openai/scripted", &llm.base_url(), "sk-scripted")
+        .await;
+    let task = user.start_with("RUN: echo one > first.txt").await;
+    let ended = wait_for("the end of the first start", INSTALLED, || async {
+        let now = user.task(&task.id).await;
+        matches!(now.status.as_str(), "READY" | "ERROR").then_some(now)
+    })
+    .await;
+    assert_eq!(ended.status, "READY", "{ended:?}");
+    let conversation = user.ready(&task).await;
+    user.executed(&conversation.id, "finished").await;
+    let file = service.workspace_file(&conversation.sandbox_id, "first.txt");
+    assert_eq!(file.as_deref().map(str::trim), Some("one"));
+    let events = user.events(&conversation.id).await;
+    assert_eq!(user.count_events(&conversation.id).await, events.len());
+    service.assert_no_orphans(&[&user]).await;
+}

@@ -1,0 +1,111 @@
+//! A service with a real agent server and a scripted model, and what must hold of any conversation.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use acceptance::client::{Conversation, Task};
+use acceptance::tell;
+use acceptance::wait::wait_for;
+use acceptance::{Client, ScriptedLlm, Service, Version};
+use serde_json::Value;
+
+/// Reports may be up to one reconciler's pass late.
+pub(crate) const LATE: Duration = Duration::from_secs(40);
+
+pub(crate) struct World {
+    pub(crate) llm: ScriptedLlm,
+    pub(crate) service: Service,
+    pub(crate) user: Client,
+}
+
+impl World {
+    pub(crate) async fn start(version: Version) -> Self {
+        Self::with_model(version, "openai/scripted").await
+    }
+
+    pub(crate) async fn with_model(version: Version, model: &str) -> Self {
+        let llm = ScriptedLlm::start().await.expect("a loopback port is free");
+        let service = Service::builder().agent_server(version).start().await;
+        let user = service.admin();
+        user.use_model(model, &llm.base_url(), "sk-scripted").await;
+        Self { llm, service, user }
+    }
+
+    /// The events of our store are those of the agent server, each once, and `count` agrees.
+    pub(crate) async fn assert_complete(&self, id: &str) -> Vec<Value> {
+        let conversation = self.user.conversation(id).await;
+        let theirs = self.user.events_at_agent_server(&conversation).await;
+        let theirs: BTreeSet<String> = theirs
+            .iter()
+            .filter(|event| event["kind"] != "StreamingDeltaEvent")
+            .map(event_id)
+            .collect();
+        assert!(!theirs.is_empty(), "the agent server has no events");
+        let ours = wait_for(
+            "all events of the agent server in our store",
+            LATE,
+            || async {
+                let ours = self.user.events(id).await;
+                let ids: BTreeSet<String> = ours.iter().map(event_id).collect();
+                ids.is_superset(&theirs).then_some(ours)
+            },
+        )
+        .await;
+        let ids: BTreeSet<String> = ours.iter().map(event_id).collect();
+        assert_eq!(ids.len(), ours.len(), "an event is in the store twice");
+        assert_eq!(self.user.count_events(id).await, ours.len());
+        ours
+    }
+
+    /// One sandbox with one agent server, one conversation, on both sides; returns it.
+    pub(crate) async fn assert_exactly_one(&self) -> Conversation {
+        let conversations = self.user.conversations().await;
+        let [conversation] = conversations.as_slice() else {
+            panic!("not one conversation: {conversations:#?}");
+        };
+        let sandboxes = self.user.sandboxes().await;
+        assert_eq!(sandboxes.len(), 1, "{sandboxes:#?}");
+        let servers = self.service.agent_servers();
+        assert_eq!(servers.len(), 1, "{servers:#?}");
+        self.service.assert_no_orphans(&[&self.user]).await;
+        let url = conversation.conversation_url.as_deref();
+        let (server, _) = url.unwrap_or_default().rsplit_once('/').expect("a URL");
+        let key = conversation.session_api_key.as_deref().expect("a key");
+        let direct = Client::new(server.to_owned(), key);
+        assert_eq!(direct.get("/count").await.ok(), 1, "at the agent server");
+        conversation.clone()
+    }
+
+    pub(crate) fn file(&self, conversation: &Conversation, name: &str) -> Option<String> {
+        let text = self.service.workspace_file(&conversation.sandbox_id, name);
+        text.map(|text| text.trim().to_owned())
+    }
+}
+
+/// Shows what a start cost; figures for a person, no assertion.
+pub(crate) fn show_timings(version: Version, task: &Task) {
+    tell(&format!(
+        "agent server {version}: start to READY by step (ms): {}",
+        task.timings
+    ));
+}
+
+pub(crate) fn event_id(event: &Value) -> String {
+    event["id"].as_str().unwrap_or_default().to_owned()
+}
+
+/// What the user said, oldest first.
+pub(crate) fn said_by_user(events: &[Value]) -> Vec<String> {
+    let messages = events
+        .iter()
+        .filter(|event| event["kind"] == "MessageEvent" && event["source"] == "user");
+    messages
+        .map(|event| event["llm_message"]["content"][0]["text"].to_string())
+        .collect()
+}
+
+/// How often the agent used a tool.
+pub(crate) fn actions(events: &[Value], tool: &str) -> usize {
+    let actions = events.iter().filter(|event| event["kind"] == "ActionEvent");
+    actions.filter(|event| event["tool_name"] == tool).count()
+}

@@ -57,18 +57,31 @@ impl HttpAgentRuntime {
 
     /// The MCP servers that answer, in their order. An old agent server refuses every run of a conversation that has one
     /// which does not, and the user's work matters more than one tool.
-    async fn usable(&self, at: &AgentEndpoint, entries: Vec<McpEntry>) -> Vec<McpEntry> {
-        let probes = entries.into_iter().map(|entry| async {
-            let usable = self.answers(at, &entry).await;
-            if !usable {
-                warn!(
-                    mcp.server = entry.name,
-                    "MCP server does not answer; starting without it"
-                );
-            }
-            usable.then_some(entry)
+    /// Returns them with a note for each that is left out.
+    async fn usable(
+        &self,
+        at: &AgentEndpoint,
+        entries: Vec<McpEntry>,
+    ) -> (Vec<McpEntry>, Vec<String>) {
+        let probes = entries
+            .into_iter()
+            .map(|entry| async { (self.answers(at, &entry).await, entry) });
+        let (good, bad): (Vec<_>, Vec<_>) =
+            join_all(probes).await.into_iter().partition(|(ok, _)| *ok);
+        let notes = bad.into_iter().map(|(_, entry)| {
+            warn!(
+                mcp.server = entry.name,
+                "MCP server does not answer; starting without it"
+            );
+            format!(
+                "MCP server {} does not answer; the conversation was started without it.",
+                entry.name
+            )
         });
-        join_all(probes).await.into_iter().flatten().collect()
+        (
+            good.into_iter().map(|(_, entry)| entry).collect(),
+            notes.collect(),
+        )
     }
 
     async fn answers(&self, at: &AgentEndpoint, entry: &McpEntry) -> bool {
@@ -100,8 +113,9 @@ impl HttpAgentRuntime {
     ) -> Result<AgentConversation, AgentError> {
         let server = self.server_info(at).await?;
         let mut mcp = launch::mcp_entries(request);
+        let mut notes = Vec::new();
         if !server.is_tolerant() {
-            mcp = self.usable(at, mcp).await;
+            (mcp, notes) = self.usable(at, mcp).await;
         }
         let call = Call::new(
             Method::POST,
@@ -112,7 +126,8 @@ impl HttpAgentRuntime {
         .json(&launch::body(request, &server, &mcp));
         let reply = self.transport.exchange(&call).await?;
         let info = document(&reply, &Scrubber::of_launch(&at.key, request))?;
-        let conversation = conversation(&info)?;
+        let mut conversation = conversation(&info)?;
+        conversation.notes = notes;
         // A start that died half way leaves a conversation to which nothing was said; the agent server then only
         // returns it. Where it does not tell, assume that the message is there: nothing may be said twice.
         let silent = info.get("last_user_message_id") == Some(&Value::Null);

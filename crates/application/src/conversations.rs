@@ -160,6 +160,12 @@ impl Conversations {
     }
 }
 
+/// The title of a conversation until it gets a better one: `Conversation <first five digits>`.
+pub fn provisional_title(id: ConversationId) -> String {
+    let hex = id.to_string();
+    format!("Conversation {}", &hex[..5])
+}
+
 /// The answers of send-message by sandbox state (contract v1, section 3.2).
 fn accepts_messages(sandbox: &Sandbox) -> Result<(), AppError> {
     match sandbox.status {

@@ -6,18 +6,20 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ExecutionStatus, Observation};
 use domain::event::Appended;
-use domain::id::{ConversationId, SandboxId};
+use domain::id::{ConversationId, EventId, SandboxId};
 use domain::sandbox::{Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use futures::StreamExt;
 use tokio::sync::mpsc;
 
 use crate::AppError;
+use crate::conversations::provisional_title;
 use crate::ports::{Policy, Ports};
 use crate::sandboxes::endpoint;
 
@@ -30,6 +32,8 @@ const MOST_CONVERSATIONS: usize = 990;
 const MOST_PAGES: usize = 50;
 /// Sandboxes synced at once.
 const PARALLEL: usize = 4;
+/// An automatic title that has not come by then will not come.
+const TITLE_PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Watermarks kept; past that all are forgotten (and logs are read from their start once more).
 const MOST_WATERMARKS: usize = 10_000;
 
@@ -46,10 +50,11 @@ struct Shared {
     known: Mutex<HashMap<ConversationId, Known>>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Known {
-    /// Everything before this instant has been read.
-    until: Option<Timestamp>,
+    /// The last event read, in the order of the log (which is not that of the timestamps: a statistic is stamped before
+    /// it is logged). Agent servers page by event id, and begin at the start for one that they do not have.
+    last: Option<EventId>,
     /// The log was complete when the agent server's `updated_at` was this.
     complete_at: Option<Timestamp>,
 }
@@ -151,7 +156,11 @@ impl Syncer {
             .conversations
             .in_sandbox(id, MOST_CONVERSATIONS)
             .await;
-        known.unwrap_or_default().iter().any(may_change)
+        let now = self.0.ports.clock.now();
+        known
+            .unwrap_or_default()
+            .iter()
+            .any(|conversation| may_change(conversation, now))
     }
 
     /// Compares one sandbox's conversations with its agent server.
@@ -195,10 +204,10 @@ impl Syncer {
         let known = self.known(id);
         if known.complete_at.is_none() || known.complete_at != info.updated_at {
             match self.backfill(row, at, id, known).await {
-                Ok(()) | Err(AppError::Agent(AgentError::NotFound)) => {}
+                Ok(true) => self.remember(id, |k| k.complete_at = info.updated_at),
+                Ok(false) | Err(AppError::Agent(AgentError::NotFound)) => {}
                 Err(error) => return Err(error),
             }
-            self.remember(id, |k| k.complete_at = info.updated_at);
         }
         let observation = info.observation(now);
         if differs(conversation, &observation) {
@@ -210,21 +219,18 @@ impl Syncer {
         Ok(())
     }
 
-    /// Reads the log from where it is known to be complete.
+    /// Reads the log from where it is known to be complete; whether its end was reached.
     async fn backfill(
         &self,
         row: &Sandbox,
         at: &AgentEndpoint,
         id: ConversationId,
         known: Known,
-    ) -> Result<(), AppError> {
+    ) -> Result<bool, AppError> {
         let ports = &self.0.ports;
-        let mut cursor: Option<String> = None;
+        let mut cursor = known.last.map(|id| id.to_string());
         for _ in 0..MOST_PAGES {
-            let page = ports
-                .agents
-                .events(at, id, known.until, cursor.as_deref())
-                .await?;
+            let page = ports.agents.events(at, id, None, cursor.as_deref()).await?;
             let observation = Observation::from_events(&page.items);
             let appended = ports
                 .events
@@ -235,17 +241,18 @@ impl Syncer {
                     tracing::debug!(conversation.id = %id, events = new, "back-filled from the agent server");
                 }
                 Appended::Stored { .. } => {}
-                Appended::Unknown | Appended::Deleted | Appended::Foreign => return Ok(()),
+                Appended::Unknown | Appended::Deleted | Appended::Foreign => return Ok(true),
             }
-            if let Some(last) = page.items.iter().map(|e| e.timestamp).max() {
-                self.remember(id, |k| k.until = Some(last));
+            if let Some(event) = page.items.last() {
+                let last = event.id.clone();
+                self.remember(id, |k| k.last = Some(last));
             }
             cursor = page.next;
             if cursor.is_none() {
-                break;
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Tells agent servers of deleted conversations whose sandbox lives on.
@@ -288,7 +295,7 @@ impl Syncer {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(&id)
-            .copied()
+            .cloned()
             .unwrap_or_default()
     }
 
@@ -305,11 +312,16 @@ fn is_up(row: &Sandbox) -> bool {
     row.desired == Desired::Running && row.status == SandboxStatus::Running
 }
 
-/// Whether the agent server may have news without our having heard of it.
-fn may_change(conversation: &Conversation) -> bool {
-    conversation
-        .execution_status
-        .is_none_or(|status| status == ExecutionStatus::Running)
+/// Whether the agent server may have news without our having heard of it. A title comes with no event and no webhook,
+/// some time after the first message: it is looked for until it is there, or long enough.
+fn may_change(conversation: &Conversation, now: Timestamp) -> bool {
+    let untitled = conversation.auto_title
+        && now.since(conversation.created_at) < TITLE_PATIENCE
+        && conversation.title == Some(provisional_title(conversation.id));
+    untitled
+        || conversation
+            .execution_status
+            .is_none_or(|status| status == ExecutionStatus::Running)
 }
 
 /// Whether a report would change the row (so that an idle conversation is not written every few seconds).

@@ -135,6 +135,8 @@ pub struct AgentConversation {
     pub tags: BTreeMap<String, String>,
     /// When it last changed.
     pub updated_at: Option<crate::clock::Timestamp>,
+    /// What did not go as asked when it was started (an MCP server left out), for the person who asked.
+    pub notes: Vec<String>,
 }
 
 /// One page of the agent server's log, oldest first.

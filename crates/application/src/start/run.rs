@@ -4,7 +4,9 @@
 //! lines: the next worker begins again at the first step, finds what is done, and never goes backwards in status.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use domain::agent::{AgentConversation, AgentEndpoint, AgentError, LaunchRequest};
 use domain::conversation::{Conversation, Metrics};
 use domain::error::{Classify, StoreError};
 use domain::sandbox::Located;
@@ -13,6 +15,7 @@ use tokio::time::Instant;
 
 use super::check::wants_auto_title;
 use super::launch;
+use crate::conversations::provisional_title;
 use crate::settings::SettingsService;
 use crate::{AppError, Inner};
 
@@ -117,13 +120,8 @@ impl Run {
         let request = launch::request(&self.inner.ports, &self.task, profile, &located)?;
         self.begin(&located, request.llm.model.clone()).await?;
         let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
-        let info = self
-            .inner
-            .ports
-            .agents
-            .start(&at, &request)
-            .await
-            .map_err(AppError::from)?;
+        let info = self.launch(&at, &request).await?;
+        self.task.notes.extend(info.notes.iter().cloned());
         let now = self.inner.ports.clock.now();
         let seen = info.observation(now);
         self.inner
@@ -134,6 +132,27 @@ impl Run {
         self.enter(StartStatus::Ready).await?;
         self.inner.syncer.request(&sandbox.id);
         Ok(())
+    }
+
+    /// Tells the agent server. One at its limit of concurrent runs is asked again for a while: a run will end.
+    async fn launch(
+        &self,
+        at: &AgentEndpoint,
+        request: &LaunchRequest,
+    ) -> Result<AgentConversation, AppError> {
+        let give_up = Instant::now() + self.inner.policy.sandbox_start_deadline;
+        let mut pause = Duration::from_millis(250);
+        loop {
+            match self.inner.ports.agents.start(at, request).await {
+                Err(AgentError::Rejected { status: 429, .. })
+                    if Instant::now() + pause < give_up =>
+                {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(5));
+                }
+                done => return Ok(done?),
+            }
+        }
     }
 
     /// Stores and publishes a status, unless an earlier run was further.
@@ -184,7 +203,6 @@ impl Run {
 
     fn conversation(&self, llm_model: String) -> Conversation {
         let (task, request, now) = (&self.task, &self.task.request, self.now());
-        let hex = task.conversation_id.to_string();
         Conversation {
             id: task.conversation_id,
             owner: task.owner.clone(),
@@ -193,7 +211,7 @@ impl Run {
                 request
                     .title
                     .clone()
-                    .unwrap_or_else(|| format!("Conversation {}", &hex[..5])),
+                    .unwrap_or_else(|| provisional_title(task.conversation_id)),
             ),
             auto_title: wants_auto_title(request),
             selected_repository: request.selected_repository.clone(),

@@ -106,6 +106,7 @@ impl AgentConversation {
             agent_kind: if acp { "acp" } else { "openhands" }.to_owned(),
             tags: tags.unwrap_or_default(),
             updated_at: text("/updated_at").as_deref().and_then(read_time),
+            notes: Vec::new(),
         })
     }
 

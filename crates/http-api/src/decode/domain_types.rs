@@ -4,12 +4,14 @@ use std::ops::Bound;
 
 use chrono::{DateTime, Utc};
 use domain::clock::Timestamp;
+use domain::conversation::{GitProvider, Trigger};
 use domain::id::{ApiKeyId, ConversationId, EventId, SandboxId, SpecId, StartTaskId};
 use domain::page::{PageLimit, PageRequest, PageToken};
+use domain::start_task::AgentType;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Decode, Errors, Fault, Object, Path, bounds};
+use super::{Choice, Decode, Errors, Fault, Object, Path, bounds};
 
 macro_rules! uuid_ids {
     ($($id:ident),*) => {$(
@@ -36,6 +38,16 @@ macro_rules! text_ids {
 }
 
 text_ids!(EventId, SandboxId, SpecId);
+
+macro_rules! words {
+    ($($words:ident),*) => {$(
+        impl Choice for $words {
+            const CHOICES: &'static [(&'static str, Self)] = Self::ALL;
+        }
+    )*};
+}
+
+words!(AgentType, GitProvider, Trigger);
 
 impl Decode for Timestamp {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {

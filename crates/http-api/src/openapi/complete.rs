@@ -1,6 +1,7 @@
 //! What every route shares, added to the document in one place.
 
-use serde_json::{Map, Value, json};
+use actix_web::http::StatusCode;
+use serde_json::{Value, json};
 use utoipa::openapi::OpenApi;
 
 /// The members of a path item that are operations.
@@ -28,11 +29,22 @@ pub(crate) fn complete(document: &OpenApi) -> Value {
     let paths = document.get_mut("paths").and_then(Value::as_object_mut);
     for (path, item) in paths.into_iter().flatten() {
         let operations = item.as_object_mut().into_iter().flatten();
-        for (_, operation) in operations.filter(|(name, _)| METHODS.contains(&name.as_str())) {
+        for (method, operation) in operations.filter(|(name, _)| METHODS.contains(&name.as_str())) {
+            operation["operationId"] = unique_id(operation, path, method).into();
             add_answers(path, operation);
         }
     }
     document
+}
+
+/// Handlers of different resources share names (`search`); operations must not. Built as `FastAPI` builds them.
+fn unique_id(operation: &Value, path: &str, method: &str) -> String {
+    let name = operation["operationId"].as_str().unwrap_or_default();
+    let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    format!(
+        "{name}{}_{method}",
+        path.chars().map(word).collect::<String>()
+    )
 }
 
 fn add_components(document: &mut Value) {
@@ -102,6 +114,42 @@ fn components() -> [(&'static str, &'static str, Value); 7] {
 }
 
 fn add_answers(path: &str, operation: &mut Value) {
+    let shared = shared_answers(path, operation);
+    let own = operation
+        .as_object_mut()
+        .map(|operation| operation.entry("responses").or_insert_with(|| json!({})));
+    let Some(Value::Object(responses)) = own else {
+        return;
+    };
+    for (status, description, schema) in shared {
+        responses
+            .entry(status)
+            .or_insert_with(|| answer(status, description, schema));
+    }
+    for (status, response) in responses
+        .iter_mut()
+        .filter(|(_, own)| own.get("$ref").is_none())
+    {
+        // Version 3.1 wants a description everywhere.
+        let code = status
+            .parse()
+            .ok()
+            .and_then(|code| StatusCode::from_u16(code).ok());
+        if response.get("description").is_none() {
+            response["description"] = code
+                .and_then(|code| code.canonical_reason())
+                .unwrap_or("Answer")
+                .into();
+        }
+    }
+    responses.sort_keys();
+}
+
+/// Status, description and schema of what extractors and layers may answer to this operation.
+fn shared_answers(
+    path: &str,
+    operation: &Value,
+) -> Vec<(&'static str, &'static str, &'static str)> {
     let has = |member: &str| operation.get(member).is_some_and(|value| !value.is_null());
     let lists = |member: &str, wanted: &Value| {
         operation[member]
@@ -117,7 +165,7 @@ fn add_answers(path: &str, operation: &mut Value) {
         "HTTPValidationError"
     };
 
-    let mut shared: Vec<(&str, &str, &str)> = vec![("500", "A fault of the service", "Detail")];
+    let mut shared = vec![("500", "A fault of the service", "Detail")];
     if !public {
         shared.push((
             "401",
@@ -136,24 +184,14 @@ fn add_answers(path: &str, operation: &mut Value) {
     if takes_body {
         shared.push((
             "400",
-            "A body that cannot be decoded, or a request that cannot be honoured",
+            "A body or a request that cannot be honoured",
             "Detail",
         ));
         shared.push(("408", "The body did not arrive in time", "Detail"));
         shared.push(("413", "A body that is too large", "Detail"));
         shared.push(("415", "A body with a content encoding", "Detail"));
     }
-    let own = operation
-        .as_object_mut()
-        .map(|operation| operation.entry("responses").or_insert_with(|| json!({})));
-    if let Some(Value::Object(responses)) = own {
-        for (status, description, schema) in shared {
-            responses
-                .entry(status)
-                .or_insert_with(|| answer(status, description, schema));
-        }
-        sort(responses);
-    }
+    shared
 }
 
 fn answer(status: &str, description: &str, schema: &str) -> Value {
@@ -167,8 +205,4 @@ fn answer(status: &str, description: &str, schema: &str) -> Value {
         });
     }
     answer
-}
-
-fn sort(responses: &mut Map<String, Value>) {
-    responses.sort_keys();
 }

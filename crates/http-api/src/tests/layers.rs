@@ -265,6 +265,11 @@ async fn documentation_is_complete_and_local() {
         schema(rename, "422"),
         "#/components/schemas/HTTPValidationError"
     );
+    assert_eq!(rename["responses"]["200"]["description"], "OK");
+    assert_eq!(
+        rename["operationId"],
+        "rename_api_v1_things__conversation_id__post"
+    );
     let legacy = &document["paths"]["/api/legacy"]["post"];
     assert_eq!(
         schema(legacy, "422"),

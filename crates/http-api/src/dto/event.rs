@@ -1,0 +1,140 @@
+//! The queries of a conversation's events. Events themselves are the agent server's documents, answered verbatim.
+
+use domain::clock::Timestamp;
+use domain::event::{EventFilter, EventOrder};
+use domain::page::{PageLimit, PageRequest, PageToken};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::decode::{Choice, ChoiceKind, Decode, Errors, Object, Path};
+
+/// A kind that can be asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct EventKind(&'static str);
+
+macro_rules! kinds {
+    ($($name:ident)*) => {
+        impl Choice for EventKind {
+            const KIND: ChoiceKind = ChoiceKind::Literal;
+            const CHOICES: &'static [(&'static str, Self)] = &[$((stringify!($name), Self(stringify!($name))),)*];
+        }
+
+        /// The kinds in the document.
+        #[derive(Debug, Clone, Copy, ToSchema)]
+        #[schema(as = EventKind)]
+        #[expect(missing_docs, reason = "the agent server's words, in the order in which refusals list them")]
+        pub enum EventKindWord { $($name,)* }
+    };
+}
+
+kinds! {
+    ServerErrorEvent ACPToolCallEvent Condensation CondensationRequest CondensationSummaryEvent
+    ConversationErrorEvent ConversationStateUpdateEvent HookExecutionEvent LLMCompletionLogEvent ActionEvent
+    MessageEvent AgentErrorEvent ObservationEvent UserRejectObservation SystemPromptEvent StreamingDeltaEvent
+    TokenEvent InterruptEvent PauseEvent
+}
+
+impl Choice for EventOrder {
+    const CHOICES: &'static [(&'static str, Self)] =
+        &[("TIMESTAMP", Self::Timestamp), ("TIMESTAMP_DESC", Self::TimestampDesc)];
+}
+
+/// The orders in the document.
+#[derive(Debug, Clone, Copy, ToSchema)]
+#[schema(as = EventSortOrder, rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum EventOrderWord {
+    /// Oldest first.
+    Timestamp,
+    /// Newest first.
+    TimestampDesc,
+}
+
+/// What to count.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct EventCountQuery {
+    /// Only events of this kind.
+    #[param(rename = "kind__eq", value_type = EventKindWord, required = false)]
+    kind: Option<EventKind>,
+    /// Only events at or after this time.
+    #[param(rename = "timestamp__gte", value_type = String, format = DateTime, required = false)]
+    from: Option<Timestamp>,
+    /// Only events before this time.
+    #[param(rename = "timestamp__lt", value_type = String, format = DateTime, required = false)]
+    before: Option<Timestamp>,
+}
+
+impl EventCountQuery {
+    fn read<Model: Decode>(object: &mut Object<'_, Model>) -> Option<Self> {
+        let kind = object.optional("kind__eq");
+        let from = object.optional("timestamp__gte");
+        let before = object.optional("timestamp__lt");
+        Some(Self { kind: kind?, from: from?, before: before? })
+    }
+}
+
+impl Decode for EventCountQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        Self::read(&mut object)
+    }
+}
+
+impl From<EventCountQuery> for EventFilter {
+    fn from(query: EventCountQuery) -> Self {
+        Self {
+            kind: query.kind.map(|kind| kind.0.to_owned()),
+            from: query.from,
+            before: query.before,
+        }
+    }
+}
+
+/// What to search, beside what is counted: see [`EventCountQuery`].
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct EventSearchQuery {
+    #[param(ignore)]
+    what: EventCountQuery,
+    /// Order.
+    #[param(rename = "sort_order", value_type = EventOrderWord, required = false)]
+    order: EventOrder,
+    /// `next_page_id` of the page before.
+    #[param(value_type = String, required = false)]
+    page_id: Option<PageToken>,
+    /// Most items of this page.
+    #[param(value_type = i64, required = false, minimum = 1, maximum = 100, default = 100)]
+    limit: PageLimit,
+}
+
+impl EventSearchQuery {
+    /// Filter, order and page.
+    pub fn into_parts(self) -> (EventFilter, EventOrder, PageRequest) {
+        let page = PageRequest { after: self.page_id, limit: self.limit };
+        (self.what.into(), self.order, page)
+    }
+}
+
+impl Decode for EventSearchQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let what = EventCountQuery::read(&mut object);
+        let order = object.default("sort_order", EventOrder::default);
+        let page = object.page(PageLimit::MAX);
+        let PageRequest { after, limit } = page?;
+        Some(Self { what: what?, order: order?, page_id: after, limit })
+    }
+}
+
+/// An event: the agent server's document. More members than these, by `kind`.
+#[derive(Debug, ToSchema)]
+#[schema(as = Event)]
+#[expect(dead_code, reason = "for the document only: events are answered as they came")]
+pub struct EventDocument {
+    /// Unique in its conversation.
+    id: String,
+    /// What kind of event it is.
+    kind: Option<String>,
+    /// When it happened, in the agent server's spelling.
+    timestamp: Option<String>,
+}

@@ -1,0 +1,37 @@
+//! The query of searches that take nothing but a page.
+
+use domain::page::{PageLimit, PageRequest, PageToken};
+use utoipa::IntoParams;
+
+use crate::decode::{Decode, Errors, Object, Path};
+
+/// `page_id` and `limit`.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct PageQuery {
+    /// `next_page_id` of the page before.
+    #[param(value_type = String, required = false)]
+    pub page_id: Option<PageToken>,
+    /// Most items of this page.
+    #[param(value_type = i64, required = false, minimum = 1, maximum = 100, default = 100)]
+    pub limit: PageLimit,
+}
+
+impl Decode for PageQuery {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        object.page(PageLimit::MAX).map(Self::from)
+    }
+}
+
+impl From<PageRequest> for PageQuery {
+    fn from(page: PageRequest) -> Self {
+        Self { page_id: page.after, limit: page.limit }
+    }
+}
+
+impl From<PageQuery> for PageRequest {
+    fn from(query: PageQuery) -> Self {
+        Self { after: query.page_id, limit: query.limit }
+    }
+}

@@ -1,0 +1,165 @@
+//! Sandboxes on the wire (contract v1, section 2.3).
+
+use application::sandboxes::Sandboxes;
+use domain::clock::Timestamp;
+use domain::id::{SandboxId, SpecId, UserId};
+use domain::sandbox::{AGENT_SERVER, ExposedUrl, Sandbox, SandboxStatus};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use url::Url;
+use utoipa::{IntoParams, ToSchema};
+
+use super::shown::Shown;
+use super::words::SandboxStatusWord;
+use crate::decode::{Decode, Errors, Object, Path};
+
+/// Name of the exposed URL of the editor.
+const VSCODE: &str = "VSCODE";
+
+/// A sandbox.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = SandboxInfo)]
+pub struct SandboxDto {
+    #[schema(value_type = String)]
+    id: SandboxId,
+    /// Whose it is.
+    #[schema(value_type = Option<String>, required)]
+    created_by_user_id: UserId,
+    /// The template it was made from.
+    #[schema(value_type = String)]
+    sandbox_spec_id: SpecId,
+    #[schema(value_type = SandboxStatusWord)]
+    status: SandboxStatus,
+    /// The key of its agent server, only while it is RUNNING.
+    #[schema(value_type = Option<String>, required)]
+    session_api_key: Option<Shown>,
+    /// What clients can reach, only while it is RUNNING.
+    #[schema(required)]
+    exposed_urls: Option<Vec<ExposedUrlDto>>,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    /// Why it is in ERROR or MISSING.
+    #[schema(required)]
+    status_detail: Option<String>,
+}
+
+/// A service inside a sandbox.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = ExposedUrl)]
+pub struct ExposedUrlDto {
+    /// `AGENT_SERVER`, `VSCODE`, `WORKER_1` or `WORKER_2`.
+    name: String,
+    /// Where clients reach it; the editor's holds the session key.
+    #[schema(value_type = String)]
+    url: Shown,
+    /// The port inside the sandbox.
+    port: u16,
+}
+
+impl SandboxDto {
+    /// As its owner sees it.
+    pub fn of(sandbox: Sandbox, sandboxes: &Sandboxes) -> Self {
+        let running = sandbox.status == SandboxStatus::Running;
+        let key = sandboxes.session_key(&sandbox);
+        let workspace = sandbox.workspace.as_deref();
+        let exposed = running.then(|| {
+            let urls = sandbox.exposed_urls.iter();
+            urls.map(|exposed| ExposedUrlDto::of(exposed, key.as_ref(), workspace)).collect()
+        });
+        Self {
+            id: sandbox.id,
+            created_by_user_id: sandbox.owner,
+            sandbox_spec_id: sandbox.spec_id,
+            status: sandbox.status,
+            session_api_key: key.map(Shown),
+            exposed_urls: exposed,
+            created_at: sandbox.created_at,
+            status_detail: sandbox.status_detail,
+        }
+    }
+}
+
+impl ExposedUrlDto {
+    fn of(exposed: &ExposedUrl, key: Option<&SecretString>, workspace: Option<&str>) -> Self {
+        let url = match key {
+            Some(key) if exposed.name == VSCODE => editor_url(&exposed.url, key, workspace),
+            _ => base_of(&exposed.url),
+        };
+        Self {
+            name: exposed.name.clone(),
+            url: Shown(SecretString::from(url)),
+            port: exposed.port,
+        }
+    }
+}
+
+/// The editor takes its key and the directory to open from the query.
+fn editor_url(url: &Url, key: &SecretString, workspace: Option<&str>) -> String {
+    let mut url = url.clone();
+    let mut query = url.query_pairs_mut();
+    query.append_pair("tkn", key.expose_secret());
+    if let Some(folder) = workspace {
+        query.append_pair("folder", folder);
+    }
+    drop(query);
+    url.into()
+}
+
+/// A base that paths are appended to: clients add them with a slash of their own.
+fn base_of(url: &Url) -> String {
+    url.as_str().trim_end_matches('/').to_owned()
+}
+
+/// Where clients reach the agent server of a RUNNING sandbox.
+pub(super) fn agent_server_of(sandbox: &Sandbox) -> Option<String> {
+    let exposed = sandbox.exposed_urls.iter().find(|exposed| exposed.name == AGENT_SERVER)?;
+    (sandbox.status == SandboxStatus::Running).then(|| base_of(&exposed.url))
+}
+
+/// `?id=…&id=…`: a batch read by ids that are free text. What cannot be an id is simply unknown.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct IdsQuery {
+    /// The ids, at most 100.
+    #[param(rename = "id")]
+    pub ids: Vec<String>,
+}
+
+impl Decode for IdsQuery {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        Some(Self { ids: object.required("id")? })
+    }
+}
+
+/// The query of `POST /sandboxes`.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct NewSandboxQuery {
+    /// The template; the default one if absent.
+    #[param(nullable = false)]
+    pub sandbox_spec_id: Option<String>,
+}
+
+impl Decode for NewSandboxQuery {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        Some(Self { sandbox_spec_id: object.optional("sandbox_spec_id")? })
+    }
+}
+
+/// The query of `DELETE /sandboxes/{id}`: clients repeat the id there.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct DeleteSandboxQuery {
+    /// The id once more; may be left out, and must not differ.
+    #[param(nullable = false)]
+    pub sandbox_id: Option<String>,
+}
+
+impl Decode for DeleteSandboxQuery {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        Some(Self { sandbox_id: object.optional("sandbox_id")? })
+    }
+}

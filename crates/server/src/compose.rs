@@ -170,6 +170,27 @@ pub(crate) async fn prepare(
     }
 }
 
+/// Where the agent server comes from, or why it cannot come from anywhere.
+pub(crate) async fn agent_server_outlook(
+    config: &Config,
+    variables: &Variables,
+) -> anyhow::Result<String> {
+    let AgentServerSource::Provision(provisioner) = agent_server(config, variables)? else {
+        return Ok("configured command".to_owned());
+    };
+    let version = provisioner.version().to_owned();
+    if let Some(server) = provisioner.find().await {
+        return Ok(format!(
+            "{version} is installed in {}",
+            server.root.display()
+        ));
+    }
+    let with = provisioner.outlook().await?;
+    Ok(format!(
+        "{version} is not installed yet; the first start will, with {with}"
+    ))
+}
+
 /// The application and its HTTP surface.
 pub(crate) struct Service {
     pub(crate) app: App,

@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -73,6 +73,7 @@ impl DataDir {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(0o600)
             .open(&path)
             .with_context(|| format!("cannot open {}", path.display()))?;
         match file.try_lock() {

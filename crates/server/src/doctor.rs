@@ -55,8 +55,7 @@ pub(crate) async fn examine(config: &Config, variables: &Variables) -> Report {
     let Some(data_dir) = data_dir else {
         return report;
     };
-    let writable = tempfile_in(&data_dir);
-    report.add("data directory is writable", writable, |()| {
+    report.add("data directory is writable", write_to(&data_dir), |()| {
         "yes".to_owned()
     });
     let lock = data_dir.lock();
@@ -75,6 +74,8 @@ pub(crate) async fn examine(config: &Config, variables: &Variables) -> Report {
     let store = compose::open_store(config).await;
     let url = without_password(config.storage.url.expose_secret());
     report.add("store", store, |_| url);
+    let agent_server = compose::agent_server_outlook(config, variables).await;
+    report.add("agent server", agent_server, Clone::clone);
     let sandboxes = check_sandboxes(config, variables, &data_dir).await;
     report.add("sandboxes", sandboxes, Clone::clone);
     let address = config.http.bind;
@@ -94,7 +95,7 @@ pub(crate) async fn examine(config: &Config, variables: &Variables) -> Report {
     report
 }
 
-fn tempfile_in(data_dir: &DataDir) -> anyhow::Result<()> {
+fn write_to(data_dir: &DataDir) -> anyhow::Result<()> {
     let path = data_dir
         .path()
         .join(format!(".doctor-{}", std::process::id()));
@@ -102,6 +103,7 @@ fn tempfile_in(data_dir: &DataDir) -> anyhow::Result<()> {
     Ok(std::fs::remove_file(&path)?)
 }
 
+/// The backend can be made. Its own check would also ask for an installed agent server, which is a finding of its own.
 async fn check_sandboxes(
     config: &Config,
     variables: &Variables,
@@ -109,6 +111,8 @@ async fn check_sandboxes(
 ) -> anyhow::Result<String> {
     let host = data_dir.host(compose::ids().as_ref())?;
     let sandboxes = compose::open_sandboxes(config, variables, &host).await?;
-    sandboxes.backend.check().await?;
+    if config.sandbox.agent_server_command.is_some() {
+        sandboxes.backend.check().await?;
+    }
     Ok(format!("{} ({})", sandboxes.backend.name(), sandboxes.why))
 }

@@ -6,10 +6,13 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Format, Log};
 
+/// Says nothing at `info` that we do not say ourselves.
+const QUIET: &str = "actix_server=warn";
+
 /// Starts logging. Once per process.
 pub(crate) fn start(log: &Log) {
     // The level was checked with the configuration; a directive that does not parse is left out.
-    let filter = EnvFilter::builder().parse_lossy(&log.level);
+    let filter = EnvFilter::builder().parse_lossy(format!("{QUIET},{}", log.level));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);

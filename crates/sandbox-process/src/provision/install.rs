@@ -44,6 +44,21 @@ impl Provisioner {
         Ok(server)
     }
 
+    /// With what an installation would begin, or why it could not; nothing is touched. For a check beforehand.
+    pub async fn outlook(&self) -> Result<String, ProvisionError> {
+        let uv = self.uv().await;
+        let search = python::search(&self.config, uv.is_some()).await;
+        let may_fetch = self.config.python.is_none() && self.config.wheels.is_none();
+        match (search.found, uv) {
+            (Some(python), uv) => {
+                let with = if uv.is_some() { "uv" } else { "pip" };
+                Ok(format!("Python {} at {}, with {with}", python.version, python.program.display()))
+            }
+            (None, Some(_)) if may_fetch => Ok("a Python that uv fetches".to_owned()),
+            (None, _) => Err(ProvisionError::NoPython { rejected: search.rejected }),
+        }
+    }
+
     async fn uv(&self) -> Option<PathBuf> {
         let environment = self.config.environment.clone();
         let search = move || python::on_path(&environment, "uv").into_iter().next();

@@ -1,7 +1,9 @@
 //! What a service is started with.
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::Service;
 use crate::agent_server::{Version, built, variable_of};
@@ -54,6 +56,31 @@ impl Builder {
     /// When it does not come up.
     pub async fn start(self) -> Service {
         Service::launch(self).await
+    }
+
+    /// Starts it in the data directory `data`, expecting that it ends by itself; returns what it said.
+    ///
+    /// # Panics
+    /// When it runs on, or ends with success.
+    pub async fn fails_to_start(self, data: &Path) -> String {
+        let mut command = self.command();
+        command.env("WORKSPACE_DATA_DIR", data).env("HOME", data);
+        command.stdin(Stdio::null());
+        let mut child = tokio::process::Command::from(command)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map(tokio::process::Child::wait_with_output)
+            .map(Box::pin)
+            .expect("the binary can be run");
+        let output = tokio::time::timeout(Duration::from_secs(30), &mut child).await;
+        let output = output
+            .expect("a service that cannot run ends")
+            .expect("its output can be read");
+        assert!(!output.status.success(), "it ended with success");
+        let both = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&both).into_owned()
     }
 
     pub(super) fn set(&mut self, name: &str, value: &str) {

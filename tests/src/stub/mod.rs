@@ -108,6 +108,16 @@ impl Stub {
             .collect()
     }
 
+    /// What it was sent to make conversations: a JSON document each.
+    #[must_use]
+    pub fn creates(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.dir.path().join(server::CREATES));
+        text.unwrap_or_default()
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+
     /// How often a process of it was started.
     #[must_use]
     pub fn starts(&self) -> usize {

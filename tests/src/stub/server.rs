@@ -19,6 +19,8 @@ use crate::agent_server::variable_of;
 
 /// The file with a line for each request.
 pub(super) const CALLS: &str = "calls";
+/// The file with the body of each request that makes a conversation.
+pub(super) const CREATES: &str = "creates";
 /// The file with a line for each start.
 pub(super) const STARTS: &str = "starts";
 /// More than the service reads.
@@ -216,6 +218,7 @@ impl Stub {
     }
 
     fn create(self: &Arc<Self>, request: &Value) -> HttpResponse {
+        append(self.dir.join(CREATES), &request.to_string());
         let id = request["conversation_id"]
             .as_str()
             .unwrap_or_default()

@@ -1,0 +1,109 @@
+//! Caps, under load: exactly as many as allowed, and a refusal that says why.
+
+use acceptance::client::Reply;
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+use crate::support::{World, configure_model};
+
+const START: &str = "/api/v1/app-conversations";
+
+fn assert_refused(reply: &Reply, number: &str) {
+    assert_eq!(reply.status, 429, "{reply:?}");
+    let wait = reply.headers.get("retry-after").expect("it says when");
+    let wait: u64 = wait.to_str().unwrap_or("").parse().expect("in seconds");
+    assert!(wait > 0);
+    let detail = reply.body["detail"].as_str().unwrap_or_default();
+    assert!(
+        detail.contains(number) && detail.contains("sandboxes"),
+        "{detail}"
+    );
+}
+
+#[tokio::test]
+async fn of_fifty_starts_at_once_exactly_the_cap_is_accepted() {
+    let world = World::configured("", |builder| {
+        builder.env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "5")
+    })
+    .await;
+    let request = json!({});
+    let starts = (0..50).map(|_| world.user.post(START, &request));
+    let replies = join_all(starts).await;
+    let (accepted, refused): (Vec<_>, Vec<_>) = replies.iter().partition(|r| r.status == 200);
+    assert_eq!(accepted.len(), 5);
+    for reply in refused {
+        assert_refused(reply, "5");
+    }
+
+    let mut conversations = Vec::new();
+    for reply in accepted {
+        let id = reply.body["id"].as_str().expect("a task has an id");
+        let task = world.user.task(id).await;
+        conversations.push(world.user.ready(&task).await);
+    }
+    assert_eq!(world.service.agent_servers().len(), 5);
+    world.service.assert_no_orphans(&[&world.user]).await;
+
+    // A paused sandbox frees its place, and cannot come back while there is none.
+    let first = &conversations[0].sandbox_id;
+    world.user.pause(first).await;
+    world.user.converse("in its place").await;
+    let resume = format!("/api/v1/sandboxes/{first}/resume");
+    assert_refused(&world.user.post(&resume, &json!({})).await, "5");
+    assert_eq!(
+        world
+            .user
+            .conversation(&conversations[1].id)
+            .await
+            .sandbox_status,
+        "RUNNING"
+    );
+    let deleted = &conversations[1];
+    world.user.delete_conversation(&deleted.id).await;
+    world.user.resume(first).await;
+}
+
+#[tokio::test]
+async fn the_cap_of_the_installation_counts_everybody() {
+    let world = World::configured("", |builder| {
+        builder.env("WORKSPACE_SANDBOX__MAX_RUNNING", "2")
+    })
+    .await;
+    let other = world.service.user("other");
+    configure_model(&other).await;
+    world.user.converse("one").await;
+    other.converse("two").await;
+    assert_refused(&other.post(START, &json!({})).await, "2");
+    assert_refused(&world.user.post("/api/v1/sandboxes", &json!({})).await, "2");
+}
+
+#[tokio::test]
+async fn one_conversation_id_asked_for_many_times_at_once_is_one_conversation() {
+    let world = World::with("").await;
+    let id = "00112233445566778899aabbccddeeff";
+    let message = json!({"content": [{"type": "text", "text": "hello"}], "run": true});
+    let request = json!({"conversation_id": id, "initial_message": message});
+    let replies = join_all((0..20).map(|_| world.user.post(START, &request))).await;
+    let tasks: Vec<&Value> = replies.iter().map(|reply| &reply.body["id"]).collect();
+    assert!(
+        replies.iter().all(|reply| reply.status == 200),
+        "{replies:?}"
+    );
+    assert!(tasks.iter().all(|task| *task == tasks[0]), "{tasks:?}");
+    let task = world.user.task(tasks[0].as_str().unwrap_or_default()).await;
+    assert_eq!(world.user.ready(&task).await.id, id);
+    world.user.executed(id, "finished").await;
+    assert_eq!(world.user.sandboxes().await.len(), 1);
+    assert_eq!(
+        crate::support::said_by_user(&world.user.events(id).await),
+        1
+    );
+    // Asked again when it is there.
+    let again = world.user.start(&request).await;
+    assert_eq!(world.user.ready(&again).await.id, id);
+    assert_eq!(world.stub.starts(), 1);
+    assert_eq!(
+        crate::support::said_by_user(&world.user.events(id).await),
+        1
+    );
+}

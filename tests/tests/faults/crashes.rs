@@ -1,0 +1,59 @@
+//! `kill -9` of the service at many points of a start.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{World, finishes, said_by_user};
+
+/// After the answer to POST; a start with the stub takes some tens of milliseconds.
+const POINTS: [u64; 12] = [0, 2, 5, 8, 12, 16, 20, 25, 30, 40, 60, 90];
+
+#[tokio::test]
+async fn every_accepted_start_is_finished_exactly_once_wherever_the_service_is_killed() {
+    let mut world = World::configured("", |builder| {
+        builder.env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "100")
+    })
+    .await;
+    let mut tasks = Vec::new();
+    for point in POINTS {
+        tasks.push(world.user.start_with("hello").await);
+        let until = Instant::now() + Duration::from_millis(point);
+        // No event marks these points; that they are spread is what matters.
+        tokio::time::sleep_until(until.into()).await;
+        world.service.kill9();
+        world.service.restart().await;
+    }
+    for task in &tasks {
+        let conversation = world.user.ready(task).await;
+        world.user.executed(&conversation.id, "finished").await;
+        let events = world.user.events(&conversation.id).await;
+        assert_eq!(
+            (said_by_user(&events), finishes(&events)),
+            (1, 1),
+            "{task:?}"
+        );
+    }
+    assert_eq!(world.user.conversations().await.len(), POINTS.len());
+    assert_eq!(world.service.agent_servers().len(), POINTS.len());
+    world.service.assert_no_orphans(&[&world.user]).await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_was_accepted_is_done_wherever_the_service_is_killed() {
+    let mut world = World::with("").await;
+    for point in [0, 3, 10, 30] {
+        let conversation = world.user.converse("hello").await;
+        world.user.delete_conversation(&conversation.id).await;
+        let until = Instant::now() + Duration::from_millis(point);
+        tokio::time::sleep_until(until.into()).await;
+        world.service.kill9();
+        world.service.restart().await;
+        assert!(
+            world
+                .user
+                .find_conversation(&conversation.id)
+                .await
+                .is_none()
+        );
+    }
+    world.assert_nothing_left().await;
+}

@@ -1,0 +1,89 @@
+//! Lists are answered by the store alone.
+
+use std::time::{Duration, Instant};
+
+use acceptance::wait::wait_for;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::{LATE, World};
+
+#[tokio::test]
+async fn a_hundred_conversations_in_ten_sandboxes_are_listed_without_a_call_to_one() {
+    let world = World::with("").await;
+    let user = &world.user;
+    let message = json!({"content": [{"type": "text", "text": "hello"}], "run": true});
+    let mut tasks = Vec::new();
+    for _ in 0..10 {
+        let first = user.converse("hello").await;
+        let request = json!({"sandbox_id": first.sandbox_id, "initial_message": message});
+        for _ in 0..9 {
+            tasks.push(user.start(&request).await);
+        }
+    }
+    for task in &tasks {
+        user.ready(task).await;
+    }
+    wait_for("the end of all runs", LATE, || async {
+        let all = user.conversations().await;
+        let done = |c: &acceptance::client::Conversation| {
+            c.execution_status.as_deref() == Some("finished")
+        };
+        (all.len() == 100 && all.iter().all(done)).then_some(())
+    })
+    .await;
+    // What the service itself still has to compare with the agent servers comes to rest.
+    let before = rest(&world).await;
+
+    // A sandbox that was asked would not answer.
+    let servers = world.service.agent_servers();
+    assert_eq!(servers.len(), 10);
+    for server in &servers {
+        server.signal(Signal::STOP);
+    }
+    for path in [
+        "/api/v1/app-conversations?limit=100",
+        "/api/v1/app-conversations/search?limit=100",
+        "/api/v1/sandboxes/search?limit=100",
+    ] {
+        let page = user.get(path).await.ok();
+        let items = page["items"].as_array().map_or(0, Vec::len);
+        assert_eq!(
+            items,
+            if path.contains("sandboxes") { 10 } else { 100 },
+            "{path}"
+        );
+    }
+    assert_eq!(user.get("/api/v1/app-conversations/count").await.ok(), 100);
+    for conversation in user.conversations().await {
+        assert_eq!(conversation.sandbox_status, "RUNNING");
+        user.conversation(&conversation.id).await;
+        user.count_events(&conversation.id).await;
+    }
+    for server in &servers {
+        server.signal(Signal::CONT);
+    }
+    // Requests that had come in meanwhile would be written down now, before this one.
+    let first = user.conversations().await.swap_remove(0);
+    user.events_at_agent_server(&first).await;
+    let calls = world.stub.calls();
+    assert_eq!(calls.len(), before + 1, "{:#?}", &calls[before..]);
+}
+
+/// Waits until nothing has called a sandbox for a while; returns how many calls there were.
+async fn rest(world: &World) -> usize {
+    let limit = Instant::now() + LATE;
+    let mut calls = world.stub.calls().len();
+    loop {
+        // There is no event for something that does not happen.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let now = world.stub.calls().len();
+        if std::mem::replace(&mut calls, now) == now {
+            return now;
+        }
+        assert!(
+            Instant::now() < limit,
+            "the service calls its sandboxes without end"
+        );
+    }
+}

@@ -1,0 +1,153 @@
+//! Runs that break off, and reports that do not arrive.
+
+use std::time::Duration;
+
+use acceptance::processes::resident;
+use acceptance::wait::{wait_for, wait_until};
+use rustix::process::Signal;
+
+use crate::support::{LATE, World, finishes, said_by_user};
+
+#[tokio::test]
+async fn an_agent_server_that_dies_in_a_run_is_an_error_with_a_cause_and_can_be_resumed() {
+    let world = World::with("").await;
+    let user = &world.user;
+    let conversation = user.converse("DIE").await;
+    let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
+    let failed = user
+        .sandbox_becomes(sandbox, "ERROR", Duration::from_secs(5))
+        .await;
+    assert!(failed.status_detail.is_some_and(|cause| !cause.is_empty()));
+    user.executed(id, "error").await;
+    let path = format!("/api/v1/app-conversations/{id}/send-message");
+    let body = serde_json::json!({"content": [{"type": "text", "text": "hello?"}]});
+    assert_eq!(user.post(&path, &body).await.status, 503);
+
+    user.resume(sandbox).await;
+    user.say(id, "go on").await;
+    user.executed(id, "finished").await;
+    let events = user.events(id).await;
+    assert_eq!((said_by_user(&events), finishes(&events)), (2, 1));
+    world.service.assert_no_orphans(&[user]).await;
+}
+
+#[tokio::test]
+async fn what_happened_while_the_service_was_down_is_fetched() {
+    let mut world = World::with("").await;
+    let conversation = world.user.converse("HOLD STEPS=250").await;
+    world.service.kill9();
+    world.stub.go();
+    wait_until("the end of the run", LATE, || {
+        let file = world
+            .service
+            .workspace_file(&conversation.sandbox_id, "stub.txt");
+        file.is_some()
+    })
+    .await;
+    world.service.restart().await;
+    world.user.executed(&conversation.id, "finished").await;
+    // More than two pages of the agent server's log.
+    let events = world.user.events(&conversation.id).await;
+    assert_eq!((said_by_user(&events), finishes(&events)), (1, 1));
+    assert_eq!(
+        events.len(),
+        254,
+        "message, running, 250 actions, finish, finished"
+    );
+    assert_eq!(world.user.count_events(&conversation.id).await, 254);
+    world.service.assert_no_orphans(&[&world.user]).await;
+}
+
+#[tokio::test]
+async fn a_sandbox_that_reports_nothing_is_asked() {
+    let world = World::with("no-webhooks").await;
+    let conversation = world.user.converse("STEPS=3").await;
+    world.user.executed(&conversation.id, "finished").await;
+    let events = world.user.events(&conversation.id).await;
+    assert_eq!((said_by_user(&events), finishes(&events)), (1, 1));
+}
+
+#[tokio::test]
+async fn answers_that_make_no_sense_or_never_end_harm_nobody() {
+    for fault in ["read-garbage", "read-huge"] {
+        let world = World::with(fault).await;
+        let conversation = world.user.converse("hello").await;
+        world.user.executed(&conversation.id, "finished").await;
+        assert_eq!(world.user.get("/ready").await.status, 200, "{fault}");
+        let memory = resident(world.service.pid()).expect("it runs");
+        assert!(memory < 300 << 20, "{fault}: {memory} bytes of memory");
+        world.stub.set("");
+        let second = world.user.converse("hello again").await;
+        world.user.executed(&second.id, "finished").await;
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_that_hangs_makes_nobody_else_wait() {
+    let world = World::with("").await;
+    let user = &world.user;
+    let hanging = user.converse("one").await;
+    user.executed(&hanging.id, "finished").await;
+    let stopped = world.service.agent_servers();
+    for process in &stopped {
+        process.signal(Signal::STOP);
+    }
+    let other = user.converse("two").await;
+    user.executed(&other.id, "finished").await;
+    assert_eq!(user.conversations().await.len(), 2);
+    // Ended although it does not listen.
+    user.delete_conversation(&hanging.id).await;
+    wait_for("the end of the hanging sandbox", LATE, || async {
+        user.sandbox(&hanging.sandbox_id)
+            .await
+            .is_none()
+            .then_some(())
+    })
+    .await;
+    wait_until("the end of its process", LATE, || {
+        world.service.agent_servers().len() == 1
+    })
+    .await;
+    world.service.assert_no_orphans(&[user]).await;
+}
+
+#[tokio::test]
+async fn a_service_that_was_asked_to_stop_adopts_its_sandboxes_when_it_is_back() {
+    let mut world = World::with("").await;
+    let conversation = world.user.converse("HOLD").await;
+    world.user.executed(&conversation.id, "running").await;
+    let before = world.service.agent_servers();
+    world.service.stop().await;
+    world.service.restart().await;
+    world.stub.go();
+    world.user.executed(&conversation.id, "finished").await;
+    assert_eq!(world.service.agent_servers(), before, "the same process");
+    world.user.say(&conversation.id, "more").await;
+    world.user.executed(&conversation.id, "finished").await;
+    let events = world.user.events(&conversation.id).await;
+    assert_eq!((said_by_user(&events), finishes(&events)), (2, 2));
+    assert_eq!(world.stub.starts(), 1);
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_process_ended_while_the_service_was_down_is_an_error() {
+    let mut world = World::with("").await;
+    let conversation = world.user.converse("HOLD").await;
+    world.user.executed(&conversation.id, "running").await;
+    world.service.kill9();
+    for process in world.service.processes() {
+        process.signal(Signal::KILL);
+    }
+    wait_until("the end of the sandbox's process", LATE, || {
+        world.service.processes().is_empty()
+    })
+    .await;
+    world.service.restart().await;
+    let sandbox = &conversation.sandbox_id;
+    let failed = world.user.sandbox_becomes(sandbox, "ERROR", LATE).await;
+    assert!(failed.status_detail.is_some_and(|cause| !cause.is_empty()));
+    world.user.executed(&conversation.id, "error").await;
+    world.user.resume(sandbox).await;
+    world.user.say(&conversation.id, "go on").await;
+    world.user.executed(&conversation.id, "finished").await;
+}

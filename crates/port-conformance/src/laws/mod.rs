@@ -1,3 +1,12 @@
 //! The laws, by port.
 
+pub mod api_key_repository;
+pub mod conversation_repository;
+pub mod deletion;
+pub mod event_store;
+pub mod reports;
 pub mod sandbox_backend;
+pub mod sandbox_repository;
+pub mod settings_repository;
+pub mod start_life;
+pub mod start_task_repository;

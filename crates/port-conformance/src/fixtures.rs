@@ -1,0 +1,234 @@
+//! Small valid objects, and names for them. Ids of digits only are on purpose: some databases take them for numbers.
+
+use std::collections::BTreeMap;
+
+use domain::cipher::Sealed;
+use domain::clock::Timestamp;
+use domain::conversation::{Conversation, ExecutionStatus, Metrics, Observation};
+use domain::event::Event;
+use domain::id::{ConversationId, EventId, HostId, SandboxId, SpecId, StartTaskId, UserId};
+use domain::identity::KeyHash;
+use domain::page::{Page, PageLimit, PageRequest, PageToken};
+use domain::sandbox::{Caps, Desired, ExposedUrl, Located, Sandbox, SandboxStatus};
+use domain::scope::Scope;
+use domain::start_task::{NewStart, StartRequest, StartStatus, StartTask, Step};
+use serde_json::json;
+use url::Url;
+use uuid::Uuid;
+
+/// Caps that no law reaches by accident.
+pub const PLENTY: Caps = Caps {
+    per_user: 10_000,
+    overall: 10_000,
+};
+
+/// An instant, `n` seconds into the test; never on a full millisecond.
+pub fn at(n: i64) -> Timestamp {
+    Timestamp::from_micros(1_795_251_552_215_877 + n * 1_000_000)
+}
+
+/// A user.
+pub fn user(name: &str) -> UserId {
+    UserId::parse(name).expect("a valid name")
+}
+
+/// What that user sees.
+pub fn scope(name: &str) -> Scope {
+    Scope::User(user(name))
+}
+
+/// The host of all sandboxes here.
+pub fn host() -> HostId {
+    HostId::parse("host-1").expect("a valid host")
+}
+
+/// A sandbox id.
+pub fn sandbox_id(id: &str) -> SandboxId {
+    SandboxId::parse(id).expect("a valid sandbox id")
+}
+
+/// Sorts as `n` does; its text has digits only for most `n`.
+pub fn uuid(n: u64) -> Uuid {
+    Uuid::from_u128((0x1234_5678_9012_3456_u128 << 64) | u128::from(n))
+}
+
+/// A conversation id, see [`uuid`].
+pub fn conversation_id(n: u64) -> ConversationId {
+    ConversationId::new(uuid(n))
+}
+
+/// A start-task id, see [`uuid`].
+pub fn task_id(n: u64) -> StartTaskId {
+    StartTaskId::new(uuid(n))
+}
+
+/// A sandbox of `owner` that was just asked for.
+pub fn sandbox(id: &str, owner: &str, created_at: Timestamp) -> Sandbox {
+    Sandbox {
+        id: sandbox_id(id),
+        owner: user(owner),
+        spec_id: SpecId::parse("agent-server:1.0").expect("a valid spec"),
+        host: host(),
+        desired: Desired::Running,
+        status: SandboxStatus::Starting,
+        status_detail: None,
+        key_hash: KeyHash(format!("{id:0>64}")),
+        session_key: Sealed::from_text("sealed session key"),
+        secret_key: Sealed::from_text("sealed secret key"),
+        agent_url: None,
+        exposed_urls: Vec::new(),
+        workspace: None,
+        created_at,
+        updated_at: created_at,
+        paused_at: None,
+    }
+}
+
+/// Where a sandbox is.
+pub fn located(port: u16) -> Located {
+    let url: Url = format!("http://127.0.0.1:{port}/")
+        .parse()
+        .expect("a valid URL");
+    Located {
+        agent_url: url.clone(),
+        exposed_urls: vec![ExposedUrl {
+            name: domain::sandbox::AGENT_SERVER.to_owned(),
+            url,
+            port,
+        }],
+        workspace: "/work/space".to_owned(),
+    }
+}
+
+/// A conversation with next to nothing in it.
+pub fn conversation(n: u64, owner: &str, sandbox: &str, created_at: Timestamp) -> Conversation {
+    Conversation {
+        id: conversation_id(n),
+        owner: user(owner),
+        sandbox_id: sandbox_id(sandbox),
+        title: None,
+        auto_title: true,
+        selected_repository: None,
+        selected_branch: None,
+        git_provider: None,
+        trigger: None,
+        pr_numbers: Vec::new(),
+        llm_model: None,
+        agent_kind: "openhands".to_owned(),
+        metrics: Metrics::default(),
+        parent: None,
+        public: None,
+        tags: BTreeMap::new(),
+        execution_status: None,
+        created_at,
+        updated_at: created_at,
+    }
+}
+
+/// A start of conversation `n` in a new sandbox of its own.
+pub fn start(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> NewStart {
+    NewStart {
+        task: StartTask {
+            id: task_id(n),
+            owner: user(owner),
+            host: host(),
+            status: StartStatus::Working,
+            detail: None,
+            notes: Vec::new(),
+            conversation_id: conversation_id(n),
+            sandbox_id: sandbox_id(sandbox_name),
+            owns_sandbox: true,
+            agent_server_url: None,
+            request: StartRequest::default(),
+            sealed_secrets: Some(Sealed::from_text("sealed secrets")),
+            timings: BTreeMap::new(),
+            attempts: 0,
+            created_at,
+            updated_at: created_at,
+        },
+        sandbox: Some(sandbox(sandbox_name, owner, created_at)),
+    }
+}
+
+/// A start of conversation `n` in a sandbox that is there.
+pub fn start_in(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> NewStart {
+    let mut new = start(n, owner, sandbox_name, created_at);
+    new.sandbox = None;
+    new.task.owns_sandbox = false;
+    new
+}
+
+/// A step to `status` that says nothing else.
+pub fn step(status: StartStatus) -> Step {
+    Step {
+        status,
+        detail: None,
+        notes: Vec::new(),
+        agent_server_url: None,
+        timings: BTreeMap::new(),
+    }
+}
+
+/// An event.
+pub fn event(id: &str, kind: &str, timestamp: Timestamp) -> Event {
+    Event {
+        id: EventId::parse(id).expect("a valid event id"),
+        kind: kind.to_owned(),
+        timestamp,
+        body: json!({"id": id, "kind": kind, "timestamp": timestamp}),
+    }
+}
+
+/// A report of the agent's state.
+pub fn report(status: ExecutionStatus, when: Timestamp) -> Observation {
+    Observation {
+        execution_status: Some((status, when)),
+        ..Observation::default()
+    }
+}
+
+/// A first page.
+pub fn page(limit: i64) -> PageRequest {
+    after(limit, None)
+}
+
+/// A page from a token on.
+pub fn after(limit: i64, token: Option<PageToken>) -> PageRequest {
+    PageRequest {
+        after: token,
+        limit: PageLimit::new(limit).expect("a valid limit"),
+    }
+}
+
+/// Tokens that no store of ours has minted.
+pub fn foreign_tokens() -> Vec<PageToken> {
+    [
+        "",
+        "2",
+        "x",
+        "é",
+        "MTIz",
+        "../../etc/passwd",
+        "\u{0}",
+        "djF8",
+    ]
+    .map(|text| PageToken(text.to_owned()))
+    .into()
+}
+
+/// Walks through all pages and collects the items; ends after `most` pages at the latest.
+pub async fn walk<T, F>(most: usize, mut fetch: impl FnMut(Option<PageToken>) -> F) -> Vec<T>
+where
+    F: Future<Output = Page<T>>,
+{
+    let (mut items, mut token) = (Vec::new(), None);
+    for _ in 0..most {
+        let page = fetch(token).await;
+        items.extend(page.items);
+        token = page.next;
+        if token.is_none() {
+            return items;
+        }
+    }
+    panic!("paging does not end");
+}

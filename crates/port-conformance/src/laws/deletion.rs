@@ -1,0 +1,313 @@
+//! Laws of `ConversationRepository::delete` and what follows from it.
+
+use domain::conversation::{Conversation, Forgotten, Observation};
+use domain::error::StoreError;
+use domain::event::{Appended, EventFilter};
+use domain::id::ConversationId;
+use domain::sandbox::{Desired, SandboxFacts};
+use domain::scope::Scope;
+use domain::start_task::{Inserted, StartStatus};
+
+use crate::fixtures::{
+    PLENTY, at, conversation, conversation_id, event, located, sandbox_id, scope, start, start_in,
+    step, task_id,
+};
+use crate::{Ports, assert_is};
+
+async fn delete(ports: &Ports, id: ConversationId) -> bool {
+    let deleted = ports.conversations.delete(&scope("alice"), id, at(9)).await;
+    deleted.expect("delete")
+}
+
+async fn append(ports: &Ports, sandbox: &str, id: ConversationId) -> Appended {
+    let events = [event("e", "MessageEvent", at(1))];
+    let nothing = Observation::default();
+    let stored = ports
+        .events
+        .append(&sandbox_id(sandbox), id, &events, &nothing, at(1))
+        .await;
+    stored.expect("append")
+}
+
+async fn desired(ports: &Ports, sandbox: &str) -> Desired {
+    let row = ports.sandbox_row(&sandbox_id(sandbox)).await;
+    row.expect("the row is there").desired
+}
+
+async fn forgotten(ports: &Ports) -> Vec<Forgotten> {
+    ports.conversations.forgotten(10).await.expect("forgotten")
+}
+
+async fn run(ports: &Ports, sandbox: &str) {
+    let running = SandboxFacts::Running {
+        located: located(8000),
+    };
+    let known = ports
+        .sandboxes
+        .record(&sandbox_id(sandbox), Desired::Running, &running, at(1))
+        .await;
+    assert!(known.expect("record"));
+}
+
+fn part(n: u64, of: u64, sandbox: &str) -> Conversation {
+    Conversation {
+        parent: Some(conversation_id(of)),
+        ..conversation(n, "alice", sandbox, at(0))
+    }
+}
+
+/// Sub-conversations (of any depth) and events go along; what was deleted cannot be deleted again.
+pub async fn a_conversation_goes_with_what_is_below_it(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    let root = ports
+        .conversation(&conversation(1, "alice", "s", at(0)))
+        .await;
+    for (n, of) in [(2, 1), (3, 2)] {
+        ports.conversation(&part(n, of, "s")).await;
+        append(ports, "s", conversation_id(n)).await;
+    }
+    assert!(delete(ports, root).await);
+    assert!(!delete(ports, root).await);
+    for n in 1..=3 {
+        let id = conversation_id(n);
+        assert_eq!(ports.view(id).await, None, "{n}");
+        let count = ports
+            .events
+            .count(&Scope::System, id, &EventFilter::default())
+            .await;
+        assert_eq!(count.unwrap(), 0);
+        assert_eq!(append(ports, "s", id).await, Appended::Deleted);
+    }
+    assert!(!delete(ports, conversation_id(7)).await, "never was there");
+}
+
+/// Late reports are dropped, nothing is adopted and nothing started under that id, not even by somebody else.
+pub async fn what_was_deleted_does_not_come_back(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    let it = conversation(1, "alice", "s", at(0));
+    let id = ports.conversation(&it).await;
+    ports
+        .conversation(&conversation(2, "alice", "s", at(0)))
+        .await;
+    assert!(delete(ports, id).await);
+    assert_eq!(append(ports, "s", id).await, Appended::Deleted);
+    let adopted = ports.conversations.adopt(&it).await.unwrap();
+    assert_eq!(adopted, Appended::Deleted);
+    for new in [
+        start(1, "alice", "new", at(3)),
+        start_in(1, "alice", "s", at(3)),
+        start(1, "bob", "new", at(3)),
+    ] {
+        let inserted = ports.tasks.insert(&new, &PLENTY).await;
+        assert_is!(inserted, Err(StoreError::Conflict { .. }));
+    }
+    assert_eq!(ports.sandbox_row(&sandbox_id("new")).await, None);
+    assert_eq!(ports.view(id).await, None);
+}
+
+/// A sandbox that nothing else needs is marked for deletion; no agent server is left to be told.
+pub async fn an_unneeded_sandbox_goes_along(ports: &Ports) {
+    for id in ["s", "t"] {
+        ports.sandbox(id, "alice").await;
+        run(ports, id).await;
+    }
+    let root = ports
+        .conversation(&conversation(1, "alice", "s", at(0)))
+        .await;
+    ports.conversation(&part(2, 1, "s")).await;
+    ports.conversation(&part(3, 1, "t")).await;
+    assert!(delete(ports, root).await);
+    assert_eq!(desired(ports, "s").await, Desired::Deleted);
+    assert_eq!(desired(ports, "t").await, Desired::Deleted);
+    assert_eq!(forgotten(ports).await, []);
+}
+
+/// A sandbox that another conversation needs stays, and its agent server is to be told once.
+pub async fn a_shared_sandbox_stays_and_is_told(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    run(ports, "s").await;
+    for n in [1, 2] {
+        ports
+            .conversation(&conversation(n, "alice", "s", at(0)))
+            .await;
+    }
+    assert!(delete(ports, conversation_id(1)).await);
+    assert_eq!(desired(ports, "s").await, Desired::Running);
+    let entry = Forgotten {
+        id: conversation_id(1),
+        sandbox_id: sandbox_id("s"),
+    };
+    assert_eq!(forgotten(ports).await, [entry]);
+    ports
+        .conversations
+        .mark_forgotten(conversation_id(1))
+        .await
+        .unwrap();
+    assert_eq!(forgotten(ports).await, []);
+    assert_eq!(
+        append(ports, "s", conversation_id(1)).await,
+        Appended::Deleted
+    );
+}
+
+/// So does one that an unfinished start needs; a finished start needs nothing.
+pub async fn a_sandbox_that_a_start_needs_stays(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    ports
+        .conversation(&conversation(1, "alice", "s", at(0)))
+        .await;
+    ports.start(&start_in(2, "alice", "s", at(0))).await;
+    assert!(delete(ports, conversation_id(1)).await);
+    assert_eq!(desired(ports, "s").await, Desired::Running);
+
+    let claimed = ports
+        .tasks
+        .claim(&crate::fixtures::host(), at(1), at(60), 1)
+        .await
+        .unwrap();
+    let begun = ports
+        .tasks
+        .begin_conversation(
+            task_id(2),
+            claimed[0].fence,
+            &conversation(2, "alice", "s", at(2)),
+            &step(StartStatus::StartingConversation),
+            at(2),
+        )
+        .await;
+    begun.unwrap();
+    ports
+        .tasks
+        .advance(
+            task_id(2),
+            claimed[0].fence,
+            &step(StartStatus::Ready),
+            at(3),
+        )
+        .await
+        .unwrap();
+    assert!(delete(ports, conversation_id(2)).await);
+    assert_eq!(desired(ports, "s").await, Desired::Deleted);
+    // The READY task went along with its conversation.
+    let found = ports.tasks.find_many(&scope("alice"), &[task_id(2)]).await;
+    assert_eq!(found.unwrap(), [None]);
+}
+
+/// An unfinished start of a deleted conversation ends in ERROR, lets go of its secrets, and its worker learns of it.
+pub async fn an_unfinished_start_ends(ports: &Ports) {
+    let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
+    let status = StartStatus::StartingConversation;
+    ports
+        .tasks
+        .begin_conversation(
+            task_id(1),
+            claimed.fence,
+            &conversation(1, "alice", "s", at(2)),
+            &step(status),
+            at(2),
+        )
+        .await
+        .unwrap();
+    assert!(delete(ports, conversation_id(1)).await);
+    let found = ports.tasks.find_many(&scope("alice"), &[task_id(1)]).await;
+    let task = found.unwrap().remove(0).expect("the task is still there");
+    assert_eq!((task.status, task.updated_at), (StartStatus::Error, at(9)));
+    assert!(task.detail.is_some());
+    assert_eq!(task.sealed_secrets, None);
+    assert_eq!(desired(ports, "s").await, Desired::Deleted);
+    for status in [StartStatus::Ready, StartStatus::Error] {
+        let late = ports
+            .tasks
+            .advance(task_id(1), claimed.fence, &step(status), at(10))
+            .await;
+        assert_is!(late, Err(StoreError::Stale { .. }));
+    }
+    assert_is!(
+        ports.tasks.renew(task_id(1), claimed.fence, at(99)).await,
+        Err(StoreError::Stale { .. })
+    );
+    let host = crate::fixtures::host();
+    let nothing = ports.tasks.claim(&host, at(99), at(100), 9).await;
+    assert_eq!(nothing.unwrap(), []);
+}
+
+/// Nothing of other conversations, other users or other sandboxes is touched; a circle of parents ends.
+pub async fn others_are_left_alone(ports: &Ports) {
+    for (id, owner) in [("s", "alice"), ("b", "bob"), ("e", "alice")] {
+        ports.sandbox(id, owner).await;
+    }
+    for (n, of) in [(1, 2), (2, 1)] {
+        ports.conversation(&part(n, of, "s")).await;
+    }
+    let bobs = Conversation {
+        parent: Some(conversation_id(1)),
+        ..conversation(3, "bob", "b", at(0))
+    };
+    ports.conversation(&bobs).await;
+    append(ports, "b", bobs.id).await;
+    let inserted = ports
+        .tasks
+        .insert(&start(4, "alice", "n", at(0)), &PLENTY)
+        .await;
+    assert_eq!(inserted.unwrap(), Inserted::New);
+    assert!(delete(ports, conversation_id(1)).await);
+    assert_eq!(ports.view(conversation_id(2)).await, None);
+    assert_eq!(ports.view(bobs.id).await.unwrap().conversation, bobs);
+    let events = ports
+        .events
+        .count(&scope("bob"), bobs.id, &EventFilter::default())
+        .await;
+    assert_eq!(events.unwrap(), 1);
+    for (sandbox, expected) in [
+        ("s", Desired::Deleted),
+        ("b", Desired::Running),
+        ("e", Desired::Running),
+        ("n", Desired::Running),
+    ] {
+        assert_eq!(desired(ports, sandbox).await, expected, "{sandbox}");
+    }
+    let task = ports.tasks.find_many(&scope("alice"), &[task_id(4)]).await;
+    assert!(task.unwrap()[0].is_some());
+}
+
+/// Entries are shown oldest first, at most so many, and only while their sandbox runs; a removed sandbox takes them
+/// along.
+pub async fn agent_servers_are_told_when_they_run(ports: &Ports) {
+    for sandbox in ["s", "t"] {
+        ports.sandbox(sandbox, "alice").await;
+    }
+    for (n, sandbox) in [(1, "s"), (2, "s"), (3, "s"), (4, "t"), (5, "t")] {
+        ports
+            .conversation(&conversation(n, "alice", sandbox, at(0)))
+            .await;
+    }
+    for (n, when) in [(4, 1), (2, 2), (1, 3)] {
+        let deleted = ports
+            .conversations
+            .delete(&scope("alice"), conversation_id(n), at(when))
+            .await;
+        assert!(deleted.unwrap());
+    }
+    assert_eq!(forgotten(ports).await, [], "nothing runs");
+    for sandbox in ["s", "t"] {
+        run(ports, sandbox).await;
+    }
+    let ids: Vec<_> = forgotten(ports).await.into_iter().map(|it| it.id).collect();
+    assert_eq!(ids, [4, 2, 1].map(conversation_id));
+    assert_eq!(ports.conversations.forgotten(1).await.unwrap().len(), 1);
+    let id = sandbox_id("t");
+    ports
+        .sandboxes
+        .set_desired(&scope("alice"), &id, Desired::Paused, &PLENTY, at(4))
+        .await
+        .unwrap();
+    ports
+        .sandboxes
+        .record(&id, Desired::Paused, &SandboxFacts::Paused, at(4))
+        .await
+        .unwrap();
+    let ids: Vec<_> = forgotten(ports).await.into_iter().map(|it| it.id).collect();
+    assert_eq!(ids, [2, 1].map(conversation_id));
+    assert!(ports.sandboxes.remove(&sandbox_id("s")).await.unwrap());
+    assert_eq!(forgotten(ports).await, []);
+}

@@ -1,0 +1,215 @@
+//! Laws of `ConversationRepository::observe` and `settle_running`: what reports may change.
+
+use std::collections::BTreeMap;
+
+use domain::conversation::{
+    Conversation, ConversationChange, ExecutionStatus, Metrics, Observation,
+};
+use domain::event::Appended;
+use domain::id::ConversationId;
+use domain::patch::Patch;
+
+use crate::Ports;
+use crate::fixtures::{at, conversation, conversation_id, report, sandbox_id, scope};
+
+async fn seeded(ports: &Ports) -> ConversationId {
+    ports.sandbox("s", "alice").await;
+    ports
+        .conversation(&conversation(1, "alice", "s", at(0)))
+        .await
+}
+
+async fn observe(
+    ports: &Ports,
+    id: ConversationId,
+    observation: Observation,
+    when: i64,
+) -> Conversation {
+    let stored = ports
+        .conversations
+        .observe(&sandbox_id("s"), id, &observation, at(when))
+        .await;
+    assert_eq!(stored.unwrap(), Appended::Stored { new: 0 });
+    ports.view(id).await.unwrap().conversation
+}
+
+/// Reports arrive in any order; the newest one holds. One as new as the stored one does overwrite.
+pub async fn an_older_status_does_not_overwrite_a_newer_one(ports: &Ports) {
+    use ExecutionStatus::{Finished, Paused, Running};
+    let id = seeded(ports).await;
+    let row = observe(ports, id, report(Running, at(5)), 10).await;
+    assert_eq!(
+        (row.execution_status, row.updated_at),
+        (Some(Running), at(10))
+    );
+    let row = observe(ports, id, report(Finished, at(4)), 11).await;
+    assert_eq!(
+        (row.execution_status, row.updated_at),
+        (Some(Running), at(10))
+    );
+    let row = observe(ports, id, report(Paused, at(5)), 12).await;
+    assert_eq!(row.execution_status, Some(Paused));
+    let row = observe(ports, id, report(Finished, at(6)), 13).await;
+    assert_eq!(
+        (row.execution_status, row.updated_at),
+        (Some(Finished), at(13))
+    );
+}
+
+/// A total that is lower than the stored one is ignored, field by field.
+pub async fn totals_never_go_down(ports: &Ports) {
+    let id = seeded(ports).await;
+    let metrics = |cost, prompt, completion| Observation {
+        metrics: Some(Metrics {
+            accumulated_cost: cost,
+            prompt_tokens: prompt,
+            completion_tokens: completion,
+            ..Metrics::default()
+        }),
+        ..Observation::default()
+    };
+    let totals = |row: Conversation| {
+        (
+            row.metrics.accumulated_cost.to_string(),
+            row.metrics.prompt_tokens,
+            row.metrics.completion_tokens,
+        )
+    };
+    let row = observe(ports, id, metrics(1.5, 100, 10), 1).await;
+    assert_eq!(totals(row), ("1.5".to_owned(), 100, 10));
+    let row = observe(ports, id, metrics(1.25, 90, 20), 2).await;
+    assert_eq!(totals(row), ("1.5".to_owned(), 100, 20));
+    let row = observe(ports, id, metrics(f64::NAN, 0, 0), 3).await;
+    assert_eq!(totals(row), ("1.5".to_owned(), 100, 20));
+    let row = observe(ports, id, metrics(2.0, 110, 30), 4).await;
+    assert_eq!(totals(row), ("2".to_owned(), 110, 30));
+}
+
+/// The agent server's title is taken until a person has chosen (or cleared) one.
+pub async fn a_chosen_title_stays(ports: &Ports) {
+    let id = seeded(ports).await;
+    let titled = |title: &str| Observation {
+        title: Some(title.to_owned()),
+        ..Observation::default()
+    };
+    let row = observe(ports, id, titled("made up"), 1).await;
+    assert_eq!(
+        (row.title.as_deref(), row.auto_title),
+        (Some("made up"), true)
+    );
+    let row = observe(ports, id, titled("made up anew"), 2).await;
+    assert_eq!(row.title.as_deref(), Some("made up anew"));
+    for (choice, expected) in [
+        (Patch::Set("chosen".to_owned()), Some("chosen")),
+        (Patch::Clear, None),
+    ] {
+        let change = ConversationChange {
+            title: choice,
+            ..ConversationChange::default()
+        };
+        ports
+            .conversations
+            .update(&scope("alice"), id, &change, at(3))
+            .await
+            .unwrap();
+        let row = observe(ports, id, titled("made up"), 4).await;
+        assert_eq!((row.title.as_deref(), row.auto_title), (expected, false));
+    }
+}
+
+/// Tags are merged (new ones win), the model is replaced.
+pub async fn tags_and_model_are_merged(ports: &Ports) {
+    let id = seeded(ports).await;
+    let tags = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        pairs.iter().map(owned).collect()
+    };
+    let said = |model: &str, pairs: &[(&str, &str)]| Observation {
+        llm_model: Some(model.to_owned()),
+        tags: tags(pairs),
+        ..Observation::default()
+    };
+    observe(ports, id, said("one", &[("a", "1"), ("b", "1")]), 1).await;
+    let row = observe(ports, id, said("two", &[("b", "2"), ("c", "2")]), 2).await;
+    assert_eq!(row.llm_model.as_deref(), Some("two"));
+    assert_eq!(row.tags, tags(&[("a", "1"), ("b", "2"), ("c", "2")]));
+}
+
+/// Owner, sandbox, creation, public flag and the rest are not a report's business; one that says nothing (new) does
+/// not even touch `updated_at`.
+pub async fn a_report_says_nothing_about_the_rest(ports: &Ports) {
+    let id = seeded(ports).await;
+    let before = ports.view(id).await.unwrap().conversation;
+    let row = observe(ports, id, Observation::default(), 1).await;
+    assert_eq!(row, before);
+    let everything = Observation {
+        execution_status: Some((ExecutionStatus::Running, at(1))),
+        metrics: Some(Metrics::default()),
+        llm_model: Some("model".to_owned()),
+        title: Some("title".to_owned()),
+        tags: BTreeMap::new(),
+    };
+    let row = observe(ports, id, everything.clone(), 2).await;
+    let expected = Conversation {
+        execution_status: Some(ExecutionStatus::Running),
+        llm_model: Some("model".to_owned()),
+        title: Some("title".to_owned()),
+        updated_at: at(2),
+        ..before
+    };
+    assert_eq!(row, expected);
+    let row = observe(ports, id, everything, 3).await;
+    assert_eq!(row.updated_at, at(2), "nothing new");
+}
+
+/// A sandbox reports about its own conversations only.
+pub async fn reports_of_others_change_nothing(ports: &Ports) {
+    let id = seeded(ports).await;
+    ports.sandbox("t", "alice").await;
+    let before = ports.view(id).await;
+    let observe = async |sandbox: &str, id| {
+        let said = report(ExecutionStatus::Error, at(1));
+        ports
+            .conversations
+            .observe(&sandbox_id(sandbox), id, &said, at(1))
+            .await
+            .unwrap()
+    };
+    assert_eq!(observe("t", id).await, Appended::Foreign);
+    assert_eq!(observe("s", conversation_id(9)).await, Appended::Unknown);
+    assert_eq!(ports.view(id).await, before);
+    let deleted = ports.conversations.delete(&scope("alice"), id, at(2)).await;
+    assert!(deleted.unwrap());
+    assert_eq!(observe("s", id).await, Appended::Deleted);
+    assert_eq!(ports.view(id).await, None);
+}
+
+/// When a sandbox stops, what ran in it does not run any more; a late report of before does not say otherwise.
+pub async fn what_ran_in_a_stopped_sandbox_is_settled(ports: &Ports) {
+    use ExecutionStatus::{Finished, Paused, Running};
+    for id in ["s", "t"] {
+        ports.sandbox(id, "alice").await;
+    }
+    for (n, sandbox, status) in [(1, "s", Running), (2, "s", Finished), (3, "t", Running)] {
+        ports
+            .conversation(&Conversation {
+                execution_status: Some(status),
+                ..conversation(n, "alice", sandbox, at(0))
+            })
+            .await;
+    }
+    let settled = ports
+        .conversations
+        .settle_running(&sandbox_id("s"), Paused, at(5))
+        .await;
+    assert_eq!(settled.unwrap(), 1);
+    for (n, expected) in [(1, Paused), (2, Finished), (3, Running)] {
+        let row = ports.view(conversation_id(n)).await.unwrap().conversation;
+        assert_eq!(row.execution_status, Some(expected), "{n}");
+        assert_eq!(row.updated_at, if n == 1 { at(5) } else { at(0) });
+    }
+    let row = observe(ports, conversation_id(1), report(Running, at(4)), 6).await;
+    assert_eq!(row.execution_status, Some(Paused));
+    let row = observe(ports, conversation_id(1), report(Running, at(7)), 7).await;
+    assert_eq!(row.execution_status, Some(Running));
+}

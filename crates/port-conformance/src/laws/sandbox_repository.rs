@@ -1,0 +1,471 @@
+//! Laws of `SandboxRepository`.
+
+use domain::error::{Cap, StoreError};
+use domain::id::HostId;
+use domain::sandbox::{Caps, Desired, Sandbox, SandboxFacts, SandboxStatus};
+use domain::scope::Scope;
+use futures::future::join_all;
+
+use crate::fixtures::{
+    PLENTY, after, at, conversation, foreign_tokens, host, located, page, sandbox, sandbox_id,
+    scope, user, walk,
+};
+use crate::{Ports, assert_is};
+
+fn names(sandboxes: &[Sandbox]) -> Vec<&str> {
+    sandboxes.iter().map(|it| it.id.as_str()).collect()
+}
+
+/// What is inserted is found, field by field, by id and by key; an id is taken once.
+pub async fn what_is_inserted_is_found(ports: &Ports) {
+    let located = located(8000);
+    let stored = Sandbox {
+        desired: Desired::Paused,
+        status: SandboxStatus::Error,
+        status_detail: Some("exit code 1 – é".to_owned()),
+        agent_url: Some(located.agent_url),
+        exposed_urls: located.exposed_urls,
+        workspace: Some(located.workspace),
+        updated_at: at(2),
+        paused_at: Some(at(1)),
+        ..sandbox("12345678901234567890", "alice", at(0))
+    };
+    ports.sandboxes.insert(&stored, &PLENTY).await.unwrap();
+    let alice = scope("alice");
+    let found = ports.sandboxes.find(&alice, &stored.id).await.unwrap();
+    assert_eq!(found.as_ref(), Some(&stored));
+    let by_key = ports.sandboxes.find_by_key(&stored.key_hash).await;
+    assert_eq!(by_key.unwrap().as_ref(), Some(&stored));
+    let other = sandbox("other", "alice", at(0));
+    assert_eq!(
+        ports.sandboxes.find_by_key(&other.key_hash).await.unwrap(),
+        None
+    );
+    let again = ports.sandboxes.insert(&stored, &PLENTY).await;
+    assert_is!(again, Err(StoreError::Conflict { .. }));
+}
+
+/// Somebody else's sandbox is not there, for any method; the system sees all.
+pub async fn scopes_are_isolated(ports: &Ports) {
+    let id = ports.sandbox("a1", "alice").await.id;
+    let bob = scope("bob");
+    let repo = &ports.sandboxes;
+    assert_eq!(repo.find(&bob, &id).await.unwrap(), None);
+    let many = repo.find_many(&bob, std::slice::from_ref(&id)).await;
+    assert_eq!(many.unwrap(), [None]);
+    assert_eq!(repo.search(&bob, &page(10)).await.unwrap().items, []);
+    for desired in [Desired::Running, Desired::Paused, Desired::Deleted] {
+        let changed = repo.set_desired(&bob, &id, desired, &PLENTY, at(1)).await;
+        assert_eq!(changed.unwrap(), None);
+    }
+    let row = ports.sandbox_row(&id).await.unwrap();
+    assert_eq!(row, sandbox("a1", "alice", at(0)));
+    let all = repo.search(&Scope::System, &page(10)).await.unwrap();
+    assert_eq!(names(&all.items), ["a1"]);
+}
+
+/// A sandbox to be deleted is hidden from its owner at once, stays deleted, and is still seen by the system and found
+/// by its key.
+pub async fn deleted_is_hidden_and_final(ports: &Ports) {
+    let it = ports.sandbox("a1", "alice").await;
+    let (alice, repo) = (scope("alice"), &ports.sandboxes);
+    let deleted = repo
+        .set_desired(&alice, &it.id, Desired::Deleted, &PLENTY, at(1))
+        .await;
+    assert!(deleted.unwrap().is_some());
+    assert_eq!(repo.find(&alice, &it.id).await.unwrap(), None);
+    let many = repo.find_many(&alice, std::slice::from_ref(&it.id)).await;
+    assert_eq!(many.unwrap(), [None]);
+    assert_eq!(repo.search(&alice, &page(10)).await.unwrap().items, []);
+    for scope in [alice, Scope::System] {
+        for desired in [Desired::Running, Desired::Paused] {
+            let revived = repo
+                .set_desired(&scope, &it.id, desired, &PLENTY, at(2))
+                .await;
+            assert_eq!(revived.unwrap(), None);
+        }
+    }
+    let row = ports.sandbox_row(&it.id).await.unwrap();
+    assert_eq!((row.desired, row.updated_at), (Desired::Deleted, at(1)));
+    let by_key = repo.find_by_key(&it.key_hash).await.unwrap();
+    assert_eq!(by_key, Some(row));
+}
+
+/// `find_many` keeps order, length and repetition.
+pub async fn find_many_keeps_order(ports: &Ports) {
+    for id in ["a", "b", "c"] {
+        ports.sandbox(id, "alice").await;
+    }
+    let ids = ["c", "x", "a", "c"].map(sandbox_id);
+    let found = ports.sandboxes.find_many(&scope("alice"), &ids).await;
+    let found: Vec<_> = found
+        .unwrap()
+        .into_iter()
+        .map(|it| it.map(|it| it.id.to_string()))
+        .collect();
+    let expected = [Some("c"), None, Some("a"), Some("c")].map(|it| it.map(str::to_owned));
+    assert_eq!(found, expected);
+    let none = ports.sandboxes.find_many(&scope("alice"), &[]).await;
+    assert_eq!(none.unwrap(), []);
+}
+
+/// Pages go newest first, ties by id, and stay stable when rows come and go between them.
+pub async fn paging_is_stable(ports: &Ports) {
+    for (id, created) in [("a", 1), ("b", 2), ("c", 2), ("d", 2), ("e", 3)] {
+        let row = sandbox(id, "alice", at(created));
+        ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
+    }
+    let (alice, repo) = (scope("alice"), &ports.sandboxes);
+    let first = repo.search(&alice, &page(2)).await.unwrap();
+    assert_eq!(names(&first.items), ["e", "d"]);
+    let newer = sandbox("f", "alice", at(9));
+    repo.insert(&newer, &PLENTY).await.unwrap();
+    assert!(repo.remove(&sandbox_id("d")).await.unwrap());
+    let second = repo.search(&alice, &after(2, first.next)).await.unwrap();
+    assert_eq!(names(&second.items), ["c", "b"]);
+    let third = repo.search(&alice, &after(2, second.next)).await.unwrap();
+    assert_eq!(names(&third.items), ["a"]);
+    assert_eq!(third.next, None);
+    let exact = repo.search(&alice, &page(5)).await.unwrap();
+    assert_eq!((exact.items.len(), exact.next), (5, None));
+    let walked = walk(9, async |token| {
+        repo.search(&alice, &after(1, token)).await.unwrap()
+    });
+    assert_eq!(names(&walked.await), ["f", "e", "c", "b", "a"]);
+}
+
+/// A token of nobody's, or of another listing, is refused.
+pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
+    ports.sandbox("a", "alice").await;
+    for n in [1, 2] {
+        ports
+            .conversation(&conversation(n, "alice", "a", at(0)))
+            .await;
+    }
+    let filter = domain::conversation::ConversationFilter::default();
+    let conversations = ports
+        .conversations
+        .search(&scope("alice"), &filter, &page(1))
+        .await
+        .unwrap();
+    let mut tokens = foreign_tokens();
+    tokens.extend(conversations.next);
+    assert_eq!(tokens.len(), foreign_tokens().len() + 1);
+    for token in tokens {
+        let answer = ports
+            .sandboxes
+            .search(&scope("alice"), &after(5, Some(token)))
+            .await;
+        assert_is!(answer, Err(StoreError::InvalidPageToken));
+    }
+}
+
+/// 50 inserts at once under a cap of 7: exactly 7 win, whichever cap it is.
+pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
+    let per_user = Caps {
+        per_user: 7,
+        overall: 1000,
+    };
+    let overall = Caps {
+        per_user: 1000,
+        overall: 12,
+    };
+    for (who, caps, winners) in [("alice", per_user, 7), ("bob", overall, 5)] {
+        let rows: Vec<_> = (0..50)
+            .map(|n| sandbox(&format!("{who}-{n}"), who, at(n)))
+            .collect();
+        let answers = join_all(rows.iter().map(|row| ports.sandboxes.insert(row, &caps))).await;
+        let won = answers.iter().filter(|answer| answer.is_ok()).count();
+        assert_eq!(won, winners, "{who}");
+        for lost in answers.into_iter().filter(Result::is_err) {
+            assert_is!(
+                lost,
+                Err(StoreError::CapReached(Cap::PerUser(7) | Cap::Overall(12)))
+            );
+        }
+    }
+}
+
+/// The caps count what is wanted and starting or running, and nothing else. 0 means none may run.
+pub async fn the_caps_count_what_runs(ports: &Ports) {
+    let (repo, alice) = (&ports.sandboxes, scope("alice"));
+    let two = Caps {
+        per_user: 2,
+        overall: 2,
+    };
+    let (one, other) = (
+        ports.sandbox("a", "alice").await,
+        sandbox("b", "alice", at(0)),
+    );
+    repo.insert(&other, &two).await.unwrap();
+    let third = sandbox("c", "alice", at(0));
+    assert_is!(
+        repo.insert(&third, &two).await,
+        Err(StoreError::CapReached(Cap::PerUser(2)))
+    );
+    // Neither paused nor failed ones count.
+    repo.set_desired(&alice, &one.id, Desired::Paused, &two, at(1))
+        .await
+        .unwrap();
+    repo.insert(&third, &two).await.unwrap();
+    let failed = SandboxFacts::Error {
+        detail: "it died".to_owned(),
+    };
+    assert!(
+        repo.record(&other.id, Desired::Running, &failed, at(1))
+            .await
+            .unwrap()
+    );
+    // Resuming is checked like inserting, and what is refused stays as it was.
+    repo.set_desired(&alice, &one.id, Desired::Running, &two, at(2))
+        .await
+        .unwrap();
+    let refused = repo
+        .set_desired(&alice, &other.id, Desired::Running, &two, at(3))
+        .await;
+    assert_is!(refused, Err(StoreError::CapReached(Cap::PerUser(2))));
+    let row = ports.sandbox_row(&other.id).await.unwrap();
+    assert_eq!((row.status, row.updated_at), (SandboxStatus::Error, at(1)));
+    let nothing = Caps {
+        per_user: 0,
+        overall: 9,
+    };
+    let refused = repo.insert(&sandbox("z", "zoe", at(0)), &nothing).await;
+    assert_is!(refused, Err(StoreError::CapReached(Cap::PerUser(0))));
+}
+
+/// Pause, resume and their repetition.
+pub async fn intents_are_committed(ports: &Ports) {
+    let id = ports.sandbox("a", "alice").await.id;
+    let (repo, alice) = (&ports.sandboxes, scope("alice"));
+    let set = async |desired, when| {
+        repo.set_desired(&alice, &id, desired, &PLENTY, when)
+            .await
+            .unwrap()
+            .unwrap()
+    };
+    let none = Caps {
+        per_user: 0,
+        overall: 0,
+    };
+    // Already starting: stays as it is, whatever the caps are by now.
+    let same = repo
+        .set_desired(&alice, &id, Desired::Running, &none, at(1))
+        .await;
+    assert_eq!(same.unwrap().unwrap().updated_at, at(0));
+
+    let paused = set(Desired::Paused, at(2)).await;
+    assert_eq!(
+        (paused.desired, paused.paused_at),
+        (Desired::Paused, Some(at(2)))
+    );
+    assert_eq!(
+        paused.status,
+        SandboxStatus::Starting,
+        "a fact, not an intent"
+    );
+    assert_eq!(paused.updated_at, at(2));
+    let again = set(Desired::Paused, at(3)).await;
+    assert_eq!(again.paused_at, Some(at(2)), "already paused");
+
+    repo.record(&id, Desired::Paused, &SandboxFacts::Paused, at(4))
+        .await
+        .unwrap();
+    let resumed = set(Desired::Running, at(5)).await;
+    assert_eq!(resumed.desired, Desired::Running);
+    assert_eq!(resumed.status, SandboxStatus::Starting);
+    let once_more = set(Desired::Paused, at(6)).await;
+    assert_eq!(once_more.paused_at, Some(at(6)), "paused anew");
+
+    let failed = SandboxFacts::Error {
+        detail: "it died".to_owned(),
+    };
+    set(Desired::Running, at(7)).await;
+    repo.record(&id, Desired::Running, &failed, at(8))
+        .await
+        .unwrap();
+    let revived = set(Desired::Running, at(9)).await;
+    assert_eq!(revived.status, SandboxStatus::Starting);
+    assert_eq!(revived.status_detail, None);
+    assert_eq!(ports.sandbox_row(&id).await, Some(revived));
+    let unknown = repo
+        .set_desired(&alice, &sandbox_id("x"), Desired::Paused, &PLENTY, at(1))
+        .await;
+    assert_eq!(unknown.unwrap(), None);
+}
+
+/// Facts are recorded only while the intent is the expected one.
+pub async fn facts_are_fenced_by_the_intent(ports: &Ports) {
+    let id = ports.sandbox("a", "alice").await.id;
+    let (repo, alice) = (&ports.sandboxes, scope("alice"));
+    let running = SandboxFacts::Running {
+        located: located(8000),
+    };
+    assert!(
+        !repo
+            .record(&id, Desired::Paused, &running, at(1))
+            .await
+            .unwrap()
+    );
+    assert!(
+        repo.record(&id, Desired::Running, &running, at(1))
+            .await
+            .unwrap()
+    );
+    repo.set_desired(&alice, &id, Desired::Paused, &PLENTY, at(2))
+        .await
+        .unwrap();
+    let late = SandboxFacts::Error {
+        detail: "late".to_owned(),
+    };
+    assert!(
+        !repo
+            .record(&id, Desired::Running, &late, at(3))
+            .await
+            .unwrap()
+    );
+    let row = ports.sandbox_row(&id).await.unwrap();
+    assert_eq!(
+        (row.status, row.updated_at),
+        (SandboxStatus::Running, at(2))
+    );
+    let unknown = sandbox_id("x");
+    assert!(
+        !repo
+            .record(&unknown, Desired::Running, &late, at(3))
+            .await
+            .unwrap()
+    );
+}
+
+/// What is running has a place; what is paused, failed or missing has none, and only the last two have a cause.
+pub async fn facts_replace_each_other(ports: &Ports) {
+    let id = ports.sandbox("a", "alice").await.id;
+    let record = async |facts: SandboxFacts, when| {
+        let known = ports
+            .sandboxes
+            .record(&id, Desired::Running, &facts, when)
+            .await;
+        assert!(known.unwrap());
+        ports.sandbox_row(&id).await.unwrap()
+    };
+    let place = located(8000);
+    let starting = SandboxFacts::Starting {
+        located: place.clone(),
+    };
+    let row = record(starting, at(1)).await;
+    assert_eq!(row.status, SandboxStatus::Starting);
+    assert_eq!(row.agent_url.as_ref(), Some(&place.agent_url));
+    let running = SandboxFacts::Running {
+        located: place.clone(),
+    };
+    let row = record(running.clone(), at(2)).await;
+    assert_eq!(
+        (row.status, row.updated_at),
+        (SandboxStatus::Running, at(2))
+    );
+    assert_eq!(row.exposed_urls, place.exposed_urls);
+    assert_eq!(row.workspace, Some(place.workspace.clone()));
+    let detail = "gone".to_owned();
+    let ends = [
+        (SandboxFacts::Paused, SandboxStatus::Paused, None),
+        (
+            SandboxFacts::Error {
+                detail: detail.clone(),
+            },
+            SandboxStatus::Error,
+            Some(detail.clone()),
+        ),
+        (
+            SandboxFacts::Missing {
+                detail: detail.clone(),
+            },
+            SandboxStatus::Missing,
+            Some(detail),
+        ),
+    ];
+    for (facts, status, detail) in ends {
+        record(running.clone(), at(3)).await;
+        let row = record(facts, at(4)).await;
+        assert_eq!((row.status, row.status_detail), (status, detail));
+        assert_eq!((row.agent_url, row.exposed_urls), (None, Vec::new()));
+        assert_eq!(row.workspace.as_ref(), Some(&place.workspace));
+    }
+    let row = record(running, at(5)).await;
+    assert_eq!(row.status_detail, None);
+}
+
+/// The reconciler walks through a host by id, whatever the state.
+pub async fn a_host_is_walked_by_id(ports: &Ports) {
+    for (id, owner) in [("c", "alice"), ("a", "bob"), ("b", "alice")] {
+        ports.sandbox(id, owner).await;
+    }
+    let mut elsewhere = sandbox("d", "alice", at(0));
+    elsewhere.host = HostId::parse("host-2").unwrap();
+    let repo = &ports.sandboxes;
+    repo.insert(&elsewhere, &PLENTY).await.unwrap();
+    repo.set_desired(
+        &Scope::System,
+        &sandbox_id("b"),
+        Desired::Deleted,
+        &PLENTY,
+        at(1),
+    )
+    .await
+    .unwrap();
+    let first = repo.on_host(&host(), None, 2).await.unwrap();
+    assert_eq!(names(&first), ["a", "b"]);
+    let rest = repo.on_host(&host(), Some(&first[1].id), 2).await.unwrap();
+    assert_eq!(names(&rest), ["c"]);
+}
+
+/// A removed row is gone; its conversations stay and show no sandbox.
+pub async fn conversations_outlive_their_sandbox(ports: &Ports) {
+    let it = ports.sandbox("a", "alice").await;
+    let id = ports
+        .conversation(&conversation(1, "alice", "a", at(0)))
+        .await;
+    assert_eq!(ports.view(id).await.unwrap().sandbox, Some(it.clone()));
+    // Hidden already while it is only marked.
+    ports
+        .sandboxes
+        .set_desired(&scope("alice"), &it.id, Desired::Deleted, &PLENTY, at(1))
+        .await
+        .unwrap();
+    assert_eq!(ports.view(id).await.unwrap().sandbox, None);
+    assert!(ports.sandboxes.remove(&it.id).await.unwrap());
+    assert!(!ports.sandboxes.remove(&it.id).await.unwrap());
+    assert_eq!(ports.sandbox_row(&it.id).await, None);
+    let view = ports.view(id).await.unwrap();
+    assert_eq!(
+        (view.sandbox, view.conversation.owner),
+        (None, user("alice"))
+    );
+}
+
+/// Stamps the laws of `SandboxRepository` into tests. `$fresh`: a future of something that derefs to
+/// [`Ports`](crate::Ports).
+#[macro_export]
+macro_rules! sandbox_repository_conformance {
+    ($fresh:expr) => {
+        $crate::stamp_laws!(
+            sandbox_repository,
+            $fresh,
+            [
+                what_is_inserted_is_found,
+                scopes_are_isolated,
+                deleted_is_hidden_and_final,
+                find_many_keeps_order,
+                paging_is_stable,
+                foreign_page_tokens_are_refused,
+                a_race_never_exceeds_a_cap,
+                the_caps_count_what_runs,
+                intents_are_committed,
+                facts_are_fenced_by_the_intent,
+                facts_replace_each_other,
+                a_host_is_walked_by_id,
+                conversations_outlive_their_sandbox,
+            ]
+        );
+    };
+}

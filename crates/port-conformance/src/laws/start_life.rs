@@ -1,0 +1,402 @@
+//! Laws of `StartTaskRepository`: leases, fences, steps and failure.
+
+use std::collections::BTreeMap;
+
+use domain::error::StoreError;
+use domain::event::Appended;
+use domain::id::HostId;
+use domain::sandbox::Desired;
+use domain::scope::Scope;
+use domain::start_task::{Claimed, StartStatus, StartTask, Step};
+use futures::future::join_all;
+
+use crate::fixtures::{
+    PLENTY, at, conversation, conversation_id, host, sandbox_id, scope, start, start_in, step,
+    task_id,
+};
+use crate::{Ports, assert_is};
+
+async fn task(ports: &Ports, n: u64) -> StartTask {
+    let found = ports.tasks.find_many(&Scope::System, &[task_id(n)]).await;
+    found.expect("find").remove(0).expect("the task is there")
+}
+
+async fn claim(ports: &Ports, now: i64, until: i64) -> Vec<Claimed> {
+    let claimed = ports.tasks.claim(&host(), at(now), at(until), 100).await;
+    claimed.expect("claim")
+}
+
+async fn advance(
+    ports: &Ports,
+    n: u64,
+    fence: i64,
+    status: StartStatus,
+) -> Result<StartTask, StoreError> {
+    ports
+        .tasks
+        .advance(task_id(n), fence, &step(status), at(5))
+        .await
+}
+
+async fn begin(ports: &Ports, n: u64, fence: i64, sandbox: &str) -> Result<StartTask, StoreError> {
+    let it = conversation(n, "alice", sandbox, at(3));
+    let step = step(StartStatus::StartingConversation);
+    ports
+        .tasks
+        .begin_conversation(task_id(n), fence, &it, &step, at(5))
+        .await
+}
+
+/// 20 workers claim at once: each of 10 tasks goes to exactly one.
+pub async fn a_race_for_a_task_has_one_winner(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    for n in 0..10 {
+        ports.start(&start_in(n, "alice", "s", at(0))).await;
+    }
+    let claims = join_all((0..20).map(|_| {
+        let tasks = &ports.tasks;
+        async move { tasks.claim(&host(), at(1), at(60), 3).await.expect("claim") }
+    }))
+    .await;
+    assert!(claims.iter().all(|claimed| claimed.len() <= 3));
+    let mut won: Vec<_> = claims.iter().flatten().map(|it| it.task.id).collect();
+    won.sort();
+    assert_eq!(won, (0..10).map(task_id).collect::<Vec<_>>());
+    for it in claims.into_iter().flatten() {
+        assert_eq!(it.task.attempts, 1);
+    }
+}
+
+/// A worker gets unfinished tasks of its own host, oldest first, at most so many.
+pub async fn claims_go_by_host_and_age(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    for (n, created) in [(1, 3), (2, 1), (3, 2)] {
+        ports.start(&start_in(n, "alice", "s", at(created))).await;
+    }
+    let mut elsewhere = start_in(4, "alice", "s", at(0));
+    elsewhere.task.host = HostId::parse("host-2").unwrap();
+    ports.start(&elsewhere).await;
+    let first = ports.tasks.claim(&host(), at(5), at(60), 2).await.unwrap();
+    let ids: Vec<_> = first.iter().map(|it| it.task.id).collect();
+    assert_eq!(ids, [2, 3].map(task_id));
+    assert_eq!(
+        ports.tasks.claim(&host(), at(5), at(60), 0).await.unwrap(),
+        []
+    );
+    advance(ports, 2, first[0].fence, StartStatus::Ready)
+        .await
+        .unwrap();
+    // The lease of 3 has run out, 2 is finished.
+    let ids: Vec<_> = claim(ports, 61, 99)
+        .await
+        .iter()
+        .map(|it| it.task.id)
+        .collect();
+    assert_eq!(ids, [3, 1].map(task_id));
+}
+
+/// A lease holds until its end, can be prolonged, and then somebody else gets the task with a higher fence.
+pub async fn a_lease_can_be_prolonged_and_runs_out(ports: &Ports) {
+    let first = ports.claimed(&start(1, "alice", "s", at(0))).await;
+    assert_eq!(claim(ports, 59, 99).await, []);
+    ports
+        .tasks
+        .renew(task_id(1), first.fence, at(80))
+        .await
+        .unwrap();
+    assert_eq!(claim(ports, 61, 99).await, []);
+    let second = claim(ports, 81, 120).await.remove(0);
+    assert!(second.fence > first.fence);
+    assert_eq!(second.task.attempts, 2);
+    for (id, fence) in [(1, first.fence), (1, second.fence + 1), (9, second.fence)] {
+        let late = ports.tasks.renew(task_id(id), fence, at(200)).await;
+        assert_is!(late, Err(StoreError::Stale { .. }));
+    }
+    assert_eq!(
+        claim(ports, 121, 130).await.len(),
+        1,
+        "nothing was prolonged"
+    );
+}
+
+/// A step stores what it says and keeps what it does not say; `updated_at` moves with the status.
+pub async fn a_step_is_stored(ports: &Ports) {
+    let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
+    let said = Step {
+        status: StartStatus::WaitingForSandbox,
+        detail: Some("detail".to_owned()),
+        notes: vec!["one".to_owned()],
+        agent_server_url: Some("http://127.0.0.1:1".to_owned()),
+        timings: BTreeMap::from([("WORKING".to_owned(), 7)]),
+    };
+    let stored = ports
+        .tasks
+        .advance(task_id(1), claimed.fence, &said, at(5))
+        .await
+        .unwrap();
+    let expected = StartTask {
+        status: said.status,
+        detail: said.detail,
+        notes: said.notes,
+        agent_server_url: said.agent_server_url,
+        timings: said.timings,
+        updated_at: at(5),
+        ..claimed.task
+    };
+    assert_eq!(stored, expected);
+    let again = ports
+        .tasks
+        .advance(
+            task_id(1),
+            claimed.fence,
+            &step(StartStatus::WaitingForSandbox),
+            at(6),
+        )
+        .await
+        .unwrap();
+    let expected = StartTask {
+        notes: Vec::new(),
+        timings: BTreeMap::new(),
+        ..expected
+    };
+    assert_eq!(again, expected, "the same status: updated_at stays");
+    assert_eq!(task(ports, 1).await, expected);
+}
+
+/// A task goes forward (skipping is fine) and ends once.
+pub async fn only_forward_and_only_once(ports: &Ports) {
+    use StartStatus::{Error, PreparingRepository, Ready, StartingConversation, Working};
+    let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    advance(ports, 1, fence, StartingConversation)
+        .await
+        .unwrap();
+    for back in [Working, PreparingRepository] {
+        assert_is!(
+            advance(ports, 1, fence, back).await,
+            Err(StoreError::Stale { .. })
+        );
+    }
+    advance(ports, 1, fence, Ready).await.unwrap();
+    for late in [Working, StartingConversation, Ready, Error] {
+        assert_is!(
+            advance(ports, 1, fence, late).await,
+            Err(StoreError::Stale { .. })
+        );
+    }
+    let failed = ports
+        .tasks
+        .fail(task_id(1), fence, &step(Error), at(6))
+        .await;
+    assert_is!(failed, Err(StoreError::Stale { .. }));
+    let renewed = ports.tasks.renew(task_id(1), fence, at(99)).await;
+    assert_is!(renewed, Err(StoreError::Stale { .. }));
+    assert_eq!(task(ports, 1).await.status, Ready);
+    assert_eq!(claim(ports, 999, 1000).await, []);
+}
+
+/// Once somebody else has the lease, the worker of before can neither advance, begin, fail nor renew.
+pub async fn a_stale_worker_changes_nothing(ports: &Ports) {
+    let stale = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    let fence = claim(ports, 61, 120).await[0].fence;
+    let before = task(ports, 1).await;
+    assert_is!(
+        advance(ports, 1, stale, StartStatus::WaitingForSandbox).await,
+        Err(StoreError::Stale { .. })
+    );
+    assert_is!(
+        begin(ports, 1, stale, "s").await,
+        Err(StoreError::Stale { .. })
+    );
+    let failed = ports
+        .tasks
+        .fail(task_id(1), stale, &step(StartStatus::Error), at(5))
+        .await;
+    assert_is!(failed, Err(StoreError::Stale { .. }));
+    assert_is!(
+        advance(ports, 9, fence, StartStatus::Ready).await,
+        Err(StoreError::Stale { .. })
+    );
+    assert_eq!(task(ports, 1).await, before);
+    assert_eq!(ports.view(conversation_id(1)).await, None);
+    let sandbox = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
+    assert_eq!(sandbox.desired, Desired::Running);
+    advance(ports, 1, fence, StartStatus::WaitingForSandbox)
+        .await
+        .unwrap();
+}
+
+/// READY erases the secrets of the request and ends the lease.
+pub async fn ready_erases_the_secrets(ports: &Ports) {
+    let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
+    assert!(claimed.task.sealed_secrets.is_some());
+    let waiting = advance(ports, 1, claimed.fence, StartStatus::WaitingForSandbox).await;
+    assert!(waiting.unwrap().sealed_secrets.is_some());
+    let ready = advance(ports, 1, claimed.fence, StartStatus::Ready).await;
+    assert_eq!(ready.unwrap().sealed_secrets, None);
+    assert_eq!(task(ports, 1).await.sealed_secrets, None);
+}
+
+/// The conversation is stored with the step; saying it again (after a crash, by another worker) stores nothing twice
+/// and overwrites nothing.
+pub async fn a_conversation_is_begun_once(ports: &Ports) {
+    let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    let begun = begin(ports, 1, fence, "s").await.unwrap();
+    assert_eq!(begun.status, StartStatus::StartingConversation);
+    let view = ports.view(conversation_id(1)).await.unwrap();
+    assert_eq!(view.conversation, conversation(1, "alice", "s", at(3)));
+    assert_eq!(view.sandbox.unwrap().id, sandbox_id("s"));
+
+    let said = crate::fixtures::report(domain::conversation::ExecutionStatus::Running, at(4));
+    let stored = ports
+        .conversations
+        .observe(&sandbox_id("s"), conversation_id(1), &said, at(4))
+        .await;
+    assert_eq!(stored.unwrap(), Appended::Stored { new: 0 });
+    let before = ports.view(conversation_id(1)).await;
+    let fence = claim(ports, 61, 120).await[0].fence;
+    begin(ports, 1, fence, "s").await.unwrap();
+    assert_eq!(ports.view(conversation_id(1)).await, before);
+}
+
+/// Without its sandbox (gone, or to be deleted) a conversation is not begun, and the task stays as it was.
+pub async fn a_conversation_needs_its_sandbox(ports: &Ports) {
+    let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    let before = task(ports, 1).await;
+    let (id, alice) = (sandbox_id("s"), scope("alice"));
+    ports
+        .sandboxes
+        .set_desired(&alice, &id, Desired::Deleted, &PLENTY, at(2))
+        .await
+        .unwrap();
+    for _ in 0..2 {
+        let answer = begin(ports, 1, fence, "s").await;
+        assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
+        ports.sandboxes.remove(&id).await.unwrap();
+    }
+    assert_eq!(task(ports, 1).await, before);
+    assert_eq!(ports.view(conversation_id(1)).await, None);
+}
+
+/// An id that somebody else took meanwhile, or that was deleted, is a conflict.
+pub async fn a_taken_conversation_is_not_begun(ports: &Ports) {
+    ports.sandbox("t", "alice").await;
+    ports
+        .conversation(&conversation(2, "alice", "t", at(0)))
+        .await;
+    let mut new = start(1, "alice", "s", at(0));
+    let fence = ports.claimed(&new).await.fence;
+    new.task.conversation_id = conversation_id(2);
+    let taken = conversation(2, "alice", "s", at(3));
+    let say = step(StartStatus::StartingConversation);
+    let before = ports.view(taken.id).await;
+    for deleted in [false, true] {
+        if deleted {
+            assert!(
+                ports
+                    .conversations
+                    .delete(&scope("alice"), taken.id, at(4))
+                    .await
+                    .unwrap()
+            );
+        }
+        let answer = ports
+            .tasks
+            .begin_conversation(task_id(1), fence, &taken, &say, at(5))
+            .await;
+        assert_is!(answer, Err(StoreError::Conflict { .. }));
+        let expected = if deleted { None } else { before.clone() };
+        assert_eq!(ports.view(taken.id).await, expected);
+    }
+    assert_eq!(task(ports, 1).await.status, StartStatus::Working);
+}
+
+/// Failure takes along the conversation that was begun (without remembering it as deleted), the secrets, the lease,
+/// and the sandbox that was made for it.
+pub async fn failure_releases_what_the_task_held(ports: &Ports) {
+    let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    begin(ports, 1, fence, "s").await.unwrap();
+    let said = Step {
+        detail: Some("it died".to_owned()),
+        ..step(StartStatus::Error)
+    };
+    let failed = ports
+        .tasks
+        .fail(task_id(1), fence, &said, at(7))
+        .await
+        .unwrap();
+    assert_eq!(
+        (failed.status, failed.updated_at),
+        (StartStatus::Error, at(7))
+    );
+    assert_eq!(failed.detail.as_deref(), Some("it died"));
+    assert_eq!(failed.sealed_secrets, None);
+    assert_eq!(task(ports, 1).await, failed);
+    assert_eq!(ports.view(conversation_id(1)).await, None);
+    let sandbox = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
+    assert_eq!(
+        (sandbox.desired, sandbox.updated_at),
+        (Desired::Deleted, at(7))
+    );
+    assert_eq!(claim(ports, 999, 1000).await, []);
+    assert_eq!(ports.conversations.forgotten(9).await.unwrap(), []);
+    // Not remembered: the id may be used again.
+    let mut again = start(2, "alice", "t", at(8));
+    again.task.conversation_id = conversation_id(1);
+    ports.start(&again).await;
+}
+
+/// Failure leaves a sandbox that was not made for the task, or that another conversation or unfinished start needs.
+pub async fn failure_keeps_what_others_need(ports: &Ports) {
+    for (n, guest) in [(1, "conversation"), (2, "start"), (3, "named")] {
+        let name = format!("s{n}");
+        let new = if guest == "named" {
+            ports.sandbox(&name, "alice").await;
+            start_in(n, "alice", &name, at(0))
+        } else {
+            start(n, "alice", &name, at(0))
+        };
+        let fence = ports.claimed(&new).await.fence;
+        match guest {
+            "conversation" => {
+                let other = conversation(100 + n, "alice", &name, at(0));
+                ports.conversation(&other).await;
+            }
+            "start" => {
+                let mut other = start_in(100 + n, "alice", &name, at(0));
+                other.task.host = HostId::parse("host-2").unwrap();
+                ports.start(&other).await;
+            }
+            _ => {}
+        }
+        ports
+            .tasks
+            .fail(task_id(n), fence, &step(StartStatus::Error), at(7))
+            .await
+            .unwrap();
+        let sandbox = ports.sandbox_row(&sandbox_id(&name)).await.unwrap();
+        assert_eq!(sandbox.desired, Desired::Running, "{guest}");
+    }
+}
+
+/// At start-up the leases of a host can be ended: its tasks are claimed at once, and nobody of before can write.
+pub async fn a_host_can_be_released(ports: &Ports) {
+    let stale = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    let mut elsewhere = start(2, "alice", "t", at(0));
+    elsewhere.task.host = HostId::parse("host-2").unwrap();
+    ports.start(&elsewhere).await;
+    let other = elsewhere.task.host.clone();
+    ports.tasks.claim(&other, at(1), at(60), 9).await.unwrap();
+    assert_eq!(ports.tasks.release_host(&host()).await.unwrap(), 1);
+    assert_eq!(ports.tasks.release_host(&host()).await.unwrap(), 0);
+    assert_is!(
+        advance(ports, 1, stale, StartStatus::WaitingForSandbox).await,
+        Err(StoreError::Stale { .. })
+    );
+    let again = claim(ports, 2, 60).await;
+    assert_eq!(again.len(), 1);
+    assert!(again[0].fence > stale);
+    assert_eq!(
+        ports.tasks.claim(&other, at(2), at(60), 9).await.unwrap(),
+        []
+    );
+}

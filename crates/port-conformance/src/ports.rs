@@ -1,0 +1,104 @@
+//! The repository ports of one store, and the few things that laws do with all of them.
+
+use std::sync::Arc;
+
+use domain::conversation::{Conversation, ConversationRepository, ConversationView};
+use domain::event::{Appended, EventStore};
+use domain::id::{ConversationId, SandboxId};
+use domain::identity::ApiKeyRepository;
+use domain::sandbox::{Sandbox, SandboxRepository};
+use domain::scope::Scope;
+use domain::settings::SettingsRepository;
+use domain::start_task::{Claimed, Inserted, NewStart, StartTaskRepository};
+
+use crate::fixtures::{self, PLENTY, at, host};
+
+/// Every repository port of one store. They see each other's writes.
+#[derive(Clone)]
+pub struct Ports {
+    /// Conversations.
+    pub conversations: Arc<dyn ConversationRepository>,
+    /// Events.
+    pub events: Arc<dyn EventStore>,
+    /// Start tasks.
+    pub tasks: Arc<dyn StartTaskRepository>,
+    /// Sandboxes.
+    pub sandboxes: Arc<dyn SandboxRepository>,
+    /// Settings.
+    pub settings: Arc<dyn SettingsRepository>,
+    /// API keys.
+    pub keys: Arc<dyn ApiKeyRepository>,
+}
+
+impl Ports {
+    /// All ports of a store that implements them all.
+    pub fn of<S>(store: Arc<S>) -> Self
+    where
+        S: ConversationRepository
+            + EventStore
+            + StartTaskRepository
+            + SandboxRepository
+            + SettingsRepository
+            + ApiKeyRepository,
+    {
+        Self {
+            conversations: store.clone(),
+            events: store.clone(),
+            tasks: store.clone(),
+            sandboxes: store.clone(),
+            settings: store.clone(),
+            keys: store,
+        }
+    }
+
+    /// Stores a sandbox, STARTING, of `owner`.
+    pub async fn sandbox(&self, id: &str, owner: &str) -> Sandbox {
+        let sandbox = fixtures::sandbox(id, owner, at(0));
+        self.sandboxes
+            .insert(&sandbox, &PLENTY)
+            .await
+            .expect("insert a sandbox");
+        sandbox
+    }
+
+    /// Stores a conversation in a sandbox that is there.
+    pub async fn conversation(&self, conversation: &Conversation) -> ConversationId {
+        let stored = self.conversations.adopt(conversation).await.expect("adopt");
+        assert_eq!(stored, Appended::Stored { new: 1 });
+        conversation.id
+    }
+
+    /// The conversation as the system sees it.
+    pub async fn view(&self, id: ConversationId) -> Option<ConversationView> {
+        self.conversations
+            .find(&Scope::System, id)
+            .await
+            .expect("find a conversation")
+    }
+
+    /// The sandbox as the system sees it.
+    pub async fn sandbox_row(&self, id: &SandboxId) -> Option<Sandbox> {
+        self.sandboxes
+            .find(&Scope::System, id)
+            .await
+            .expect("find a sandbox")
+    }
+
+    /// Commits a start that is new.
+    pub async fn start(&self, start: &NewStart) {
+        let inserted = self.tasks.insert(start, &PLENTY).await.expect("insert");
+        assert_eq!(inserted, Inserted::New);
+    }
+
+    /// Commits a new start with its own sandbox and leases it (and nothing else may be there to lease).
+    pub async fn claimed(&self, start: &NewStart) -> Claimed {
+        self.start(start).await;
+        let mut claimed = self
+            .tasks
+            .claim(&host(), at(1), at(60), 10)
+            .await
+            .expect("claim");
+        assert_eq!(claimed.len(), 1, "{claimed:?}");
+        claimed.remove(0)
+    }
+}

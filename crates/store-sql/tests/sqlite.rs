@@ -1,0 +1,60 @@
+//! The laws of every repository port, on SQLite in a file.
+
+use std::ops::Deref;
+
+use port_conformance::Ports;
+use store_sql::{SqlStore, StoreConfig};
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+
+struct Fresh {
+    ports: Ports,
+    _directory: TempDir,
+}
+
+impl Deref for Fresh {
+    type Target = Ports;
+    fn deref(&self) -> &Ports {
+        &self.ports
+    }
+}
+
+async fn fresh() -> Fresh {
+    let directory = TempDir::new().unwrap();
+    let url = format!("sqlite://{}/store.db", directory.path().display());
+    let store = SqlStore::open(StoreConfig::new(url), Handle::current()).await;
+    Fresh {
+        ports: Ports::of(store.unwrap()),
+        _directory: directory,
+    }
+}
+
+mod settings {
+    use super::fresh;
+    port_conformance::settings_repository_conformance!(fresh());
+}
+
+mod api_keys {
+    use super::fresh;
+    port_conformance::api_key_repository_conformance!(fresh());
+}
+
+mod sandboxes {
+    use super::fresh;
+    port_conformance::sandbox_repository_conformance!(fresh());
+}
+
+mod conversations {
+    use super::fresh;
+    port_conformance::conversation_repository_conformance!(fresh());
+}
+
+mod events {
+    use super::fresh;
+    port_conformance::event_store_conformance!(fresh());
+}
+
+mod start_tasks {
+    use super::fresh;
+    port_conformance::start_task_repository_conformance!(fresh());
+}

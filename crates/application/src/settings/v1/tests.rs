@@ -1,6 +1,9 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+use domain::clock::Timestamp;
+
+use super::super::model::MASK;
 use super::*;
 
 fn save(settings: Settings, body: &Value) -> Result<Settings, V1Refusal> {

@@ -3,12 +3,18 @@
 //! The tables beside this file are facts of the agent side (document version 4, agent server 1.34); they serve three
 //! purposes, so that these cannot drift apart: checking what clients send, showing documents, and the schema routes.
 
+mod describe;
+mod read;
+
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use serde_json::{Map, Number, Value, json};
+use serde_json::{Map, Number, Value};
 
 use super::refusal::{Issue, IssueKind};
+
+pub(super) use describe::Section;
+pub(super) use read::{boolean, integer, number};
 
 /// JSON type of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -61,12 +67,12 @@ const VALID: &str = "the embedded tables are valid (tested)";
 
 /// Both variants of the agent document in one table: they have no conflicting field.
 pub(super) static AGENT: LazyLock<Schema> = LazyLock::new(|| Schema {
-    fields: serde_json::from_str(include_str!("agent-fields.json")).expect(VALID),
+    fields: serde_json::from_str(include_str!("../agent-fields.json")).expect(VALID),
     defaults: {
         let mut document: Map<String, Value> =
-            serde_json::from_str(include_str!("agent-defaults.json")).expect(VALID);
+            serde_json::from_str(include_str!("../agent-defaults.json")).expect(VALID);
         let acp: Map<String, Value> =
-            serde_json::from_str(include_str!("acp-defaults.json")).expect(VALID);
+            serde_json::from_str(include_str!("../acp-defaults.json")).expect(VALID);
         document.extend(acp);
         Value::Object(document)
     },
@@ -74,8 +80,8 @@ pub(super) static AGENT: LazyLock<Schema> = LazyLock::new(|| Schema {
 
 /// The conversation document.
 pub(super) static CONVERSATION: LazyLock<Schema> = LazyLock::new(|| Schema {
-    fields: serde_json::from_str(include_str!("conversation-fields.json")).expect(VALID),
-    defaults: serde_json::from_str(include_str!("conversation-defaults.json")).expect(VALID),
+    fields: serde_json::from_str(include_str!("../conversation-fields.json")).expect(VALID),
+    defaults: serde_json::from_str(include_str!("../conversation-defaults.json")).expect(VALID),
 });
 
 impl Field {
@@ -161,17 +167,6 @@ impl Kind {
             Self::Object => IssueKind::Object,
         }
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::String => "string",
-            Self::Integer => "integer",
-            Self::Number => "number",
-            Self::Boolean => "boolean",
-            Self::Array => "array",
-            Self::Object => "object",
-        }
-    }
 }
 
 impl Schema {
@@ -228,65 +223,6 @@ impl Schema {
             }
         }
         issues
-    }
-
-    /// The schema document that settings pages are built from. Descriptions are ours to write, so they are null.
-    pub(super) fn describe(&self, model: &str, sections: &[Section]) -> Value {
-        let sections: Vec<Value> = sections
-            .iter()
-            .map(|section| {
-                let fields: Vec<Value> = self
-                    .fields
-                    .iter()
-                    .filter(|f| !f.hidden && section.holds(f))
-                    .map(|f| self.describe_field(f, section))
-                    .collect();
-                json!({"key": section.key, "label": section.label, "fields": fields,
-                       "variant": section.variant})
-            })
-            .collect();
-        json!({"model_name": model, "sections": sections})
-    }
-
-    fn describe_field(&self, field: &Field, section: &Section) -> Value {
-        let choices: Vec<Value> = field
-            .choices
-            .iter()
-            .map(|c| json!({"value": c, "label": c}))
-            .collect();
-        json!({
-            "key": field.key, "label": field.label, "description": null,
-            "section": section.key, "section_label": section.label,
-            "value_type": field.kind.name(), "default": self.default_of(field),
-            "prominence": field.prominence, "depends_on": field.depends_on,
-            "secret": field.secret, "choices": choices,
-            "variant": section.field_variant(),
-        })
-    }
-}
-
-/// A section of a schema document.
-pub(super) struct Section {
-    pub(super) key: &'static str,
-    pub(super) label: &'static str,
-    pub(super) variant: Option<&'static str>,
-    /// Whether its fields name a variant even though the section does not.
-    pub(super) of_agent: bool,
-}
-
-impl Section {
-    fn holds(&self, field: &Field) -> bool {
-        let own = match (&field.section, field.parts().0) {
-            (Some(section), _) => section,
-            (None, Some(section)) => section,
-            (None, None) if field.is_acp_only() => "acp",
-            (None, None) => "general",
-        };
-        own == self.key
-    }
-
-    fn field_variant(&self) -> Option<&'static str> {
-        self.variant.or(self.of_agent.then_some("openhands"))
     }
 }
 
@@ -356,80 +292,10 @@ pub(super) fn deep_merge(into: &mut Map<String, Value>, from: &Map<String, Value
     }
 }
 
-/// An integer as the reference reads it: a number without fraction, or its text.
-pub(super) fn integer(value: &Value) -> Result<i64, IssueKind> {
-    match value {
-        Value::Number(n) if n.is_i64() => n.as_i64().ok_or(IssueKind::Integer),
-        Value::Number(n) => match n.as_f64() {
-            Some(f) if f.fract() != 0.0 => Err(IssueKind::Fraction),
-            Some(f) => whole(f),
-            None => Err(IssueKind::Integer),
-        },
-        Value::String(text) => match text.trim().parse::<i64>() {
-            Ok(n) => Ok(n),
-            Err(_) => match text.trim().parse::<f64>() {
-                Ok(f) if f.is_finite() && f.fract() == 0.0 => whole(f),
-                _ => Err(IssueKind::IntegerText),
-            },
-        },
-        Value::Bool(flag) => Ok(i64::from(*flag)),
-        _ => Err(IssueKind::Integer),
-    }
-}
-
-/// Exactly representable whole numbers only.
-fn whole(f: f64) -> Result<i64, IssueKind> {
-    const LIMIT: f64 = 9_007_199_254_740_992.0;
-    if f.is_finite() && f.abs() <= LIMIT {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "within 2^53 and without fraction"
-        )]
-        Ok(f as i64)
-    } else {
-        Err(IssueKind::IntegerSize)
-    }
-}
-
-/// A finite number, or its text.
-pub(super) fn number(value: &Value) -> Result<f64, IssueKind> {
-    let number = match value {
-        Value::Number(n) => n.as_f64().ok_or(IssueKind::Number)?,
-        Value::String(text) => text
-            .trim()
-            .parse::<f64>()
-            .map_err(|_| IssueKind::NumberText)?,
-        Value::Bool(flag) => f64::from(u8::from(*flag)),
-        _ => return Err(IssueKind::Number),
-    };
-    if number.is_finite() {
-        Ok(number)
-    } else {
-        Err(IssueKind::Finite)
-    }
-}
-
-/// A boolean, or one of the words and numbers that the reference takes for one.
-pub(super) fn boolean(value: &Value) -> Result<bool, IssueKind> {
-    match value {
-        Value::Bool(flag) => Ok(*flag),
-        Value::Number(n) => match n.as_f64() {
-            Some(0.0) => Ok(false),
-            Some(1.0) => Ok(true),
-            _ => Err(IssueKind::BooleanText),
-        },
-        Value::String(text) => match text.to_ascii_lowercase().as_str() {
-            "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
-            "0" | "false" | "f" | "no" | "n" | "off" => Ok(false),
-            _ => Err(IssueKind::BooleanText),
-        },
-        _ => Err(IssueKind::Boolean),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn every_leaf_of_the_defaults_is_a_field_of_its_own_type() {

@@ -7,17 +7,20 @@
 //! Another `agent_kind` shows the other variant's fields. The sparse document keeps those of both, so switching back
 //! and forth loses nothing, in particular no key.
 
-use domain::clock::Timestamp;
+mod view;
+
 use domain::id::UserId;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
-use super::fields::{self, AGENT, CONVERSATION, Field, Section, boolean, integer, number, put};
+use super::fields::{AGENT, CONVERSATION, boolean, integer, number, put};
 use super::marketplaces;
-use super::mcp::{masked_members, masked_opaque, unmask_opaque, without_masks};
-use super::model::{AgentDocument, GROUPINGS, LLM_API_KEY, MASK, SecretInput, Settings, exposed};
+use super::mcp::{unmask_opaque, without_masks};
+use super::model::{AgentDocument, GROUPINGS, LLM_API_KEY, SecretInput, Settings};
 use super::refusal::{Issue, IssueKind, alternatives};
 use super::{SettingsService, UpdateError};
+
+pub use view::{Reveal, agent_schema, conversation_schema};
 
 /// Why a V1 save is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,25 +214,6 @@ fn secret(value: &Value) -> Result<SecretInput, IssueKind> {
     }
 }
 
-/// Free-form objects whose values may be secret: shown masked, and masks that come back leave what is stored.
-fn is_guarded(field: &Field) -> bool {
-    matches!(
-        field.key.as_str(),
-        "llm.extra_headers" | "llm.litellm_extra_body"
-    )
-}
-
-fn mask_guarded(field: &Field, value: Value) -> Value {
-    match value {
-        Value::Object(map) if field.key == "llm.extra_headers" => Value::Object(
-            map.into_iter()
-                .map(|(name, _)| (name, Value::from(MASK)))
-                .collect(),
-        ),
-        other => masked_members(&other),
-    }
-}
-
 impl AgentDocument {
     fn merge(&mut self, diff: &Map<String, Value>) -> Vec<Issue> {
         let mut issues = Vec::new();
@@ -297,128 +281,6 @@ impl AgentDocument {
         let empty = new.as_object().is_none_or(Map::is_empty);
         self.mcp = (!empty).then(|| SecretString::from(new.to_string()));
     }
-}
-
-/// How secrets are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reveal {
-    /// As null; flags beside them say whether they are set.
-    Hidden,
-    /// As the mask.
-    Masked,
-    /// In clear: only for the owner's own running sandbox.
-    Clear,
-}
-
-impl Reveal {
-    /// A secret of the settings as it is shown.
-    pub fn show(self, secret: Option<&SecretString>) -> Value {
-        match (self, secret) {
-            (Self::Hidden, _) | (_, None) => Value::Null,
-            (Self::Masked, Some(_)) => Value::from(MASK),
-            (Self::Clear, Some(secret)) => exposed(secret),
-        }
-    }
-}
-
-/// The documents as the V1 routes show them.
-impl Settings {
-    /// `agent_settings`, complete. Values inside `mcp_config` and of extra headers are masked unless revealed in clear.
-    pub fn agent_view(&self, reveal: Reveal, now: Timestamp) -> Value {
-        let (agent, variant) = (&self.agent, self.agent.variant());
-        let mut document = AGENT.defaults.clone();
-        for field in &AGENT.fields {
-            let Some(slot) = document.pointer_mut(&field.pointer()) else {
-                continue;
-            };
-            *slot = if field.secret {
-                reveal.show(agent.secrets.get(&field.pointer()))
-            } else {
-                AGENT.effective(&agent.overlay, field)
-            };
-            if is_guarded(field) && reveal != Reveal::Clear {
-                *slot = mask_guarded(field, slot.take());
-            }
-        }
-        document["agent_kind"] = variant.into();
-        document["mcp_config"] = agent.mcp_view(reveal);
-        document["llm"]["is_subscription"] =
-            (document["llm"]["auth_type"] == "subscription").into();
-        if document["agent_context"]["current_datetime"].is_null() {
-            document["agent_context"]["current_datetime"] = now.to_string().into();
-        }
-        if let Some(map) = document.as_object_mut() {
-            map.retain(|name, _| {
-                let group = |f: &&Field| f.parts().0.unwrap_or(&f.key) == name;
-                AGENT
-                    .fields
-                    .iter()
-                    .find(group)
-                    .is_none_or(|f| f.is_in(variant))
-            });
-        }
-        document
-    }
-
-    /// `conversation_settings`, complete.
-    pub fn conversation_view(&self) -> Value {
-        let mut document = CONVERSATION.defaults.clone();
-        for field in &CONVERSATION.fields {
-            document[&field.key] = CONVERSATION.effective(&self.conversation, field);
-        }
-        document
-    }
-}
-
-impl AgentDocument {
-    fn mcp_view(&self, reveal: Reveal) -> Value {
-        let stored = self.mcp.as_ref();
-        let stored: Option<Value> =
-            stored.and_then(|t| serde_json::from_str(t.expose_secret()).ok());
-        match (stored, reveal) {
-            (None, _) => Value::Object(Map::new()),
-            (Some(document), Reveal::Clear) => document,
-            (Some(document), _) => masked_opaque(&document),
-        }
-    }
-}
-
-/// `GET /api/v1/settings/agent-schema`.
-pub fn agent_schema() -> Value {
-    let section = |key, label, variant| Section {
-        key,
-        label,
-        variant,
-        of_agent: true,
-    };
-    fields::AGENT.describe(
-        "AgentSettings",
-        &[
-            section("general", "General", None),
-            section("llm", "LLM", Some("openhands")),
-            section("condenser", "Condenser", Some("openhands")),
-            section("verification", "Verification", Some("openhands")),
-            section("acp", "ACP (Agent Client Protocol)", Some("acp")),
-            section("llm", "LLM (for metrics)", Some("acp")),
-        ],
-    )
-}
-
-/// `GET /api/v1/settings/conversation-schema`.
-pub fn conversation_schema() -> Value {
-    let section = |key, label| Section {
-        key,
-        label,
-        variant: None,
-        of_agent: false,
-    };
-    fields::CONVERSATION.describe(
-        "ConversationSettings",
-        &[
-            section("general", "General"),
-            section("verification", "Verification"),
-        ],
-    )
 }
 
 #[cfg(test)]

@@ -1,0 +1,150 @@
+//! What the V1 routes show.
+
+use domain::clock::Timestamp;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value};
+
+use super::super::fields::{AGENT, CONVERSATION, Field, Section};
+use super::super::mcp::{masked_members, masked_opaque};
+use super::super::model::{AgentDocument, MASK, Settings, exposed};
+
+/// How secrets are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reveal {
+    /// As null; flags beside them say whether they are set.
+    Hidden,
+    /// As the mask.
+    Masked,
+    /// In clear: only for the owner's own running sandbox.
+    Clear,
+}
+
+impl Reveal {
+    /// A secret of the settings as it is shown.
+    pub fn show(self, secret: Option<&SecretString>) -> Value {
+        match (self, secret) {
+            (Self::Hidden, _) | (_, None) => Value::Null,
+            (Self::Masked, Some(_)) => Value::from(MASK),
+            (Self::Clear, Some(secret)) => exposed(secret),
+        }
+    }
+}
+
+/// The documents as the V1 routes show them.
+impl Settings {
+    /// `agent_settings`, complete. Values inside `mcp_config` and of extra headers are masked unless revealed in clear.
+    pub fn agent_view(&self, reveal: Reveal, now: Timestamp) -> Value {
+        let (agent, variant) = (&self.agent, self.agent.variant());
+        let mut document = AGENT.defaults.clone();
+        for field in &AGENT.fields {
+            let Some(slot) = document.pointer_mut(&field.pointer()) else {
+                continue;
+            };
+            *slot = if field.secret {
+                reveal.show(agent.secrets.get(&field.pointer()))
+            } else {
+                AGENT.effective(&agent.overlay, field)
+            };
+            if is_guarded(field) && reveal != Reveal::Clear {
+                *slot = mask_guarded(field, slot.take());
+            }
+        }
+        document["agent_kind"] = variant.into();
+        document["mcp_config"] = agent.mcp_view(reveal);
+        document["llm"]["is_subscription"] =
+            (document["llm"]["auth_type"] == "subscription").into();
+        if document["agent_context"]["current_datetime"].is_null() {
+            document["agent_context"]["current_datetime"] = now.to_string().into();
+        }
+        if let Some(map) = document.as_object_mut() {
+            map.retain(|name, _| {
+                let group = |f: &&Field| f.parts().0.unwrap_or(&f.key) == name;
+                AGENT
+                    .fields
+                    .iter()
+                    .find(group)
+                    .is_none_or(|f| f.is_in(variant))
+            });
+        }
+        document
+    }
+
+    /// `conversation_settings`, complete.
+    pub fn conversation_view(&self) -> Value {
+        let mut document = CONVERSATION.defaults.clone();
+        for field in &CONVERSATION.fields {
+            document[&field.key] = CONVERSATION.effective(&self.conversation, field);
+        }
+        document
+    }
+}
+
+impl AgentDocument {
+    fn mcp_view(&self, reveal: Reveal) -> Value {
+        let stored = self.mcp.as_ref();
+        let stored: Option<Value> =
+            stored.and_then(|t| serde_json::from_str(t.expose_secret()).ok());
+        match (stored, reveal) {
+            (None, _) => Value::Object(Map::new()),
+            (Some(document), Reveal::Clear) => document,
+            (Some(document), _) => masked_opaque(&document),
+        }
+    }
+}
+
+/// `GET /api/v1/settings/agent-schema`.
+pub fn agent_schema() -> Value {
+    let section = |key, label, variant| Section {
+        key,
+        label,
+        variant,
+        of_agent: true,
+    };
+    AGENT.describe(
+        "AgentSettings",
+        &[
+            section("general", "General", None),
+            section("llm", "LLM", Some("openhands")),
+            section("condenser", "Condenser", Some("openhands")),
+            section("verification", "Verification", Some("openhands")),
+            section("acp", "ACP (Agent Client Protocol)", Some("acp")),
+            section("llm", "LLM (for metrics)", Some("acp")),
+        ],
+    )
+}
+
+/// `GET /api/v1/settings/conversation-schema`.
+pub fn conversation_schema() -> Value {
+    let section = |key, label| Section {
+        key,
+        label,
+        variant: None,
+        of_agent: false,
+    };
+    CONVERSATION.describe(
+        "ConversationSettings",
+        &[
+            section("general", "General"),
+            section("verification", "Verification"),
+        ],
+    )
+}
+
+/// Free-form objects whose values may be secret: shown masked, and masks that come back leave what is stored.
+fn is_guarded(field: &Field) -> bool {
+    matches!(
+        field.key.as_str(),
+        "llm.extra_headers" | "llm.litellm_extra_body"
+    )
+}
+
+fn mask_guarded(field: &Field, value: Value) -> Value {
+    match value {
+        Value::Object(map) if field.key == "llm.extra_headers" => Value::Object(
+            map.into_iter()
+                .map(|(name, _)| (name, Value::from(MASK)))
+                .collect(),
+        ),
+        other => masked_members(&other),
+    }
+}

@@ -7,6 +7,8 @@ mod openapi;
 mod run;
 mod suites;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 use crate::run::{cargo, say};
@@ -39,15 +41,22 @@ enum Task {
     },
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().task {
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
         Task::Ci => ci(),
         Task::Test {
             no_agent_servers,
             args,
         } => suites::test(!no_agent_servers, &args),
         Task::Openapi { check } => openapi::write(check),
-    }
+    };
+    done.map_or_else(
+        |error| {
+            say(&format!("failed: {error:#}"));
+            ExitCode::FAILURE
+        },
+        |()| ExitCode::SUCCESS,
+    )
 }
 
 fn ci() -> anyhow::Result<()> {

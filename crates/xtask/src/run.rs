@@ -97,21 +97,22 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     String::from_utf8(output.stdout).context("the output is not UTF-8")
 }
 
-/// Builds the service and says where it is. The profile is the one that the tests use, so nothing is built twice.
+/// Builds all programs (suites start some beside the service) and says where the service is. All at once and in the
+/// profile of the tests, so that hardly anything is built twice.
 pub(crate) fn service() -> anyhow::Result<PathBuf> {
-    let messages = output(cargo().args([
+    let build = [
         "build",
-        "--package",
-        "server",
-        "--bin",
-        "agent-workspace",
+        "--workspace",
+        "--bins",
         "--message-format",
         "json-render-diagnostics",
-    ]))?;
+    ];
+    let messages = output(cargo().args(build))?;
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter_map(|message| Some(PathBuf::from(message.get("executable")?.as_str()?)))
+        .filter(|message| message["target"]["name"] == "agent-workspace")
+        .filter_map(|message| Some(PathBuf::from(message["executable"].as_str()?)))
         .next_back()
         .context("cargo did not say where the service is")
 }

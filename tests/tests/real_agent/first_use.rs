@@ -6,7 +6,7 @@ use acceptance::wait::wait_for;
 use acceptance::{ScriptedLlm, Service};
 
 /// Downloading and compiling some hundred packages, on a machine that has other things to do.
-const INSTALLED: Duration = Duration::from_secs(540);
+const INSTALLED: Duration = Duration::from_secs(420);
 
 #[tokio::test]
 async fn the_first_conversation_installs_the_agent_server() {

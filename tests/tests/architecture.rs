@@ -44,7 +44,6 @@ const MAY_USE_IN_TESTS: &[(&str, &[&str])] = &[
     ("sandbox-process", &["port-conformance", "keyring"]),
     ("agent-client", &["port-conformance", "keyring"]),
     ("http-api", &["store-memory", "keyring"]),
-    ("server", &["store-memory"]),
 ];
 
 /// Outside crates that have owners; nobody else may name them. All others are free, but see `PURE`.

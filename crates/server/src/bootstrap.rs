@@ -166,20 +166,27 @@ fn id_bytes(text: &ApiKeyText) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use domain::clock::{Clock as _, SystemClock};
 
     use super::*;
+    use crate::compose;
+    use crate::config::Config;
 
     struct Fixture {
         folder: tempfile::TempDir,
-        keys: store_memory::MemoryStore,
+        keys: Arc<dyn ApiKeyRepository>,
     }
 
     impl Fixture {
-        fn new() -> Self {
+        async fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let variables = [("WORKSPACE_DATA_DIR".into(), folder.path().into())];
+            let config = Config::load(None, &variables).unwrap();
             Self {
-                folder: tempfile::tempdir().unwrap(),
-                keys: store_memory::MemoryStore::default(),
+                folder,
+                keys: compose::open_keys(&config).await.unwrap(),
             }
         }
 
@@ -192,9 +199,14 @@ mod tests {
                 mode: Mode::ApiKey,
                 bootstrap_key: configured.map(Into::into),
             };
-            first_key(&auth, &self.data_dir(), &self.keys, SystemClock.now())
-                .await
-                .unwrap()
+            first_key(
+                &auth,
+                &self.data_dir(),
+                self.keys.as_ref(),
+                SystemClock.now(),
+            )
+            .await
+            .unwrap()
         }
 
         async fn accepts(&self, text: &str) -> bool {
@@ -217,7 +229,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_start_makes_a_key_and_later_ones_keep_it() {
-        let fixture = Fixture::new();
+        let fixture = Fixture::new().await;
         let path = fixture.data_dir().bootstrap_key();
         assert_eq!(fixture.start(None).await, FirstKey::Generated(path.clone()));
         let text = fixture.generated();
@@ -235,7 +247,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_start_that_died_half_way_is_finished_by_the_next() {
-        let fixture = Fixture::new();
+        let fixture = Fixture::new().await;
         let file = fixture.data_dir().bootstrap_key();
         // Died after the file.
         let text = ApiKeyText::generate();
@@ -250,7 +262,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_revoked_key_stays_revoked() {
-        let fixture = Fixture::new();
+        let fixture = Fixture::new().await;
         fixture.start(None).await;
         let [key] = fixture.keys.list(None).await.unwrap().try_into().unwrap();
         fixture.keys.revoke(key.id).await.unwrap();
@@ -260,7 +272,7 @@ mod tests {
 
     #[tokio::test]
     async fn another_configured_key_replaces_the_one_before() {
-        let fixture = Fixture::new();
+        let fixture = Fixture::new().await;
         assert_eq!(
             fixture.start(Some("first-configured")).await,
             FirstKey::Configured

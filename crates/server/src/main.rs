@@ -16,6 +16,7 @@ mod serve;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser as _;
@@ -33,12 +34,18 @@ const RUNTIME_THREADS: usize = 2;
 /// Most threads for blocking work. The store's connections bound it further.
 const BLOCKING_THREADS: usize = 64;
 
+/// How long blocking work may go on when everything else has ended.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
+
 fn main() -> ExitCode {
     if let Some(error) = compose::launch(std::env::args_os()) {
         to_stderr(&format!("cannot start the sandbox: {error}"));
         return ExitCode::FAILURE;
     }
     let cli = Cli::parse();
+    if matches!(cli.command, Some(Command::Openapi)) {
+        return finish(print_openapi());
+    }
     let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     let config = match Config::load(cli.config.as_deref(), &variables) {
         Ok(config) => config,
@@ -48,13 +55,25 @@ fn main() -> ExitCode {
         }
     };
     logging::start(&config.log);
-    match run(cli.command.unwrap_or(Command::Serve), &config, &variables) {
-        Ok(code) => code,
-        Err(error) => {
-            to_stderr(&format!("agent-workspace: {error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+    finish(run(
+        cli.command.unwrap_or(Command::Serve),
+        &config,
+        &variables,
+    ))
+}
+
+fn finish(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        to_stderr(&format!("agent-workspace: {error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+/// Needs no configuration.
+fn print_openapi() -> anyhow::Result<ExitCode> {
+    let document = http_api::openapi_document();
+    to_stdout(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn run(command: Command, config: &Config, variables: &Variables) -> anyhow::Result<ExitCode> {
@@ -65,7 +84,7 @@ fn run(command: Command, config: &Config, variables: &Variables) -> anyhow::Resu
         .enable_all()
         .build()
         .context("cannot start threads")?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         match command {
             Command::Serve => serve::serve(config, variables).await?,
             Command::Migrate => {
@@ -95,14 +114,14 @@ fn run(command: Command, config: &Config, variables: &Variables) -> anyhow::Resu
                 let (ids, clock) = (compose::ids(), compose::clock());
                 to_stdout(&keys::run(command, keys.as_ref(), ids.as_ref(), clock.as_ref()).await?)?;
             }
-            Command::Openapi => {
-                let document = http_api::openapi_document();
-                to_stdout(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
-            }
+            Command::Openapi => return print_openapi(),
             Command::Config => to_stdout(config.shown())?,
         }
         Ok(ExitCode::SUCCESS)
-    })
+    });
+    // Blocking work cannot be cancelled; a stuck disk must not keep the process from ending.
+    runtime.shutdown_timeout(SHUTDOWN_LIMIT);
+    result
 }
 
 /// What a command was asked to print.

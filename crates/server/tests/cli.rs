@@ -1,0 +1,254 @@
+//! The binary from outside: exit codes, what goes to which output, and starts that must be refused.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+const BAD_CONFIGURATION: Option<i32> = Some(64);
+
+/// The binary with an environment of its own.
+fn service(data_dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_agent-workspace"));
+    command
+        .args(arguments)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("WORKSPACE_DATA_DIR", data_dir)
+        .env("WORKSPACE_HTTP__BIND", "127.0.0.1:0")
+        // Nothing is to be installed here.
+        .env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", "/bin/true")
+        .envs(variables.iter().copied());
+    command
+}
+
+fn run(data_dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    service(data_dir, arguments, variables).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// A running service; killed at the end of the test.
+struct Running {
+    child: Child,
+    address: String,
+    log: BufReader<std::process::ChildStderr>,
+}
+
+impl Running {
+    fn start(data_dir: &Path, variables: &[(&str, &str)]) -> Self {
+        let mut child = service(data_dir, &[], variables)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        let address = loop {
+            line.clear();
+            assert_ne!(
+                log.read_line(&mut line).unwrap(),
+                0,
+                "the service ended before it listened"
+            );
+            if let Some((_, rest)) = line.split_once("listening address=") {
+                break rest.split_whitespace().next().unwrap().to_owned();
+            }
+        };
+        Self {
+            child,
+            address,
+            log,
+        }
+    }
+
+    /// First line of the answer to a request.
+    fn status(&self, path: &str, header: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n"
+        )
+        .unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_bad_configuration_is_exit_64_with_advice() {
+    let dir = TempDir::new().unwrap();
+    for (variable, part) in [
+        (("WORKSPACE_HTTP__BNID", "x"), "WORKSPACE_HTTP__BIND"),
+        (("WORKSPACE_AUTH__MODE", "closed"), "api_key or open"),
+        (("WORKSPACE_CONFIG", "/no/such/file"), "/no/such/file"),
+        (
+            ("WORKSPACE_SANDBOX__BACKEND", "docker"),
+            "no Docker backend",
+        ),
+    ] {
+        let output = run(dir.path(), &[], &[variable]);
+        assert_eq!(output.status.code(), BAD_CONFIGURATION, "{variable:?}");
+        assert!(
+            text(&output.stderr).contains(part),
+            "{}",
+            text(&output.stderr)
+        );
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn config_prints_what_is_in_force_without_secrets() {
+    let dir = TempDir::new().unwrap();
+    let output = run(
+        dir.path(),
+        &["config"],
+        &[("WORKSPACE_AUTH__BOOTSTRAP_KEY", "canary-7f3a")],
+    );
+    assert!(output.status.success());
+    let shown = text(&output.stdout);
+    assert!(
+        shown.contains("127.0.0.1:0") && shown.contains("WORKSPACE_HTTP__BIND"),
+        "{shown}"
+    );
+    assert!(!shown.contains("canary-7f3a"));
+}
+
+#[test]
+fn openapi_prints_a_document_and_touches_nothing() {
+    let dir = TempDir::new().unwrap();
+    let output = run(&dir.path().join("none"), &["openapi"], &[]);
+    assert!(output.status.success() && output.stdout.starts_with(b"{"));
+    assert!(!dir.path().join("none").exists());
+}
+
+#[test]
+fn keys_are_made_listed_and_revoked_while_the_service_runs() {
+    let dir = TempDir::new().unwrap();
+    let running = Running::start(dir.path(), &[]);
+    let output = run(
+        dir.path(),
+        &["keys", "create", "--user", "alice", "--expires-in", "1h"],
+        &[],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let key = text(&output.stdout).trim_end();
+    assert!(
+        key.starts_with("aw_") && key.len() == 52 && !key.contains('\n'),
+        "only the key"
+    );
+
+    let output = run(dir.path(), &["keys", "list", "--user", "alice"], &[]);
+    let list = text(&output.stdout);
+    assert!(list.contains(&key[..9]) && !list.contains(key), "{list}");
+    let id = list
+        .lines()
+        .nth(1)
+        .unwrap()
+        .split_whitespace()
+        .next()
+        .unwrap();
+    assert!(
+        run(dir.path(), &["keys", "revoke", id], &[])
+            .status
+            .success()
+    );
+    assert!(
+        !run(dir.path(), &["keys", "revoke", id], &[])
+            .status
+            .success()
+    );
+    assert_eq!(running.status("/alive", ""), "HTTP/1.1 200 OK");
+}
+
+#[test]
+fn a_second_service_on_the_same_data_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let running = Running::start(dir.path(), &[]);
+    let output = run(dir.path(), &[], &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains(&running.child.id().to_string()), "{said}");
+}
+
+#[test]
+fn a_taken_port_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let dir = TempDir::new().unwrap();
+    let output = run(dir.path(), &[], &[("WORKSPACE_HTTP__BIND", &address)]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains(&address),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn a_wrong_master_key_refuses_to_start_and_the_right_one_starts_again() {
+    let dir = TempDir::new().unwrap();
+    drop(Running::start(dir.path(), &[]));
+    let other = "A".repeat(43) + "=";
+    let output = run(
+        dir.path(),
+        &[],
+        &[("WORKSPACE_SECRETS__MASTER_KEY", &other)],
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("not the master key"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(!text(&output.stderr).contains(&other));
+
+    let right = std::fs::read_to_string(dir.path().join("master.key")).unwrap();
+    let variables = [
+        ("WORKSPACE_SECRETS__MASTER_KEY", other.as_str()),
+        ("WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS", right.trim()),
+    ];
+    drop(Running::start(dir.path(), &variables));
+}
+
+#[test]
+fn the_first_key_is_told_by_its_place_only() {
+    let dir = TempDir::new().unwrap();
+    let mut running = Running::start(dir.path(), &[]);
+    let key = std::fs::read_to_string(dir.path().join("bootstrap.key")).unwrap();
+    let mut banner = String::new();
+    while !banner.contains("bootstrap.key") {
+        assert_ne!(running.log.read_line(&mut banner).unwrap(), 0, "{banner}");
+    }
+    assert!(!banner.contains(key.trim()));
+}
+
+#[test]
+fn a_signal_ends_the_service_in_order() {
+    let dir = TempDir::new().unwrap();
+    let mut running = Running::start(dir.path(), &[]);
+    assert_eq!(running.status("/health", ""), "HTTP/1.1 200 OK");
+    let pid = running.child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(running.child.wait().unwrap().success());
+    // The lock is free again.
+    drop(Running::start(dir.path(), &[]));
+}

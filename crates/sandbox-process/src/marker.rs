@@ -101,15 +101,25 @@ fn members(marker: &Marker, main: Option<ProcessKey>, known: &BTreeSet<ProcessKe
     found
 }
 
+/// What belongs to the sandbox now. To be asked before its main process ends, because a descendant that shed the marker and
+/// left the session is only found through its parent. Blocks.
+pub(crate) fn snapshot(marker: &Marker, main: ProcessKey) -> BTreeSet<ProcessKey> {
+    members(marker, Some(main), &BTreeSet::new())
+        .into_iter()
+        .map(|stat| stat.key)
+        .collect()
+}
+
 /// Kills every process of the sandbox until none is left. Dead ones that wait for their parent do not count; those whose
 /// parent we became (as process 1 of a container) are reaped, except `main`, whose exit somebody else waits for.
+/// `known` are processes that were seen to belong to it earlier.
 pub(crate) async fn kill_all(
     marker: &Marker,
     main: Option<ProcessKey>,
+    mut known: BTreeSet<ProcessKey>,
     limit: Duration,
 ) -> io::Result<()> {
     let started = Instant::now();
-    let mut known = BTreeSet::new();
     loop {
         let (marker, seen) = (marker.clone(), known.clone());
         let (living, handles) = tokio::task::spawn_blocking(move || round(&marker, main, &seen))

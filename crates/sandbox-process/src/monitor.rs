@@ -1,5 +1,6 @@
 //! Watches the main process of every running sandbox: its exit, its log, the end of its boot.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -205,7 +206,13 @@ impl Monitor {
             return Ok(());
         }
         let marker = inner.marker(&self.id);
-        if let Err(error) = marker::kill_all(&marker, Some(self.key), inner.config.kill_limit).await
+        if let Err(error) = marker::kill_all(
+            &marker,
+            Some(self.key),
+            BTreeSet::new(),
+            inner.config.kill_limit,
+        )
+        .await
         {
             tracing::warn!(sandbox.id = %self.id, %error, "processes of a crashed sandbox are left");
         }

@@ -7,6 +7,7 @@
 //!   running            pid + start time     adopted
 //! ```
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -69,7 +70,7 @@ impl Inner {
         }
         // What an earlier run left (a tmux server, a shell) would hold sockets and files of the new one.
         let marker = self.marker(&id);
-        marker::kill_all(&marker, None, self.config.kill_limit)
+        marker::kill_all(&marker, None, BTreeSet::new(), self.config.kill_limit)
             .await
             .map_err(errors::still_here)?;
 

@@ -1,5 +1,6 @@
 //! Stopping and removing.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::sync::Arc;
@@ -95,10 +96,13 @@ impl Inner {
             };
             self.store(id, &stopping).await?;
         }
+        let mut known = BTreeSet::new();
         if let (Some(main), Manner::Gracefully) = (main, manner) {
+            let mark = marker.clone();
+            known = blocking(move || marker::snapshot(&mark, main)).await?;
             self.ask_politely(id, main).await.map_err(errors::other)?;
         }
-        marker::kill_all(&marker, main, self.config.kill_limit)
+        marker::kill_all(&marker, main, known, self.config.kill_limit)
             .await
             .map_err(errors::still_here)?;
         if let Some(mut ended) = ended {

@@ -52,10 +52,16 @@ impl Provisioner {
         match (search.found, uv) {
             (Some(python), uv) => {
                 let with = if uv.is_some() { "uv" } else { "pip" };
-                Ok(format!("Python {} at {}, with {with}", python.version, python.program.display()))
+                Ok(format!(
+                    "Python {} at {}, with {with}",
+                    python.version,
+                    python.program.display()
+                ))
             }
             (None, Some(_)) if may_fetch => Ok("a Python that uv fetches".to_owned()),
-            (None, _) => Err(ProvisionError::NoPython { rejected: search.rejected }),
+            (None, _) => Err(ProvisionError::NoPython {
+                rejected: search.rejected,
+            }),
         }
     }
 

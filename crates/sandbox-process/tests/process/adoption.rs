@@ -1,0 +1,183 @@
+//! A service that ends, is killed, or is replaced does not lose its sandboxes.
+
+use std::fs;
+
+use domain::id::HostId;
+use domain::sandbox::{BackendFact, BackendState, SandboxBackend};
+use sandbox_process::ProcessSandboxes;
+
+use super::support::{Lab, exit_told, launch, process_state, signal, state, until};
+
+#[tokio::test]
+async fn the_next_service_adopts_and_watches() {
+    let lab = Lab::new();
+    let first = lab.backend().await;
+    let launch = launch("s1");
+    let located = first.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    let pid = lab.main_pid(&launch.id);
+    drop(first);
+    let second = lab.backend().await;
+    let mut facts = second.watch();
+    let running = BackendState::Running(located.clone());
+    let listed = second.list().await.unwrap();
+    assert_eq!(
+        listed,
+        [BackendFact {
+            id: launch.id.clone(),
+            state: running
+        }]
+    );
+    assert_eq!(second.start(&launch).await.unwrap(), located);
+    assert_eq!(lab.main_pid(&launch.id), pid);
+    signal("KILL", pid);
+    let detail = exit_told(&mut facts, &launch.id).await;
+    assert!(detail.starts_with("the agent server ended"), "{detail}");
+    lab.assert_none_left(&launch.id);
+    second.start(&launch).await.unwrap();
+    assert_ne!(lab.main_pid(&launch.id), pid);
+    second.remove(&launch.id).await.unwrap();
+    lab.assert_none_left(&launch.id);
+}
+
+#[tokio::test]
+async fn the_next_service_stops_what_it_adopted() {
+    let lab = Lab::new();
+    let first = lab.backend().await;
+    let launch = launch("s1");
+    first.start(&launch).await.unwrap();
+    drop(first);
+    let second = lab.backend().await;
+    second.stop(&launch.id).await.unwrap();
+    lab.assert_none_left(&launch.id);
+    assert_eq!(
+        state(&second, &launch.id).await,
+        Some(BackendState::Stopped)
+    );
+    second.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_process_that_was_never_written_down_is_found() {
+    let lab = Lab::new();
+    let first = lab.backend().await;
+    let launch = launch("s1");
+    let located = first.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    let pid = lab.main_pid(&launch.id);
+    drop(first);
+    // As a kill between spawning and writing leaves it.
+    let file = lab.root(&launch.id).join("process.json");
+    let mut state: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    state["phase"] = "starting".into();
+    state["process"] = serde_json::Value::Null;
+    fs::write(&file, state.to_string()).unwrap();
+    let second = lab.backend().await;
+    let seen = second.inspect(&launch.id).await.unwrap();
+    assert_eq!(seen, Some(BackendState::Running(located.clone())));
+    assert_eq!(second.start(&launch).await.unwrap(), located);
+    assert_eq!(lab.main_pid(&launch.id), pid);
+    second.remove(&launch.id).await.unwrap();
+    lab.assert_none_left(&launch.id);
+}
+
+#[tokio::test]
+async fn without_any_state_a_start_ends_what_runs_and_begins_anew() {
+    let lab = Lab::new();
+    let first = lab.backend().await;
+    let launch = launch("s1");
+    first.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    let pid = lab.main_pid(&launch.id);
+    drop(first);
+    fs::write(lab.root(&launch.id).join("process.json"), "{ half").unwrap();
+    let second = lab.backend().await;
+    second.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    assert_ne!(lab.main_pid(&launch.id), pid);
+    // The first one's parent is this test, so its end may still wait to be noticed.
+    assert!(process_state(pid).is_none_or(|state| state == 'Z'));
+    second.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn two_services_at_once_start_one_process() {
+    let lab = Lab::new();
+    let (one, two) = (lab.backend().await, lab.backend().await);
+    let launch = launch("s1");
+    let starts = futures::join!(one.start(&launch), two.start(&launch), one.start(&launch));
+    let (first, second, third) = starts;
+    let first = first.unwrap();
+    assert_eq!(first, second.unwrap());
+    assert_eq!(first, third.unwrap());
+    lab.ready(&launch.id).await;
+    let mains = || {
+        let marked = lab.marked(&launch.id);
+        let leads = |pid: &&i32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(") ")
+                .next()
+                .and_then(|rest| rest.split(' ').nth(3))
+                == Some(&pid.to_string())
+        };
+        marked.iter().filter(leads).count()
+    };
+    assert_eq!(mains(), 1);
+    one.remove(&launch.id).await.unwrap();
+    assert_eq!(state(&two, &launch.id).await, None);
+}
+
+#[tokio::test]
+async fn an_end_while_nobody_watched_is_a_crash_and_a_restart_of_the_machine_too() {
+    let lab = Lab::new();
+    let first = lab.backend().await;
+    let launch = launch("s1");
+    first.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    let pid = lab.main_pid(&launch.id);
+    drop(first);
+    signal("KILL", pid);
+    until("it ended", || {
+        process_state(pid).is_none_or(|state| state == 'Z')
+    })
+    .await;
+    let second = lab.backend().await;
+    let Some(BackendState::Exited { detail }) = state(&second, &launch.id).await else {
+        panic!("not seen")
+    };
+    assert!(
+        detail.contains("while the service was not watching"),
+        "{detail}"
+    );
+    let file = lab.root(&launch.id).join("process.json");
+    let mut state: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    state["boot"] = "another".into();
+    fs::write(&file, state.to_string()).unwrap();
+    let seen = second.inspect(&launch.id).await.unwrap();
+    let expected = BackendState::Exited {
+        detail: "the machine was restarted".into(),
+    };
+    assert_eq!(seen, Some(expected));
+    second.remove(&launch.id).await.unwrap();
+    lab.assert_none_left(&launch.id);
+}
+
+#[tokio::test]
+async fn two_installations_leave_each_other_alone() {
+    let lab = Lab::new();
+    let ours = lab.backend().await;
+    let elsewhere = Lab::new();
+    let mut config = elsewhere.config();
+    config.instance = HostId::parse("another").unwrap();
+    let theirs = ProcessSandboxes::new(config).await.unwrap();
+    let launch = launch("s1");
+    ours.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    assert_eq!(theirs.list().await.unwrap(), []);
+    theirs.remove(&launch.id).await.unwrap();
+    assert!(matches!(
+        state(&ours, &launch.id).await,
+        Some(BackendState::Running(_))
+    ));
+    ours.remove(&launch.id).await.unwrap();
+}

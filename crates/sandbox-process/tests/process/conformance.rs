@@ -1,0 +1,46 @@
+//! The laws of the port.
+
+use std::future::{Ready, ready};
+use std::ops::Deref;
+
+use domain::id::{SandboxId, SpecId};
+use domain::sandbox::{SandboxBackend, SandboxLaunch};
+use port_conformance::laws::sandbox_backend;
+use sandbox_process::ProcessSandboxes;
+
+use super::support::{Lab, signal};
+
+struct Fresh {
+    backend: ProcessSandboxes,
+    lab: Lab,
+}
+
+impl Deref for Fresh {
+    type Target = dyn SandboxBackend;
+    fn deref(&self) -> &Self::Target {
+        &self.backend
+    }
+}
+
+async fn fresh() -> Fresh {
+    let lab = Lab::new();
+    Fresh {
+        backend: lab.backend().await,
+        lab,
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "laws want ids that nobody had before"
+)]
+fn launch() -> SandboxLaunch {
+    sandbox_backend::launch(uuid::Uuid::new_v4(), &SpecId::parse("process").unwrap())
+}
+
+fn exit(fresh: &Fresh, id: SandboxId) -> Ready<()> {
+    signal("KILL", fresh.lab.main_pid(&id));
+    ready(())
+}
+
+port_conformance::sandbox_backend_conformance!(fresh: fresh(), launch: launch, exit: exit);

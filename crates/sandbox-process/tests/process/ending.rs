@@ -1,0 +1,262 @@
+//! Stops, crashes and removals leave no process.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use domain::id::SandboxId;
+use domain::sandbox::{BackendState, SandboxBackend, SandboxError};
+use sandbox_process::ProcessSandboxes;
+
+use super::support::{IDLE, Lab, exit_told, launch, process_state, signal, state, until};
+
+/// Children that leave the group, the session, their parent, and their environment, as far as each can.
+const RUNAWAYS: &str = "
+setsid sleep 601 &
+(setsid sh -c 'setsid sleep 602 & exit') &
+env -i sleep 603 &
+env -i setsid sleep 604 &
+sh -c 'trap \"\" TERM HUP INT; while :; do sleep 605; done' &
+sleep 606 & wait $!";
+
+#[tokio::test]
+async fn no_process_is_left_wherever_it_went() {
+    let lab = Lab::new();
+    // Numbers that no other test uses, so that processes without the marker can be counted, too.
+    let base: u32 = 1_000_000 + std::process::id() * 10;
+    let script = (601..=606).fold(RUNAWAYS.to_owned(), |script, number| {
+        script.replace(
+            &format!("sleep {number}"),
+            &format!("sleep {}", base + number),
+        )
+    });
+    lab.script(&script);
+    let mine = || {
+        let lines = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| fs::read_to_string(entry.unwrap().path().join("cmdline")).ok());
+        lines
+            .filter(|line| {
+                let seconds = line
+                    .strip_prefix("sleep\0")
+                    .and_then(|rest| rest.strip_suffix('\0'));
+                let number = seconds.and_then(|text| text.parse::<u32>().ok());
+                number.is_some_and(|number| (base + 601..=base + 606).contains(&number))
+            })
+            .count()
+    };
+    let backend = lab.backend().await;
+    let launch = launch("s1");
+    for round in 0..2 {
+        backend.start(&launch).await.unwrap();
+        until("all runaways run", || mine() == 6).await;
+        if round == 0 {
+            backend.stop(&launch.id).await.unwrap();
+        } else {
+            backend.remove(&launch.id).await.unwrap();
+        }
+        assert_eq!(mine(), 0);
+        lab.assert_none_left(&launch.id);
+    }
+}
+
+#[tokio::test]
+async fn a_stop_lets_the_agent_server_finish() {
+    let lab = Lab::new();
+    lab.script("trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait");
+    let backend = lab.backend().await;
+    let launch = launch("s1");
+    let before = backend.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    let pid = lab.main_pid(&launch.id);
+    backend.stop(&launch.id).await.unwrap();
+    assert_eq!(process_state(pid), None, "reaped");
+    assert!(lab.root(&launch.id).join("flushed").exists());
+    assert_eq!(
+        state(&backend, &launch.id).await,
+        Some(BackendState::Stopped)
+    );
+    fs::write(lab.root(&launch.id).join("workspace/kept"), "").unwrap();
+    assert_eq!(
+        backend.start(&launch).await.unwrap().workspace,
+        before.workspace
+    );
+    assert!(lab.root(&launch.id).join("workspace/kept").exists());
+    backend.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_that_ignores_the_stop_is_killed() {
+    let lab = Lab::new();
+    lab.script("trap '' TERM; echo ready > ready; while :; do sleep 600; done");
+    let mut config = lab.config();
+    config.grace = Duration::from_millis(20);
+    let backend = ProcessSandboxes::new(config).await.unwrap();
+    let launch = launch("s1");
+    backend.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    let pid = lab.main_pid(&launch.id);
+    backend.stop(&launch.id).await.unwrap();
+    assert_eq!(process_state(pid), None);
+    lab.assert_none_left(&launch.id);
+    assert_eq!(
+        state(&backend, &launch.id).await,
+        Some(BackendState::Stopped)
+    );
+    backend.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_frozen_one_is_stopped_gracefully() {
+    let lab = Lab::new();
+    lab.script("trap 'echo flushed > flushed; exit 0' TERM; sleep 600 & echo ready > ready; wait");
+    let backend = lab.backend().await;
+    let launch = launch("s1");
+    backend.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    let pid = lab.main_pid(&launch.id);
+    signal("STOP", pid);
+    until("it is frozen", || process_state(pid) == Some('T')).await;
+    backend.stop(&launch.id).await.unwrap();
+    assert!(lab.root(&launch.id).join("flushed").exists());
+    backend.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_crash_is_told_with_its_cause_and_without_keys() {
+    let lab = Lab::new();
+    lab.script(
+        "setsid sleep 600 &
+        echo \"starting with $OH_SESSION_API_KEYS_0 in $HOME\"
+        printf '%s\n' '{\"message\":\"boom\",\"exc_info\":\"Traceback\\nValueError: no\"}' >&2
+        exit 3",
+    );
+    let backend = lab.backend().await;
+    let launch = launch("s1");
+    let mut facts = backend.watch();
+    backend.start(&launch).await.unwrap();
+    let detail = exit_told(&mut facts, &launch.id).await;
+    assert_eq!(
+        detail,
+        "the agent server ended with exit code 3. The end of its log:\n\
+         starting with *** in <sandbox>/home\nboom: ValueError: no"
+    );
+    assert_eq!(
+        state(&backend, &launch.id).await,
+        Some(BackendState::Exited { detail })
+    );
+    lab.assert_none_left(&launch.id);
+    // A stop of a crashed one makes it a stopped one.
+    backend.stop(&launch.id).await.unwrap();
+    assert_eq!(
+        state(&backend, &launch.id).await,
+        Some(BackendState::Stopped)
+    );
+    backend.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_kill_is_named() {
+    let lab = Lab::new();
+    let backend = lab.backend().await;
+    let launch = launch("s1");
+    let mut facts = backend.watch();
+    backend.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    let pid = lab.main_pid(&launch.id);
+    signal("KILL", pid);
+    let detail = exit_told(&mut facts, &launch.id).await;
+    assert!(detail.contains("killed (signal 9"), "{detail}");
+    assert_eq!(process_state(pid), None, "reaped");
+    lab.assert_none_left(&launch.id);
+    backend.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_removal_leaves_no_file() {
+    let lab = Lab::new();
+    let backend = lab.backend().await;
+    let launch = launch("s1");
+    backend.start(&launch).await.unwrap();
+    let locked = lab.root(&launch.id).join("workspace/go/pkg");
+    fs::create_dir_all(&locked).unwrap();
+    fs::write(locked.join("file"), "").unwrap();
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)).unwrap();
+    backend.remove(&launch.id).await.unwrap();
+    let empty = |dir: &str| fs::read_dir(lab.dir.path().join(dir)).unwrap().count() == 0;
+    assert!(empty("sandboxes") && empty("r"));
+    // Neither do questions about what never was.
+    let unknown = SandboxId::parse("unknown").unwrap();
+    assert!(matches!(
+        backend.stop(&unknown).await,
+        Err(SandboxError::NotFound)
+    ));
+    backend.remove(&unknown).await.unwrap();
+    assert_eq!(state(&backend, &unknown).await, None);
+    assert!(empty("sandboxes") && empty("r"));
+}
+
+#[tokio::test]
+async fn a_directory_removed_behind_our_back_does_not_hide_the_processes() {
+    let lab = Lab::new();
+    lab.script(IDLE);
+    let backend = lab.backend().await;
+    let launch = launch("s1");
+    backend.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    fs::remove_dir_all(lab.root(&launch.id)).unwrap();
+    let facts = backend.list().await.unwrap();
+    assert_eq!(facts.len(), 1);
+    assert!(
+        matches!(facts[0].state, BackendState::Exited { .. }),
+        "{facts:?}"
+    );
+    backend.remove(&launch.id).await.unwrap();
+    lab.assert_none_left(&launch.id);
+    assert_eq!(backend.list().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_forged_state_file_ends_nobody_else() {
+    let lab = Lab::new();
+    let backend = lab.backend().await;
+    let launch = launch("s1");
+    backend.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    let mut bystander = tokio::process::Command::new("sleep")
+        .arg("600")
+        .spawn()
+        .unwrap();
+    let pid = i32::try_from(bystander.id().unwrap()).unwrap();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let started = stat[stat.rfind(')').unwrap() + 2..]
+        .split(' ')
+        .nth(19)
+        .unwrap()
+        .to_owned();
+    let file = lab.root(&launch.id).join("process.json");
+    let mut forged: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    forged["process"] =
+        serde_json::json!({ "pid": pid, "started": started.parse::<u64>().unwrap() });
+    fs::write(&file, forged.to_string()).unwrap();
+    assert!(!matches!(
+        state(&backend, &launch.id).await,
+        Some(BackendState::Running(_))
+    ));
+    backend.stop(&launch.id).await.unwrap();
+    lab.assert_none_left(&launch.id);
+    assert!(process_state(pid).is_some_and(|state| state != 'Z'));
+    // Nor does one that is a pipe without a writer hold anybody up.
+    fs::remove_file(&file).unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(&file)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    assert_eq!(
+        state(&backend, &launch.id).await,
+        Some(BackendState::Stopped)
+    );
+    backend.remove(&launch.id).await.unwrap();
+    bystander.kill().await.unwrap();
+}

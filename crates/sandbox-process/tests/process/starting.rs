@@ -1,0 +1,318 @@
+//! What a sandbox gets, and how starts wait for each other.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use domain::error::Classify;
+use domain::sandbox::{BackendState, SandboxBackend, SandboxError, SandboxSpecCatalog};
+use sandbox_process::launcher::{self, Launcher};
+use sandbox_process::{AgentServerSource, ProcessSandboxes, ProcessSpecs};
+use secrecy::SecretString;
+
+use super::support::{
+    IDLE, Lab, exit_told, group_and_session, launch, process_state, state, until,
+};
+
+/// What a sandbox called `s1` sees, without what the shell adds.
+fn expected_environment(lab: &Lab, short: &Path) -> BTreeMap<String, String> {
+    let root = lab.dir.path().join("sandboxes/s1");
+    let inside = |name: &str| root.join(name).display().to_string();
+    let short = |name: &str| short.join(name).display().to_string();
+    let expected = [
+        ("AGENT_WORKSPACE_SANDBOX", format!("{}/s1", lab.instance)),
+        ("HOME", inside("home")),
+        ("LANG", "C.UTF-8".into()),
+        ("LITELLM_LOCAL_MODEL_COST_MAP", "True".into()),
+        ("LOG_JSON", "true".into()),
+        ("LOG_RICH_TRACEBACKS", "false".into()),
+        ("MY_PROXY", "http://proxy.test".into()),
+        ("OH_ALLOW_CORS_ORIGINS_0", "https://app.test".into()),
+        ("OH_BASH_EVENTS_DIR", inside("bash_events")),
+        ("OH_CONVERSATIONS_PATH", inside("conversations")),
+        ("OH_ENABLE_VSCODE", "0".into()),
+        ("OH_LEASE_TTL_SECONDS", "0".into()),
+        ("OH_PERSISTENCE_DIR", inside("persist")),
+        ("OH_PRELOAD_TOOLS", "0".into()),
+        ("OH_SECRET_KEY", "canary-secret-key".into()),
+        ("OH_SESSION_API_KEYS_0", "canary-session-key".into()),
+        (
+            "OH_WEBHOOKS_0_BASE_URL",
+            "http://127.0.0.1:1/api/v1/webhooks".into(),
+        ),
+        ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5".into()),
+        ("OH_WEBHOOKS_0_FLUSH_DELAY", "1".into()),
+        ("OH_WORKSPACE_PATH", inside("workspace")),
+        (
+            "OPENHANDS_AGENT_SERVER_CONFIG_PATH",
+            inside("agent-server.json"),
+        ),
+        (
+            "PATH",
+            format!("{}:/usr/bin:/bin", lab.dir.path().display()),
+        ),
+        ("PYTHONUNBUFFERED", "1".into()),
+        ("TMPDIR", short("tmp")),
+        ("TMUX_TMPDIR", short("tmux")),
+        ("TZ", "UTC".into()),
+    ];
+    expected
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+}
+
+#[tokio::test]
+async fn a_sandbox_sees_its_own_environment_and_nothing_else() {
+    let lab = Lab::new();
+    lab.script("env -0 > env; sleep 600 & echo ready > ready; wait");
+    let mut config = lab.config();
+    config.path = "/usr/bin:/bin".into();
+    config
+        .extra_env
+        .insert("MY_PROXY".into(), SecretString::from("http://proxy.test"));
+    config
+        .extra_env
+        .insert("HOME".into(), SecretString::from("/nowhere"));
+    let backend = ProcessSandboxes::new(config).await.unwrap();
+    let launch = launch("s1");
+    let located = backend.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    let root = lab.root(&launch.id);
+    let text = fs::read_to_string(root.join("env")).unwrap();
+    let mut seen: BTreeMap<String, String> = text
+        .split('\0')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    for shells_own in ["PWD", "OLDPWD", "SHLVL", "_"] {
+        seen.remove(shells_own);
+    }
+    let short = fs::read_dir(lab.dir.path().join("r"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    assert_eq!(seen, expected_environment(&lab, &short));
+    assert_eq!(
+        located.workspace,
+        root.join("workspace").display().to_string()
+    );
+    for dir in [
+        root.clone(),
+        root.join("home"),
+        short.clone(),
+        short.join("tmux"),
+    ] {
+        let mode = fs::metadata(&dir).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o700, "{}", dir.display());
+    }
+    backend.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sandbox_has_a_session_of_its_own_and_no_key_in_its_arguments() {
+    let lab = Lab::new();
+    let backend = lab.backend().await;
+    let launch = launch("s1");
+    let located = backend.start(&launch).await.unwrap();
+    lab.ready(&launch.id).await;
+    let pid = lab.main_pid(&launch.id);
+    let line = fs::read_to_string(format!("/proc/{pid}/cmdline"))
+        .unwrap()
+        .replace('\0', " ");
+    let port = located.agent_url.port().unwrap();
+    assert!(
+        line.trim_end()
+            .ends_with(&format!("--host 127.0.0.1 --port {port}")),
+        "{line}"
+    );
+    assert!(!line.contains("canary"), "{line}");
+    assert_eq!(group_and_session(pid), (pid, pid));
+    backend.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_command_that_is_not_there_is_an_error_without_a_path() {
+    let lab = Lab::new();
+    let backend = lab.backend().await;
+    backend.check().await.unwrap();
+    fs::remove_file(lab.agent()).unwrap();
+    let check = backend.check().await.unwrap_err();
+    assert!(
+        matches!(check, SandboxError::Unavailable { .. }),
+        "{check:?}"
+    );
+    let launch = launch("s1");
+    let error = backend.start(&launch).await.unwrap_err();
+    assert!(
+        matches!(error, SandboxError::StartFailed { .. }),
+        "{error:?}"
+    );
+    assert!(!error.public().contains('/'), "{}", error.public());
+    assert!(matches!(
+        state(&backend, &launch.id).await,
+        Some(BackendState::Exited { .. })
+    ));
+    lab.script(IDLE);
+    backend.start(&launch).await.unwrap();
+    backend.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_port_is_kept_over_a_stop_unless_somebody_took_it() {
+    let lab = Lab::new();
+    lab.listening_script();
+    let backend = lab.backend().await;
+    let launch = launch("s1");
+    let first = backend.start(&launch).await.unwrap();
+    backend.stop(&launch.id).await.unwrap();
+    let second = backend.start(&launch).await.unwrap();
+    assert_eq!(first, second);
+    backend.stop(&launch.id).await.unwrap();
+    let port = first.agent_url.port().unwrap();
+    let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    let third = backend.start(&launch).await.unwrap();
+    assert_ne!(third.agent_url.port(), Some(port));
+    backend.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn after_a_port_conflict_the_next_start_takes_another_port() {
+    let lab = Lab::new();
+    lab.script(
+        "echo '[Errno 98] error while attempting to bind: Address already in use' >&2; exit 1",
+    );
+    let backend = lab.backend().await;
+    let launch = launch("s1");
+    let mut facts = backend.watch();
+    let first = backend.start(&launch).await.unwrap();
+    let detail = exit_told(&mut facts, &launch.id).await;
+    assert!(
+        detail.contains("exit code 1") && detail.contains("already in use"),
+        "{detail}"
+    );
+    lab.script(IDLE);
+    let second = backend.start(&launch).await.unwrap();
+    assert_ne!(first.agent_url, second.agent_url);
+    backend.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn starts_take_turns_until_the_agent_server_answers() {
+    let lab = Lab::new();
+    let mut config = lab.config();
+    config.parallel_starts = 1;
+    config.boot_limit = Duration::from_secs(3600);
+    config.queue_limit = Duration::from_millis(20);
+    let backend = ProcessSandboxes::new(config).await.unwrap();
+    let (silent, waiting, third) = (launch("silent"), launch("waiting"), launch("third"));
+    backend.start(&silent).await.unwrap();
+    let error = backend.start(&waiting).await.unwrap_err();
+    assert!(matches!(error, SandboxError::TimedOut { .. }), "{error:?}");
+    assert_eq!(
+        state(&backend, &waiting.id).await,
+        None,
+        "nothing was made while it waited"
+    );
+    // One that runs does not queue.
+    backend.start(&silent).await.unwrap();
+    // The end of the silent one frees its turn; the listening one frees its own by answering.
+    backend.stop(&silent.id).await.unwrap();
+    lab.listening_script();
+    let located = backend.start(&waiting).await.unwrap();
+    let port = located.agent_url.port().unwrap();
+    let listens = || std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+    until("the agent server listens", listens).await;
+    let mut started = backend.start(&third).await;
+    while matches!(started, Err(SandboxError::TimedOut { .. })) {
+        started = backend.start(&third).await;
+    }
+    started.unwrap();
+    for id in [&silent.id, &waiting.id, &third.id] {
+        backend.remove(id).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_is_given_up_in_the_queue_leaves_nothing() {
+    let lab = Lab::new();
+    let mut config = lab.config();
+    config.parallel_starts = 1;
+    config.boot_limit = Duration::from_secs(3600);
+    let backend = ProcessSandboxes::new(config).await.unwrap();
+    let (silent, given_up) = (launch("silent"), launch("given-up"));
+    backend.start(&silent).await.unwrap();
+    let start = tokio::time::timeout(Duration::from_millis(20), backend.start(&given_up));
+    assert!(start.await.is_err());
+    assert_eq!(state(&backend, &given_up.id).await, None);
+    backend.stop(&silent.id).await.unwrap();
+    backend.start(&given_up).await.unwrap();
+    backend.remove(&silent.id).await.unwrap();
+    backend.remove(&given_up.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn this_binary_can_be_the_launcher() {
+    // What `__launch <command…>` does, called as the launcher of another process.
+    let exe = std::env::current_exe().unwrap();
+    let mut child = tokio::process::Command::new(exe)
+        .args(["--exact", "starting::be_the_launcher", "--nocapture"])
+        .env("BE_THE_LAUNCHER", "1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = i32::try_from(child.id().unwrap()).unwrap();
+    let command = format!("/proc/{pid}/cmdline");
+    until("the launcher became its command", || {
+        fs::read_to_string(&command).is_ok_and(|line| line.starts_with("sleep\0"))
+    })
+    .await;
+    assert_eq!(group_and_session(pid), (pid, pid));
+    assert_eq!(
+        fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))
+            .unwrap()
+            .trim(),
+        "500"
+    );
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"))
+        .unwrap();
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
+    child.kill().await.unwrap();
+    assert_eq!(process_state(pid), None);
+    assert_eq!(Launcher::default(), Launcher::Setsid);
+}
+
+/// Not a test: the launcher, when this binary is called as one.
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how the test binary learns that it is to launch"
+)]
+fn be_the_launcher() {
+    if std::env::var_os("BE_THE_LAUNCHER").is_some() {
+        let error = launcher::main(["sleep", "600"].map(Into::into));
+        unreachable!("{error}");
+    }
+}
+
+#[tokio::test]
+async fn there_is_one_spec_and_it_shows_no_secret() {
+    let lab = Lab::new();
+    let config = lab.config();
+    let now = domain::clock::Timestamp::from_micros(1);
+    let specs = ProcessSpecs::new(&config, now).list().await.unwrap();
+    let [spec] = &specs[..] else {
+        panic!("{specs:?}")
+    };
+    assert_eq!(spec.id.as_str(), "process:agent-server-command");
+    assert_eq!(spec.created_at, now);
+    assert!(!spec.initial_env.contains_key("OH_SECRET_KEY"));
+    assert!(matches!(config.agent_server, AgentServerSource::Command(_)));
+}

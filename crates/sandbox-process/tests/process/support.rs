@@ -1,0 +1,233 @@
+//! A data directory, scripts as agent servers, and a look at `/proc` that does not use the code under test.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use domain::id::{HostId, SandboxId};
+use domain::sandbox::{BackendFact, BackendState, SandboxBackend, SandboxLaunch};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use sandbox_process::{AgentServerSource, ProcessConfig, ProcessSandboxes};
+use secrecy::SecretString;
+use tempfile::TempDir;
+use url::Url;
+
+/// Waits to be ended; what `sh` starts in the background ignores nothing.
+pub(crate) const IDLE: &str = "sleep 600 & echo ready > ready; wait";
+
+/// Everything a test needs, gone at its end.
+pub(crate) struct Lab {
+    pub(crate) dir: TempDir,
+    pub(crate) instance: HostId,
+}
+
+impl Lab {
+    pub(crate) fn new() -> Self {
+        // In `/tmp`, because the runtime directory must be short.
+        let dir = tempfile::Builder::new()
+            .prefix("aw")
+            .tempdir_in("/tmp")
+            .unwrap();
+        let name = dir
+            .path()
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .replace('.', "_");
+        let lab = Self {
+            dir,
+            instance: HostId::parse(name).unwrap(),
+        };
+        lab.script(IDLE);
+        lab
+    }
+
+    /// From now on the agent server is this script. `$4` is the port; it runs in the sandbox's directory.
+    pub(crate) fn script(&self, body: &str) {
+        let path = self.agent();
+        let fresh = path.with_extension("new");
+        fs::write(&fresh, format!("#!/bin/sh\n{body}\n")).unwrap();
+        fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(fresh, path).unwrap();
+    }
+
+    /// From now on the agent server is one that listens: this test binary, as [`fake_agent_server`].
+    pub(crate) fn listening_script(&self) {
+        let exe = std::env::current_exe().unwrap();
+        self.script(&format!(
+            "FAKE_AGENT_SERVER=$4 exec {} --exact support::fake_agent_server --nocapture $4",
+            exe.display()
+        ));
+    }
+
+    pub(crate) fn agent(&self) -> PathBuf {
+        self.dir.path().join("agent")
+    }
+
+    pub(crate) fn config(&self) -> ProcessConfig {
+        let command = vec![self.agent().into_os_string()];
+        let source = AgentServerSource::Command(command);
+        let mut config = ProcessConfig::new(self.dir.path(), self.instance.clone(), source);
+        config.runtime_dir = self.dir.path().join("r");
+        // Scripts do not listen, so a start would hold its turn until this is over.
+        config.parallel_starts = 100;
+        config
+    }
+
+    pub(crate) async fn backend(&self) -> ProcessSandboxes {
+        ProcessSandboxes::new(self.config()).await.unwrap()
+    }
+
+    /// The directory of a sandbox.
+    pub(crate) fn root(&self, id: &SandboxId) -> PathBuf {
+        self.dir.path().join("sandboxes").join(id.as_str())
+    }
+
+    /// Waits until the script wrote `ready`, and takes it away.
+    pub(crate) async fn ready(&self, id: &SandboxId) {
+        let file = self.root(id).join("ready");
+        until("the script is ready", || file.exists()).await;
+        fs::remove_file(file).unwrap();
+    }
+
+    /// Pids of the living processes that carry the sandbox's marker.
+    pub(crate) fn marked(&self, id: &SandboxId) -> Vec<i32> {
+        with_variable(&format!("AGENT_WORKSPACE_SANDBOX={}/{id}", self.instance))
+    }
+
+    /// Fails if a living process carries the sandbox's marker.
+    pub(crate) fn assert_none_left(&self, id: &SandboxId) {
+        let left = self.marked(id);
+        assert!(left.is_empty(), "left: {left:?}");
+    }
+
+    /// The main process, as the state file has it.
+    pub(crate) fn main_pid(&self, id: &SandboxId) -> i32 {
+        let state = fs::read(self.root(id).join("process.json")).unwrap();
+        let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
+        i32::try_from(state["process"]["pid"].as_i64().unwrap()).unwrap()
+    }
+}
+
+/// Leaves no process behind, also when a test fails.
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let prefix = format!("AGENT_WORKSPACE_SANDBOX={}/", self.instance);
+        for pid in with_variable(&prefix) {
+            signal("KILL", pid);
+        }
+    }
+}
+
+/// Living processes with a variable that starts like this.
+pub(crate) fn with_variable(start: &str) -> Vec<i32> {
+    let carries = |pid: i32| {
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let exact = start.ends_with('/');
+        environ.split(|byte| *byte == 0).any(|pair| {
+            if exact {
+                pair.starts_with(start.as_bytes())
+            } else {
+                pair == start.as_bytes()
+            }
+        })
+    };
+    let names = fs::read_dir("/proc")
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    names
+        .filter_map(|name| name.to_str()?.parse().ok())
+        .filter(|pid| carries(*pid))
+        .collect()
+}
+
+/// `R`, `S`, `Z`, …; `None` when there is no such process.
+pub(crate) fn process_state(pid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].trim_start().chars().next()
+}
+
+/// Process group and session.
+pub(crate) fn group_and_session(pid: i32) -> (i32, i32) {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let mut fields = stat[stat.rfind(')').unwrap() + 2..].split(' ').skip(2);
+    let mut next = || fields.next().unwrap().parse().unwrap();
+    (next(), next())
+}
+
+pub(crate) fn signal(name: &str, pid: i32) {
+    let status = std::process::Command::new("kill")
+        .arg(format!("-{name}"))
+        .arg(pid.to_string())
+        .status();
+    status.unwrap();
+}
+
+/// For what has no event. Gives up, with a name, long after it should have happened.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("never happened: {what}");
+}
+
+pub(crate) fn launch(id: &str) -> SandboxLaunch {
+    SandboxLaunch {
+        id: SandboxId::parse(id).unwrap(),
+        owner: domain::id::UserId::parse("alice").unwrap(),
+        spec: domain::id::SpecId::parse("process").unwrap(),
+        session_key: SecretString::from("canary-session-key"),
+        secret_key: SecretString::from("canary-secret-key"),
+        webhook_url: Url::parse("http://127.0.0.1:1/api/v1/webhooks").unwrap(),
+        cors_origins: vec!["https://app.test".into()],
+    }
+}
+
+pub(crate) async fn state(backend: &ProcessSandboxes, id: &SandboxId) -> Option<BackendState> {
+    backend.inspect(id).await.unwrap()
+}
+
+/// The detail of the next exit that is told.
+pub(crate) async fn exit_told(
+    facts: &mut BoxStream<'static, BackendFact>,
+    id: &SandboxId,
+) -> String {
+    let told = async {
+        loop {
+            let fact = facts.next().await.expect("the watch does not end");
+            if let (true, BackendState::Exited { detail }) = (fact.id == *id, fact.state) {
+                return detail;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), told)
+        .await
+        .expect("the exit is told")
+}
+
+/// Not a test: the listening agent server, when this binary is called as one.
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how the test binary learns that it is to be a server"
+)]
+fn fake_agent_server() {
+    let Ok(port) = std::env::var("FAKE_AGENT_SERVER") else {
+        return;
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.parse().unwrap())).unwrap();
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        let _ = stream.read(&mut [0; 1024]);
+        let _ =
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    }
+}

@@ -35,8 +35,10 @@ kinds! {
 }
 
 impl Choice for EventOrder {
-    const CHOICES: &'static [(&'static str, Self)] =
-        &[("TIMESTAMP", Self::Timestamp), ("TIMESTAMP_DESC", Self::TimestampDesc)];
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        ("TIMESTAMP", Self::Timestamp),
+        ("TIMESTAMP_DESC", Self::TimestampDesc),
+    ];
 }
 
 /// The orders in the document.
@@ -69,7 +71,11 @@ impl EventCountQuery {
         let kind = object.optional("kind__eq");
         let from = object.optional("timestamp__gte");
         let before = object.optional("timestamp__lt");
-        Some(Self { kind: kind?, from: from?, before: before? })
+        Some(Self {
+            kind: kind?,
+            from: from?,
+            before: before?,
+        })
     }
 }
 
@@ -110,7 +116,10 @@ pub struct EventSearchQuery {
 impl EventSearchQuery {
     /// Filter, order and page.
     pub fn into_parts(self) -> (EventFilter, EventOrder, PageRequest) {
-        let page = PageRequest { after: self.page_id, limit: self.limit };
+        let page = PageRequest {
+            after: self.page_id,
+            limit: self.limit,
+        };
         (self.what.into(), self.order, page)
     }
 }
@@ -122,14 +131,22 @@ impl Decode for EventSearchQuery {
         let order = object.default("sort_order", EventOrder::default);
         let page = object.page(PageLimit::MAX);
         let PageRequest { after, limit } = page?;
-        Some(Self { what: what?, order: order?, page_id: after, limit })
+        Some(Self {
+            what: what?,
+            order: order?,
+            page_id: after,
+            limit,
+        })
     }
 }
 
 /// An event: the agent server's document. More members than these, by `kind`.
 #[derive(Debug, ToSchema)]
 #[schema(as = Event)]
-#[expect(dead_code, reason = "for the document only: events are answered as they came")]
+#[expect(
+    dead_code,
+    reason = "for the document only: events are answered as they came"
+)]
 pub struct EventDocument {
     /// Unique in its conversation.
     id: String,

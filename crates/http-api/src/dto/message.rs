@@ -41,7 +41,12 @@ struct Content(Value);
 
 impl Decode for Content {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
-        union(value, at, errors, &[("TextContent", text), ("ImageContent", image)])
+        union(
+            value,
+            at,
+            errors,
+            &[("TextContent", text), ("ImageContent", image)],
+        )
     }
 }
 
@@ -53,7 +58,9 @@ fn text(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Content> {
     // Old clients send it; it has no meaning any more.
     let _ = object.default("enable_truncation", || Value::Null);
     object.forbid_extra();
-    Some(Content(json!({"cache_prompt": cache_prompt?, "type": kind?.0, "text": text?})))
+    Some(Content(
+        json!({"cache_prompt": cache_prompt?, "type": kind?.0, "text": text?}),
+    ))
 }
 
 /// Other members are ignored here, as the reference does (recording 050): only text is strict.
@@ -62,7 +69,9 @@ fn image(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Content> {
     let cache_prompt = object.default("cache_prompt", || false);
     let kind = object.default("type", || ImageType("image"));
     let urls = object.required::<Vec<String>>("image_urls");
-    Some(Content(json!({"cache_prompt": cache_prompt?, "type": kind?.0, "image_urls": urls?})))
+    Some(Content(
+        json!({"cache_prompt": cache_prompt?, "type": kind?.0, "image_urls": urls?}),
+    ))
 }
 
 fn values(content: Vec<Content>) -> Vec<Value> {
@@ -79,7 +88,11 @@ impl Decode for FirstMessage {
         let role = object.default("role", || Role("user"));
         let content = object.default::<Vec<Content>>("content", Vec::new);
         let run = object.default("run", || false);
-        Some(Self(MessageInput { role: role?.0.to_owned(), content: values(content?), run: run? }))
+        Some(Self(MessageInput {
+            role: role?.0.to_owned(),
+            content: values(content?),
+            run: run?,
+        }))
     }
 }
 
@@ -96,7 +109,11 @@ impl Decode for NextMessage {
         let content = object.required::<Vec<Content>>("content").map(values);
         object.rule("content", content.as_ref(), items(AT_LEAST_ONE));
         let run = object.default("run", || true);
-        Some(Self(MessageInput { role: role?.0.to_owned(), content: content?, run: run? }))
+        Some(Self(MessageInput {
+            role: role?.0.to_owned(),
+            content: content?,
+            run: run?,
+        }))
     }
 }
 
@@ -128,7 +145,6 @@ pub struct ImageContent {
 /// A part of a message.
 #[derive(Debug, ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "for the document only; see `Content`")]
 pub enum MessageContent {
     /// Text.
     Text(TextContent),
@@ -153,7 +169,11 @@ pub struct AppSendMessageRequest {
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "for the document only; see `FirstMessage`")]
 pub struct SendMessageRequest {
-    #[schema(required = false, pattern = "^(user|system|assistant|tool)$", default = "user")]
+    #[schema(
+        required = false,
+        pattern = "^(user|system|assistant|tool)$",
+        default = "user"
+    )]
     role: String,
     #[schema(required = false)]
     content: Vec<MessageContent>,
@@ -177,6 +197,10 @@ pub struct SentDto {
 
 impl From<SentMessage> for SentDto {
     fn from(sent: SentMessage) -> Self {
-        Self { success: true, sandbox_status: sent.sandbox_status, message: sent.note }
+        Self {
+            success: true,
+            sandbox_status: sent.sandbox_status,
+            message: sent.note,
+        }
     }
 }

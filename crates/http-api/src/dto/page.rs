@@ -26,12 +26,18 @@ impl Decode for PageQuery {
 
 impl From<PageRequest> for PageQuery {
     fn from(page: PageRequest) -> Self {
-        Self { page_id: page.after, limit: page.limit }
+        Self {
+            page_id: page.after,
+            limit: page.limit,
+        }
     }
 }
 
 impl From<PageQuery> for PageRequest {
     fn from(query: PageQuery) -> Self {
-        Self { after: query.page_id, limit: query.limit }
+        Self {
+            after: query.page_id,
+            limit: query.limit,
+        }
     }
 }

@@ -64,7 +64,8 @@ impl SandboxDto {
         let workspace = sandbox.workspace.as_deref();
         let exposed = running.then(|| {
             let urls = sandbox.exposed_urls.iter();
-            urls.map(|exposed| ExposedUrlDto::of(exposed, key.as_ref(), workspace)).collect()
+            urls.map(|exposed| ExposedUrlDto::of(exposed, key.as_ref(), workspace))
+                .collect()
         });
         Self {
             id: sandbox.id,
@@ -112,7 +113,10 @@ fn base_of(url: &Url) -> String {
 
 /// Where clients reach the agent server of a RUNNING sandbox.
 pub(super) fn agent_server_of(sandbox: &Sandbox) -> Option<String> {
-    let exposed = sandbox.exposed_urls.iter().find(|exposed| exposed.name == AGENT_SERVER)?;
+    let exposed = sandbox
+        .exposed_urls
+        .iter()
+        .find(|exposed| exposed.name == AGENT_SERVER)?;
     (sandbox.status == SandboxStatus::Running).then(|| base_of(&exposed.url))
 }
 
@@ -128,7 +132,9 @@ pub struct IdsQuery {
 impl Decode for IdsQuery {
     fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        Some(Self { ids: object.required("id")? })
+        Some(Self {
+            ids: object.required("id")?,
+        })
     }
 }
 
@@ -144,7 +150,9 @@ pub struct NewSandboxQuery {
 impl Decode for NewSandboxQuery {
     fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        Some(Self { sandbox_spec_id: object.optional("sandbox_spec_id")? })
+        Some(Self {
+            sandbox_spec_id: object.optional("sandbox_spec_id")?,
+        })
     }
 }
 
@@ -160,6 +168,8 @@ pub struct DeleteSandboxQuery {
 impl Decode for DeleteSandboxQuery {
     fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        Some(Self { sandbox_id: object.optional("sandbox_id")? })
+        Some(Self {
+            sandbox_id: object.optional("sandbox_id")?,
+        })
     }
 }

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use domain::conversation::{ExecutionStatus, GitProvider, Trigger};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{AgentType, StartStatus};
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 macro_rules! words {

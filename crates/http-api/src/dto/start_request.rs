@@ -1,0 +1,252 @@
+//! The request that starts a conversation (contract v1, section 3.2).
+
+use std::collections::BTreeMap;
+
+use application::start::StartInput;
+use domain::conversation::GitProvider;
+use domain::start_task::{AgentType, StartRequest};
+use secrecy::SecretString;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use super::message::{FirstMessage, SendMessageRequest};
+use super::words::{AgentTypeWord, GitProviderWord, TriggerWord};
+use crate::decode::{Choice, Decode, Errors, Fault, Object, Path};
+
+/// The request, read.
+#[derive(Debug, Clone)]
+pub struct StartBody(pub StartInput);
+
+impl Decode for StartBody {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let sandbox_id = object.optional("sandbox_id");
+        let conversation_id = object.optional("conversation_id");
+        let initial_message = object.optional::<FirstMessage>("initial_message");
+        let system_message_suffix = object.optional("system_message_suffix");
+        let processors = object.optional::<Vec<Processor>>("processors");
+        let llm_model = object.optional("llm_model");
+        let agent_profile_id = object.optional("agent_profile_id");
+        let selected_repository = object.optional("selected_repository");
+        let selected_branch = object.optional("selected_branch");
+        let git_provider = object.optional("git_provider");
+        let suggested_task = object.optional::<SuggestedTask>("suggested_task");
+        let title = object.optional("title");
+        let trigger = object.optional("trigger");
+        let pr_number = object.default("pr_number", Vec::new);
+        let parent_conversation_id = object.optional("parent_conversation_id");
+        let agent_type = object.default("agent_type", || AgentType::Default);
+        let public = object.optional("public");
+        let plugins = object.optional::<Vec<Plugin>>("plugins");
+        let secrets = object.optional::<BTreeMap<String, SecretString>>("secrets");
+        let request = StartRequest {
+            sandbox_id: sandbox_id?,
+            conversation_id: conversation_id?,
+            initial_message: initial_message?.map(|message| message.0),
+            system_message_suffix: system_message_suffix?,
+            processors: processors?
+                .map(|all| all.into_iter().map(|processor| processor.0).collect()),
+            llm_model: llm_model?,
+            agent_profile_id: agent_profile_id?,
+            selected_repository: selected_repository?,
+            selected_branch: selected_branch?,
+            git_provider: git_provider?,
+            suggested_task: suggested_task?.map(|task| task.0),
+            title: title?,
+            trigger: trigger?,
+            pr_number: pr_number?,
+            parent_conversation_id: parent_conversation_id?,
+            agent_type: agent_type?,
+            public: public?,
+            plugins: plugins?.map(|all| all.into_iter().map(|plugin| plugin.0).collect()),
+            secret_names: None,
+        };
+        Some(Self(StartInput {
+            request,
+            secrets: secrets?,
+        }))
+    }
+}
+
+/// A callback processor. Only its kind means anything.
+struct Processor(Value);
+
+const PROCESSORS: [&str; 2] = ["LoggingCallbackProcessor", "SetTitleCallbackProcessor"];
+
+impl Decode for Processor {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let kind = object.required::<String>("kind")?;
+        if PROCESSORS.contains(&kind.as_str()) {
+            return Some(Self(json!({"kind": kind})));
+        }
+        let mut rest = value.as_object().cloned().unwrap_or_default();
+        rest.shift_remove("kind");
+        let expected = PROCESSORS.map(|name| format!("'{name}'")).join(", ");
+        let fault = Fault::value_error(format!(
+            "Unknown kind '{kind}' for a processor; Expected one of: [{expected}]"
+        ));
+        errors.push(at, fault, &Value::Object(rest));
+        None
+    }
+}
+
+/// What a suggested task is about.
+#[derive(Debug, Clone, Copy)]
+struct TaskType(&'static str);
+
+impl Choice for TaskType {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        ("MERGE_CONFLICTS", Self("MERGE_CONFLICTS")),
+        ("FAILING_CHECKS", Self("FAILING_CHECKS")),
+        ("UNRESOLVED_COMMENTS", Self("UNRESOLVED_COMMENTS")),
+        ("OPEN_ISSUE", Self("OPEN_ISSUE")),
+        ("OPEN_PR", Self("OPEN_PR")),
+    ];
+}
+
+/// A suggested task, in the order of members in which it is shown again.
+struct SuggestedTask(Value);
+
+impl Decode for SuggestedTask {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let provider = object.required::<GitProvider>("git_provider");
+        let kind = object.required::<TaskType>("task_type");
+        let repo = object.required::<String>("repo");
+        let number = object.required::<i64>("issue_number");
+        let title = object.required::<String>("title");
+        Some(Self(json!({
+            "git_provider": provider?,
+            "task_type": kind?.0,
+            "repo": repo?,
+            "issue_number": number?,
+            "title": title?,
+        })))
+    }
+}
+
+/// A plugin, in the order of members in which it is shown again.
+struct Plugin(Value);
+
+impl Decode for Plugin {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let source = object.required::<String>("source");
+        let reference = object.optional::<String>("ref");
+        let repo_path = object.optional::<String>("repo_path");
+        object.rule("repo_path", repo_path.as_ref(), |path: &Option<String>| {
+            path.as_deref().and_then(inside_the_repository)
+        });
+        let parameters = object.optional::<Parameters>("parameters");
+        Some(Self(json!({
+            "source": source?,
+            "ref": reference?,
+            "repo_path": repo_path?,
+            "parameters": parameters?.map(|parameters| parameters.0),
+        })))
+    }
+}
+
+fn inside_the_repository(path: &str) -> Option<Fault> {
+    if path.starts_with(['/', '\\']) {
+        return Some(Fault::value_error(
+            "repo_path must be relative, not absolute",
+        ));
+    }
+    path.split(['/', '\\'])
+        .any(|part| part == "..")
+        .then(|| Fault::value_error("repo_path cannot contain '..' (parent directory traversal)"))
+}
+
+/// What a plugin is told.
+struct Parameters(Map<String, Value>);
+
+impl Decode for Parameters {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        if let Value::Object(map) = value {
+            return Some(Self(map.clone()));
+        }
+        errors.push(at, Fault::dict_type(), value);
+        None
+    }
+}
+
+/// Starts a conversation. Everything may be left out.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "for the document only; see `StartBody`")]
+pub struct AppConversationStartRequest {
+    /// Run in this sandbox; without it a new one is made.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+    sandbox_id: Option<String>,
+    /// Use this id. Asking again with the same id answers the same task.
+    #[schema(format = Uuid)]
+    conversation_id: Option<String>,
+    initial_message: Option<SendMessageRequest>,
+    /// Appended to the system prompt.
+    system_message_suffix: Option<String>,
+    processors: Option<Vec<ProcessorSchema>>,
+    /// Instead of the model in the settings.
+    llm_model: Option<String>,
+    agent_profile_id: Option<String>,
+    /// `owner/repo`.
+    selected_repository: Option<String>,
+    selected_branch: Option<String>,
+    #[schema(value_type = Option<GitProviderWord>)]
+    git_provider: Option<String>,
+    /// Makes the first message.
+    suggested_task: Option<SuggestedTaskSchema>,
+    title: Option<String>,
+    #[schema(value_type = Option<TriggerWord>)]
+    trigger: Option<String>,
+    #[schema(required = false)]
+    pr_number: Vec<i64>,
+    /// The conversation that this is a part of.
+    #[schema(format = Uuid)]
+    parent_conversation_id: Option<String>,
+    #[schema(value_type = AgentTypeWord, required = false)]
+    agent_type: String,
+    public: Option<bool>,
+    plugins: Option<Vec<PluginSchema>>,
+    /// For the agent's environment; at most 50. Never answered.
+    secrets: Option<BTreeMap<String, String>>,
+}
+
+/// Something that happens beside the conversation.
+#[derive(Debug, serde::Serialize, ToSchema)]
+#[schema(as = EventCallbackProcessor)]
+pub struct ProcessorSchema {
+    #[schema(pattern = "^(LoggingCallbackProcessor|SetTitleCallbackProcessor)$")]
+    kind: String,
+}
+
+/// A task that was suggested.
+#[derive(Debug, ToSchema)]
+#[schema(as = SuggestedTask)]
+#[expect(dead_code, reason = "for the document only; see `SuggestedTask`")]
+pub struct SuggestedTaskSchema {
+    #[schema(value_type = GitProviderWord)]
+    git_provider: String,
+    #[schema(
+        pattern = "^(MERGE_CONFLICTS|FAILING_CHECKS|UNRESOLVED_COMMENTS|OPEN_ISSUE|OPEN_PR)$"
+    )]
+    task_type: String,
+    repo: String,
+    issue_number: i64,
+    title: String,
+}
+
+/// A plugin.
+#[derive(Debug, ToSchema)]
+#[schema(as = PluginSpec)]
+#[expect(dead_code, reason = "for the document only; see `Plugin`")]
+pub struct PluginSchema {
+    /// `github:owner/repo`, a git URL, or a path.
+    source: String,
+    r#ref: Option<String>,
+    /// Relative to the repository, without `..`.
+    repo_path: Option<String>,
+    parameters: Option<BTreeMap<String, Value>>,
+}

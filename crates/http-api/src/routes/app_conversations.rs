@@ -1,0 +1,294 @@
+//! Conversations: start, list, change, delete, say something.
+
+use actix_web::http::header::ContentType;
+use actix_web::web::Bytes;
+use actix_web::{HttpResponse, delete, get, patch, post, web};
+use domain::id::ConversationId;
+use domain::page::Page;
+use domain::start_task::StartTask;
+use futures::{Stream, StreamExt, stream};
+use tokio::sync::mpsc;
+
+use crate::decode::{Decode, Errors, Object, Path};
+use crate::dto::conversation::{
+    AppConversationUpdateRequest, BatchParams, ConversationCountQuery, ConversationDto,
+    ConversationListQuery, ConversationPatch, ConversationSearchQuery, ListedConversations,
+};
+use crate::dto::message::{AppSendMessageRequest, NextMessage, SentDto};
+use crate::dto::page::PageQuery;
+use crate::dto::start_request::{AppConversationStartRequest, StartBody};
+use crate::dto::start_task::StartTaskDto;
+use crate::dto::{PageDto, Success};
+use crate::extract::{Actor, Application, Body, Call, PathParam, PathParams, Query};
+use crate::problem::{Detail, Problem};
+
+/// Ids of one batch read at most: the reference stops one short of its round number.
+const MOST_IDS: usize = 99;
+
+/// Starts a conversation; answers at once with the task that does it.
+#[utoipa::path(
+    tag = "Conversations",
+    request_body = AppConversationStartRequest,
+    responses(
+        (status = 200, description = "The task", body = StartTaskDto),
+        (status = 404, description = "Unknown sandbox or parent", body = Detail),
+        (status = 409, description = "The id is taken, or the sandbox cannot be used", body = Detail),
+    )
+)]
+#[post("/api/v1/app-conversations")]
+pub(super) async fn start(
+    app: Application,
+    Call(actor, Body(StartBody(input))): Call<Actor, Body<StartBody>>,
+) -> Result<web::Json<StartTaskDto>, Problem> {
+    let task = app.starts.start(&actor.user, input).await?;
+    Ok(web::Json(task.into()))
+}
+
+/// Starts a conversation and streams every state of its task, as one JSON array that grows until READY or ERROR.
+#[utoipa::path(
+    tag = "Conversations",
+    request_body = AppConversationStartRequest,
+    responses(
+        (status = 200, description = "The states of the task", body = Vec<StartTaskDto>),
+        (status = 404, description = "Unknown sandbox or parent", body = Detail),
+        (status = 409, description = "The id is taken, or the sandbox cannot be used", body = Detail),
+    )
+)]
+#[post("/api/v1/app-conversations/stream-start")]
+pub(super) async fn stream_start(
+    app: Application,
+    Call(actor, Body(StartBody(input))): Call<Actor, Body<StartBody>>,
+) -> Result<HttpResponse, Problem> {
+    let (task, updates) = app.starts.start_streaming(&actor.user, input).await?;
+    Ok(HttpResponse::Ok()
+        .content_type(ContentType::json())
+        .streaming(states(task, updates)))
+}
+
+/// The array, element by element. The client may leave at any time: the start does not depend on it.
+fn states(
+    first: StartTask,
+    updates: mpsc::Receiver<StartTask>,
+) -> impl Stream<Item = Result<Bytes, serde_json::Error>> {
+    let ended = first.status.is_terminal();
+    let later = stream::unfold((updates, ended), |(mut updates, ended)| async move {
+        let task = if ended { None } else { updates.recv().await }?;
+        let ended = task.status.is_terminal();
+        Some((element(",\n", task), (updates, ended)))
+    });
+    stream::once(async move { element("[\n", first) })
+        .chain(later)
+        .chain(stream::once(async { Ok(Bytes::from_static(b"]")) }))
+}
+
+fn element(before: &str, task: StartTask) -> Result<Bytes, serde_json::Error> {
+    let json = serde_json::to_string(&StartTaskDto::from(task))?;
+    Ok(Bytes::from(format!("{before}{json}")))
+}
+
+/// Lists conversations, newest first. With `ids` it reads just these, in their order, with `null` for unknown ones.
+#[utoipa::path(
+    tag = "Conversations",
+    params(BatchParams, ConversationCountQuery, PageQuery),
+    responses(
+        (status = 200, description = "A page, or with `ids` an array", body = ListedConversations),
+        (status = 400, description = "An id that is none, or too many of them", body = Detail),
+    )
+)]
+#[get("/api/v1/app-conversations")]
+pub(super) async fn list(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<ConversationListQuery>>,
+) -> Result<web::Json<ListedConversations>, Problem> {
+    Ok(web::Json(match query {
+        ConversationListQuery::Batch(texts) => {
+            let found = app
+                .conversations
+                .find_many(&actor.scope(), &parse_ids(&texts)?)
+                .await?;
+            let shown = found
+                .into_iter()
+                .map(|view| Some(ConversationDto::of(view?, &app.sandboxes)));
+            ListedConversations::Batch(shown.collect())
+        }
+        ConversationListQuery::Search(wanted) => {
+            ListedConversations::Page(page(&app, &actor, wanted).await?)
+        }
+    }))
+}
+
+/// Searches conversations, newest first.
+#[utoipa::path(
+    tag = "Conversations",
+    params(ConversationCountQuery, PageQuery),
+    responses((status = 200, description = "A page", body = PageDto<ConversationDto>))
+)]
+#[get("/api/v1/app-conversations/search")]
+pub(super) async fn search(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<ConversationSearchQuery>>,
+) -> Result<web::Json<PageDto<ConversationDto>>, Problem> {
+    Ok(web::Json(page(&app, &actor, query).await?))
+}
+
+/// Counts what a search would find in all.
+#[utoipa::path(
+    tag = "Conversations",
+    params(ConversationCountQuery),
+    responses((status = 200, description = "How many there are", body = u64, content_type = "application/json"))
+)]
+#[get("/api/v1/app-conversations/count")]
+pub(super) async fn count(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<ConversationCountQuery>>,
+) -> Result<web::Json<u64>, Problem> {
+    Ok(web::Json(match query.into_filter() {
+        Some(filter) => app.conversations.count(&actor.scope(), &filter).await?,
+        None => 0,
+    }))
+}
+
+/// Changes title, public flag, repository, branch or provider.
+#[utoipa::path(
+    tag = "Conversations",
+    params(("conversation_id" = Uuid, Path)),
+    request_body = AppConversationUpdateRequest,
+    responses((status = 200, description = "The conversation", body = ConversationDto))
+)]
+#[patch("/api/v1/app-conversations/{conversation_id}")]
+pub(super) async fn update(
+    app: Application,
+    Call(actor, (PathParam(id), Body(ConversationPatch(change)))): Call<
+        Actor,
+        (PathParam<ConversationId>, Body<ConversationPatch>),
+    >,
+) -> Result<web::Json<ConversationDto>, Problem> {
+    let view = app
+        .conversations
+        .update(&actor.scope(), id, &change)
+        .await?;
+    Ok(web::Json(ConversationDto::of(view, &app.sandboxes)))
+}
+
+/// The id of a deletion, unread: this route has its own answer to an id that is none.
+pub(super) struct RawId(String);
+
+impl Decode for RawId {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        Object::<Self>::open(value, at, errors)?
+            .required("conversation_id")
+            .map(Self)
+    }
+}
+
+/// Deletes a conversation with its parts; its sandbox goes, too, if no other conversation needs it.
+#[utoipa::path(
+    tag = "Conversations",
+    params(("conversation_id" = Uuid, Path)),
+    responses(
+        (status = 200, description = "Deleted", body = Success),
+        (status = 400, description = "The id is none", body = Detail),
+    )
+)]
+#[delete("/api/v1/app-conversations/{conversation_id}")]
+pub(super) async fn remove(
+    app: Application,
+    Call(actor, PathParams(RawId(text))): Call<Actor, PathParams<RawId>>,
+) -> Result<web::Json<Success>, Problem> {
+    let id = text
+        .parse()
+        .map_err(|_| Problem::bad_request("Invalid conversation ID format"))?;
+    app.conversations.delete(&actor.scope(), id).await?;
+    Ok(web::Json(Success::DONE))
+}
+
+/// Says something to the agent. Answers once the agent server has it.
+#[utoipa::path(
+    tag = "Conversations",
+    params(("conversation_id" = Uuid, Path)),
+    request_body = AppSendMessageRequest,
+    responses(
+        (status = 200, description = "Delivered", body = SentDto),
+        (status = 409, description = "The sandbox is not running", body = Detail),
+        (status = 410, description = "The sandbox is gone for good", body = Detail),
+        (status = 502, description = "The agent server failed, or cannot be reached", body = Detail),
+    )
+)]
+#[post("/api/v1/app-conversations/{conversation_id}/send-message")]
+pub(super) async fn send_message(
+    app: Application,
+    Call(actor, (PathParam(id), Body(NextMessage(message)))): Call<
+        Actor,
+        (PathParam<ConversationId>, Body<NextMessage>),
+    >,
+) -> Result<web::Json<SentDto>, Problem> {
+    let sent = app
+        .conversations
+        .send_message(&actor.scope(), id, &message)
+        .await?;
+    Ok(web::Json(sent.into()))
+}
+
+async fn page(
+    app: &Application,
+    actor: &Actor,
+    query: ConversationSearchQuery,
+) -> Result<PageDto<ConversationDto>, Problem> {
+    let found = match query.what.into_filter() {
+        Some(filter) => {
+            app.conversations
+                .search(&actor.scope(), &filter, &query.page)
+                .await?
+        }
+        None => Page {
+            items: Vec::new(),
+            next: None,
+        },
+    };
+    Ok(PageDto::of(found, |view| {
+        ConversationDto::of(view, &app.sandboxes)
+    }))
+}
+
+/// All ids, or what is wrong with them in the words of the reference.
+fn parse_ids(texts: &[String]) -> Result<Vec<ConversationId>, Problem> {
+    if texts.len() > MOST_IDS {
+        return Err(Problem::bad_request(format!(
+            "Too many ids requested. Maximum is {MOST_IDS}."
+        )));
+    }
+    let parsed = || texts.iter().map(|text| (text, text.parse()));
+    let wrong: Vec<_> = parsed()
+        .filter_map(|(text, id)| id.is_err().then(|| quoted(text)))
+        .collect();
+    if !wrong.is_empty() {
+        let wrong = wrong.join(", ");
+        return Err(Problem::bad_request(format!(
+            "Invalid UUID format for ids: [{wrong}]"
+        )));
+    }
+    Ok(parsed().filter_map(|(_, id)| id.ok()).collect())
+}
+
+/// As Python shows a string: in single quotes unless only they occur in it. Long ones are cut.
+fn quoted(text: &str) -> String {
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
+    let mut out = String::from(quote);
+    for c in text.chars().take(64) {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            c if c == quote => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() => out.extend(c.escape_unicode()),
+            c => out.push(c),
+        }
+    }
+    out.push(quote);
+    out
+}

@@ -1,0 +1,152 @@
+//! Sandboxes: start, list, pause, resume, delete.
+
+use actix_web::{delete, get, post, web};
+use domain::id::SandboxId;
+
+use crate::decode::{Fault, Path};
+use crate::dto::page::PageQuery;
+use crate::dto::sandbox::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
+use crate::dto::{PageDto, Success, check_batch};
+use crate::extract::{Actor, Application, Call, PathParam, Query};
+use crate::problem::{Detail, Problem};
+
+/// Searches sandboxes, newest first.
+#[utoipa::path(
+    tag = "Sandboxes",
+    operation_id = "search_sandboxes",
+    params(PageQuery),
+    responses((status = 200, description = "A page", body = PageDto<SandboxDto>))
+)]
+#[get("/api/v1/sandboxes/search")]
+pub(super) async fn search(
+    app: Application,
+    Call(actor, Query(page)): Call<Actor, Query<PageQuery>>,
+) -> Result<web::Json<PageDto<SandboxDto>>, Problem> {
+    let found = app.sandboxes.search(&actor.scope(), &page.into()).await?;
+    Ok(web::Json(PageDto::of(found, |sandbox| {
+        SandboxDto::of(sandbox, &app.sandboxes)
+    })))
+}
+
+/// Sandboxes by id, in the order asked for, with `null` for unknown ones.
+#[utoipa::path(
+    tag = "Sandboxes",
+    operation_id = "batch_sandboxes",
+    params(IdsQuery),
+    responses(
+        (status = 200, description = "One entry per id", body = Vec<Option<SandboxDto>>),
+        (status = 400, description = "Too many ids", body = Detail),
+    )
+)]
+#[get("/api/v1/sandboxes")]
+pub(super) async fn batch(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<IdsQuery>>,
+) -> Result<web::Json<Vec<Option<SandboxDto>>>, Problem> {
+    check_batch(&query.ids, "sandboxes")?;
+    // What cannot be an id is unknown like any other.
+    let ids: Vec<_> = query
+        .ids
+        .into_iter()
+        .map(|text| SandboxId::parse(text).ok())
+        .collect();
+    let known: Vec<_> = ids.iter().flatten().cloned().collect();
+    let mut found = app
+        .sandboxes
+        .find_many(&actor.scope(), &known)
+        .await?
+        .into_iter();
+    let sandboxes = ids
+        .into_iter()
+        .map(|id| id.and_then(|_| found.next().flatten()));
+    Ok(web::Json(
+        sandboxes
+            .map(|sandbox| Some(SandboxDto::of(sandbox?, &app.sandboxes)))
+            .collect(),
+    ))
+}
+
+/// Starts a sandbox. Answers at once; poll until it is RUNNING.
+#[utoipa::path(
+    tag = "Sandboxes",
+    operation_id = "start_sandbox",
+    params(NewSandboxQuery),
+    responses(
+        (status = 200, description = "The sandbox", body = SandboxDto),
+        (status = 404, description = "Unknown spec", body = Detail),
+    )
+)]
+#[post("/api/v1/sandboxes")]
+pub(super) async fn start(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<NewSandboxQuery>>,
+) -> Result<web::Json<SandboxDto>, Problem> {
+    let sandbox = app
+        .sandboxes
+        .start(&actor.user, query.sandbox_spec_id.as_deref())
+        .await?;
+    Ok(web::Json(SandboxDto::of(sandbox, &app.sandboxes)))
+}
+
+/// Pauses a sandbox: interrupts what runs in it and frees its memory, keeping the workspace.
+#[utoipa::path(
+    tag = "Sandboxes",
+    operation_id = "pause_sandbox",
+    params(("sandbox_id" = String, Path)),
+    responses(
+        (status = 200, description = "It is paused", body = Success),
+        (status = 409, description = "Another change came between", body = Detail),
+        (status = 501, description = "This kind of sandbox cannot pause", body = Detail),
+        (status = 502, description = "The sandbox failed", body = Detail),
+    )
+)]
+#[post("/api/v1/sandboxes/{sandbox_id}/pause")]
+pub(super) async fn pause(
+    app: Application,
+    Call(actor, PathParam(id)): Call<Actor, PathParam<SandboxId>>,
+) -> Result<web::Json<Success>, Problem> {
+    app.sandboxes.pause(&actor.scope(), &id).await?;
+    Ok(web::Json(Success::DONE))
+}
+
+/// Resumes a sandbox that is paused or in ERROR. Answers at once; poll until it is RUNNING.
+#[utoipa::path(
+    tag = "Sandboxes",
+    operation_id = "resume_sandbox",
+    params(("sandbox_id" = String, Path)),
+    responses((status = 200, description = "It will run", body = Success))
+)]
+#[post("/api/v1/sandboxes/{sandbox_id}/resume")]
+pub(super) async fn resume(
+    app: Application,
+    Call(actor, PathParam(id)): Call<Actor, PathParam<SandboxId>>,
+) -> Result<web::Json<Success>, Problem> {
+    app.sandboxes.resume(&actor.scope(), &id).await?;
+    Ok(web::Json(Success::DONE))
+}
+
+/// Deletes a sandbox with its workspace. Its conversations stay and show MISSING.
+#[utoipa::path(
+    tag = "Sandboxes",
+    operation_id = "delete_sandbox",
+    params(("sandbox_id" = String, Path), DeleteSandboxQuery),
+    responses((status = 200, description = "It is gone", body = Success))
+)]
+#[delete("/api/v1/sandboxes/{sandbox_id}")]
+pub(super) async fn remove(
+    app: Application,
+    Call(actor, (PathParam(id), Query(query))): Call<
+        Actor,
+        (PathParam<SandboxId>, Query<DeleteSandboxQuery>),
+    >,
+) -> Result<web::Json<Success>, Problem> {
+    if query.sandbox_id.is_some_and(|named| named != id.as_str()) {
+        let fault = Fault::value_error("sandbox_id is not the id in the path");
+        return Err(Problem::unprocessable(
+            &Path::query().key("sandbox_id"),
+            fault,
+        ));
+    }
+    app.sandboxes.delete(&actor.scope(), &id).await?;
+    Ok(web::Json(Success::DONE))
+}

@@ -1,0 +1,72 @@
+//! The tasks that start conversations.
+
+use actix_web::{get, web};
+
+use crate::dto::start_task::{
+    StartTaskCountQuery, StartTaskDto, StartTaskIdsQuery, StartTaskSearchQuery,
+};
+use crate::dto::{PageDto, check_batch};
+use crate::extract::{Actor, Application, Call, Query};
+use crate::problem::{Detail, Problem};
+
+/// Searches start tasks.
+#[utoipa::path(
+    tag = "Start tasks",
+    operation_id = "search_start_tasks",
+    params(StartTaskCountQuery, StartTaskSearchQuery),
+    responses((status = 200, description = "A page", body = PageDto<StartTaskDto>))
+)]
+#[get("/api/v1/app-conversations/start-tasks/search")]
+pub(super) async fn search(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<StartTaskSearchQuery>>,
+) -> Result<web::Json<PageDto<StartTaskDto>>, Problem> {
+    let (filter, order, page) = query.into_parts();
+    let found = app
+        .starts
+        .search(&actor.scope(), &filter, order, &page)
+        .await?;
+    Ok(web::Json(PageDto::of(found, StartTaskDto::from)))
+}
+
+/// Counts what a search would find in all.
+#[utoipa::path(
+    tag = "Start tasks",
+    operation_id = "count_start_tasks",
+    params(StartTaskCountQuery),
+    responses((status = 200, description = "How many there are", body = u64, content_type = "application/json"))
+)]
+#[get("/api/v1/app-conversations/start-tasks/count")]
+pub(super) async fn count(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<StartTaskCountQuery>>,
+) -> Result<web::Json<u64>, Problem> {
+    Ok(web::Json(
+        app.starts.count(&actor.scope(), &query.into()).await?,
+    ))
+}
+
+/// Start tasks by id, in the order asked for, with `null` for unknown ones.
+#[utoipa::path(
+    tag = "Start tasks",
+    operation_id = "batch_start_tasks",
+    params(StartTaskIdsQuery),
+    responses(
+        (status = 200, description = "One entry per id", body = Vec<Option<StartTaskDto>>),
+        (status = 400, description = "Too many ids", body = Detail),
+    )
+)]
+#[get("/api/v1/app-conversations/start-tasks")]
+pub(super) async fn batch(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<StartTaskIdsQuery>>,
+) -> Result<web::Json<Vec<Option<StartTaskDto>>>, Problem> {
+    check_batch(&query.ids, "start tasks")?;
+    let found = app.starts.find_many(&actor.scope(), &query.ids).await?;
+    Ok(web::Json(
+        found
+            .into_iter()
+            .map(|task| task.map(StartTaskDto::from))
+            .collect(),
+    ))
+}

@@ -1,0 +1,79 @@
+//! Reports of agent servers. A refused batch is sent again and then lost, so nothing is refused for its shape.
+
+use actix_web::{post, web};
+use domain::agent::AgentConversation;
+use domain::id::ConversationId;
+use serde_json::Value;
+
+use crate::decode::{Decode, Errors, Fault, Object, Path};
+use crate::dto::Success;
+use crate::dto::event::EventDocument;
+use crate::extract::{Application, Call, PathParam, SandboxCaller, WebhookBody};
+use crate::problem::Problem;
+
+/// A conversation's record. All but its id is optional, and what is not understood is left alone.
+pub(super) struct Report(AgentConversation);
+
+impl Decode for Report {
+    /// The record holds the agent's configuration.
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        object.required::<ConversationId>("id")?;
+        let read = AgentConversation::from_document(value);
+        if read.is_none() {
+            object.fault("id", Fault::value_error("the id cannot be used"));
+        }
+        read.map(Self)
+    }
+}
+
+/// A conversation's record, as agent servers send it.
+#[derive(Debug, utoipa::ToSchema)]
+#[expect(dead_code, reason = "for the document only; see `Report`")]
+pub(super) struct ConversationInfo {
+    #[schema(format = Uuid)]
+    id: String,
+}
+
+/// Takes in the record of a conversation.
+#[utoipa::path(
+    tag = "Webhooks",
+    operation_id = "report_conversation",
+    security(("ApiKey" = [])),
+    request_body = ConversationInfo,
+    responses(
+        (status = 200, description = "Stored", body = Success),
+        (status = 404, description = "A conversation of another sandbox", body = crate::problem::Detail),
+    )
+)]
+#[post("/api/v1/webhooks/conversations")]
+pub(super) async fn conversation(
+    app: Application,
+    Call(caller, WebhookBody(Report(info))): Call<SandboxCaller, WebhookBody<Report>>,
+) -> Result<web::Json<Success>, Problem> {
+    app.webhooks.conversation(&caller.0, &info).await?;
+    Ok(web::Json(Success::DONE))
+}
+
+/// Takes in events of a conversation. Answers only after they are stored; sending them again does no harm.
+#[utoipa::path(
+    tag = "Webhooks",
+    operation_id = "report_events",
+    security(("ApiKey" = [])),
+    params(("conversation_id" = Uuid, Path)),
+    request_body = Vec<EventDocument>,
+    responses((status = 200, description = "Stored", body = Success))
+)]
+#[post("/api/v1/webhooks/events/{conversation_id}")]
+pub(super) async fn events(
+    app: Application,
+    Call(caller, (PathParam(id), WebhookBody(batch))): Call<
+        SandboxCaller,
+        (PathParam<ConversationId>, WebhookBody<Vec<Value>>),
+    >,
+) -> Result<web::Json<Success>, Problem> {
+    app.webhooks.events(&caller.0, id, batch).await?;
+    Ok(web::Json(Success::DONE))
+}

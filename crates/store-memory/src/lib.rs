@@ -1,1 +1,22 @@
-//! Every repository port in memory, and the fakes.
+//! Everything behind the ports, in memory: every repository in one mutex, and fakes of sandboxes, agent servers, clock
+//! and ids. For tests of use-cases; simple and clear, not fast.
+//!
+//! Knows: what the ports promise (the same laws hold as for the SQL store). Must never know: a use-case, I/O.
+
+mod api_keys;
+mod conversations;
+mod deletion;
+mod events;
+mod fake_agent;
+mod fake_backend;
+mod fake_clock;
+mod page;
+mod sandboxes;
+mod settings;
+mod start_tasks;
+mod state;
+
+pub use fake_agent::{Calls, FakeAgentRuntime, Mood};
+pub use fake_backend::FakeSandboxBackend;
+pub use fake_clock::{FixedClock, SequentialIds};
+pub use state::MemoryStore;

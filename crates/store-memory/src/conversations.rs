@@ -1,0 +1,283 @@
+//! `ConversationRepository`.
+
+use async_trait::async_trait;
+use domain::clock::Timestamp;
+use domain::conversation::{
+    Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
+    ExecutionStatus, Forgotten, Observation, fold_title,
+};
+use domain::error::StoreError;
+use domain::event::Appended;
+use domain::id::{ConversationId, SandboxId};
+use domain::page::{Page, PageRequest};
+use domain::sandbox::{Desired, SandboxStatus};
+use domain::scope::Scope;
+
+use crate::state::{ConversationRow, State};
+use crate::{MemoryStore, page};
+
+fn matches(it: &Conversation, filter: &ConversationFilter) -> bool {
+    let title = || it.title.as_deref().map(fold_title);
+    (match filter.parent {
+        // Whoever asks for the parts of a conversation wants sub-conversations.
+        Some(parent) => it.parent == Some(parent),
+        None => filter.include_sub_conversations || it.parent.is_none(),
+    }) && filter
+        .title_contains
+        .as_deref()
+        .is_none_or(|needle| title().is_some_and(|title| title.contains(&fold_title(needle))))
+        && filter.created_from.is_none_or(|from| it.created_at >= from)
+        && filter.created_before.is_none_or(|end| it.created_at < end)
+        && filter.updated_from.is_none_or(|from| it.updated_at >= from)
+        && filter.updated_before.is_none_or(|end| it.updated_at < end)
+        && filter
+            .sandbox_id
+            .as_ref()
+            .is_none_or(|sandbox| it.sandbox_id == *sandbox)
+}
+
+impl State {
+    fn found<'a>(
+        &'a self,
+        scope: &'a Scope,
+        filter: &'a ConversationFilter,
+    ) -> impl Iterator<Item = &'a Conversation> {
+        self.conversations
+            .values()
+            .map(|row| &row.it)
+            .filter(move |it| scope.sees(&it.owner) && matches(it, filter))
+    }
+
+    /// The row that `origin` reports about, or why there is none for it.
+    pub(crate) fn reported_by(
+        &mut self,
+        origin: &SandboxId,
+        id: ConversationId,
+    ) -> Result<&mut ConversationRow, Appended> {
+        if self.deleted.contains_key(&id) {
+            return Err(Appended::Deleted);
+        }
+        let row = self.conversations.get_mut(&id).ok_or(Appended::Unknown)?;
+        if row.it.sandbox_id == *origin {
+            Ok(row)
+        } else {
+            Err(Appended::Foreign)
+        }
+    }
+
+    pub(crate) fn insert_conversation(&mut self, it: &Conversation) {
+        let row = ConversationRow {
+            it: it.clone(),
+            status_at: None,
+        };
+        self.conversations.insert(it.id, row);
+    }
+}
+
+impl ConversationRow {
+    pub(crate) fn observe(&mut self, report: &Observation, at: Timestamp) {
+        if self.it.absorb(report, &mut self.status_at) {
+            self.it.updated_at = at;
+        }
+    }
+}
+
+#[async_trait]
+impl ConversationRepository for MemoryStore {
+    async fn find(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+    ) -> Result<Option<ConversationView>, StoreError> {
+        Ok(self.lock().view(scope, id))
+    }
+
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[ConversationId],
+    ) -> Result<Vec<Option<ConversationView>>, StoreError> {
+        let state = self.lock();
+        Ok(ids.iter().map(|id| state.view(scope, *id)).collect())
+    }
+
+    async fn search(
+        &self,
+        scope: &Scope,
+        filter: &ConversationFilter,
+        page: &PageRequest,
+    ) -> Result<Page<ConversationView>, StoreError> {
+        let state = self.lock();
+        let rows = state
+            .found(scope, filter)
+            .map(|it| ((it.created_at.micros(), it.id.to_string()), it.id));
+        let page = page::cut("conversations", page, true, rows)?;
+        Ok(Page {
+            items: page
+                .items
+                .into_iter()
+                .filter_map(|id| state.view(scope, id))
+                .collect(),
+            next: page.next,
+        })
+    }
+
+    async fn count(&self, scope: &Scope, filter: &ConversationFilter) -> Result<u64, StoreError> {
+        let count = self.lock().found(scope, filter).count();
+        Ok(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    async fn update(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        change: &ConversationChange,
+        at: Timestamp,
+    ) -> Result<Option<ConversationView>, StoreError> {
+        let mut state = self.lock();
+        if let Some(row) = state
+            .conversations
+            .get_mut(&id)
+            .filter(|row| scope.sees(&row.it.owner) && !change.is_empty())
+        {
+            let (it, change) = (&mut row.it, change.clone());
+            it.auto_title &= change.title.is_keep();
+            change.title.apply(&mut it.title);
+            change.public.apply(&mut it.public);
+            change
+                .selected_repository
+                .apply(&mut it.selected_repository);
+            change.selected_branch.apply(&mut it.selected_branch);
+            change.git_provider.apply(&mut it.git_provider);
+            it.updated_at = at;
+        }
+        Ok(state.view(scope, id))
+    }
+
+    async fn adopt(&self, conversation: &Conversation) -> Result<Appended, StoreError> {
+        let mut state = self.lock();
+        match state.reported_by(&conversation.sandbox_id, conversation.id) {
+            Ok(_) => return Ok(Appended::Stored { new: 0 }),
+            Err(Appended::Unknown) => {}
+            Err(answer) => return Ok(answer),
+        }
+        // An id that an unfinished start has reserved is not up for adoption: the task stores the row itself.
+        let reserved = state.tasks.values().find(|row| {
+            row.task.conversation_id == conversation.id && !row.task.status.is_terminal()
+        });
+        if let Some(row) = reserved {
+            return Ok(if row.task.sandbox_id == conversation.sandbox_id {
+                Appended::Stored { new: 0 }
+            } else {
+                Appended::Foreign
+            });
+        }
+        match state.wanted_sandbox(&conversation.sandbox_id) {
+            Some(sandbox) if sandbox.owner == conversation.owner => {
+                state.insert_conversation(conversation);
+                Ok(Appended::Stored { new: 1 })
+            }
+            _ => Ok(Appended::Unknown),
+        }
+    }
+
+    async fn observe(
+        &self,
+        origin: &SandboxId,
+        id: ConversationId,
+        observation: &Observation,
+        at: Timestamp,
+    ) -> Result<Appended, StoreError> {
+        let mut state = self.lock();
+        Ok(match state.reported_by(origin, id) {
+            Ok(row) => {
+                row.observe(observation, at);
+                Appended::Stored { new: 0 }
+            }
+            Err(answer) => answer,
+        })
+    }
+
+    async fn delete(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let visible = state
+            .conversations
+            .get(&id)
+            .is_some_and(|row| scope.sees(&row.it.owner));
+        if visible {
+            state.delete_tree(id, at);
+        }
+        Ok(visible)
+    }
+
+    async fn forgotten(&self, limit: usize) -> Result<Vec<Forgotten>, StoreError> {
+        let state = self.lock();
+        let mut found: Vec<_> = state
+            .deleted
+            .iter()
+            .filter(|(_, grave)| grave.pending)
+            .filter(|(_, grave)| {
+                state.sandboxes.get(&grave.sandbox).is_some_and(|it| {
+                    it.desired == Desired::Running && it.status == SandboxStatus::Running
+                })
+            })
+            .collect();
+        found.sort_by_key(|(id, grave)| (grave.at, **id));
+        Ok(found
+            .into_iter()
+            .take(limit)
+            .map(|(id, grave)| Forgotten {
+                id: *id,
+                sandbox_id: grave.sandbox.clone(),
+            })
+            .collect())
+    }
+
+    async fn mark_forgotten(&self, id: ConversationId) -> Result<(), StoreError> {
+        if let Some(grave) = self.lock().deleted.get_mut(&id) {
+            grave.pending = false;
+        }
+        Ok(())
+    }
+
+    async fn in_sandbox(
+        &self,
+        sandbox: &SandboxId,
+        limit: usize,
+    ) -> Result<Vec<Conversation>, StoreError> {
+        let state = self.lock();
+        let mut found: Vec<Conversation> = state
+            .conversations
+            .values()
+            .filter(|row| row.it.sandbox_id == *sandbox)
+            .map(|row| row.it.clone())
+            .collect();
+        found.sort_by_key(|it| (it.created_at, it.id));
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    async fn settle_running(
+        &self,
+        sandbox: &SandboxId,
+        to: ExecutionStatus,
+        at: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let mut settled = 0;
+        for row in self.lock().conversations.values_mut().filter(|row| {
+            row.it.sandbox_id == *sandbox
+                && row.it.execution_status == Some(ExecutionStatus::Running)
+        }) {
+            row.it.execution_status = Some(to);
+            row.status_at = Some(at);
+            row.it.updated_at = at;
+            settled += 1;
+        }
+        Ok(settled)
+    }
+}

@@ -1,0 +1,73 @@
+//! What goes when a conversation goes.
+
+use std::collections::BTreeSet;
+
+use domain::clock::Timestamp;
+use domain::id::{ConversationId, SandboxId};
+use domain::start_task::StartStatus;
+
+use crate::state::{Grave, State};
+
+impl State {
+    /// See `ConversationRepository::delete`. The conversation is there.
+    pub(crate) fn delete_tree(&mut self, root: ConversationId, at: Timestamp) {
+        let tree = self.tree(root);
+        self.end_starts(&tree, at);
+        let mut sandboxes: BTreeSet<SandboxId> = BTreeSet::new();
+        let mut graves = Vec::new();
+        for id in tree {
+            self.events.remove(&id);
+            if let Some(row) = self.conversations.remove(&id) {
+                sandboxes.insert(row.it.sandbox_id.clone());
+                graves.push((id, row.it.sandbox_id));
+            }
+        }
+        sandboxes.retain(|sandbox| self.let_go(sandbox, at));
+        for (id, sandbox) in graves {
+            let grave = Grave {
+                // A sandbox that goes takes its agent server's memory with it.
+                pending: !sandboxes.contains(&sandbox),
+                sandbox,
+                at,
+            };
+            self.deleted.insert(id, grave);
+        }
+    }
+
+    /// The conversation and all below it, of the same owner.
+    fn tree(&self, root: ConversationId) -> BTreeSet<ConversationId> {
+        let owner = self.conversations.get(&root).map(|row| &row.it.owner);
+        let mut tree = BTreeSet::from([root]);
+        loop {
+            let below: Vec<_> = self
+                .conversations
+                .values()
+                .filter(|row| row.it.parent.is_some_and(|parent| tree.contains(&parent)))
+                .filter(|row| Some(&row.it.owner) == owner && !tree.contains(&row.it.id))
+                .map(|row| row.it.id)
+                .collect();
+            if below.is_empty() {
+                return tree;
+            }
+            tree.extend(below);
+        }
+    }
+
+    /// Ended tasks go; unfinished ones end in ERROR.
+    fn end_starts(&mut self, conversations: &BTreeSet<ConversationId>, at: Timestamp) {
+        let ours = |id: &ConversationId| conversations.contains(id);
+        self.tasks
+            .retain(|_, row| !(ours(&row.task.conversation_id) && row.task.status.is_terminal()));
+        for row in self.tasks.values_mut() {
+            if ours(&row.task.conversation_id) {
+                row.task.status = StartStatus::Error;
+                row.task.detail =
+                    Some("The conversation was deleted before its start had ended.".to_owned());
+                row.task.sealed_secrets = None;
+                row.task.updated_at = at;
+                row.lease_until = None;
+                row.fence += 1;
+            }
+        }
+    }
+}

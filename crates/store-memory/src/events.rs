@@ -1,0 +1,117 @@
+//! `EventStore`.
+
+use async_trait::async_trait;
+use domain::clock::Timestamp;
+use domain::conversation::Observation;
+use domain::error::StoreError;
+use domain::event::{Appended, Event, EventFilter, EventOrder, EventStore};
+use domain::id::{ConversationId, EventId, SandboxId};
+use domain::page::{Page, PageRequest};
+use domain::scope::Scope;
+
+use crate::state::State;
+use crate::{MemoryStore, page};
+
+impl State {
+    /// The events that the scope sees, in order of arrival.
+    fn log(&self, scope: &Scope, conversation: ConversationId) -> &[Event] {
+        let visible = self
+            .conversations
+            .get(&conversation)
+            .is_some_and(|row| scope.sees(&row.it.owner));
+        match self.events.get(&conversation) {
+            Some(events) if visible => events,
+            _ => &[],
+        }
+    }
+}
+
+fn matches(event: &Event, filter: &EventFilter) -> bool {
+    filter.kind.as_ref().is_none_or(|kind| event.kind == *kind)
+        && filter.from.is_none_or(|from| event.timestamp >= from)
+        && filter.before.is_none_or(|end| event.timestamp < end)
+}
+
+#[async_trait]
+impl EventStore for MemoryStore {
+    async fn append(
+        &self,
+        origin: &SandboxId,
+        conversation: ConversationId,
+        events: &[Event],
+        observation: &Observation,
+        at: Timestamp,
+    ) -> Result<Appended, StoreError> {
+        let mut state = self.lock();
+        match state.reported_by(origin, conversation) {
+            Ok(row) => row.observe(observation, at),
+            Err(answer) => return Ok(answer),
+        }
+        let log = state.events.entry(conversation).or_default();
+        let before = log.len();
+        for event in events {
+            if log.iter().all(|known| known.id != event.id) {
+                log.push(event.clone());
+            }
+        }
+        Ok(Appended::Stored {
+            new: log.len() - before,
+        })
+    }
+
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        conversation: ConversationId,
+        ids: &[EventId],
+    ) -> Result<Vec<Option<Event>>, StoreError> {
+        let state = self.lock();
+        let log = state.log(scope, conversation);
+        Ok(ids
+            .iter()
+            .map(|id| log.iter().find(|event| event.id == *id).cloned())
+            .collect())
+    }
+
+    async fn search(
+        &self,
+        scope: &Scope,
+        conversation: ConversationId,
+        filter: &EventFilter,
+        order: EventOrder,
+        page: &PageRequest,
+    ) -> Result<Page<Event>, StoreError> {
+        let state = self.lock();
+        let descending = order == EventOrder::TimestampDesc;
+        let sign = if descending { '-' } else { '+' };
+        let rows = state
+            .log(scope, conversation)
+            .iter()
+            .enumerate()
+            .filter(|(_, event)| matches(event, filter))
+            .map(|(seq, event)| {
+                (
+                    (event.timestamp.micros(), format!("{seq:020}")),
+                    event.clone(),
+                )
+            });
+        page::cut(
+            &format!("events{sign}{conversation}"),
+            page,
+            descending,
+            rows,
+        )
+    }
+
+    async fn count(
+        &self,
+        scope: &Scope,
+        conversation: ConversationId,
+        filter: &EventFilter,
+    ) -> Result<u64, StoreError> {
+        let state = self.lock();
+        let log = state.log(scope, conversation);
+        let count = log.iter().filter(|event| matches(event, filter)).count();
+        Ok(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+}

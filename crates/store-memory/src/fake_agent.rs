@@ -1,0 +1,306 @@
+//! An agent server that thinks nothing and remembers everything.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use domain::agent::{
+    AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, LaunchRequest, Sent,
+};
+use domain::clock::Timestamp;
+use domain::conversation::{ExecutionStatus, MessageInput, Metrics};
+use domain::event::Event;
+use domain::id::ConversationId;
+use url::Url;
+
+/// Events on one page of the log.
+const PAGE: usize = 100;
+
+/// How the agent servers behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mood {
+    /// They answer.
+    #[default]
+    Well,
+    /// Nobody is there.
+    Unreachable,
+    /// They answer after this time (of tokio's clock, which tests may pause).
+    Slow(Duration),
+    /// They refuse with this HTTP status.
+    Rejecting(u16),
+}
+
+/// How often each call was made, failures included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Calls {
+    /// `alive`
+    pub alive: u32,
+    /// `version`
+    pub version: u32,
+    /// `start`
+    pub start: u32,
+    /// `snapshot_many`
+    pub snapshot_many: u32,
+    /// `events`
+    pub events: u32,
+    /// `count_events`
+    pub count_events: u32,
+    /// `send`
+    pub send: u32,
+    /// `interrupt`
+    pub interrupt: u32,
+    /// `forget`
+    pub forget: u32,
+}
+
+/// All agent servers at once: conversations are found whatever the URL, as they are when a sandbox is resumed at
+/// another port.
+#[derive(Default)]
+pub struct FakeAgentRuntime {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    mood: Mood,
+    moods: BTreeMap<Url, Mood>,
+    calls: Calls,
+    conversations: BTreeMap<ConversationId, Kept>,
+    launches: Vec<LaunchRequest>,
+    messages: Vec<(ConversationId, MessageInput)>,
+    refuse_runs: bool,
+}
+
+struct Kept {
+    it: AgentConversation,
+    events: Vec<Event>,
+}
+
+impl FakeAgentRuntime {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How all of them behave from now on, but those with a mood of their own.
+    pub fn set_mood(&self, mood: Mood) {
+        self.lock().mood = mood;
+    }
+
+    /// How the one at this URL behaves from now on.
+    pub fn set_mood_at(&self, url: &Url, mood: Mood) {
+        self.lock().moods.insert(url.clone(), mood);
+    }
+
+    /// Whether messages are saved without being run.
+    pub fn refuse_runs(&self, refuse: bool) {
+        self.lock().refuse_runs = refuse;
+    }
+
+    /// What was called so far.
+    pub fn calls(&self) -> Calls {
+        self.lock().calls
+    }
+
+    /// What was started (once for each conversation), in order.
+    pub fn launches(&self) -> Vec<LaunchRequest> {
+        self.lock().launches.clone()
+    }
+
+    /// What was said by `send`, in order.
+    pub fn messages(&self) -> Vec<(ConversationId, MessageInput)> {
+        self.lock().messages.clone()
+    }
+
+    /// Whether it has the conversation.
+    pub fn knows(&self, id: ConversationId) -> bool {
+        self.lock().conversations.contains_key(&id)
+    }
+
+    /// Adds an event to a conversation's log. Does nothing for an unknown one.
+    pub fn push_event(&self, id: ConversationId, event: Event) {
+        if let Some(kept) = self.lock().conversations.get_mut(&id) {
+            kept.events.push(event);
+        }
+    }
+
+    /// Changes what it says about a conversation. Does nothing for an unknown one.
+    pub fn change(&self, id: ConversationId, change: impl FnOnce(&mut AgentConversation)) {
+        if let Some(kept) = self.lock().conversations.get_mut(&id) {
+            change(&mut kept.it);
+        }
+    }
+
+    /// Counts the call and behaves as told.
+    async fn called(&self, url: &Url, count: impl FnOnce(&mut Calls)) -> Result<(), AgentError> {
+        let mood = {
+            let mut inner = self.lock();
+            count(&mut inner.calls);
+            inner.moods.get(url).copied().unwrap_or(inner.mood)
+        };
+        match mood {
+            Mood::Well => Ok(()),
+            Mood::Slow(span) => {
+                tokio::time::sleep(span).await;
+                Ok(())
+            }
+            Mood::Unreachable => Err(AgentError::Unreachable("connection refused".into())),
+            Mood::Rejecting(status) => Err(AgentError::Rejected {
+                status,
+                reason: "the fake agent server was told to refuse".to_owned(),
+            }),
+        }
+    }
+
+    fn kept<T>(
+        &self,
+        id: ConversationId,
+        with: impl FnOnce(&mut Kept) -> T,
+    ) -> Result<T, AgentError> {
+        let mut inner = self.lock();
+        let kept = inner.conversations.get_mut(&id);
+        kept.map(with).ok_or(AgentError::NotFound)
+    }
+}
+
+fn started(request: &LaunchRequest) -> AgentConversation {
+    let runs = request
+        .initial_message
+        .as_ref()
+        .is_some_and(|message| message.run);
+    AgentConversation {
+        id: request.conversation_id,
+        execution_status: Some(if runs {
+            ExecutionStatus::Running
+        } else {
+            ExecutionStatus::Idle
+        }),
+        title: None,
+        metrics: Some(Metrics::default()),
+        llm_model: Some(request.llm.model.clone()),
+        agent_kind: "openhands".to_owned(),
+        tags: request.tags.clone(),
+        updated_at: None,
+        notes: Vec::new(),
+    }
+}
+
+#[async_trait]
+impl AgentRuntime for FakeAgentRuntime {
+    async fn alive(&self, url: &Url) -> bool {
+        self.called(url, |calls| calls.alive += 1).await.is_ok()
+    }
+
+    async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError> {
+        self.called(&at.url, |calls| calls.version += 1).await?;
+        Ok("0.0.0-fake".to_owned())
+    }
+
+    async fn start(
+        &self,
+        at: &AgentEndpoint,
+        request: &LaunchRequest,
+    ) -> Result<AgentConversation, AgentError> {
+        self.called(&at.url, |calls| calls.start += 1).await?;
+        let mut inner = self.lock();
+        if let Some(kept) = inner.conversations.get(&request.conversation_id) {
+            return Ok(kept.it.clone());
+        }
+        inner.launches.push(request.clone());
+        let it = started(request);
+        let kept = Kept {
+            it: it.clone(),
+            events: Vec::new(),
+        };
+        inner.conversations.insert(request.conversation_id, kept);
+        Ok(it)
+    }
+
+    async fn snapshot_many(
+        &self,
+        at: &AgentEndpoint,
+        ids: &[ConversationId],
+    ) -> Result<Vec<Option<AgentConversation>>, AgentError> {
+        self.called(&at.url, |calls| calls.snapshot_many += 1)
+            .await?;
+        let inner = self.lock();
+        let find = |id| inner.conversations.get(id).map(|kept| kept.it.clone());
+        Ok(ids.iter().map(find).collect())
+    }
+
+    async fn events(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        from: Option<Timestamp>,
+        cursor: Option<&str>,
+    ) -> Result<AgentEvents, AgentError> {
+        self.called(&at.url, |calls| calls.events += 1).await?;
+        self.kept(id, |kept| {
+            let mut log = kept.events.clone();
+            log.sort_by_key(|event| event.timestamp);
+            let first =
+                log.partition_point(|event| from.is_some_and(|from| event.timestamp < from));
+            let begin = cursor
+                .and_then(|cursor| cursor.parse().ok())
+                .unwrap_or(first)
+                .min(log.len());
+            let end = log.len().min(begin + PAGE);
+            AgentEvents {
+                items: log[begin..end].to_vec(),
+                next: (end < log.len()).then(|| end.to_string()),
+            }
+        })
+    }
+
+    async fn count_events(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+    ) -> Result<u64, AgentError> {
+        self.called(&at.url, |calls| calls.count_events += 1)
+            .await?;
+        self.kept(id, |kept| {
+            u64::try_from(kept.events.len()).unwrap_or(u64::MAX)
+        })
+    }
+
+    async fn send(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        message: &MessageInput,
+    ) -> Result<Sent, AgentError> {
+        self.called(&at.url, |calls| calls.send += 1).await?;
+        let mut inner = self.lock();
+        let refused = inner.refuse_runs && message.run;
+        let kept = inner
+            .conversations
+            .get_mut(&id)
+            .ok_or(AgentError::NotFound)?;
+        if message.run && !refused {
+            kept.it.execution_status = Some(ExecutionStatus::Running);
+        }
+        inner.messages.push((id, message.clone()));
+        Ok(if refused {
+            Sent::RunRefused
+        } else {
+            Sent::Delivered
+        })
+    }
+
+    async fn interrupt(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
+        self.called(&at.url, |calls| calls.interrupt += 1).await?;
+        self.kept(id, |kept| {
+            if kept.it.execution_status == Some(ExecutionStatus::Running) {
+                kept.it.execution_status = Some(ExecutionStatus::Paused);
+            }
+        })
+    }
+
+    async fn forget(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
+        self.called(&at.url, |calls| calls.forget += 1).await?;
+        self.lock().conversations.remove(&id);
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! Sandboxes that exist in name only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use domain::id::{SandboxId, SpecId};
+use domain::sandbox::{
+    AGENT_SERVER, BackendFact, BackendState, Capabilities, ExposedUrl, Located, SandboxBackend,
+    SandboxError, SandboxLaunch,
+};
+use futures::StreamExt;
+use futures::channel::mpsc::{UnboundedSender, unbounded};
+use futures::stream::BoxStream;
+use tokio::sync::watch;
+use url::Url;
+
+/// A backend that keeps its promises without running anything, and breaks them when told to.
+pub struct FakeSandboxBackend {
+    inner: Mutex<Inner>,
+    failures: AtomicU32,
+    starts: AtomicU32,
+    broken: AtomicBool,
+    hanging: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Inner {
+    sandboxes: BTreeMap<SandboxId, BackendState>,
+    /// Places never used before.
+    last_port: u16,
+    watchers: Vec<UnboundedSender<BackendFact>>,
+    /// Which of the sandboxes were ever started: for `launches`.
+    launched: BTreeSet<SandboxId>,
+}
+
+impl Default for FakeSandboxBackend {
+    fn default() -> Self {
+        Self {
+            inner: Mutex::default(),
+            failures: AtomicU32::new(0),
+            starts: AtomicU32::new(0),
+            broken: AtomicBool::new(false),
+            hanging: watch::Sender::new(false),
+        }
+    }
+}
+
+impl FakeSandboxBackend {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the next `times` starts fail.
+    pub fn fail_starts(&self, times: u32) {
+        self.failures.store(times, Ordering::SeqCst);
+    }
+
+    /// From now on calls do not return, until told otherwise. (Cancelling them is fine.)
+    pub fn hang(&self, hanging: bool) {
+        self.hanging.send_replace(hanging);
+    }
+
+    /// Whether `check` and `prepare` fail.
+    pub fn break_down(&self, broken: bool) {
+        self.broken.store(broken, Ordering::SeqCst);
+    }
+
+    /// Ends the main process of a running sandbox as if it had crashed; watchers are told.
+    pub fn exit(&self, id: &SandboxId) {
+        let state = BackendState::Exited {
+            detail: "exit code 1".to_owned(),
+        };
+        self.happens(id, state);
+    }
+
+    /// Removes a sandbox behind the service's back; watchers are told.
+    pub fn lose(&self, id: &SandboxId) {
+        self.happens(id, BackendState::Absent);
+    }
+
+    /// How often `start` was called, failures included.
+    pub fn starts(&self) -> u32 {
+        self.starts.load(Ordering::SeqCst)
+    }
+
+    /// How many different sandboxes were ever started.
+    pub fn launched(&self) -> usize {
+        self.lock().launched.len()
+    }
+
+    fn happens(&self, id: &SandboxId, state: BackendState) {
+        let mut inner = self.lock();
+        if state == BackendState::Absent {
+            inner.sandboxes.remove(id);
+        } else {
+            inner.sandboxes.insert(id.clone(), state.clone());
+        }
+        let fact = BackendFact {
+            id: id.clone(),
+            state,
+        };
+        inner
+            .watchers
+            .retain(|watcher| watcher.unbounded_send(fact.clone()).is_ok());
+    }
+
+    async fn unless_hanging(&self) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.hanging.subscribe().wait_for(|hanging| !hanging).await;
+    }
+
+    fn usable(&self) -> Result<(), SandboxError> {
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(SandboxError::Unavailable {
+                detail: "the fake backend was told to be broken".to_owned(),
+                source: None,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn located(id: &SandboxId, port: u16) -> Option<Located> {
+    let url: Url = format!("http://127.0.0.1:{port}/").parse().ok()?;
+    Some(Located {
+        agent_url: url.clone(),
+        exposed_urls: vec![ExposedUrl {
+            name: AGENT_SERVER.to_owned(),
+            url,
+            port,
+        }],
+        workspace: format!("/sandboxes/{id}/workspace"),
+    })
+}
+
+#[async_trait]
+impl SandboxBackend for FakeSandboxBackend {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pause: true,
+            isolated: false,
+        }
+    }
+
+    async fn prepare(&self, _spec: &SpecId) -> Result<(), SandboxError> {
+        self.unless_hanging().await;
+        self.usable()
+    }
+
+    async fn start(&self, launch: &SandboxLaunch) -> Result<Located, SandboxError> {
+        self.starts.fetch_add(1, Ordering::SeqCst);
+        self.unless_hanging().await;
+        let fail = |left: u32| left.checked_sub(1);
+        if self
+            .failures
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, fail)
+            .is_ok()
+        {
+            return Err(SandboxError::StartFailed {
+                detail: "the fake backend was told to fail".to_owned(),
+                source: None,
+            });
+        }
+        let mut inner = self.lock();
+        if let Some(BackendState::Running(located)) = inner.sandboxes.get(&launch.id) {
+            return Ok(located.clone());
+        }
+        inner.last_port = inner.last_port.max(9_000) + 1;
+        let located = located(&launch.id, inner.last_port).ok_or(SandboxError::NotFound)?;
+        inner.launched.insert(launch.id.clone());
+        inner
+            .sandboxes
+            .insert(launch.id.clone(), BackendState::Running(located.clone()));
+        Ok(located)
+    }
+
+    async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError> {
+        self.unless_hanging().await;
+        Ok(self.lock().sandboxes.get(id).cloned())
+    }
+
+    async fn list(&self) -> Result<Vec<BackendFact>, SandboxError> {
+        self.unless_hanging().await;
+        let inner = self.lock();
+        let fact = |(id, state): (&SandboxId, &BackendState)| BackendFact {
+            id: id.clone(),
+            state: state.clone(),
+        };
+        Ok(inner.sandboxes.iter().map(fact).collect())
+    }
+
+    async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
+        self.unless_hanging().await;
+        let mut inner = self.lock();
+        let state = inner.sandboxes.get_mut(id).ok_or(SandboxError::NotFound)?;
+        *state = BackendState::Stopped;
+        Ok(())
+    }
+
+    async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
+        self.unless_hanging().await;
+        self.lock().sandboxes.remove(id);
+        Ok(())
+    }
+
+    fn watch(&self) -> BoxStream<'static, BackendFact> {
+        let (sender, receiver) = unbounded();
+        self.lock().watchers.push(sender);
+        receiver.boxed()
+    }
+
+    async fn check(&self) -> Result<(), SandboxError> {
+        self.unless_hanging().await;
+        self.usable()
+    }
+}

@@ -1,0 +1,71 @@
+//! Time and ids that tests decide.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use domain::clock::{Clock, Timestamp};
+use domain::id::{IdGenerator, SandboxId};
+use secrecy::SecretString;
+use uuid::Uuid;
+
+/// A clock that stands still until it is told otherwise.
+#[derive(Debug)]
+pub struct FixedClock(AtomicI64);
+
+impl FixedClock {
+    /// Stands at this instant.
+    pub fn at(now: Timestamp) -> Self {
+        Self(AtomicI64::new(now.micros()))
+    }
+
+    /// Jumps to this instant, forward or back.
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.micros(), Ordering::SeqCst);
+    }
+
+    /// Goes forward by `span`.
+    pub fn advance(&self, span: Duration) {
+        self.set(self.now().plus(span));
+    }
+}
+
+impl Default for FixedClock {
+    /// Stands at 2026-01-01T00:00:00Z.
+    fn default() -> Self {
+        Self(AtomicI64::new(1_767_225_600_000_000))
+    }
+}
+
+impl Clock for FixedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// Ids that count up, all kinds with one counter: the first is 1.
+#[derive(Debug, Default)]
+pub struct SequentialIds(AtomicU64);
+
+impl SequentialIds {
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+}
+
+impl IdGenerator for SequentialIds {
+    /// A well-formed version 4 UUID that ends in the number.
+    fn uuid(&self) -> Uuid {
+        Uuid::from_u128(0x4000_8000_0000_0000_0000 | u128::from(self.next()))
+    }
+
+    /// As long as a real one, and recognisable.
+    fn secret(&self) -> SecretString {
+        format!("secret{:0>37}", self.next()).into()
+    }
+
+    /// As long as a real one, and recognisable.
+    fn sandbox_id(&self) -> SandboxId {
+        SandboxId::parse(format!("sandbox{:0>15}", self.next()))
+            .expect("letters and digits are a sandbox id")
+    }
+}

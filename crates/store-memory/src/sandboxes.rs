@@ -1,0 +1,191 @@
+//! `SandboxRepository`.
+
+use async_trait::async_trait;
+use domain::clock::Timestamp;
+use domain::error::{Cap, StoreError};
+use domain::id::{HostId, SandboxId, UserId};
+use domain::identity::KeyHash;
+use domain::page::{Page, PageRequest};
+use domain::sandbox::{Caps, Desired, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus};
+use domain::scope::Scope;
+
+use crate::state::State;
+use crate::{MemoryStore, page};
+
+fn runs(sandbox: &Sandbox) -> bool {
+    matches!(
+        sandbox.status,
+        SandboxStatus::Starting | SandboxStatus::Running
+    )
+}
+
+impl State {
+    fn visible_sandboxes<'a>(&'a self, scope: &'a Scope) -> impl Iterator<Item = &'a Sandbox> {
+        self.sandboxes.values().filter(move |it| match scope {
+            Scope::User(user) => it.owner == *user && it.desired != Desired::Deleted,
+            Scope::System => true,
+        })
+    }
+
+    fn check_caps(&self, user: &UserId, caps: Caps) -> Result<(), StoreError> {
+        let counted = || {
+            self.sandboxes
+                .values()
+                .filter(|it| it.desired == Desired::Running && runs(it))
+        };
+        let reached = |count: usize, cap: u32| u32::try_from(count).is_ok_and(|n| n >= cap);
+        if reached(
+            counted().filter(|it| it.owner == *user).count(),
+            caps.per_user,
+        ) {
+            return Err(StoreError::CapReached(Cap::PerUser(caps.per_user)));
+        }
+        if reached(counted().count(), caps.overall) {
+            return Err(StoreError::CapReached(Cap::Overall(caps.overall)));
+        }
+        Ok(())
+    }
+
+    /// Whether the sandbox could be inserted now.
+    pub(crate) fn check_insert(&self, sandbox: &Sandbox, caps: Caps) -> Result<(), StoreError> {
+        self.check_caps(&sandbox.owner, caps)?;
+        let taken = |it: &Sandbox| it.id == sandbox.id || it.key_hash == sandbox.key_hash;
+        if self.sandboxes.values().any(taken) {
+            return Err(StoreError::Conflict { entity: "sandbox" });
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl SandboxRepository for MemoryStore {
+    async fn insert(&self, sandbox: &Sandbox, caps: &Caps) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        state.check_insert(sandbox, *caps)?;
+        state.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
+        Ok(())
+    }
+
+    async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError> {
+        let state = self.lock();
+        Ok(state
+            .visible_sandboxes(scope)
+            .find(|it| it.id == *id)
+            .cloned())
+    }
+
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[SandboxId],
+    ) -> Result<Vec<Option<Sandbox>>, StoreError> {
+        let state = self.lock();
+        let find = |id: &SandboxId| {
+            state
+                .visible_sandboxes(scope)
+                .find(|it| it.id == *id)
+                .cloned()
+        };
+        Ok(ids.iter().map(find).collect())
+    }
+
+    async fn search(&self, scope: &Scope, page: &PageRequest) -> Result<Page<Sandbox>, StoreError> {
+        let state = self.lock();
+        let rows = state
+            .visible_sandboxes(scope)
+            .map(|it| ((it.created_at.micros(), it.id.to_string()), it.clone()));
+        page::cut("sandboxes", page, true, rows)
+    }
+
+    async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
+        let state = self.lock();
+        Ok(state
+            .sandboxes
+            .values()
+            .find(|it| it.key_hash == *hash)
+            .cloned())
+    }
+
+    async fn set_desired(
+        &self,
+        scope: &Scope,
+        id: &SandboxId,
+        desired: Desired,
+        caps: &Caps,
+        at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        let mut state = self.lock();
+        let Some(mut sandbox) = state
+            .visible_sandboxes(scope)
+            .find(|it| it.id == *id && it.desired != Desired::Deleted)
+            .cloned()
+        else {
+            return Ok(None);
+        };
+        match desired {
+            Desired::Running if sandbox.desired == desired && runs(&sandbox) => {
+                return Ok(Some(sandbox));
+            }
+            Desired::Running => {
+                state.check_caps(&sandbox.owner, *caps)?;
+                sandbox.status = SandboxStatus::Starting;
+                sandbox.status_detail = None;
+            }
+            Desired::Paused if sandbox.desired == desired => return Ok(Some(sandbox)),
+            Desired::Paused => sandbox.paused_at = Some(at),
+            Desired::Deleted => {}
+        }
+        sandbox.desired = desired;
+        sandbox.updated_at = at;
+        state.sandboxes.insert(id.clone(), sandbox.clone());
+        Ok(Some(sandbox))
+    }
+
+    async fn record(
+        &self,
+        id: &SandboxId,
+        expected: Desired,
+        facts: &SandboxFacts,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let Some(sandbox) = state
+            .sandboxes
+            .get_mut(id)
+            .filter(|it| it.desired == expected)
+        else {
+            return Ok(false);
+        };
+        let before = sandbox.clone();
+        sandbox.absorb(facts);
+        if *sandbox != before {
+            sandbox.updated_at = at;
+        }
+        Ok(true)
+    }
+
+    async fn on_host(
+        &self,
+        host: &HostId,
+        after: Option<&SandboxId>,
+        limit: usize,
+    ) -> Result<Vec<Sandbox>, StoreError> {
+        let state = self.lock();
+        Ok(state
+            .sandboxes
+            .values()
+            .filter(|it| it.host == *host && after.is_none_or(|after| it.id > *after))
+            .take(limit)
+            .cloned()
+            .collect())
+    }
+
+    async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        // With the sandbox its agent server is gone: nobody is left to be told.
+        for grave in state.deleted.values_mut().filter(|it| it.sandbox == *id) {
+            grave.pending = false;
+        }
+        Ok(state.sandboxes.remove(id).is_some())
+    }
+}

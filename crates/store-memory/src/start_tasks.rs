@@ -1,0 +1,286 @@
+//! `StartTaskRepository`.
+
+use async_trait::async_trait;
+use domain::clock::Timestamp;
+use domain::conversation::Conversation;
+use domain::error::StoreError;
+use domain::id::{HostId, StartTaskId};
+use domain::page::{Page, PageRequest};
+use domain::sandbox::Caps;
+use domain::scope::Scope;
+use domain::start_task::{
+    Claimed, Inserted, NewStart, StartStatus, StartTask, StartTaskFilter, StartTaskOrder,
+    StartTaskRepository, Step,
+};
+
+use crate::state::{State, TaskRow};
+use crate::{MemoryStore, page};
+
+const STALE: StoreError = StoreError::Stale {
+    entity: "start task",
+};
+const TAKEN: StoreError = StoreError::Conflict {
+    entity: "conversation",
+};
+
+impl TaskRow {
+    fn apply(&mut self, status: StartStatus, step: &Step, at: Timestamp) -> StartTask {
+        let task = &mut self.task;
+        if task.status != status {
+            task.status = status;
+            task.updated_at = at;
+        }
+        task.detail = step.detail.clone().or(task.detail.take());
+        task.agent_server_url = step
+            .agent_server_url
+            .clone()
+            .or(task.agent_server_url.take());
+        task.notes.clone_from(&step.notes);
+        task.timings.clone_from(&step.timings);
+        if status.is_terminal() {
+            task.sealed_secrets = None;
+            self.lease_until = None;
+        }
+        task.clone()
+    }
+}
+
+impl State {
+    /// A task whose lease the caller still holds, if it may become `to`.
+    fn leased(
+        &mut self,
+        id: StartTaskId,
+        fence: i64,
+        to: StartStatus,
+    ) -> Result<&mut TaskRow, StoreError> {
+        self.tasks
+            .get_mut(&id)
+            .filter(|row| row.fence == fence && row.task.status.may_become(to))
+            .ok_or(STALE)
+    }
+
+    /// The answer to a start whose conversation id is known already.
+    fn previous(&self, task: &StartTask) -> Result<Option<StartTask>, StoreError> {
+        let id = task.conversation_id;
+        if self.deleted.contains_key(&id) {
+            return Err(TAKEN);
+        }
+        let unfailed = self
+            .tasks
+            .values()
+            .map(|row| &row.task)
+            .find(|it| it.conversation_id == id && it.status != StartStatus::Error);
+        match unfailed {
+            Some(found) if found.owner == task.owner => Ok(Some(found.clone())),
+            Some(_) => Err(TAKEN),
+            None if self.conversations.contains_key(&id) => Err(TAKEN),
+            None => Ok(None),
+        }
+    }
+
+    fn fail(
+        &mut self,
+        id: StartTaskId,
+        fence: i64,
+        step: &Step,
+        at: Timestamp,
+    ) -> Result<StartTask, StoreError> {
+        let row = self.leased(id, fence, StartStatus::Error)?;
+        let task = row.apply(StartStatus::Error, step, at);
+        if row.begun {
+            self.conversations.remove(&task.conversation_id);
+            self.events.remove(&task.conversation_id);
+        }
+        if task.owns_sandbox {
+            self.let_go(&task.sandbox_id, at);
+        }
+        Ok(task)
+    }
+
+    fn found_tasks<'a>(
+        &'a self,
+        scope: &'a Scope,
+        filter: &'a StartTaskFilter,
+    ) -> impl Iterator<Item = &'a StartTask> {
+        self.tasks.values().map(|row| &row.task).filter(move |it| {
+            scope.sees(&it.owner)
+                && filter.created_from.is_none_or(|from| it.created_at >= from)
+                && filter
+                    .conversation_id
+                    .is_none_or(|id| it.conversation_id == id && it.status == StartStatus::Ready)
+        })
+    }
+}
+
+#[async_trait]
+impl StartTaskRepository for MemoryStore {
+    async fn insert(&self, start: &NewStart, caps: &Caps) -> Result<Inserted, StoreError> {
+        let mut state = self.lock();
+        let task = &start.task;
+        if let Some(found) = state.previous(task)? {
+            return Ok(Inserted::Existing(found));
+        }
+        match &start.sandbox {
+            Some(sandbox) => state.check_insert(sandbox, *caps)?,
+            None => {
+                state
+                    .wanted_sandbox(&task.sandbox_id)
+                    .filter(|sandbox| sandbox.owner == task.owner)
+                    .ok_or(StoreError::NotFound { entity: "sandbox" })?;
+            }
+        }
+        if state.tasks.contains_key(&task.id) {
+            return Err(StoreError::Conflict {
+                entity: "start task",
+            });
+        }
+        if let Some(sandbox) = &start.sandbox {
+            state.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
+        }
+        let row = TaskRow {
+            task: task.clone(),
+            fence: 0,
+            lease_until: None,
+            begun: false,
+        };
+        state.tasks.insert(task.id, row);
+        Ok(Inserted::New)
+    }
+
+    async fn find_many(
+        &self,
+        scope: &Scope,
+        ids: &[StartTaskId],
+    ) -> Result<Vec<Option<StartTask>>, StoreError> {
+        let state = self.lock();
+        let find = |id: &StartTaskId| {
+            let task = &state.tasks.get(id)?.task;
+            scope.sees(&task.owner).then(|| task.clone())
+        };
+        Ok(ids.iter().map(find).collect())
+    }
+
+    async fn search(
+        &self,
+        scope: &Scope,
+        filter: &StartTaskFilter,
+        order: StartTaskOrder,
+        page: &PageRequest,
+    ) -> Result<Page<StartTask>, StoreError> {
+        use StartTaskOrder::{CreatedAt, CreatedAtDesc, UpdatedAt, UpdatedAtDesc};
+        let state = self.lock();
+        let rows = state.found_tasks(scope, filter).map(|it| {
+            let when = match order {
+                CreatedAt | CreatedAtDesc => it.created_at,
+                UpdatedAt | UpdatedAtDesc => it.updated_at,
+            };
+            ((when.micros(), it.id.to_string()), it.clone())
+        });
+        let descending = matches!(order, CreatedAtDesc | UpdatedAtDesc);
+        page::cut(&format!("start-tasks {order:?}"), page, descending, rows)
+    }
+
+    async fn count(&self, scope: &Scope, filter: &StartTaskFilter) -> Result<u64, StoreError> {
+        let count = self.lock().found_tasks(scope, filter).count();
+        Ok(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    async fn claim(
+        &self,
+        host: &HostId,
+        now: Timestamp,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let mut state = self.lock();
+        let mut free: Vec<&mut TaskRow> = state
+            .tasks
+            .values_mut()
+            .filter(|row| row.task.host == *host && !row.task.status.is_terminal())
+            .filter(|row| row.lease_until.is_none_or(|end| end <= now))
+            .collect();
+        free.sort_by_key(|row| (row.task.created_at, row.task.id));
+        Ok(free
+            .into_iter()
+            .take(limit)
+            .map(|row| {
+                row.lease_until = Some(until);
+                row.fence += 1;
+                row.task.attempts += 1;
+                Claimed {
+                    task: row.task.clone(),
+                    fence: row.fence,
+                }
+            })
+            .collect())
+    }
+
+    async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        let row = state.leased(id, fence, StartStatus::Error)?;
+        row.lease_until = Some(until);
+        Ok(())
+    }
+
+    async fn advance(
+        &self,
+        id: StartTaskId,
+        fence: i64,
+        step: &Step,
+        at: Timestamp,
+    ) -> Result<StartTask, StoreError> {
+        let mut state = self.lock();
+        if step.status == StartStatus::Error {
+            return state.fail(id, fence, step, at);
+        }
+        let row = state.leased(id, fence, step.status)?;
+        Ok(row.apply(step.status, step, at))
+    }
+
+    async fn begin_conversation(
+        &self,
+        id: StartTaskId,
+        fence: i64,
+        conversation: &Conversation,
+        step: &Step,
+        at: Timestamp,
+    ) -> Result<StartTask, StoreError> {
+        let mut state = self.lock();
+        let begun = state.leased(id, fence, step.status)?.begun;
+        if state.wanted_sandbox(&conversation.sandbox_id).is_none() {
+            return Err(StoreError::NotFound { entity: "sandbox" });
+        }
+        if !begun {
+            let known = state.conversations.contains_key(&conversation.id);
+            if known || state.deleted.contains_key(&conversation.id) {
+                return Err(TAKEN);
+            }
+            state.insert_conversation(conversation);
+        }
+        let row = state.leased(id, fence, step.status)?;
+        row.begun = true;
+        Ok(row.apply(step.status, step, at))
+    }
+
+    async fn fail(
+        &self,
+        id: StartTaskId,
+        fence: i64,
+        step: &Step,
+        at: Timestamp,
+    ) -> Result<StartTask, StoreError> {
+        self.lock().fail(id, fence, step, at)
+    }
+
+    async fn release_host(&self, host: &HostId) -> Result<u64, StoreError> {
+        let mut released = 0;
+        for row in self.lock().tasks.values_mut() {
+            if row.task.host == *host && row.lease_until.take().is_some() {
+                // A worker of before may still be writing; its fence no longer opens anything.
+                row.fence += 1;
+                released += 1;
+            }
+        }
+        Ok(released)
+    }
+}

@@ -1,0 +1,123 @@
+//! The tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use domain::clock::Timestamp;
+use domain::conversation::{Conversation, ConversationView};
+use domain::event::Event;
+use domain::id::{ApiKeyId, ConversationId, SandboxId, StartTaskId, UserId};
+use domain::identity::ApiKey;
+use domain::sandbox::{Desired, Sandbox};
+use domain::scope::Scope;
+use domain::settings::StoredSettings;
+use domain::start_task::StartTask;
+
+/// Every repository port, in memory. Each method takes the lock once: that is its transaction. Methods check everything
+/// before they change anything.
+#[derive(Default)]
+pub struct MemoryStore {
+    state: Mutex<State>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic of another test thread is that test's business.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the store holds.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) conversations: BTreeMap<ConversationId, ConversationRow>,
+    pub(crate) deleted: BTreeMap<ConversationId, Grave>,
+    /// In order of arrival.
+    pub(crate) events: BTreeMap<ConversationId, Vec<Event>>,
+    pub(crate) tasks: BTreeMap<StartTaskId, TaskRow>,
+    pub(crate) sandboxes: BTreeMap<SandboxId, Sandbox>,
+    pub(crate) settings: BTreeMap<UserId, StoredSettings>,
+    pub(crate) keys: BTreeMap<ApiKeyId, ApiKey>,
+}
+
+/// A conversation, and when its status was true.
+pub(crate) struct ConversationRow {
+    pub(crate) it: Conversation,
+    pub(crate) status_at: Option<Timestamp>,
+}
+
+/// A deleted conversation.
+pub(crate) struct Grave {
+    pub(crate) sandbox: SandboxId,
+    pub(crate) at: Timestamp,
+    /// Its agent server still has to be told.
+    pub(crate) pending: bool,
+}
+
+/// A start task and its lease.
+pub(crate) struct TaskRow {
+    pub(crate) task: StartTask,
+    pub(crate) fence: i64,
+    pub(crate) lease_until: Option<Timestamp>,
+    /// This task has stored its conversation.
+    pub(crate) begun: bool,
+}
+
+impl State {
+    /// A conversation as the scope sees it.
+    pub(crate) fn view(&self, scope: &Scope, id: ConversationId) -> Option<ConversationView> {
+        let row = self.conversations.get(&id)?;
+        scope.sees(&row.it.owner).then(|| ConversationView {
+            conversation: row.it.clone(),
+            sandbox: self.wanted_sandbox(&row.it.sandbox_id).cloned(),
+            children: self.children(scope, id),
+        })
+    }
+
+    fn children(&self, scope: &Scope, parent: ConversationId) -> Vec<ConversationId> {
+        let sorted: BTreeSet<_> = self
+            .conversations
+            .values()
+            .filter(|row| row.it.parent == Some(parent) && scope.sees(&row.it.owner))
+            .map(|row| (row.it.created_at, row.it.id))
+            .collect();
+        sorted.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// A sandbox that is there and not to be deleted.
+    pub(crate) fn wanted_sandbox(&self, id: &SandboxId) -> Option<&Sandbox> {
+        self.sandboxes
+            .get(id)
+            .filter(|sandbox| sandbox.desired != Desired::Deleted)
+    }
+
+    /// Whether a conversation or an unfinished start needs the sandbox.
+    pub(crate) fn is_needed(&self, sandbox: &SandboxId) -> bool {
+        self.conversations
+            .values()
+            .any(|row| row.it.sandbox_id == *sandbox)
+            || self
+                .tasks
+                .values()
+                .any(|row| row.task.sandbox_id == *sandbox && !row.task.status.is_terminal())
+    }
+
+    /// Marks a sandbox for deletion unless something needs it; whether it did.
+    pub(crate) fn let_go(&mut self, id: &SandboxId, at: Timestamp) -> bool {
+        if self.is_needed(id) {
+            return false;
+        }
+        if let Some(sandbox) = self.sandboxes.get_mut(id)
+            && sandbox.desired != Desired::Deleted
+        {
+            sandbox.desired = Desired::Deleted;
+            sandbox.updated_at = at;
+        }
+        true
+    }
+}

@@ -1,0 +1,67 @@
+//! The laws of every repository port and of sandbox backends, in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use domain::id::{SandboxId, SpecId};
+use domain::sandbox::SandboxLaunch;
+use port_conformance::{Ports, fixtures, laws};
+use store_memory::{FakeSandboxBackend, MemoryStore};
+
+fn fresh() -> std::future::Ready<Ports> {
+    std::future::ready(Ports::of(MemoryStore::new()))
+}
+
+mod settings {
+    use super::fresh;
+    port_conformance::settings_repository_conformance!(fresh());
+}
+
+mod api_keys {
+    use super::fresh;
+    port_conformance::api_key_repository_conformance!(fresh());
+}
+
+mod sandboxes {
+    use super::fresh;
+    port_conformance::sandbox_repository_conformance!(fresh());
+}
+
+mod conversations {
+    use super::fresh;
+    port_conformance::conversation_repository_conformance!(fresh());
+}
+
+mod events {
+    use super::fresh;
+    port_conformance::event_store_conformance!(fresh());
+}
+
+mod start_tasks {
+    use super::fresh;
+    port_conformance::start_task_repository_conformance!(fresh());
+}
+
+mod backend {
+    use super::{backend, exit, launch};
+    port_conformance::sandbox_backend_conformance!(fresh: backend(), launch: launch, exit: exit);
+}
+
+fn backend() -> std::future::Ready<Arc<FakeSandboxBackend>> {
+    std::future::ready(Arc::default())
+}
+
+fn launch() -> SandboxLaunch {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let id = fixtures::uuid(NEXT.fetch_add(1, Ordering::SeqCst));
+    laws::sandbox_backend::launch(id, &SpecId::parse("fake").expect("a valid id"))
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the shape that the macro calls"
+)]
+fn exit(backend: &Arc<FakeSandboxBackend>, id: SandboxId) -> std::future::Ready<()> {
+    backend.exit(&id);
+    std::future::ready(())
+}

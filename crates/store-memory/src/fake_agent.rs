@@ -237,18 +237,17 @@ impl AgentRuntime for FakeAgentRuntime {
     ) -> Result<AgentEvents, AgentError> {
         self.called(&at.url, |calls| calls.events += 1).await?;
         self.kept(id, |kept| {
-            let mut log = kept.events.clone();
-            log.sort_by_key(|event| event.timestamp);
-            let first =
-                log.partition_point(|event| from.is_some_and(|from| event.timestamp < from));
-            let begin = cursor
-                .and_then(|cursor| cursor.parse().ok())
-                .unwrap_or(first)
-                .min(log.len());
+            // Pages begin at the event that the cursor names, as those of the real one do; the order is the log's own.
+            let log = &kept.events;
+            let begins = |event: &Event| match cursor {
+                Some(cursor) => event.id.as_str() == cursor,
+                None => from.is_none_or(|from| event.timestamp >= from),
+            };
+            let begin = log.iter().position(begins).unwrap_or(log.len());
             let end = log.len().min(begin + PAGE);
             AgentEvents {
                 items: log[begin..end].to_vec(),
-                next: (end < log.len()).then(|| end.to_string()),
+                next: log.get(end).map(|event| event.id.to_string()),
             }
         })
     }

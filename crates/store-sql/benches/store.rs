@@ -1,1 +1,188 @@
-fn main() {}
+//! How long a user waits for a list, and how fast events are taken in: on `SQLite` in a file, through the port (queue,
+//! blocking thread and decoding included).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use domain::conversation::{
+    Conversation, ConversationFilter, ConversationRepository, ExecutionStatus, Metrics, Observation,
+};
+use domain::event::{Event, EventFilter, EventOrder, EventStore};
+use domain::page::PageRequest;
+use port_conformance::{Ports, fixtures};
+use serde_json::json;
+use store_sql::{SqlStore, StoreConfig};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+const CONVERSATIONS: u32 = 100_000;
+const USERS: u32 = 4;
+const SANDBOXES: u32 = 40;
+
+struct Bench {
+    runtime: Runtime,
+    store: Arc<SqlStore>,
+    ports: Ports,
+    directory: TempDir,
+}
+
+fn bench() -> Bench {
+    let runtime = Runtime::new().expect("a runtime");
+    let directory = TempDir::new().expect("a directory");
+    let url = format!("sqlite://{}/store.db", directory.path().display());
+    let opening = SqlStore::open(StoreConfig::new(url), runtime.handle().clone());
+    let store = runtime.block_on(opening).expect("open");
+    Bench {
+        ports: Ports::of(Arc::clone(&store)),
+        runtime,
+        store,
+        directory,
+    }
+}
+
+/// One conversation as the port stores it, then 100,000 copies of it, spread over users, sandboxes and time: of the
+/// first user's every fifth one has another as its parent.
+fn fill(bench: &Bench) {
+    let ports = &bench.ports;
+    bench.runtime.block_on(async {
+        for n in 0..SANDBOXES {
+            let owner = format!("user-{}", n % USERS);
+            ports.sandbox(&format!("sandbox-{n}"), &owner).await;
+        }
+        let template = Conversation {
+            title: Some("Fix the flaky test of the importer".to_owned()),
+            selected_repository: Some("owner/repository".to_owned()),
+            llm_model: Some("openai/gpt-5".to_owned()),
+            execution_status: Some(ExecutionStatus::Finished),
+            metrics: Metrics {
+                accumulated_cost: 1.25,
+                prompt_tokens: 123_456,
+                ..Metrics::default()
+            },
+            tags: BTreeMap::from([("team".to_owned(), "one".to_owned())]),
+            ..fixtures::conversation(0, "user-0", "sandbox-0", fixtures::at(0))
+        };
+        ports.conversation(&template).await;
+    });
+    let path = bench.directory.path().join("store.db");
+    let mut raw = SqliteConnection::establish(&path.to_string_lossy()).expect("the database");
+    raw.batch_execute(&format!(
+        "CREATE TEMP TABLE template AS SELECT * FROM conversations;
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {CONVERSATIONS} - 1)
+         INSERT INTO conversations SELECT
+             printf('%032x', i), 'user-' || (i % {USERS}),
+             'sandbox-' || ((i % {USERS}) + {USERS} * ((i / {USERS}) % ({SANDBOXES} / {USERS}))),
+             title || ' ' || i, title_folded || ' ' || i, auto_title, selected_repository,
+             selected_branch, git_provider, started_by, pr_numbers, llm_model, agent_kind, metrics,
+             CASE WHEN i > {USERS} AND i % 10 = 0 THEN printf('%032x', i - {USERS}) END,
+             is_public, tags, execution_status, status_at, created_at + i * 1000, updated_at + i * 1000
+         FROM n, template;
+         ANALYZE;"
+    ))
+    .expect("fill");
+}
+
+fn list_100_of_100k(criterion: &mut Criterion) {
+    let bench = bench();
+    fill(&bench);
+    let alice = fixtures::scope("user-0");
+    let filter = ConversationFilter::default();
+    let search = |page: PageRequest| {
+        let (store, alice, filter) = (&bench.store, &alice, &filter);
+        async move {
+            ConversationRepository::search(&**store, alice, filter, &page)
+                .await
+                .expect("search")
+        }
+    };
+    // A place in the middle, for the second figure.
+    let middle = bench.runtime.block_on(async {
+        let mut page = PageRequest::default();
+        for _ in 0..100 {
+            page.after = search(page.clone()).await.next;
+        }
+        let found = search(page.clone()).await;
+        assert_eq!(found.items.len(), 100);
+        assert!(found.items.iter().all(|view| view.sandbox.is_some()));
+        assert!(found.items.iter().any(|view| !view.children.is_empty()));
+        page
+    });
+    let mut group = criterion.benchmark_group("list_100_of_100k");
+    group.bench_function("first page", |bencher| {
+        bencher.iter(|| bench.runtime.block_on(search(PageRequest::default())));
+    });
+    group.bench_function("page 101", |bencher| {
+        bencher.iter(|| bench.runtime.block_on(search(middle.clone())));
+    });
+    let rare = ConversationFilter {
+        title_contains: Some("IMPORTER 77777".to_owned()),
+        ..ConversationFilter::default()
+    };
+    group.bench_function("title search", |bencher| {
+        bencher.iter(|| {
+            let page = PageRequest::default();
+            let found = ConversationRepository::search(&*bench.store, &alice, &rare, &page);
+            bench.runtime.block_on(found).expect("search")
+        });
+    });
+    group.finish();
+}
+
+fn batch(first: u64) -> Vec<Event> {
+    (first..first + 10)
+        .map(|n| Event {
+            body: json!({"id": n, "text": "x".repeat(1_000)}),
+            ..fixtures::event(&n.to_string(), "ObservationEvent", fixtures::at(0))
+        })
+        .collect()
+}
+
+fn append_events(criterion: &mut Criterion) {
+    let bench = bench();
+    let id = bench.runtime.block_on(async {
+        bench.ports.sandbox("s", "alice").await;
+        let it = fixtures::conversation(1, "alice", "s", fixtures::at(0));
+        bench.ports.conversation(&it).await
+    });
+    let sandbox = fixtures::sandbox_id("s");
+    let mut next = 0;
+    let mut group = criterion.benchmark_group("append_events");
+    group.throughput(Throughput::Elements(10));
+    group.bench_function("10 of 1 kB, one commit", |bencher| {
+        bencher.iter_batched(
+            || {
+                next += 10;
+                batch(next)
+            },
+            |events| {
+                let observation = Observation::default();
+                let at = fixtures::at(0);
+                let stored = bench.store.append(&sandbox, id, &events, &observation, at);
+                bench.runtime.block_on(stored).expect("append")
+            },
+            BatchSize::SmallInput,
+        );
+    });
+    group.throughput(Throughput::Elements(100));
+    group.bench_function("newest 100 of that log", |bencher| {
+        bencher.iter(|| {
+            let (alice, filter) = (fixtures::scope("alice"), EventFilter::default());
+            let page = PageRequest::default();
+            bench.runtime.block_on(async {
+                bench
+                    .ports
+                    .events
+                    .search(&alice, id, &filter, EventOrder::TimestampDesc, &page)
+                    .await
+                    .expect("search")
+            })
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, list_100_of_100k, append_events);
+criterion_main!(benches);

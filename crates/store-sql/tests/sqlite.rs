@@ -1,4 +1,4 @@
-//! The laws of every repository port, on SQLite in a file.
+//! The laws of every repository port, on `SQLite` in a file.
 
 use std::ops::Deref;
 
@@ -20,11 +20,11 @@ impl Deref for Fresh {
 }
 
 async fn fresh() -> Fresh {
-    let directory = TempDir::new().unwrap();
+    let directory = TempDir::new().expect("a directory");
     let url = format!("sqlite://{}/store.db", directory.path().display());
     let store = SqlStore::open(StoreConfig::new(url), Handle::current()).await;
     Fresh {
-        ports: Ports::of(store.unwrap()),
+        ports: Ports::of(store.expect("open")),
         _directory: directory,
     }
 }

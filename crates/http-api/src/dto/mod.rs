@@ -1,5 +1,20 @@
 //! Shapes of the wire that several resources share. What belongs to one resource stands in a file of its own here.
 
+pub mod conversation;
+pub mod event;
+pub mod git_providers;
+pub mod legacy_settings;
+pub mod mcp;
+pub mod message;
+pub mod page;
+pub mod sandbox;
+pub mod settings;
+pub mod shown;
+pub mod spec;
+pub mod start_request;
+pub mod start_task;
+pub mod words;
+
 use domain::page::Page;
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -1,8 +1,18 @@
 //! The routes, one file per resource. A handler extracts, calls one verb of the application and converts the answer.
 
+mod app_conversations;
 mod docs;
+mod events;
+mod git_providers;
 mod health;
+mod legacy_settings;
 mod process_stats;
+mod sandbox_specs;
+mod sandboxes;
+mod settings;
+mod start_tasks;
+mod users;
+mod webhooks;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use utoipa_actix_web::service_config::ServiceConfig;
@@ -18,7 +28,49 @@ pub(crate) fn register(config: &mut ServiceConfig<'_>) {
         .service(health::alive)
         .service(health::health)
         .service(health::ready)
-        .service(health::server_info);
+        .service(health::server_info)
+        .service(legacy_settings::load)
+        .service(legacy_settings::store)
+        .service(legacy_settings::add_git_providers)
+        .service(legacy_settings::unset_provider_tokens)
+        .service(legacy_settings::reset)
+        .service(settings::load)
+        .service(settings::store)
+        .service(settings::agent)
+        .service(settings::conversation)
+        .service(git_providers::store)
+        .service(git_providers::unset)
+        .service(users::me);
+    register_work(config);
+}
+
+/// Conversations, the tasks that start them, sandboxes and events.
+fn register_work(config: &mut ServiceConfig<'_>) {
+    config
+        .service(app_conversations::start)
+        .service(app_conversations::list)
+        .service(app_conversations::search)
+        .service(app_conversations::count)
+        .service(app_conversations::stream_start)
+        .service(start_tasks::search)
+        .service(start_tasks::count)
+        .service(start_tasks::batch)
+        .service(app_conversations::update)
+        .service(app_conversations::remove)
+        .service(app_conversations::send_message)
+        .service(sandboxes::search)
+        .service(sandboxes::batch)
+        .service(sandboxes::start)
+        .service(sandboxes::pause)
+        .service(sandboxes::resume)
+        .service(sandboxes::remove)
+        .service(sandbox_specs::search)
+        .service(sandbox_specs::batch)
+        .service(events::search)
+        .service(events::count)
+        .service(events::batch)
+        .service(webhooks::conversation)
+        .service(webhooks::events);
 }
 
 /// Registers what serves the documentation itself and is not part of it.

@@ -10,13 +10,14 @@ use domain::clock::SystemClock;
 use domain::id::{ConversationId, IdGenerator, SandboxId, UserId};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
+use store_memory::MemoryStore;
 use utoipa_actix_web::service_config::ServiceConfig;
 use uuid::Uuid;
 
 use crate::decode::{Decode, Errors, Object, Path};
 use crate::extract::{
-    Actor, Authenticator, Body, Call, IdempotencyKey, LegacyActor, PathParam, Query, SandboxCaller,
-    WebhookBody,
+    Actor, Application, Authenticator, Body, Call, IdempotencyKey, LegacyActor, PathParam, Query,
+    SandboxCaller, WebhookBody,
 };
 use crate::problem::Problem;
 use crate::state::{Check, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
@@ -237,7 +238,9 @@ impl Answer {
 /// Sends one request to a fresh application. As the dispatcher does, an error of the outermost layer becomes its
 /// response.
 pub(super) async fn send_to(state: HttpState, request: test::TestRequest) -> Answer {
-    let app = test::init_service(crate::assemble(state, register)).await;
+    let application = super::memory::application(&MemoryStore::new(), &state.ports().clock);
+    let app = crate::assemble(state, register).app_data(Application::new(application));
+    let app = test::init_service(app).await;
     let response = match app.call(request.to_request()).await {
         Ok(response) => response.into_parts().1,
         Err(error) => error.error_response(),

@@ -3,4 +3,6 @@
 mod extracting;
 mod fixture;
 mod layers;
+mod memory;
+mod settings;
 mod socket;

@@ -1,0 +1,157 @@
+//! Git tokens on the wire. They come in and never go out.
+
+use std::collections::BTreeMap;
+
+use application::settings::{GitProvidersInput, Issue, TokenInput};
+use domain::conversation::GitProvider;
+use secrecy::SecretString;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::mcp::{McpConfigDto, McpConfigInput};
+use crate::decode::{Choice, Decode, Errors, Fault, Object, Path};
+
+/// The providers that the legacy operation names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct LegacyProvider(GitProvider);
+
+impl Choice for LegacyProvider {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        ("github", Self(GitProvider::Github)),
+        ("gitlab", Self(GitProvider::Gitlab)),
+        ("bitbucket", Self(GitProvider::Bitbucket)),
+        ("forgejo", Self(GitProvider::Forgejo)),
+        ("azure_devops", Self(GitProvider::AzureDevops)),
+        ("enterprise_sso", Self(GitProvider::EnterpriseSso)),
+    ];
+}
+
+/// A provider's token, for the document.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProviderToken)]
+pub struct ProviderTokenDto {
+    /// Blank or absent: the stored one stays.
+    #[schema(format = Password)]
+    token: Option<String>,
+    /// The user's id there.
+    user_id: Option<String>,
+    /// Host, or http(s) URL. Another host than the stored one needs the token again.
+    host: Option<String>,
+}
+
+/// Body of `POST /api/add-git-providers`, for the document.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = POSTProviderModel)]
+pub struct AddGitProvidersDto {
+    /// Replaces the stored one; null or absent leaves it.
+    mcp_config: Option<McpConfigDto>,
+    /// Tokens by provider (github, gitlab, bitbucket, forgejo, `azure_devops`, `enterprise_sso`). Others stay.
+    #[schema(required = false)]
+    provider_tokens: BTreeMap<String, ProviderTokenDto>,
+}
+
+struct Token(TokenInput);
+
+impl Decode for Token {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let token = object.optional::<SecretString>("token");
+        let user_id = object.optional("user_id");
+        let host = object.optional("host");
+        Some(Self(TokenInput {
+            token: token?,
+            user_id: user_id?,
+            host: host?,
+        }))
+    }
+}
+
+/// Body of `POST /api/add-git-providers`.
+#[derive(Debug, Clone)]
+pub struct AddGitProviders(pub GitProvidersInput);
+
+impl Decode for AddGitProviders {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let mcp = object.optional::<McpConfigInput>("mcp_config");
+        let tokens =
+            object.default::<BTreeMap<LegacyProvider, Token>>("provider_tokens", BTreeMap::new);
+        let tokens = tokens?
+            .into_iter()
+            .map(|(provider, token)| (provider.0, token.0));
+        Some(Self(GitProvidersInput {
+            provider_tokens: tokens.collect(),
+            mcp_config: mcp?.map(|mcp| mcp.0),
+        }))
+    }
+}
+
+/// The issues of the application as errors of the body.
+pub(crate) fn errors_of(issues: &[Issue]) -> Errors {
+    let mut errors = Errors::new();
+    for issue in issues {
+        let fault = Fault::new(issue.kind.code(), issue.kind.to_string());
+        note(&mut errors, &Path::body(true), &issue.at, fault);
+    }
+    errors
+}
+
+fn note(errors: &mut Errors, at: &Path<'_>, rest: &[String], fault: Fault) {
+    match rest.split_first() {
+        Some((key, rest)) => note(errors, &at.key(key), rest, fault),
+        None => errors.push_silent(at, fault),
+    }
+}
+
+/// All providers, as the V1 operation names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Provider(GitProvider);
+
+impl Choice for Provider {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        ("github", Self(GitProvider::Github)),
+        ("gitlab", Self(GitProvider::Gitlab)),
+        ("bitbucket", Self(GitProvider::Bitbucket)),
+        (
+            "bitbucket_data_center",
+            Self(GitProvider::BitbucketDataCenter),
+        ),
+        ("forgejo", Self(GitProvider::Forgejo)),
+        ("azure_devops", Self(GitProvider::AzureDevops)),
+        ("enterprise_sso", Self(GitProvider::EnterpriseSso)),
+    ];
+}
+
+/// Body of `POST /api/v1/secrets/git-providers`, for the document.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = GitProvidersUpdate)]
+pub struct GitProvidersDto {
+    /// Tokens by provider (as the legacy operation, and `bitbucket_data_center`). Others stay.
+    #[schema(required = false)]
+    provider_tokens: BTreeMap<String, ProviderTokenDto>,
+}
+
+/// Body of `POST /api/v1/secrets/git-providers`. An `mcp_config` in it is ignored: V1 has its own place for it.
+#[derive(Debug, Clone)]
+pub struct GitProviders(pub GitProvidersInput);
+
+impl Decode for GitProviders {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let tokens = object.default::<BTreeMap<Provider, Token>>("provider_tokens", BTreeMap::new);
+        let tokens = tokens?
+            .into_iter()
+            .map(|(provider, token)| (provider.0, token.0));
+        Some(Self(GitProvidersInput {
+            provider_tokens: tokens.collect(),
+            mcp_config: None,
+        }))
+    }
+}

@@ -1,0 +1,306 @@
+//! `MCPConfig`: three lists of servers, with the shorthand that clients use (a text for a remote server, a command
+//! line for arguments, `A=1,B=2` for an environment).
+//!
+//! No message quotes a value: addresses, arguments and variables may all be secret.
+
+mod shell;
+
+use std::collections::BTreeMap;
+
+use application::settings::{McpConfig, McpRemote, McpStdio};
+use secrecy::SecretString;
+use serde::Serialize;
+use serde_json::{Value, json};
+use url::Url;
+use utoipa::ToSchema;
+
+use crate::decode::{Decode, Errors, Fault, Object, Path};
+
+/// Configuration of MCP servers, for the document.
+#[expect(
+    clippy::struct_field_names,
+    reason = "the names of the interface document"
+)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = MCPConfig)]
+pub struct McpConfigDto {
+    /// Servers that use server-sent events.
+    #[schema(required = false)]
+    sse_servers: Vec<SseServerDto>,
+    /// Servers that are processes in the sandbox.
+    #[schema(required = false)]
+    stdio_servers: Vec<StdioServerDto>,
+    /// Servers that use streamable HTTP.
+    #[schema(required = false)]
+    shttp_servers: Vec<ShttpServerDto>,
+}
+
+/// A server that uses server-sent events.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = MCPSSEServerConfig)]
+pub struct SseServerDto {
+    /// Address: http, https, ws or wss.
+    url: String,
+    /// Bearer key. Answers show it masked; the mask in a request keeps what is stored for this address.
+    #[schema(format = Password)]
+    api_key: Option<String>,
+}
+
+/// A server that uses streamable HTTP.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = MCPSHTTPServerConfig)]
+pub struct ShttpServerDto {
+    /// Address: http, https, ws or wss.
+    url: String,
+    /// Bearer key. Answers show it masked; the mask in a request keeps what is stored for this address.
+    #[schema(format = Password)]
+    api_key: Option<String>,
+    /// Seconds, 1 to 3600.
+    #[schema(minimum = 1, maximum = 3600, default = 60)]
+    timeout: Option<i64>,
+}
+
+/// A server that is a process in the sandbox.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = MCPStdioServerConfig)]
+pub struct StdioServerDto {
+    /// Letters, digits, `-` and `_`.
+    name: String,
+    /// One program, without arguments.
+    command: String,
+    /// A list, or a command line.
+    #[schema(required = false)]
+    args: Vec<String>,
+    /// An object of texts, or `A=1,B=2`. Answers show the values masked.
+    #[schema(required = false)]
+    env: BTreeMap<String, String>,
+}
+
+/// An `MCPConfig` as it comes in.
+#[derive(Debug, Clone)]
+pub struct McpConfigInput(pub McpConfig);
+
+impl Decode for McpConfigInput {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let sse = object.default::<Vec<Sse>>("sse_servers", Vec::new);
+        let stdio = object.default::<Vec<Stdio>>("stdio_servers", Vec::new);
+        let shttp = object.default::<Vec<Shttp>>("shttp_servers", Vec::new);
+        object.forbid_extra();
+        Some(Self(McpConfig {
+            sse_servers: sse?.into_iter().map(|server| server.0).collect(),
+            stdio_servers: stdio?.into_iter().map(|server| server.0).collect(),
+            shttp_servers: shttp?.into_iter().map(|server| server.0).collect(),
+        }))
+    }
+}
+
+struct Sse(McpRemote);
+
+impl Decode for Sse {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        remote::<Self>(value, at, errors, false).map(Self)
+    }
+}
+
+struct Shttp(McpRemote);
+
+impl Decode for Shttp {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        remote::<Self>(value, at, errors, true).map(Self)
+    }
+}
+
+/// A text stands for its address. Other members are ignored.
+fn remote<M: Decode>(
+    value: &Value,
+    at: &Path<'_>,
+    errors: &mut Errors,
+    timed: bool,
+) -> Option<McpRemote> {
+    if let Value::String(url) = value {
+        return remote::<M>(&json!({"url": url}), at, errors, timed);
+    }
+    let mut object = Object::<M>::open(value, at, errors)?;
+    let url = object.required::<String>("url");
+    let url = object.convert("url", url, |text| checked_url(&text));
+    let api_key = object.optional::<SecretString>("api_key");
+    let timeout = if timed {
+        let timeout = object.default::<Option<i64>>("timeout", || Some(60));
+        object.convert_optional("timeout", timeout, checked_timeout)
+    } else {
+        Some(None)
+    };
+    Some(McpRemote {
+        url: url?,
+        api_key: api_key?.filter(not_empty),
+        timeout: timeout?,
+    })
+}
+
+fn not_empty(secret: &SecretString) -> bool {
+    use secrecy::ExposeSecret;
+    !secret.expose_secret().trim().is_empty()
+}
+
+fn checked_url(text: &str) -> Result<String, &'static str> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err("URL cannot be empty");
+    }
+    if !text.contains("://") {
+        return Err("URL must include a scheme (http:// or https://)");
+    }
+    let odd = |c: char| c.is_control() || c.is_whitespace();
+    let url = Url::parse(text).map_err(|_| "URL must include a valid host")?;
+    if !matches!(url.scheme(), "http" | "https" | "ws" | "wss") {
+        return Err("URL scheme must be http, https, ws or wss");
+    }
+    if url.host_str().is_none_or(str::is_empty) || text.contains(odd) {
+        return Err("URL must include a valid host");
+    }
+    Ok(text.to_owned())
+}
+
+fn checked_timeout(seconds: i64) -> Result<i64, &'static str> {
+    match seconds {
+        ..=0 => Err("Timeout must be positive"),
+        1..=3600 => Ok(seconds),
+        _ => Err("Timeout cannot exceed 3600 seconds"),
+    }
+}
+
+struct Stdio(McpStdio);
+
+impl Decode for Stdio {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let name = object.required::<String>("name");
+        let name = object.convert("name", name, |text| checked_name(&text));
+        let command = object.required::<String>("command");
+        let command = object.convert("command", command, |text| checked_command(&text));
+        let args = object.optional::<Args>("args");
+        let env = object.optional::<Env>("env");
+        Some(Self(McpStdio {
+            name: name?,
+            command: command?,
+            args: args?.map(|args| args.0).unwrap_or_default(),
+            env: env?.map(|env| env.0).unwrap_or_default(),
+        }))
+    }
+}
+
+fn checked_name(text: &str) -> Result<String, &'static str> {
+    let name = text.trim();
+    if name.is_empty() {
+        return Err("Server name cannot be empty");
+    }
+    if !name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+    {
+        return Err("Server name can only contain letters, numbers, hyphens, and underscores");
+    }
+    Ok(name.to_owned())
+}
+
+fn checked_command(text: &str) -> Result<String, &'static str> {
+    let command = text.trim();
+    if command.is_empty() {
+        return Err("Command cannot be empty");
+    }
+    if command.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(
+            "Command should be a single executable without spaces (use arguments field for parameters)",
+        );
+    }
+    Ok(command.to_owned())
+}
+
+/// Arguments: a list of texts, or one text split as a shell would.
+struct Args(Vec<String>);
+
+impl Decode for Args {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let args = match value {
+            Value::String(text) => match shell::split(text) {
+                Ok(args) => args,
+                Err(reason) => {
+                    let fault = Fault::value_error(format!("Invalid argument format: {reason}"));
+                    errors.push_silent(at, fault);
+                    return None;
+                }
+            },
+            other => Vec::<String>::decode(other, at, errors)?,
+        };
+        if args.iter().any(|arg| arg.contains('\0')) {
+            errors.push_silent(at, Fault::value_error("Arguments cannot contain NUL"));
+            return None;
+        }
+        Some(Self(args))
+    }
+}
+
+/// An environment: an object of texts, or `A=1,B=2`.
+struct Env(BTreeMap<String, SecretString>);
+
+impl Decode for Env {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let env = match value {
+            Value::String(text) => pairs(text),
+            other => Ok(BTreeMap::<String, SecretString>::decode(other, at, errors)?),
+        };
+        match env.and_then(checked_env) {
+            Ok(env) => Some(Self(env)),
+            Err(reason) => {
+                errors.push_silent(at, Fault::value_error(reason));
+                None
+            }
+        }
+    }
+}
+
+fn pairs(text: &str) -> Result<BTreeMap<String, SecretString>, &'static str> {
+    let parts = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    parts
+        .map(|part| {
+            let (name, value) = part
+                .split_once('=')
+                .ok_or("Environment variables must be in KEY=VALUE format")?;
+            Ok((name.trim().to_owned(), SecretString::from(value.trim())))
+        })
+        .collect()
+}
+
+fn checked_env(
+    env: BTreeMap<String, SecretString>,
+) -> Result<BTreeMap<String, SecretString>, &'static str> {
+    use secrecy::ExposeSecret;
+    for (name, value) in &env {
+        if name.trim().is_empty() || name.contains(['=', '\0']) {
+            return Err("Environment variable names cannot be empty or contain '='");
+        }
+        if value.expose_secret().contains('\0') {
+            return Err("Environment variables cannot contain NUL");
+        }
+    }
+    Ok(env)
+}
+
+#[cfg(test)]
+mod tests;

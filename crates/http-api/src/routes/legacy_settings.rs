@@ -1,0 +1,86 @@
+//! The settings and git-token operations of the legacy API. Errors have the shape of the interface document.
+
+use actix_web::http::StatusCode;
+use actix_web::{get, post, web};
+use application::settings::UpdateError;
+use serde_json::json;
+
+use crate::decode::Flavour;
+use crate::dto::git_providers::{AddGitProviders, AddGitProvidersDto, errors_of};
+use crate::dto::legacy_settings::{LegacySettingsDto, LegacySettingsInput};
+use crate::dto::settings::Message;
+use crate::extract::{Application, Body, Call, LegacyActor};
+use crate::problem::{Detail, Problem};
+
+/// Loads the user's settings; defaults before anything was stored.
+#[utoipa::path(tag = "Legacy", responses((status = 200, description = "Done", body = LegacySettingsDto)))]
+#[get("/api/settings")]
+pub(super) async fn load(
+    app: Application,
+    Call(LegacyActor(actor), ()): Call<LegacyActor>,
+) -> Result<web::Json<LegacySettingsDto>, Problem> {
+    let settings = app.settings.load(&actor.user).await?.unwrap_or_default();
+    Ok(web::Json(LegacySettingsDto::from(&settings)))
+}
+
+/// Stores the settings page. What is absent is reset, except the model, its endpoint, MCP servers and every secret.
+#[utoipa::path(
+    tag = "Legacy",
+    request_body = LegacySettingsDto,
+    responses((status = 200, description = "Done", body = Message))
+)]
+#[post("/api/settings")]
+pub(super) async fn store(
+    app: Application,
+    Call(LegacyActor(actor), Body(input)): Call<LegacyActor, Body<LegacySettingsInput>>,
+) -> Result<web::Json<Message>, Problem> {
+    app.settings.store_legacy(&actor.user, &input.0).await?;
+    Ok(web::Json(Message {
+        message: "Settings stored",
+    }))
+}
+
+/// Stores git tokens, provider by provider, and an MCP configuration. No provider is contacted.
+#[utoipa::path(
+    tag = "Legacy",
+    request_body = AddGitProvidersDto,
+    responses((status = 200, description = "Done", body = Message))
+)]
+#[post("/api/add-git-providers")]
+pub(super) async fn add_git_providers(
+    app: Application,
+    Call(LegacyActor(actor), Body(input)): Call<LegacyActor, Body<AddGitProviders>>,
+) -> Result<web::Json<Message>, Problem> {
+    match app.settings.add_git_providers(&actor.user, &input.0).await {
+        Ok(()) => Ok(web::Json(Message {
+            message: "Git providers stored",
+        })),
+        Err(UpdateError::Refused(issues)) => {
+            Err(Problem::invalid(&errors_of(&issues), Flavour::Legacy))
+        }
+        Err(UpdateError::Failed(error)) => Err(error.into()),
+    }
+}
+
+/// Forgets all git tokens.
+#[utoipa::path(tag = "Legacy", responses((status = 200, description = "Done", body = Message)))]
+#[post("/api/unset-provider-tokens")]
+pub(super) async fn unset_provider_tokens(
+    app: Application,
+    Call(LegacyActor(actor), ()): Call<LegacyActor>,
+) -> Result<web::Json<Message>, Problem> {
+    app.settings.unset_git_providers(&actor.user).await?;
+    Ok(web::Json(Message {
+        message: "Unset Git provider tokens",
+    }))
+}
+
+/// Gone; kept so that old clients are told.
+#[utoipa::path(tag = "Legacy", responses((status = 410, description = "Gone", body = Detail)))]
+#[post("/api/reset-settings")]
+pub(super) async fn reset(
+    Call(_caller, ()): Call<LegacyActor>,
+) -> Result<web::Json<Message>, Problem> {
+    let body = json!({"error": "Reset settings functionality has been removed."});
+    Err(Problem::with_body(StatusCode::GONE, body))
+}

@@ -1,0 +1,73 @@
+//! The user behind the key.
+
+use actix_web::{HttpRequest, get, web};
+use application::settings::Reveal;
+use serde_json::Value;
+
+use crate::decode::{Decode, Errors, Object, Path};
+use crate::dto::settings::UserDto;
+use crate::extract::{Actor, Application, Call, Query, SandboxCaller, State, Who};
+use crate::problem::Problem;
+
+const EXPOSE: &str = "expose_secrets";
+
+/// Secrets in clear are for sandboxes only, everything else for users only. So a sandbox's key opens nothing here but
+/// what its agent needs, and a user's key never shows a secret.
+enum Caller {
+    User(Actor),
+    Sandbox(Box<SandboxCaller>),
+}
+
+impl Who for Caller {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        if wants_secrets(req.query_string()) {
+            let sandbox = SandboxCaller::identify(req).await?;
+            Ok(Self::Sandbox(Box::new(sandbox)))
+        } else {
+            Actor::identify(req).await.map(Self::User)
+        }
+    }
+}
+
+/// A value that is not a boolean counts as no: it is refused after authentication.
+fn wants_secrets(query: &str) -> bool {
+    let texts = url::form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == EXPOSE);
+    let last = texts.last().map(|(_, text)| Value::from(text.into_owned()));
+    let mut ignored = Errors::new();
+    last.is_some_and(|text| bool::decode(&text, &Path::query(), &mut ignored) == Some(true))
+}
+
+struct Options;
+
+impl Decode for Options {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        object.default(EXPOSE, || false).map(|_: bool| Self)
+    }
+}
+
+/// The caller and their settings; defaults before anything was stored. Secrets are masked; with `expose_secrets` and
+/// the key of the user's own sandbox they are in clear.
+#[utoipa::path(
+    tag = "Users",
+    params(("expose_secrets" = Option<bool>, Query, description = "Needs a sandbox key.")),
+    responses((status = 200, description = "Done", body = UserDto))
+)]
+#[get("/api/v1/users/me")]
+pub(super) async fn me(
+    app: Application,
+    state: State,
+    Call(caller, Query(_options)): Call<Caller, Query<Options>>,
+) -> Result<web::Json<UserDto>, Problem> {
+    let (user, reveal) = match caller {
+        Caller::User(actor) => (actor.user, Reveal::Masked),
+        Caller::Sandbox(caller) => (caller.0.owner, Reveal::Clear),
+    };
+    let settings = app.settings.load(&user).await?.unwrap_or_default();
+    Ok(web::Json(UserDto::of(
+        user,
+        &settings,
+        reveal,
+        state.ports().clock.now(),
+    )))
+}

@@ -1,0 +1,200 @@
+//! The settings routes of both APIs over the application in memory. Bodies are facts of the contract.
+
+mod legacy;
+mod secrets;
+mod v1;
+
+use std::sync::Arc;
+
+use actix_web::Error;
+use actix_web::body::BoxBody;
+use actix_web::dev::{Service, ServiceResponse};
+use actix_web::http::Method;
+use actix_web::test::{self, TestRequest};
+use application::App;
+use async_trait::async_trait;
+use domain::cipher::Sealed;
+use domain::clock::{Clock, Timestamp};
+use domain::id::{HostId, SandboxId, SpecId, UserId};
+use domain::identity::KeyHash;
+use domain::sandbox::{Desired, Sandbox, SandboxStatus};
+use domain::settings::{SettingsRepository, StoredSettings};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use store_memory::{FixedClock, MemoryStore, SequentialIds};
+
+use super::fixture::Parts;
+use super::memory::application;
+use crate::extract::{Actor, Authenticator, SandboxCaller};
+use crate::problem::Problem;
+use crate::state::{HttpConfig, HttpPorts, HttpState};
+
+const KEY: &str = "aw_user";
+const SANDBOX_KEY: &str = "sandbox-key";
+
+/// One user, `ada`, with one sandbox.
+struct Door;
+
+#[async_trait]
+impl Authenticator for Door {
+    async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
+        let known = key.is_some_and(|key| key.expose_secret() == KEY);
+        Ok(known.then(|| Actor { user: ada() }))
+    }
+
+    async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
+        Ok((key.expose_secret() == SANDBOX_KEY).then(|| SandboxCaller(sandbox())))
+    }
+}
+
+fn ada() -> UserId {
+    UserId::parse("ada").unwrap()
+}
+
+fn sandbox() -> Sandbox {
+    let now = Timestamp::from_micros(0);
+    Sandbox {
+        id: SandboxId::parse("s1").unwrap(),
+        owner: ada(),
+        spec_id: SpecId::parse("spec").unwrap(),
+        host: HostId::parse("host").unwrap(),
+        desired: Desired::Running,
+        status: SandboxStatus::Running,
+        status_detail: None,
+        key_hash: KeyHash(String::new()),
+        session_key: Sealed::from_text(""),
+        secret_key: Sealed::from_text(""),
+        agent_url: None,
+        exposed_urls: Vec::new(),
+        workspace: None,
+        created_at: now,
+        updated_at: now,
+        paused_at: None,
+    }
+}
+
+/// An application and its store; every request goes through all layers.
+struct World {
+    store: Arc<MemoryStore>,
+    state: HttpState,
+    application: App,
+}
+
+/// What came back.
+struct Answer {
+    status: u16,
+    text: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {}", self.text))
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let store = MemoryStore::new();
+        let clock: Arc<dyn Clock> = Arc::new(FixedClock::default());
+        let application = application(&store, &clock);
+        let ports = HttpPorts {
+            authenticator: Arc::new(Door),
+            readiness: Arc::new(Parts(None)),
+            clock,
+            ids: Arc::new(SequentialIds::default()),
+        };
+        let state = HttpState::new(&HttpConfig::default(), ports);
+        Self {
+            store,
+            state,
+            application,
+        }
+    }
+
+    async fn send(&self, request: TestRequest) -> Answer {
+        let app = crate::app(self.state.clone(), self.application.clone());
+        ask(&test::init_service(app).await, request.to_request()).await
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.send(request(Method::GET, path, KEY)).await
+    }
+
+    async fn post_text(&self, path: &str, body: &str) -> Answer {
+        self.send(posting(path, body)).await
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.post_text(path, &body.to_string()).await
+    }
+
+    /// A POST that must succeed with this message.
+    async fn post_ok(&self, path: &str, body: &Value, message: &str) {
+        let answer = self.post(path, body).await;
+        assert_eq!(answer.status, 200, "{body}: {}", answer.text);
+        assert_eq!(answer.json(), serde_json::json!({"message": message}));
+    }
+
+    /// The stored document in the marker's clear text.
+    async fn stored(&self) -> Option<Value> {
+        let row = SettingsRepository::load(&*self.store, &ada())
+            .await
+            .unwrap()?;
+        let context = StoredSettings::context(&ada());
+        let text = row
+            .document
+            .as_text()
+            .strip_prefix(&format!("{context}|"))
+            .unwrap()
+            .to_owned();
+        Some(serde_json::from_str(&text).unwrap())
+    }
+
+    async fn damage(&self, document: &str) {
+        let revision = SettingsRepository::load(&*self.store, &ada())
+            .await
+            .unwrap();
+        let revision = revision.map(|row| row.revision);
+        let sealed = Sealed::from_text(document);
+        let at = Timestamp::from_micros(0);
+        self.store
+            .save(&ada(), &sealed, revision, at)
+            .await
+            .unwrap();
+    }
+}
+
+/// Sends one request. As the dispatcher does, an error of the outermost layer becomes its response.
+async fn ask<S, R>(app: &S, request: R) -> Answer
+where
+    S: Service<R, Response = ServiceResponse<BoxBody>, Error = Error>,
+{
+    let response = match app.call(request).await {
+        Ok(response) => response.into_parts().1,
+        Err(error) => error.error_response(),
+    };
+    let status = response.status().as_u16();
+    let body = actix_web::body::to_bytes(response.into_body())
+        .await
+        .unwrap();
+    Answer {
+        status,
+        text: String::from_utf8(body.to_vec()).unwrap(),
+    }
+}
+
+/// A POST of a JSON text by the user.
+fn posting(path: &str, body: &str) -> TestRequest {
+    request(Method::POST, path, KEY)
+        .insert_header(("Content-Type", "application/json"))
+        .set_payload(body.to_owned())
+}
+
+fn request(method: Method, path: &str, key: &str) -> TestRequest {
+    let request = TestRequest::default().method(method).uri(path);
+    if key.is_empty() {
+        request
+    } else {
+        request.insert_header(("X-Session-API-Key", key))
+    }
+}

@@ -1,4 +1,5 @@
 //! The binary from outside: exit codes, what goes to which output, and starts that must be refused.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;

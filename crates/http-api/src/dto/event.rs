@@ -56,7 +56,7 @@ pub enum EventOrderWord {
 #[into_params(parameter_in = Query)]
 pub struct EventCountQuery {
     /// Only events of this kind.
-    #[param(rename = "kind__eq", value_type = EventKindWord, required = false)]
+    #[param(rename = "kind__eq", value_type = EventKindWord, inline, required = false)]
     kind: Option<EventKind>,
     /// Only events at or after this time.
     #[param(rename = "timestamp__gte", value_type = String, format = DateTime, required = false)]
@@ -103,7 +103,7 @@ pub struct EventSearchQuery {
     #[param(ignore)]
     what: EventCountQuery,
     /// Order.
-    #[param(rename = "sort_order", value_type = EventOrderWord, required = false)]
+    #[param(rename = "sort_order", value_type = EventOrderWord, inline, required = false)]
     order: EventOrder,
     /// `next_page_id` of the page before.
     #[param(value_type = String, required = false)]
@@ -151,7 +151,7 @@ pub struct EventDocument {
     /// Unique in its conversation.
     id: String,
     /// What kind of event it is.
-    kind: Option<String>,
+    kind: Option<Value>,
     /// When it happened, in the agent server's spelling.
-    timestamp: Option<String>,
+    timestamp: Option<Value>,
 }

@@ -228,7 +228,7 @@ pub struct StartTaskSearchQuery {
     #[param(ignore)]
     what: StartTaskCountQuery,
     /// Order.
-    #[param(rename = "sort_order", value_type = StartTaskOrderWord, required = false)]
+    #[param(rename = "sort_order", value_type = StartTaskOrderWord, inline, required = false)]
     order: StartTaskOrder,
     /// `next_page_id` of the page before.
     #[param(value_type = String, required = false)]

@@ -13,7 +13,6 @@ use crate::problem::{Detail, Problem};
 /// Searches the events of a conversation. An unknown conversation has none.
 #[utoipa::path(
     tag = "Events",
-    operation_id = "search_events",
     params(("conversation_id" = Uuid, Path), EventCountQuery, EventSearchQuery),
     responses((status = 200, description = "A page", body = PageDto<EventDocument>))
 )]
@@ -36,7 +35,6 @@ pub(super) async fn search(
 /// Counts what a search would find in all.
 #[utoipa::path(
     tag = "Events",
-    operation_id = "count_events",
     params(("conversation_id" = Uuid, Path), EventCountQuery),
     responses((status = 200, description = "How many there are", body = u64, content_type = "application/json"))
 )]
@@ -56,7 +54,6 @@ pub(super) async fn count(
 /// Events by id, in the order asked for, with `null` for unknown ones.
 #[utoipa::path(
     tag = "Events",
-    operation_id = "batch_events",
     params(("conversation_id" = Uuid, Path), IdsQuery),
     responses(
         (status = 200, description = "One entry per id", body = Vec<Option<EventDocument>>),

@@ -15,7 +15,6 @@ use crate::problem::{Detail, Problem};
 /// Searches sandbox specs; the default one comes first.
 #[utoipa::path(
     tag = "Sandbox specs",
-    operation_id = "search_sandbox_specs",
     params(PageQuery),
     responses((status = 200, description = "A page", body = PageDto<SpecDto>))
 )]
@@ -31,7 +30,6 @@ pub(super) async fn search(
 /// Sandbox specs by id, in the order asked for, with `null` for unknown ones.
 #[utoipa::path(
     tag = "Sandbox specs",
-    operation_id = "batch_sandbox_specs",
     params(IdsQuery),
     responses(
         (status = 200, description = "One entry per id", body = Vec<Option<SpecDto>>),

@@ -13,7 +13,6 @@ use crate::problem::{Detail, Problem};
 /// Searches sandboxes, newest first.
 #[utoipa::path(
     tag = "Sandboxes",
-    operation_id = "search_sandboxes",
     params(PageQuery),
     responses((status = 200, description = "A page", body = PageDto<SandboxDto>))
 )]
@@ -31,7 +30,6 @@ pub(super) async fn search(
 /// Sandboxes by id, in the order asked for, with `null` for unknown ones.
 #[utoipa::path(
     tag = "Sandboxes",
-    operation_id = "batch_sandboxes",
     params(IdsQuery),
     responses(
         (status = 200, description = "One entry per id", body = Vec<Option<SandboxDto>>),
@@ -69,7 +67,6 @@ pub(super) async fn batch(
 /// Starts a sandbox. Answers at once; poll until it is RUNNING.
 #[utoipa::path(
     tag = "Sandboxes",
-    operation_id = "start_sandbox",
     params(NewSandboxQuery),
     responses(
         (status = 200, description = "The sandbox", body = SandboxDto),
@@ -91,7 +88,6 @@ pub(super) async fn start(
 /// Pauses a sandbox: interrupts what runs in it and frees its memory, keeping the workspace.
 #[utoipa::path(
     tag = "Sandboxes",
-    operation_id = "pause_sandbox",
     params(("sandbox_id" = String, Path)),
     responses(
         (status = 200, description = "It is paused", body = Success),
@@ -112,7 +108,6 @@ pub(super) async fn pause(
 /// Resumes a sandbox that is paused or in ERROR. Answers at once; poll until it is RUNNING.
 #[utoipa::path(
     tag = "Sandboxes",
-    operation_id = "resume_sandbox",
     params(("sandbox_id" = String, Path)),
     responses((status = 200, description = "It will run", body = Success))
 )]
@@ -128,7 +123,6 @@ pub(super) async fn resume(
 /// Deletes a sandbox with its workspace. Its conversations stay and show MISSING.
 #[utoipa::path(
     tag = "Sandboxes",
-    operation_id = "delete_sandbox",
     params(("sandbox_id" = String, Path), DeleteSandboxQuery),
     responses((status = 200, description = "It is gone", body = Success))
 )]

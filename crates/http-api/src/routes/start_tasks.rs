@@ -12,7 +12,6 @@ use crate::problem::{Detail, Problem};
 /// Searches start tasks.
 #[utoipa::path(
     tag = "Start tasks",
-    operation_id = "search_start_tasks",
     params(StartTaskCountQuery, StartTaskSearchQuery),
     responses((status = 200, description = "A page", body = PageDto<StartTaskDto>))
 )]
@@ -32,7 +31,6 @@ pub(super) async fn search(
 /// Counts what a search would find in all.
 #[utoipa::path(
     tag = "Start tasks",
-    operation_id = "count_start_tasks",
     params(StartTaskCountQuery),
     responses((status = 200, description = "How many there are", body = u64, content_type = "application/json"))
 )]
@@ -49,7 +47,6 @@ pub(super) async fn count(
 /// Start tasks by id, in the order asked for, with `null` for unknown ones.
 #[utoipa::path(
     tag = "Start tasks",
-    operation_id = "batch_start_tasks",
     params(StartTaskIdsQuery),
     responses(
         (status = 200, description = "One entry per id", body = Vec<Option<StartTaskDto>>),

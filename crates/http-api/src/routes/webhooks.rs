@@ -40,7 +40,6 @@ pub(super) struct ConversationInfo {
 /// Takes in the record of a conversation.
 #[utoipa::path(
     tag = "Webhooks",
-    operation_id = "report_conversation",
     security(("ApiKey" = [])),
     request_body = ConversationInfo,
     responses(
@@ -60,7 +59,6 @@ pub(super) async fn conversation(
 /// Takes in events of a conversation. Answers only after they are stored; sending them again does no harm.
 #[utoipa::path(
     tag = "Webhooks",
-    operation_id = "report_events",
     security(("ApiKey" = [])),
     params(("conversation_id" = Uuid, Path)),
     request_body = Vec<EventDocument>,

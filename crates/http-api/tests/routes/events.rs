@@ -1,0 +1,162 @@
+//! Events: taken in from sandboxes, read by owners.
+
+use actix_web::test::TestRequest;
+use serde_json::{Value, json};
+
+use crate::fixture::{ADA, BOB, UNKNOWN, World};
+
+async fn running(world: &World, user: &str) -> (String, String) {
+    let id = world.conversation(user).await;
+    let key = world.read(user, &id).await["session_api_key"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    (id, key)
+}
+
+fn event(id: &str, second: u32, kind: &str) -> Value {
+    json!({"id": id, "timestamp": format!("2026-11-21T10:00:0{second}.000000"), "source": "user", "kind": kind})
+}
+
+#[actix_web::test]
+async fn events_come_back_as_they_were_sent() {
+    let world = World::working().await;
+    let (id, key) = running(&world, ADA).await;
+    let hook = format!("/api/v1/webhooks/events/{id}");
+    let (first, second) = (
+        event("a/../b", 1, "MessageEvent"),
+        event("e2", 2, "BrandNewEvent"),
+    );
+    let batch = json!([second, first, 5, {"no": "id"}, null]);
+    for _ in 0..2 {
+        world
+            .post(&key, &hook, &batch)
+            .await
+            .is(200, &json!({"success": true}));
+    }
+    let base = format!("/api/v1/conversation/{id}/events");
+    world.get(ADA, &format!("{base}/search")).await.is(
+        200,
+        &json!({"items": [first, second], "next_page_id": null}),
+    );
+    world
+        .get(
+            ADA,
+            &format!(
+                "{base}/search?sort_order=TIMESTAMP_DESC&limit=1&timestamp__lt=2026-11-21T10:00:02Z"
+            ),
+        )
+        .await
+        .is(200, &json!({"items": [first], "next_page_id": null}));
+    world
+        .get(ADA, &format!("{base}/count?kind__eq=MessageEvent"))
+        .await
+        .is(200, &json!(1));
+    world
+        .get(ADA, &format!("{base}?id=x&id=&id=e2&id=a%2F..%2Fb"))
+        .await
+        .is(200, &json!([null, null, second, first]));
+    // Unknown, or somebody else's: empty.
+    for (user, conversation) in [(BOB, id.as_str()), (ADA, UNKNOWN)] {
+        let base = format!("/api/v1/conversation/{conversation}/events");
+        world
+            .get(user, &format!("{base}/search"))
+            .await
+            .is(200, &json!({"items": [], "next_page_id": null}));
+        world
+            .get(user, &format!("{base}/count"))
+            .await
+            .is(200, &json!(0));
+        world
+            .get(user, &format!("{base}?id=e2"))
+            .await
+            .is(200, &json!([null]));
+    }
+}
+
+#[actix_web::test]
+async fn reports_change_the_conversation_of_their_own_sandbox_only() {
+    let world = World::working().await;
+    let (id, key) = running(&world, ADA).await;
+    let (other, _) = running(&world, BOB).await;
+    let update = |key: &str, value: Value| {
+        json!({"id": format!("u-{key}"), "timestamp": "2026-11-21T10:00:06.000000", "source": "environment",
+            "key": key, "value": value, "kind": "ConversationStateUpdateEvent"})
+    };
+    let usage = json!({"accumulated_cost": 1.5, "accumulated_token_usage": {"prompt_tokens": 10, "completion_tokens": 5}});
+    let batch = json!([
+        update("execution_status", json!("finished")),
+        update("stats", json!({"usage_to_metrics": {"agent": usage}})),
+    ]);
+    world
+        .post(&key, &format!("/api/v1/webhooks/events/{id}"), &batch)
+        .await
+        .ok();
+    let shown = world.read(ADA, &id).await;
+    assert_eq!(
+        (
+            &shown["execution_status"],
+            &shown["metrics"]["accumulated_cost"]
+        ),
+        (&json!("finished"), &json!(1.5))
+    );
+    assert_eq!(
+        shown["metrics"]["accumulated_token_usage"]["prompt_tokens"],
+        10
+    );
+
+    let info = json!({"id": id, "title": "Told by the agent", "unknown": {"x": []}});
+    world
+        .post(&key, "/api/v1/webhooks/conversations", &info)
+        .await
+        .is(200, &json!({"success": true}));
+    assert_eq!(world.read(ADA, &id).await["title"], "Told by the agent");
+
+    let refused = world
+        .post(&key, &format!("/api/v1/webhooks/events/{other}"), &batch)
+        .await;
+    assert_eq!(refused.status, 404, "{}", refused.text);
+    assert_eq!(world.read(BOB, &other).await["execution_status"], "idle");
+}
+
+#[actix_web::test]
+async fn only_a_sandbox_reports_and_only_a_list_is_a_batch() {
+    let world = World::working().await;
+    let (id, key) = running(&world, ADA).await;
+    let hook = format!("/api/v1/webhooks/events/{id}");
+    let bare = TestRequest::post().uri(&hook).set_json(json!([]));
+    world
+        .send(bare)
+        .await
+        .refuses(401, "X-Session-API-Key header is required");
+    for wrong in [ADA, "nope"] {
+        world
+            .post(wrong, &hook, &json!([]))
+            .await
+            .refuses(401, "Invalid session API key");
+    }
+    // The sandbox's key is no user's.
+    assert_eq!(
+        world.get(&key, "/api/v1/app-conversations").await.status,
+        401
+    );
+    let item = json!({"type": "list_type", "loc": ["body"], "msg": "Input should be a valid list", "input": {}});
+    world
+        .post(&key, &hook, &json!({}))
+        .await
+        .is(422, &json!({"detail": [item]}));
+    assert_eq!(
+        world
+            .post(&key, "/api/v1/webhooks/events/zz", &json!([]))
+            .await
+            .status,
+        422
+    );
+    let bad = world
+        .post(&key, "/api/v1/webhooks/conversations", &json!({"id": "x"}))
+        .await;
+    assert_eq!(
+        (bad.status, &bad.json()["detail"][0]["loc"]),
+        (422, &json!(["body", "id"]))
+    );
+}

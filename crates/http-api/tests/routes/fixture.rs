@@ -1,0 +1,245 @@
+//! A service in memory with two users.
+
+use std::sync::Arc;
+
+use actix_web::dev::Service;
+use actix_web::test::{TestRequest, init_service};
+use application::authenticate::hash_key;
+use application::{App, AuthMode, Policy, Ports, Tasks};
+use async_trait::async_trait;
+use domain::clock::{Clock, Timestamp};
+use domain::id::{ApiKeyId, HostId, IdGenerator, SpecId, UserId};
+use domain::identity::{ApiKey, ApiKeyRepository};
+use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
+use http_api::{Check, HttpConfig, HttpPorts, HttpState, Readiness};
+use keyring::{Keyring, MasterKey};
+use serde_json::{Value, json};
+use store_memory::{FakeAgentRuntime, FakeSandboxBackend, FixedClock, MemoryStore, SequentialIds};
+
+pub(crate) const ADA: &str = "aw_ada";
+pub(crate) const BOB: &str = "aw_bob";
+pub(crate) const NOW: &str = "2026-01-01T00:00:00.000000Z";
+pub(crate) const SPECS: [&str; 2] = ["agent-server:1", "agent-server:2"];
+pub(crate) const UNKNOWN: &str = "00000000-0000-0000-0000-000000000001";
+
+struct Specs(Timestamp);
+
+#[async_trait]
+impl SandboxSpecCatalog for Specs {
+    async fn list(&self) -> Result<Vec<SandboxSpec>, SandboxError> {
+        let spec = |id: &str| SandboxSpec {
+            id: SpecId::parse(id).unwrap(),
+            command: None,
+            created_at: self.0,
+            initial_env: [("TZ".to_owned(), "UTC".to_owned())].into(),
+            working_dir: "/workspace/project".to_owned(),
+        };
+        Ok(SPECS.map(spec).into())
+    }
+}
+
+struct Ready;
+
+#[async_trait]
+impl Readiness for Ready {
+    async fn checks(&self) -> Vec<Check> {
+        Vec::new()
+    }
+}
+
+/// The service, and what stands behind it.
+pub(crate) struct World {
+    app: App,
+    state: HttpState,
+    pub(crate) clock: Arc<FixedClock>,
+    pub(crate) agents: Arc<FakeAgentRuntime>,
+    pub(crate) backend: Arc<FakeSandboxBackend>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) content_type: String,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {}", self.text))
+    }
+
+    /// Status and text at once, so that a failure shows both.
+    #[track_caller]
+    pub(crate) fn is(&self, status: u16, expected: &Value) {
+        assert_eq!(
+            (self.status, self.text.as_str()),
+            (status, expected.to_string().as_str())
+        );
+    }
+
+    /// `{"detail": "<text>"}`
+    #[track_caller]
+    pub(crate) fn refuses(&self, status: u16, detail: &str) {
+        self.is(status, &json!({"detail": detail}));
+    }
+
+    #[track_caller]
+    pub(crate) fn ok(&self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.text);
+        self.json()
+    }
+}
+
+impl World {
+    /// Idle: start tasks are not worked on, so their first state can be looked at.
+    pub(crate) async fn idle() -> Self {
+        let (clock, store) = (Arc::new(FixedClock::default()), MemoryStore::new());
+        let (agents, backend) = (
+            Arc::<FakeAgentRuntime>::default(),
+            Arc::<FakeSandboxBackend>::default(),
+        );
+        let ids: Arc<dyn IdGenerator> = Arc::new(SequentialIds::default());
+        let ports = Ports {
+            conversations: store.clone(),
+            events: store.clone(),
+            start_tasks: store.clone(),
+            sandboxes: store.clone(),
+            backend: backend.clone(),
+            specs: Arc::new(Specs(clock.now())),
+            agents: agents.clone(),
+            settings: store.clone(),
+            api_keys: store.clone(),
+            cipher: Arc::new(Keyring::new(&MasterKey::generate().unwrap(), &[])),
+            clock: clock.clone(),
+            ids: Arc::clone(&ids),
+        };
+        for (user, text) in [("ada", ADA), ("bob", BOB)] {
+            let key = ApiKey {
+                id: ApiKeyId::new(ids.uuid()),
+                user: UserId::parse(user).unwrap(),
+                hash: hash_key(text),
+                prefix: "aw_".to_owned(),
+                created_at: clock.now(),
+                expires_at: None,
+                last_used_at: None,
+            };
+            ApiKeyRepository::insert(store.as_ref(), &key)
+                .await
+                .unwrap();
+        }
+        let mut policy = Policy::new(
+            HostId::parse("host").unwrap(),
+            "http://127.0.0.1:3000/api/v1/webhooks".parse().unwrap(),
+            AuthMode::ApiKey,
+        );
+        policy.caps.per_user = 3;
+        let app = App::new(ports, policy, Tasks::new(tokio::runtime::Handle::current()));
+        let http = HttpPorts {
+            authenticator: Arc::new(app.clone()),
+            readiness: Arc::new(Ready),
+            clock: clock.clone(),
+            ids: Arc::new(SequentialIds::default()),
+        };
+        let state = HttpState::new(&HttpConfig::default(), http);
+        Self {
+            app,
+            state,
+            clock,
+            agents,
+            backend,
+        }
+    }
+
+    /// With the work beside requests going on, and a model in the settings of both users.
+    pub(crate) async fn working() -> Self {
+        let world = Self::idle().await;
+        application::background::spawn(&world.app);
+        let settings = json!({"agent_settings_diff": {"llm": {"model": "openai/gpt-5", "api_key": "sk-secret"}}});
+        for key in [ADA, BOB] {
+            world.post(key, "/api/v1/settings", &settings).await.ok();
+        }
+        world
+    }
+
+    pub(crate) async fn send(&self, request: TestRequest) -> Answer {
+        let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
+        let response = match service.call(request.to_request()).await {
+            Ok(response) => response.into_parts().1,
+            Err(error) => error.error_response(),
+        };
+        let status = response.status().as_u16();
+        let content_type = response.headers().get("content-type");
+        let content_type = content_type
+            .map_or("", |value| value.to_str().unwrap())
+            .to_owned();
+        let bytes = actix_web::body::to_bytes(response.into_body()).await;
+        let text =
+            String::from_utf8(bytes.unwrap_or_else(|_| panic!("no whole body")).to_vec()).unwrap();
+        Answer {
+            status,
+            content_type,
+            text,
+        }
+    }
+
+    pub(crate) async fn get(&self, key: &str, path: &str) -> Answer {
+        self.send(
+            TestRequest::get()
+                .uri(path)
+                .insert_header(("X-Session-API-Key", key)),
+        )
+        .await
+    }
+
+    pub(crate) async fn delete(&self, key: &str, path: &str) -> Answer {
+        self.send(
+            TestRequest::delete()
+                .uri(path)
+                .insert_header(("X-Session-API-Key", key)),
+        )
+        .await
+    }
+
+    pub(crate) async fn post(&self, key: &str, path: &str, body: &Value) -> Answer {
+        let request = TestRequest::post()
+            .uri(path)
+            .insert_header(("X-Session-API-Key", key));
+        self.send(request.set_json(body)).await
+    }
+
+    pub(crate) async fn patch(&self, key: &str, path: &str, body: &Value) -> Answer {
+        let request = TestRequest::patch()
+            .uri(path)
+            .insert_header(("X-Session-API-Key", key));
+        self.send(request.set_json(body)).await
+    }
+
+    /// Starts a conversation and waits until it is READY; answers the last state of the task.
+    pub(crate) async fn start(&self, key: &str, body: &Value) -> Value {
+        let states = self
+            .post(key, "/api/v1/app-conversations/stream-start", body)
+            .await
+            .ok();
+        let last = states
+            .as_array()
+            .and_then(|all| all.last().cloned())
+            .unwrap();
+        assert_eq!(last["status"], "READY", "{states:#}");
+        last
+    }
+
+    /// A conversation that is READY: its id.
+    pub(crate) async fn conversation(&self, key: &str) -> String {
+        let task = self.start(key, &json!({})).await;
+        task["app_conversation_id"].as_str().unwrap().to_owned()
+    }
+
+    /// One conversation as its owner reads it.
+    pub(crate) async fn read(&self, key: &str, id: &str) -> Value {
+        self.get(key, &format!("/api/v1/app-conversations?ids={id}"))
+            .await
+            .ok()[0]
+            .clone()
+    }
+}

@@ -1,0 +1,17 @@
+//! The routes over the real application, with stores in memory and fakes of sandboxes and agent servers. What is
+//! expected stands here as text, members in their order, from recordings of the API that clients know.
+
+#[cfg(test)]
+mod conversations;
+#[cfg(test)]
+mod events;
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod refusals;
+#[cfg(test)]
+mod sandboxes;
+#[cfg(test)]
+mod starts;
+#[cfg(test)]
+mod surface;

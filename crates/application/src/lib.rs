@@ -74,8 +74,14 @@ impl App {
         );
         let syncer = Syncer::new(ports.clone(), policy.clone());
         let keeper = Keeper::new(ports.clone(), policy.clone(), syncer.clone());
-        let inner =
-            Arc::new(Inner { ports, policy, tasks, keeper, syncer, updates: Updates::default() });
+        let inner = Arc::new(Inner {
+            ports,
+            policy,
+            tasks,
+            keeper,
+            syncer,
+            updates: Updates::default(),
+        });
         Self {
             authenticate: Authenticate::new(Arc::clone(&inner)),
             conversations: Conversations::new(Arc::clone(&inner)),

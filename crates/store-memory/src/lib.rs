@@ -9,6 +9,7 @@ mod deletion;
 mod events;
 mod fake_agent;
 mod fake_backend;
+mod fake_cipher;
 mod fake_clock;
 mod page;
 mod sandboxes;
@@ -18,5 +19,6 @@ mod state;
 
 pub use fake_agent::{Calls, FakeAgentRuntime, Mood};
 pub use fake_backend::FakeSandboxBackend;
+pub use fake_cipher::{MarkerCipher, OneSpec};
 pub use fake_clock::{FixedClock, SequentialIds};
 pub use state::MemoryStore;

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use domain::agent::AgentEndpoint;
+use domain::clock::Timestamp;
 use domain::id::SandboxId;
 use domain::sandbox::{Desired, Located, Sandbox, SandboxFacts};
 use domain::scope::Scope;
@@ -31,6 +32,8 @@ struct Shared {
     ports: Ports,
     policy: Policy,
     syncer: Syncer,
+    /// When this keeper's process began.
+    born: Timestamp,
     /// One lock per sandbox in use; dead entries are swept when the map is next touched.
     locks: Mutex<HashMap<SandboxId, Weak<tokio::sync::Mutex<()>>>>,
 }
@@ -38,7 +41,9 @@ struct Shared {
 impl Keeper {
     /// A keeper for the sandboxes of this host.
     pub(crate) fn new(ports: Ports, policy: Policy, syncer: Syncer) -> Self {
+        let born = ports.clock.now();
         Self(Arc::new(Shared {
+            born,
             ports,
             policy,
             syncer,

@@ -60,7 +60,7 @@ impl Keeper {
             .collect();
         let pending = rows
             .into_values()
-            .filter(|row| needs_action(row, states.get(&row.id)));
+            .filter(|row| needs_action(row, states.get(&row.id)) && !self.is_under_way(row));
         futures::stream::iter(pending)
             .for_each_concurrent(4, |row| async move {
                 // Somebody is at it already: their turn ends in a recorded fact.
@@ -78,6 +78,19 @@ impl Keeper {
             })
             .await;
         Ok(())
+    }
+
+    /// Whether somebody in this process is starting it: whoever writes STARTING also acts on it. Only what an earlier
+    /// life left behind, or what has taken longer than a start may take, is taken up here.
+    fn is_under_way(&self, row: &Sandbox) -> bool {
+        let (now, patience) = (
+            self.0.ports.clock.now(),
+            self.0.policy.sandbox_start_deadline,
+        );
+        row.desired == Desired::Running
+            && row.status == SandboxStatus::Starting
+            && row.updated_at >= self.0.born
+            && now.since(row.updated_at) <= patience
     }
 
     /// A RUNNING row that does not match: its process ended unseen, or its address moved.

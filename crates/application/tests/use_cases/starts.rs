@@ -1,0 +1,276 @@
+//! Starting conversations.
+
+use std::time::Duration;
+
+use domain::error::{Classify, ErrorClass};
+use domain::id::{ConversationId, SandboxId};
+use domain::sandbox::{Caps, SandboxStatus};
+use domain::start_task::{StartStatus, StartTaskFilter};
+use secrecy::ExposeSecret;
+use serde_json::json;
+use store_memory::Mood;
+use uuid::Uuid;
+
+use crate::world::{World, alice, input, until};
+
+#[tokio::test(start_paused = true)]
+async fn a_start_ends_in_a_conversation_that_was_asked_for() {
+    let world = World::new().await;
+    let mut asked = input(|r| {
+        r.title = Some("Mine".to_owned());
+        r.public = Some(true);
+        r.system_message_suffix = Some("Be brief.".to_owned());
+        r.llm_model = Some("openai/other".to_owned());
+    });
+    asked.secrets = Some([("TOKEN".to_owned(), "t0".to_owned().into())].into());
+    let task = world.started(asked).await;
+    assert_eq!(
+        (task.status, task.detail.as_deref()),
+        (StartStatus::Ready, None)
+    );
+    assert!(
+        task.sealed_secrets.is_none(),
+        "secrets do not outlive the start"
+    );
+    let view = world.view(task.conversation_id).await.expect("it is there");
+    assert_eq!(view.conversation.title.as_deref(), Some("Mine"));
+    assert_eq!(view.conversation.public, Some(true));
+    assert_eq!(
+        view.sandbox.expect("a sandbox").status,
+        SandboxStatus::Running
+    );
+    let launches = world.agents.launches();
+    let [launch] = launches.as_slice() else {
+        panic!("one launch, not {}", launches.len())
+    };
+    assert_eq!(launch.llm.model, "openai/other");
+    assert_eq!(launch.system_message_suffix.as_deref(), Some("Be brief."));
+    assert_eq!(launch.secrets["TOKEN"].expose_secret(), "t0");
+    assert!(!launch.auto_title, "a person chose the title");
+    for status in ["WORKING", "WAITING_FOR_SANDBOX", "STARTING_CONVERSATION"] {
+        assert!(task.timings.contains_key(status), "{status} is timed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_shows_every_status_once_and_ends() {
+    let world = World::new().await;
+    let (first, mut updates) = world
+        .app
+        .starts
+        .start_streaming(&alice(), input(|_| {}))
+        .await
+        .expect("accepted");
+    let mut seen = vec![first.status];
+    while let Some(task) = updates.recv().await {
+        seen.push(task.status);
+    }
+    let all: Vec<_> = StartStatus::ALL
+        .iter()
+        .map(|(_, s)| *s)
+        .filter(|s| *s != StartStatus::Error)
+        .collect();
+    assert_eq!(seen, all);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_settings_the_task_names_what_is_missing_and_nothing_is_left() {
+    let world = World::empty(|_| {});
+    let task = world.started(input(|_| {})).await;
+    assert_eq!(task.status, StartStatus::Error);
+    assert!(task.detail.expect("a cause").contains("llm_"));
+    assert_eq!(world.backend.starts(), 0, "it cost no sandbox");
+    until(|| async {
+        world
+            .sandbox(&task.sandbox_id)
+            .await
+            .is_none()
+            .then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_unknown_is_refused_before_any_work() {
+    let world = World::new().await;
+    let unknown = ConversationId::new(Uuid::from_u128(7));
+    let asks = [
+        input(|r| r.sandbox_id = SandboxId::parse("nope").ok()),
+        input(|r| r.parent_conversation_id = Some(unknown)),
+    ];
+    for ask in asks {
+        let error = world
+            .app
+            .starts
+            .start(&alice(), ask)
+            .await
+            .expect_err("refused");
+        assert_eq!(error.class(), ErrorClass::NotFound, "{error}");
+    }
+    let both = input(|r| r.suggested_task = Some(json!({})));
+    let error = world
+        .app
+        .starts
+        .start(&alice(), both)
+        .await
+        .expect_err("refused");
+    assert_eq!(error.class(), ErrorClass::Invalid);
+    let tasks = world
+        .app
+        .starts
+        .count(&crate::world::mine(), &StartTaskFilter::default())
+        .await;
+    assert_eq!((tasks.expect("readable"), world.backend.starts()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_chosen_id_never_makes_two() {
+    let world = World::new().await;
+    let id = ConversationId::new(Uuid::from_u128(42));
+    let ask = || input(|r| r.conversation_id = Some(id));
+    let first = world.start(ask()).await;
+    let again = world.start(ask()).await;
+    assert_eq!(again.id, first.id, "while it is under way");
+    world.ended(&first).await;
+    let later = world.start(ask()).await;
+    assert_eq!((later.id, later.status), (first.id, StartStatus::Ready));
+    assert_eq!(
+        (world.agents.launches().len(), world.backend.launched()),
+        (1, 1)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_runs_where_its_parent_does() {
+    let world = World::new().await;
+    let parent = world
+        .started(input(|r| r.llm_model = Some("openai/p".to_owned())))
+        .await;
+    let part = world
+        .started(input(|r| {
+            r.parent_conversation_id = Some(parent.conversation_id);
+        }))
+        .await;
+    assert_eq!(part.sandbox_id, parent.sandbox_id);
+    assert_eq!(world.agents.launches()[1].llm.model, "openai/p");
+    let view = world
+        .view(parent.conversation_id)
+        .await
+        .expect("it is there");
+    assert_eq!(view.children, [part.conversation_id]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_start_says_why_and_releases_what_it_held() {
+    let world = World::with(|p| {
+        p.caps = Caps {
+            per_user: 1,
+            overall: 1,
+        }
+    })
+    .await;
+    world.backend.fail_starts(1);
+    let task = world.started(input(|_| {})).await;
+    assert_eq!(task.status, StartStatus::Error);
+    assert!(task.detail.expect("a cause").contains("told to fail"));
+    assert!(world.view(task.conversation_id).await.is_none());
+    until(|| async {
+        world
+            .sandbox(&task.sandbox_id)
+            .await
+            .is_none()
+            .then_some(())
+    })
+    .await;
+    assert_eq!(
+        world.started(input(|_| {})).await.status,
+        StartStatus::Ready,
+        "the cap is free again"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_agent_server_fails_the_start_at_the_deadline() {
+    let world = World::with(|p| p.sandbox_start_deadline = Duration::from_secs(3)).await;
+    world.agents.set_mood(Mood::Unreachable);
+    let task = world.started(input(|_| {})).await;
+    assert!(
+        task.detail
+            .expect("a cause")
+            .contains("did not answer within 3s")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusing_agent_server_fails_the_start_and_its_conversation_is_not_listed() {
+    let world = World::new().await;
+    let first = world.started(input(|_| {})).await;
+    world.agents.set_mood(Mood::Rejecting(500));
+    // `alive` is refused, too, so let only the launch meet the refusal.
+    let sandbox = world.sandbox(&first.sandbox_id).await.expect("it runs");
+    let task = world
+        .start(input(|r| r.sandbox_id = Some(sandbox.id.clone())))
+        .await;
+    let task = world.ended(&task).await;
+    assert_eq!(task.status, StartStatus::Error);
+    assert!(world.view(task.conversation_id).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn over_the_cap_is_refused_with_the_cap_named() {
+    let world = World::with(|p| {
+        p.caps = Caps {
+            per_user: 2,
+            overall: 9,
+        }
+    })
+    .await;
+    let owner = alice();
+    let starts = (0..10).map(|_| world.app.starts.start(&owner, input(|_| {})));
+    let outcomes = futures::future::join_all(starts).await;
+    let refused: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+    assert_eq!(refused.len(), 8);
+    assert!(
+        refused
+            .iter()
+            .all(|e| e.class() == ErrorClass::RateLimited && e.public().contains('2'))
+    );
+    assert!(refused.iter().all(|e| e.retry_after().is_some()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_cut_off_anywhere_is_finished_by_the_next_process() {
+    // The agent servers answer slowly, so that stops at growing times hit every step.
+    for cut in [0, 1, 20, 50, 120, 250, 500, 1_000] {
+        let world = World::new().await;
+        world
+            .agents
+            .set_mood(Mood::Slow(Duration::from_millis(100)));
+        let task = world.start(input(|_| {})).await;
+        tokio::time::sleep(Duration::from_millis(cut)).await;
+        let world = world.killed().await;
+        let ended = world.ended(&task).await;
+        assert_eq!(
+            (ended.status, ended.detail),
+            (StartStatus::Ready, None),
+            "cut after {cut} ms"
+        );
+        assert_eq!(
+            (world.agents.launches().len(), world.backend.launched()),
+            (1, 1),
+            "cut after {cut} ms"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_done_yet_is_noted() {
+    let world = World::new().await;
+    let task = world
+        .started(input(|r| r.selected_repository = Some("a/b".to_owned())))
+        .await;
+    assert_eq!(task.status, StartStatus::Ready);
+    assert!(
+        task.notes[0].contains("a/b") && task.detail.expect("the notes").contains("not cloned")
+    );
+}

@@ -1,0 +1,206 @@
+//! Reports of agent servers are hints: stored once, never trusted to move a conversation, completed from the log.
+
+use domain::agent::AgentConversation;
+use domain::agent::document::STATE_UPDATE;
+use domain::conversation::ExecutionStatus;
+use domain::error::{Classify, ErrorClass};
+use domain::event::{Event, EventFilter};
+use domain::id::ConversationId;
+use domain::sandbox::Sandbox;
+use domain::start_task::StartTask;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::world::{World, clock, input, mine, until};
+
+async fn started(world: &World) -> (StartTask, Sandbox) {
+    let task = world.started(input(|_| {})).await;
+    let sandbox = world.sandbox(&task.sandbox_id).await.expect("it runs");
+    (task, sandbox)
+}
+
+fn event(id: &str, kind: &str) -> Value {
+    json!({"id": id, "kind": kind, "timestamp": "2026-01-01T00:00:00.5", "source": "agent"})
+}
+
+fn status(id: &str, status: &str) -> Value {
+    // Later than anything the world has seen, as a real report would be.
+    let at = clock()
+        .now()
+        .plus(std::time::Duration::from_secs(1))
+        .to_string();
+    json!({"id": id, "kind": STATE_UPDATE, "timestamp": at, "key": "execution_status", "value": status})
+}
+
+async fn count(world: &World, id: ConversationId) -> u64 {
+    world
+        .app
+        .events
+        .count(&mine(), id, &EventFilter::default())
+        .await
+        .expect("readable")
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_stored_once_and_change_the_row() {
+    let world = World::new().await;
+    let (task, sandbox) = started(&world).await;
+    let batch = vec![
+        event("../../etc/passwd", "MessageEvent"),
+        event("b", "AKindOfTomorrow"),
+        event("d", "StreamingDeltaEvent"),
+        json!({"kind": "NoId"}),
+        json!(5),
+        status("c", "finished"),
+    ];
+    for _ in 0..2 {
+        world
+            .app
+            .webhooks
+            .events(&sandbox, task.conversation_id, batch.clone())
+            .await
+            .expect("taken in");
+    }
+    assert_eq!(count(&world, task.conversation_id).await, 3);
+    let view = world.view(task.conversation_id).await.expect("it is there");
+    assert_eq!(
+        view.conversation.execution_status,
+        Some(ExecutionStatus::Finished)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finish_makes_the_log_be_read() {
+    let world = World::new().await;
+    let (task, sandbox) = started(&world).await;
+    let id = task.conversation_id;
+    for n in 0..250 {
+        let lost = Event::from_document(event(&format!("e{n}"), "ActionEvent"), clock().now());
+        world.agents.push_event(id, lost.expect("an event"));
+    }
+    world
+        .agents
+        .change(id, |c| c.updated_at = Some(clock().now()));
+    world
+        .app
+        .webhooks
+        .events(&sandbox, id, vec![status("last", "finished")])
+        .await
+        .expect("taken in");
+    until(|| async { (count(&world, id).await == 251).then_some(()) }).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_made_inside_the_sandbox_is_adopted() {
+    let world = World::new().await;
+    let (_, sandbox) = started(&world).await;
+    let id = ConversationId::new(Uuid::from_u128(99));
+    world
+        .app
+        .webhooks
+        .events(&sandbox, id, vec![event("x", "MessageEvent")])
+        .await
+        .expect("taken in");
+    let view = world.view(id).await.expect("adopted");
+    assert_eq!(
+        (view.conversation.sandbox_id, view.conversation.owner),
+        (sandbox.id, sandbox.owner)
+    );
+    assert_eq!(count(&world, id).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_report_neither_resurrects_nor_moves_a_conversation() {
+    let world = World::new().await;
+    let (task, sandbox) = started(&world).await;
+    let (other, elsewhere) = started(&world).await;
+    let refused = world
+        .app
+        .webhooks
+        .events(&elsewhere, task.conversation_id, vec![event("x", "M")])
+        .await;
+    assert_eq!(
+        refused.expect_err("not its own").class(),
+        ErrorClass::NotFound
+    );
+    let before = world
+        .view(task.conversation_id)
+        .await
+        .expect("it is there")
+        .conversation;
+    let info = info(task.conversation_id, "running");
+    world
+        .app
+        .webhooks
+        .conversation(&sandbox, &info)
+        .await
+        .expect("taken in");
+    let after = world
+        .view(task.conversation_id)
+        .await
+        .expect("it is there")
+        .conversation;
+    assert_eq!(
+        (after.created_at, after.sandbox_id),
+        (before.created_at, before.sandbox_id)
+    );
+    world
+        .app
+        .conversations
+        .delete(&mine(), task.conversation_id)
+        .await
+        .expect("deleted");
+    world
+        .app
+        .webhooks
+        .conversation(&sandbox, &info)
+        .await
+        .expect("accepted and dropped");
+    world
+        .app
+        .webhooks
+        .events(&sandbox, task.conversation_id, vec![event("y", "M")])
+        .await
+        .expect("dropped");
+    assert!(world.view(task.conversation_id).await.is_none());
+    assert!(world.view(other.conversation_id).await.is_some());
+}
+
+fn info(id: ConversationId, status: &str) -> AgentConversation {
+    let document = json!({"id": id.dashed(), "execution_status": status, "title": "T", "updated_at": "2999-01-01T00:00:00Z"});
+    AgentConversation::from_document(&document).expect("an info")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_title_comes_until_a_person_chooses_one() {
+    let world = World::new().await;
+    let (task, sandbox) = started(&world).await;
+    let title = || async {
+        world
+            .view(task.conversation_id)
+            .await
+            .and_then(|v| v.conversation.title)
+    };
+    assert!(title().await.expect("a title").starts_with("Conversation "));
+    world.agents.change(task.conversation_id, |c| {
+        c.title = Some("By the model".to_owned());
+    });
+    until(|| async { title().await.filter(|t| t == "By the model") }).await;
+    let change = domain::conversation::ConversationChange {
+        title: domain::patch::Patch::Set("By me".to_owned()),
+        ..Default::default()
+    };
+    world
+        .app
+        .conversations
+        .update(&mine(), task.conversation_id, &change)
+        .await
+        .expect("renamed");
+    world
+        .app
+        .webhooks
+        .conversation(&sandbox, &info(task.conversation_id, "idle"))
+        .await
+        .expect("taken in");
+    assert_eq!(title().await.as_deref(), Some("By me"));
+}

@@ -1,0 +1,215 @@
+//! A whole application over the stores and fakes in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use application::settings::LegacySettings;
+use application::start::StartInput;
+use application::{App, AuthMode, Policy, Ports, Tasks, background};
+use domain::clock::{Clock, SystemClock};
+use domain::conversation::{ConversationView, MessageInput};
+use domain::id::{ConversationId, HostId, UserId};
+use domain::sandbox::Sandbox;
+use domain::scope::Scope;
+use domain::start_task::{StartRequest, StartTask};
+use serde_json::json;
+use store_memory::{
+    FakeAgentRuntime, FakeSandboxBackend, MarkerCipher, MemoryStore, OneSpec, SequentialIds,
+};
+
+pub(crate) struct World {
+    pub(crate) app: App,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) backend: Arc<FakeSandboxBackend>,
+    pub(crate) agents: Arc<FakeAgentRuntime>,
+    ids: Arc<SequentialIds>,
+    tasks: Tasks,
+    change: fn(&mut Policy),
+}
+
+impl World {
+    /// A running service without settings.
+    pub(crate) fn empty(change: fn(&mut Policy)) -> Self {
+        let store = MemoryStore::new();
+        let (backend, agents) = (Arc::default(), Arc::default());
+        let ids = Arc::new(SequentialIds::default());
+        let (app, tasks) = build(&store, &backend, &agents, &ids, change);
+        background::spawn(&app);
+        Self {
+            app,
+            store,
+            backend,
+            agents,
+            ids,
+            tasks,
+            change,
+        }
+    }
+
+    /// A running service whose user alice can start conversations.
+    pub(crate) async fn with(change: fn(&mut Policy)) -> Self {
+        let world = Self::empty(change);
+        let settings = LegacySettings {
+            llm_model: Some("openai/m".to_owned()),
+            llm_api_key: Some("sk-1".to_owned().into()),
+            ..LegacySettings::default()
+        };
+        world
+            .app
+            .settings
+            .store_legacy(&alice(), &settings)
+            .await
+            .expect("settings are stored");
+        world
+    }
+
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// The process dies here: nothing more is written, whatever it was doing. Stores and sandboxes live on.
+    pub(crate) async fn killed(self) -> Self {
+        assert!(
+            self.tasks.stop(Duration::from_secs(5)).await,
+            "tasks end when they are dropped"
+        );
+        let (app, tasks) = build(
+            &self.store,
+            &self.backend,
+            &self.agents,
+            &self.ids,
+            self.change,
+        );
+        background::spawn(&app);
+        Self { app, tasks, ..self }
+    }
+
+    pub(crate) async fn start(&self, input: StartInput) -> StartTask {
+        self.app
+            .starts
+            .start(&alice(), input)
+            .await
+            .expect("the start is accepted")
+    }
+
+    /// Starts a conversation and waits until its task has ended.
+    pub(crate) async fn started(&self, input: StartInput) -> StartTask {
+        let task = self.start(input).await;
+        self.ended(&task).await
+    }
+
+    pub(crate) async fn ended(&self, task: &StartTask) -> StartTask {
+        until(|| async {
+            let found = self
+                .app
+                .starts
+                .find_many(&Scope::System, &[task.id])
+                .await
+                .expect("readable");
+            found
+                .into_iter()
+                .flatten()
+                .find(|task| task.status.is_terminal())
+        })
+        .await
+    }
+
+    pub(crate) async fn view(&self, id: ConversationId) -> Option<ConversationView> {
+        let found = self
+            .app
+            .conversations
+            .find_many(&mine(), &[id])
+            .await
+            .expect("readable");
+        found.into_iter().flatten().next()
+    }
+
+    pub(crate) async fn sandbox(&self, id: &domain::id::SandboxId) -> Option<Sandbox> {
+        let found = self
+            .app
+            .sandboxes
+            .find_many(&mine(), std::slice::from_ref(id))
+            .await
+            .expect("readable");
+        found.into_iter().flatten().next()
+    }
+}
+
+fn build(
+    store: &Arc<MemoryStore>,
+    backend: &Arc<FakeSandboxBackend>,
+    agents: &Arc<FakeAgentRuntime>,
+    ids: &Arc<SequentialIds>,
+    change: fn(&mut Policy),
+) -> (App, Tasks) {
+    let ports = Ports {
+        conversations: Arc::clone(store) as _,
+        events: Arc::clone(store) as _,
+        start_tasks: Arc::clone(store) as _,
+        sandboxes: Arc::clone(store) as _,
+        backend: Arc::clone(backend) as _,
+        specs: Arc::new(OneSpec),
+        agents: Arc::clone(agents) as _,
+        settings: Arc::clone(store) as _,
+        api_keys: Arc::clone(store) as _,
+        cipher: Arc::new(MarkerCipher),
+        clock: clock(),
+        ids: Arc::clone(ids) as _,
+    };
+    let url = "http://127.0.0.1:3000/api/v1/webhooks"
+        .parse()
+        .expect("a URL");
+    let host = HostId::parse("host").expect("an id");
+    let mut policy = Policy::new(host, url, AuthMode::ApiKey);
+    change(&mut policy);
+    let tasks = Tasks::new(tokio::runtime::Handle::current());
+    (App::new(ports, policy, tasks.clone()), tasks)
+}
+
+pub(crate) fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock)
+}
+
+pub(crate) fn alice() -> UserId {
+    UserId::parse("alice").expect("a name")
+}
+
+pub(crate) fn mine() -> Scope {
+    Scope::User(alice())
+}
+
+pub(crate) fn say(text: &str) -> MessageInput {
+    let content = vec![json!({"type": "text", "text": text, "cache_prompt": false})];
+    MessageInput {
+        role: "user".to_owned(),
+        content,
+        run: true,
+    }
+}
+
+pub(crate) fn input(change: impl FnOnce(&mut StartRequest)) -> StartInput {
+    let mut request = StartRequest {
+        initial_message: Some(say("hi")),
+        ..StartRequest::default()
+    };
+    change(&mut request);
+    StartInput {
+        request,
+        secrets: None,
+    }
+}
+
+/// Waits for a condition. Time is paused in these tests, so waiting costs nothing and a minute is plenty.
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(mut check: impl FnMut() -> F) -> T {
+    let wait = async {
+        loop {
+            if let Some(found) = check().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(300), wait)
+        .await
+        .expect("it happens within five minutes")
+}

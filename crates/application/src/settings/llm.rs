@@ -87,7 +87,6 @@ const VENDORS: &[Vendor] = &[
         &["router.huggingface.co", "api-inference.huggingface.co"],
     ),
     keyless("ollama"),
-    keyless("ollama_chat"),
     keyless("lm_studio"),
     keyless("llamafile"),
     keyless("docker_model_runner"),
@@ -96,19 +95,27 @@ const VENDORS: &[Vendor] = &[
     keyless("xinference"),
     keyless("oobabooga"),
     keyless("bedrock"),
-    keyless("bedrock_converse"),
     keyless("sagemaker"),
-    keyless("sagemaker_chat"),
     keyless("vertex_ai"),
-    keyless("vertex_ai_beta"),
     keyless("github_copilot"),
+];
+
+/// Prefixes of one vendor with another spelling.
+const ALIASES: [(&str, &str); 6] = [
+    ("google", "gemini"),
+    ("ollama_chat", "ollama"),
+    ("bedrock_converse", "bedrock"),
+    ("sagemaker_chat", "sagemaker"),
+    ("vertex_ai_beta", "vertex_ai"),
+    ("text-completion-openai", "openai"),
 ];
 
 /// The vendor that a model name belongs to: its prefix, or what the bare name gives away.
 pub(super) fn vendor_of(model: &str) -> Option<String> {
     let model = model.trim().to_ascii_lowercase();
     if let Some((prefix, _)) = model.split_once('/') {
-        return Some(prefix.to_owned());
+        let alias = ALIASES.iter().find(|(alias, _)| *alias == prefix);
+        return Some(alias.map_or(prefix, |(_, name)| name).to_owned());
     }
     VENDORS
         .iter()
@@ -164,6 +171,8 @@ mod tests {
         for (model, vendor) in [
             ("openai/gpt-5", Some("openai")),
             ("gpt-5.5", Some("openai")),
+            ("google/gemini-x", Some("gemini")),
+            ("gemini-x", Some("gemini")),
             ("claude-sonnet-4-5", Some("anthropic")),
             ("OpenHands/claude-sonnet-4-5", Some("openhands")),
             ("litellm_proxy/anything", Some("litellm_proxy")),
@@ -172,6 +181,7 @@ mod tests {
             assert_eq!(vendor_of(model).as_deref(), vendor, "{model}");
         }
         assert!(works_without_key("ollama/llama3"));
+        assert!(works_without_key("ollama_chat/llama3"));
         assert!(works_without_key("bedrock/anthropic.claude"));
         assert!(!works_without_key("openai/gpt-5"));
         assert!(!works_without_key("something"));

@@ -34,6 +34,9 @@ pub struct GitProvidersInput {
     pub mcp_config: Option<McpConfig>,
 }
 
+/// Their member in the stored document.
+const TOKENS: &str = "provider_tokens";
+
 impl SettingsService {
     /// Stores git tokens (and an MCP configuration). All or nothing: with an issue, nothing is stored.
     pub async fn add_git_providers(
@@ -48,15 +51,16 @@ impl SettingsService {
 
     /// Forgets all git tokens. Does nothing (and stores nothing) if there are none.
     pub async fn unset_git_providers(&self, owner: &UserId) -> Result<(), AppError> {
-        let nothing_there = match self.load(owner).await? {
-            None => true,
-            Some(settings) => settings.provider_tokens.is_empty(),
-        };
+        let nothing_there = self.load(owner).await?.is_none_or(|settings| {
+            settings.provider_tokens.is_empty() && !settings.unread.contains_key(TOKENS)
+        });
         if nothing_there {
             return Ok(());
         }
         let cleared = self.update(owner, |mut settings| {
             settings.provider_tokens.clear();
+            // Also those of providers that this version does not know.
+            settings.unread.shift_remove(TOKENS);
             Ok::<_, std::convert::Infallible>(settings)
         });
         match cleared.await {

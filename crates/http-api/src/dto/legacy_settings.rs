@@ -38,10 +38,15 @@ pub struct LegacySettingsDto {
     llm_api_key: Option<String>,
     llm_base_url: Option<String>,
     remote_runtime_resource_factor: Option<i64>,
+    #[schema(required = false)]
     secrets_store: UserSecretsDto,
+    #[schema(required = false, default = true)]
     enable_default_condenser: bool,
+    #[schema(required = false, default = false)]
     enable_sound_notifications: bool,
+    #[schema(required = false, default = true)]
     enable_proactive_conversation_starters: bool,
+    #[schema(required = false, default = true)]
     enable_solvability_analysis: bool,
     user_consents_to_analytics: Option<bool>,
     sandbox_base_container_image: Option<String>,
@@ -62,11 +67,60 @@ pub struct LegacySettingsDto {
     git_user_name: Option<String>,
     git_user_email: Option<String>,
     /// Always true.
+    #[schema(required = false)]
     v1_enabled: bool,
     /// Provider → host, one entry per stored token; a host of null is the provider's own.
+    #[schema(required = false)]
     provider_tokens_set: BTreeMap<&'static str, Option<String>>,
     llm_api_key_set: bool,
+    #[schema(required = false, default = false)]
     search_api_key_set: bool,
+}
+
+/// Body of the legacy save, for the document. A field that is absent or null is reset, except `llm_model`,
+/// `llm_api_key`, `llm_base_url`, `search_api_key`, `sandbox_api_key`, `mcp_config` and `user_consents_to_analytics`,
+/// which stay. Unknown fields are ignored.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the shape of the interface document"
+)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = LegacySettingsUpdate)]
+pub struct LegacySettingsUpdateDto {
+    language: Option<String>,
+    agent: Option<String>,
+    max_iterations: Option<i64>,
+    security_analyzer: Option<String>,
+    confirmation_mode: Option<bool>,
+    llm_model: Option<String>,
+    /// Blank clears; the mask keeps.
+    #[schema(format = Password)]
+    llm_api_key: Option<String>,
+    llm_base_url: Option<String>,
+    remote_runtime_resource_factor: Option<i64>,
+    #[schema(required = false)]
+    enable_default_condenser: bool,
+    #[schema(required = false)]
+    enable_sound_notifications: bool,
+    #[schema(required = false)]
+    enable_proactive_conversation_starters: bool,
+    #[schema(required = false)]
+    enable_solvability_analysis: bool,
+    user_consents_to_analytics: Option<bool>,
+    sandbox_base_container_image: Option<String>,
+    sandbox_runtime_container_image: Option<String>,
+    mcp_config: Option<McpConfigDto>,
+    /// White space clears, an empty text keeps; the mask keeps.
+    #[schema(format = Password)]
+    search_api_key: Option<String>,
+    /// Blank clears; the mask keeps.
+    #[schema(format = Password)]
+    sandbox_api_key: Option<String>,
+    max_budget_per_task: Option<f64>,
+    email: Option<String>,
+    email_verified: Option<bool>,
+    git_user_name: Option<String>,
+    git_user_email: Option<String>,
 }
 
 impl From<&Settings> for LegacySettingsDto {

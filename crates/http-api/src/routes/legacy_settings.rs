@@ -7,7 +7,9 @@ use serde_json::json;
 
 use crate::decode::Flavour;
 use crate::dto::git_providers::{AddGitProviders, AddGitProvidersDto, errors_of};
-use crate::dto::legacy_settings::{LegacySettingsDto, LegacySettingsInput};
+use crate::dto::legacy_settings::{
+    LegacySettingsDto, LegacySettingsInput, LegacySettingsUpdateDto,
+};
 use crate::dto::settings::Message;
 use crate::extract::{Application, Body, Call, LegacyActor};
 use crate::problem::{Detail, Problem};
@@ -26,7 +28,7 @@ pub(super) async fn load(
 /// Stores the settings page. What is absent is reset, except the model, its endpoint, MCP servers and every secret.
 #[utoipa::path(
     tag = "Legacy",
-    request_body = LegacySettingsDto,
+    request_body = LegacySettingsUpdateDto,
     responses((status = 200, description = "Done", body = Message))
 )]
 #[post("/api/settings")]

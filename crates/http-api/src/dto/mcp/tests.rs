@@ -45,145 +45,138 @@ fn shorthand_becomes_the_normal_form() {
     assert!(decode::<McpConfigInput>(&json!({}), &Path::body(true)).is_ok());
 }
 
+/// Refused at this place for this reason, and for nothing else; the message starts so.
+fn check(body: &Value, loc: &str, kind: &str, msg: &str) {
+    let items = refused(body);
+    assert_eq!(items.len(), 1, "{body}: {items:?}");
+    assert_eq!(items[0].0.join("."), loc, "{body}");
+    assert_eq!(items[0].1, kind, "{body}");
+    assert!(items[0].2.starts_with(msg), "{body}: {}", items[0].2);
+}
+
 #[test]
-fn every_refusal_has_its_place_and_words() {
-    let sse = |item: Value| json!({"sse_servers": [item]});
-    let stdio = |item: Value| json!({"stdio_servers": [item]});
-    for (body, loc, kind, msg) in [
-        (
-            json!("x"),
-            "",
-            "model_attributes_type",
-            "Input should be a valid dictionary",
-        ),
-        (
-            json!({"bogus": 1}),
-            "bogus",
-            "extra_forbidden",
-            "Extra inputs are not permitted",
-        ),
-        (
-            json!({"sse_servers": 5}),
-            "sse_servers",
-            "list_type",
-            "Input should be a valid list",
-        ),
-        (json!({"sse_servers": null}), "sse_servers", "list_type", ""),
-        (json!({"sse_servers": "x"}), "sse_servers", "list_type", ""),
-        (
-            json!({"stdio_servers": {}}),
-            "stdio_servers",
-            "list_type",
-            "",
-        ),
-        (
-            sse(json!({})),
-            "sse_servers.0.url",
-            "missing",
-            "Field required",
-        ),
-        (sse(json!(3)), "sse_servers.0", "model_attributes_type", ""),
-        (
-            sse(json!("  ")),
-            "sse_servers.0.url",
-            "value_error",
-            "Value error, URL cannot be empty",
-        ),
-        (
-            sse(json!({"url": "example.com/sse"})),
-            "sse_servers.0.url",
-            "value_error",
-            "Value error, URL must include a scheme (http:// or https://)",
-        ),
-        (
-            sse(json!({"url": "ftp://x"})),
-            "sse_servers.0.url",
-            "value_error",
-            "Value error, URL scheme",
-        ),
-        (
-            sse(json!({"url": "https://"})),
-            "sse_servers.0.url",
-            "value_error",
-            "Value error, URL must include a valid host",
-        ),
-        (
-            sse(json!({"url": 5})),
-            "sse_servers.0.url",
-            "string_type",
-            "",
-        ),
-        (
-            sse(json!({"url": "https://x", "api_key": 5})),
-            "sse_servers.0.api_key",
-            "string_type",
-            "",
-        ),
-        (
-            json!({"shttp_servers": [{"url": "https://h", "timeout": 0}]}),
-            "shttp_servers.0.timeout",
-            "value_error",
-            "Value error, Timeout must be positive",
-        ),
-        (
-            json!({"shttp_servers": [{"url": "https://h", "timeout": 3601}]}),
-            "shttp_servers.0.timeout",
-            "value_error",
-            "Value error, Timeout cannot exceed 3600 seconds",
-        ),
-        (
-            stdio(json!({"command": "c"})),
-            "stdio_servers.0.name",
-            "missing",
-            "",
-        ),
-        (
-            stdio(json!({"name": "a b", "command": "npx"})),
-            "stdio_servers.0.name",
-            "value_error",
-            "Value error, Server name can only contain letters, numbers, hyphens, and underscores",
-        ),
-        (
-            stdio(json!({"name": "a", "command": "npx -y"})),
-            "stdio_servers.0.command",
-            "value_error",
-            "Value error, Command should be a single executable without spaces (use arguments field for parameters)",
-        ),
-        (
-            stdio(json!({"name": 1, "command": "c"})),
-            "stdio_servers.0.name",
-            "string_type",
-            "",
-        ),
-        (
-            stdio(json!({"name": "a", "command": "c", "args": "\"open"})),
-            "stdio_servers.0.args",
-            "value_error",
-            "Value error, Invalid argument format: No closing quotation. Use shell-like format",
-        ),
-        (
-            stdio(json!({"name": "a", "command": "c", "env": "NOEQ"})),
-            "stdio_servers.0.env",
-            "value_error",
-            "Value error, Environment variables must be in KEY=VALUE format",
-        ),
-        (
-            stdio(json!({"name": "a", "command": "c", "env": {"K": 1}})),
-            "stdio_servers.0.env.K",
-            "string_type",
-            "",
-        ),
-        (
-            stdio(json!({"name": "a", "command": "c", "env": {"": "1"}})),
-            "stdio_servers.0.env",
-            "value_error",
-            "",
-        ),
-    ] {
-        let items = refused(&body);
-        assert_eq!(items.len(), 1, "{body}: {items:?}");
-        assert_eq!(items[0].0.join("."), loc, "{body}");
-        assert_eq!(items[0].1, kind, "{body}");
-        assert!(items[0].2.starts_with(msg), "{body}: {}", items[0].2);
+fn lists_are_lists_and_nothing_else_is_there() {
+    let list = "Input should be a valid list";
+    check(
+        &json!("x"),
+        "",
+        "model_attributes_type",
+        "Input should be a valid dictionary or object",
+    );
+    check(
+        &json!({"bogus": 1}),
+        "bogus",
+        "extra_forbidden",
+        "Extra inputs are not permitted",
+    );
+    for odd in [json!(5), json!(null), json!("x"), json!({})] {
+        for name in ["sse_servers", "stdio_servers", "shttp_servers"] {
+            check(&json!({name: odd}), name, "list_type", list);
+        }
     }
+}
+
+#[test]
+fn a_remote_server_has_an_address() {
+    let sse = |item: Value| json!({"sse_servers": [item]});
+    let url = |item: Value, msg: &str| {
+        check(
+            &sse(item),
+            "sse_servers.0.url",
+            "value_error",
+            &format!("Value error, URL {msg}"),
+        );
+    };
+    check(
+        &sse(json!({})),
+        "sse_servers.0.url",
+        "missing",
+        "Field required",
+    );
+    check(
+        &sse(json!(3)),
+        "sse_servers.0",
+        "model_attributes_type",
+        "Input should be",
+    );
+    check(
+        &sse(json!({"url": 5})),
+        "sse_servers.0.url",
+        "string_type",
+        "Input should be",
+    );
+    url(json!("  "), "cannot be empty");
+    url(
+        json!({"url": "example.com/sse"}),
+        "must include a scheme (http:// or https://)",
+    );
+    url(json!({"url": "ftp://x"}), "scheme must be");
+    url(json!({"url": "https://"}), "must include a valid host");
+    let key = sse(json!({"url": "https://x", "api_key": 5}));
+    check(
+        &key,
+        "sse_servers.0.api_key",
+        "string_type",
+        "Input should be",
+    );
+    for (timeout, msg) in [
+        (0, "must be positive"),
+        (3601, "cannot exceed 3600 seconds"),
+    ] {
+        let body = json!({"shttp_servers": [{"url": "https://h", "timeout": timeout}]});
+        let msg = format!("Value error, Timeout {msg}");
+        check(&body, "shttp_servers.0.timeout", "value_error", &msg);
+    }
+}
+
+#[test]
+fn a_process_has_a_name_and_a_command() {
+    let refuse = |item: Value, field: &str, kind: &str, msg: &str| {
+        check(
+            &json!({"stdio_servers": [item]}),
+            &format!("stdio_servers.0.{field}"),
+            kind,
+            msg,
+        );
+    };
+    let bad = |member: &str, value: Value, msg: &str| {
+        let mut item = json!({"name": "a", "command": "npx"});
+        item[member] = value;
+        refuse(item, member, "value_error", &format!("Value error, {msg}"));
+    };
+    refuse(json!({"command": "c"}), "name", "missing", "Field required");
+    refuse(json!({"name": "a"}), "command", "missing", "Field required");
+    refuse(
+        json!({"name": 1, "command": "c"}),
+        "name",
+        "string_type",
+        "Input should be",
+    );
+    bad(
+        "name",
+        json!("a b"),
+        "Server name can only contain letters, numbers, hyphens, and underscores",
+    );
+    bad(
+        "command",
+        json!("npx -y"),
+        "Command should be a single executable without spaces (use arguments field for parameters)",
+    );
+    bad(
+        "args",
+        json!("\"open"),
+        "Invalid argument format: No closing quotation. Use shell-like format",
+    );
+    bad(
+        "env",
+        json!("NOEQ"),
+        "Environment variables must be in KEY=VALUE format",
+    );
+    bad(
+        "env",
+        json!({"": "1"}),
+        "Environment variable names cannot be empty",
+    );
+    let env = json!({"name": "a", "command": "c", "env": {"K": 1}});
+    refuse(env, "env.K", "string_type", "Input should be");
 }

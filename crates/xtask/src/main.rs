@@ -60,6 +60,9 @@ fn main() -> ExitCode {
 }
 
 fn ci() -> anyhow::Result<()> {
+    say("lock file");
+    let locked = ["metadata", "--locked", "--quiet", "--format-version", "1"];
+    run::output(cargo().args(locked))?;
     say("format");
     run::run(cargo().args(["fmt", "--all", "--check"]))?;
     say("lints");

@@ -9,6 +9,7 @@ use domain::id::HostId;
 use secrecy::SecretString;
 
 use crate::launcher::Launcher;
+use crate::layout;
 use crate::provision::Provisioner;
 
 /// Where the agent server comes from.
@@ -53,16 +54,24 @@ pub struct ProcessConfig {
 }
 
 impl ProcessConfig {
-    /// The defaults for an installation in `data_dir`.
+    /// The defaults for an installation in `data_dir`. Sockets go to `run` in it where that path is short enough, else to
+    /// `/tmp/agent-workspace-<uid>`.
     pub fn new(
         data_dir: impl Into<PathBuf>,
         instance: HostId,
         agent_server: AgentServerSource,
     ) -> Self {
-        let uid = rustix::process::getuid().as_raw();
+        let data_dir = data_dir.into();
+        let near = data_dir.join("run");
+        let runtime_dir = if layout::fits(&near) {
+            near
+        } else {
+            let uid = rustix::process::geteuid().as_raw();
+            PathBuf::from(format!("/tmp/agent-workspace-{uid}"))
+        };
         Self {
-            data_dir: data_dir.into(),
-            runtime_dir: PathBuf::from(format!("/tmp/agent-workspace-{uid}")),
+            data_dir,
+            runtime_dir,
             instance,
             agent_server,
             launcher: Launcher::default(),

@@ -54,7 +54,7 @@ pub(crate) fn variables(
     let text = |path: &Path| path.to_string_lossy().into_owned();
     set(marker::VARIABLE, marker.value().to_owned());
     set("HOME", text(&places.home()));
-    set("TMUX_TMPDIR", text(&places.tmux()));
+    set("TMUX_TMPDIR", text(&places.short));
     set("TMPDIR", text(&places.tmp()));
     for (name, value) in FIXED {
         set(name, value.to_owned());

@@ -8,7 +8,7 @@
 //!     agent-server.log     and .log.1
 //!     home/ workspace/ conversations/ bash_events/ persist/
 //! <runtime>/<hash of instance and id>/
-//!   tmux/ tmp/             short paths, because socket paths are limited to 107 bytes
+//!   tmux-<uid>/ tmp/       short paths, because socket paths are limited to 107 bytes
 //! ```
 
 use std::fs;
@@ -23,8 +23,17 @@ use crate::digest;
 /// The longest path of a Unix socket on Linux, without its NUL.
 const SOCKET_PATH: usize = 107;
 
-/// What the agent server and tmux append to the tmux directory: `/tmux-<uid>/openhands-<32 hex digits>`.
-const TMUX_SUFFIX: usize = "/tmux-4294967295/openhands-".len() + 32;
+/// What a sandbox's folder, tmux and the agent server append to the runtime directory:
+/// `/<12 hex digits>/tmux-<uid>/openhands-<32 hex digits>`.
+fn suffix() -> usize {
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    "/".len() + 12 + "/tmux-".len() + uid.len() + "/openhands-".len() + 32
+}
+
+/// Whether sockets in this runtime directory have short enough paths.
+pub(crate) fn fits(runtime: &Path) -> bool {
+    runtime.as_os_str().len() + suffix() <= SOCKET_PATH
+}
 
 /// The two roots.
 #[derive(Debug, Clone)]
@@ -53,9 +62,8 @@ impl Layout {
             runtime: runtime.into(),
             instance,
         };
-        let longest = runtime.as_os_str().len() + "/".len() + 12 + "/tmux".len() + TMUX_SUFFIX;
-        if !runtime.is_absolute() || runtime.to_str().is_none() || longest > SOCKET_PATH {
-            let most = SOCKET_PATH - (longest - runtime.as_os_str().len());
+        if !runtime.is_absolute() || runtime.to_str().is_none() || !fits(runtime) {
+            let most = SOCKET_PATH - suffix();
             return Err(format!(
                 "the runtime directory must be an absolute path of at most {most} bytes"
             ));
@@ -132,10 +140,6 @@ impl Places {
         self.root.join("process.json")
     }
 
-    pub(crate) fn tmux(&self) -> PathBuf {
-        self.short.join("tmux")
-    }
-
     pub(crate) fn tmp(&self) -> PathBuf {
         self.short.join("tmp")
     }
@@ -149,7 +153,7 @@ impl Places {
             self.home(),
             self.persist(),
         ];
-        let short = [self.short.clone(), self.tmux(), self.tmp()];
+        let short = [self.short.clone(), self.tmp()];
         [self.root.clone()]
             .iter()
             .chain(&inner)
@@ -230,19 +234,18 @@ mod tests {
     fn every_socket_path_fits() {
         let instance = HostId::parse("i").unwrap();
         let data = Path::new("/data");
-        let runtime = PathBuf::from(format!("/{}", "r".repeat(29)));
+        let most = SOCKET_PATH - suffix();
+        let runtime = PathBuf::from(format!("/{}", "r".repeat(most - 1)));
         let layout = Layout::new(data, &runtime, instance.clone()).unwrap();
         let places = layout.places(&SandboxId::parse("x".repeat(64)).unwrap());
-        let socket = places
-            .tmux()
-            .join("tmux-4294967295")
-            .join(format!("openhands-{}", "f".repeat(32)));
-        assert!(
-            socket.as_os_str().len() <= SOCKET_PATH,
-            "{}",
-            socket.display()
+        let uid = rustix::process::geteuid().as_raw();
+        let socket = format!(
+            "{}/tmux-{uid}/openhands-{}",
+            places.short.display(),
+            "f".repeat(32)
         );
-        for bad in ["relative".to_owned(), format!("/{}", "r".repeat(60))] {
+        assert_eq!(socket.len(), SOCKET_PATH, "{socket}");
+        for bad in ["relative".to_owned(), format!("/{}", "r".repeat(most))] {
             assert!(Layout::new(data, Path::new(&bad), instance.clone()).is_err());
         }
     }

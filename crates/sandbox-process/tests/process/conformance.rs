@@ -38,6 +38,7 @@ fn launch() -> SandboxLaunch {
     sandbox_backend::launch(uuid::Uuid::new_v4(), &SpecId::parse("process").unwrap())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "called as the laws call it")]
 fn exit(fresh: &Fresh, id: SandboxId) -> Ready<()> {
     signal("KILL", fresh.lab.main_pid(&id));
     ready(())

@@ -184,7 +184,7 @@ async fn a_removal_leaves_no_file() {
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)).unwrap();
     backend.remove(&launch.id).await.unwrap();
     let empty = |dir: &str| fs::read_dir(lab.dir.path().join(dir)).unwrap().count() == 0;
-    assert!(empty("sandboxes") && empty("r"));
+    assert!(empty("sandboxes") && empty("run"));
     // Neither do questions about what never was.
     let unknown = SandboxId::parse("unknown").unwrap();
     assert!(matches!(
@@ -193,7 +193,7 @@ async fn a_removal_leaves_no_file() {
     ));
     backend.remove(&unknown).await.unwrap();
     assert_eq!(state(&backend, &unknown).await, None);
-    assert!(empty("sandboxes") && empty("r"));
+    assert!(empty("sandboxes") && empty("run"));
 }
 
 #[tokio::test]

@@ -21,7 +21,6 @@ use super::support::{
 fn expected_environment(lab: &Lab, short: &Path) -> BTreeMap<String, String> {
     let root = lab.dir.path().join("sandboxes/s1");
     let inside = |name: &str| root.join(name).display().to_string();
-    let short = |name: &str| short.join(name).display().to_string();
     let expected = [
         ("AGENT_WORKSPACE_SANDBOX", format!("{}/s1", lab.instance)),
         ("HOME", inside("home")),
@@ -55,8 +54,8 @@ fn expected_environment(lab: &Lab, short: &Path) -> BTreeMap<String, String> {
             format!("{}:/usr/bin:/bin", lab.dir.path().display()),
         ),
         ("PYTHONUNBUFFERED", "1".into()),
-        ("TMPDIR", short("tmp")),
-        ("TMUX_TMPDIR", short("tmux")),
+        ("TMPDIR", short.join("tmp").display().to_string()),
+        ("TMUX_TMPDIR", short.display().to_string()),
         ("TZ", "UTC".into()),
     ];
     expected
@@ -90,7 +89,7 @@ async fn a_sandbox_sees_its_own_environment_and_nothing_else() {
     for shells_own in ["PWD", "OLDPWD", "SHLVL", "_"] {
         seen.remove(shells_own);
     }
-    let short = fs::read_dir(lab.dir.path().join("r"))
+    let short = fs::read_dir(lab.dir.path().join("run"))
         .unwrap()
         .next()
         .unwrap()
@@ -105,7 +104,7 @@ async fn a_sandbox_sees_its_own_environment_and_nothing_else() {
         root.clone(),
         root.join("home"),
         short.clone(),
-        short.join("tmux"),
+        short.join("tmp"),
     ] {
         let mode = fs::metadata(&dir).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o700, "{}", dir.display());

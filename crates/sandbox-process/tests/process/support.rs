@@ -27,7 +27,7 @@ pub(crate) struct Lab {
 
 impl Lab {
     pub(crate) fn new() -> Self {
-        // In `/tmp`, because the runtime directory must be short.
+        // In `/tmp`, so that the runtime directory in it is short enough.
         let dir = tempfile::Builder::new()
             .prefix("aw")
             .tempdir_in("/tmp")
@@ -73,7 +73,6 @@ impl Lab {
         let command = vec![self.agent().into_os_string()];
         let source = AgentServerSource::Command(command);
         let mut config = ProcessConfig::new(self.dir.path(), self.instance.clone(), source);
-        config.runtime_dir = self.dir.path().join("r");
         // Scripts do not listen, so a start would hold its turn until this is over.
         config.parallel_starts = 100;
         config

@@ -4,6 +4,7 @@
 
 pub mod agent_server;
 pub mod client;
+pub mod hostile;
 pub mod processes;
 pub mod scripted_llm;
 pub mod service;

@@ -10,6 +10,7 @@
 //! | `exit-at-start-N` | only the first N starts |
 //! | `silent` | accepts connections and never answers |
 //! | `create-hang`, `create-500`, `create-garbage`, `create-huge` | what becomes of POST /api/conversations |
+//! | `create-slow` | says the first message one second after making the conversation |
 //! | `read-hang`, `read-garbage`, `read-huge` | what becomes of reading conversations and events |
 //! | `send-hang`, `send-500` | what becomes of a message |
 //! | `no-webhooks` | reports nothing |

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
@@ -124,7 +125,15 @@ async fn answer(stub: web::Data<Stub>, request: HttpRequest, body: web::Bytes) -
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let query = Query::of(&request);
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let dashed = segments.get(2).map(|id| with_dashes(id));
+    let segments: Vec<&str> = match &dashed {
+        Some(id) => [&segments[..2], &[id.as_str()], &segments[3..]].concat(),
+        None => segments,
+    };
     match (method, segments.as_slice()) {
+        ("POST", ["api", "conversations"]) if stub.faults.has("create-slow") => {
+            create_slowly(&stub, body).await
+        }
         ("POST", ["api", "conversations"]) => {
             faulty(&stub, "create", |stub| stub.create(&body)).await
         }
@@ -171,8 +180,37 @@ async fn faulty(
     work(stub)
 }
 
+/// Makes the conversation at once and says its first message a second later, whether or not the client still waits: the
+/// real one does so, too.
+async fn create_slowly(stub: &Arc<Stub>, mut request: Value) -> HttpResponse {
+    let first = request["initial_message"].take();
+    let answer = stub.create(&request);
+    if answer.status() == StatusCode::CREATED {
+        let (done, waiting) = tokio::sync::oneshot::channel::<()>();
+        let stub = Arc::clone(stub);
+        let id = request["conversation_id"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        spawn(async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            stub.say(&id, &first);
+            append(stub.dir.join(CALLS), "LATE first message");
+            drop(done);
+        });
+        // Ends, with an error, when the sender is dropped.
+        let _ = waiting.await;
+    }
+    answer
+}
+
 fn ok(body: &Value) -> HttpResponse {
     HttpResponse::Ok().json(body)
+}
+
+/// Ids come with dashes or without.
+fn with_dashes(id: &str) -> String {
+    uuid::Uuid::parse_str(id).map_or_else(|_| id.to_owned(), |id| id.to_string())
 }
 
 fn not_found() -> HttpResponse {

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{World, finishes, said_by_user};
+use acceptance::wait::wait_until;
+
+use crate::support::{LATE, World, finishes, said_by_user};
 
 /// After the answer to POST; a start with the stub takes some tens of milliseconds.
 const POINTS: [u64; 12] = [0, 2, 5, 8, 12, 16, 20, 25, 30, 40, 60, 90];
@@ -56,4 +58,22 @@ async fn a_deletion_that_was_accepted_is_done_wherever_the_service_is_killed() {
         );
     }
     world.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_request_that_is_still_at_work_when_the_service_is_back_is_not_sent_again() {
+    let mut world = World::with("create-slow").await;
+    let task = world.user.start_with("hello").await;
+    wait_until("the request", LATE, || !world.stub.creates().is_empty()).await;
+    world.service.kill9();
+    world.service.restart().await;
+    let conversation = world.user.ready(&task).await;
+    let is_late = |call: &String| call.starts_with("LATE");
+    wait_until("the message of the first request", LATE, || {
+        world.stub.calls().iter().any(is_late)
+    })
+    .await;
+    world.user.executed(&conversation.id, "finished").await;
+    let log = world.user.events_at_agent_server(&conversation).await;
+    assert_eq!(said_by_user(&log), 1);
 }

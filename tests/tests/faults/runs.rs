@@ -18,12 +18,13 @@ async fn an_agent_server_that_dies_in_a_run_is_an_error_with_a_cause_and_can_be_
         .sandbox_becomes(sandbox, "ERROR", Duration::from_secs(5))
         .await;
     assert!(failed.status_detail.is_some_and(|cause| !cause.is_empty()));
-    user.executed(id, "error").await;
+    assert_eq!(user.conversation(id).await.sandbox_status, "ERROR");
     let path = format!("/api/v1/app-conversations/{id}/send-message");
     let body = serde_json::json!({"content": [{"type": "text", "text": "hello?"}]});
     assert_eq!(user.post(&path, &body).await.status, 503);
 
     user.resume(sandbox).await;
+    user.executed(id, "error").await;
     user.say(id, "go on").await;
     user.executed(id, "finished").await;
     let events = user.events(id).await;
@@ -146,8 +147,8 @@ async fn a_sandbox_whose_process_ended_while_the_service_was_down_is_an_error() 
     let sandbox = &conversation.sandbox_id;
     let failed = world.user.sandbox_becomes(sandbox, "ERROR", LATE).await;
     assert!(failed.status_detail.is_some_and(|cause| !cause.is_empty()));
-    world.user.executed(&conversation.id, "error").await;
     world.user.resume(sandbox).await;
+    world.user.executed(&conversation.id, "error").await;
     world.user.say(&conversation.id, "go on").await;
     world.user.executed(&conversation.id, "finished").await;
 }

@@ -84,7 +84,10 @@ async fn an_agent_server_that_is_not_there_is_named() {
     })
     .await;
     let cause = cause(&world).await;
-    assert!(cause.contains("/nowhere/agent-server"), "{cause}");
+    assert!(
+        cause.contains("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND"),
+        "{cause}"
+    );
 }
 
 #[tokio::test]

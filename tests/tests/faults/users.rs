@@ -119,6 +119,7 @@ async fn a_user_touches_nothing_that_is_anothers() {
 #[tokio::test]
 async fn a_sandbox_reports_nothing_about_the_conversation_of_another() {
     let Two {
+        world: _world,
         alice,
         bob,
         hers,

@@ -10,7 +10,7 @@ pub(crate) async fn a_conversation_runs_and_takes_another_message(version: Versi
     let world = World::start(version).await;
     let user = &world.user;
 
-    let task = user.start_with("Please. RUN: echo one > first.txt").await;
+    let task = user.start_with("Please.\nRUN: echo one > first.txt").await;
     assert_eq!(task.status, "WORKING");
     let conversation = user.ready(&task).await;
     show_timings(version, &user.task(&task.id).await);
@@ -30,7 +30,7 @@ pub(crate) async fn a_conversation_runs_and_takes_another_message(version: Versi
     let key = world.llm.records().pop().and_then(|record| record.api_key);
     assert_eq!(key.as_deref(), Some("sk-scripted"));
 
-    user.say(&conversation.id, "Once more. RUN: echo two > second.txt")
+    user.say(&conversation.id, "Once more.\nRUN: echo two > second.txt")
         .await;
     user.executed(&conversation.id, "finished").await;
     assert_eq!(

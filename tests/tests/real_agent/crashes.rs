@@ -134,7 +134,7 @@ pub(crate) async fn a_killed_agent_server_is_noticed_and_can_be_resumed(version:
         cause.to_lowercase().contains("kill") || cause.contains('9'),
         "{cause}"
     );
-    user.executed(id, "error").await;
+    assert_eq!(user.conversation(id).await.sandbox_status, "ERROR");
     wait_until("the end of what the agent server had started", LATE, || {
         world.service.processes().is_empty()
     })
@@ -143,7 +143,8 @@ pub(crate) async fn a_killed_agent_server_is_noticed_and_can_be_resumed(version:
     user.use_model("openai/scripted", &world.llm.base_url(), "sk-scripted")
         .await;
     user.resume(sandbox).await;
-    user.say(id, "Go on. RUN: echo two > second.txt").await;
+    user.executed(id, "error").await;
+    user.say(id, "Go on.\nRUN: echo two > second.txt").await;
     user.executed(id, "finished").await;
     let events = world.assert_complete(id).await;
     assert_eq!(said_by_user(&events).len(), 2);

@@ -1,6 +1,7 @@
 //! Starting a conversation: check at once, commit the intent, let a worker do it.
 
 mod check;
+mod earlier;
 mod launch;
 mod run;
 mod updates;

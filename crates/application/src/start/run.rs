@@ -14,7 +14,7 @@ use domain::start_task::{Claimed, StartStatus, StartTask, Step};
 use tokio::time::Instant;
 
 use super::check::wants_auto_title;
-use super::launch;
+use super::{earlier, launch};
 use crate::conversations::provisional_title;
 use crate::settings::SettingsService;
 use crate::{AppError, Inner};
@@ -45,6 +45,12 @@ impl From<AppError> for Stop {
         match &error {
             AppError::Store(StoreError::Unavailable { .. } | StoreError::Stale { .. }) => {
                 Self::Left
+            }
+            // A task is read by its owner alone: what the agent server objects to (its client removed every key) is what
+            // helps them.
+            AppError::Agent(agent) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "start failed");
+                Self::Failed(agent.to_string())
             }
             other => {
                 tracing::warn!(error = other as &dyn std::error::Error, "start failed");
@@ -118,9 +124,18 @@ impl Run {
             self.enter(status).await?;
         }
         let request = launch::request(&self.inner.ports, &self.task, profile, &located)?;
+        let asked_before =
+            (self.task.status == StartStatus::StartingConversation).then_some(self.task.updated_at);
         self.begin(&located, request.llm.model.clone()).await?;
         let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
-        let info = self.launch(&at, &request).await?;
+        let found = match asked_before {
+            Some(since) => earlier::outcome(&self.inner.ports, &at, &self.task, since).await,
+            None => None,
+        };
+        let info = match found {
+            Some(info) => info,
+            None => self.launch(&at, &request).await?,
+        };
         self.task.notes.extend(info.notes.iter().cloned());
         let now = self.inner.ports.clock.now();
         let seen = info.observation(now);

@@ -1,0 +1,309 @@
+//! Hostile requests by the thousand against the real binary, made from its own `OpenAPI` document.
+//!
+//! A run has a seed: the same seed asks the same, apart from ids that the service makes. What is judged is what every
+//! client may rely on, whatever it sends: an answer in time, a documented status, errors in the documented forms, no
+//! secret, nothing of another user. A request that breaks a rule is made smaller and shown as a curl line.
+
+mod random;
+mod raw;
+mod requests;
+mod rules;
+mod smaller;
+mod surface;
+mod values;
+mod wire;
+mod world;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt as _, stream};
+use serde_json::json;
+
+use self::random::Random;
+use self::requests::Keys;
+use self::rules::{Broken, OTHERS};
+use self::surface::Surface;
+use self::values::CANARY;
+use self::wire::Request;
+use self::world::Known;
+use crate::agent_server::variable_of;
+use crate::client::{Client, text};
+use crate::processes::resident;
+use crate::service::Service;
+use crate::wait::{wait_for, wait_until};
+
+/// No request takes longer, however busy the machine.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Requests at the same time.
+const AT_ONCE: usize = 8;
+/// Requests between two looks at the service.
+const ROUND: u64 = 250;
+/// Different failures after which a run has said enough.
+const ENOUGH: usize = 15;
+/// By so much resident memory may grow after the warm-up. It covers the store's page cache and the allocator's play.
+const GROWTH: u64 = 48 << 20;
+
+/// How long, and which.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Requests to send; `None` without end.
+    pub requests: Option<u64>,
+    /// Ends when this is over, too.
+    pub limit: Option<Duration>,
+    /// Which requests.
+    pub seed: u64,
+}
+
+impl Options {
+    /// As `cargo xtask soak` says, by variables `HOSTILE_REQUESTS`, `HOSTILE_MINUTES` and `HOSTILE_SEED`; 10,000 requests
+    /// of seed 1 otherwise.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        let number = |name| variable_of(name).and_then(|value| value.parse::<u64>().ok());
+        let limit = number("HOSTILE_MINUTES").map(|minutes| Duration::from_secs(60 * minutes));
+        let requests = number("HOSTILE_REQUESTS");
+        Self {
+            requests: requests.or(if limit.is_some() { None } else { Some(10_000) }),
+            limit,
+            seed: number("HOSTILE_SEED").unwrap_or(1),
+        }
+    }
+
+    fn is_over(&self, sent: u64, since: Instant) -> bool {
+        self.requests.is_some_and(|requests| sent >= requests)
+            || self.limit.is_some_and(|limit| since.elapsed() >= limit)
+    }
+}
+
+/// What a run has seen.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Requests that were sent.
+    pub sent: u64,
+    /// Answers by status; 0 is none.
+    pub statuses: BTreeMap<u16, u64>,
+    /// What went wrong, a paragraph each.
+    pub failures: Vec<String>,
+    /// Resident memory in bytes, after so many requests.
+    pub memory: Vec<(u64, u64)>,
+}
+
+impl Report {
+    /// For a person.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let mut text = format!("{} requests; answers by status:", self.sent);
+        for (status, count) in &self.statuses {
+            let _ = write!(text, " {status}×{count}");
+        }
+        let _ = write!(text, "; resident memory (MiB):");
+        let step = self.memory.len().div_ceil(12).max(1);
+        for (sent, bytes) in self.memory.iter().step_by(step).chain(self.memory.last()) {
+            let _ = write!(text, " {}@{sent}", bytes >> 20);
+        }
+        text
+    }
+
+    /// How much memory grew after a third of the run.
+    fn growth(&self) -> u64 {
+        let warm = self.memory.get(self.memory.len() / 3);
+        let last = self.memory.last();
+        warm.zip(last)
+            .map_or(0, |((_, warm), (_, last))| last.saturating_sub(*warm))
+    }
+}
+
+/// Sends requests and judges the answers. The service runs the stub in its sandboxes, and few of them.
+///
+/// # Panics
+/// When the service cannot be used as it should be, in between and at the end.
+pub async fn run(service: &mut Service, options: Options) -> Report {
+    let mut run = Run::prepare(service).await;
+    let (address, key) = (service.address(), run.user.key().to_owned());
+    let misuse = raw::misuse(address, &key);
+    let (misused, ()) = futures::join!(misuse, run.go(service, options));
+    run.report.failures.extend(misused);
+    run.finish(service).await;
+    run.report
+}
+
+struct Run {
+    user: Client,
+    other: Client,
+    surface: Surface,
+    known: Known,
+    report: Report,
+    /// Rules that were broken, and where: each is told once.
+    told: Vec<(&'static str, String)>,
+}
+
+impl Run {
+    async fn prepare(service: &Service) -> Self {
+        let (user, other) = (service.admin(), service.user("other"));
+        let surface = Surface::read(user.get("/openapi.json").await.ok());
+        let known = Known::default();
+        for (user, title) in [(&user, "mine"), (&other, OTHERS)] {
+            user.use_model("openai/stub", "http://127.0.0.1:9/v1", CANARY)
+                .await;
+            let message = json!({"role": "user", "content": text("hello"), "run": true});
+            let request =
+                json!({"title": title, "initial_message": message, "secrets": {"NAME": CANARY}});
+            let task = user.start(&request).await;
+            let conversation = user.ready(&task).await;
+            for id in [&task.id, &conversation.id, &conversation.sandbox_id] {
+                known.add(id);
+            }
+        }
+        let secrets = json!({"search_api_key": CANARY, "sandbox_api_key": CANARY});
+        let _ = user.post("/api/v1/settings", &secrets).await.ok();
+        let tokens = json!({"provider_tokens": {"github": {"token": CANARY}}});
+        let _ = user.post("/api/add-git-providers", &tokens).await.ok();
+        Self {
+            user,
+            other,
+            surface,
+            known,
+            report: Report::default(),
+            told: Vec::new(),
+        }
+    }
+
+    async fn go(&mut self, service: &mut Service, options: Options) {
+        let began = Instant::now();
+        while !options.is_over(self.report.sent, began) && self.told.len() < ENOUGH {
+            let keys = self.keys().await;
+            let first = self.report.sent;
+            let count = options
+                .requests
+                .map_or(ROUND, |all| (all - first).min(ROUND));
+            self.round(service, options.seed, first..first + count, &keys)
+                .await;
+            if let Some(status) = service.ended() {
+                let failure = format!("seed {}: the service ended ({status})", options.seed);
+                self.report.failures.push(failure);
+                return;
+            }
+            let memory = resident(service.pid()).unwrap_or_default();
+            self.report.memory.push((self.report.sent, memory));
+        }
+    }
+
+    /// The keys to call with. Nothing that was sent may have spoiled the account: there is a conversation, or one can
+    /// be started.
+    async fn keys(&self) -> Keys {
+        let running = |sandboxes: Vec<crate::client::Sandbox>| {
+            let mut running = sandboxes.into_iter().filter(|s| s.status == "RUNNING");
+            running.find_map(|sandbox| sandbox.session_api_key)
+        };
+        let mut sandbox = running(self.user.sandboxes().await);
+        if sandbox.is_none() {
+            self.clear(&self.user).await;
+            self.user
+                .use_model("openai/stub", "http://127.0.0.1:9/v1", CANARY)
+                .await;
+            let conversation = self.user.converse("hello again").await;
+            self.known.add(&conversation.id);
+            sandbox = running(self.user.sandboxes().await);
+        }
+        Keys {
+            user: self.user.key().to_owned(),
+            sandbox,
+        }
+    }
+
+    async fn round(
+        &mut self,
+        service: &Service,
+        seed: u64,
+        numbers: std::ops::Range<u64>,
+        keys: &Keys,
+    ) {
+        let address = service.address();
+        let count = numbers.end - numbers.start;
+        let (surface, known) = (&self.surface, &self.known);
+        let exchanges = stream::iter(numbers).map(|number| async move {
+            let mut random = Random::new(seed, number);
+            let request = requests::request(surface, &mut random, known, keys);
+            let outcome = wire::exchange(address, &request.bytes(), DEADLINE).await;
+            if let Ok(response) = &outcome {
+                known.learn(&request, response);
+            }
+            (number, request, outcome)
+        });
+        let done: Vec<_> = exchanges.buffer_unordered(AT_ONCE).collect().await;
+        self.report.sent += count;
+        for (number, request, outcome) in done {
+            let status = outcome.as_ref().map_or(0, |response| response.status);
+            *self.report.statuses.entry(status).or_default() += 1;
+            if let Some(broken) = rules::judge(&self.surface, &request, &outcome) {
+                let label = format!("seed {seed}, request {number}");
+                self.tell(service, &label, request, &broken).await;
+            }
+        }
+    }
+
+    async fn tell(&mut self, service: &Service, label: &str, request: Request, broken: &Broken) {
+        let operation = self.surface.find(&request.method, request.path());
+        let place = operation.map_or_else(
+            || request.method.clone(),
+            |o| format!("{} {}", o.method, o.path),
+        );
+        if self.told.contains(&(broken.rule, place.clone())) {
+            return;
+        }
+        self.told.push((broken.rule, place));
+        let address = service.address();
+        let smallest = smaller::smallest(&self.surface, address, request, broken, DEADLINE).await;
+        let cut = |text: String| text.chars().take(3_000).collect::<String>();
+        let failure = format!(
+            "{label}: {} – {}\n  {}",
+            broken.rule,
+            cut(broken.detail.clone()),
+            cut(smallest.curl(address))
+        );
+        crate::tell(&failure);
+        self.report.failures.push(failure);
+    }
+
+    /// The service is well, and everything that was started can be got rid of.
+    async fn finish(&mut self, service: &mut Service) {
+        if service.ended().is_some() {
+            return;
+        }
+        if self.report.growth() > GROWTH {
+            let failure = format!("resident memory grew by {} MiB", self.report.growth() >> 20);
+            self.report.failures.push(failure);
+        }
+        let alive = self.user.get("/alive").await;
+        assert_eq!(alive.status, 200, "{alive:?}");
+        let ready = self.user.get("/ready").await;
+        assert_eq!(ready.status, 200, "{ready:?}");
+        let users = [&self.user, &self.other];
+        service.assert_no_orphans(&users).await;
+        for user in users {
+            self.clear(user).await;
+        }
+        wait_until(
+            "the end of all processes of sandboxes",
+            Duration::from_secs(60),
+            || service.processes().is_empty() && service.sandbox_directories().is_empty(),
+        )
+        .await;
+    }
+
+    /// Deletes all sandboxes of a user, also those that starts under way still make.
+    async fn clear(&self, user: &Client) {
+        wait_for("no sandbox", Duration::from_secs(60), || async {
+            let sandboxes = user.sandboxes().await;
+            for sandbox in &sandboxes {
+                let _ = user
+                    .delete(&format!("/api/v1/sandboxes/{}", sandbox.id))
+                    .await;
+            }
+            sandboxes.is_empty().then_some(())
+        })
+        .await;
+    }
+}

@@ -1,0 +1,182 @@
+//! What no answer may be.
+
+use serde_json::Value;
+
+use super::surface::Surface;
+use super::values::CANARY;
+use super::wire::{Request, Response, Silence};
+
+/// Stands in what belongs to another user.
+pub(super) const OTHERS: &str = "canary-of-another-user";
+
+/// Statuses of paths and methods that the document does not have.
+const UNMATCHED: &[u16] = &[307, 400, 401, 403, 404, 405];
+
+/// A broken rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub(super) rule: &'static str,
+    pub(super) detail: String,
+}
+
+fn broken(rule: &'static str, detail: impl Into<String>) -> Broken {
+    Broken {
+        rule,
+        detail: detail.into(),
+    }
+}
+
+/// The first rule that an exchange breaks.
+pub(super) fn judge(
+    surface: &Surface,
+    request: &Request,
+    outcome: &Result<Response, Silence>,
+) -> Option<Broken> {
+    let response = match outcome {
+        Ok(response) => response,
+        Err(Silence::TimedOut) => return Some(broken("hangs", "no answer within the deadline")),
+        Err(Silence::Closed(why)) => return Some(broken("answers nothing", why)),
+        Err(Silence::Garbled(what)) => return Some(broken("answers no HTTP", what)),
+    };
+    let text = response.text();
+    if response.status == 500 {
+        return Some(broken("500", text));
+    }
+    let head = response.headers.iter().map(|(_, value)| value.as_str());
+    if head
+        .chain([text.as_str()])
+        .any(|part| part.contains(CANARY))
+    {
+        return Some(broken("answers a secret", text));
+    }
+    if text.contains(OTHERS) {
+        return Some(broken("answers what is another user's", text));
+    }
+    status(surface, request, response)
+        .or_else(|| form(request, response, &text))
+        .or_else(|| hints(response))
+}
+
+fn status(surface: &Surface, request: &Request, response: &Response) -> Option<Broken> {
+    let status = response.status;
+    let Some(operation) = surface.find(&request.method, request.path()) else {
+        let is_preflight = request.method == "OPTIONS" && status == 200;
+        if UNMATCHED.contains(&status) || is_preflight {
+            return None;
+        }
+        // Another spelling of a path that there is.
+        let is_path_alike = request.path().contains('%') || request.path().contains("//");
+        return (!is_path_alike)
+            .then(|| broken("answers what is not documented", status.to_string()));
+    };
+    if !operation.statuses.contains(&status) {
+        let detail = format!("{status} of {} {}", operation.method, operation.path);
+        return Some(broken("answers a status that is not documented", detail));
+    }
+    let has_key = request.has_header("x-session-api-key") || request.has_header("authorization");
+    if status < 300 && operation.is_keyed() && !has_key {
+        return Some(broken("answers without a key", status.to_string()));
+    }
+    None
+}
+
+/// Errors are JSON of the documented families, and answers that say so are JSON.
+fn form(request: &Request, response: &Response, text: &str) -> Option<Broken> {
+    if request.method == "HEAD" || response.status == 307 {
+        return None;
+    }
+    let kind = response.header("content-type").unwrap_or_default();
+    let is_json = kind.starts_with("application/json");
+    if response.status < 400 {
+        let is_fine = !is_json || serde_json::from_str::<Value>(text).is_ok();
+        return (!is_fine).then(|| broken("answers broken JSON", text));
+    }
+    if request.method == "OPTIONS" && response.status == 400 {
+        return None;
+    }
+    let document: Value = serde_json::from_str(text).unwrap_or_default();
+    let is_family = is_json
+        && (document["detail"].is_string()
+            || document["error"].is_string()
+            || document["message"].is_string()
+            || (response.status == 503 && document.is_object())
+            || document["detail"]
+                .as_array()
+                .is_some_and(|list| is_validation(list)));
+    let detail = format!("{} {kind}: {text}", response.status);
+    (!is_family).then(|| broken("answers an error of no known form", detail))
+}
+
+fn is_validation(list: &[Value]) -> bool {
+    !list.is_empty()
+        && list.iter().all(|item| {
+            item["type"].is_string() && item["msg"].is_string() && item["loc"].is_array()
+        })
+}
+
+fn hints(response: &Response) -> Option<Broken> {
+    let missing = |header: &'static str| {
+        let detail = format!("{} without {header}", response.status);
+        response
+            .header(header)
+            .is_none()
+            .then(|| broken("leaves a header out", detail))
+    };
+    match response.status {
+        405 => missing("allow"),
+        429 | 503 => missing("retry-after"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn verdict(status: u16, body: &str) -> Option<&'static str> {
+        let responses = json!({"200": {}, "401": {}, "404": {}, "422": {}});
+        let surface = Surface::read(json!({"paths": {"/a": {"get": {"responses": responses}}}}));
+        let request = Request {
+            method: "GET".to_owned(),
+            target: "/a?b".to_owned(),
+            headers: vec![("X-Session-API-Key".to_owned(), "k".to_owned())],
+            body: None,
+        };
+        let response = Response {
+            status,
+            headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+            body: body.as_bytes().to_owned(),
+        };
+        judge(&surface, &request, &Ok(response)).map(|broken| broken.rule)
+    }
+
+    #[test]
+    fn each_rule_can_be_broken() {
+        assert_eq!(verdict(200, "{}"), None);
+        assert_eq!(verdict(404, r#"{"detail":"Not Found"}"#), None);
+        assert_eq!(verdict(500, "{}"), Some("500"));
+        assert_eq!(verdict(200, "{"), Some("answers broken JSON"));
+        assert_eq!(
+            verdict(404, "{}"),
+            Some("answers an error of no known form")
+        );
+        assert_eq!(
+            verdict(422, r#"{"detail":[{"loc":[]}]}"#),
+            Some("answers an error of no known form")
+        );
+        assert_eq!(
+            verdict(418, "{}"),
+            Some("answers a status that is not documented")
+        );
+        assert_eq!(
+            verdict(200, &json!(CANARY).to_string()),
+            Some("answers a secret")
+        );
+        assert_eq!(
+            verdict(200, &json!(OTHERS).to_string()),
+            Some("answers what is another user's")
+        );
+    }
+}

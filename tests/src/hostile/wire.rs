@@ -1,0 +1,251 @@
+//! Requests as bytes on a socket of their own: no client library repairs what is meant to be broken.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// More than any answer has.
+const LONGEST: usize = 64 << 20;
+
+/// A request, not necessarily a sensible one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) method: String,
+    /// Path and query as they are sent.
+    pub(super) target: String,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Option<Vec<u8>>,
+}
+
+/// What came back.
+#[derive(Debug, Clone)]
+pub(super) struct Response {
+    pub(super) status: u16,
+    /// Names in lower case.
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Vec<u8>,
+}
+
+/// How an exchange can end without an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// Nothing, or not all of it, within the deadline.
+    TimedOut,
+    /// The connection was closed, or could not be had.
+    Closed(String),
+    /// What came is not HTTP.
+    Garbled(String),
+}
+
+impl Request {
+    /// The path alone.
+    pub(super) fn path(&self) -> &str {
+        self.target.split(['?', '#']).next().unwrap_or_default()
+    }
+
+    pub(super) fn has_header(&self, name: &str) -> bool {
+        let mut names = self.headers.iter().map(|(name, _)| name);
+        names.any(|known| known.eq_ignore_ascii_case(name))
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
+        for (name, value) in &self.headers {
+            let _ = write!(head, "{name}: {value}\r\n");
+        }
+        if !self.has_header("host") {
+            head.push_str("Host: localhost\r\n");
+        }
+        if let Some(body) = &self.body {
+            let _ = write!(head, "Content-Length: {}\r\n", body.len());
+        }
+        head.push_str("Connection: close\r\n\r\n");
+        let mut bytes = head.into_bytes();
+        bytes.extend(self.body.as_deref().unwrap_or_default());
+        bytes
+    }
+
+    /// For a person to repeat it.
+    pub(super) fn curl(&self, address: SocketAddr) -> String {
+        let mut line = format!("curl -i --path-as-is -X {}", quoted(self.method.as_bytes()));
+        for (name, value) in &self.headers {
+            let _ = write!(
+                line,
+                " -H {}",
+                quoted(format!("{name}: {value}").as_bytes())
+            );
+        }
+        if let Some(body) = &self.body {
+            let _ = write!(line, " --data-binary {}", quoted(body));
+        }
+        let url = format!("http://{address}{}", self.target);
+        let _ = write!(line, " {}", quoted(url.as_bytes()));
+        line
+    }
+}
+
+/// As a word of bash.
+fn quoted(bytes: &[u8]) -> String {
+    let mut word = String::from("$'");
+    for byte in bytes {
+        match byte {
+            b'\'' | b'\\' => {
+                word.push('\\');
+                word.push(char::from(*byte));
+            }
+            b' '..=b'~' => word.push(char::from(*byte)),
+            _ => {
+                let _ = write!(word, "\\x{byte:02x}");
+            }
+        }
+    }
+    word.push('\'');
+    word
+}
+
+impl Response {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// Sends bytes, reads until the other side closes, and takes what came for one answer.
+pub(super) async fn exchange(
+    address: SocketAddr,
+    bytes: &[u8],
+    deadline: Duration,
+) -> Result<Response, Silence> {
+    let received = send(address, bytes, deadline).await?;
+    let (first, _) = parse(&received)?;
+    Ok(first)
+}
+
+/// Sends bytes and reads until the other side closes.
+pub(super) async fn send(
+    address: SocketAddr,
+    bytes: &[u8],
+    deadline: Duration,
+) -> Result<Vec<u8>, Silence> {
+    let all = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let (mut reader, mut writer) = stream.split();
+        let mut received = Vec::new();
+        // The service may answer, and close, before it has read everything.
+        let write = async {
+            let _ = writer.write_all(bytes).await;
+            io::Result::Ok(())
+        };
+        let read = async {
+            let end = (&mut reader)
+                .take(u64::try_from(LONGEST).unwrap_or(u64::MAX))
+                .read_to_end(&mut received)
+                .await;
+            // A reset after the answer took nothing from it.
+            end.map_or_else(
+                |error| {
+                    if received.is_empty() {
+                        Err(error)
+                    } else {
+                        Ok(())
+                    }
+                },
+                |_| Ok(()),
+            )
+        };
+        futures::future::try_join(write, read).await?;
+        io::Result::Ok(received)
+    };
+    match tokio::time::timeout(deadline, all).await {
+        Err(_) => Err(Silence::TimedOut),
+        Ok(Err(error)) => Err(Silence::Closed(error.to_string())),
+        Ok(Ok(received)) if received.is_empty() => Err(Silence::Closed("no answer".to_owned())),
+        Ok(Ok(received)) => Ok(received),
+    }
+}
+
+/// The first answer in `bytes`, and what follows it.
+pub(super) fn parse(bytes: &[u8]) -> Result<(Response, &[u8]), Silence> {
+    let garbled =
+        |why: &str| Silence::Garbled(format!("{why}: {}", String::from_utf8_lossy(bytes)));
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+    let (head, rest) = bytes.split_at(end.ok_or_else(|| garbled("no end of headers"))?);
+    let rest = &rest[4..];
+    let head = String::from_utf8_lossy(head);
+    let mut lines = head.split("\r\n");
+    let status = lines
+        .next()
+        .and_then(|line| line.split(' ').nth(1)?.parse().ok());
+    let status: u16 = status.ok_or_else(|| garbled("no status"))?;
+    if status < 200 {
+        return parse(rest);
+    }
+    let headers: Vec<(String, String)> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
+        .collect();
+    let mut response = Response {
+        status,
+        headers,
+        body: Vec::new(),
+    };
+    if response
+        .header("transfer-encoding")
+        .is_some_and(|coding| coding.contains("chunked"))
+    {
+        let (body, rest) = unchunked(rest).ok_or_else(|| garbled("bad chunks"))?;
+        response.body = body;
+        return Ok((response, rest));
+    }
+    let length = response
+        .header("content-length")
+        .and_then(|length| length.parse::<usize>().ok());
+    let length = length.unwrap_or(rest.len()).min(rest.len());
+    let (body, rest) = rest.split_at(length);
+    body.clone_into(&mut response.body);
+    Ok((response, rest))
+}
+
+fn unchunked(mut bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let mut body = Vec::new();
+    loop {
+        let end = bytes.windows(2).position(|two| two == b"\r\n")?;
+        let size = std::str::from_utf8(&bytes[..end]).ok()?;
+        let size = usize::from_str_radix(size.split(';').next()?.trim(), 16).ok()?;
+        bytes = &bytes[end + 2..];
+        body.extend(bytes.get(..size)?);
+        bytes = bytes.get(size + 2..)?;
+        if size == 0 {
+            return Some((body, bytes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_one_by_one() {
+        let bytes = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 404 No\r\n\
+            Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+        let (first, rest) = parse(bytes).expect("it is HTTP");
+        assert_eq!((first.status, first.text().as_str()), (200, "ok"));
+        let (second, rest) = parse(rest).expect("it is HTTP");
+        assert_eq!((second.status, second.text().as_str()), (404, "abc"));
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn a_curl_line_survives_bash() {
+        assert_eq!(quoted(b"it's \\ \xff\n"), r"$'it\'s \\ \xff\x0a'");
+    }
+}

@@ -173,3 +173,36 @@ impl Decode for DeleteSandboxQuery {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(name: &str, url: &str, key: Option<&SecretString>) -> String {
+        let exposed = ExposedUrl {
+            name: name.to_owned(),
+            url: url.parse().unwrap(),
+            port: 1,
+        };
+        let dto = ExposedUrlDto::of(&exposed, key, Some("/workspace/a b"));
+        dto.url.0.expose_secret().to_owned()
+    }
+
+    #[test]
+    fn only_the_editor_gets_the_key_in_its_address() {
+        let key = SecretString::from("k+1");
+        assert_eq!(
+            shown("VSCODE", "http://h:1/", Some(&key)),
+            "http://h:1/?tkn=k%2B1&folder=%2Fworkspace%2Fa+b"
+        );
+        assert_eq!(
+            shown("AGENT_SERVER", "http://h:1/", Some(&key)),
+            "http://h:1"
+        );
+        assert_eq!(
+            shown("WORKER_1", "http://h:1/x/", Some(&key)),
+            "http://h:1/x"
+        );
+        assert_eq!(shown("VSCODE", "http://h:1/", None), "http://h:1");
+    }
+}

@@ -191,8 +191,10 @@ pub struct AppConversationStartRequest {
     /// Instead of the model in the settings.
     llm_model: Option<String>,
     agent_profile_id: Option<String>,
-    /// `owner/repo`.
+    /// `owner/repo`, with groups between where the provider has them.
+    #[schema(pattern = "^[A-Za-z0-9_~-][A-Za-z0-9_.~-]*(/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)+$")]
     selected_repository: Option<String>,
+    /// What git takes for a branch name.
     selected_branch: Option<String>,
     #[schema(value_type = Option<GitProviderWord>)]
     git_provider: Option<String>,

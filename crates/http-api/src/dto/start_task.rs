@@ -270,7 +270,7 @@ impl Decode for StartTaskSearchQuery {
 #[into_params(parameter_in = Query)]
 pub struct StartTaskIdsQuery {
     /// The tasks, at most 100.
-    #[param(value_type = Vec<String>)]
+    #[param(value_type = Vec<Uuid>)]
     pub ids: Vec<StartTaskId>,
 }
 

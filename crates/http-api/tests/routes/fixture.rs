@@ -183,6 +183,16 @@ impl World {
         }
     }
 
+    /// Drops the answer after its status.
+    pub(crate) async fn post_and_leave(&self, key: &str, path: &str, body: &Value) -> u16 {
+        let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
+        let request = TestRequest::post()
+            .uri(path)
+            .insert_header(("X-Session-API-Key", key));
+        let response = service.call(request.set_json(body).to_request()).await;
+        response.map_or(0, |response| response.status().as_u16())
+    }
+
     pub(crate) async fn get(&self, key: &str, path: &str) -> Answer {
         self.send(
             TestRequest::get()

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{ADA, UNKNOWN, World};
 
-fn items(list: Value) -> Value {
+fn items(list: &Value) -> Value {
     json!({"detail": list})
 }
 
@@ -65,7 +65,7 @@ async fn start_requests_list_everything_that_is_wrong() {
             world
                 .post(ADA, path, &body)
                 .await
-                .is(422, &items(expected.clone()));
+                .is(422, &items(&expected));
         }
     }
 }
@@ -89,7 +89,7 @@ async fn processors_and_suggested_tasks_are_checked() {
     let expected =
         "'MERGE_CONFLICTS', 'FAILING_CHECKS', 'UNRESOLVED_COMMENTS', 'OPEN_ISSUE' or 'OPEN_PR'";
     let missing = |name: &str| json!({"type": "missing", "loc": ["body", "suggested_task", name], "msg": "Field required", "input": sent});
-    world.post(ADA, path, &json!({"suggested_task": sent})).await.is(422, &items(json!([
+    world.post(ADA, path, &json!({"suggested_task": sent})).await.is(422, &items(&json!([
         {"type": "enum", "loc": ["body", "suggested_task", "task_type"], "msg": format!("Input should be {expected}"),
             "input": "NOPE", "ctx": {"expected": expected}},
         missing("repo"), missing("issue_number"), missing("title"),
@@ -103,7 +103,7 @@ async fn changes_and_messages_are_checked() {
     // 065
     let providers = "'github', 'gitlab', 'bitbucket', 'bitbucket_data_center', 'forgejo', 'azure_devops' or 'enterprise_sso'";
     let body = json!({"title": 5, "public": "perhaps", "git_provider": "x", "selected_branch": []});
-    world.patch(ADA, &path, &body).await.is(422, &items(json!([
+    world.patch(ADA, &path, &body).await.is(422, &items(&json!([
         {"type": "string_type", "loc": ["body", "title"], "msg": "Input should be a valid string", "input": 5},
         {"type": "bool_parsing", "loc": ["body", "public"],
             "msg": "Input should be a valid boolean, unable to interpret input", "input": "perhaps"},
@@ -115,7 +115,7 @@ async fn changes_and_messages_are_checked() {
     // 070
     world.post(ADA, &say, &json!({"content": []})).await.is(
         422,
-        &items(json!([
+        &items(&json!([
             {"type": "too_short", "loc": ["body", "content"],
                 "msg": "List should have at least 1 item after validation, not 0", "input": [],
                 "ctx": {"field_type": "List", "min_length": 1, "actual_length": 0}},
@@ -123,7 +123,7 @@ async fn changes_and_messages_are_checked() {
     );
     // 071
     let body = json!({"role": "assistant", "content": [{"type": "text", "text": "x"}]});
-    world.post(ADA, &say, &body).await.is(422, &items(json!([
+    world.post(ADA, &say, &body).await.is(422, &items(&json!([
         {"type": "literal_error", "loc": ["body", "role"], "msg": "Input should be 'user'", "input": "assistant",
             "ctx": {"expected": "'user'"}},
     ])));
@@ -187,7 +187,7 @@ async fn batches_are_bounded_and_their_ids_are_read() {
         );
         let none = world.get(ADA, &path).await;
         let item = json!({"type": "missing", "loc": ["query", name], "msg": "Field required", "input": null});
-        none.is(422, &items(json!([item])));
+        none.is(422, &items(&json!([item])));
     }
 }
 

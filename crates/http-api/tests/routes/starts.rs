@@ -158,6 +158,22 @@ async fn a_stream_ends_with_the_error_and_shows_how_far_it_came() {
 }
 
 #[actix_web::test]
+async fn a_start_goes_on_when_its_client_leaves() {
+    let world = World::working().await;
+    let stream = "/api/v1/app-conversations/stream-start";
+    let body = json!({"conversation_id": "11111111-1111-4111-8111-111111111111"});
+    // Headers only: the answer is dropped unread, as when the connection breaks.
+    assert_eq!(world.post_and_leave(ADA, stream, &body).await, 200);
+    let states = world.post(ADA, stream, &body).await.ok();
+    let states = states.as_array().unwrap();
+    assert_eq!(states.last().unwrap()["status"], "READY", "{states:#?}");
+    world
+        .get(ADA, &format!("{TASKS}/count"))
+        .await
+        .is(200, &json!(1));
+}
+
+#[actix_web::test]
 async fn asking_twice_with_one_conversation_id_answers_one_task() {
     let world = World::working().await;
     let body = json!({"conversation_id": "11111111-1111-4111-8111-111111111111"});

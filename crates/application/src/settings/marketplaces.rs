@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+/// Marketplaces of one user.
+const MOST: usize = 100;
+
 /// The list in its normal form, or what is wrong with it, in the words that clients know. No value is quoted but the
 /// names, which are no secret.
 pub(super) fn normalise(list: &Value) -> Result<Vec<Value>, String> {
@@ -10,6 +13,11 @@ pub(super) fn normalise(list: &Value) -> Result<Vec<Value>, String> {
         Value::Array(items) => items,
         _ => return Err("registered_marketplaces: Input should be a valid list".to_owned()),
     };
+    if items.len() > MOST {
+        return Err(format!(
+            "registered_marketplaces: At most {MOST} marketplaces"
+        ));
+    }
     let mut out: Vec<Value> = Vec::new();
     let mut twice: Vec<&str> = Vec::new();
     for (index, item) in items.iter().enumerate() {

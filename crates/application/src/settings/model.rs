@@ -13,7 +13,7 @@ use super::mcp::McpConfig;
 /// What stands for a secret in answers. Coming back in a request, it means "as stored".
 pub const MASK: &str = "**********";
 
-/// Pointer of the model's key among [`AgentDocument::secrets`].
+/// Pointer of the model's key among the secrets of an [`AgentDocument`].
 pub const LLM_API_KEY: &str = "/llm/api_key";
 
 /// A git provider's token.

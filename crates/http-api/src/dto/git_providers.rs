@@ -27,7 +27,7 @@ impl Choice for LegacyProvider {
     ];
 }
 
-/// A provider's token, for the document.
+/// A provider's token.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProviderToken)]
 pub struct ProviderTokenDto {
@@ -40,7 +40,7 @@ pub struct ProviderTokenDto {
     host: Option<String>,
 }
 
-/// Body of `POST /api/add-git-providers`, for the document.
+/// Git tokens, and MCP servers.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = POSTProviderModel)]
 pub struct AddGitProvidersDto {
@@ -127,7 +127,7 @@ impl Choice for Provider {
     ];
 }
 
-/// Body of `POST /api/v1/secrets/git-providers`, for the document.
+/// Git tokens.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = GitProvidersUpdate)]
 pub struct GitProvidersDto {

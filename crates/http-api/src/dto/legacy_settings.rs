@@ -53,7 +53,7 @@ pub struct LegacySettingsDto {
     sandbox_runtime_container_image: Option<String>,
     /// Absent while never set. Keys and environments are masked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<McpConfigDto>)]
+    #[schema(value_type = McpConfigDto, required = false)]
     mcp_config: Option<Value>,
     /// Always null; see `search_api_key_set`.
     #[schema(format = Password)]
@@ -77,7 +77,7 @@ pub struct LegacySettingsDto {
     search_api_key_set: bool,
 }
 
-/// Body of the legacy save, for the document. A field that is absent or null is reset, except `llm_model`,
+/// The settings page. A field that is absent or null is reset, except `llm_model`,
 /// `llm_api_key`, `llm_base_url`, `search_api_key`, `sandbox_api_key`, `mcp_config` and `user_consents_to_analytics`,
 /// which stay. Unknown fields are ignored.
 #[expect(

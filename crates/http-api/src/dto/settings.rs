@@ -181,8 +181,7 @@ impl UserDto {
     }
 }
 
-/// Body of `POST /api/v1/settings`, for the document: any of the fields of the answer, and differences to the
-/// documents.
+/// What to change: fields of the answer, and differences to its two documents. Unknown fields are ignored.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SettingsUpdate)]
 pub struct SettingsUpdateDto {
@@ -193,12 +192,40 @@ pub struct SettingsUpdateDto {
     #[schema(value_type = Option<Object>)]
     conversation_settings_diff: Option<Value>,
     language: Option<String>,
+    user_version: Option<i64>,
+    remote_runtime_resource_factor: Option<i64>,
+    #[schema(required = false)]
+    enable_sound_notifications: bool,
+    #[schema(required = false)]
+    enable_proactive_conversation_starters: bool,
+    user_consents_to_analytics: Option<bool>,
+    sandbox_base_container_image: Option<String>,
+    sandbox_runtime_container_image: Option<String>,
+    disabled_skills: Option<Vec<String>>,
+    /// Null or blank clears; the mask keeps.
     #[schema(format = Password)]
     search_api_key: Option<String>,
+    /// Null or blank clears; the mask keeps.
     #[schema(format = Password)]
     sandbox_api_key: Option<String>,
     max_budget_per_task: Option<f64>,
+    email: Option<String>,
+    email_verified: Option<bool>,
     git_user_name: Option<String>,
     git_user_email: Option<String>,
-    sandbox_grouping_strategy: Option<String>,
+    #[schema(required = false)]
+    git_full_clone: bool,
+    /// `NO_GROUPING`, `GROUP_BY_NEWEST`, `LEAST_RECENTLY_USED`, `FEWEST_CONVERSATIONS` or `ADD_TO_ANY`.
+    #[schema(required = false)]
+    sandbox_grouping_strategy: String,
+    default_sandbox_spec_id: Option<String>,
+    #[schema(value_type = Option<Vec<Object>>)]
+    registered_marketplaces: Option<Vec<Value>>,
+}
+
+/// What is wrong, where the member is `error` instead of `detail`.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ErrorText {
+    /// In words.
+    error: String,
 }

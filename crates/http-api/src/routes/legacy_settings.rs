@@ -10,9 +10,9 @@ use crate::dto::git_providers::{AddGitProviders, AddGitProvidersDto, errors_of};
 use crate::dto::legacy_settings::{
     LegacySettingsDto, LegacySettingsInput, LegacySettingsUpdateDto,
 };
-use crate::dto::settings::Message;
+use crate::dto::settings::{ErrorText, Message};
 use crate::extract::{Application, Body, Call, LegacyActor};
-use crate::problem::{Detail, Problem};
+use crate::problem::Problem;
 
 /// Loads the user's settings; defaults before anything was stored.
 #[utoipa::path(tag = "Legacy", responses((status = 200, description = "Done", body = LegacySettingsDto)))]
@@ -78,7 +78,7 @@ pub(super) async fn unset_provider_tokens(
 }
 
 /// Gone; kept so that old clients are told.
-#[utoipa::path(tag = "Legacy", responses((status = 410, description = "Gone", body = Detail)))]
+#[utoipa::path(tag = "Legacy", responses((status = 410, description = "Gone", body = ErrorText)))]
 #[post("/api/reset-settings")]
 pub(super) async fn reset(
     Call(_caller, ()): Call<LegacyActor>,

@@ -5,7 +5,7 @@ use application::settings::{UpdateError, agent_schema, conversation_schema};
 use serde_json::Value;
 
 use crate::decode::JsonObject;
-use crate::dto::settings::{Message, SettingsDto, SettingsUpdateDto, refused};
+use crate::dto::settings::{ErrorText, Message, SettingsDto, SettingsUpdateDto, refused};
 use crate::extract::{Actor, Application, Body, Call, State};
 use crate::problem::Problem;
 
@@ -26,13 +26,6 @@ pub(super) async fn load(
         &settings,
         state.ports().clock.now(),
     )))
-}
-
-/// The body of this resource's refusals.
-#[derive(Debug, serde::Serialize, utoipa::ToSchema)]
-pub(crate) struct ErrorText {
-    /// What is wrong, in words.
-    error: String,
 }
 
 /// Changes what the body names. `null` or `""` clears a secret, its mask keeps it.

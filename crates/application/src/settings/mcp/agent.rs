@@ -9,6 +9,11 @@ use serde_json::Value;
 use super::opaque::servers;
 use super::{McpConfig, McpRemote};
 
+/// Servers that one agent gets.
+const MOST_SERVERS: usize = 100;
+/// Servers that the notes name one by one.
+const MOST_NOTES: usize = 20;
+
 /// The servers for an agent, and what could not be used (in words that name no secret). Names are unique; a remote
 /// server that both forms name by the same URL appears once.
 pub(crate) fn for_agent(
@@ -45,17 +50,22 @@ pub(crate) fn for_agent(
             env: server.env.clone(),
         });
     }
-    (list.servers, list.notes)
+    list.finish()
 }
 
 #[derive(Default)]
 struct List {
     servers: Vec<McpServer>,
+    left_out: usize,
     notes: Vec<String>,
 }
 
 impl List {
     fn push(&mut self, mut server: McpServer) {
+        if self.servers.len() >= MOST_SERVERS {
+            self.left_out += 1;
+            return;
+        }
         let (McpServer::Remote { name, .. } | McpServer::Stdio { name, .. }) = &mut server;
         let wanted = name.clone();
         let mut n = 2;
@@ -64,6 +74,17 @@ impl List {
             n += 1;
         }
         self.servers.push(server);
+    }
+
+    fn finish(mut self) -> (Vec<McpServer>, Vec<String>) {
+        self.notes.truncate(MOST_NOTES);
+        if self.left_out > 0 {
+            let n = self.left_out;
+            self.notes.push(format!(
+                "{n} MCP servers were left out: at most {MOST_SERVERS} are used."
+            ));
+        }
+        (self.servers, self.notes)
     }
 
     fn has_url(&self, wanted: &str) -> bool {
@@ -236,5 +257,16 @@ mod tests {
         ));
         assert_eq!(notes.len(), 2, "{notes:?}");
         assert!(notes[0].contains("'odd'") && notes[1].contains("'broken'"));
+    }
+
+    #[test]
+    fn the_list_is_bounded() {
+        let many = (0..150).map(|n| (format!("s{n}"), json!({"command": "c"})));
+        let (servers, notes) = for_agent(None, Some(&Value::Object(many.collect())));
+        assert_eq!(servers.len(), MOST_SERVERS);
+        assert_eq!(
+            notes,
+            ["50 MCP servers were left out: at most 100 are used."]
+        );
     }
 }

@@ -14,9 +14,12 @@ use serde_json::{Value, json};
 use url::Url;
 use utoipa::ToSchema;
 
-use crate::decode::{Decode, Errors, Fault, Object, Path};
+use crate::decode::{Decode, Errors, Fault, Object, Path, items};
 
-/// Configuration of MCP servers, for the document.
+/// Servers in one list. Masks are matched with stored servers pair by pair.
+const MOST_SERVERS: u64 = 100;
+
+/// Configuration of MCP servers.
 #[expect(
     clippy::struct_field_names,
     reason = "the names of the interface document"
@@ -86,8 +89,11 @@ impl Decode for McpConfigInput {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let sse = object.default::<Vec<Sse>>("sse_servers", Vec::new);
+        object.rule("sse_servers", sse.as_ref(), items(..=MOST_SERVERS));
         let stdio = object.default::<Vec<Stdio>>("stdio_servers", Vec::new);
+        object.rule("stdio_servers", stdio.as_ref(), items(..=MOST_SERVERS));
         let shttp = object.default::<Vec<Shttp>>("shttp_servers", Vec::new);
+        object.rule("shttp_servers", shttp.as_ref(), items(..=MOST_SERVERS));
         object.forbid_extra();
         Some(Self(McpConfig {
             sse_servers: sse?.into_iter().map(|server| server.0).collect(),

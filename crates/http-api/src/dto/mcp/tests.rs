@@ -69,6 +69,13 @@ fn lists_are_lists_and_nothing_else_is_there() {
         "extra_forbidden",
         "Extra inputs are not permitted",
     );
+    let many = json!({"sse_servers": vec!["https://x"; 101]});
+    check(
+        &many,
+        "sse_servers",
+        "too_long",
+        "List should have at most 100 items",
+    );
     for odd in [json!(5), json!(null), json!("x"), json!({})] {
         for name in ["sse_servers", "stdio_servers", "shttp_servers"] {
             check(&json!({name: odd}), name, "list_type", list);

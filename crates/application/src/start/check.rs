@@ -91,7 +91,7 @@ fn message_for(task: &Value) -> MessageInput {
     let text = format!("{what} #{number} of {repo}: {title}");
     MessageInput {
         role: "user".to_owned(),
-        content: vec![json!({"type": "text", "text": text, "cache_prompt": false})],
+        content: vec![json!({"cache_prompt": false, "type": "text", "text": text})],
         run: true,
     }
 }

@@ -1,20 +1,15 @@
-//! Laws of `ConversationRepository`: finding, listing, changing, adopting. See `reports` and `deletion` for the rest.
-
-use std::collections::BTreeMap;
+//! Laws of `ConversationRepository`: lists. See `conversation_rows`, `reports` and `deletion` for the rest.
 
 use domain::conversation::{
-    Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
-    GitProvider, Metrics, Trigger,
+    Conversation, ConversationChange, ConversationFilter, ConversationView,
 };
 use domain::error::StoreError;
-use domain::event::Appended;
 use domain::page::PageRequest;
 use domain::patch::Patch;
 use domain::scope::Scope;
 
 use crate::fixtures::{
-    PLENTY, after, at, conversation, conversation_id, foreign_tokens, page, sandbox_id, scope,
-    start, start_in, user, walk,
+    after, at, conversation, conversation_id, foreign_tokens, page, sandbox_id, scope, walk,
 };
 use crate::{Ports, assert_is};
 
@@ -59,92 +54,6 @@ async fn matches(ports: &Ports, filter: ConversationFilter) -> Vec<u64> {
     let mut found = numbers(&found.items);
     found.sort_unstable();
     found
-}
-
-/// Every field comes back as it was stored, to the microsecond, together with the sandbox.
-pub async fn what_is_stored_is_found(ports: &Ports) {
-    let sandbox = ports.sandbox("s", "alice").await;
-    let stored = Conversation {
-        title: Some("Größe % _ \\ 'x' \"y\" 🦀".to_owned()),
-        auto_title: false,
-        selected_repository: Some("owner/repo".to_owned()),
-        selected_branch: Some("main".to_owned()),
-        git_provider: Some(GitProvider::BitbucketDataCenter),
-        trigger: Some(Trigger::SuggestedTask),
-        pr_numbers: vec![3, -1, i64::MAX],
-        llm_model: Some("openai/gpt-5".to_owned()),
-        metrics: Metrics {
-            accumulated_cost: 0.125,
-            max_budget_per_task: Some(7.5),
-            prompt_tokens: i64::MAX,
-            per_turn_token: 5,
-            ..Metrics::default()
-        },
-        parent: Some(conversation_id(99)),
-        public: Some(false),
-        tags: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
-        execution_status: Some(ExecutionStatus::WaitingForConfirmation),
-        updated_at: at(5),
-        ..conversation(1, "alice", "s", at(0))
-    };
-    ports.conversation(&stored).await;
-    let view = ports.conversations.find(&scope("alice"), stored.id).await;
-    let expected = ConversationView {
-        conversation: stored.clone(),
-        sandbox: Some(sandbox),
-        children: Vec::new(),
-    };
-    assert_eq!(view.unwrap(), Some(expected));
-    let inside = ports
-        .conversations
-        .in_sandbox(&stored.sandbox_id, 10)
-        .await
-        .unwrap();
-    assert_eq!(inside, [stored]);
-}
-
-/// Somebody else's conversation is not there, for any method; the system sees all.
-pub async fn scopes_are_isolated(ports: &Ports) {
-    ports.sandbox("s", "alice").await;
-    let id = ports.conversation(&titled(1, Some("title"))).await;
-    let (bob, repo) = (scope("bob"), &ports.conversations);
-    assert_eq!(repo.find(&bob, id).await.unwrap(), None);
-    assert_eq!(repo.find_many(&bob, &[id]).await.unwrap(), [None]);
-    assert_eq!(search(ports, &bob, &all(), &page(9)).await.items, []);
-    assert_eq!(repo.count(&bob, &all()).await.unwrap(), 0);
-    let change = ConversationChange {
-        title: Patch::Set("bob was here".to_owned()),
-        ..ConversationChange::default()
-    };
-    let changed = repo.update(&bob, id, &change, at(1)).await.unwrap();
-    assert_eq!(changed, None);
-    let nothing = ConversationChange::default();
-    let read = repo.update(&bob, id, &nothing, at(1)).await;
-    assert_eq!(read.unwrap(), None);
-    assert!(!repo.delete(&bob, id, at(1)).await.unwrap());
-    assert_eq!(
-        ports.view(id).await.unwrap().conversation,
-        titled(1, Some("title"))
-    );
-    assert_eq!(repo.count(&Scope::System, &all()).await.unwrap(), 1);
-}
-
-/// `find_many` keeps order, length and repetition.
-pub async fn find_many_keeps_order(ports: &Ports) {
-    ports.sandbox("s", "alice").await;
-    for n in [1, 2, 3] {
-        ports.conversation(&titled(n, None)).await;
-    }
-    let ids = [3, 9, 1, 3].map(conversation_id);
-    let found = ports.conversations.find_many(&scope("alice"), &ids).await;
-    let found: Vec<_> = found
-        .unwrap()
-        .into_iter()
-        .map(|view| view.map(|view| view.conversation.id))
-        .collect();
-    assert_eq!(found, [Some(ids[0]), None, Some(ids[2]), Some(ids[3])]);
-    let none = ports.conversations.find_many(&scope("alice"), &[]).await;
-    assert_eq!(none.unwrap(), []);
 }
 
 /// Pages go newest first, ties by id, and stay stable when rows come and go between them.
@@ -340,176 +249,6 @@ pub async fn children_are_shown_with_their_parent(ports: &Ports) {
     }
 }
 
-/// A change touches what it names, and `updated_at`; choosing or clearing a title ends automatic ones.
-pub async fn a_change_touches_what_it_names(ports: &Ports) {
-    ports.sandbox("s", "alice").await;
-    let before = Conversation {
-        selected_branch: Some("main".to_owned()),
-        git_provider: Some(GitProvider::Github),
-        ..titled(1, Some("title"))
-    };
-    let id = ports.conversation(&before).await;
-    let update = async |change: ConversationChange, when| {
-        let view = ports
-            .conversations
-            .update(&scope("alice"), id, &change, when)
-            .await;
-        let view = view.unwrap().expect("it is there");
-        assert_eq!(ports.view(id).await.as_ref(), Some(&view));
-        assert!(view.sandbox.is_some());
-        view.conversation
-    };
-    let change = ConversationChange {
-        public: Patch::Set(true),
-        selected_repository: Patch::Set("o/r".to_owned()),
-        selected_branch: Patch::Clear,
-        ..ConversationChange::default()
-    };
-    let expected = Conversation {
-        public: Some(true),
-        selected_repository: Some("o/r".to_owned()),
-        selected_branch: None,
-        updated_at: at(1),
-        ..before
-    };
-    assert_eq!(update(change, at(1)).await, expected);
-    let read = update(ConversationChange::default(), at(2)).await;
-    assert_eq!(read, expected, "an empty change only reads");
-    let change = ConversationChange {
-        title: Patch::Clear,
-        public: Patch::Clear,
-        git_provider: Patch::Set(GitProvider::Gitlab),
-        ..ConversationChange::default()
-    };
-    let expected = Conversation {
-        title: None,
-        auto_title: false,
-        public: None,
-        git_provider: Some(GitProvider::Gitlab),
-        updated_at: at(3),
-        ..expected
-    };
-    assert_eq!(update(change, at(3)).await, expected);
-    let unknown = ports
-        .conversations
-        .update(
-            &scope("alice"),
-            conversation_id(9),
-            &ConversationChange::default(),
-            at(4),
-        )
-        .await;
-    assert_eq!(unknown.unwrap(), None);
-}
-
-/// An agent server may bring in a conversation of its own making: once, for its own sandbox, and not one that is known,
-/// deleted, or reserved by a start.
-pub async fn adoption_takes_only_what_is_free(ports: &Ports) {
-    ports.sandbox("s", "alice").await;
-    ports.sandbox("t", "alice").await;
-    let mine = titled(1, Some("first"));
-    assert_eq!(
-        ports.conversations.adopt(&mine).await.unwrap(),
-        Appended::Stored { new: 1 }
-    );
-    let again = titled(1, Some("second"));
-    assert_eq!(
-        ports.conversations.adopt(&again).await.unwrap(),
-        Appended::Stored { new: 0 }
-    );
-    let elsewhere = conversation(1, "alice", "t", at(1));
-    assert_eq!(
-        ports.conversations.adopt(&elsewhere).await.unwrap(),
-        Appended::Foreign
-    );
-    assert_eq!(ports.view(mine.id).await.unwrap().conversation, mine);
-
-    assert!(
-        ports
-            .conversations
-            .delete(&scope("alice"), mine.id, at(1))
-            .await
-            .unwrap()
-    );
-    assert_eq!(
-        ports.conversations.adopt(&mine).await.unwrap(),
-        Appended::Deleted
-    );
-    assert_eq!(ports.view(mine.id).await, None);
-
-    ports.start(&start_in(2, "alice", "t", at(1))).await;
-    let reserved = conversation(2, "alice", "t", at(1));
-    assert_eq!(
-        ports.conversations.adopt(&reserved).await.unwrap(),
-        Appended::Stored { new: 0 }
-    );
-    ports.start(&start(3, "bob", "u", at(1))).await;
-    let squatted = conversation(3, "alice", "t", at(1));
-    assert_eq!(
-        ports.conversations.adopt(&squatted).await.unwrap(),
-        Appended::Foreign
-    );
-    assert_eq!(ports.view(squatted.id).await, None);
-}
-
-/// Nothing is adopted for a sandbox that is gone, going, or somebody else's.
-pub async fn adoption_needs_the_sandbox(ports: &Ports) {
-    let nowhere = conversation(1, "alice", "x", at(0));
-    let id = ports.sandbox("s", "alice").await.id;
-    let others = conversation(2, "bob", "s", at(0));
-    let going = conversation(3, "alice", "s", at(0));
-    for it in [&nowhere, &others] {
-        let adopted = ports.conversations.adopt(it).await.unwrap();
-        assert_eq!(adopted, Appended::Unknown);
-    }
-    ports
-        .sandboxes
-        .set_desired(
-            &scope("alice"),
-            &id,
-            domain::sandbox::Desired::Deleted,
-            &PLENTY,
-            at(1),
-        )
-        .await
-        .unwrap();
-    let adopted = ports.conversations.adopt(&going).await.unwrap();
-    assert_eq!(adopted, Appended::Unknown);
-    assert_eq!(
-        ports
-            .conversations
-            .count(&Scope::System, &all())
-            .await
-            .unwrap(),
-        0
-    );
-}
-
-/// A sandbox's conversations come oldest first, at most so many, whoever owns them.
-pub async fn a_sandbox_lists_its_conversations(ports: &Ports) {
-    for id in ["s", "t"] {
-        ports.sandbox(id, "alice").await;
-    }
-    for (n, sandbox, created) in [(1, "s", 2), (2, "s", 1), (3, "t", 0), (4, "s", 2)] {
-        ports
-            .conversation(&conversation(n, "alice", sandbox, at(created)))
-            .await;
-    }
-    let ids = async |limit| {
-        let found = ports
-            .conversations
-            .in_sandbox(&sandbox_id("s"), limit)
-            .await;
-        let found = found.unwrap();
-        found.into_iter().map(|it| it.id).collect::<Vec<_>>()
-    };
-    assert_eq!(ids(10).await, [2, 1, 4].map(conversation_id));
-    assert_eq!(ids(1).await, [conversation_id(2)]);
-    let owner = user("alice");
-    let found = ports.conversations.in_sandbox(&sandbox_id("s"), 9).await;
-    assert!(found.unwrap().iter().all(|it| it.owner == owner));
-}
-
 /// Stamps the laws of `ConversationRepository` into tests. `$fresh`: a future of something that derefs to
 /// [`Ports`](crate::Ports).
 #[macro_export]
@@ -519,15 +258,21 @@ macro_rules! conversation_repository_conformance {
             conversation_repository,
             $fresh,
             [
-                what_is_stored_is_found,
-                scopes_are_isolated,
-                find_many_keeps_order,
                 paging_is_stable,
                 foreign_page_tokens_are_refused,
                 titles_are_searched_literally,
                 a_changed_title_is_searched,
                 filters_narrow,
                 children_are_shown_with_their_parent,
+            ]
+        );
+        $crate::stamp_laws!(
+            conversation_rows,
+            $fresh,
+            [
+                what_is_stored_is_found,
+                scopes_are_isolated,
+                find_many_keeps_order,
                 a_change_touches_what_it_names,
                 adoption_takes_only_what_is_free,
                 adoption_needs_the_sandbox,

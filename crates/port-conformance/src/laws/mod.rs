@@ -2,10 +2,12 @@
 
 pub mod api_key_repository;
 pub mod conversation_repository;
+pub mod conversation_rows;
 pub mod deletion;
 pub mod event_store;
 pub mod reports;
 pub mod sandbox_backend;
+pub mod sandbox_life;
 pub mod sandbox_repository;
 pub mod settings_repository;
 pub mod start_life;

@@ -1,10 +1,9 @@
 //! Laws of `SandboxRepository`.
 
-use domain::error::{Cap, StoreError};
+use domain::error::StoreError;
 use domain::id::HostId;
-use domain::sandbox::{Caps, Desired, Sandbox, SandboxFacts, SandboxStatus};
+use domain::sandbox::{Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
-use futures::future::join_all;
 
 use crate::fixtures::{
     PLENTY, after, at, conversation, foreign_tokens, host, located, page, sandbox, sandbox_id,
@@ -160,241 +159,6 @@ pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
     }
 }
 
-/// 50 inserts at once under a cap of 7: exactly 7 win, whichever cap it is.
-pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
-    let per_user = Caps {
-        per_user: 7,
-        overall: 1000,
-    };
-    let overall = Caps {
-        per_user: 1000,
-        overall: 12,
-    };
-    for (who, caps, winners) in [("alice", per_user, 7), ("bob", overall, 5)] {
-        let rows: Vec<_> = (0..50)
-            .map(|n| sandbox(&format!("{who}-{n}"), who, at(n)))
-            .collect();
-        let answers = join_all(rows.iter().map(|row| ports.sandboxes.insert(row, &caps))).await;
-        let won = answers.iter().filter(|answer| answer.is_ok()).count();
-        assert_eq!(won, winners, "{who}");
-        for lost in answers.into_iter().filter(Result::is_err) {
-            assert_is!(
-                lost,
-                Err(StoreError::CapReached(Cap::PerUser(7) | Cap::Overall(12)))
-            );
-        }
-    }
-}
-
-/// The caps count what is wanted and starting or running, and nothing else. 0 means none may run.
-pub async fn the_caps_count_what_runs(ports: &Ports) {
-    let (repo, alice) = (&ports.sandboxes, scope("alice"));
-    let two = Caps {
-        per_user: 2,
-        overall: 2,
-    };
-    let (one, other) = (
-        ports.sandbox("a", "alice").await,
-        sandbox("b", "alice", at(0)),
-    );
-    repo.insert(&other, &two).await.unwrap();
-    let third = sandbox("c", "alice", at(0));
-    assert_is!(
-        repo.insert(&third, &two).await,
-        Err(StoreError::CapReached(Cap::PerUser(2)))
-    );
-    // Neither paused nor failed ones count.
-    repo.set_desired(&alice, &one.id, Desired::Paused, &two, at(1))
-        .await
-        .unwrap();
-    repo.insert(&third, &two).await.unwrap();
-    let failed = SandboxFacts::Error {
-        detail: "it died".to_owned(),
-    };
-    assert!(
-        repo.record(&other.id, Desired::Running, &failed, at(1))
-            .await
-            .unwrap()
-    );
-    // Resuming is checked like inserting, and what is refused stays as it was.
-    repo.set_desired(&alice, &one.id, Desired::Running, &two, at(2))
-        .await
-        .unwrap();
-    let refused = repo
-        .set_desired(&alice, &other.id, Desired::Running, &two, at(3))
-        .await;
-    assert_is!(refused, Err(StoreError::CapReached(Cap::PerUser(2))));
-    let row = ports.sandbox_row(&other.id).await.unwrap();
-    assert_eq!((row.status, row.updated_at), (SandboxStatus::Error, at(1)));
-    let nothing = Caps {
-        per_user: 0,
-        overall: 9,
-    };
-    let refused = repo.insert(&sandbox("z", "zoe", at(0)), &nothing).await;
-    assert_is!(refused, Err(StoreError::CapReached(Cap::PerUser(0))));
-}
-
-/// Pause, resume and their repetition.
-pub async fn intents_are_committed(ports: &Ports) {
-    let id = ports.sandbox("a", "alice").await.id;
-    let (repo, alice) = (&ports.sandboxes, scope("alice"));
-    let set = async |desired, when| {
-        repo.set_desired(&alice, &id, desired, &PLENTY, when)
-            .await
-            .unwrap()
-            .unwrap()
-    };
-    let none = Caps {
-        per_user: 0,
-        overall: 0,
-    };
-    // Already starting: stays as it is, whatever the caps are by now.
-    let same = repo
-        .set_desired(&alice, &id, Desired::Running, &none, at(1))
-        .await;
-    assert_eq!(same.unwrap().unwrap().updated_at, at(0));
-
-    let paused = set(Desired::Paused, at(2)).await;
-    assert_eq!(
-        (paused.desired, paused.paused_at),
-        (Desired::Paused, Some(at(2)))
-    );
-    assert_eq!(
-        paused.status,
-        SandboxStatus::Starting,
-        "a fact, not an intent"
-    );
-    assert_eq!(paused.updated_at, at(2));
-    let again = set(Desired::Paused, at(3)).await;
-    assert_eq!(again.paused_at, Some(at(2)), "already paused");
-
-    repo.record(&id, Desired::Paused, &SandboxFacts::Paused, at(4))
-        .await
-        .unwrap();
-    let resumed = set(Desired::Running, at(5)).await;
-    assert_eq!(resumed.desired, Desired::Running);
-    assert_eq!(resumed.status, SandboxStatus::Starting);
-    let once_more = set(Desired::Paused, at(6)).await;
-    assert_eq!(once_more.paused_at, Some(at(6)), "paused anew");
-
-    let failed = SandboxFacts::Error {
-        detail: "it died".to_owned(),
-    };
-    set(Desired::Running, at(7)).await;
-    repo.record(&id, Desired::Running, &failed, at(8))
-        .await
-        .unwrap();
-    let revived = set(Desired::Running, at(9)).await;
-    assert_eq!(revived.status, SandboxStatus::Starting);
-    assert_eq!(revived.status_detail, None);
-    assert_eq!(ports.sandbox_row(&id).await, Some(revived));
-    let unknown = repo
-        .set_desired(&alice, &sandbox_id("x"), Desired::Paused, &PLENTY, at(1))
-        .await;
-    assert_eq!(unknown.unwrap(), None);
-}
-
-/// Facts are recorded only while the intent is the expected one.
-pub async fn facts_are_fenced_by_the_intent(ports: &Ports) {
-    let id = ports.sandbox("a", "alice").await.id;
-    let (repo, alice) = (&ports.sandboxes, scope("alice"));
-    let running = SandboxFacts::Running {
-        located: located(8000),
-    };
-    assert!(
-        !repo
-            .record(&id, Desired::Paused, &running, at(1))
-            .await
-            .unwrap()
-    );
-    assert!(
-        repo.record(&id, Desired::Running, &running, at(1))
-            .await
-            .unwrap()
-    );
-    repo.set_desired(&alice, &id, Desired::Paused, &PLENTY, at(2))
-        .await
-        .unwrap();
-    let late = SandboxFacts::Error {
-        detail: "late".to_owned(),
-    };
-    assert!(
-        !repo
-            .record(&id, Desired::Running, &late, at(3))
-            .await
-            .unwrap()
-    );
-    let row = ports.sandbox_row(&id).await.unwrap();
-    assert_eq!(
-        (row.status, row.updated_at),
-        (SandboxStatus::Running, at(2))
-    );
-    let unknown = sandbox_id("x");
-    assert!(
-        !repo
-            .record(&unknown, Desired::Running, &late, at(3))
-            .await
-            .unwrap()
-    );
-}
-
-/// What is running has a place; what is paused, failed or missing has none, and only the last two have a cause.
-pub async fn facts_replace_each_other(ports: &Ports) {
-    let id = ports.sandbox("a", "alice").await.id;
-    let record = async |facts: SandboxFacts, when| {
-        let known = ports
-            .sandboxes
-            .record(&id, Desired::Running, &facts, when)
-            .await;
-        assert!(known.unwrap());
-        ports.sandbox_row(&id).await.unwrap()
-    };
-    let place = located(8000);
-    let starting = SandboxFacts::Starting {
-        located: place.clone(),
-    };
-    let row = record(starting, at(1)).await;
-    assert_eq!(row.status, SandboxStatus::Starting);
-    assert_eq!(row.agent_url.as_ref(), Some(&place.agent_url));
-    let running = SandboxFacts::Running {
-        located: place.clone(),
-    };
-    let row = record(running.clone(), at(2)).await;
-    assert_eq!(
-        (row.status, row.updated_at),
-        (SandboxStatus::Running, at(2))
-    );
-    assert_eq!(row.exposed_urls, place.exposed_urls);
-    assert_eq!(row.workspace, Some(place.workspace.clone()));
-    let detail = "gone".to_owned();
-    let ends = [
-        (SandboxFacts::Paused, SandboxStatus::Paused, None),
-        (
-            SandboxFacts::Error {
-                detail: detail.clone(),
-            },
-            SandboxStatus::Error,
-            Some(detail.clone()),
-        ),
-        (
-            SandboxFacts::Missing {
-                detail: detail.clone(),
-            },
-            SandboxStatus::Missing,
-            Some(detail),
-        ),
-    ];
-    for (facts, status, detail) in ends {
-        record(running.clone(), at(3)).await;
-        let row = record(facts, at(4)).await;
-        assert_eq!((row.status, row.status_detail), (status, detail));
-        assert_eq!((row.agent_url, row.exposed_urls), (None, Vec::new()));
-        assert_eq!(row.workspace.as_ref(), Some(&place.workspace));
-    }
-    let row = record(running, at(5)).await;
-    assert_eq!(row.status_detail, None);
-}
-
 /// The reconciler walks through a host by id, whatever the state.
 pub async fn a_host_is_walked_by_id(ports: &Ports) {
     for (id, owner) in [("c", "alice"), ("a", "bob"), ("b", "alice")] {
@@ -458,13 +222,19 @@ macro_rules! sandbox_repository_conformance {
                 find_many_keeps_order,
                 paging_is_stable,
                 foreign_page_tokens_are_refused,
+                a_host_is_walked_by_id,
+                conversations_outlive_their_sandbox,
+            ]
+        );
+        $crate::stamp_laws!(
+            sandbox_life,
+            $fresh,
+            [
                 a_race_never_exceeds_a_cap,
                 the_caps_count_what_runs,
                 intents_are_committed,
                 facts_are_fenced_by_the_intent,
                 facts_replace_each_other,
-                a_host_is_walked_by_id,
-                conversations_outlive_their_sandbox,
             ]
         );
     };

@@ -73,8 +73,9 @@ CREATE TABLE conversations (
 );
 CREATE INDEX conversations_by_owner ON conversations (owner, created_at DESC, id DESC);
 CREATE INDEX conversations_on_top ON conversations (owner, created_at DESC, id DESC) WHERE parent IS NULL;
-CREATE INDEX conversations_by_parent ON conversations (parent, created_at, id) WHERE parent IS NOT NULL;
-CREATE INDEX conversations_by_sandbox ON conversations (sandbox_id, created_at, id);
+-- With the owner second, so that also a planner without statistics prefers them to the two above.
+CREATE INDEX conversations_by_parent ON conversations (parent, owner, created_at, id) WHERE parent IS NOT NULL;
+CREATE INDEX conversations_by_sandbox ON conversations (sandbox_id, owner, created_at, id);
 
 -- Ids that must not come back. `pending`: the agent server still has to be told.
 CREATE TABLE deleted_conversations (

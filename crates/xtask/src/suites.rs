@@ -50,7 +50,10 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
     })?;
 
     if count.ignored > 0 {
-        print(&format!("{} ignored", count.ignored));
+        print(&format!(
+            "{} not run (ignored, or filtered out)",
+            count.ignored
+        ));
     }
     print(&format!("{} passed, {} failed", count.passed, count.failed));
     if !(all_passed && examples_passed) || count.failed > 0 {

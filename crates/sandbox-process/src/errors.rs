@@ -15,9 +15,11 @@ pub(crate) fn other(error: io::Error) -> SandboxError {
 /// The agent server's process could not be made.
 pub(crate) fn spawn(error: io::Error) -> SandboxError {
     let detail = match error.kind() {
-        io::ErrorKind::NotFound => "the agent server's command does not exist: the operator has to check \
+        io::ErrorKind::NotFound => {
+            "the agent server's command does not exist: the operator has to check \
              WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND"
-            .to_owned(),
+                .to_owned()
+        }
         kind => format!("the agent server's command could not be run ({kind})"),
     };
     SandboxError::StartFailed {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use domain::cipher::{CipherError, Sealed};
+use domain::cipher::Sealed;
 use domain::clock::{SystemClock, Timestamp};
 use domain::conversation::GitProvider;
 use domain::error::Classify;
-use secrecy::SecretString;
 use serde_json::json;
+use store_memory::MarkerCipher;
 
 use super::*;
 
@@ -54,30 +54,10 @@ impl SettingsRepository for Store {
     }
 }
 
-struct Marker;
-
-impl Cipher for Marker {
-    fn seal(&self, context: &str, secret: &SecretString) -> Result<Sealed, CipherError> {
-        Ok(Sealed::from_text(format!(
-            "{context}|{}",
-            secret.expose_secret()
-        )))
-    }
-    fn open(&self, context: &str, sealed: &Sealed) -> Result<SecretString, CipherError> {
-        let text = sealed
-            .as_text()
-            .strip_prefix(context)
-            .and_then(|t| t.strip_prefix('|'));
-        text.map(SecretString::from).ok_or(CipherError::Damaged)
-    }
-    fn is_outdated(&self, _: &Sealed) -> bool {
-        false
-    }
-}
-
 fn service() -> (Arc<Store>, SettingsService) {
     let store = Arc::new(Store::default());
-    let service = SettingsService::new(store.clone(), Arc::new(Marker), Arc::new(SystemClock));
+    let service =
+        SettingsService::new(store.clone(), Arc::new(MarkerCipher), Arc::new(SystemClock));
     (store, service)
 }
 
@@ -95,7 +75,7 @@ fn skill(name: String) -> impl FnMut(Settings) -> Result<Settings, ()> + Send {
 #[tokio::test]
 async fn fifty_changes_at_once_lose_nothing_even_from_two_replicas() {
     let (store, one) = service();
-    let other = SettingsService::new(store, Arc::new(Marker), Arc::new(SystemClock));
+    let other = SettingsService::new(store, Arc::new(MarkerCipher), Arc::new(SystemClock));
     let user = alice();
     let changes = (0..50).map(|n| {
         let service = if n % 5 == 0 { &other } else { &one };

@@ -115,8 +115,14 @@ impl Db {
                 answer
             })
             .await
-            // A panic of the job, or the runtime is going down.
-            .map_err(|gone| StoreError::Other(gone.into()))?
+            .map_err(|gone| {
+                if gone.is_panic() {
+                    StoreError::Other(gone.into())
+                } else {
+                    // The runtime went down before the job began.
+                    unavailable("the service is stopping", gone)
+                }
+            })?
     }
 }
 

@@ -215,6 +215,7 @@ pub async fn children_are_shown_with_their_parent(ports: &Ports) {
         ports
             .conversation(&Conversation {
                 parent: Some(parent),
+                updated_at: at(9 - created),
                 ..conversation(n, "alice", "s", at(created))
             })
             .await;

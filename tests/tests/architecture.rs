@@ -83,8 +83,8 @@ const VOCABULARY: &[&str] = &[
 
 /// What the crates without a technology of their own may know of the outside, beside `VOCABULARY`.
 const PURE: &[(&str, &[&str])] = &[
-    ("domain", &[]),
-    ("application", &["sha2", "tokio", "tokio-util", "tracing"]),
+    ("domain", &["sha2"]),
+    ("application", &["tokio", "tokio-util", "tracing"]),
     ("port-conformance", &["tokio"]),
 ];
 

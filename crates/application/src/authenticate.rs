@@ -1,13 +1,11 @@
 //! Who is calling: a user by API key, or a sandbox by its session key.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use domain::id::UserId;
 use domain::identity::KeyHash;
 use domain::sandbox::Sandbox;
-use sha2::{Digest, Sha256};
 
 use crate::{AppError, AuthMode, Inner};
 
@@ -15,17 +13,6 @@ use crate::{AppError, AuthMode, Inner};
 const TOUCH_EVERY: Duration = Duration::from_secs(60);
 /// No key of ours is longer; a longer one is refused unhashed.
 const LONGEST_KEY: usize = 512;
-
-/// The hash by which keys (users' and sandboxes') are looked up.
-pub fn hash_key(text: &str) -> KeyHash {
-    let digest = Sha256::digest(text.as_bytes());
-    let mut hex = String::with_capacity(64);
-    for byte in digest {
-        // Writing to a String cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    KeyHash(hex)
-}
 
 /// Looks keys up, by hash: the comparison says nothing about the key, and a revoked one is refused at once.
 #[derive(Clone)]
@@ -44,7 +31,13 @@ impl Authenticate {
         let Some(text) = key.filter(|k| !k.is_empty() && k.len() <= LONGEST_KEY) else {
             return Ok(None);
         };
-        let Some(key) = self.0.ports.api_keys.find_by_hash(&hash_key(text)).await? else {
+        let Some(key) = self
+            .0
+            .ports
+            .api_keys
+            .find_by_hash(&KeyHash::of(text))
+            .await?
+        else {
             return Ok(None);
         };
         let now = self.0.ports.clock.now();
@@ -70,7 +63,12 @@ impl Authenticate {
         if key.is_empty() || key.len() > LONGEST_KEY {
             return Ok(None);
         }
-        let sandbox = self.0.ports.sandboxes.find_by_key(&hash_key(key)).await?;
+        let sandbox = self
+            .0
+            .ports
+            .sandboxes
+            .find_by_key(&KeyHash::of(key))
+            .await?;
         let now = self.0.ports.clock.now();
         Ok(sandbox.filter(|s| s.accepts_reports(now, self.0.policy.report_grace)))
     }

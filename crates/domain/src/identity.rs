@@ -1,8 +1,10 @@
 //! Users and their API keys. Only hashes are stored.
 
 use std::fmt;
+use std::fmt::Write;
 
 use async_trait::async_trait;
+use sha2::{Digest, Sha256};
 
 use crate::clock::Timestamp;
 use crate::error::StoreError;
@@ -12,6 +14,23 @@ use crate::id::{ApiKeyId, UserId};
 /// time as far as the key is concerned. Used for users' API keys and for sandboxes' session keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub String);
+
+impl KeyHash {
+    /// The hash of any key's text: a user's API key, a bootstrap key that the operator made up, a sandbox's session key.
+    /// No salt and no slow hash: keys are random, not chosen like passwords, and the hash is what they are looked up by.
+    pub fn of(text: &str) -> Self {
+        let digest = Sha256::digest(text.as_bytes());
+        Self(
+            digest
+                .iter()
+                .fold(String::with_capacity(64), |mut hex, byte| {
+                    // Writing to a String cannot fail.
+                    let _ = write!(hex, "{byte:02x}");
+                    hex
+                }),
+        )
+    }
+}
 
 impl fmt::Display for KeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,4 +77,17 @@ pub trait ApiKeyRepository: Send + Sync + 'static {
     async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError>;
     /// Notes a use. Does nothing if the key is gone.
     async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_sha_256_in_hex() {
+        assert_eq!(
+            KeyHash::of("abc").0,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
 }

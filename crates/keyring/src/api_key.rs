@@ -55,7 +55,7 @@ impl ApiKeyText {
 
     /// What stores keep of it.
     pub fn hash(&self) -> KeyHash {
-        hash_key(self.0.expose_secret())
+        KeyHash::of(self.0.expose_secret())
     }
 
     /// The first characters, to recognise it by in lists.
@@ -68,12 +68,6 @@ impl fmt::Debug for ApiKeyText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ApiKeyText({TAG}…)")
     }
-}
-
-/// SHA-256 of any key's text (also of a bootstrap key that the operator made up, and of a sandbox's session key).
-/// No salt and no slow hash: keys are random, not chosen like passwords, and the hash is what they are looked up by.
-pub fn hash_key(text: &str) -> KeyHash {
-    KeyHash(hex(&Sha256::digest(text.as_bytes())))
 }
 
 /// Lower-case hex digits.
@@ -111,14 +105,6 @@ mod tests {
         assert_eq!(key.hash().0.len(), 64);
         assert!(text.starts_with(&key.prefix()) && key.prefix().len() == 9);
         assert!(!format!("{key:?}").contains(&text[3..]));
-    }
-
-    #[test]
-    fn the_hash_is_plain_sha_256() {
-        assert_eq!(
-            hash_key("abc").0,
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
     }
 
     #[test]

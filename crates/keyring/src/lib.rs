@@ -17,7 +17,7 @@ mod ids;
 mod master_key;
 pub mod private_file;
 
-pub use api_key::{ApiKeyText, InvalidApiKey, hash_key};
+pub use api_key::{ApiKeyText, InvalidApiKey};
 pub use envelope::Keyring;
 pub use ids::RandomIds;
 pub use master_key::{MasterKey, MasterKeyError};

@@ -52,12 +52,12 @@ pub fn uuid(n: u64) -> Uuid {
     Uuid::from_u128((0x1234_5678_9012_3456_u128 << 64) | u128::from(n))
 }
 
-/// A conversation id, see [`uuid`].
+/// A conversation id, see [`uuid()`].
 pub fn conversation_id(n: u64) -> ConversationId {
     ConversationId::new(uuid(n))
 }
 
-/// A start-task id, see [`uuid`].
+/// A start-task id, see [`uuid()`].
 pub fn task_id(n: u64) -> StartTaskId {
     StartTaskId::new(uuid(n))
 }

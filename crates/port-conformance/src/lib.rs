@@ -3,7 +3,7 @@
 //! Each law is a named `async fn`. One macro per port stamps every law into a test of its own, given an expression that
 //! makes a fresh adapter:
 //!
-//! ```ignore
+//! ```text
 //! async fn fresh() -> Fixture { … }   // derefs to `Ports` (or, for backends, to the backend); its drop cleans up
 //! port_conformance::settings_repository_conformance!(fresh());
 //! ```

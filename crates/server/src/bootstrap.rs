@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{ApiKey, ApiKeyRepository};
-use keyring::{ApiKeyText, hash_key, private_file};
+use domain::identity::{ApiKey, ApiKeyRepository, KeyHash};
+use keyring::{ApiKeyText, private_file};
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
@@ -82,7 +82,7 @@ async fn accept_configured(
     keys: &dyn ApiKeyRepository,
     now: Timestamp,
 ) -> anyhow::Result<()> {
-    let hash = hash_key(text.expose_secret());
+    let hash = KeyHash::of(text.expose_secret());
     let present = keys
         .find_by_hash(&hash)
         .await
@@ -211,7 +211,7 @@ mod tests {
 
         async fn accepts(&self, text: &str) -> bool {
             self.keys
-                .find_by_hash(&hash_key(text))
+                .find_by_hash(&KeyHash::of(text))
                 .await
                 .unwrap()
                 .is_some()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use domain::error::ErrorClass;
 use domain::id::{SandboxId, SpecId, UserId};
+use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{Desired, Sandbox, SandboxSpec, SandboxStatus};
 use domain::scope::Scope;
@@ -14,7 +15,6 @@ use secrecy::{ExposeSecret, SecretString};
 pub use keeper::Keeper;
 pub(crate) use keeper::endpoint;
 
-use crate::authenticate::hash_key;
 use crate::ports::{Policy, Ports};
 use crate::{AppError, Inner};
 
@@ -36,7 +36,7 @@ pub(crate) fn reserve(
         desired: Desired::Running,
         status: SandboxStatus::Starting,
         status_detail: None,
-        key_hash: hash_key(session_key.expose_secret()),
+        key_hash: KeyHash::of(session_key.expose_secret()),
         session_key: ports.cipher.seal(&context, &session_key)?,
         secret_key: ports.cipher.seal(&context, &ports.ids.secret())?,
         agent_url: None,

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use actix_web::dev::Service;
 use actix_web::test::{TestRequest, init_service};
-use application::authenticate::hash_key;
 use application::{App, AuthMode, Policy, Ports, Tasks};
 use async_trait::async_trait;
 use domain::clock::{Clock, Timestamp};
 use domain::id::{ApiKeyId, HostId, IdGenerator, SpecId, UserId};
-use domain::identity::{ApiKey, ApiKeyRepository};
+use domain::identity::{ApiKey, ApiKeyRepository, KeyHash};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
 use http_api::{Check, HttpConfig, HttpPorts, HttpState, Readiness};
 use keyring::{Keyring, MasterKey};
@@ -118,7 +117,7 @@ impl World {
             let key = ApiKey {
                 id: ApiKeyId::new(ids.uuid()),
                 user: UserId::parse(user).unwrap(),
-                hash: hash_key(text),
+                hash: KeyHash::of(text),
                 prefix: "aw_".to_owned(),
                 created_at: clock.now(),
                 expires_at: None,

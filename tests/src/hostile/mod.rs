@@ -34,8 +34,8 @@ use crate::processes::resident;
 use crate::service::Service;
 use crate::wait::{wait_for, wait_until};
 
-/// No request takes longer, however busy the machine.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// No request takes longer, however busy the machine. The service itself waits 30 s for a body.
+const DEADLINE: Duration = Duration::from_secs(45);
 /// Requests at the same time.
 const AT_ONCE: usize = 8;
 /// Requests between two looks at the service.

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::wire::{Silence, parse, send};
 
 /// What the service itself waits for a slow head or body, and some more for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(75);
+const PATIENCE: Duration = Duration::from_secs(50);
 
 /// Refusals of the protocol's parser, of the layers, or nothing but a closed connection.
 const REFUSALS: &[u16] = &[400, 401, 404, 405, 408, 411, 413, 415, 422, 431, 501, 505];

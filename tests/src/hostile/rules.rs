@@ -42,6 +42,9 @@ pub(super) fn judge(
     if response.status == 500 {
         return Some(broken("500", text));
     }
+    if response.status == 408 {
+        return Some(broken("waits for more of a request that is complete", text));
+    }
     let head = response.headers.iter().map(|(_, value)| value.as_str());
     if head
         .chain([text.as_str()])

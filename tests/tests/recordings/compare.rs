@@ -1,0 +1,212 @@
+//! Where an answer differs from a recorded one.
+
+use serde_json::{Map, Value, json};
+
+use crate::differences::MEMBERS;
+use crate::fact::Fact;
+
+/// What we answered, with our ids replaced by the names of the fixtures.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) text: String,
+}
+
+/// The first difference, in words; `None` if they agree.
+pub(crate) fn difference(fact: &Fact, answer: &Answer) -> Option<String> {
+    let body: Value = serde_json::from_str(&answer.text).unwrap_or_else(|_| json!(answer.text));
+    if fact.status != answer.status {
+        let recorded = fact.error.as_ref().map(brief).unwrap_or_default();
+        let ours = if answer.status >= 400 {
+            brief(&body)
+        } else {
+            String::new()
+        };
+        return Some(format!(
+            "{} {recorded} → {} {ours}",
+            fact.status, answer.status
+        ));
+    }
+    for (name, recorded) in &fact.answer_headers {
+        let ours = answer.headers.iter().find(|(known, _)| known == name);
+        let ours = ours.map_or("nothing", |(_, value)| value.as_str());
+        if sorted(ours) != sorted(recorded) {
+            return Some(format!("header `{name}: {recorded}` → `{ours}`"));
+        }
+    }
+    if let Some(error) = &fact.error {
+        return error_differs(fact, error, &body);
+    }
+    if let Some(text) = &fact.text_answer {
+        let is_same = json!(text) == body || (text == "string" && body.is_string());
+        return (!is_same).then(|| format!("`{text}` → {}", brief(&body)));
+    }
+    let (shape, body) = (fact.shape.as_ref()?, &body);
+    shape_differs("", &without(shape, fact, false), &without(body, fact, true))
+}
+
+/// Lists in headers have no order.
+fn sorted(list: &str) -> Vec<&str> {
+    let mut words: Vec<&str> = list.split(',').map(str::trim).collect();
+    words.sort_unstable();
+    words
+}
+
+fn brief(body: &Value) -> String {
+    let text = match body {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let short: String = text.chars().take(160).collect();
+    if short.is_empty() {
+        short
+    } else {
+        format!("`{short}`")
+    }
+}
+
+/// Errors are compared word by word; of validation errors type, place and message, and which further keys there are.
+fn error_differs(fact: &Fact, recorded: &Value, ours: &Value) -> Option<String> {
+    let recorded = reduced(recorded, fact.is_legacy());
+    let ours = reduced(ours, false);
+    (recorded != ours).then(|| format!("{} → {}", brief(&recorded), brief(&ours)))
+}
+
+/// The legacy operations answer places as strings and no keys but three (decided: D16, D17).
+fn reduced(body: &Value, as_legacy: bool) -> Value {
+    let Some(items) = body["detail"].as_array() else {
+        return body.clone();
+    };
+    let reduce = |item: &Value| {
+        let mut reduced = Map::new();
+        for (name, value) in item.as_object().into_iter().flatten() {
+            let value = match name.as_str() {
+                "loc" if as_legacy => {
+                    let words = value.as_array().into_iter().flatten();
+                    words
+                        .map(|word| json!(word.as_str().map_or(word.to_string(), str::to_owned)))
+                        .collect()
+                }
+                "type" | "loc" | "msg" => value.clone(),
+                "input" | "ctx" if as_legacy => continue,
+                // Its presence alone.
+                _ => Value::Null,
+            };
+            reduced.insert(name.clone(), value);
+        }
+        Value::Object(reduced)
+    };
+    json!({"detail": items.iter().map(reduce).collect::<Vec<_>>()})
+}
+
+/// Without the members that are only on this side.
+fn without(document: &Value, fact: &Fact, is_ours: bool) -> Value {
+    let known = |name: &str| {
+        MEMBERS.iter().any(|member| {
+            member.name == name && member.is_ours == is_ours && member.in_legacy == fact.is_legacy()
+        })
+    };
+    match document {
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(name, _)| !known(name))
+            .map(|(name, value)| (name.clone(), without(value, fact, is_ours)))
+            .collect(),
+        Value::Array(items) => items
+            .iter()
+            .map(|item| without(item, fact, is_ours))
+            .collect(),
+        other => other.clone(),
+    }
+}
+
+/// Whether an answer or a fact has this member somewhere.
+pub(crate) fn mentions(document: &Value, name: &str) -> bool {
+    match document {
+        Value::Object(fields) => {
+            fields.contains_key(name) || fields.values().any(|value| mentions(value, name))
+        }
+        Value::Array(items) => items.iter().any(|item| mentions(item, name)),
+        _ => false,
+    }
+}
+
+/// A shape is a type's name, a list with the shape of its items, or an object of shapes. Null fits everywhere: one
+/// recording cannot tell what may be null. An empty list fits every list.
+fn shape_differs(at: &str, shape: &Value, ours: &Value) -> Option<String> {
+    let at_whole = if at.is_empty() { "the body" } else { at };
+    match (shape, ours) {
+        (Value::String(kind), _) => {
+            let fits = match kind.as_str() {
+                "any" | "null" => true,
+                "bool" => ours.is_boolean() || ours.is_null(),
+                "number" => ours.is_number() || ours.is_null(),
+                _ => ours.is_string() || ours.is_null(),
+            };
+            (!fits).then(|| format!("`{at_whole}`: {kind} → {}", brief(ours)))
+        }
+        (_, Value::Null) if !at.is_empty() => None,
+        (Value::Array(shapes), Value::Array(items)) => {
+            let shape = shapes.first()?;
+            let differs = |item| shape_differs(&format!("{at}[]"), shape, item);
+            items
+                .iter()
+                .filter(|item| !item.is_null())
+                .find_map(differs)
+        }
+        (Value::Object(shapes), Value::Object(fields)) => {
+            let names = |object: &Map<String, Value>| object.keys().cloned().collect::<Vec<_>>();
+            let (recorded, present) = (names(shapes), names(fields));
+            if recorded != present {
+                return Some(keys_differ(at_whole, &recorded, &present));
+            }
+            let pairs = shapes.iter().zip(fields.values());
+            let mut differing = pairs.map(|((name, shape), ours)| {
+                shape_differs(
+                    &format!("{at}{}{name}", if at.is_empty() { "" } else { "." }),
+                    shape,
+                    ours,
+                )
+            });
+            differing.find_map(|difference| difference)
+        }
+        _ => Some(format!("`{at_whole}` is of another kind: {}", brief(ours))),
+    }
+}
+
+fn keys_differ(at: &str, recorded: &[String], present: &[String]) -> String {
+    let only = |these: &[String], those: &[String]| {
+        let only = these.iter().filter(|name| !those.contains(name));
+        only.cloned().collect::<Vec<_>>().join(", ")
+    };
+    let (gone, new) = (only(recorded, present), only(present, recorded));
+    if gone.is_empty() && new.is_empty() {
+        return format!("`{at}`: keys in another order");
+    }
+    let mut text = format!("`{at}`:");
+    if !gone.is_empty() {
+        text.push_str(&format!(" without {gone}"));
+    }
+    if !new.is_empty() {
+        text.push_str(&format!(" with {new}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_know_keys_their_order_and_types() {
+        let shape = json!({"a": "string", "b": [{"c": "number"}]});
+        let differs = |ours: Value| shape_differs("", &shape, &ours);
+        assert_eq!(differs(json!({"a": "x", "b": []})), None);
+        assert_eq!(differs(json!({"a": null, "b": [{"c": 1}, null]})), None);
+        assert!(differs(json!({"b": [], "a": "x"})).is_some_and(|text| text.contains("order")));
+        assert!(differs(json!({"a": "x"})).is_some_and(|text| text.contains("without b")));
+        assert!(differs(json!({"a": "x", "b": [{"c": "1"}]})).is_some());
+        assert!(differs(json!({"a": 1, "b": []})).is_some());
+        assert!(differs(Value::Null).is_some());
+    }
+}

@@ -1,0 +1,69 @@
+//! One recorded exchange, as far as it matters.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A fact of `tests/fixtures`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Fact {
+    pub(crate) name: String,
+    /// The server that it was recorded with, and so the state that it expects.
+    pub(crate) session: String,
+    pub(crate) method: String,
+    pub(crate) path: String,
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, String>,
+    /// The body, in one of three spellings.
+    #[serde(default)]
+    pub(crate) json: Option<Value>,
+    #[serde(default)]
+    pub(crate) text: Option<String>,
+    #[serde(default)]
+    pub(crate) latin1: Option<String>,
+    pub(crate) status: u16,
+    #[serde(default)]
+    pub(crate) answer_headers: BTreeMap<String, String>,
+    /// The body of an error, or the shape of an answer, or a text.
+    #[serde(default)]
+    pub(crate) error: Option<Value>,
+    #[serde(default)]
+    pub(crate) shape: Option<Value>,
+    #[serde(default)]
+    pub(crate) text_answer: Option<String>,
+}
+
+/// All facts in their order.
+pub(crate) fn all() -> Vec<Fact> {
+    let files = [
+        include_str!("../../fixtures/recordings-v1.json"),
+        include_str!("../../fixtures/recordings-v0.json"),
+    ];
+    let read = |text| serde_json::from_str::<Vec<Fact>>(text).expect("the fixtures are facts");
+    files.into_iter().flat_map(read).collect()
+}
+
+impl Fact {
+    /// Whether it is about the operations whose errors have a form of their own.
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.path.starts_with("/api/") && !self.path.starts_with("/api/v1/")
+    }
+
+    pub(crate) fn body(&self, fill: impl Fn(&str) -> String) -> Option<Vec<u8>> {
+        let long = "x".repeat(20_000);
+        let whole = |text: &str| fill(text).replace("{long}", &long).into_bytes();
+        let json = self.json.as_ref().map(|json| whole(&json.to_string()));
+        let text = || self.text.as_deref().map(whole);
+        let latin1 = || {
+            let chars = self.latin1.as_ref()?.chars();
+            Some(
+                chars
+                    .map(|char| u8::try_from(u32::from(char)).unwrap_or(b'?'))
+                    .collect(),
+            )
+        };
+        json.or_else(text).or_else(latin1)
+    }
+}

@@ -1,0 +1,179 @@
+//! Asks the facts of a session, one after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use acceptance::{Service, Stub};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::compare::{Answer, difference, mentions};
+use crate::differences::{MEMBERS, NOT_REPLAYED};
+use crate::fact::Fact;
+
+const STARTS: &str = "/api/v1/app-conversations";
+
+/// What each fact of a session differs in.
+///
+/// `seen` gets the members of ours that were answered.
+pub(crate) async fn session(
+    facts: &[Fact],
+    name: &str,
+    seen: &mut BTreeSet<&'static str>,
+) -> BTreeMap<String, Option<String>> {
+    let stub = Stub::new();
+    let mut builder = Service::builder().stub(&stub);
+    // What the reference allows by itself, or was configured with.
+    let origins = match name {
+        "auth" => "https://ok.example",
+        "keyed" | "legacy" => "http://localhost:*",
+        _ => "",
+    };
+    if !origins.is_empty() {
+        builder = builder.env("WORKSPACE_HTTP__CORS_ORIGINS", origins);
+    }
+    let mut session = Session::new(builder.start().await, name);
+    session.prepare().await;
+    let mut found = BTreeMap::new();
+    for fact in facts.iter().filter(|fact| fact.session == name) {
+        let is_left_out = NOT_REPLAYED
+            .iter()
+            .any(|(_, names)| names.contains(&fact.name.as_str()));
+        if !is_left_out {
+            let answer = session.ask(fact).await;
+            let body = serde_json::from_str(&answer.text).unwrap_or_default();
+            let ours = MEMBERS.iter().filter(|member| member.is_ours);
+            seen.extend(ours.map(|m| m.name).filter(|name| mentions(&body, name)));
+            found.insert(fact.name.clone(), difference(fact, &answer));
+        }
+    }
+    found
+}
+
+struct Session {
+    service: Service,
+    http: reqwest::Client,
+    /// Whether the reference took requests without a key.
+    is_open: bool,
+    is_working: bool,
+    needs_settings: bool,
+    /// What stands for the names of the fixtures.
+    names: BTreeMap<&'static str, String>,
+}
+
+impl Session {
+    fn new(service: Service, name: &str) -> Self {
+        let key = service.admin().key().to_owned();
+        let mut names = BTreeMap::from([("{KEY}", key.to_uppercase())]);
+        names.insert("{key}", key);
+        Self {
+            service,
+            http: reqwest::Client::builder()
+                .no_proxy()
+                .redirect(reqwest::redirect::Policy::none())
+                .build()
+                .expect("a client without TLS can be built"),
+            is_open: name != "auth" && name != "keyed",
+            is_working: name == "work",
+            needs_settings: name == "settings",
+            names,
+        }
+    }
+
+    /// What the first fact of a session finds.
+    async fn prepare(&self) {
+        let user = self.service.admin();
+        if self.needs_settings {
+            let _ = user.post("/api/v1/settings", &json!({})).await.ok();
+        }
+        if self.is_working {
+            let llm = json!({"model": "anthropic/claude-sonnet-4-5", "api_key": "sk-test-123"});
+            let settings = json!({"agent_settings_diff": {"llm": llm}});
+            let _ = user.post("/api/v1/settings", &settings).await.ok();
+        }
+    }
+
+    fn fill(&self, text: &str) -> String {
+        self.names
+            .iter()
+            .fold(text.to_owned(), |text, (name, value)| {
+                text.replace(name, value)
+            })
+    }
+
+    /// The other way round.
+    fn name(&self, text: &str) -> String {
+        self.names
+            .iter()
+            .fold(text.to_owned(), |text, (name, value)| {
+                text.replace(value, name)
+            })
+    }
+
+    async fn ask(&mut self, fact: &Fact) -> Answer {
+        let method: Method = fact.method.parse().expect("a method");
+        let url = format!("{}{}", self.service.url(), self.fill(&fact.path));
+        let mut request = self.http.request(method, url);
+        for (name, value) in &fact.headers {
+            request = request.header(name, self.fill(value));
+        }
+        let is_webhook = fact.path.starts_with("/api/v1/webhooks/");
+        let mut names = fact.headers.keys();
+        let has_key = names.any(|name| name.eq_ignore_ascii_case("x-session-api-key"));
+        let asks_for_secrets = fact.path.contains("expose_secrets");
+        if self.is_open && !is_webhook && !asks_for_secrets && !has_key {
+            request = request.header("X-Session-API-Key", &self.names["{key}"]);
+        }
+        if let Some(body) = fact.body(|text| self.fill(text)) {
+            request = request.body(body);
+        }
+        let answer = request.send().await.expect("the service answers");
+        let status = answer.status().as_u16();
+        let headers = answer.headers().clone();
+        let text = answer.text().await.expect("the answer can be read");
+        self.follow(fact, status, &text).await;
+        let named =
+            |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
+                let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+                (name.to_string(), value.replace(&self.service.url(), ""))
+            };
+        Answer {
+            status,
+            headers: headers.iter().map(named).collect(),
+            text: self.name(&text),
+        }
+    }
+
+    /// Starts have ended before the next fact; the first one names what later facts speak of.
+    async fn follow(&mut self, fact: &Fact, status: u16, text: &str) {
+        if fact.method != "POST" || fact.path != STARTS || status != 200 {
+            return;
+        }
+        let task: Value = serde_json::from_str(text).unwrap_or_default();
+        let Some(id) = task["id"].as_str() else {
+            return;
+        };
+        let user = self.service.admin();
+        let task = user.task(id).await;
+        let ended = user.ended(&task).await;
+        if !self.is_working || self.names.contains_key("{conversation}") {
+            return;
+        }
+        let conversation = ended.app_conversation_id.expect("the first start succeeds");
+        let sandbox = ended.sandbox_id.expect("in a sandbox");
+        let running = user
+            .sandbox(&sandbox)
+            .await
+            .and_then(|sandbox| sandbox.session_api_key);
+        let dashed = uuid::Uuid::parse_str(&conversation)
+            .expect("an id")
+            .to_string();
+        self.names.insert("{conversation-dashed}", dashed);
+        self.names.insert("{conversation}", conversation);
+        self.names.insert("{sandbox}", sandbox);
+        self.names.insert(
+            "{sandbox-key}",
+            running.expect("a running sandbox has a key"),
+        );
+        self.names.insert("{task}", id.to_owned());
+    }
+}

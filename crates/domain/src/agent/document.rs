@@ -3,8 +3,6 @@
 //! Pure and lenient: both the webhook intake and the back-fill client read through here, unknown kinds and fields pass,
 //! and what cannot be used is left out rather than refused (an agent server repeats a refused batch for ever).
 
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, NaiveDateTime, Utc};
 use serde_json::Value;
 
@@ -19,12 +17,22 @@ pub const STATE_UPDATE: &str = "ConversationStateUpdateEvent";
 /// Kind of a fragment of a streamed answer (1.34 sends it by webhook): not history, never stored.
 pub const STREAMING_DELTA: &str = "StreamingDeltaEvent";
 
+/// Characters of a text (title, model, tag) that are kept; sandboxes may be hostile.
+const LONGEST: usize = 1_000;
+/// Tags that are kept.
+const MOST_TAGS: usize = 64;
+
+/// The text without NUL (which Postgres cannot hold), cut off at `longest` characters.
+fn bounded(text: &str, longest: usize) -> String {
+    text.chars().filter(|c| *c != '\0').take(longest).collect()
+}
+
 impl Event {
     /// Reads an event. `None` if it has no usable id. A missing or unreadable timestamp becomes `received`.
     pub fn from_document(body: Value, received: Timestamp) -> Option<Self> {
         let id = EventId::parse(body.get("id")?.as_str()?).ok()?;
         let kind = body.get("kind").and_then(Value::as_str).unwrap_or("Event");
-        let kind = kind.chars().filter(|c| *c != '\0').take(128).collect();
+        let kind = bounded(kind, 128);
         let timestamp = body
             .get("timestamp")
             .and_then(Value::as_str)
@@ -56,7 +64,9 @@ impl Observation {
                     }
                     seen.note_metrics(state.get("stats").and_then(read_metrics));
                 }
-                (Some("title"), Some(Value::String(title))) => seen.title = Some(title.clone()),
+                (Some("title"), Some(Value::String(title))) if !title.trim().is_empty() => {
+                    seen.title = Some(bounded(title, LONGEST));
+                }
                 _ => {}
             }
         }
@@ -90,12 +100,20 @@ impl AgentConversation {
     /// Reads a `ConversationInfo` (webhook, GET, batch). `None` if it has no usable id.
     pub fn from_document(info: &Value) -> Option<Self> {
         let id = info.get("id")?.as_str()?.parse::<ConversationId>().ok()?;
-        let text = |at: &str| info.pointer(at).and_then(Value::as_str).map(str::to_owned);
+        let text = |at: &str| {
+            info.pointer(at)
+                .and_then(Value::as_str)
+                .map(|text| bounded(text, LONGEST))
+        };
         let acp = text("/agent/kind").is_some_and(|kind| kind == "ACPAgent");
         let tags = info.get("tags").and_then(Value::as_object).map(|tags| {
-            tags.iter()
-                .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())))
-                .collect::<BTreeMap<_, _>>()
+            let texts = tags
+                .iter()
+                .filter_map(|(name, value)| Some((name, value.as_str()?)));
+            texts
+                .take(MOST_TAGS)
+                .map(|(name, value)| (bounded(name, 256), bounded(value, LONGEST)))
+                .collect()
         });
         Some(Self {
             id,

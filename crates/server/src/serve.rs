@@ -18,10 +18,12 @@ use crate::banner::Started;
 use crate::bootstrap::first_key;
 use crate::compose::{self, Variables};
 use crate::config::{Config, Http, without_password};
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, Lock};
 
 /// How long background work may take to stop once requests are done. Whatever it does is resumed on the next start.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(5);
+/// How long a data directory may seem taken by a service that has just been killed.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 /// Connections of one worker.
@@ -34,7 +36,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// Runs until a signal to stop. Sandboxes go on without us and are adopted by the next start.
 pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Result<()> {
     let data_dir = DataDir::open(&config.data_dir)?;
-    let _lock = data_dir.lock()?;
+    let _lock = take(&data_dir).await?;
     warn(config, &data_dir)?;
     let listener = listen(config.http.bind)?;
     let bound = listener.local_addr()?;
@@ -75,6 +77,20 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     }
     tracing::info!("stopped; sandboxes go on running");
     result
+}
+
+/// Takes the data directory. A service that was killed while it started a sandbox may still seem to hold it: between
+/// `fork` and `exec` the child shares the lock, for some milliseconds.
+async fn take(data_dir: &DataDir) -> anyhow::Result<Lock> {
+    let give_up = tokio::time::Instant::now() + LOCK_PATIENCE;
+    loop {
+        match data_dir.lock() {
+            Err(_) if tokio::time::Instant::now() < give_up => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            done => return done,
+        }
+    }
 }
 
 fn start_background(app: &App) {

@@ -101,7 +101,8 @@ async fn read(req: &HttpRequest, payload: &mut Payload, limit: usize) -> Result<
         return Err(too_large(limit));
     }
     let deadline = state_of(req)?.limits().body_deadline;
-    let whole = tokio::time::timeout(deadline, collect(payload, limit)).await;
+    let announced = announced.and_then(|length| usize::try_from(length).ok());
+    let whole = tokio::time::timeout(deadline, collect(payload, limit, announced)).await;
     whole.map_err(|_| {
         Problem::new(
             StatusCode::REQUEST_TIMEOUT,
@@ -110,14 +111,23 @@ async fn read(req: &HttpRequest, payload: &mut Payload, limit: usize) -> Result<
     })?
 }
 
-async fn collect(payload: &mut Payload, limit: usize) -> Result<Bytes, Problem> {
+/// Ends with the announced length: of a request that wants to upgrade, actix hands on everything that comes, for ever.
+async fn collect(
+    payload: &mut Payload,
+    limit: usize,
+    announced: Option<usize>,
+) -> Result<Bytes, Problem> {
+    let announced = announced.unwrap_or(usize::MAX);
     let mut all = BytesMut::new();
-    while let Some(chunk) = payload.next().await {
+    while all.len() < announced
+        && let Some(chunk) = payload.next().await
+    {
         let chunk = chunk.map_err(|_| Problem::bad_request("The body could not be read"))?;
+        let chunk = &chunk[..chunk.len().min(announced - all.len())];
         if all.len() + chunk.len() > limit {
             return Err(too_large(limit));
         }
-        all.extend_from_slice(&chunk);
+        all.extend_from_slice(chunk);
     }
     Ok(all.freeze())
 }

@@ -9,6 +9,7 @@ mod cors;
 mod open;
 mod request_id;
 mod slash;
+mod unread;
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -27,6 +28,7 @@ use crate::extract::State;
 use crate::problem::Problem;
 
 pub(crate) use cors::Cors;
+use unread::Unread;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -75,27 +77,28 @@ pub(crate) async fn edge(
 
 async fn serve(
     facts: Facts,
-    req: ServiceRequest,
+    mut req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
+    let unread = Unread::of(&mut req);
     let began = facts.state.ports().clock.now();
     if let Some(early) = early_answer(&facts, &req) {
         let mut response = req.into_response(early);
         facts.decorate(response.headers_mut());
-        return Ok(response);
+        return Ok(response.map_body(|_, body| Unread::kept_by(unread, body)));
     }
     let outcome = AssertUnwindSafe(next.call(req)).catch_unwind().await;
     let served = match outcome {
         Ok(Ok(response)) => {
             let mut response = response.map_into_boxed_body();
             facts.decorate(response.headers_mut());
-            Ok(response)
+            Ok(response.map_body(|_, body| Unread::kept_by(unread, body)))
         }
-        Ok(Err(error)) => Err(refused(&facts, error.error_response())),
-        Err(panic) => Err(refused(
-            &facts,
-            Problem::internal(panic_text(panic.as_ref())).error_response(),
-        )),
+        Ok(Err(error)) => Err(refused(&facts, error.error_response(), unread)),
+        Err(panic) => {
+            let problem = Problem::internal(panic_text(panic.as_ref()));
+            Err(refused(&facts, problem.error_response(), unread))
+        }
     };
     let status = served.as_ref().map_or_else(
         |error| error.as_response_error().status_code(),
@@ -108,8 +111,9 @@ async fn serve(
 }
 
 /// The request itself is gone by now, so the answer travels as an error that already has its form.
-fn refused(facts: &Facts, mut response: HttpResponse) -> Error {
+fn refused(facts: &Facts, mut response: HttpResponse, unread: Option<Unread>) -> Error {
     facts.decorate(response.headers_mut());
+    let response = response.map_body(|_, body| Unread::kept_by(unread, body));
     InternalError::from_response("request failed", response).into()
 }
 

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::wire::{Silence, parse, send};
 
 /// What the service itself waits for a slow head or body, and some more for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(50);
+const PATIENCE: Duration = Duration::from_secs(45);
 
 /// Refusals of the protocol's parser, of the layers, or nothing but a closed connection.
 const REFUSALS: &[u16] = &[400, 401, 404, 405, 408, 411, 413, 415, 422, 431, 501, 505];
@@ -44,101 +44,101 @@ pub(super) async fn misuse(address: SocketAddr, key: &str) -> Vec<String> {
     all.flatten().collect()
 }
 
+type Case = (&'static str, Vec<u8>);
+
 /// Complete in themselves, and wrong.
-fn cases(key: &str) -> Vec<(&'static str, Vec<u8>)> {
-    let post = |headers: &str, body: &str| {
-        format!(
-            "POST /api/v1/app-conversations HTTP/1.1\r\nHost: x\r\nX-Session-API-Key: {key}\r\n\
-             Content-Type: application/json\r\nConnection: close\r\n{headers}\r\n{body}"
-        )
-        .into_bytes()
-    };
-    let get = |line: &str, headers: &str| {
-        format!("{line}\r\nHost: x\r\nConnection: close\r\n{headers}\r\n").into_bytes()
-    };
-    vec![
+fn cases(key: &str) -> Vec<Case> {
+    [bodies(key), heads(), no_http()].concat()
+}
+
+fn bodies(key: &str) -> Vec<Case> {
+    let blank = " ".repeat(5_000_000);
+    let cases = [
         (
             "two lengths",
-            post("Content-Length: 2\r\nContent-Length: 9\r\n", "{}"),
+            "Content-Length: 2\r\nContent-Length: 9",
+            "{}",
         ),
-        ("a negative length", post("Content-Length: -1\r\n", "{}")),
+        ("a negative length", "Content-Length: -1", "{}"),
         (
             "a huge length",
-            post("Content-Length: 99999999999999999999999\r\n", "{}"),
+            "Content-Length: 99999999999999999999999",
+            "{}",
         ),
         (
             "a length of 8 EiB",
-            post("Content-Length: 9223372036854775807\r\n", "{}"),
+            "Content-Length: 9223372036854775807",
+            "{}",
         ),
-        ("a length with a sign", post("Content-Length: +2\r\n", "{}")),
+        ("a length with a sign", "Content-Length: +2", "{}"),
         (
             "length and chunks",
-            post(
-                "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
-                "zz\r\n\r\n",
-            ),
+            "Content-Length: 4\r\nTransfer-Encoding: chunked",
+            "zz\r\n\r\n",
         ),
-        ("unknown coding", post("Transfer-Encoding: cow\r\n", "{}")),
+        ("unknown coding", "Transfer-Encoding: cow", "{}"),
         (
             "no chunk size",
-            post("Transfer-Encoding: chunked\r\n", "zz\r\n{}\r\n0\r\n\r\n"),
+            "Transfer-Encoding: chunked",
+            "zz\r\n{}\r\n0\r\n\r\n",
         ),
         (
             "a huge chunk",
-            post(
-                "Transfer-Encoding: chunked\r\n",
-                "ffffffffffffffffff\r\n{}\r\n",
-            ),
+            "Transfer-Encoding: chunked",
+            "ffffffffffffffffff\r\n{}\r\n",
         ),
         (
             "gzip that is none",
-            post("Content-Encoding: gzip\r\nContent-Length: 2\r\n", "{}"),
+            "Content-Encoding: gzip\r\nContent-Length: 2",
+            "{}",
         ),
-        (
-            "too large",
-            post("Content-Length: 5000000\r\n", &" ".repeat(5_000_000)),
-        ),
-        (
-            "a huge header",
-            get(
-                "GET /alive HTTP/1.1",
-                &format!("X: {}\r\n", "y".repeat(300_000)),
-            ),
-        ),
-        (
-            "many headers",
-            get("GET /alive HTTP/1.1", &"A: b\r\n".repeat(5_000)),
-        ),
-        (
-            "a header without a name",
-            get("GET /alive HTTP/1.1", ": x\r\n"),
-        ),
-        (
-            "a NUL in a header",
-            get("GET /alive HTTP/1.1", "X: a\0b\r\n"),
-        ),
-        (
-            "a blank in a name",
-            get("GET /alive HTTP/1.1", "X Y: a\r\n"),
-        ),
-        (
-            "a huge target",
-            get(&format!("GET /{} HTTP/1.1", "a".repeat(200_000)), ""),
-        ),
-        ("no version", get("GET /nowhere", "")),
-        ("another version", get("GET /nowhere HTTP/9.9", "")),
-        ("no target", get("GET", "")),
-        ("a NUL in the target", get("GET /nowhere\0 HTTP/1.1", "")),
-        (
-            "Latin-1 in the target",
-            [b"GET /n\xf6 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_vec()].concat(),
-        ),
-        ("a star", get("GET * HTTP/1.1", "")),
+        ("too large", "Content-Length: 5000000", blank.as_str()),
+    ];
+    let post = |(name, headers, body)| {
+        let request = format!(
+            "POST /api/v1/app-conversations HTTP/1.1\r\nHost: x\r\nX-Session-API-Key: {key}\r\n\
+             Content-Type: application/json\r\nConnection: close\r\n{headers}\r\n\r\n{body}"
+        );
+        (name, request.into_bytes())
+    };
+    cases.map(post).to_vec()
+}
+
+fn heads() -> Vec<Case> {
+    let huge = format!("X: {}\r\n", "y".repeat(300_000));
+    let many = "A: b\r\n".repeat(5_000);
+    let long = format!("GET /{} HTTP/1.1", "a".repeat(200_000));
+    let alive = "GET /alive HTTP/1.1";
+    let cases = [
+        ("a huge header", alive, huge.as_str()),
+        ("many headers", alive, many.as_str()),
+        ("a header without a name", alive, ": x\r\n"),
+        ("a NUL in a header", alive, "X: a\0b\r\n"),
+        ("a blank in a name", alive, "X Y: a\r\n"),
+        ("a huge target", long.as_str(), ""),
+        ("no version", "GET /nowhere", ""),
+        ("another version", "GET /nowhere HTTP/9.9", ""),
+        ("no target", "GET", ""),
+        ("a NUL in the target", "GET /nowhere\0 HTTP/1.1", ""),
+        ("a star", "GET * HTTP/1.1", ""),
         (
             "another host's address",
-            get("GET http://other.example/nowhere HTTP/1.1", ""),
+            "GET http://other.example/nowhere HTTP/1.1",
+            "",
         ),
-        ("a tunnel", get("CONNECT other.example:443 HTTP/1.1", "")),
+        ("a tunnel", "CONNECT other.example:443 HTTP/1.1", ""),
+    ];
+    let get = |(name, line, headers)| {
+        let request = format!("{line}\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
+        (name, request.into_bytes())
+    };
+    cases.map(get).to_vec()
+}
+
+fn no_http() -> Vec<Case> {
+    let latin1 = b"GET /n\xf6 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    vec![
+        ("Latin-1 in the target", latin1.to_vec()),
         (
             "TLS",
             b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".repeat(20),
@@ -152,7 +152,7 @@ fn cases(key: &str) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// Incomplete, on a connection that stays open.
-fn slow(key: &str) -> Vec<(&'static str, Vec<u8>)> {
+fn slow(key: &str) -> Vec<Case> {
     let head =
         "POST /api/v1/app-conversations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
     let keyed = format!("{head}X-Session-API-Key: {key}\r\n");
@@ -165,6 +165,10 @@ fn slow(key: &str) -> Vec<(&'static str, Vec<u8>)> {
         (
             "half a chunk",
             format!("{keyed}Transfer-Encoding: chunked\r\n\r\n50\r\n{{").into_bytes(),
+        ),
+        (
+            "half a chunk without a key",
+            format!("{head}Transfer-Encoding: chunked\r\n\r\n50\r\n{{").into_bytes(),
         ),
         (
             "a body without a key",

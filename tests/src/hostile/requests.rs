@@ -232,7 +232,7 @@ pub(super) fn encoded(text: &str) -> String {
     for byte in text.bytes().take(4_000) {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-                out.push(char::from(byte))
+                out.push(char::from(byte));
             }
             _ => {
                 let _ = write!(out, "%{byte:02X}");
@@ -304,10 +304,10 @@ fn headers(request: &mut Request, operation: &Operation, random: &mut Random, ke
         }
         _ => add("X-Session-API-Key", key),
     }
-    if random.percent(10) {
-        if let Some((name, value)) = random.pick(HEADERS) {
-            add(name, (*value).to_owned());
-        }
+    if random.percent(10)
+        && let Some((name, value)) = random.pick(HEADERS)
+    {
+        add(name, (*value).to_owned());
     }
     if random.percent(8) {
         let number = random.below(8);

@@ -122,9 +122,13 @@ fn add_answers(path: &str, operation: &mut Value) {
         return;
     };
     for (status, description, schema) in shared {
-        responses
-            .entry(status)
-            .or_insert_with(|| answer(status, description, schema));
+        let shared = answer(status, description, schema);
+        match responses.get_mut(status) {
+            None => {
+                responses.insert(status.to_owned(), shared);
+            }
+            Some(own) => widen(own, &shared),
+        }
     }
     for (status, response) in responses
         .iter_mut()
@@ -143,6 +147,16 @@ fn add_answers(path: &str, operation: &mut Value) {
         }
     }
     responses.sort_keys();
+}
+
+/// Where a route and the layers around it answer the same status, either body may come.
+fn widen(own: &mut Value, shared: &Value) {
+    const SCHEMA: &str = "/content/application~1json/schema";
+    if let (Some(own), Some(shared)) = (own.pointer_mut(SCHEMA), shared.pointer(SCHEMA))
+        && own != shared
+    {
+        *own = json!({"anyOf": [own, shared]});
+    }
 }
 
 /// Status, description and schema of what extractors and layers may answer to this operation.

@@ -32,7 +32,7 @@ pub(super) async fn load(
 #[utoipa::path(
     tag = "Settings",
     request_body = SettingsUpdateDto,
-    responses((status = 200, description = "Done", body = Message), (status = 400, description = "Values that are refused", body = ErrorText))
+    responses((status = 200, description = "Done", body = Message), (status = 400, description = "Values that are refused", body = ErrorText), (status = 422, description = "Legacy keys, or no object", body = ErrorText))
 )]
 #[post("/api/v1/settings")]
 pub(super) async fn store(

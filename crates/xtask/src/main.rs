@@ -5,6 +5,8 @@
 mod agent_servers;
 mod openapi;
 mod run;
+mod schemathesis;
+mod soak;
 mod suites;
 
 use std::process::ExitCode;
@@ -33,6 +35,23 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Install the tool that the suite `schemathesis` runs, as `test` does: to run that suite alone.
+    Schemathesis,
+    /// Send hostile requests for a long time; the tests send 10,000.
+    Soak {
+        /// How many; without a number and without minutes, 100,000.
+        #[arg(long)]
+        requests: Option<u64>,
+        /// How long, at most.
+        #[arg(long)]
+        minutes: Option<u64>,
+        /// Which requests.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Against a release build.
+        #[arg(long)]
+        release: bool,
+    },
     /// Write `config/openapi.json` from the code.
     Openapi {
         /// Only say whether it is up to date.
@@ -48,6 +67,13 @@ fn main() -> ExitCode {
             no_agent_servers,
             args,
         } => suites::test(!no_agent_servers, &args),
+        Task::Schemathesis => schemathesis::prepare(),
+        Task::Soak {
+            requests,
+            minutes,
+            seed,
+            release,
+        } => soak::soak(requests, minutes, seed, release),
         Task::Openapi { check } => openapi::write(check),
     };
     done.map_or_else(

@@ -2,8 +2,8 @@
 
 use anyhow::bail;
 
-use crate::agent_servers;
 use crate::run::{Output, cargo, print, program, say, service, watch};
+use crate::{agent_servers, schemathesis};
 
 /// Tests that ran.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
             say(&format!("agent server {version}"));
             agent_servers::prepare(&service, version)?;
         }
+        say("schemathesis");
+        schemathesis::prepare()?;
     }
     say("test suites");
     let mut count = Count::default();

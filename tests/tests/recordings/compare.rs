@@ -1,5 +1,7 @@
 //! Where an answer differs from a recorded one.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value, json};
 
 use crate::differences::MEMBERS;
@@ -185,10 +187,10 @@ fn keys_differ(at: &str, recorded: &[String], present: &[String]) -> String {
     }
     let mut text = format!("`{at}`:");
     if !gone.is_empty() {
-        text.push_str(&format!(" without {gone}"));
+        let _ = write!(text, " without {gone}");
     }
     if !new.is_empty() {
-        text.push_str(&format!(" with {new}"));
+        let _ = write!(text, " with {new}");
     }
     text
 }

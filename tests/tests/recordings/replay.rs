@@ -131,14 +131,14 @@ impl Session {
         let headers = answer.headers().clone();
         let text = answer.text().await.expect("the answer can be read");
         self.follow(fact, status, &text).await;
-        let named =
+        let header =
             |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
                 let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
                 (name.to_string(), value.replace(&self.service.url(), ""))
             };
         Answer {
             status,
-            headers: headers.iter().map(named).collect(),
+            headers: headers.iter().map(header).collect(),
             text: self.name(&text),
         }
     }

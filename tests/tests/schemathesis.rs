@@ -1,0 +1,93 @@
+//! Schemathesis: requests made from our `OpenAPI` document, and answers checked against it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use acceptance::{Client, Service, Stub, tell};
+
+const CHECKS: &str = "not_a_server_error,status_code_conformance,response_schema_conformance,\
+                      content_type_conformance,response_headers_conformance,ignored_auth";
+
+/// These take the key of a sandbox.
+const WEBHOOKS: &str = "^/api/v1/webhooks/";
+
+/// Written by `cargo xtask test`, which installs the tool.
+fn tool() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let file = root
+        .join("target")
+        .join("acceptance")
+        .join("schemathesis.command");
+    std::fs::read_to_string(&file).map_or_else(
+        |_| {
+            panic!(
+                "schemathesis is not installed: `cargo xtask test` installs it and writes {}",
+                file.display()
+            )
+        },
+        PathBuf::from,
+    )
+}
+
+async fn run(service: &Service, key: &str, operations: [&str; 2], examples: usize) {
+    let url = format!("{}/openapi.json", service.url());
+    let header = format!("X-Session-API-Key: {key}");
+    let mut command = Command::new(tool());
+    command
+        .args(["run", &url, "--checks", CHECKS, "-H", &header])
+        .args(operations)
+        .args([
+            "--phases",
+            "examples,coverage,fuzzing",
+            "--max-examples",
+            &examples.to_string(),
+        ])
+        .args([
+            "--seed",
+            "1",
+            "--continue-on-failure",
+            "--request-timeout",
+            "30",
+            "--no-shrink",
+        ])
+        .args(["--workers", "2", "--no-color", "--warnings", "off"])
+        // It leaves files where it is.
+        .current_dir(service.root());
+    let run = tokio::task::spawn_blocking(move || command.output());
+    let output = run
+        .await
+        .expect("the thread ends")
+        .expect("schemathesis can be run");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success(),
+        "{}\n{text}\n{errors}",
+        output.status
+    );
+    let cases = text.lines().find(|line| line.contains(" generated"));
+    tell(&format!(
+        "schemathesis {operations:?}:{}",
+        cases.unwrap_or_default()
+    ));
+    assert!(cases.is_some(), "nothing was tested:\n{text}\n{errors}");
+}
+
+#[tokio::test]
+async fn answers_are_what_the_document_says() {
+    let stub = Stub::new();
+    let builder = Service::builder()
+        .stub(&stub)
+        .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "2")
+        .env("WORKSPACE_LOG__LEVEL", "warn");
+    let service = builder.start().await;
+    let user: Client = service.admin();
+    user.use_model("openai/stub", "http://127.0.0.1:9/v1", "sk-stub")
+        .await;
+    let conversation = user.converse("hello").await;
+    let key = conversation
+        .session_api_key
+        .expect("a running sandbox has a key");
+    run(&service, &key, ["--include-path-regex", WEBHOOKS], 100).await;
+    run(&service, user.key(), ["--exclude-path-regex", WEBHOOKS], 60).await;
+}

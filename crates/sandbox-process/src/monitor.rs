@@ -199,8 +199,13 @@ impl Monitor {
             return Ok(());
         }
         let state = inner.load(&self.id).await?;
-        let current =
-            |state: &State| state.process == Some(self.key) && state.phase == Phase::Running;
+        // Under the lock, `starting` was left by a start that was cut off after its process was made (every other one has
+        // written `running` by now): what was found by its marker and watched since is that process.
+        let current = |state: &State| match state.phase {
+            Phase::Running => state.process == Some(self.key),
+            Phase::Starting => true,
+            Phase::Stopping | Phase::Stopped | Phase::Exited { .. } => false,
+        };
         if state.as_ref().is_some_and(|state| !current(state)) {
             // Started again or stopped meanwhile: what runs now is not ours to end.
             return Ok(());

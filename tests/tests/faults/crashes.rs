@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use acceptance::wait::wait_until;
+use rustix::process::Signal;
 
 use crate::support::{LATE, World, finishes, said_by_user};
 
@@ -76,4 +77,36 @@ async fn a_request_that_is_still_at_work_when_the_service_is_back_is_not_sent_ag
     world.user.executed(&conversation.id, "finished").await;
     let log = world.user.events_at_agent_server(&conversation).await;
     assert_eq!(said_by_user(&log), 1);
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_start_was_cut_off_after_the_spawn_is_watched_like_any_other() {
+    let mut world = World::with("").await;
+    let conversation = world.user.converse("hello").await;
+    let sandbox = &conversation.sandbox_id;
+    world.user.executed(&conversation.id, "finished").await;
+    world.service.kill9();
+    // What a kill between making the process and writing that it runs leaves behind.
+    let file = world.service.sandbox_dir(sandbox).join("process.json");
+    let text = std::fs::read_to_string(&file).expect("a sandbox has a state");
+    let mut state: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    assert_eq!(state["phase"], "running");
+    state["phase"] = "starting".into();
+    state["process"] = serde_json::Value::Null;
+    std::fs::write(&file, state.to_string()).expect("it can be written");
+    world.service.restart().await;
+
+    // The first pass over all sandboxes adopts it, which its log tells.
+    wait_until("its adoption", LATE, || {
+        world.service.log().contains("adopted")
+    })
+    .await;
+    let servers = world.service.agent_servers();
+    assert_eq!(servers.len(), 1, "{servers:#?}");
+    servers[0].signal(Signal::KILL);
+    let soon = Duration::from_secs(5);
+    world.user.sandbox_becomes(sandbox, "ERROR", soon).await;
+    world.user.resume(sandbox).await;
+    world.user.say(&conversation.id, "go on").await;
+    world.user.executed(&conversation.id, "finished").await;
 }

@@ -71,7 +71,11 @@ async fn a_user_sees_nothing_that_is_anothers() {
 #[tokio::test]
 async fn a_user_touches_nothing_that_is_anothers() {
     let Two {
-        alice, bob, hers, ..
+        world: _world,
+        alice,
+        bob,
+        hers,
+        ..
     } = two().await;
     let (id, sandbox) = (&hers.id, &hers.sandbox_id);
     let conversation = format!("/api/v1/app-conversations/{id}");

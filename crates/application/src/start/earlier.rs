@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint};
-use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
 use domain::start_task::StartTask;
 use tokio::time::Instant;
@@ -12,11 +11,12 @@ use crate::ports::Ports;
 
 /// How long a request may be at work at an agent server after its sender died. Making a conversation takes it some
 /// seconds at most, unless it starts slow MCP servers.
-const AT_WORK: Duration = Duration::from_secs(30);
+const AT_WORK: Duration = Duration::from_secs(15);
 /// Between two looks. There is no event for it: reports may have been lost while we were away.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The conversation that an earlier run asked for at `since` or a little later, if the request arrived.
+/// The conversation that an earlier run may have asked for, if the request arrived. Whenever a run is taken up again its
+/// last request may have been sent a moment ago, so the wait begins anew each time.
 ///
 /// An agent server goes on with a request when its sender is killed, and between making the conversation and saying the
 /// first message there is a gap. Asking again in that gap would say the message twice (seen with 1.58.0), and before it
@@ -26,9 +26,8 @@ pub(super) async fn outcome(
     ports: &Ports,
     at: &AgentEndpoint,
     task: &StartTask,
-    since: Timestamp,
 ) -> Option<AgentConversation> {
-    let give_up = Instant::now() + AT_WORK.saturating_sub(ports.clock.now().since(since));
+    let give_up = Instant::now() + AT_WORK;
     loop {
         let seen = ports
             .agents

@@ -51,14 +51,12 @@ async fn watch(inner: Arc<Inner>) {
 async fn relist(inner: Arc<Inner>) {
     let mut tick = tokio::time::interval(inner.policy.relist_interval);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut first = true;
+    // Our own restart is a gap: ask every running sandbox what happened meanwhile.
+    inner.syncer.request_all().await;
     loop {
         tick.tick().await;
-        if let Err(error) = inner.keeper.relist().await {
+        if let Err(error) = inner.keeper.relist(&inner.tasks).await {
             tracing::warn!(%error, "cannot compare sandboxes with their rows; trying again");
-        } else if std::mem::take(&mut first) {
-            // Our own restart is a gap: ask every running sandbox what happened meanwhile.
-            inner.syncer.request_all().await;
         }
     }
 }

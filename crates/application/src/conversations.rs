@@ -102,11 +102,12 @@ impl Conversations {
             let row = inner.ports.sandboxes.find(&Scope::System, &sandbox).await;
             match row {
                 Ok(Some(row)) if row.desired == Desired::Deleted => {
+                    inner.keeper.not_wanted(&sandbox);
                     if let Err(error) = inner.keeper.converge(&sandbox).await {
                         tracing::warn!(sandbox.id = %sandbox, %error, "sandbox not removed yet");
                     }
                 }
-                _ => inner.syncer.request(&sandbox),
+                _ => inner.syncer.request_forget(),
             }
         });
         Ok(())

@@ -4,7 +4,7 @@
 //! a sandbox with its agent server: states by one batch call, events from the point up to which the log is known.
 //! Everything it writes is idempotent, so running too often costs only time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +16,9 @@ use domain::id::{ConversationId, EventId, SandboxId};
 use domain::sandbox::{Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use futures::StreamExt;
-use tokio::sync::mpsc;
+use futures::stream::FuturesUnordered;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::AppError;
 use crate::conversations::provisional_title;
@@ -30,8 +32,12 @@ const BATCH: usize = 99;
 const MOST_CONVERSATIONS: usize = 990;
 /// Pages of one conversation's log read in one pass; the next pass goes on from there.
 const MOST_PAGES: usize = 50;
-/// Sandboxes synced at once.
-const PARALLEL: usize = 4;
+/// Sandboxes compared at once.
+const PARALLEL: usize = 8;
+/// One comparison of one sandbox takes no longer; the next goes on where it was.
+const PASS: Duration = Duration::from_secs(120);
+/// Deleted conversations that agent servers are told of in one round.
+const MOST_FORGOTTEN: usize = 1_000;
 /// An automatic title that has not come by then will not come.
 const TITLE_PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Watermarks kept; past that all are forgotten (and logs are read from their start once more).
@@ -46,6 +52,8 @@ struct Shared {
     policy: Policy,
     requests: mpsc::Sender<SandboxId>,
     inbox: Mutex<Option<mpsc::Receiver<SandboxId>>>,
+    /// Rung when an agent server has something to forget.
+    deleted: Notify,
     /// How far each conversation's log is known, and the `updated_at` at which it was complete.
     known: Mutex<HashMap<ConversationId, Known>>,
 }
@@ -68,6 +76,7 @@ impl Syncer {
             policy,
             requests,
             inbox,
+            deleted: Notify::new(),
             known: Mutex::default(),
         }))
     }
@@ -81,6 +90,12 @@ impl Syncer {
 
     /// Serves requests and the periodic pass until the service stops. Call once.
     pub(crate) async fn run(self) {
+        tokio::join!(self.compare(), self.forget());
+    }
+
+    /// Each sandbox is compared by itself: one that hangs keeps no other waiting (but a place among [`PARALLEL`], for
+    /// [`PASS`] at most).
+    async fn compare(&self) {
         let inbox = self
             .0
             .inbox
@@ -88,30 +103,46 @@ impl Syncer {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         let Some(mut inbox) = inbox else { return };
-        let mut tick = tokio::time::interval(self.0.policy.sync_interval);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut tick = self.tick();
+        let mut wanted = BTreeSet::new();
+        let mut busy = BTreeSet::new();
+        let mut passes = FuturesUnordered::new();
         loop {
-            let mut wanted = tokio::select! {
-                Some(id) = inbox.recv() => vec![id],
-                _ = tick.tick() => self.running(true).await,
-            };
-            while let Ok(id) = inbox.try_recv() {
-                wanted.push(id);
+            tokio::select! {
+                Some(id) = inbox.recv() => {
+                    wanted.insert(id);
+                }
+                _ = tick.tick() => wanted.extend(self.running(true).await),
+                Some(id) = passes.next() => {
+                    busy.remove(&id);
+                }
             }
-            wanted.sort_unstable();
-            wanted.dedup();
-            futures::stream::iter(wanted)
-                .for_each_concurrent(PARALLEL, |id| {
-                    let syncer = &self;
-                    async move {
-                        if let Err(error) = syncer.sandbox(&id).await {
-                            tracing::debug!(sandbox.id = %id, %error, "sync failed; trying again later");
-                        }
-                    }
-                })
-                .await;
-            self.forget_deleted().await;
+            // Asked for while it is being compared: once more after that.
+            while busy.len() < PARALLEL
+                && let Some(id) = wanted.difference(&busy).next().cloned()
+            {
+                wanted.remove(&id);
+                busy.insert(id.clone());
+                passes.push(self.pass(id));
+            }
         }
+    }
+
+    async fn pass(&self, id: SandboxId) -> SandboxId {
+        match tokio::time::timeout(PASS, self.sandbox(&id)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(sandbox.id = %id, %error, "sync failed; trying again later");
+            }
+            Err(_) => tracing::debug!(sandbox.id = %id, "sync takes long; going on later"),
+        }
+        id
+    }
+
+    fn tick(&self) -> Interval {
+        let mut tick = tokio::time::interval(self.0.policy.sync_interval);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        tick
     }
 
     /// Asks for every running sandbox of this host: after a restart of ours.
@@ -185,7 +216,16 @@ impl Syncer {
             let infos = ports.agents.snapshot_many(&at, &ids).await?;
             for (conversation, info) in batch.iter().zip(infos) {
                 let Some(info) = info else { continue };
-                self.conversation(&row, &at, conversation, &info).await?;
+                match self.conversation(&row, &at, conversation, &info).await {
+                    Ok(()) => {}
+                    // This one's log is the trouble, not its neighbours'.
+                    Err(AppError::Agent(
+                        error @ (AgentError::Rejected { .. } | AgentError::Malformed(_)),
+                    )) => {
+                        tracing::warn!(conversation.id = %conversation.id, %error, "cannot be compared");
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(())
@@ -205,7 +245,12 @@ impl Syncer {
         if known.complete_at.is_none() || known.complete_at != info.updated_at {
             match self.backfill(row, at, id, known).await {
                 Ok(true) => self.remember(id, |k| k.complete_at = info.updated_at),
-                Ok(false) | Err(AppError::Agent(AgentError::NotFound)) => {}
+                // More to read: a finish is not believed before the log is complete.
+                Ok(false) => {
+                    self.request(&row.id);
+                    return Ok(());
+                }
+                Err(AppError::Agent(AgentError::NotFound)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -255,38 +300,60 @@ impl Syncer {
         Ok(false)
     }
 
-    /// Tells agent servers of deleted conversations whose sandbox lives on.
-    async fn forget_deleted(&self) {
-        let ports = &self.0.ports;
-        let Ok(forgotten) = ports.conversations.forgotten(100).await else {
-            return;
-        };
-        for entry in forgotten {
-            let row = ports
-                .sandboxes
-                .find(&Scope::System, &entry.sandbox_id)
-                .await;
-            let Ok(row) = row else { return };
-            let done = match row {
-                Some(row) if row.desired != Desired::Deleted => match (&row.agent_url, is_up(&row))
-                {
-                    (Some(url), true) => match endpoint(ports, &row, url) {
-                        Ok(at) => ports.agents.forget(&at, entry.id).await.is_ok(),
-                        Err(_) => false,
-                    },
-                    _ => false,
-                },
-                _ => true,
-            };
-            if done && let Err(error) = ports.conversations.mark_forgotten(entry.id).await {
-                tracing::debug!(conversation.id = %entry.id, %error, "told the agent server; will tell it again");
+    /// A conversation was deleted whose sandbox lives on: its agent server is told soon.
+    pub(crate) fn request_forget(&self) {
+        self.0.deleted.notify_one();
+    }
+
+    /// Tells agent servers of deleted conversations, sandbox by sandbox, until the service stops.
+    async fn forget(&self) {
+        let mut tick = self.tick();
+        loop {
+            tokio::select! {
+                () = self.0.deleted.notified() => {}
+                _ = tick.tick() => {}
             }
+            let forgotten = self.0.ports.conversations.forgotten(MOST_FORGOTTEN).await;
+            let mut by_sandbox: BTreeMap<SandboxId, Vec<ConversationId>> = BTreeMap::new();
+            for entry in forgotten.unwrap_or_default() {
+                by_sandbox
+                    .entry(entry.sandbox_id)
+                    .or_default()
+                    .push(entry.id);
+            }
+            futures::stream::iter(by_sandbox)
+                .for_each_concurrent(PARALLEL, |(sandbox, ids)| async move {
+                    if let Err(error) = self.forget_in(&sandbox, &ids).await {
+                        tracing::debug!(sandbox.id = %sandbox, %error, "not told yet; trying again later");
+                    }
+                })
+                .await;
+        }
+    }
+
+    /// Stops at the first failure: a sandbox that does not answer is asked again later, not a hundred times now.
+    async fn forget_in(&self, sandbox: &SandboxId, ids: &[ConversationId]) -> Result<(), AppError> {
+        let ports = &self.0.ports;
+        let row = ports
+            .sandboxes
+            .find(&Scope::System, sandbox)
+            .await?
+            .filter(is_up);
+        let Some((row, url)) = row.and_then(|row| row.agent_url.clone().map(|url| (row, url)))
+        else {
+            return Ok(());
+        };
+        let at = endpoint(ports, &row, &url)?;
+        for id in ids {
+            ports.agents.forget(&at, *id).await?;
+            ports.conversations.mark_forgotten(*id).await?;
             self.0
                 .known
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .remove(&entry.id);
+                .remove(id);
         }
+        Ok(())
     }
 
     fn known(&self, id: ConversationId) -> Known {

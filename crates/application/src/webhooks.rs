@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use domain::agent::AgentConversation;
 use domain::agent::document::STREAMING_DELTA;
+use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ExecutionStatus, Metrics, Observation};
 use domain::event::{Appended, Event};
 use domain::id::ConversationId;
@@ -49,7 +50,7 @@ impl Webhooks {
             self.0
                 .ports
                 .conversations
-                .adopt(&self.found(from, conversation))
+                .adopt(&found(from, conversation, now))
                 .await?;
             appended = append().await?;
         }
@@ -84,38 +85,37 @@ impl Webhooks {
         };
         let mut applied = observe().await?;
         if applied == Appended::Unknown {
-            let mut found = self.found(from, info.id);
+            let mut found = found(from, info.id, now);
             found.agent_kind.clone_from(&info.agent_kind);
             self.0.ports.conversations.adopt(&found).await?;
             applied = observe().await?;
         }
         settle(from, info.id, &applied)
     }
+}
 
-    /// The row of a conversation that was made inside the sandbox, not through us.
-    fn found(&self, from: &Sandbox, id: ConversationId) -> Conversation {
-        let now = self.0.ports.clock.now();
-        Conversation {
-            id,
-            owner: from.owner.clone(),
-            sandbox_id: from.id.clone(),
-            title: Some(format!("Conversation {id}")),
-            auto_title: true,
-            selected_repository: None,
-            selected_branch: None,
-            git_provider: None,
-            trigger: None,
-            pr_numbers: Vec::new(),
-            llm_model: None,
-            agent_kind: "openhands".to_owned(),
-            metrics: Metrics::default(),
-            parent: None,
-            public: None,
-            tags: std::collections::BTreeMap::new(),
-            execution_status: None,
-            created_at: now,
-            updated_at: now,
-        }
+/// The row of a conversation that was made inside the sandbox, not through us.
+fn found(from: &Sandbox, id: ConversationId, now: Timestamp) -> Conversation {
+    Conversation {
+        id,
+        owner: from.owner.clone(),
+        sandbox_id: from.id.clone(),
+        title: Some(format!("Conversation {id}")),
+        auto_title: true,
+        selected_repository: None,
+        selected_branch: None,
+        git_provider: None,
+        trigger: None,
+        pr_numbers: Vec::new(),
+        llm_model: None,
+        agent_kind: "openhands".to_owned(),
+        metrics: Metrics::default(),
+        parent: None,
+        public: None,
+        tags: std::collections::BTreeMap::new(),
+        execution_status: None,
+        created_at: now,
+        updated_at: now,
     }
 }
 

@@ -56,6 +56,8 @@ pub enum Cap {
     PerUser(u32),
     /// Running sandboxes of the whole installation.
     Overall(u32),
+    /// Unfinished start tasks of one user.
+    Starts(u32),
 }
 
 impl std::fmt::Display for Cap {
@@ -68,6 +70,10 @@ impl std::fmt::Display for Cap {
             Self::Overall(n) => write!(
                 f,
                 "This service already runs {n} sandboxes, the most it may run"
+            ),
+            Self::Starts(n) => write!(
+                f,
+                "You already have {n} conversations starting, the most one user may have"
             ),
         }
     }
@@ -139,7 +145,11 @@ impl Classify for StoreError {
             Self::Unavailable { .. } => "The store is not available right now. Try again.".into(),
             Self::Corrupt { .. } | Self::Other(_) => "Internal Server Error".into(),
             Self::CapReached(cap) => {
-                format!("{cap}. Pause or delete one, or try again later.").into()
+                let advice = match cap {
+                    Cap::Starts(_) => "Wait for one of them.",
+                    Cap::PerUser(_) | Cap::Overall(_) => "Pause or delete one, or try again later.",
+                };
+                format!("{cap}. {advice}").into()
             }
             other => other.to_string().into(),
         }

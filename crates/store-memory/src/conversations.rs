@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, Forgotten, Observation, fold_title,
+    ExecutionStatus, Forgotten, MOST_ADOPTED_INTO, Observation, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
@@ -172,6 +172,19 @@ impl ConversationRepository for MemoryStore {
                 Appended::Foreign
             });
         }
+        // A start that failed while the agent server was being asked: what it made is not wanted.
+        let failed = state.tasks.values().any(|row| {
+            row.task.conversation_id == conversation.id
+                && row.task.sandbox_id == conversation.sandbox_id
+        });
+        if failed {
+            return Ok(Appended::Deleted);
+        }
+        let inside = state.conversations.values();
+        let inside = inside.filter(|row| row.it.sandbox_id == conversation.sandbox_id);
+        if inside.count() >= MOST_ADOPTED_INTO as usize {
+            return Ok(Appended::Unknown);
+        }
         match state.wanted_sandbox(&conversation.sandbox_id) {
             Some(sandbox) if sandbox.owner == conversation.owner => {
                 state.insert_conversation(conversation);
@@ -257,7 +270,7 @@ impl ConversationRepository for MemoryStore {
             .filter(|row| row.it.sandbox_id == *sandbox)
             .map(|row| row.it.clone())
             .collect();
-        found.sort_by_key(|it| (it.created_at, it.id));
+        found.sort_by_key(|it| std::cmp::Reverse((it.created_at, it.id)));
         found.truncate(limit);
         Ok(found)
     }

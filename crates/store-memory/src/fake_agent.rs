@@ -70,6 +70,7 @@ struct Inner {
     launches: Vec<LaunchRequest>,
     messages: Vec<(ConversationId, MessageInput)>,
     refuse_runs: bool,
+    lose_answers: bool,
 }
 
 struct Kept {
@@ -95,6 +96,11 @@ impl FakeAgentRuntime {
     /// Whether messages are saved without being run.
     pub fn refuse_runs(&self, refuse: bool) {
         self.lock().refuse_runs = refuse;
+    }
+
+    /// Whether a start is carried out and then answered with 500.
+    pub fn lose_answers(&self, lose: bool) {
+        self.lock().lose_answers = lose;
     }
 
     /// What was called so far.
@@ -213,6 +219,12 @@ impl AgentRuntime for FakeAgentRuntime {
             events: Vec::new(),
         };
         inner.conversations.insert(request.conversation_id, kept);
+        if inner.lose_answers {
+            return Err(AgentError::Rejected {
+                status: 500,
+                reason: "told to lose the answer".to_owned(),
+            });
+        }
         Ok(it)
     }
 

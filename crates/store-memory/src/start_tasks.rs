@@ -3,14 +3,14 @@
 use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
-use domain::error::StoreError;
+use domain::error::{Cap, StoreError};
 use domain::id::{HostId, StartTaskId};
 use domain::page::{Page, PageRequest};
-use domain::sandbox::Caps;
+use domain::sandbox::{Caps, Desired, Sandbox};
 use domain::scope::Scope;
 use domain::start_task::{
-    Claimed, Inserted, NewStart, StartStatus, StartTask, StartTaskFilter, StartTaskOrder,
-    StartTaskRepository, Step,
+    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, StartStatus, StartTask, StartTaskFilter,
+    StartTaskOrder, StartTaskRepository, Step,
 };
 
 use crate::state::{State, TaskRow};
@@ -91,7 +91,8 @@ impl State {
             self.conversations.remove(&task.conversation_id);
             self.events.remove(&task.conversation_id);
         }
-        if task.owns_sandbox {
+        let runs = |it: &Sandbox| it.desired == Desired::Running;
+        if task.owns_sandbox && self.wanted_sandbox(&task.sandbox_id).is_some_and(runs) {
             self.let_go(&task.sandbox_id, at);
         }
         Ok(task)
@@ -119,6 +120,11 @@ impl StartTaskRepository for MemoryStore {
         let task = &start.task;
         if let Some(found) = state.previous(task)? {
             return Ok(Inserted::Existing(found));
+        }
+        let open = state.tasks.values().map(|row| &row.task);
+        let open = open.filter(|it| it.owner == task.owner && !it.status.is_terminal());
+        if open.count() >= MOST_OPEN_STARTS as usize {
+            return Err(StoreError::CapReached(Cap::Starts(MOST_OPEN_STARTS)));
         }
         match &start.sandbox {
             Some(sandbox) => state.check_insert(sandbox, *caps)?,
@@ -247,7 +253,11 @@ impl StartTaskRepository for MemoryStore {
     ) -> Result<StartTask, StoreError> {
         let mut state = self.lock();
         let begun = state.leased(id, fence, step.status)?.begun;
-        if state.wanted_sandbox(&conversation.sandbox_id).is_none() {
+        let runs = |it: &Sandbox| it.desired == Desired::Running;
+        if !state
+            .wanted_sandbox(&conversation.sandbox_id)
+            .is_some_and(runs)
+        {
             return Err(StoreError::NotFound { entity: "sandbox" });
         }
         if !begun {

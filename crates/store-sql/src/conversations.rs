@@ -8,7 +8,7 @@ use diesel::sql_types::{Nullable, Text};
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, Forgotten, Observation, fold_title,
+    ExecutionStatus, Forgotten, MOST_ADOPTED_INTO, Observation, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
@@ -167,6 +167,23 @@ fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<Appended, Fau
         } else {
             Appended::Foreign
         });
+    }
+    // A start that failed while the agent server was being asked: what it made is not wanted.
+    let failed = start_tasks::table
+        .filter(start_tasks::conversation_id.eq(it.id.to_string()))
+        .filter(start_tasks::sandbox_id.eq(it.sandbox_id.as_str()))
+        .select(start_tasks::id)
+        .first::<String>(conn)
+        .optional()?;
+    if failed.is_some() {
+        return Ok(Appended::Deleted);
+    }
+    let inside: i64 = conversations::table
+        .filter(conversations::sandbox_id.eq(it.sandbox_id.as_str()))
+        .count()
+        .get_result(conn)?;
+    if inside >= i64::from(MOST_ADOPTED_INTO) {
+        return Ok(Appended::Unknown);
     }
     // The sandbox may have been deleted since its key was checked.
     match load_wanted(conn, &it.sandbox_id)? {
@@ -397,7 +414,7 @@ impl ConversationRepository for SqlStore {
             .read(move |conn| {
                 let found = conversations::table
                     .filter(conversations::sandbox_id.eq(&sandbox))
-                    .order((conversations::created_at.asc(), conversations::id.asc()))
+                    .order((conversations::created_at.desc(), conversations::id.desc()))
                     .limit(i64::try_from(limit).unwrap_or(i64::MAX))
                     .select(ConversationRow::as_select())
                     .load(conn)?;

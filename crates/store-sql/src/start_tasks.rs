@@ -6,14 +6,14 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
-use domain::error::StoreError;
+use domain::error::{Cap, StoreError};
 use domain::id::{HostId, StartTaskId};
 use domain::page::{Page, PageRequest};
-use domain::sandbox::Caps;
+use domain::sandbox::{Caps, Desired, Sandbox};
 use domain::scope::Scope;
 use domain::start_task::{
-    Claimed, Inserted, NewStart, StartStatus, StartTask, StartTaskFilter, StartTaskOrder,
-    StartTaskRepository, Step,
+    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, StartStatus, StartTask, StartTaskFilter,
+    StartTaskOrder, StartTaskRepository, Step,
 };
 
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner};
@@ -82,7 +82,8 @@ fn fail(
         use crate::schema::conversations::table;
         diesel::delete(table.find(task.conversation_id.to_string())).execute(conn)?;
     }
-    if task.owns_sandbox {
+    let runs = |it: &Sandbox| it.desired == Desired::Running;
+    if task.owns_sandbox && load_wanted(conn, &task.sandbox_id)?.is_some_and(|it| runs(&it)) {
         // The task itself is ended by now and does not count.
         let unneeded = unneeded_sandboxes(conn, &[row.sandbox_id])?;
         mark_deleted(conn, &unneeded, at)?;
@@ -121,6 +122,14 @@ fn insert(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<Inse
     if let Some(found) = previous(conn, task)? {
         return Ok(Inserted::Existing(found));
     }
+    let open: i64 = start_tasks::table
+        .filter(start_tasks::owner.eq(task.owner.as_str()))
+        .filter(start_tasks::is_open)
+        .count()
+        .get_result(conn)?;
+    if open >= i64::from(MOST_OPEN_STARTS) {
+        return Err(StoreError::CapReached(Cap::Starts(MOST_OPEN_STARTS)).into());
+    }
     match &start.sandbox {
         Some(sandbox) => insert_within_caps(conn, sandbox, caps)?,
         None => {
@@ -144,7 +153,9 @@ fn begin(
     at: Timestamp,
 ) -> Result<StartTask, Fault> {
     let (row, before) = leased(conn, id, fence, step.status)?;
-    load_wanted(conn, &conversation.sandbox_id)?.ok_or_else(|| not_found("sandbox"))?;
+    load_wanted(conn, &conversation.sandbox_id)?
+        .filter(|sandbox| sandbox.desired == Desired::Running)
+        .ok_or_else(|| not_found("sandbox"))?;
     if !row.begun {
         if conversations::is_deleted(conn, conversation.id)? {
             return Err(conflict("conversation"));

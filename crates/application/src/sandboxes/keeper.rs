@@ -16,7 +16,7 @@ use domain::clock::Timestamp;
 use domain::id::SandboxId;
 use domain::sandbox::{Desired, Located, Sandbox, SandboxFacts};
 use domain::scope::Scope;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::Instrument;
 use url::Url;
 
@@ -34,8 +34,31 @@ struct Shared {
     syncer: Syncer,
     /// When this keeper's process began.
     born: Timestamp,
-    /// One lock per sandbox in use; dead entries are swept when the map is next touched.
-    locks: Mutex<HashMap<SandboxId, Weak<tokio::sync::Mutex<()>>>>,
+    /// One slot per sandbox in use; dead entries are swept when the map is next touched.
+    slots: Mutex<HashMap<SandboxId, Weak<Slot>>>,
+}
+
+/// What those who want to act on one sandbox share.
+struct Slot {
+    lock: Arc<tokio::sync::Mutex<()>>,
+    /// Counts changes of intent away from running: a start under way gives up.
+    changes: watch::Sender<u64>,
+}
+
+/// The right to act on one sandbox. Changes of intent are seen from before the row is read.
+struct Turn {
+    _guard: OwnedMutexGuard<()>,
+    /// Keeps the sender of `changes` alive.
+    _slot: Arc<Slot>,
+    changes: watch::Receiver<u64>,
+}
+
+impl Turn {
+    /// Completes when the owner pauses or deletes the sandbox.
+    async fn intent_changed(&mut self) {
+        // The sender lives as long as the slot, so this is never the error of a closed channel.
+        let _ = self.changes.changed().await;
+    }
 }
 
 impl Keeper {
@@ -47,23 +70,43 @@ impl Keeper {
             ports,
             policy,
             syncer,
-            locks: Mutex::default(),
+            slots: Mutex::default(),
         }))
     }
 
-    fn lock_of(&self, id: &SandboxId) -> Arc<tokio::sync::Mutex<()>> {
-        let mut locks = self.0.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lock) = locks.get(id).and_then(Weak::upgrade) {
-            return lock;
+    fn slot(&self, id: &SandboxId) -> Arc<Slot> {
+        let mut slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = slots.get(id).and_then(Weak::upgrade) {
+            return slot;
         }
-        locks.retain(|_, lock| lock.strong_count() > 0);
-        let lock = Arc::new(tokio::sync::Mutex::new(()));
-        locks.insert(id.clone(), Arc::downgrade(&lock));
-        lock
+        slots.retain(|_, slot| slot.strong_count() > 0);
+        let slot = Arc::new(Slot {
+            lock: Arc::default(),
+            changes: watch::Sender::new(0),
+        });
+        slots.insert(id.clone(), Arc::downgrade(&slot));
+        slot
     }
 
-    async fn lock(&self, id: &SandboxId) -> OwnedMutexGuard<()> {
-        self.lock_of(id).lock_owned().await
+    async fn turn(&self, id: &SandboxId) -> Turn {
+        let slot = self.slot(id);
+        let guard = Arc::clone(&slot.lock).lock_owned().await;
+        let changes = slot.changes.subscribe();
+        Turn {
+            _guard: guard,
+            _slot: slot,
+            changes,
+        }
+    }
+
+    /// Whether nobody is acting on the sandbox right now.
+    fn is_idle(&self, id: &SandboxId) -> bool {
+        self.slot(id).lock.try_lock().is_ok()
+    }
+
+    /// The owner no longer wants it to run (committed): a start that is under way gives up at once.
+    pub(crate) fn not_wanted(&self, id: &SandboxId) {
+        self.slot(id).changes.send_modify(|changes| *changes += 1);
     }
 
     async fn row(&self, id: &SandboxId) -> Result<Option<Sandbox>, AppError> {
@@ -74,12 +117,12 @@ impl Keeper {
     pub async fn converge(&self, id: &SandboxId) -> Result<(), AppError> {
         let span = tracing::info_span!("sandbox.converge", sandbox.id = %id);
         async {
-            let _turn = self.lock(id).await;
+            let mut turn = self.turn(id).await;
             let Some(row) = self.row(id).await? else {
                 return Ok(());
             };
             match row.desired {
-                Desired::Running => self.bring_up(&row).await.map(drop),
+                Desired::Running => self.bring_up(&row, &mut turn).await.map(drop),
                 Desired::Paused => self.put_down(&row).await,
                 Desired::Deleted => self.clear(&row).await,
             }
@@ -88,17 +131,25 @@ impl Keeper {
         .await
     }
 
-    /// The running sandbox with its agent server answering; starts it when it does not run. For the start worker.
+    /// The running sandbox with its agent server answering; starts it when it does not run, within the caps. For the
+    /// start worker.
     pub async fn ensure_running(&self, id: &SandboxId) -> Result<(Sandbox, Located), AppError> {
-        let _turn = self.lock(id).await;
-        let row = self
-            .row(id)
-            .await?
-            .filter(|row| row.desired == Desired::Running);
-        let row = row.ok_or_else(|| {
-            AppError::conflict("The sandbox was paused or deleted while it was starting")
-        })?;
-        let located = self.bring_up(&row).await?;
+        let mut turn = self.turn(id).await;
+        let mut row = self.row(id).await?.ok_or_else(not_wanted_any_more)?;
+        if row.desired == Desired::Running && !row.status.is_up() {
+            // It failed since the start was asked for, and counts in no cap.
+            let (ports, caps) = (&self.0.ports, &self.0.policy.caps);
+            let now = ports.clock.now();
+            let again =
+                ports
+                    .sandboxes
+                    .set_desired(&Scope::System, id, Desired::Running, caps, now);
+            row = again.await?.ok_or_else(not_wanted_any_more)?;
+        }
+        if row.desired != Desired::Running {
+            return Err(not_wanted_any_more());
+        }
+        let located = self.bring_up(&row, &mut turn).await?;
         Ok((row, located))
     }
 
@@ -107,24 +158,25 @@ impl Keeper {
         endpoint(&self.0.ports, sandbox, url)
     }
 
+    /// Writes facts down; `false` if the intent changed meanwhile (then the next turn follows it).
     async fn record(
         &self,
         row: &Sandbox,
         expected: Desired,
         facts: &SandboxFacts,
-    ) -> Result<(), AppError> {
+    ) -> Result<bool, AppError> {
         let now = self.0.ports.clock.now();
-        if !self
+        Ok(self
             .0
             .ports
             .sandboxes
             .record(&row.id, expected, facts, now)
-            .await?
-        {
-            tracing::debug!(sandbox.id = %row.id, "intent changed meanwhile; the next turn follows it");
-        }
-        Ok(())
+            .await?)
     }
+}
+
+fn not_wanted_any_more() -> AppError {
+    AppError::conflict("The sandbox was paused or deleted while it was starting")
 }
 
 /// How to talk to the agent server at `url` of this sandbox.

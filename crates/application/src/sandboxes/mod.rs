@@ -3,6 +3,7 @@
 mod keeper;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::error::ErrorClass;
 use domain::id::{SandboxId, SpecId, UserId};
@@ -17,6 +18,9 @@ pub(crate) use keeper::endpoint;
 
 use crate::ports::{Policy, Ports};
 use crate::{AppError, Inner};
+
+/// How long a request waits for a sandbox to be paused or deleted. The work goes on without it.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A new row of intent with fresh keys, sealed. Not stored yet.
 pub(crate) fn reserve(
@@ -114,6 +118,7 @@ impl Sandboxes {
             ));
         }
         self.intend(scope, id, Desired::Paused).await?;
+        self.0.keeper.not_wanted(id);
         self.converge_and_wait(id).await
     }
 
@@ -128,6 +133,7 @@ impl Sandboxes {
     /// Deletes: hidden at once; processes and files are gone when this answers, or soon after if the backend is slow.
     pub async fn delete(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
         self.intend(scope, id, Desired::Deleted).await?;
+        self.0.keeper.not_wanted(id);
         if let Err(error) = self.converge_and_wait(id).await {
             // The intent is committed: the keeper tries again until it is done.
             tracing::warn!(sandbox.id = %id, %error, "sandbox not removed yet");
@@ -182,11 +188,15 @@ impl Sandboxes {
             // The receiver may be gone: then nobody waits.
             let _ = done.send(keeper.converge(&id).await);
         });
-        outcome.await.unwrap_or_else(|_| {
-            Err(AppError::refused(
-                ErrorClass::Unavailable,
-                "The service is shutting down. Try again.",
-            ))
-        })
+        let shutting_down = "The service is shutting down. Try again.";
+        match tokio::time::timeout(PATIENCE, outcome).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(AppError::refused(ErrorClass::Unavailable, shutting_down)),
+            Err(_) => {
+                let detail =
+                    "This is taking long; it goes on, and the sandbox's status will show it.";
+                Err(AppError::refused(ErrorClass::Unavailable, detail))
+            }
+        }
     }
 }

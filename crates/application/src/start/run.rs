@@ -9,7 +9,9 @@ use std::time::Duration;
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError, LaunchRequest};
 use domain::conversation::{Conversation, Metrics};
 use domain::error::{Classify, StoreError};
+use domain::id::StartTaskId;
 use domain::sandbox::Located;
+use domain::scope::Scope;
 use domain::start_task::{Claimed, StartStatus, StartTask, Step};
 use tokio::time::Instant;
 
@@ -21,6 +23,8 @@ use crate::{AppError, Inner};
 
 /// A task that could not be finished in so many claims (each a crash, a lost lease or a store that went away) fails.
 const MOST_ATTEMPTS: u32 = 10;
+/// How long a full sandbox is asked again before the start fails: a slot is held meanwhile.
+const PATIENCE_WITH_A_FULL_SANDBOX: Duration = Duration::from_secs(30);
 
 /// A claimed task on its way.
 pub(super) struct Run {
@@ -90,7 +94,10 @@ impl Run {
             Ok(()) => {
                 tracing::info!(conversation.id = %self.task.conversation_id, timings = ?self.task.timings, "conversation ready");
             }
-            Err(Stop::Left) => tracing::info!("start left to the next worker"),
+            Err(Stop::Left) => {
+                tracing::info!("start left to the next worker");
+                tell_if_ended(&self.inner, self.task.id).await;
+            }
             Err(Stop::Failed(detail)) => self.fail(detail).await,
         }
     }
@@ -124,18 +131,10 @@ impl Run {
             self.enter(status).await?;
         }
         let request = launch::request(&self.inner.ports, &self.task, profile, &located)?;
-        let asked_before =
-            (self.task.status == StartStatus::StartingConversation).then_some(self.task.updated_at);
+        let asked_before = self.task.status == StartStatus::StartingConversation;
         self.begin(&located, request.llm.model.clone()).await?;
         let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
-        let found = match asked_before {
-            Some(since) => earlier::outcome(&self.inner.ports, &at, &self.task, since).await,
-            None => None,
-        };
-        let info = match found {
-            Some(info) => info,
-            None => self.launch(&at, &request).await?,
-        };
+        let info = self.tell(&at, &request, asked_before).await?;
         self.task.notes.extend(info.notes.iter().cloned());
         let now = self.inner.ports.clock.now();
         let seen = info.observation(now);
@@ -149,13 +148,35 @@ impl Run {
         Ok(())
     }
 
+    /// Has the agent server start the conversation, once.
+    async fn tell(
+        &self,
+        at: &AgentEndpoint,
+        request: &LaunchRequest,
+        asked_before: bool,
+    ) -> Result<AgentConversation, AppError> {
+        let ports = &self.inner.ports;
+        if asked_before && let Some(info) = earlier::outcome(ports, at, &self.task).await {
+            return Ok(info);
+        }
+        let launched = self.launch(at, request).await;
+        if launched.is_err() {
+            // It may have been made all the same (a time-out says nothing), and the sandbox may live on.
+            let forgotten = ports.agents.forget(at, self.task.conversation_id).await;
+            if let Err(error) = forgotten {
+                tracing::debug!(%error, "could not take back a conversation that was not started");
+            }
+        }
+        launched
+    }
+
     /// Tells the agent server. One at its limit of concurrent runs is asked again for a while: a run will end.
     async fn launch(
         &self,
         at: &AgentEndpoint,
         request: &LaunchRequest,
     ) -> Result<AgentConversation, AppError> {
-        let give_up = Instant::now() + self.inner.policy.sandbox_start_deadline;
+        let give_up = Instant::now() + PATIENCE_WITH_A_FULL_SANDBOX;
         let mut pause = Duration::from_millis(250);
         loop {
             match self.inner.ports.agents.start(at, request).await {
@@ -205,7 +226,8 @@ impl Run {
             Ok(task) => self.entered(task),
             Err(StoreError::NotFound { .. }) => {
                 return Err(Stop::Failed(
-                    "the sandbox was deleted while the conversation was starting".to_owned(),
+                    "the sandbox was paused or deleted while the conversation was starting"
+                        .to_owned(),
                 ));
             }
             Err(StoreError::Conflict { .. }) => {
@@ -294,5 +316,19 @@ impl Run {
 
     fn now(&self) -> domain::clock::Timestamp {
         self.inner.ports.clock.now()
+    }
+}
+
+/// Whoever follows a task that somebody else ended (its conversation was deleted, another worker was faster) is told.
+pub(super) async fn tell_if_ended(inner: &Inner, id: StartTaskId) {
+    let found = inner
+        .ports
+        .start_tasks
+        .find_many(&Scope::System, &[id])
+        .await;
+    match found.map(|mut found| found.pop().flatten()) {
+        Ok(Some(task)) if task.status.is_terminal() => inner.updates.publish(&task),
+        Ok(Some(_)) | Err(_) => {}
+        Ok(None) => inner.updates.end(id),
     }
 }

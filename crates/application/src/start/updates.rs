@@ -19,6 +19,7 @@ impl Updates {
     /// Follows a task from now on. The stream ends when the task does.
     pub fn subscribe(&self, id: StartTaskId) -> mpsc::Receiver<StartTask> {
         let (sender, receiver) = mpsc::channel(STATES);
+        self.sweep();
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -26,6 +27,15 @@ impl Updates {
             .or_default()
             .push(sender);
         receiver
+    }
+
+    /// Drops followers that went away without their task having said anything more.
+    fn sweep(&self) {
+        let mut followers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        followers.retain(|_, senders| {
+            senders.retain(|sender| !sender.is_closed());
+            !senders.is_empty()
+        });
     }
 
     /// Tells the followers; a follower that went away or does not read is dropped.

@@ -3,12 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::error::StoreError;
+use domain::id::StartTaskId;
 use domain::start_task::Claimed;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::Starts;
-use super::run::Run;
+use super::run::{Run, tell_if_ended};
+
+/// Between two tries to renew a lease while the store is busy.
+const RETRY: Duration = Duration::from_millis(200);
 
 impl Starts {
     /// Claims and runs tasks until the service stops. Woken by commits here; looks by itself now and then for tasks whose
@@ -28,6 +34,7 @@ impl Starts {
         }
         let slots = Arc::new(Semaphore::new(policy.max_parallel_starts));
         loop {
+            let until = Instant::now() + policy.lease;
             for claim in self.claim(slots.available_permits()).await {
                 // Only this loop takes permits, so there are as many as were free.
                 let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
@@ -36,7 +43,7 @@ impl Starts {
                 let worker = self.clone();
                 let span = tracing::info_span!("start", task.id = %claim.task.id, sandbox.id = %claim.task.sandbox_id);
                 let work = async move {
-                    worker.under_lease(claim).await;
+                    worker.under_lease(claim, until).await;
                     drop(slot);
                     worker.wake.notify_one();
                 };
@@ -67,36 +74,36 @@ impl Starts {
         })
     }
 
-    /// Runs a task while its lease is renewed; stops the moment the lease is lost.
-    async fn under_lease(&self, claim: Claimed) {
+    /// Runs a task while its lease is renewed; stops the moment the lease may be over.
+    async fn under_lease(&self, claim: Claimed, until: Instant) {
         let (id, fence) = (claim.task.id, claim.fence);
         let run = Run::new(self.inner.clone(), self.settings.clone(), claim);
         tokio::select! {
-            () = run.finish() => {}
-            () = self.keep_lease(id, fence) => tracing::warn!("lease lost; another worker goes on"),
+            () = run.finish() => return,
+            () = self.keep_lease(id, fence, until) => {}
         }
+        tracing::warn!("lease lost; another worker goes on");
+        tell_if_ended(&self.inner, id).await;
     }
 
-    async fn keep_lease(&self, id: domain::id::StartTaskId, fence: i64) {
+    /// Returns when the lease is somebody else's, or could not be renewed in time: `until` is when it ends, counted
+    /// from before it was asked for, so that nobody can have claimed the task while we still work on it.
+    async fn keep_lease(&self, id: StartTaskId, fence: i64, mut until: Instant) {
         let (ports, lease) = (&self.inner.ports, self.inner.policy.lease);
-        let mut failures = 0_u32;
+        let mut pause = lease / 3;
         loop {
-            tokio::time::sleep(lease / 3).await;
-            match ports
+            tokio::time::sleep(pause).await;
+            let asked = Instant::now();
+            let renewed = ports
                 .start_tasks
-                .renew(id, fence, ports.clock.now().plus(lease))
-                .await
-            {
-                Ok(()) => failures = 0,
-                Err(domain::error::StoreError::Stale { .. }) => return,
+                .renew(id, fence, ports.clock.now().plus(lease));
+            match tokio::time::timeout_at(until, renewed).await {
+                Ok(Ok(())) => (until, pause) = (asked + lease, lease / 3),
+                Ok(Err(StoreError::Stale { .. })) | Err(_) => return,
                 // A busy store is no lost lease, until the lease has run out.
-                Err(error) => {
-                    failures += 1;
+                Ok(Err(error)) => {
                     tracing::warn!(%error, "cannot renew the lease");
-                    if failures >= 3 {
-                        return;
-                    }
-                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    pause = RETRY;
                 }
             }
         }

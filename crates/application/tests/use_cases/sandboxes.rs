@@ -233,3 +233,117 @@ async fn another_user_finds_nothing() {
         .expect("it runs");
     assert!(world.agents.alive(&url).await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_or_delete_ends_a_start_that_is_under_way() {
+    for delete in [false, true] {
+        let world = World::new().await;
+        world.agents.set_mood(store_memory::Mood::Unreachable);
+        let task = world.start(input(|_| {})).await;
+        reaches(&world, &task.sandbox_id, SandboxStatus::Starting).await;
+        until(|| async { (world.backend.starts() == 1).then_some(()) }).await;
+        if delete {
+            world
+                .app
+                .sandboxes
+                .delete(&mine(), &task.sandbox_id)
+                .await
+                .expect("deleted");
+        } else {
+            world
+                .app
+                .sandboxes
+                .pause(&mine(), &task.sandbox_id)
+                .await
+                .expect("paused");
+        }
+        let ended = world.ended(&task).await;
+        assert!(ended.detail.expect("a cause").contains("paused or deleted"));
+        let left = world.sandbox(&task.sandbox_id).await.map(|s| s.status);
+        assert_eq!(
+            left,
+            (!delete).then_some(SandboxStatus::Paused),
+            "a paused one stays"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_key_of_a_crashed_sandbox_opens_nothing() {
+    let world = World::new().await;
+    let task = world.started(input(|_| {})).await;
+    let row = world.sandbox(&task.sandbox_id).await.expect("it runs");
+    let key = world
+        .app
+        .sandboxes
+        .session_key(&row)
+        .expect("its owner sees the key");
+    let key = secrecy::ExposeSecret::expose_secret(&key);
+    assert!(
+        world
+            .app
+            .authenticate
+            .sandbox(key)
+            .await
+            .expect("looked up")
+            .is_some()
+    );
+    world.backend.exit(&task.sandbox_id);
+    reaches(&world, &task.sandbox_id, SandboxStatus::Error).await;
+    assert!(
+        world
+            .app
+            .authenticate
+            .sandbox(key)
+            .await
+            .expect("looked up")
+            .is_none()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_agent_server_keeps_no_other_from_being_compared() {
+    let world = World::with(|p| {
+        p.caps = domain::sandbox::Caps {
+            per_user: 50,
+            overall: 50,
+        }
+    })
+    .await;
+    let mut hanging = Vec::new();
+    for _ in 0..3 {
+        let task = world.started(input(|_| {})).await;
+        let url = world
+            .sandbox(&task.sandbox_id)
+            .await
+            .and_then(|s| s.agent_url)
+            .expect("it runs");
+        hanging.push(url);
+    }
+    let well = world.started(input(|_| {})).await;
+    for url in &hanging {
+        world.agents.set_mood_at(
+            url,
+            store_memory::Mood::Slow(std::time::Duration::from_secs(3_600)),
+        );
+    }
+    world.agents.change(well.conversation_id, |c| {
+        c.execution_status = Some(ExecutionStatus::Finished);
+        c.updated_at = Some(
+            crate::world::clock()
+                .now()
+                .plus(std::time::Duration::from_secs(1)),
+        );
+    });
+    let began = tokio::time::Instant::now();
+    until(|| async {
+        let view = world.view(well.conversation_id).await.expect("it is there");
+        (view.conversation.execution_status == Some(ExecutionStatus::Finished)).then_some(())
+    })
+    .await;
+    assert!(
+        began.elapsed() < std::time::Duration::from_secs(60),
+        "of paused time: {:?}",
+        began.elapsed()
+    );
+}

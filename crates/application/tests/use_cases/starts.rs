@@ -274,3 +274,49 @@ async fn what_is_not_done_yet_is_noted() {
         task.notes[0].contains("a/b") && task.detail.expect("the notes").contains("not cloned")
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_when_its_conversation_is_deleted_under_it() {
+    let world = World::new().await;
+    world.agents.set_mood(Mood::Slow(Duration::from_secs(1)));
+    let owner = alice();
+    let (first, mut updates) = world
+        .app
+        .starts
+        .start_streaming(&owner, input(|_| {}))
+        .await
+        .expect("accepted");
+    until(|| async { world.view(first.conversation_id).await }).await;
+    world
+        .app
+        .conversations
+        .delete(&crate::world::mine(), first.conversation_id)
+        .await
+        .expect("deleted");
+    let mut last = first.status;
+    let ends = async {
+        while let Some(task) = updates.recv().await {
+            last = task.status;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), ends)
+        .await
+        .expect("it ends");
+    assert_eq!(last, StartStatus::Error);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_launch_that_failed_is_taken_back() {
+    let world = World::new().await;
+    let first = world.started(input(|_| {})).await;
+    world.agents.lose_answers(true);
+    let task = world
+        .started(input(|r| r.sandbox_id = Some(first.sandbox_id.clone())))
+        .await;
+    assert_eq!(task.status, StartStatus::Error);
+    assert!(
+        !world.agents.knows(task.conversation_id),
+        "it would go on in the shared sandbox"
+    );
+    assert!(world.view(task.conversation_id).await.is_none());
+}

@@ -19,8 +19,8 @@ pub const STREAMING_DELTA: &str = "StreamingDeltaEvent";
 
 /// Characters of a text (title, model, tag) that are kept; sandboxes may be hostile.
 const LONGEST: usize = 1_000;
-/// Tags that are kept.
-const MOST_TAGS: usize = 64;
+/// Tags that are kept of one conversation.
+pub const MOST_TAGS: usize = 64;
 
 /// The text without NUL (which Postgres cannot hold), cut off at `longest` characters.
 fn bounded(text: &str, longest: usize) -> String {

@@ -154,6 +154,10 @@ pub struct Metrics {
     pub per_turn_token: i64,
 }
 
+/// Conversations that one sandbox may have when its agent server brings in one of its own making: a hostile one must
+/// not fill its owner's list.
+pub const MOST_ADOPTED_INTO: u32 = 500;
+
 /// The record of one conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conversation {

@@ -1,6 +1,7 @@
 //! How a report of the agent server changes a conversation: one pure rule, shared by every store.
 
 use super::{Conversation, Metrics, Observation};
+use crate::agent::document::MOST_TAGS;
 use crate::clock::Timestamp;
 
 impl Conversation {
@@ -24,7 +25,10 @@ impl Conversation {
             self.title = Some(title.clone());
         }
         for (name, value) in &report.tags {
-            self.tags.insert(name.clone(), value.clone());
+            // Reports may be hostile: tags come and go by replacement only once there are many.
+            if self.tags.len() < MOST_TAGS || self.tags.contains_key(name) {
+                self.tags.insert(name.clone(), value.clone());
+            }
         }
         before != (self.clone(), *status_at)
     }

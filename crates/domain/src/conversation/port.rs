@@ -56,7 +56,9 @@ pub trait ConversationRepository: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<Option<ConversationView>, StoreError>;
     /// Stores a conversation that the agent server of `conversation.sandbox_id` made by itself. Writes only if the id is
-    /// neither known nor deleted: `Stored{new:1}` then, else `Stored{new:0}`, `Foreign` or `Deleted`.
+    /// neither known nor deleted: `Stored{new:1}` then, else `Stored{new:0}`, `Foreign` or `Deleted`. A conversation whose
+    /// start failed in this sandbox is `Deleted`, too: its agent server may have gone on with it. A sandbox that has
+    /// [`MOST_ADOPTED_INTO`](crate::conversation::MOST_ADOPTED_INTO) conversations gets no more: `Unknown`.
     async fn adopt(&self, conversation: &Conversation) -> Result<Appended, StoreError>;
     /// Applies a report of sandbox `origin` about its own conversation.
     async fn observe(
@@ -81,7 +83,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
     async fn forgotten(&self, limit: usize) -> Result<Vec<Forgotten>, StoreError>;
     /// The agent server was told (or is gone).
     async fn mark_forgotten(&self, id: ConversationId) -> Result<(), StoreError>;
-    /// All conversations of a sandbox, oldest first, at most `limit`, for the reconciler.
+    /// All conversations of a sandbox, newest first, at most `limit`, for the reconciler.
     async fn in_sandbox(
         &self,
         sandbox: &SandboxId,

@@ -42,6 +42,13 @@ wire_enum! {
     }
 }
 
+impl SandboxStatus {
+    /// STARTING or RUNNING: what the caps count.
+    pub fn is_up(self) -> bool {
+        matches!(self, Self::Starting | Self::Running)
+    }
+}
+
 wire_enum! {
     /// What the owner wants.
     Desired {
@@ -132,14 +139,11 @@ impl Sandbox {
         }
     }
 
-    /// Whether its key may still deliver webhooks: wanted and not ERROR/MISSING, or paused less than `grace` ago.
+    /// Whether its key may deliver webhooks: it is STARTING or RUNNING, or was paused less than `grace` ago.
     pub fn accepts_reports(&self, now: Timestamp, grace: std::time::Duration) -> bool {
         match self.desired {
-            Desired::Running => true,
-            Desired::Paused => {
-                self.status == SandboxStatus::Running
-                    || self.paused_at.is_some_and(|at| now.since(at) <= grace)
-            }
+            Desired::Running => self.status.is_up(),
+            Desired::Paused => self.paused_at.is_some_and(|at| now.since(at) <= grace),
             Desired::Deleted => false,
         }
     }

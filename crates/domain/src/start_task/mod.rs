@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use port::{
-    Claimed, Inserted, NewStart, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
+    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, StartTaskFilter, StartTaskOrder,
+    StartTaskRepository, Step,
 };
 
 use crate::cipher::Sealed;

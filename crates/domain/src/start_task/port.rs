@@ -13,6 +13,10 @@ use crate::page::{Page, PageRequest};
 use crate::sandbox::{Caps, Sandbox};
 use crate::scope::Scope;
 
+/// Unfinished start tasks that one user may have: starts in a named sandbox need no room under the caps on sandboxes,
+/// and the queue must end somewhere.
+pub const MOST_OPEN_STARTS: u32 = 100;
+
 /// A task to be committed, with the sandbox that is reserved for it.
 #[derive(Debug, Clone)]
 pub struct NewStart {
@@ -86,6 +90,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     /// Commits a task and its sandbox in one transaction. The caps apply when there is a new sandbox (`CapReached`).
     /// At most one unfailed task per conversation id: the same owner gets `Existing`; a conversation of somebody else
     /// with this id, a conversation without a task, or a deleted one is `Conflict`. A named sandbox that was deleted meanwhile is `NotFound`.
+    /// More than [`MOST_OPEN_STARTS`] unfinished tasks of one owner are refused (`CapReached`).
     async fn insert(&self, start: &NewStart, caps: &Caps) -> Result<Inserted, StoreError>;
     /// Several, in the order asked for.
     async fn find_many(
@@ -123,7 +128,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<StartTask, StoreError>;
     /// Stores the conversation (unless this task has stored it before) and the step, in one transaction. `NotFound` if
-    /// the sandbox row is gone or to be deleted; `Conflict` if the id is taken by another.
+    /// the sandbox row is gone or not wanted to run; `Conflict` if the id is taken by another.
     async fn begin_conversation(
         &self,
         id: StartTaskId,
@@ -134,7 +139,8 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     ) -> Result<StartTask, StoreError>;
     /// Ends the task in ERROR (`step.status` is ERROR), in one transaction with releasing what it held: its
     /// conversation row if it had begun one (without remembering it as deleted), its sealed secrets, its lease, and its
-    /// sandbox (`Desired::Deleted`) if it owns it and no other conversation or unfinished task needs it.
+    /// sandbox (`Desired::Deleted`) if it owns it, it is wanted to run, and no other conversation or unfinished task needs
+    /// it (one that its owner paused stays).
     async fn fail(
         &self,
         id: StartTaskId,

@@ -260,7 +260,7 @@ pub async fn adoption_needs_the_sandbox(ports: &Ports) {
     );
 }
 
-/// A sandbox's conversations come oldest first, at most so many, whoever owns them.
+/// A sandbox's conversations come newest first, at most so many, whoever owns them.
 pub async fn a_sandbox_lists_its_conversations(ports: &Ports) {
     for id in ["s", "t"] {
         ports.sandbox(id, "alice").await;
@@ -278,8 +278,8 @@ pub async fn a_sandbox_lists_its_conversations(ports: &Ports) {
         let found = found.unwrap();
         found.into_iter().map(|it| it.id).collect::<Vec<_>>()
     };
-    assert_eq!(ids(10).await, [2, 1, 4].map(conversation_id));
-    assert_eq!(ids(1).await, [conversation_id(2)]);
+    assert_eq!(ids(10).await, [4, 1, 2].map(conversation_id));
+    assert_eq!(ids(1).await, [conversation_id(4)]);
     let owner = user("alice");
     let found = ports.conversations.in_sandbox(&sandbox_id("s"), 9).await;
     assert!(found.unwrap().iter().all(|it| it.owner == owner));

@@ -345,6 +345,42 @@ pub async fn failure_releases_what_the_task_held(ports: &Ports) {
     ports.start(&again).await;
 }
 
+/// A sandbox that its owner paused under the start takes no conversation, and stays when the start fails.
+pub async fn a_paused_sandbox_is_left_alone(ports: &Ports) {
+    let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
+    let (id, alice) = (sandbox_id("s"), scope("alice"));
+    ports
+        .sandboxes
+        .set_desired(&alice, &id, Desired::Paused, &PLENTY, at(2))
+        .await
+        .unwrap();
+    let answer = begin(ports, 1, fence, "s").await;
+    assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
+    ports
+        .tasks
+        .fail(task_id(1), fence, &step(StartStatus::Error), at(7))
+        .await
+        .unwrap();
+    let sandbox = ports.sandbox_row(&id).await.unwrap();
+    assert_eq!(sandbox.desired, Desired::Paused);
+}
+
+/// What an agent server made of a start that failed is not adopted: it may go on with a request that we gave up.
+pub async fn a_failed_start_is_not_adopted(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    let fence = ports.claimed(&start_in(1, "alice", "s", at(0))).await.fence;
+    begin(ports, 1, fence, "s").await.unwrap();
+    ports
+        .tasks
+        .fail(task_id(1), fence, &step(StartStatus::Error), at(7))
+        .await
+        .unwrap();
+    let made = conversation(1, "alice", "s", at(8));
+    let answer = ports.conversations.adopt(&made).await.unwrap();
+    assert_eq!(answer, Appended::Deleted);
+    assert_eq!(ports.view(conversation_id(1)).await, None);
+}
+
 /// Failure leaves a sandbox that was not made for the task, or that another conversation or unfinished start needs.
 pub async fn failure_keeps_what_others_need(ports: &Ports) {
     for (n, guest) in [(1, "conversation"), (2, "start"), (3, "named")] {

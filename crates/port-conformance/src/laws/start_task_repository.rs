@@ -9,7 +9,8 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired};
 use domain::scope::Scope;
 use domain::start_task::{
-    AgentType, Inserted, StartRequest, StartStatus, StartTask, StartTaskFilter, StartTaskOrder,
+    AgentType, Inserted, MOST_OPEN_STARTS, StartRequest, StartStatus, StartTask, StartTaskFilter,
+    StartTaskOrder,
 };
 use futures::future::join_all;
 use serde_json::json;
@@ -190,6 +191,23 @@ pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
     assert_eq!(answer.unwrap(), Inserted::New);
 }
 
+/// The queue of one user ends somewhere, also for starts that need no new sandbox; that of others goes on.
+pub async fn the_queue_of_one_user_is_bounded(ports: &Ports) {
+    for owner in ["alice", "bob"] {
+        ports.sandbox(&format!("of-{owner}"), owner).await;
+    }
+    for n in 1..=u64::from(MOST_OPEN_STARTS) {
+        ports.start(&start_in(n, "alice", "of-alice", at(0))).await;
+    }
+    let more = start_in(1_000, "alice", "of-alice", at(1));
+    let answer = ports.tasks.insert(&more, &PLENTY).await;
+    assert_is!(
+        answer,
+        Err(StoreError::CapReached(Cap::Starts(MOST_OPEN_STARTS)))
+    );
+    ports.start(&start_in(1_001, "bob", "of-bob", at(1))).await;
+}
+
 /// A conversation whose start failed may be started again.
 pub async fn what_failed_may_be_tried_again(ports: &Ports) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
@@ -347,6 +365,7 @@ macro_rules! start_task_repository_conformance {
                 a_taken_conversation_is_a_conflict,
                 a_named_sandbox_must_be_there,
                 a_race_never_exceeds_a_cap,
+                the_queue_of_one_user_is_bounded,
                 what_failed_may_be_tried_again,
                 find_many_keeps_order,
                 tasks_are_listed_in_every_order,
@@ -370,6 +389,8 @@ macro_rules! start_task_repository_conformance {
                 a_conversation_needs_its_sandbox,
                 a_taken_conversation_is_not_begun,
                 failure_releases_what_the_task_held,
+                a_paused_sandbox_is_left_alone,
+                a_failed_start_is_not_adopted,
                 failure_keeps_what_others_need,
                 a_host_can_be_released,
             ]

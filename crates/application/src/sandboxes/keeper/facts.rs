@@ -5,15 +5,14 @@ use std::collections::HashMap;
 use domain::conversation::ExecutionStatus;
 use domain::id::SandboxId;
 use domain::sandbox::{BackendFact, BackendState, Desired, Sandbox, SandboxFacts, SandboxStatus};
-use futures::StreamExt;
 
 use super::Keeper;
-use crate::AppError;
+use crate::{AppError, Tasks};
 
 impl Keeper {
     /// Something ended that nobody asked to end: find out what is true now and write it down.
     pub(crate) async fn note_fact(&self, fact: &BackendFact) -> Result<(), AppError> {
-        let _turn = self.lock(&fact.id).await;
+        let _turn = self.turn(&fact.id).await;
         let Some(row) = self.row(&fact.id).await? else {
             return Ok(());
         };
@@ -42,42 +41,50 @@ impl Keeper {
         Ok(())
     }
 
-    /// One pass over everything of this host: removes what no row owns, converges what is not as it should be.
-    /// The backend is listed *before* the rows, and a row exists before its sandbox, so nothing new is taken for an
-    /// orphan.
-    pub(crate) async fn relist(&self) -> Result<(), AppError> {
+    /// One pass over everything of this host: removes what no row owns, acts on what is not as it should be. The backend
+    /// is listed *before* the rows, and a row exists before its sandbox, so nothing new is taken for an orphan. Each
+    /// action is a task of its own: one sandbox that takes minutes keeps no other waiting.
+    pub(crate) async fn relist(&self, tasks: &Tasks) -> Result<(), AppError> {
         let facts = self.0.ports.backend.list().await?;
         let rows = self.rows().await?;
         for fact in facts.iter().filter(|fact| !rows.contains_key(&fact.id)) {
-            tracing::warn!(sandbox.id = %fact.id, "removing a sandbox that no row owns");
-            if let Err(error) = self.0.ports.backend.remove(&fact.id).await {
-                tracing::warn!(sandbox.id = %fact.id, %error, "orphan not removed yet");
-            }
+            let (keeper, id) = (self.clone(), fact.id.clone());
+            tasks.spawn(async move { keeper.remove_orphan(&id).await });
         }
         let states: HashMap<_, _> = facts
             .into_iter()
             .map(|fact| (fact.id, fact.state))
             .collect();
-        let pending = rows
-            .into_values()
-            .filter(|row| needs_action(row, states.get(&row.id)) && !self.is_under_way(row));
-        futures::stream::iter(pending)
-            .for_each_concurrent(4, |row| async move {
-                // Somebody is at it already: their turn ends in a recorded fact.
-                if self.lock_of(&row.id).try_lock().is_err() {
-                    return;
-                }
-                let outcome = match (row.desired, row.status) {
-                    (Desired::Running, SandboxStatus::Running) => self.recheck(&row.id).await,
-                    (Desired::Running, SandboxStatus::Error | SandboxStatus::Missing) => self.stop_again(&row.id).await,
-                    _ => self.converge(&row.id).await,
-                };
-                if let Err(error) = outcome {
-                    tracing::warn!(sandbox.id = %row.id, %error, "sandbox not as it should be; trying again later");
-                }
-            })
-            .await;
+        for row in rows.into_values() {
+            // Where somebody is at it already, their turn ends in a recorded fact.
+            let act = needs_action(&row, states.get(&row.id)) && !self.is_under_way(&row);
+            if act && self.is_idle(&row.id) {
+                let keeper = self.clone();
+                tasks.spawn(async move { keeper.put_right(&row).await });
+            }
+        }
         Ok(())
+    }
+
+    async fn remove_orphan(&self, id: &SandboxId) {
+        let _turn = self.turn(id).await;
+        tracing::warn!(sandbox.id = %id, "removing a sandbox that no row owns");
+        if let Err(error) = self.0.ports.backend.remove(id).await {
+            tracing::warn!(sandbox.id = %id, %error, "orphan not removed yet");
+        }
+    }
+
+    async fn put_right(&self, row: &Sandbox) {
+        let outcome = match (row.desired, row.status) {
+            (Desired::Running, SandboxStatus::Running) => self.recheck(&row.id).await,
+            (Desired::Running, SandboxStatus::Error | SandboxStatus::Missing) => {
+                self.stop_again(&row.id).await
+            }
+            _ => self.converge(&row.id).await,
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(sandbox.id = %row.id, %error, "sandbox not as it should be; trying again later");
+        }
     }
 
     /// Whether somebody in this process is starting it: whoever writes STARTING also acts on it. Only what an earlier
@@ -105,7 +112,7 @@ impl Keeper {
 
     /// A sandbox in ERROR whose process still lives (stopping it failed before): it counts in no cap, so it must end.
     async fn stop_again(&self, id: &SandboxId) -> Result<(), AppError> {
-        let _turn = self.lock(id).await;
+        let _turn = self.turn(id).await;
         let failed =
             |row: &Sandbox| matches!(row.status, SandboxStatus::Error | SandboxStatus::Missing);
         if self
@@ -120,7 +127,7 @@ impl Keeper {
 
     /// A RUNNING row whose process lives: its address may have moved.
     async fn refresh(&self, id: &SandboxId) -> Result<(), AppError> {
-        let _turn = self.lock(id).await;
+        let _turn = self.turn(id).await;
         match self.row(id).await? {
             Some(row)
                 if row.desired == Desired::Running && row.status == SandboxStatus::Running =>

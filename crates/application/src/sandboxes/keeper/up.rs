@@ -12,7 +12,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use url::Url;
 
-use super::Keeper;
+use super::{Keeper, Turn, not_wanted_any_more};
 use crate::AppError;
 
 /// First pause between two health checks; doubles up to [`SLOWEST_CHECK`].
@@ -28,37 +28,41 @@ enum Death {
 }
 
 impl Keeper {
-    pub(super) async fn bring_up(&self, row: &Sandbox) -> Result<Located, AppError> {
+    pub(super) async fn bring_up(
+        &self,
+        row: &Sandbox,
+        turn: &mut Turn,
+    ) -> Result<Located, AppError> {
         if let Some(located) = self.already_up(row).await? {
             return Ok(located);
         }
-        let outcome = self.start_and_wait(row).await;
-        match outcome {
+        let outcome = tokio::select! {
+            outcome = self.start_and_wait(row) => outcome,
+            () = turn.intent_changed() => Err(not_wanted_any_more()),
+        };
+        let error = match outcome {
             Ok(located) => {
-                self.record(
-                    row,
-                    Desired::Running,
-                    &SandboxFacts::Running {
-                        located: located.clone(),
-                    },
-                )
-                .await?;
-                self.0.syncer.request(&row.id);
-                Ok(located)
-            }
-            Err(error) => {
-                // Nothing may go on running behind a row that says ERROR: capacity is released for real.
-                if let Err(stop) = self.0.ports.backend.stop(&row.id).await
-                    && !matches!(stop, SandboxError::NotFound)
-                {
-                    tracing::warn!(sandbox.id = %row.id, error = %stop, "failed sandbox could not be stopped");
+                let facts = SandboxFacts::Running {
+                    located: located.clone(),
+                };
+                if self.record(row, Desired::Running, &facts).await? {
+                    self.0.syncer.request(&row.id);
+                    return Ok(located);
                 }
-                let detail = error.public().into_owned();
-                self.record(row, Desired::Running, &SandboxFacts::Error { detail })
-                    .await?;
-                Err(error)
+                not_wanted_any_more()
             }
+            Err(error) => error,
+        };
+        // Nothing may go on running behind a row that says ERROR: capacity is released for real.
+        if let Err(stop) = self.0.ports.backend.stop(&row.id).await
+            && !matches!(stop, SandboxError::NotFound)
+        {
+            tracing::warn!(sandbox.id = %row.id, error = %stop, "failed sandbox could not be stopped");
         }
+        let detail = error.public().into_owned();
+        self.record(row, Desired::Running, &SandboxFacts::Error { detail })
+            .await?;
+        Err(error)
     }
 
     /// A sandbox that runs and answers: adopted after a restart of ours, or simply found again.

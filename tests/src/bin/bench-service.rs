@@ -1,0 +1,427 @@
+//! Figures of the service as a program: `cargo run --release -p acceptance --bin bench-service`, after
+//! `cargo build --release -p server -p acceptance --bins`. With `BENCH_REFERENCE_PYTHON` (a Python that has
+//! `openhands-ai`), the reference is measured in the same run. Prints a table; `docs/benchmarks.md` quotes one.
+//!
+//! Rows are multiplied with Python's `sqlite3` module while the service is down: making 100,000 conversations through
+//! the API would measure something else.
+
+use std::fmt::Write as _;
+use std::future::Future;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use acceptance::processes::resident;
+use acceptance::{Client, Service, Stub, tell};
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+const STARTS: usize = 20;
+const CONVERSATIONS: u32 = 100_000;
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// Sorted times.
+struct Times(Vec<Duration>);
+
+impl Times {
+    fn new(mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        Self(times)
+    }
+
+    fn at(&self, percent: usize) -> f64 {
+        let index = (self.0.len() * percent / 100).min(self.0.len().saturating_sub(1));
+        self.0
+            .get(index)
+            .map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+    }
+
+    fn row(&self) -> String {
+        format!(
+            "median {:.1} ms, p95 {:.1} ms (n={})",
+            self.at(50),
+            self.at(95),
+            self.0.len()
+        )
+    }
+}
+
+/// What was found, in order.
+#[derive(Default)]
+struct Table(String);
+
+impl Table {
+    fn row(&mut self, what: &str, ours: &str, reference: &str) {
+        tell(&format!("{what}: {ours} | {reference}"));
+        let _ = writeln!(self.0, "| {what} | {ours} | {reference} |");
+    }
+}
+
+#[actix_web::main]
+async fn main() -> anyhow::Result<()> {
+    let mut table = Table::default();
+    let reference = match python_of_reference() {
+        Some(python) => Reference::measure(&python).await?,
+        None => Reference::default(),
+    };
+    starts(&mut table, &reference).await;
+    requests(&mut table, &reference).await?;
+    conversation_starts(&mut table).await;
+    many_conversations(&mut table).await?;
+    let head = "| what | ours | reference |\n|---|---|---|\n";
+    write!(std::io::stdout(), "{head}{}", table.0)?;
+    Ok(())
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a program for the person who runs it"
+)]
+fn python_of_reference() -> Option<String> {
+    std::env::var("BENCH_REFERENCE_PYTHON").ok()
+}
+
+fn mebibytes(bytes: Option<u64>) -> f64 {
+    let kibibytes = u32::try_from(bytes.unwrap_or_default() / 1024).unwrap_or(u32::MAX);
+    f64::from(kibibytes) / 1024.0
+}
+
+async fn times<F: Future<Output = ()>>(count: usize, mut one: impl FnMut() -> F) -> Times {
+    let mut all = Vec::with_capacity(count);
+    for _ in 0..count {
+        let began = Instant::now();
+        one().await;
+        all.push(began.elapsed());
+    }
+    Times::new(all)
+}
+
+async fn get(user: &Client, path: &str) {
+    let _ = user.get(path).await.ok();
+}
+
+async fn starts(table: &mut Table, reference: &Reference) {
+    let (mut fresh, mut again, mut idle) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..STARTS {
+        let mut service = Service::start().await;
+        fresh.push(service.start_time());
+        if number < 3 {
+            tokio::time::sleep(SETTLE).await;
+            idle.push(mebibytes(resident(service.pid())));
+        }
+        service.stop().await;
+        service.restart().await;
+        again.push(service.start_time());
+    }
+    table.row(
+        "start to first 200, new data directory",
+        &Times::new(fresh).row(),
+        &reference.start,
+    );
+    table.row("start to first 200, again", &Times::new(again).row(), "");
+    idle.sort_by(f64::total_cmp);
+    let resident = format!("{:.1} MiB", idle[idle.len() / 2]);
+    table.row(
+        "resident memory, idle for 5 s",
+        &resident,
+        &reference.resident,
+    );
+}
+
+const LIST: &str = "/api/v1/app-conversations/search?limit=100";
+const SETTINGS: &str = "/api/v1/settings";
+
+async fn requests(table: &mut Table, reference: &Reference) -> anyhow::Result<()> {
+    let service = Service::start().await;
+    let user = service.admin();
+    user.use_model("openai/m", "http://127.0.0.1:9/v1", "sk-bench")
+        .await;
+    let list = times(500, || get(&user, LIST)).await;
+    table.row("empty list", &list.row(), &reference.list);
+    let settings = times(500, || get(&user, SETTINGS)).await;
+    table.row("GET /api/v1/settings", &settings.row(), &reference.settings);
+    let legacy = times(500, || get(&user, "/api/settings")).await;
+    table.row("GET /api/settings", &legacy.row(), "");
+    let paths = [
+        LIST,
+        SETTINGS,
+        "/api/v1/users/me",
+        "/api/v1/sandbox-specs/search",
+        "/api/settings",
+    ];
+    for _ in 0..1_800 {
+        for path in paths {
+            get(&user, path).await;
+        }
+        let body = json!({"language": "en"});
+        ensure!(
+            user.post(SETTINGS, &body).await.status == 200,
+            "settings are refused"
+        );
+    }
+    let after = format!("{:.1} MiB", mebibytes(resident(service.pid())));
+    table.row("resident memory after 10,800 mixed requests", &after, "");
+    Ok(())
+}
+
+/// One after the other, each in a sandbox of its own, with an agent server that boots in some milliseconds.
+async fn conversation_starts(table: &mut Table) {
+    let stub = Stub::new();
+    let service = Service::builder().stub(&stub).start().await;
+    let user = service.admin();
+    user.use_model("openai/m", "http://127.0.0.1:9/v1", "sk-bench")
+        .await;
+    let (mut walls, mut own, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..40 {
+        let message = json!({"content": [{"type": "text", "text": "hello"}], "run": true});
+        let began = Instant::now();
+        let path = "/api/v1/app-conversations/stream-start";
+        let tasks = user
+            .post(path, &json!({"initial_message": message}))
+            .await
+            .ok();
+        let wall = began.elapsed();
+        let last = tasks
+            .as_array()
+            .and_then(|tasks| tasks.last())
+            .cloned()
+            .unwrap_or_default();
+        assert_eq!(last["status"], "READY", "{last}");
+        let step = |name: &str| Duration::from_millis(last["timings"][name].as_u64().unwrap_or(0));
+        let all = last["timings"].as_object().into_iter().flatten();
+        let all: u64 = all.filter_map(|(_, spent)| spent.as_u64()).sum();
+        let waiting = step("WAITING_FOR_SANDBOX");
+        walls.push(wall);
+        own.push(Duration::from_millis(all).saturating_sub(waiting));
+        rest.push(wall.saturating_sub(waiting));
+        if let Some(id) = last["app_conversation_id"].as_str() {
+            user.delete_conversation(id).await;
+        }
+    }
+    table.row(
+        "POST to READY with an instant agent server, in all",
+        &Times::new(walls).row(),
+        "",
+    );
+    table.row(
+        "… without WAITING_FOR_SANDBOX, as the client sees it",
+        &Times::new(rest).row(),
+        "",
+    );
+    table.row("… our own steps, by `timings`", &Times::new(own).row(), "");
+}
+
+/// Copies the one conversation that is there, a second apart.
+const COPIES: &str = "
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+columns = [row[1] for row in db.execute('pragma table_info(conversations)')]
+new = {'id': 'printf(\"%032x\", n)', 'created_at': 'created_at - n * 1000000', 'title': '\"Conversation \" || n'}
+db.execute('with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ' + sys.argv[2] + ') '
+    'insert into conversations (' + ', '.join(columns) + ') select '
+    + ', '.join(new.get(column, column) for column in columns)
+    + ' from (select * from conversations limit 1), numbers')
+db.commit()
+";
+
+async fn many_conversations(table: &mut Table) -> anyhow::Result<()> {
+    let stub = Stub::new();
+    let mut service = Service::builder().stub(&stub).start().await;
+    let user = service.admin();
+    user.use_model("openai/m", "http://127.0.0.1:9/v1", "sk-bench")
+        .await;
+    let first = user.converse("hello").await;
+    service.stop().await;
+    let database = service.data().join("agent-workspace.db");
+    let status = Command::new("python3")
+        .args(["-c", COPIES])
+        .arg(database)
+        .arg((CONVERSATIONS - 1).to_string())
+        .status()
+        .context("python3 cannot be run")?;
+    ensure!(status.success(), "the conversations were not made");
+    service.restart().await;
+    let count = user.get("/api/v1/app-conversations/count").await.ok();
+    ensure!(count == CONVERSATIONS, "{count} conversations");
+
+    let warm = times(50, || get(&user, LIST)).await;
+    drop(warm);
+    let list = times(500, || get(&user, LIST)).await;
+    table.row("list of 100 of 100,000 conversations", &list.row(), "");
+    let middle = format!("{LIST}&created_at__lt=2026-11-21T00:00:00Z");
+    let filtered = times(200, || get(&user, &middle)).await;
+    table.row("… before a date", &filtered.row(), "");
+    table.row("… by 8 clients at once", &throughput(&user, LIST).await, "");
+    table.row(
+        "GET /api/settings by 8 clients at once",
+        &throughput(&user, "/api/settings").await,
+        "",
+    );
+    service_resume(&user, &first.sandbox_id).await;
+    intake(table, &user, &first.id, &first.sandbox_id).await
+}
+
+/// A stopped service leaves sandboxes running; whatever became of this one, it runs now.
+async fn service_resume(user: &Client, sandbox: &str) {
+    let _ = user.resume(sandbox).await;
+}
+
+async fn throughput(user: &Client, path: &str) -> String {
+    const FOR: Duration = Duration::from_secs(5);
+    let began = Instant::now();
+    let clients = (0..8).map(|_| async {
+        let mut all = Vec::new();
+        while began.elapsed() < FOR {
+            let one = Instant::now();
+            get(user, path).await;
+            all.push(one.elapsed());
+        }
+        all
+    });
+    let all: Vec<Duration> = futures::future::join_all(clients).await.concat();
+    let per_second = all.len() as u128 * 1000 / began.elapsed().as_millis().max(1);
+    format!("{per_second} requests/s, {}", Times::new(all).row())
+}
+
+/// Reports of events, as agent servers post them.
+async fn intake(
+    table: &mut Table,
+    user: &Client,
+    conversation: &str,
+    sandbox: &str,
+) -> anyhow::Result<()> {
+    let key = user
+        .sandbox(sandbox)
+        .await
+        .and_then(|sandbox| sandbox.session_api_key);
+    let agent = user.with_key(&key.context("a running sandbox has a key")?);
+    let path = format!("/api/v1/webhooks/events/{conversation}");
+    for batch in [1_usize, 10, 100] {
+        let reports = (4_000 / batch).min(1_000);
+        let began = Instant::now();
+        let senders = (0..4).map(|sender| {
+            let (agent, path) = (&agent, &path);
+            async move {
+                for number in 0..reports / 4 {
+                    let events: Vec<Value> = (0..batch)
+                        .map(|event| event_document(&format!("{batch}-{sender}-{number}-{event}")))
+                        .collect();
+                    let _ = agent.post(path, &json!(events)).await.ok();
+                }
+            }
+        });
+        futures::future::join_all(senders).await;
+        let millis = began.elapsed().as_millis().max(1);
+        let events = (reports / 4 * 4 * batch) as u128 * 1000 / millis;
+        table.row(
+            &format!("events taken in, reports of {batch}, 4 at once"),
+            &format!("{events} events/s"),
+            "",
+        );
+    }
+    Ok(())
+}
+
+fn event_document(id: &str) -> Value {
+    json!({
+        "kind": "ObservationEvent",
+        "id": id,
+        "timestamp": "2026-11-21T10:00:00.123456",
+        "source": "environment",
+        "tool_name": "terminal",
+        "tool_call_id": "call_1",
+        "observation": {"kind": "TerminalObservation", "content": [{"type": "text", "text": "x".repeat(1_000)}]},
+    })
+}
+
+/// The reference's figures, as cells of the table.
+#[derive(Default)]
+struct Reference {
+    start: String,
+    resident: String,
+    list: String,
+    settings: String,
+}
+
+/// Its process; ended with the value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start_reference(python: &str, data: &Path, port: &str) -> anyhow::Result<Running> {
+    let child = Command::new(python)
+        .args(["-m", "uvicorn", "openhands.app_server.app:app"])
+        .args(["--host", "127.0.0.1", "--port", port])
+        .env("OH_PERSISTENCE_DIR", data)
+        .env("RUNTIME", "process")
+        .env("SERVE_FRONTEND", "false")
+        .env("OH_SANDBOX_HOST_PORT", port)
+        .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        // Byte code is kept, as for a user.
+        .env_remove("PYTHONDONTWRITEBYTECODE")
+        .current_dir(data)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("cannot run {python}"))?;
+    Ok(Running(child))
+}
+
+impl Reference {
+    async fn measure(python: &str) -> anyhow::Result<Self> {
+        let (mut starts, mut memory) = (Vec::new(), Vec::new());
+        let (mut list, mut settings) = (Vec::new(), Vec::new());
+        for _ in 0..5 {
+            let data = std::env::temp_dir().join(format!("bench-reference-{}", std::process::id()));
+            std::fs::create_dir_all(&data)?;
+            let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+            let port = listener.local_addr()?.port().to_string();
+            drop(listener);
+            let began = Instant::now();
+            let child = start_reference(python, &data, &port)?;
+            let user = Client::new(format!("http://127.0.0.1:{port}"), "");
+            while user
+                .try_call(reqwest::Method::GET, "/alive", None)
+                .await
+                .is_err()
+            {
+                ensure!(
+                    began.elapsed() < Duration::from_secs(120),
+                    "the reference does not start"
+                );
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            starts.push(began.elapsed());
+            tokio::time::sleep(SETTLE).await;
+            memory.push(mebibytes(resident(child.0.id())));
+            // Its server has closed the first connection meanwhile.
+            let user = Client::new(format!("http://127.0.0.1:{port}"), "");
+            let _ = user.post(SETTINGS, &json!({})).await;
+            for _ in 0..20 {
+                // It lets 10 requests a second through and delays the next ones.
+                for (path, times) in [(LIST, &mut list), (SETTINGS, &mut settings)] {
+                    tokio::time::sleep(Duration::from_millis(150)).await;
+                    let one = Instant::now();
+                    get(&user, path).await;
+                    times.push(one.elapsed());
+                }
+            }
+            drop(child);
+            std::fs::remove_dir_all(&data)?;
+        }
+        memory.sort_by(f64::total_cmp);
+        Ok(Self {
+            start: Times::new(starts).row(),
+            resident: format!("{:.0} MiB", memory[memory.len() / 2]),
+            list: Times::new(list).row(),
+            settings: Times::new(settings).row(),
+        })
+    }
+}

@@ -55,7 +55,7 @@
 //! ```
 //!
 //!    [`extract::Call`] authenticates first (`Actor`, `LegacyActor`, `SandboxCaller`, `UserOrSandbox`, `Anyone`), then
-//!    reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `BodyWithBytes`, `WebhookBody`, `RawJson`,
+//!    reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `BodyWithBytes`, `WebhookBody`, `EventBatch`, `RawJson`,
 //!    `IdempotencyKey`) into one list of errors. Errors of the application convert with `?`; for other shapes see
 //!    [`problem::Problem`] (`missing("…")`, `conflict("…")`, `.in_error_family()`, `with_body(…)`).
 //!    A path parameter's type says its name: [`extract::Named`].

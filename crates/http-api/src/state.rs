@@ -8,7 +8,7 @@ use domain::clock::Clock;
 use domain::id::IdGenerator;
 use url::Url;
 
-use crate::extract::Authenticator;
+use crate::extract::{Authenticator, ParseBudget};
 use crate::middleware::Cors;
 use crate::openapi::Surface;
 use crate::routes::ProcessStats;
@@ -94,6 +94,7 @@ struct Shared {
     ports: HttpPorts,
     stats: ProcessStats,
     surface: OnceLock<Surface>,
+    parse_budget: ParseBudget,
 }
 
 impl HttpState {
@@ -112,6 +113,7 @@ impl HttpState {
                 ports,
                 stats,
                 surface,
+                parse_budget: ParseBudget::new(),
             }),
         }
     }
@@ -129,6 +131,11 @@ impl HttpState {
     /// What is needed from outside.
     pub fn ports(&self) -> &HttpPorts {
         &self.shared.ports
+    }
+
+    /// The memory for reading large bodies; one for all workers.
+    pub(crate) fn parse_budget(&self) -> &ParseBudget {
+        &self.shared.parse_budget
     }
 
     pub(crate) fn cors(&self) -> &Cors {

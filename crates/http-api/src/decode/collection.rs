@@ -18,6 +18,14 @@ impl<T: Decode> Decode for Option<T> {
             T::decode(value, at, errors).map(Some)
         }
     }
+
+    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        if value.is_null() {
+            Some(None)
+        } else {
+            T::decode_owned(value, at, errors).map(Some)
+        }
+    }
 }
 
 impl<T: Decode> Decode for Vec<T> {
@@ -32,6 +40,24 @@ impl<T: Decode> Decode for Vec<T> {
         let mut all = Some(Self::with_capacity(list.len()));
         for (index, item) in list.iter().enumerate() {
             let decoded = T::decode(item, &at.index(index).holding::<T>(), errors);
+            all = all.zip(decoded).map(|(mut all, item)| {
+                all.push(item);
+                all
+            });
+            if errors.is_full() {
+                return None;
+            }
+        }
+        all
+    }
+
+    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let Value::Array(list) = value else {
+            return Self::decode(&value, at, errors);
+        };
+        let mut all = Some(Self::new());
+        for (index, item) in list.into_iter().enumerate() {
+            let decoded = T::decode_owned(item, &at.index(index).holding::<T>(), errors);
             all = all.zip(decoded).map(|(mut all, item)| {
                 all.push(item);
                 all
@@ -79,6 +105,10 @@ impl Decode for Value {
     fn decode(value: &Value, _at: &Path<'_>, _errors: &mut Errors) -> Option<Self> {
         Some(value.clone())
     }
+
+    fn decode_owned(value: Value, _at: &Path<'_>, _errors: &mut Errors) -> Option<Self> {
+        Some(value)
+    }
 }
 
 /// An object that is not ours to read (settings, agent documents). It may hold secrets, so it is never echoed.
@@ -94,5 +124,12 @@ impl Decode for JsonObject {
         }
         errors.push(at, Fault::dict_type(), value);
         None
+    }
+
+    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        match value {
+            Value::Object(map) => Some(Self(map)),
+            other => Self::decode(&other, at, errors),
+        }
     }
 }

@@ -49,6 +49,11 @@ pub trait Decode: Sized {
 
     /// Reads `value`, which stands at `at`. `None` means that at least one error has been noted.
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self>;
+
+    /// The same for a value that nobody else needs: documents are taken over instead of copied.
+    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        Self::decode(&value, at, errors)
+    }
 }
 
 /// Reads a whole value. `Err` holds at least one error.

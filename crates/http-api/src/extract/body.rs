@@ -8,8 +8,9 @@ use actix_web::web::{Bytes, BytesMut};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
+use super::parse;
 use super::{Part, state_of};
-use crate::decode::{Decode, Errors, Fault, Flavour, JsonFault, Path, parse_json};
+use crate::decode::{Decode, Errors, Fault, Flavour, JsonFault, Path};
 use crate::problem::Problem;
 
 /// A JSON body.
@@ -24,7 +25,7 @@ impl<T: Decode> Part for Body<T> {
         errors: &mut Errors,
     ) -> Result<Option<Self>, Problem> {
         let bytes = read(req, payload, state_of(req)?.limits().body).await?;
-        Ok(decode_body(req, &bytes, flavour, errors)?.map(Self))
+        Ok(decode_body(req, bytes, flavour, errors).await?.map(Self))
     }
 }
 
@@ -45,7 +46,8 @@ impl<T: Decode> Part for BodyWithBytes<T> {
         errors: &mut Errors,
     ) -> Result<Option<Self>, Problem> {
         let bytes = read(req, payload, state_of(req)?.limits().body).await?;
-        Ok(decode_body(req, &bytes, flavour, errors)?.map(|value| Self { value, bytes }))
+        let value = decode_body(req, bytes.clone(), flavour, errors).await?;
+        Ok(value.map(|value| Self { value, bytes }))
     }
 }
 
@@ -61,7 +63,7 @@ impl<T: Decode> Part for WebhookBody<T> {
         errors: &mut Errors,
     ) -> Result<Option<Self>, Problem> {
         let bytes = read(req, payload, state_of(req)?.limits().webhook_body).await?;
-        Ok(decode_body(req, &bytes, flavour, errors)?.map(Self))
+        Ok(decode_body(req, bytes, flavour, errors).await?.map(Self))
     }
 }
 
@@ -77,12 +79,17 @@ impl Part for RawJson {
         _: &mut Errors,
     ) -> Result<Option<Self>, Problem> {
         let bytes = read(req, payload, state_of(req)?.limits().body).await?;
-        Ok(Some(Self(parse_json(&bytes))))
+        let (read, _share) = parse::document(state_of(req)?.parse_budget(), &bytes).await?;
+        Ok(Some(Self(read)))
     }
 }
 
 /// Reads the whole body, at most `limit` bytes of it and for no longer than the deadline.
-async fn read(req: &HttpRequest, payload: &mut Payload, limit: usize) -> Result<Bytes, Problem> {
+pub(super) async fn read(
+    req: &HttpRequest,
+    payload: &mut Payload,
+    limit: usize,
+) -> Result<Bytes, Problem> {
     let encoding = req
         .headers()
         .get(CONTENT_ENCODING)
@@ -140,7 +147,7 @@ fn too_large(limit: usize) -> Problem {
 }
 
 /// Whether the content type says JSON. Without one, only the legacy operations take the body for JSON.
-fn is_json(req: &HttpRequest, flavour: Flavour) -> bool {
+pub(super) fn is_json(req: &HttpRequest, flavour: Flavour) -> bool {
     let Some(value) = req.headers().get(CONTENT_TYPE) else {
         return flavour == Flavour::Legacy;
     };
@@ -160,9 +167,9 @@ fn is_json(req: &HttpRequest, flavour: Flavour) -> bool {
     }
 }
 
-fn decode_body<T: Decode>(
+pub(super) async fn decode_body<T: Decode>(
     req: &HttpRequest,
-    bytes: &[u8],
+    bytes: Bytes,
     flavour: Flavour,
     errors: &mut Errors,
 ) -> Result<Option<T>, Problem> {
@@ -173,15 +180,16 @@ fn decode_body<T: Decode>(
     }
     if !is_json(req, flavour) {
         // The reference hands over the raw text, which is then of the wrong type.
-        let text = Value::from(String::from_utf8_lossy(bytes).into_owned());
+        let text = Value::from(String::from_utf8_lossy(&bytes).into_owned());
         if T::decode(&text, &at, errors).is_some() {
             errors.push(&at, Fault::model_attributes_type(), &text);
         }
         return Ok(None);
     }
-    match parse_json(bytes) {
+    let (read, _share) = parse::document(state_of(req)?.parse_budget(), &bytes).await?;
+    match read {
         Ok(Value::Null) => errors.push(&at, Fault::missing(), &Value::Null),
-        Ok(value) => return Ok(T::decode(&value, &at, errors)),
+        Ok(value) => return Ok(T::decode_owned(value, &at, errors)),
         Err(JsonFault::Undecodable) if flavour == Flavour::V1 => {
             return Err(Problem::bad_request("There was an error parsing the body"));
         }

@@ -5,9 +5,11 @@
 //! (Actix polls the extractors of a handler side by side and answers with whatever fails first; a tuple of extractors
 //! could not keep that order.)
 
+mod batch;
 mod body;
 mod header;
 mod params;
+mod parse;
 mod who;
 
 use std::future::Future;
@@ -20,9 +22,11 @@ use crate::decode::{Errors, Flavour};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
+pub use batch::{EventBatch, EventPart};
 pub use body::{Body, BodyWithBytes, RawJson, WebhookBody};
 pub use header::IdempotencyKey;
 pub use params::{Named, PathParam, PathParams, Query};
+pub(crate) use parse::ParseBudget;
 pub use who::{
     Actor, Anyone, Authenticator, LegacyActor, SandboxCaller, UserOrSandbox, Who, key_of,
 };

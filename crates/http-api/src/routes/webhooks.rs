@@ -8,7 +8,9 @@ use serde_json::Value;
 use crate::decode::{Decode, Errors, Fault, Object, Path};
 use crate::dto::Success;
 use crate::dto::event::EventDocument;
-use crate::extract::{Application, Call, PathParam, SandboxCaller, WebhookBody};
+use crate::extract::{
+    Application, Call, EventBatch, EventPart, PathParam, SandboxCaller, WebhookBody,
+};
 use crate::problem::Problem;
 
 /// A conversation's record. All but its id is optional, and what is not understood is left alone.
@@ -67,11 +69,32 @@ pub(super) async fn conversation(
 #[post("/api/v1/webhooks/events/{conversation_id}")]
 pub(super) async fn events(
     app: Application,
-    Call(caller, (PathParam(id), WebhookBody(batch))): Call<
+    Call(caller, (PathParam(id), mut batch)): Call<
         SandboxCaller,
-        (PathParam<ConversationId>, WebhookBody<Vec<Value>>),
+        (PathParam<ConversationId>, EventBatch),
     >,
 ) -> Result<web::Json<Success>, Problem> {
-    app.webhooks.events(&caller.0, id, batch).await?;
+    // A part that was stored before another failed does no harm when the batch is sent again.
+    let mut part = Some(batch.first().await?);
+    while let Some(now) = part {
+        store(&app, &caller, id, now).await?;
+        part = batch.next().await?;
+    }
     Ok(web::Json(Success::DONE))
+}
+
+/// Takes the part, so that its share of the memory is free before the next one asks for its own.
+async fn store(
+    app: &Application,
+    caller: &SandboxCaller,
+    id: ConversationId,
+    part: EventPart,
+) -> Result<(), Problem> {
+    let EventPart {
+        events: read,
+        share: held,
+    } = part;
+    app.webhooks.events(&caller.0, id, read).await?;
+    drop(held);
+    Ok(())
 }

@@ -75,6 +75,49 @@ async fn events_come_back_as_they_were_sent() {
 }
 
 #[actix_web::test]
+async fn an_event_that_cannot_be_read_does_not_cost_its_batch() {
+    let world = World::working().await;
+    let (id, key) = running(&world, ADA).await;
+    let hook = format!("/api/v1/webhooks/events/{id}");
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let (one, two) = (event("1", 1, "MessageEvent"), event("2", 2, "MessageEvent"));
+    let bad = [
+        r#"{"id":"x","text":"\ud800"}"#,
+        r#"{"id":1e999}"#,
+        "NaN",
+        &deep,
+    ];
+    let body = format!("[{one},{},{two}]", bad.join(","));
+    let sent = |body: String| {
+        TestRequest::post()
+            .uri(&hook)
+            .insert_header(("X-Session-API-Key", key.as_str()))
+            .insert_header(("Content-Type", "application/json"))
+            .set_payload(body)
+    };
+    world
+        .send(sent(body))
+        .await
+        .is(200, &json!({"success": true}));
+    let base = format!("/api/v1/conversation/{id}/events");
+    world
+        .get(ADA, &format!("{base}/search"))
+        .await
+        .is(200, &json!({"items": [one, two], "next_page_id": null}));
+    let cut_off = world.send(sent("[{\"id\": \"3\"}".into())).await;
+    assert_eq!(
+        (cut_off.status, &cut_off.json()["detail"][0]["type"]),
+        (422, &json!("json_invalid"))
+    );
+    let long = format!("{{\"id\": \"{}\"}}", "x".repeat(100_000));
+    let none = world.send(sent(long)).await;
+    assert_eq!(
+        (none.status, &none.json()["detail"][0]["type"]),
+        (422, &json!("list_type"))
+    );
+}
+
+#[actix_web::test]
 async fn reports_change_the_conversation_of_their_own_sandbox_only() {
     let world = World::working().await;
     let (id, key) = running(&world, ADA).await;

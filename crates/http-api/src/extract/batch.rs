@@ -1,0 +1,237 @@
+//! Batches of events from a sandbox: each event is read by itself, so that one that cannot be read, or is out of all
+//! proportion, costs only itself. A refused batch would be sent again and then lost whole.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use actix_web::HttpRequest;
+use actix_web::dev::Payload;
+use actix_web::web::Bytes;
+use serde_json::Value;
+
+use super::body::{decode_body, is_json, read};
+use super::parse::{self, HEAVIEST, ParseBudget, Share};
+use super::{Part, state_of};
+use crate::decode::{Errors, Fault, Flavour, Path};
+use crate::problem::Problem;
+
+/// Events of one batch that are taken; agent servers send at most a few hundred.
+const MOST_EVENTS: usize = 10_000;
+/// Bytes of one event.
+const LONGEST_EVENT: usize = 8 * 1024 * 1024;
+/// Bytes of a batch that is wrong as a whole and is still looked at for where exactly.
+const EXPLAINED: usize = 64 * 1024;
+/// What the events of one part weigh together, unless one weighs more.
+const PART: usize = 8 * 1024 * 1024;
+
+/// A batch of events that has arrived and is not read yet.
+#[derive(Debug)]
+pub struct EventBatch {
+    bytes: Bytes,
+    events: VecDeque<(usize, Range<usize>)>,
+    budget: ParseBudget,
+}
+
+impl Part for EventBatch {
+    async fn extract(
+        req: &HttpRequest,
+        payload: &mut Payload,
+        flavour: Flavour,
+        errors: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        let state = state_of(req)?;
+        let bytes = read(req, payload, state.limits().webhook_body).await?;
+        let Some((events, left_out)) = split(&bytes).filter(|_| is_json(req, flavour)) else {
+            if bytes.len() <= EXPLAINED {
+                decode_body::<Vec<Value>>(req, bytes, flavour, errors).await?;
+            }
+            if errors.is_empty() {
+                errors.push_silent(&Path::body(false), Fault::list_type());
+            }
+            return Ok(None);
+        };
+        if left_out > 0 {
+            tracing::warn!(
+                left_out,
+                "events left out: more than {MOST_EVENTS} in one batch"
+            );
+        }
+        Ok(Some(Self {
+            bytes,
+            events: events.into_iter().enumerate().collect(),
+            budget: state.parse_budget().clone(),
+        }))
+    }
+}
+
+/// Some events of a batch; keeps their memory accounted for until it is dropped.
+#[derive(Debug)]
+pub struct EventPart {
+    /// The readable ones, in order.
+    pub events: Vec<Value>,
+    pub(crate) share: Share,
+}
+
+impl EventBatch {
+    /// The next events, as many as may be in memory at the same time. At least one part comes, be it empty.
+    pub async fn first(&mut self) -> Result<EventPart, Problem> {
+        let (mut taken, mut heavy) = (Vec::new(), 0);
+        while let Some((index, range)) = self.events.front() {
+            let weight = parse::weight(&self.bytes[range.clone()]);
+            if range.len() > LONGEST_EVENT || weight > HEAVIEST {
+                tracing::warn!(index, bytes = range.len(), "event left out: too large");
+                self.events.pop_front();
+                continue;
+            }
+            if !taken.is_empty() && heavy + weight > PART {
+                break;
+            }
+            heavy += weight;
+            taken.extend(self.events.pop_front());
+        }
+        let (share, bytes) = (self.budget.share(heavy).await?, self.bytes.clone());
+        let read = move || {
+            let events = taken.into_iter().filter_map(|(index, range)| {
+                let event = serde_json::from_slice(&bytes[range]);
+                if event.is_err() {
+                    // The reason would quote what the event says.
+                    tracing::warn!(index, "event left out: it cannot be read");
+                }
+                event.ok()
+            });
+            events.collect()
+        };
+        let (events, share) = parse::away(share, heavy, read).await?;
+        Ok(EventPart { events, share })
+    }
+
+    /// The events after those; `None` when all were given.
+    pub async fn next(&mut self) -> Result<Option<EventPart>, Problem> {
+        if self.events.is_empty() {
+            return Ok(None);
+        }
+        self.first().await.map(Some)
+    }
+}
+
+/// Where the items of a list are, and how many more there are than are taken. `None`: it is no list, or has no end.
+/// What stands between the commas is not looked at.
+fn split(bytes: &[u8]) -> Option<(Vec<Range<usize>>, usize)> {
+    let start = if bytes.starts_with(b"\xef\xbb\xbf") {
+        3
+    } else {
+        0
+    };
+    let start = start + bytes[start..].iter().position(|byte| !is_blank(*byte))?;
+    (bytes[start] == b'[').then_some(())?;
+    let (mut items, mut left_out) = (Vec::new(), 0);
+    let (mut depth, mut quoted, mut escaped, mut from) = (0_usize, false, false, start + 1);
+    for (at, byte) in bytes.iter().enumerate().skip(start + 1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' if depth > 0 => depth -= 1,
+            b',' | b']' if depth == 0 => {
+                let ends = *byte == b']';
+                let is_empty = bytes[from..at].iter().all(|byte| is_blank(*byte));
+                if items.len() == MOST_EVENTS {
+                    left_out += 1;
+                } else if !(ends && is_empty) {
+                    items.push(from..at);
+                }
+                from = at + 1;
+                if ends {
+                    let rest = bytes[from..].iter().all(|byte| is_blank(*byte));
+                    return rest.then_some((items, left_out));
+                }
+            }
+            b'}' => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn batch(text: impl Into<Vec<u8>>) -> Option<EventBatch> {
+        let bytes = Bytes::from(text.into());
+        let (events, _) = split(&bytes)?;
+        Some(EventBatch {
+            bytes,
+            events: events.into_iter().enumerate().collect(),
+            budget: ParseBudget::new(),
+        })
+    }
+
+    async fn all(text: impl Into<Vec<u8>>) -> Vec<Value> {
+        let mut batch = batch(text).unwrap();
+        let mut all = batch.first().await.unwrap().events;
+        while let Some(part) = batch.next().await.unwrap() {
+            all.extend(part.events);
+        }
+        all
+    }
+
+    #[actix_web::test]
+    async fn what_cannot_be_read_costs_only_itself() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for bad in [
+            r#"{"id": "\ud800"}"#,
+            r#"{"id": 1e999}"#,
+            "NaN",
+            r#"{"id": -Infinity}"#,
+            deep.as_str(),
+            "",
+            "{]",
+            "nope",
+        ] {
+            let text = format!(" [{{\"id\": \"a,]\\\"\"}}, {bad} ,{{\"id\": \"b\"}}]\n");
+            let expected = [json!({"id": "a,]\""}), json!({"id": "b"})];
+            assert_eq!(all(text).await, expected, "{bad}");
+        }
+        let invalid = b"[1, \"\xff\", 2]".to_vec();
+        assert_eq!(all(invalid).await, [1, 2]);
+        assert_eq!(all("[]").await, [Value::Null; 0]);
+        assert_eq!(all("\u{feff}[ 7 ]").await, [7]);
+    }
+
+    #[test]
+    fn only_a_whole_list_is_a_batch() {
+        for text in [
+            "", " ", "{}", "5", "[1", "[1]]", "[1],", "[\"a]", "[}]", "x[1]", "[[1]",
+        ] {
+            assert!(batch(text).is_none(), "{text}");
+        }
+    }
+
+    #[actix_web::test]
+    async fn numbers_and_sizes_of_events_are_bounded() {
+        let (items, left_out) =
+            split(format!("[{}0]", "0,".repeat(16_000_000)).as_bytes()).unwrap();
+        assert_eq!((items.len(), left_out), (MOST_EVENTS, 15_990_001));
+        let long = "x".repeat(LONGEST_EVENT);
+        let bomb = "0,".repeat(1024 * 1024);
+        assert_eq!(all(format!("[1,\"{long}\",[{bomb}0],2]")).await, [1, 2]);
+    }
+
+    #[actix_web::test]
+    async fn a_heavy_batch_comes_in_parts() {
+        let big = format!("\"{}\"", "x".repeat(5 * 1024 * 1024));
+        let mut batch = batch(format!("[{big},{big},1]")).unwrap();
+        assert_eq!(batch.first().await.unwrap().events.len(), 1);
+        assert_eq!(batch.next().await.unwrap().unwrap().events.len(), 2);
+        assert!(batch.next().await.unwrap().is_none());
+    }
+}

@@ -1,0 +1,162 @@
+//! Parsing under a budget of memory.
+//!
+//! A JSON text may cost many times its length once it is read (`[0,0,…]`: 36 times, `[[0],[0],…]`: almost 100 times).
+//! So a text is weighed first, in one pass that allocates nothing; what weighs too much is refused, what weighs little
+//! is read where it is, and everything in between waits for its share of one budget of the whole process and is read
+//! on a thread that may block.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::web::Bytes;
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::decode::{JsonFault, parse_json};
+use crate::problem::Problem;
+
+/// Memory of one value in a list, or of one member of an object: `serde_json` with ordered maps takes 72 and 104 bytes.
+const PER_VALUE: usize = 96;
+/// Memory of one list or object that is not empty: the first allocation of either has room for a few.
+const PER_GROUP: usize = 400;
+/// What weighs no more is read at once.
+const LIGHT: usize = 256 * 1024;
+/// The heaviest text that is read at all, in bytes of memory.
+pub(super) const HEAVIEST: usize = 64 * 1024 * 1024;
+/// What all heavy texts under way may weigh together, in units.
+const UNITS: usize = 4 * HEAVIEST / UNIT;
+const UNIT: usize = 1024;
+/// Longest wait for a share.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An upper bound of the memory that the text takes when it is read. Never reads it as JSON: marks inside strings
+/// do not count, and a text that is no JSON has a weight, too.
+pub(super) fn weight(text: &[u8]) -> usize {
+    let (mut values, mut groups, mut quoted, mut escaped) = (1, 0, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b',' => values += 1,
+            b'[' | b'{' => groups += 1,
+            _ => {}
+        }
+    }
+    text.len() + values * PER_VALUE + groups * PER_GROUP
+}
+
+/// The memory for texts that are read at the same time; one for the process.
+#[derive(Debug, Clone)]
+pub(crate) struct ParseBudget {
+    units: Arc<Semaphore>,
+}
+
+/// A part of the budget, given back when it is dropped. Light texts have none.
+#[derive(Debug)]
+pub(crate) struct Share {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl ParseBudget {
+    pub(crate) fn new() -> Self {
+        Self {
+            units: Arc::new(Semaphore::new(UNITS)),
+        }
+    }
+
+    /// Waits for the share of a text of this weight; 503 after a while.
+    pub(super) async fn share(&self, weight: usize) -> Result<Share, Problem> {
+        if weight <= LIGHT {
+            return Ok(Share { _permit: None });
+        }
+        let units = weight.div_ceil(UNIT).min(UNITS);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        let waiting = Arc::clone(&self.units).acquire_many_owned(units);
+        match tokio::time::timeout(PATIENCE, waiting).await {
+            Ok(Ok(permit)) => Ok(Share {
+                _permit: Some(permit),
+            }),
+            _ => Err(Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Too many large requests are being read",
+            )
+            .because("the memory for reading large bodies is in use")),
+        }
+    }
+}
+
+/// Runs `read` where it may take its time. The share stays with it also when nobody waits any more.
+pub(super) async fn away<T: Send + 'static>(
+    share: Share,
+    weight: usize,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<(T, Share), Problem> {
+    if weight <= LIGHT {
+        return Ok((read(), share));
+    }
+    tokio::task::spawn_blocking(move || (read(), share))
+        .await
+        .map_err(|error| Problem::internal(format!("reading a body: {error}")))
+}
+
+/// Reads one document.
+pub(super) async fn document(
+    budget: &ParseBudget,
+    bytes: &Bytes,
+) -> Result<(Result<Value, JsonFault>, Share), Problem> {
+    let weight = weight(bytes);
+    if weight > HEAVIEST {
+        return Err(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "The body has too many values",
+        ));
+    }
+    let (share, bytes) = (budget.share(weight).await?, bytes.clone());
+    away(share, weight, move || parse_json(&bytes)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_weight_counts_values_but_not_what_strings_say() {
+        assert_eq!(weight(b""), PER_VALUE);
+        assert_eq!(weight(br#""[,{\"[,""#), 9 + PER_VALUE);
+        assert_eq!(weight(b"[0,0,{}]"), 8 + 3 * PER_VALUE + 2 * PER_GROUP);
+        assert!(weight("[[0],".repeat(1000).as_bytes()) > 90 * 5000);
+    }
+
+    #[test]
+    fn values_are_no_larger_than_they_are_weighed() {
+        assert!(size_of::<Value>() <= PER_VALUE);
+        // A list's first allocation has room for four.
+        assert!(4 * size_of::<Value>() <= PER_GROUP);
+    }
+
+    #[actix_web::test]
+    async fn heavy_texts_wait_for_each_other_and_light_ones_for_nobody() {
+        let budget = ParseBudget::new();
+        let all = budget.share(UNITS * UNIT).await.unwrap();
+        assert!(budget.share(LIGHT).await.is_ok());
+        let heavy = budget.share(LIGHT + 1);
+        futures::pin_mut!(heavy);
+        assert!(futures::poll!(&mut heavy).is_pending());
+        drop(all);
+        assert!(heavy.await.is_ok());
+    }
+
+    #[actix_web::test]
+    async fn a_document_of_too_many_values_is_refused_unread() {
+        let budget = ParseBudget::new();
+        let bomb = Bytes::from(format!("[{}0]", "0,".repeat(1024 * 1024)));
+        let refused = document(&budget, &bomb).await.unwrap_err();
+        assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        let text = Bytes::from(format!("\"{}\"", ",[".repeat(1024 * 1024)));
+        let (read, _) = document(&budget, &text).await.unwrap();
+        assert!(read.unwrap().is_string());
+    }
+}

@@ -4,6 +4,7 @@
 //! A mask that comes back keeps the stored secret, but only where it belongs to the same server: a remote server is the
 //! same while its URL is, a process while its name is. A mask with nothing behind it means no secret.
 
+mod address;
 mod agent;
 mod opaque;
 
@@ -12,9 +13,11 @@ use std::collections::BTreeMap;
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
+pub use address::has_credentials;
 pub(super) use agent::for_agent;
 pub(super) use opaque::{
-    masked as masked_opaque, masked_members, unmask as unmask_opaque, without_masks,
+    masked as masked_opaque, masked_members, unmask as unmask_opaque, with_credentials,
+    without_masks,
 };
 
 use super::model::{MASK, exposed};
@@ -75,7 +78,11 @@ impl Show {
 impl McpRemote {
     fn to_json(&self, show: Show, with_timeout: bool) -> Value {
         let mut map = Map::new();
-        map.insert("url".into(), self.url.clone().into());
+        let url = match show {
+            Show::Masked => address::masked(&self.url),
+            Show::Clear => self.url.clone(),
+        };
+        map.insert("url".into(), url.into());
         if let Some(key) = &self.api_key {
             map.insert("api_key".into(), show.secret(key));
         }
@@ -200,13 +207,15 @@ fn is_mask(secret: &SecretString) -> bool {
 fn unmask_remotes(new: &mut [McpRemote], old: &[McpRemote]) {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for server in new {
-        let nth = seen.entry(server.url.clone()).or_default();
+        let nth = seen.entry(address::masked(&server.url)).or_default();
+        let same: Vec<_> = old
+            .iter()
+            .filter(|s| address::is_same(&s.url, &server.url))
+            .collect();
+        let before = same.get(*nth).or(same.first());
+        server.url = address::unmasked(&server.url, before.map(|s| s.url.as_str()));
         if server.api_key.as_ref().is_some_and(is_mask) {
-            let same: Vec<_> = old.iter().filter(|s| s.url == server.url).collect();
-            server.api_key = same
-                .get(*nth)
-                .or(same.first())
-                .and_then(|s| s.api_key.clone());
+            server.api_key = before.and_then(|s| s.api_key.clone());
         }
         *nth += 1;
     }
@@ -242,5 +251,21 @@ mod tests {
         let moved = moved.over(Some(&stored)).to_json(Show::Clear);
         assert_eq!(moved["sse_servers"], json!([{"url": "https://elsewhere/"}]));
         assert_eq!(moved["stdio_servers"][0]["env"], json!({}));
+    }
+
+    #[test]
+    fn a_key_in_the_url_is_masked_and_kept() {
+        let url = |key: &str| format!("https://h/mcp?api_key={key}&x=1");
+        let server = |key: &str, bearer: &str| {
+            config(&json!({"shttp_servers": [{"url": url(key), "api_key": bearer}]}))
+        };
+        let stored = server("s1", "s2");
+        let shown = stored.to_json(Show::Masked);
+        assert_eq!(shown["shttp_servers"][0]["url"], url(MASK));
+        let back = config(&shown).over(Some(&stored));
+        assert_eq!(back.to_json(Show::Clear), stored.to_json(Show::Clear));
+        // Nothing behind the mask: no parameter.
+        let fresh = server(MASK, "k").over(None).to_json(Show::Clear);
+        assert_eq!(fresh["shttp_servers"][0]["url"], "https://h/mcp?x=1");
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::super::model::MASK;
+use super::address;
 
 /// Everything below these keys of a server is secret.
 fn is_secret_group(key: &str) -> bool {
@@ -13,7 +14,7 @@ fn is_secret_group(key: &str) -> bool {
 }
 
 /// Keys that name a secret wherever they stand.
-fn is_secret_name(key: &str) -> bool {
+pub(super) fn is_secret_name(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     [
         "key",
@@ -41,39 +42,34 @@ fn is_plain_in_group(group: &str, key: &str) -> bool {
         )
 }
 
-fn walk(
-    value: &Value,
-    secret: bool,
-    group: &str,
-    mask: &mut dyn FnMut(&str) -> Option<Value>,
-) -> Option<Value> {
-    Some(match value {
+fn walk(value: &Value, secret: bool, group: &str) -> Value {
+    match value {
         Value::Object(map) => {
-            let mut out = Map::new();
-            for (key, child) in map {
-                let inner_group = if is_secret_group(key) {
-                    key.as_str()
-                } else {
-                    group
-                };
+            let members = map.iter().map(|(key, child)| {
+                let inner_group = if is_secret_group(key) { key } else { group };
                 let inner_secret = is_secret_group(key)
                     || (secret && !is_plain_in_group(group, key))
                     || is_secret_name(key);
-                if let Some(child) = walk(child, inner_secret, inner_group, mask) {
-                    out.insert(key.clone(), child);
-                }
-            }
-            Value::Object(out)
+                let shown = if child.is_number() && is_secret_name(key) && !counts_tokens(key) {
+                    Value::from(MASK)
+                } else {
+                    walk(child, inner_secret, inner_group)
+                };
+                (key.clone(), shown)
+            });
+            Value::Object(members.collect())
         }
-        Value::Array(items) => Value::Array(
-            items
-                .iter()
-                .filter_map(|item| walk(item, secret, group, mask))
-                .collect(),
-        ),
-        Value::String(text) if secret && !text.is_empty() => return mask(text),
+        Value::Array(items) => items.iter().map(|item| walk(item, secret, group)).collect(),
+        Value::String(text) if secret && !text.is_empty() => Value::from(MASK),
+        // By its name alone a number may as well be a limit, and a switch is one: only a group makes them secret.
+        Value::Number(_) | Value::Bool(_) if secret && !group.is_empty() => Value::from(MASK),
         other => other.clone(),
-    })
+    }
+}
+
+/// `max_tokens` and the like.
+fn counts_tokens(key: &str) -> bool {
+    key.to_ascii_lowercase().contains("tokens")
 }
 
 /// The document with every secret of its servers masked.
@@ -84,7 +80,7 @@ pub(crate) fn masked(document: &Value) -> Value {
     let members = map.iter().map(|(name, server)| {
         let shown = match name.as_str() {
             "mcpServers" => masked(server),
-            _ => masked_members(server),
+            _ => masked_server(server),
         };
         (name.clone(), shown)
     });
@@ -93,7 +89,26 @@ pub(crate) fn masked(document: &Value) -> Value {
 
 /// A value with every member masked whose name says that it is secret.
 pub(crate) fn masked_members(value: &Value) -> Value {
-    walk(value, false, "", &mut |_| Some(Value::from(MASK))).unwrap_or(Value::Null)
+    walk(value, false, "")
+}
+
+fn masked_server(server: &Value) -> Value {
+    let mut shown = masked_members(server);
+    if let Some(Value::String(url)) = shown.get_mut("url") {
+        *url = address::masked(url);
+    }
+    shown
+}
+
+/// The first server whose URL holds a user name or password.
+pub(crate) fn with_credentials(document: &Value) -> Option<&str> {
+    let with = |server: &Value| {
+        let url = server.get("url").and_then(Value::as_str);
+        url.is_some_and(address::has_credentials)
+    };
+    let mut all = servers(document).into_iter().flatten();
+    all.find(|(_, server)| with(server))
+        .map(|(name, _)| name.as_str())
 }
 
 /// The servers of a document, also inside the older `mcpServers` envelope.
@@ -114,10 +129,21 @@ pub(crate) fn unmask(mut new: Value, old: Option<&Value>) -> Value {
     for (name, server) in map.into_iter().flatten() {
         let before = old
             .and_then(|servers| servers.get(name))
-            .filter(|before| before.get("url") == server.get("url"));
+            .filter(|before| same_url(before.get("url"), server.get("url")));
         restore(server, before);
+        if let Some(Value::String(url)) = server.get_mut("url") {
+            let before = before.and_then(|before| before.get("url")?.as_str());
+            *url = address::unmasked(url, before);
+        }
     }
     new
+}
+
+fn same_url(one: Option<&Value>, two: Option<&Value>) -> bool {
+    match (one, two) {
+        (Some(Value::String(one)), Some(Value::String(two))) => address::is_same(one, two),
+        _ => one == two,
+    }
 }
 
 /// The value without its masks: what is merged over the stored one leaves the secrets as they are.
@@ -133,7 +159,7 @@ fn restore(value: &mut Value, before: Option<&Value>) {
             map.retain(|key, child| {
                 let before = before.and_then(|b| b.get(key));
                 if child.as_str() == Some(MASK) {
-                    match before.filter(|b| b.is_string()) {
+                    match before.filter(|b| !b.is_object() && !b.is_array()) {
                         Some(kept) => {
                             *child = kept.clone();
                             true
@@ -196,6 +222,45 @@ mod tests {
         assert_eq!(
             unmask(json!({"new": {"env": {"K": MASK}}}), None),
             json!({"new": {"env": {}}})
+        );
+    }
+
+    #[test]
+    fn numbers_and_switches_of_a_secret_group_are_secret() {
+        let stored = json!({
+            "local": {"command": "x", "env": {"PIN": 1234, "ON": true, "NONE": null, "LIST": [7, "a"]}},
+            "remote": {"url": "https://h", "timeout": 5, "api_key": 99, "max_tokens": 3, "enabled": true,
+                       "auth": {"strategy": "bearer", "value": 12}},
+        });
+        let shown = masked(&stored);
+        assert_eq!(
+            shown,
+            json!({
+                "local": {"command": "x", "env": {"PIN": MASK, "ON": MASK, "NONE": null, "LIST": [MASK, MASK]}},
+                "remote": {"url": "https://h", "timeout": 5, "api_key": MASK, "max_tokens": 3, "enabled": true,
+                           "auth": {"strategy": "bearer", "value": MASK}},
+            })
+        );
+        assert_eq!(unmask(shown, Some(&stored)), stored);
+    }
+
+    #[test]
+    fn keys_in_urls_are_masked_and_come_back() {
+        let stored = json!({"r": {"url": "https://h/mcp?a=1&apiKey=s1#x", "headers": {"X": "s2"}}});
+        let shown = masked(&stored);
+        assert_eq!(
+            shown,
+            json!({"r": {"url": format!("https://h/mcp?a=1&apiKey={MASK}#x"), "headers": {"X": MASK}}})
+        );
+        assert_eq!(unmask(shown, Some(&stored)), stored);
+        // A new key is no other server; another host is, and gets neither.
+        let rotated =
+            json!({"r": {"url": "https://h/mcp?a=1&apiKey=new#x", "headers": {"X": MASK}}});
+        assert_eq!(unmask(rotated, Some(&stored))["r"]["headers"]["X"], "s2");
+        let moved = json!({"r": {"url": format!("https://evil/mcp?a=1&apiKey={MASK}#x"), "headers": {"X": MASK}}});
+        assert_eq!(
+            unmask(moved, Some(&stored)),
+            json!({"r": {"url": "https://evil/mcp?a=1#x", "headers": {}}})
         );
     }
 }

@@ -7,7 +7,7 @@ mod shell;
 
 use std::collections::BTreeMap;
 
-use application::settings::{McpConfig, McpRemote, McpStdio};
+use application::settings::{McpConfig, McpRemote, McpStdio, has_credentials};
 use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -167,6 +167,9 @@ fn checked_url(text: &str) -> Result<String, &'static str> {
     let url = Url::parse(text).map_err(|_| "URL must include a valid host")?;
     if !matches!(url.scheme(), "http" | "https" | "ws" | "wss") {
         return Err("URL scheme must be http, https, ws or wss");
+    }
+    if has_credentials(text) || !url.username().is_empty() || url.password().is_some() {
+        return Err("URL cannot contain a user name or password");
     }
     if url.host_str().is_none_or(str::is_empty) || text.contains(odd) {
         return Err("URL must include a valid host");

@@ -118,6 +118,12 @@ fn a_remote_server_has_an_address() {
         "must include a scheme (http:// or https://)",
     );
     url(json!({"url": "ftp://x"}), "scheme must be");
+    for with in ["https://u:p@x/", "https://u@x", "https://@x"] {
+        url(
+            json!({"url": with}),
+            "cannot contain a user name or password",
+        );
+    }
     url(json!({"url": "https://"}), "must include a valid host");
     let key = sse(json!({"url": "https://x", "api_key": 5}));
     check(

@@ -1,0 +1,111 @@
+//! What is secret in a server's URL: values of query parameters whose names say so. The spelling of the rest is kept.
+
+use std::borrow::Cow;
+
+use super::super::model::MASK;
+use super::opaque::is_secret_name;
+
+/// Whether the URL holds a user name or a password. Judged from the text, so that no parser's reading is missed.
+pub fn has_credentials(url: &str) -> bool {
+    let rest = url.split_once("//").map_or(url, |(_, rest)| rest);
+    let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
+    rest[..end].contains('@')
+}
+
+/// Everything before the query, the query's pairs, and the fragment with its mark.
+fn parts(url: &str) -> (&str, Option<&str>, &str) {
+    let (head, fragment) = url.split_at(url.find('#').unwrap_or(url.len()));
+    match head.split_once('?') {
+        Some((before, query)) => (before, Some(query), fragment),
+        None => (head, None, fragment),
+    }
+}
+
+fn is_secret(pair: &str) -> bool {
+    let name = url::form_urlencoded::parse(pair.as_bytes()).next();
+    name.is_some_and(|(name, value)| is_secret_name(&name) && !value.is_empty())
+}
+
+fn is_mask(pair: &str) -> bool {
+    let value = url::form_urlencoded::parse(pair.as_bytes()).next();
+    is_secret(pair) && value.is_some_and(|(_, value)| value == MASK)
+}
+
+/// The URL with every pair replaced by what `each` says of it and its position; `None` leaves it out.
+fn rewrite<'a>(url: &'a str, each: impl Fn(usize, &'a str) -> Option<Cow<'a, str>>) -> String {
+    let (before, query, fragment) = parts(url);
+    let pairs = query.into_iter().flat_map(|query| query.split('&'));
+    let pairs: Vec<_> = pairs
+        .enumerate()
+        .filter_map(|(at, pair)| each(at, pair))
+        .collect();
+    let mark = if pairs.is_empty() { "" } else { "?" };
+    format!("{before}{mark}{}{fragment}", pairs.join("&"))
+}
+
+/// As it is shown.
+pub(super) fn masked(url: &str) -> String {
+    rewrite(url, |_, pair| {
+        let name = pair.split('=').next().unwrap_or_default();
+        Some(if is_secret(pair) {
+            format!("{name}={MASK}").into()
+        } else {
+            pair.into()
+        })
+    })
+}
+
+/// Whether both are one server: they differ in nothing but secrets.
+pub(super) fn is_same(one: &str, two: &str) -> bool {
+    one == two || masked(one) == masked(two)
+}
+
+/// Replaces masks by what stands at the same place of the same server's URL; without one they are left out.
+pub(super) fn unmasked(url: &str, before: Option<&str>) -> String {
+    let pairs = |url| {
+        parts(url)
+            .1
+            .into_iter()
+            .flat_map(|query: &str| query.split('&'))
+    };
+    if !pairs(url).any(is_mask) {
+        return url.to_owned();
+    }
+    let before = before.filter(|before| is_same(before, url));
+    let kept: Vec<&str> = before.into_iter().flat_map(pairs).collect();
+    rewrite(url, |at, pair| {
+        if is_mask(pair) {
+            kept.get(at).map(|kept| (*kept).to_owned().into())
+        } else {
+            Some(pair.into())
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_seen_in_any_spelling() {
+        for url in ["https://u:p@h/", "https://u@h", "wss://@h?x", "//u@h"] {
+            assert!(has_credentials(url), "{url}");
+        }
+        for url in ["https://h/@x", "https://h?mail=a@b", "https://h#@", "h"] {
+            assert!(!has_credentials(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn only_secret_parameters_are_masked() {
+        let url = "https://h/p?api%5Fkey=s&page=2&token=&&access_token=t%20u#f";
+        let shown = format!("https://h/p?api%5Fkey={MASK}&page=2&token=&&access_token={MASK}#f");
+        assert_eq!(masked(url), shown);
+        assert_eq!(unmasked(&shown, Some(url)), url);
+        assert_eq!(unmasked(&shown.replace('*', "%2A"), Some(url)), url);
+        assert_eq!(unmasked(&shown, None), "https://h/p?page=2&token=&#f");
+        for plain in ["https://h", "https://h?", "https://h?a=1", "", "?&"] {
+            assert_eq!(unmasked(plain, None), plain);
+        }
+    }
+}

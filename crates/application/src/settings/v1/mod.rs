@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{AGENT, CONVERSATION, boolean, integer, number, put};
 use super::marketplaces;
-use super::mcp::{unmask_opaque, without_masks};
+use super::mcp::{unmask_opaque, with_credentials, without_masks};
 use super::model::{AgentDocument, GROUPINGS, LLM_API_KEY, SecretInput, Settings};
 use super::refusal::{Issue, IssueKind, alternatives};
 use super::{SettingsService, UpdateError};
@@ -58,6 +58,13 @@ fn merge(mut settings: Settings, body: &Map<String, Value>) -> Result<Settings, 
         return Err(V1Refusal::Invalid(format!(
             "Nested more than {MAX_DEPTH} levels deep"
         )));
+    }
+    if let Some(at) = body.iter().find_map(|(key, value)| nul_in(key, value)) {
+        let at: Vec<&str> = at.iter().map(String::as_str).rev().collect();
+        let issue = Issue::at(&at, IssueKind::Other("Text cannot contain NUL".into()));
+        return Err(V1Refusal::Invalid(
+            summary("Settings", &[issue]).unwrap_or_default(),
+        ));
     }
     let mut texts = Vec::new();
     match diff(body, "agent_settings_diff") {
@@ -109,6 +116,30 @@ fn diff<'a>(
         Some(Value::Object(map)) => Ok(Some(map)),
         Some(_) => Err(Issue::at(&[key], IssueKind::Object)),
     }
+}
+
+/// Characters of a name that a refusal repeats.
+const LONGEST_NAME: usize = 100;
+
+/// Where a text with NUL is, innermost name first. Such a text is lost or cut on the way to a process, and a document
+/// with it does not fit into every store.
+fn nul_in(key: &str, value: &Value) -> Option<Vec<String>> {
+    let found = match value {
+        _ if key.contains('\0') => Some(Vec::new()),
+        Value::String(text) => text.contains('\0').then(Vec::new),
+        Value::Array(items) => {
+            let mut items = items.iter().enumerate();
+            items.find_map(|(index, item)| nul_in(&index.to_string(), item))
+        }
+        Value::Object(map) => map.iter().find_map(|(key, item)| nul_in(key, item)),
+        _ => None,
+    };
+    let name = key.chars().filter(|c| !c.is_control());
+    let name: String = name.take(LONGEST_NAME).collect();
+    found.map(|mut at| {
+        at.push(name);
+        at
+    })
 }
 
 fn depth(value: &Value) -> usize {
@@ -239,7 +270,13 @@ impl AgentDocument {
         match diff.shift_remove("mcp_config") {
             None => {}
             Some(Value::Null) => self.mcp = None,
-            Some(new @ Value::Object(_)) => self.replace_mcp(new),
+            Some(new @ Value::Object(_)) => match with_credentials(&new) {
+                None => self.replace_mcp(new),
+                Some(name) => issues.push(Issue::at(
+                    &["mcp_config", name, "url"],
+                    IssueKind::Other("URL cannot contain a user name or password".into()),
+                )),
+            },
             Some(_) => issues.push(Issue::at(&["mcp_config"], IssueKind::Object)),
         }
         if let Some(Value::Object(llm)) = diff.get_mut("llm") {

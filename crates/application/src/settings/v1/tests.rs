@@ -289,6 +289,42 @@ fn schemas_name_every_secret_and_every_section() {
     );
 }
 
+#[test]
+fn texts_with_nul_are_refused_wherever_they_stand() {
+    for (body, place) in [
+        (json!({"language": "a\0"}), "\nlanguage\n"),
+        (
+            json!({"agent_settings_diff": {"llm": {"model": "m\0"}}}),
+            "\nagent_settings_diff.llm.model\n",
+        ),
+        (
+            json!({"agent_settings_diff": {"mcp_config": {"a": {"command": "c", "args": ["\0"]}}}}),
+            "\nagent_settings_diff.mcp_config.a.args.0\n",
+        ),
+        (
+            json!({"agent_settings_diff": {"mcp_config": {"a\0b": {}}}}),
+            "\nagent_settings_diff.mcp_config.ab\n",
+        ),
+        (json!({"search_api_key": "k\0"}), "\nsearch_api_key\n"),
+        (json!({"disabled_skills": ["\0"]}), "\ndisabled_skills.0\n"),
+    ] {
+        let text = refused(&body);
+        assert!(text.contains(place) && text.contains("NUL"), "{text:?}");
+    }
+}
+
+#[test]
+fn urls_of_mcp_servers_hold_no_credentials() {
+    for servers in [
+        json!({"a": {"url": "https://u:pl4nted@h/mcp"}}),
+        json!({"mcpServers": {"a": {"url": "https://pl4nted@h/mcp"}}}),
+    ] {
+        let text = refused(&json!({"agent_settings_diff": {"mcp_config": servers}}));
+        assert!(text.contains("mcp_config.a.url"), "{text}");
+        assert!(!text.contains("pl4nted"), "{text}");
+    }
+}
+
 fn any_value() -> impl Strategy<Value = Value> {
     const PLANTED: &str = "pl4nted-secret";
     let leaf = prop_oneof![

@@ -59,6 +59,9 @@ pub enum Appended {
     Foreign,
 }
 
+/// Bytes of documents after which a page of events ends, whatever its limit: documents carry what tools printed.
+pub const PAGE_BYTES: usize = 8 * 1024 * 1024;
+
 /// Where events are kept. Visibility of a conversation is checked in the same transaction: reads of a conversation
 /// outside the scope find nothing.
 #[async_trait]
@@ -80,7 +83,8 @@ pub trait EventStore: Send + Sync + 'static {
         conversation: ConversationId,
         ids: &[EventId],
     ) -> Result<Vec<Option<Event>>, StoreError>;
-    /// A keyset page, O(page) whatever the conversation's length.
+    /// A keyset page, O(page) whatever the conversation's length. It holds at least one event if there is one, and ends
+    /// early before the documents grow beyond [`PAGE_BYTES`].
     async fn search(
         &self,
         scope: &crate::scope::Scope,

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::conversation::Observation;
 use domain::error::StoreError;
-use domain::event::{Appended, Event, EventFilter, EventOrder, EventStore};
+use domain::event::{Appended, Event, EventFilter, EventOrder, EventStore, PAGE_BYTES};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
@@ -95,11 +95,18 @@ impl EventStore for MemoryStore {
                     event.clone(),
                 )
             });
-        page::cut(
+        let mut left = PAGE_BYTES;
+        let fits = |event: &Event| {
+            let rest = left.checked_sub(event.body.to_string().len());
+            left = rest.unwrap_or_default();
+            rest.is_some()
+        };
+        page::cut_within(
             &format!("events{sign}{conversation}"),
             page,
             descending,
             rows,
+            fits,
         )
     }
 

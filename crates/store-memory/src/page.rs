@@ -13,6 +13,17 @@ pub(crate) fn cut<T>(
     descending: bool,
     rows: impl Iterator<Item = (Key, T)>,
 ) -> Result<Page<T>, StoreError> {
+    cut_within(listing, request, descending, rows, |_| true)
+}
+
+/// The same, but the page ends before the first row that does not fit, though never before its first row.
+pub(crate) fn cut_within<T>(
+    listing: &str,
+    request: &PageRequest,
+    descending: bool,
+    rows: impl Iterator<Item = (Key, T)>,
+    mut fits: impl FnMut(&T) -> bool,
+) -> Result<Page<T>, StoreError> {
     let after = request
         .after
         .as_ref()
@@ -29,8 +40,10 @@ pub(crate) fn cut<T>(
     if descending {
         rows.reverse();
     }
-    let more = rows.len() > request.limit.get();
-    rows.truncate(request.limit.get());
+    let fitting = rows.iter().take_while(|(_, row)| fits(row)).count();
+    let most = fitting.clamp(1, request.limit.get());
+    let more = rows.len() > most;
+    rows.truncate(most);
     let next = rows
         .last()
         .filter(|_| more)

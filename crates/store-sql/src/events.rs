@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use async_trait::async_trait;
 use diesel::prelude::*;
+use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::Observation;
 use domain::error::StoreError;
-use domain::event::{Appended, Event, EventFilter, EventOrder, EventStore};
+use domain::event::{Appended, Event, EventFilter, EventOrder, EventStore, PAGE_BYTES};
 use domain::id::{ConversationId, EventId, SandboxId};
-use domain::page::{Page, PageRequest};
+use domain::page::{Page, PageLimit, PageRequest};
 use domain::scope::Scope;
 
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, to_json};
@@ -19,6 +20,11 @@ use crate::error::Fault;
 use crate::page_token::{self, Cursor};
 use crate::schema::events;
 use crate::store::SqlStore;
+
+diesel::define_sql_function! {
+    /// Bytes of a text, known without reading it (`SQLite` since 3.43). Both backends answer 32 bits' worth.
+    fn octet_length(text: Text) -> Integer;
+}
 
 /// Rows of one insert: six parameters each, and `SQLite` allows 32766.
 const ROWS_PER_INSERT: usize = 2_000;
@@ -142,6 +148,41 @@ fn after(
     }
 }
 
+/// Sequence number, time, and bytes of the document.
+type Place = (i64, i64, i32);
+
+/// The limit of a page whose documents stay within [`PAGE_BYTES`], but for one.
+fn within_budget(limit: PageLimit, places: &[Place]) -> PageLimit {
+    let mut left = PAGE_BYTES;
+    let fits = places.iter().take_while(|(_, _, bytes)| {
+        let rest = left.checked_sub(usize::try_from(*bytes).unwrap_or(usize::MAX));
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    });
+    let most = fits.count().clamp(1, limit.get());
+    let most = i64::try_from(most).ok().and_then(PageLimit::new);
+    most.unwrap_or(limit)
+}
+
+/// Reads what stands at the places. Events are never changed, and go only with their conversation.
+fn load_places(
+    conn: &mut AnyConnection,
+    conversation: ConversationId,
+    page: Page<Place>,
+) -> Result<Page<EventRow>, Fault> {
+    let seqs: Vec<i64> = page.items.iter().map(|place| place.0).collect();
+    let loaded: Vec<EventRow> = events::table
+        .filter(events::conversation_id.eq(conversation.to_string()))
+        .filter(events::seq.eq_any(&seqs))
+        .select(EventRow::as_select())
+        .load(conn)?;
+    let mut rows: HashMap<i64, EventRow> = loaded.into_iter().map(|row| (row.seq, row)).collect();
+    Ok(Page {
+        items: seqs.iter().filter_map(|seq| rows.remove(seq)).collect(),
+        next: page.next,
+    })
+}
+
 #[async_trait]
 impl EventStore for SqlStore {
     async fn append(
@@ -230,15 +271,18 @@ impl EventStore for SqlStore {
                         query.order((events::happened_at.desc(), events::seq.desc()))
                     }
                 };
-                let loaded = query
+                // Only the places at first: a page of large documents must not be in memory to be cut.
+                let places: Vec<Place> = query
                     .limit(page_token::probe(&page))
-                    .select(EventRow::as_select())
+                    .select((events::seq, events::happened_at, octet_length(events::body)))
                     .load(conn)?;
-                let page = page_token::cut(&listing, &page, loaded, |row: &EventRow| Cursor {
-                    key: row.happened_at,
-                    tie: row.seq,
+                let mut page = page.clone();
+                page.limit = within_budget(page.limit, &places);
+                let cut = page_token::cut(&listing, &page, places, |place| Cursor {
+                    key: place.1,
+                    tie: place.0,
                 });
-                Ok(page.try_map(Event::try_from)?)
+                Ok(load_places(conn, conversation, cut)?.try_map(Event::try_from)?)
             })
             .await
     }

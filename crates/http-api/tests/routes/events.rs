@@ -118,6 +118,31 @@ async fn an_event_that_cannot_be_read_does_not_cost_its_batch() {
 }
 
 #[actix_web::test]
+async fn answers_of_large_events_are_bounded() {
+    let world = World::working().await;
+    let (id, key) = running(&world, ADA).await;
+    let hook = format!("/api/v1/webhooks/events/{id}");
+    for n in 1..=5 {
+        let mut large = event(&n.to_string(), n, "MessageEvent");
+        large["text"] = "x".repeat(7 * 1024 * 1024).into();
+        world.post(&key, &hook, &json!([large])).await.ok();
+    }
+    let base = format!("/api/v1/conversation/{id}/events");
+    let page = world.get(ADA, &format!("{base}/search")).await.ok();
+    assert_eq!(page["items"].as_array().unwrap().len(), 1);
+    assert!(page["next_page_id"].is_string());
+    let some = world
+        .get(ADA, &format!("{base}?id=1&id=2&id=nope&id=4"))
+        .await;
+    assert_eq!(some.ok().as_array().unwrap().len(), 4);
+    let all = format!("{base}?id=1&id=2&id=3&id=4&id=5");
+    world.get(ADA, &all).await.refuses(
+        413,
+        "The events are too large for one answer: ask for fewer",
+    );
+}
+
+#[actix_web::test]
 async fn reports_change_the_conversation_of_their_own_sandbox_only() {
     let world = World::working().await;
     let (id, key) = running(&world, ADA).await;

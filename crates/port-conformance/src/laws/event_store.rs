@@ -2,7 +2,7 @@
 
 use domain::conversation::{ExecutionStatus, Observation};
 use domain::error::StoreError;
-use domain::event::{Appended, Event, EventFilter, EventOrder};
+use domain::event::{Appended, Event, EventFilter, EventOrder, PAGE_BYTES};
 use domain::id::{ConversationId, EventId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
@@ -356,6 +356,41 @@ pub async fn a_large_batch_is_stored_whole(ports: &Ports) {
     assert_eq!(ids(&last.items), ["4999"]);
 }
 
+/// A page of large documents ends early, and the walk still finds every event once and in order.
+pub async fn pages_of_large_documents_end_early(ports: &Ports) {
+    let id = seeded(ports).await;
+    let sizes = [PAGE_BYTES / 2, 1, PAGE_BYTES / 2, PAGE_BYTES + 1, 1, 1];
+    let batch: Vec<Event> = sizes
+        .into_iter()
+        .zip(1..)
+        .map(|(size, n)| Event {
+            body: json!("x".repeat(size)),
+            ..event(&n.to_string(), "A", at(n))
+        })
+        .collect();
+    append(ports, id, &batch).await;
+    for (order, expected) in [
+        (EventOrder::Timestamp, vec![2, 1, 1, 2]),
+        (EventOrder::TimestampDesc, vec![2, 1, 2, 1]),
+    ] {
+        let (mut token, mut lengths, mut found) = (None, Vec::new(), Vec::new());
+        loop {
+            let page = search(ports, id, order, &after(9, token)).await;
+            lengths.push(page.items.len());
+            found.extend(page.items.into_iter().map(|event| event.id.to_string()));
+            token = page.next;
+            if token.is_none() {
+                break;
+            }
+        }
+        assert_eq!(lengths, expected, "{order:?}");
+        if order == EventOrder::TimestampDesc {
+            found.reverse();
+        }
+        assert_eq!(found, ["1", "2", "3", "4", "5", "6"]);
+    }
+}
+
 /// Stamps the laws of `EventStore` into tests. `$fresh`: a future of something that derefs to
 /// [`Ports`](crate::Ports).
 #[macro_export]
@@ -376,6 +411,7 @@ macro_rules! event_store_conformance {
                 the_report_is_applied_with_the_batch,
                 documents_come_back_verbatim,
                 a_large_batch_is_stored_whole,
+                pages_of_large_documents_end_early,
             ]
         );
     };

@@ -1,7 +1,9 @@
 //! The user behind the key.
 
+use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, get, web};
 use application::settings::Reveal;
+use domain::sandbox::{Desired, Sandbox, SandboxStatus};
 use serde_json::Value;
 
 use crate::decode::{Decode, Errors, Object, Path};
@@ -22,11 +24,26 @@ impl Who for Caller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         if wants_secrets(req.query_string()) {
             let sandbox = SandboxCaller::identify(req).await?;
+            if !is_at_work(&sandbox.0) {
+                return Err(Problem::new(
+                    StatusCode::UNAUTHORIZED,
+                    "Sandbox is not running",
+                ));
+            }
             Ok(Self::Sandbox(Box::new(sandbox)))
         } else {
             Actor::identify(req).await.map(Self::User)
         }
     }
+}
+
+/// Unlike for late reports there is no grace: an agent that was stopped needs no secrets.
+fn is_at_work(sandbox: &Sandbox) -> bool {
+    let is_up = matches!(
+        sandbox.status,
+        SandboxStatus::Starting | SandboxStatus::Running
+    );
+    is_up && sandbox.desired == Desired::Running
 }
 
 /// A value that is not a boolean counts as no: it is refused after authentication.
@@ -47,7 +64,7 @@ impl Decode for Options {
 }
 
 /// The caller and their settings; defaults before anything was stored. Secrets are masked; with `expose_secrets` and
-/// the key of the user's own sandbox they are in clear.
+/// the key of the user's own sandbox, while it runs or starts, they are in clear.
 #[utoipa::path(
     tag = "Users",
     params(("expose_secrets" = Option<bool>, Query, description = "Needs a sandbox key.")),

@@ -33,7 +33,7 @@ const KEY: &str = "aw_user";
 const SANDBOX_KEY: &str = "sandbox-key";
 
 /// One user, `ada`, with one sandbox.
-struct Door;
+struct Door(Sandbox);
 
 #[async_trait]
 impl Authenticator for Door {
@@ -43,7 +43,7 @@ impl Authenticator for Door {
     }
 
     async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
-        Ok((key.expose_secret() == SANDBOX_KEY).then(|| SandboxCaller(sandbox())))
+        Ok((key.expose_secret() == SANDBOX_KEY).then(|| SandboxCaller(self.0.clone())))
     }
 }
 
@@ -94,11 +94,15 @@ impl Answer {
 
 impl World {
     fn new() -> Self {
+        Self::with_sandbox(sandbox())
+    }
+
+    fn with_sandbox(sandbox: Sandbox) -> Self {
         let store = MemoryStore::new();
         let clock: Arc<dyn Clock> = Arc::new(FixedClock::default());
         let application = application(&store, &clock);
         let ports = HttpPorts {
-            authenticator: Arc::new(Door),
+            authenticator: Arc::new(Door(sandbox)),
             readiness: Arc::new(Parts(None)),
             clock,
             ids: Arc::new(SequentialIds::default()),

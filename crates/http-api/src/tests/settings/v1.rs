@@ -255,6 +255,33 @@ async fn the_user_is_shown_with_masks_and_to_a_sandbox_in_clear() {
 }
 
 #[actix_web::test]
+async fn a_sandbox_that_does_not_run_sees_no_secret() {
+    use Desired::{Deleted, Paused, Running};
+    for (desired, status, expected) in [
+        (Running, SandboxStatus::Starting, 200),
+        (Running, SandboxStatus::Running, 200),
+        (Running, SandboxStatus::Error, 401),
+        (Running, SandboxStatus::Missing, 401),
+        (Running, SandboxStatus::Paused, 401),
+        (Paused, SandboxStatus::Running, 401),
+        (Paused, SandboxStatus::Paused, 401),
+        (Deleted, SandboxStatus::Running, 401),
+    ] {
+        let world = World::with_sandbox(Sandbox {
+            desired,
+            status,
+            ..sandbox()
+        });
+        let path = "/api/v1/users/me?expose_secrets=true";
+        let answer = world.send(request(Method::GET, path, SANDBOX_KEY)).await;
+        assert_eq!(answer.status, expected, "{desired:?} {status:?}");
+        if expected == 401 {
+            assert_eq!(answer.json(), json!({"detail": "Sandbox is not running"}));
+        }
+    }
+}
+
+#[actix_web::test]
 async fn git_providers_have_their_v1_operation() {
     let world = World::new();
     let stored = "Git providers stored";

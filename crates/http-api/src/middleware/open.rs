@@ -34,7 +34,8 @@ fn is_foreign(headers: &HeaderMap, host: &str, cors: &Cors) -> bool {
     own.is_none_or(|(_, authority)| !authority.eq_ignore_ascii_case(host)) && !cors.admits(origin)
 }
 
-/// Whether a stranger cannot have made this name: an address, a name without a dot, or one that we know.
+/// Whether a stranger cannot have made this name: an address, or a name that we know. Not any name without a dot: in
+/// some networks one without is looked up under a domain that others may register names in.
 fn is_ours(host: &str, public: Option<&Url>) -> bool {
     let Ok(url) = Url::parse(&format!("http://{host}/")) else {
         return false;
@@ -43,7 +44,7 @@ fn is_ours(host: &str, public: Option<&Url>) -> bool {
         return false;
     };
     let address = name.trim_start_matches('[').trim_end_matches(']');
-    !name.contains('.')
+    name == "localhost"
         || address.parse::<IpAddr>().is_ok()
         || name.ends_with(".localhost")
         || GATEWAYS.contains(&name)
@@ -69,7 +70,12 @@ mod tests {
             (Some("127.0.0.1:3000"), Some("null"), true),
             (Some("[::1]:3000"), None, false),
             (Some("localhost:3000"), Some("http://localhost:3000"), false),
-            (Some("workspace:3000"), None, false),
+            (Some("workspace:3000"), None, true),
+            (Some("com"), None, true),
+            (Some("LocalHost:3000"), None, false),
+            (Some("a.localhost:3000"), None, false),
+            (Some("a-localhost:3000"), None, true),
+            (Some("host.containers.internal"), None, false),
             (Some("host.docker.internal:3000"), None, false),
             (
                 Some("agents.example"),

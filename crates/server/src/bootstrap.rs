@@ -59,6 +59,10 @@ pub(crate) async fn first_key(
     if auth.mode == Mode::Open {
         return Ok(FirstKey::NotNeeded);
     }
+    // A configured key that is configured no more was taken back. Open mode, which asks for no key, leaves it alone.
+    keys.revoke(CONFIGURED)
+        .await
+        .context("cannot withdraw the key that was configured before")?;
     let done = data_dir.bootstrap_done();
     let file = data_dir.bootstrap_key();
     if !done.exists() {
@@ -283,5 +287,19 @@ mod tests {
         assert!(!fixture.accepts("first-configured").await);
         assert!(fixture.accepts("second-configured").await);
         assert!(!fixture.data_dir().bootstrap_key().exists());
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_configured_no_more_is_withdrawn() {
+        let fixture = Fixture::new().await;
+        fixture.start(Some("once-configured")).await;
+        let path = fixture.data_dir().bootstrap_key();
+        assert_eq!(fixture.start(None).await, FirstKey::Generated(path));
+        assert!(!fixture.accepts("once-configured").await);
+        assert!(fixture.accepts(&fixture.generated()).await);
+        // And back: the generated key is a key of its own.
+        fixture.start(Some("configured-again")).await;
+        assert!(fixture.accepts("configured-again").await);
+        assert!(fixture.accepts(&fixture.generated()).await);
     }
 }

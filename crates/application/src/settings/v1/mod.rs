@@ -270,13 +270,7 @@ impl AgentDocument {
         match diff.shift_remove("mcp_config") {
             None => {}
             Some(Value::Null) => self.mcp = None,
-            Some(new @ Value::Object(_)) => match with_credentials(&new) {
-                None => self.replace_mcp(new),
-                Some(name) => issues.push(Issue::at(
-                    &["mcp_config", name, "url"],
-                    IssueKind::Other("URL cannot contain a user name or password".into()),
-                )),
-            },
+            Some(new @ Value::Object(_)) => issues.extend(self.replace_mcp(new).err()),
             Some(_) => issues.push(Issue::at(&["mcp_config"], IssueKind::Object)),
         }
         if let Some(Value::Object(llm)) = diff.get_mut("llm") {
@@ -311,12 +305,19 @@ impl AgentDocument {
         issues
     }
 
-    fn replace_mcp(&mut self, new: Value) {
+    fn replace_mcp(&mut self, new: Value) -> Result<(), Issue> {
+        if let Some(name) = with_credentials(&new) {
+            return Err(Issue::at(
+                &["mcp_config", name, "url"],
+                IssueKind::Other("URL cannot contain a user name or password".into()),
+            ));
+        }
         let old = self.mcp.as_ref();
         let old: Option<Value> = old.and_then(|t| serde_json::from_str(t.expose_secret()).ok());
         let new = unmask_opaque(new, old.as_ref());
         let empty = new.as_object().is_none_or(Map::is_empty);
         self.mcp = (!empty).then(|| SecretString::from(new.to_string()));
+        Ok(())
     }
 }
 

@@ -142,7 +142,9 @@ impl Classify for StoreError {
 
     fn public(&self) -> Cow<'_, str> {
         match self {
-            Self::Unavailable { .. } => "The store is not available right now. Try again.".into(),
+            Self::Unavailable { what, .. } => {
+                format!("The store is not available right now ({what}). Try again.").into()
+            }
             Self::Corrupt { .. } | Self::Other(_) => "Internal Server Error".into(),
             Self::CapReached(cap) => {
                 let advice = match cap {

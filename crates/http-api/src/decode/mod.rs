@@ -1,7 +1,7 @@
 //! From JSON, query and path parameters to input types, with **all** errors at once and in the words of `FastAPI`.
 //!
 //! A type that can be read from a request implements [`Decode`]. Scalars, lists, maps and ids are done here; a model
-//! is read member by member with [`Object`], a closed set of words with [`Choice`], alternatives with [`union`].
+//! is read member by member with [`Object`], a closed set of words with [`Choice`], alternatives with [`union()`].
 //! `serde` is not used for input because it stops at the first error.
 //!
 //! **Secrets.** A type that is or contains a secret says `const SENSITIVE: bool = true`; reading a sensitive member

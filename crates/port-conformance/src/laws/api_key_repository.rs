@@ -91,7 +91,7 @@ pub async fn a_use_is_noted(ports: &Ports) {
 }
 
 /// Stamps the laws of `ApiKeyRepository` into tests. `$fresh`: a future of something that derefs to
-/// [`Ports`](crate::Ports).
+/// [`Ports`].
 #[macro_export]
 macro_rules! api_key_repository_conformance {
     ($fresh:expr) => {

@@ -251,7 +251,7 @@ pub async fn children_are_shown_with_their_parent(ports: &Ports) {
 }
 
 /// Stamps the laws of `ConversationRepository` into tests. `$fresh`: a future of something that derefs to
-/// [`Ports`](crate::Ports).
+/// [`Ports`].
 #[macro_export]
 macro_rules! conversation_repository_conformance {
     ($fresh:expr) => {

@@ -392,7 +392,7 @@ pub async fn pages_of_large_documents_end_early(ports: &Ports) {
 }
 
 /// Stamps the laws of `EventStore` into tests. `$fresh`: a future of something that derefs to
-/// [`Ports`](crate::Ports).
+/// [`Ports`].
 #[macro_export]
 macro_rules! event_store_conformance {
     ($fresh:expr) => {

@@ -208,7 +208,7 @@ pub async fn conversations_outlive_their_sandbox(ports: &Ports) {
 }
 
 /// Stamps the laws of `SandboxRepository` into tests. `$fresh`: a future of something that derefs to
-/// [`Ports`](crate::Ports).
+/// [`Ports`].
 #[macro_export]
 macro_rules! sandbox_repository_conformance {
     ($fresh:expr) => {

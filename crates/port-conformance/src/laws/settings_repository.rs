@@ -92,7 +92,7 @@ pub async fn no_update_is_lost(ports: &Ports) {
 }
 
 /// Stamps the laws of `SettingsRepository` into tests. `$fresh`: a future of something that derefs to
-/// [`Ports`](crate::Ports).
+/// [`Ports`].
 #[macro_export]
 macro_rules! settings_repository_conformance {
     ($fresh:expr) => {

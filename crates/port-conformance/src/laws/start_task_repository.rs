@@ -350,7 +350,7 @@ pub async fn filters_narrow(ports: &Ports) {
 }
 
 /// Stamps the laws of `StartTaskRepository` into tests. `$fresh`: a future of something that derefs to
-/// [`Ports`](crate::Ports).
+/// [`Ports`].
 #[macro_export]
 macro_rules! start_task_repository_conformance {
     ($fresh:expr) => {

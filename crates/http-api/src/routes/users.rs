@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, get, web};
 use application::settings::Reveal;
-use domain::sandbox::{Desired, Sandbox, SandboxStatus};
+use domain::sandbox::{Desired, Sandbox};
 use serde_json::Value;
 
 use crate::decode::{Decode, Errors, Object, Path};
@@ -39,11 +39,7 @@ impl Who for Caller {
 
 /// Unlike for late reports there is no grace: an agent that was stopped needs no secrets.
 fn is_at_work(sandbox: &Sandbox) -> bool {
-    let is_up = matches!(
-        sandbox.status,
-        SandboxStatus::Starting | SandboxStatus::Running
-    );
-    is_up && sandbox.desired == Desired::Running
+    sandbox.status.is_up() && sandbox.desired == Desired::Running
 }
 
 /// A value that is not a boolean counts as no: it is refused after authentication.

@@ -3,6 +3,7 @@
 //! No secret leaves in an answer, except in clear to a sandbox that acts for its owner; see [`Reveal`].
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use actix_web::http::StatusCode;
 use application::settings::{Reveal, Settings, V1Refusal};
@@ -169,15 +170,45 @@ pub struct UserDto {
     /// The user's id.
     #[schema(value_type = String)]
     id: UserId,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    llm: Option<LlmDto>,
+}
+
+/// The model in clear, only with `expose_secrets`: where the SDK's cloud workspace looks for it.
+// `Debug` is not derived: it holds a key.
+#[derive(Serialize, ToSchema)]
+#[schema(as = UserLlm)]
+struct LlmDto {
+    /// Model, as `agent_settings.llm.model`.
+    #[schema(value_type = Option<String>)]
+    llm_model: Value,
+    /// Key in clear.
+    #[schema(value_type = Option<String>)]
+    llm_api_key: Value,
+    /// Endpoint; null for the vendor's own.
+    #[schema(value_type = Option<String>)]
+    llm_base_url: Value,
+}
+
+impl fmt::Debug for LlmDto {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LlmDto")
+            .field("llm_model", &self.llm_model)
+            .finish_non_exhaustive()
+    }
 }
 
 impl UserDto {
     /// The user's settings with secrets as `reveal` says.
     pub fn of(id: UserId, s: &Settings, reveal: Reveal, now: Timestamp) -> Self {
-        Self {
-            fields: SettingsFields::of(s, reveal, now),
-            id,
-        }
+        let fields = SettingsFields::of(s, reveal, now);
+        let field = |name: &str| fields.agent_settings["llm"][name].clone();
+        let llm = (reveal == Reveal::Clear).then(|| LlmDto {
+            llm_model: field("model"),
+            llm_api_key: field("api_key"),
+            llm_base_url: field("base_url"),
+        });
+        Self { fields, id, llm }
     }
 }
 

@@ -226,6 +226,10 @@ async fn the_user_is_shown_with_masks_and_to_a_sandbox_in_clear() {
     assert_eq!(clear["id"], "ada");
     assert_eq!(clear["search_api_key"], "tvly-xyz");
     assert_eq!(clear["agent_settings"]["llm"]["api_key"], "sk-test-123");
+    // Where the SDK's cloud workspace looks for the model.
+    assert_eq!(clear["llm_api_key"], "sk-test-123");
+    assert_eq!(clear["llm_model"], clear["agent_settings"]["llm"]["model"]);
+    assert!(masked.get("llm_api_key").is_none() && masked.get("llm_model").is_none());
     assert_eq!(
         clear["agent_settings"]["mcp_config"]["a"]["headers"]["Authorization"],
         "Bearer mcp-s"

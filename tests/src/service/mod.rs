@@ -23,6 +23,8 @@ use crate::wait::wait_for;
 const START_DEADLINE: Duration = Duration::from_secs(30);
 /// Until a service that was asked to end has ended.
 const STOP_DEADLINE: Duration = Duration::from_secs(40);
+/// How long the files and processes of a deleted sandbox may still be there.
+const LINGERS: Duration = Duration::from_secs(10);
 /// How much of the log a failed test shows.
 const SHOWN_LINES: usize = 250;
 
@@ -253,7 +255,8 @@ impl Service {
     }
 
     /// Fails if a process or a directory belongs to no sandbox that these users see, if a sandbox has two agent servers,
-    /// or if the service has children that it did not wait for.
+    /// or if the service has children that it did not wait for. A deletion is answered before its last file is gone, so
+    /// what is there for a moment only is no orphan.
     ///
     /// # Panics
     /// Then.
@@ -262,30 +265,43 @@ impl Service {
         for user in users {
             owned.extend(user.sandboxes().await.into_iter().map(|sandbox| sandbox.id));
         }
+        let started = Instant::now();
+        loop {
+            let found = self.orphans(&owned);
+            if found.is_empty() {
+                return;
+            }
+            assert!(started.elapsed() < LINGERS, "orphans: {found:#?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// What belongs to none of these sandboxes, or is there twice.
+    fn orphans(&self, owned: &[String]) -> Vec<String> {
         let processes = self.processes();
-        let strays: Vec<_> = processes
+        let mut found: Vec<String> = processes
             .iter()
             .filter(|process| !owned.contains(&process.sandbox))
+            .map(|process| format!("process without a sandbox: {process:?}"))
             .collect();
-        assert!(
-            strays.is_empty(),
-            "processes without a sandbox: {strays:#?}"
-        );
-        for id in &owned {
+        for id in owned {
             let servers = processes
                 .iter()
                 .filter(|p| p.is_agent_server() && p.sandbox == *id);
-            assert!(
-                servers.count() <= 1,
-                "two agent servers in {id}: {processes:#?}"
-            );
+            if servers.count() > 1 {
+                found.push(format!("two agent servers in {id}: {processes:?}"));
+            }
         }
         for name in self.sandbox_directories() {
-            assert!(owned.contains(&name), "directory without a sandbox: {name}");
+            if !owned.contains(&name) {
+                found.push(format!("directory without a sandbox: {name}"));
+            }
         }
         if let Some(child) = &self.child {
-            assert_eq!(processes::zombies_of(child.id()), [0; 0], "zombies");
+            let zombies = processes::zombies_of(child.id());
+            found.extend(zombies.iter().map(|pid| format!("zombie: {pid}")));
         }
+        found
     }
 
     /// Names of the directories of sandboxes.

@@ -178,6 +178,7 @@ pub struct UserDto {
 // `Debug` is not derived: it holds a key.
 #[derive(Serialize, ToSchema)]
 #[schema(as = UserLlm)]
+#[expect(clippy::struct_field_names, reason = "the wire's names")]
 struct LlmDto {
     /// Model, as `agent_settings.llm.model`.
     #[schema(value_type = Option<String>)]

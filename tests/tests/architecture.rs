@@ -16,6 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store-memory", &["domain"]),
     ("store-sql", &["domain"]),
     ("sandbox-process", &["domain"]),
+    ("sandbox-docker", &["domain"]),
     ("agent-client", &["domain"]),
     ("keyring", &["domain"]),
     ("http-api", &["domain", "application"]),
@@ -27,6 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "http-api",
             "store-sql",
             "sandbox-process",
+            "sandbox-docker",
             "agent-client",
             "keyring",
         ],
@@ -42,6 +44,7 @@ const MAY_USE_IN_TESTS: &[(&str, &[&str])] = &[
     ("store-memory", &["port-conformance"]),
     ("store-sql", &["port-conformance", "keyring"]),
     ("sandbox-process", &["port-conformance", "keyring"]),
+    ("sandbox-docker", &["port-conformance", "keyring"]),
     ("agent-client", &["port-conformance", "keyring"]),
     ("http-api", &["store-memory", "keyring"]),
 ];

@@ -198,6 +198,11 @@ impl AgentRuntime for HttpAgentRuntime {
         }
     }
 
+    async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError> {
+        let seconds = self.server_info(at).await?.idle_time;
+        Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+    }
+
     async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError> {
         Ok(self.server_info(at).await?.version)
     }

@@ -4,11 +4,13 @@ use domain::agent::AgentError;
 use serde_json::Value;
 
 /// What we read of `/server_info`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ServerInfo {
     pub(crate) version: String,
     /// Names for `agent.tools` that this installation can serve. Empty when it does not say.
     pub(crate) usable_tools: Vec<String>,
+    /// Seconds since it was last asked to do something.
+    pub(crate) idle_time: Option<f64>,
 }
 
 impl ServerInfo {
@@ -22,6 +24,7 @@ impl ServerInfo {
                 .ok_or_else(|| AgentError::Malformed("server_info names no version".to_owned()))?
                 .to_owned(),
             usable_tools: tools.filter_map(Value::as_str).map(str::to_owned).collect(),
+            idle_time: document["idle_time"].as_f64(),
         })
     }
 

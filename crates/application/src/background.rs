@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use domain::sandbox::Progress;
 use futures::StreamExt;
 
 use crate::{App, Inner};
@@ -26,7 +27,7 @@ pub fn prepare(app: &App) {
             Err(error) => return tracing::warn!(%error, "no sandbox specs"),
         };
         if let Some(spec) = spec
-            && let Err(error) = inner.ports.backend.prepare(&spec.id).await
+            && let Err(error) = inner.ports.backend.prepare(&spec.id, &Progress::silent()).await
         {
             tracing::warn!(%error, "the sandbox backend is not ready; starts will fail until it is");
         }

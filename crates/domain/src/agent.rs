@@ -162,6 +162,8 @@ pub enum Sent {
 pub trait AgentRuntime: Send + Sync + 'static {
     /// Whether `/alive` answers 2xx within a short time. Any failure is `false`.
     async fn alive(&self, url: &Url) -> bool;
+    /// How long nobody has asked it for anything but its health (`idle_time` of `/server_info`); `None` if it does not say.
+    async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError>;
     /// Version of the agent server.
     async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError>;
     /// Starts a conversation, or finds the one with this id (then nothing is said or started twice).

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    BackendFact, BackendState, Capabilities, Located, SandboxBackend, SandboxError, SandboxLaunch,
+    BackendFact, BackendState, Capabilities, Located, Progress, SandboxBackend, SandboxError,
+    SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::runtime::Handle;
@@ -130,7 +131,8 @@ impl SandboxBackend for ProcessSandboxes {
         }
     }
 
-    async fn prepare(&self, _spec: &SpecId) -> Result<(), SandboxError> {
+    async fn prepare(&self, _spec: &SpecId, progress: &Progress) -> Result<(), SandboxError> {
+        progress.tell("installing the agent server; this takes some minutes the first time");
         // There is one template, and a sandbox of an older one starts with the present agent server.
         self.inner
             .server

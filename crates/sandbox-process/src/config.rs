@@ -51,6 +51,10 @@ pub struct ProcessConfig {
     pub parallel_starts: usize,
     /// A log file that is larger than this is cut to its end.
     pub log_bytes: u64,
+    /// How long a sandbox may be RUNNING unused before it is paused.
+    pub idle_stop: Option<Duration>,
+    /// How long a sandbox may exist before it is deleted.
+    pub lifetime: Option<Duration>,
 }
 
 impl ProcessConfig {
@@ -83,6 +87,8 @@ impl ProcessConfig {
             boot_limit: Duration::from_secs(60),
             parallel_starts: 2,
             log_bytes: 20 * 1024 * 1024,
+            idle_stop: None,
+            lifetime: None,
         }
     }
 }

@@ -51,6 +51,8 @@ impl ProcessSpecs {
                 initial_env,
                 // Relative to the sandbox's directory; a started sandbox tells its absolute workspace.
                 working_dir: "workspace".to_owned(),
+                idle_stop: config.idle_stop,
+                lifetime: config.lifetime,
             },
         }
     }

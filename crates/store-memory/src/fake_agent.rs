@@ -71,6 +71,7 @@ struct Inner {
     messages: Vec<(ConversationId, MessageInput)>,
     refuse_runs: bool,
     lose_answers: bool,
+    idle_time: Option<Duration>,
 }
 
 struct Kept {
@@ -101,6 +102,11 @@ impl FakeAgentRuntime {
     /// Whether a start is carried out and then answered with 500.
     pub fn lose_answers(&self, lose: bool) {
         self.lock().lose_answers = lose;
+    }
+
+    /// How long all of them say that nobody asked them for anything.
+    pub fn set_idle_time(&self, idle: Option<Duration>) {
+        self.lock().idle_time = idle;
     }
 
     /// What was called so far.
@@ -195,6 +201,11 @@ fn started(request: &LaunchRequest) -> AgentConversation {
 impl AgentRuntime for FakeAgentRuntime {
     async fn alive(&self, url: &Url) -> bool {
         self.called(url, |calls| calls.alive += 1).await.is_ok()
+    }
+
+    async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError> {
+        self.called(&at.url, |_| ()).await?;
+        Ok(self.lock().idle_time)
     }
 
     async fn version(&self, at: &AgentEndpoint) -> Result<String, AgentError> {

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    AGENT_SERVER, BackendFact, BackendState, Capabilities, ExposedUrl, Located, SandboxBackend,
-    SandboxError, SandboxLaunch,
+    AGENT_SERVER, BackendFact, BackendState, Capabilities, ExposedUrl, Located, Progress,
+    SandboxBackend, SandboxError, SandboxLaunch,
 };
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
@@ -148,7 +148,7 @@ impl SandboxBackend for FakeSandboxBackend {
         }
     }
 
-    async fn prepare(&self, _spec: &SpecId) -> Result<(), SandboxError> {
+    async fn prepare(&self, _spec: &SpecId, _progress: &Progress) -> Result<(), SandboxError> {
         self.unless_hanging().await;
         self.usable()
     }

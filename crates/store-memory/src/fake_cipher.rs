@@ -44,6 +44,8 @@ impl SandboxSpecCatalog for OneSpec {
             created_at: Timestamp::from_micros(0),
             initial_env: BTreeMap::new(),
             working_dir: "/workspace".to_owned(),
+            idle_stop: None,
+            lifetime: None,
         }])
     }
 }

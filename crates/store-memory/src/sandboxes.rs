@@ -2,11 +2,14 @@
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
+use domain::conversation::ExecutionStatus;
 use domain::error::{Cap, StoreError};
-use domain::id::{HostId, SandboxId, UserId};
+use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{Caps, Desired, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus};
+use domain::sandbox::{
+    Caps, Desired, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+};
 use domain::scope::Scope;
 
 use crate::state::State;
@@ -44,6 +47,32 @@ impl State {
             return Err(StoreError::CapReached(Cap::Overall(caps.overall)));
         }
         Ok(())
+    }
+
+    /// Whether the reason to retire this sandbox holds now.
+    fn may_retire(&self, sandbox: &Sandbox, why: Retirement) -> bool {
+        let mut conversations = self
+            .conversations
+            .values()
+            .map(|row| &row.it)
+            .filter(|it| it.sandbox_id == sandbox.id);
+        let due = match why {
+            Retirement::IdleSince(since) => {
+                sandbox.desired == Desired::Running
+                    && sandbox.status == SandboxStatus::Running
+                    && sandbox.updated_at < since
+                    && conversations.clone().all(|it| it.updated_at < since)
+            }
+            Retirement::OlderThan(born) => {
+                sandbox.desired != Desired::Deleted && sandbox.created_at < born
+            }
+        };
+        let busy = conversations.any(|it| it.execution_status == Some(ExecutionStatus::Running));
+        let starting = self
+            .tasks
+            .values()
+            .any(|row| row.task.sandbox_id == sandbox.id && !row.task.status.is_terminal());
+        due && !busy && !starting
     }
 
     /// Whether the sandbox could be inserted now.
@@ -178,6 +207,61 @@ impl SandboxRepository for MemoryStore {
             .take(limit)
             .cloned()
             .collect())
+    }
+
+    async fn retirable(
+        &self,
+        host: &HostId,
+        spec: &SpecId,
+        why: Retirement,
+        limit: usize,
+    ) -> Result<Vec<Sandbox>, StoreError> {
+        let state = self.lock();
+        let mut found: Vec<Sandbox> = state
+            .sandboxes
+            .values()
+            .filter(|it| it.host == *host && it.spec_id == *spec && state.may_retire(it, why))
+            .cloned()
+            .collect();
+        found.sort_by(|a, b| (a.updated_at, &a.id).cmp(&(b.updated_at, &b.id)));
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    async fn retire(
+        &self,
+        id: &SandboxId,
+        why: Retirement,
+        at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        let mut state = self.lock();
+        let found = state.sandboxes.get(id).cloned();
+        let Some(mut sandbox) = found.filter(|it| state.may_retire(it, why)) else {
+            return Ok(None);
+        };
+        sandbox.desired = why.desired();
+        if sandbox.desired == Desired::Paused {
+            sandbox.paused_at = Some(at);
+        }
+        sandbox.updated_at = at;
+        state.sandboxes.insert(id.clone(), sandbox.clone());
+        Ok(Some(sandbox))
+    }
+
+    async fn annotate(&self, host: &HostId, detail: Option<&str>) -> Result<u64, StoreError> {
+        let mut state = self.lock();
+        let mut count = 0;
+        for sandbox in state.sandboxes.values_mut() {
+            let shown = !matches!(
+                sandbox.status,
+                SandboxStatus::Error | SandboxStatus::Missing
+            );
+            if sandbox.host == *host && shown {
+                sandbox.status_detail = detail.map(str::to_owned);
+                count += 1;
+            }
+        }
+        Ok(count)
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {

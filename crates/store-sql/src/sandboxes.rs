@@ -7,10 +7,12 @@ use diesel::prelude::*;
 use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::{Cap, StoreError};
-use domain::id::{HostId, SandboxId, UserId};
+use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{Caps, Desired, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus};
+use domain::sandbox::{
+    Caps, Desired, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+};
 use domain::scope::Scope;
 
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner, to_json};
@@ -369,6 +371,29 @@ impl SandboxRepository for SqlStore {
                     .collect::<Result<_, _>>()?)
             })
             .await
+    }
+
+    async fn retirable(
+        &self,
+        _host: &HostId,
+        _spec: &SpecId,
+        _why: Retirement,
+        _limit: usize,
+    ) -> Result<Vec<Sandbox>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn retire(
+        &self,
+        _id: &SandboxId,
+        _why: Retirement,
+        _at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        Ok(None)
+    }
+
+    async fn annotate(&self, _host: &HostId, _detail: Option<&str>) -> Result<u64, StoreError> {
+        Ok(0)
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {

@@ -12,12 +12,14 @@
 
 mod port;
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 pub use port::{
-    BackendFact, BackendState, Capabilities, Located, SandboxBackend, SandboxError, SandboxLaunch,
-    SandboxRepository, SandboxSpecCatalog,
+    BackendFact, BackendState, Capabilities, Contact, Located, Progress, SandboxBackend,
+    SandboxError, SandboxLaunch, SandboxRepository, SandboxSpecCatalog,
 };
 
 use crate::cipher::Sealed;
@@ -90,7 +92,8 @@ pub struct Sandbox {
     pub desired: Desired,
     /// Fact: last known state.
     pub status: SandboxStatus,
-    /// Fact: why it is in ERROR or MISSING, for a person.
+    /// Fact, for a person: why it is in ERROR or MISSING, what a start is waiting for, or that the status is the last known
+    /// one because the backend is out of reach.
     pub status_detail: Option<String>,
     /// Hash of the session key, by which webhooks are recognised.
     pub key_hash: KeyHash,
@@ -121,6 +124,7 @@ impl Sandbox {
     /// Takes over what was observed. What is stopped, failed or gone answers nowhere; where its workspace was is kept.
     pub fn absorb(&mut self, facts: &SandboxFacts) {
         let (status, located, detail) = match facts {
+            SandboxFacts::Preparing { detail } => (SandboxStatus::Starting, None, Some(detail)),
             SandboxFacts::Starting { located } => (SandboxStatus::Starting, Some(located), None),
             SandboxFacts::Running { located } => (SandboxStatus::Running, Some(located), None),
             SandboxFacts::Paused => (SandboxStatus::Paused, None, None),
@@ -140,7 +144,7 @@ impl Sandbox {
     }
 
     /// Whether its key may deliver webhooks: it is STARTING or RUNNING, or was paused less than `grace` ago.
-    pub fn accepts_reports(&self, now: Timestamp, grace: std::time::Duration) -> bool {
+    pub fn accepts_reports(&self, now: Timestamp, grace: Duration) -> bool {
         match self.desired {
             Desired::Running => self.status.is_up(),
             Desired::Paused => self.paused_at.is_some_and(|at| now.since(at) <= grace),
@@ -161,6 +165,11 @@ pub struct Caps {
 /// Facts to record about a sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SandboxFacts {
+    /// Nothing exists yet: what it needs is being fetched. The detail says how far that is.
+    Preparing {
+        /// How far, in a line.
+        detail: String,
+    },
     /// The process or container exists; the agent server is not known to answer.
     Starting {
         /// Where it will answer.
@@ -198,4 +207,28 @@ pub struct SandboxSpec {
     pub initial_env: std::collections::BTreeMap<String, String>,
     /// Where agents work.
     pub working_dir: String,
+    /// How long a sandbox of it may be RUNNING unused before it is paused. `None`: as long as its owner likes.
+    pub idle_stop: Option<Duration>,
+    /// How long a sandbox of it may exist before it is deleted. `None`: as long as its owner likes.
+    pub lifetime: Option<Duration>,
+}
+
+/// Why a sandbox may be put down though its owner did not ask. Whatever the reason, one with a running conversation or an
+/// unfinished start is left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retirement {
+    /// To be paused: it is RUNNING, and neither it nor any conversation in it has changed since.
+    IdleSince(Timestamp),
+    /// To be deleted: it was created before.
+    OlderThan(Timestamp),
+}
+
+impl Retirement {
+    /// What becomes of it.
+    pub fn desired(self) -> Desired {
+        match self {
+            Self::IdleSince(_) => Desired::Paused,
+            Self::OlderThan(_) => Desired::Deleted,
+        }
+    }
 }

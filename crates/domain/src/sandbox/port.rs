@@ -1,14 +1,16 @@
 //! The sandbox repository (intent and facts), the backend (does and watches), the spec catalogue.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream, StreamExt};
 use secrecy::SecretString;
 use url::Url;
 
-use super::{Caps, Desired, ExposedUrl, Sandbox, SandboxFacts, SandboxSpec};
+use super::{Caps, Desired, ExposedUrl, Retirement, Sandbox, SandboxFacts, SandboxSpec};
 use crate::clock::Timestamp;
 use crate::error::{Cause, Classify, ErrorClass, StoreError};
 use crate::id::{HostId, SandboxId, SpecId, UserId};
@@ -64,6 +66,25 @@ pub trait SandboxRepository: Send + Sync + 'static {
         after: Option<&SandboxId>,
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError>;
+    /// Sandboxes of this host and spec that may be retired for this reason, longest unchanged first, at most `limit`.
+    async fn retirable(
+        &self,
+        host: &HostId,
+        spec: &SpecId,
+        why: Retirement,
+        limit: usize,
+    ) -> Result<Vec<Sandbox>, StoreError>;
+    /// Commits [`Retirement::desired`] if the reason still holds: the look and the change are one transaction, so a
+    /// conversation that starts to run at the same moment wins or finds the sandbox paused. `None` if it holds no more.
+    async fn retire(
+        &self,
+        id: &SandboxId,
+        why: Retirement,
+        at: Timestamp,
+    ) -> Result<Option<Sandbox>, StoreError>;
+    /// Sets the detail of all rows of a host in STARTING, RUNNING or PAUSED (`None` takes it away again): their backend is
+    /// out of reach, so the status is the last known one. Neither status nor `updated_at` changes. Returns how many.
+    async fn annotate(&self, host: &HostId, detail: Option<&str>) -> Result<u64, StoreError>;
     /// Deletes the row. Conversations in it stay and show MISSING. `false` if there is none.
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError>;
 }
@@ -111,6 +132,8 @@ pub enum BackendState {
         /// Exit code or signal and the last log lines, for a person; scrubbed of keys.
         detail: String,
     },
+    /// Only its workspace is left: what ran in it was removed behind our back. `start` makes a new one around it.
+    Remains,
     /// Nothing (left) of it. Only ever reported by `watch` (removed behind our back).
     Absent,
 }
@@ -133,6 +156,45 @@ pub struct Capabilities {
     pub isolated: bool,
 }
 
+/// Told, in a line for a person, how far a long preparation is. Cheap to call and never waits; lines may be dropped.
+#[derive(Clone)]
+pub struct Progress(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl Progress {
+    /// Calls this with each line.
+    pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(tell))
+    }
+
+    /// Nobody listens.
+    pub fn silent() -> Self {
+        Self::new(|_| ())
+    }
+
+    /// How far it is.
+    pub fn tell(&self, line: &str) {
+        (self.0)(line);
+    }
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Progress")
+    }
+}
+
+/// Whether the backend can be asked at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Contact {
+    /// It answers. Whatever happened while it did not is told by `watch` or found by `list`.
+    Made,
+    /// It does not (the engine is down): what is known about sandboxes is the last known state.
+    Lost {
+        /// Cause, for a person.
+        detail: String,
+    },
+}
+
 /// A technology that runs sandboxes. Idempotent by our id throughout. Only does and watches: who owns what, and what is
 /// wanted, is the repository's business. Every call has a deadline of the backend's own.
 #[async_trait]
@@ -141,9 +203,10 @@ pub trait SandboxBackend: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
-    /// Gets ready for a first start (provision the agent server, pull images), reporting progress to the log. Quick when
-    /// everything is there. Safe to call from several tasks at once: the work is done once.
-    async fn prepare(&self, spec: &SpecId) -> Result<(), SandboxError>;
+    /// Gets ready for a first start (provision the agent server, pull images), reporting progress to the log and to
+    /// `progress`. Quick when everything is there. Safe to call from several tasks at once: the work is done once, and each
+    /// caller hears how far it is. Cancelling the call does not stop the work.
+    async fn prepare(&self, spec: &SpecId, progress: &Progress) -> Result<(), SandboxError>;
     /// Creates and starts the sandbox, or starts the stopped or crashed one again in the same workspace, or finds the
     /// running one. Returns when its process exists, not when the agent server answers. After a crash of ours at any
     /// point the next call finds what the last one made. Cancelling the call leaves nothing that a later `start` or
@@ -161,6 +224,16 @@ pub trait SandboxBackend: Send + Sync + 'static {
     /// State changes from now on that nobody asked for through this object (exits, removals). Lossy under pressure:
     /// the reconciler lists periodically.
     fn watch(&self) -> BoxStream<'static, BackendFact>;
+    /// Whether the backend can be reached: now, and every change from now on. One that cannot lose contact says nothing.
+    fn contact(&self) -> BoxStream<'static, Contact> {
+        stream::pending().boxed()
+    }
+    /// What the owner of a running sandbox should know though it runs: its reports cannot reach `webhook_url`, a limit
+    /// could not be set. For a person; usually empty. Takes a few seconds at most.
+    async fn advice(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
+        let _ = (id, webhook_url);
+        Vec::new()
+    }
     /// Whether sandboxes could be started right now; the error names what is in the way. For `/ready`.
     async fn check(&self) -> Result<(), SandboxError>;
 }

@@ -32,6 +32,8 @@ impl SandboxSpecCatalog for Specs {
             created_at: self.0,
             initial_env: [("TZ".to_owned(), "UTC".to_owned())].into(),
             working_dir: "/workspace/project".to_owned(),
+            idle_stop: None,
+            lifetime: None,
         };
         Ok(SPECS.map(spec).into())
     }

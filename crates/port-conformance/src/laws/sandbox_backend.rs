@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::sandbox::{BackendState, SandboxBackend, SandboxError, SandboxLaunch};
+use domain::sandbox::{BackendState, Progress, SandboxBackend, SandboxError, SandboxLaunch};
 use futures::StreamExt;
 use secrecy::SecretString;
 use url::Url;
@@ -207,7 +207,9 @@ pub async fn what_was_asked_for_is_no_exit(backend: &dyn SandboxBackend, launch:
 /// `check` and `prepare` are quick and harmless when everything is there, also at the same time.
 pub async fn a_usable_backend_says_so(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     backend.check().await.expect("check");
-    let (one, two) = futures::join!(backend.prepare(&launch.spec), backend.prepare(&launch.spec));
+    let silent = Progress::silent();
+    let prepare = || backend.prepare(&launch.spec, &silent);
+    let (one, two) = futures::join!(prepare(), prepare());
     one.expect("prepare");
     two.expect("prepare at the same time");
     backend.check().await.expect("check");

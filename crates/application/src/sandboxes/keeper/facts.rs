@@ -26,6 +26,9 @@ impl Keeper {
             Some(BackendState::Stopped) => SandboxFacts::Error {
                 detail: "the sandbox was stopped from outside".to_owned(),
             },
+            Some(BackendState::Remains) => SandboxFacts::Missing {
+                detail: "the sandbox was removed from outside; its workspace is kept, and resuming it makes a new one around it".to_owned(),
+            },
             Some(BackendState::Absent) | None => SandboxFacts::Missing {
                 detail: "the sandbox was removed from outside".to_owned(),
             },

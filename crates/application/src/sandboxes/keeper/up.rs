@@ -5,7 +5,7 @@ use std::time::Duration;
 use domain::error::Classify;
 use domain::id::SandboxId;
 use domain::sandbox::{
-    BackendFact, BackendState, Desired, Located, Sandbox, SandboxError, SandboxFacts,
+    BackendFact, BackendState, Desired, Located, Progress, Sandbox, SandboxError, SandboxFacts,
     SandboxLaunch, SandboxStatus,
 };
 use futures::StreamExt;
@@ -92,8 +92,11 @@ impl Keeper {
 
     async fn start_and_wait(&self, row: &Sandbox) -> Result<Located, AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
-        match tokio::time::timeout(policy.prepare_deadline, ports.backend.prepare(&row.spec_id))
-            .await
+        match tokio::time::timeout(
+            policy.prepare_deadline,
+            ports.backend.prepare(&row.spec_id, &Progress::silent()),
+        )
+        .await
         {
             Ok(prepared) => prepared?,
             Err(_) => {
@@ -172,7 +175,7 @@ impl Keeper {
                 if fact.id == *id {
                     match fact.state {
                         BackendState::Exited { detail } => return detail,
-                        BackendState::Absent | BackendState::Stopped => {
+                        BackendState::Absent | BackendState::Remains | BackendState::Stopped => {
                             return "it was removed".to_owned();
                         }
                         BackendState::Running(_) => {}

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
 use domain::error::{Cap, StoreError};
-use domain::id::{HostId, SandboxId, SpecId, UserId};
+use domain::id::{HostId, SandboxId, UserId};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
@@ -212,7 +212,6 @@ impl SandboxRepository for MemoryStore {
     async fn retirable(
         &self,
         host: &HostId,
-        spec: &SpecId,
         why: Retirement,
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError> {
@@ -220,7 +219,7 @@ impl SandboxRepository for MemoryStore {
         let mut found: Vec<Sandbox> = state
             .sandboxes
             .values()
-            .filter(|it| it.host == *host && it.spec_id == *spec && state.may_retire(it, why))
+            .filter(|it| it.host == *host && state.may_retire(it, why))
             .cloned()
             .collect();
         found.sort_by(|a, b| (a.updated_at, &a.id).cmp(&(b.updated_at, &b.id)));

@@ -30,7 +30,7 @@ impl TaskRow {
             task.status = status;
             task.updated_at = at;
         }
-        task.detail = step.detail.clone().or(task.detail.take());
+        task.detail.clone_from(&step.detail);
         task.agent_server_url = step
             .agent_server_url
             .clone()

@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::{Cap, StoreError};
-use domain::id::{HostId, SandboxId, SpecId, UserId};
+use domain::id::{HostId, SandboxId, UserId};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
@@ -376,7 +376,6 @@ impl SandboxRepository for SqlStore {
     async fn retirable(
         &self,
         _host: &HostId,
-        _spec: &SpecId,
         _why: Retirement,
         _limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError> {

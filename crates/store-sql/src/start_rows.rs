@@ -102,7 +102,7 @@ impl TryFrom<StartTaskRow> for StartTask {
 )]
 pub(crate) struct StepColumns {
     status: String,
-    detail: Option<String>,
+    detail: Option<Option<String>>,
     notes: String,
     agent_server_url: Option<String>,
     timings: String,
@@ -123,7 +123,7 @@ impl StepColumns {
         let ends = status.is_terminal();
         Ok(Self {
             status: status.to_string(),
-            detail: step.detail.clone(),
+            detail: Some(step.detail.clone()),
             notes: to_json(&step.notes)?,
             agent_server_url: step.agent_server_url.clone(),
             timings: to_json(&step.timings)?,

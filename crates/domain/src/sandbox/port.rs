@@ -66,11 +66,10 @@ pub trait SandboxRepository: Send + Sync + 'static {
         after: Option<&SandboxId>,
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError>;
-    /// Sandboxes of this host and spec that may be retired for this reason, longest unchanged first, at most `limit`.
+    /// Sandboxes of this host that may be retired for this reason, longest unchanged first, at most `limit`.
     async fn retirable(
         &self,
         host: &HostId,
-        spec: &SpecId,
         why: Retirement,
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError>;

@@ -50,7 +50,7 @@ pub struct Claimed {
 pub struct Step {
     /// The new status (or the same again).
     pub status: StartStatus,
-    /// Why it failed, or the joined notes; `None` leaves what is stored.
+    /// Why it failed, how far it is, or the joined notes; `None` takes away what is stored.
     pub detail: Option<String>,
     /// Notes so far (replace the stored ones).
     pub notes: Vec<String>,

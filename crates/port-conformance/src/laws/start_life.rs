@@ -155,6 +155,7 @@ pub async fn a_step_is_stored(ports: &Ports) {
         .await
         .unwrap();
     let expected = StartTask {
+        detail: None,
         notes: Vec::new(),
         timings: BTreeMap::new(),
         ..expected

@@ -3,8 +3,12 @@
 //! Knows: a Docker engine (through bollard), its containers, volumes, networks, images and events.
 //! Must never know: HTTP, storage, other backends, or who may do what.
 
+mod backend;
 mod config;
+mod engine;
+mod errors;
 
+pub use backend::DockerSandboxes;
 pub use config::{
     DockerConfig, DockerSpec, ExposedPort, Metadata, Mount, PauseMode, Registry, Resources,
 };

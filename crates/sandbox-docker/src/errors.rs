@@ -1,0 +1,311 @@
+//! The one place where the engine's failures get a kind, and become the port's error.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use bollard::errors::Error as ClientError;
+use domain::sandbox::SandboxError;
+
+/// What a failed call means for us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The engine has no such thing (404).
+    NotFound,
+    /// The image that a container is to be made of is not there.
+    ImageMissing,
+    /// The network that a container is to be in is not there.
+    NetworkMissing,
+    /// In the way of something else: the name is in use, a removal is in progress, a volume is in use (409).
+    Conflict,
+    /// The engine's disk is full.
+    NoSpace,
+    /// Nobody listens, or the connection was cut.
+    Unreachable,
+    /// The socket is there and we may not use it.
+    Forbidden,
+    /// No answer in time.
+    TimedOut,
+    /// Whatever else the engine refuses, or an answer that is not understood.
+    Other,
+}
+
+/// A call to the engine that failed.
+#[derive(Debug)]
+pub(crate) struct EngineError {
+    pub(crate) kind: Kind,
+    /// What was being done: "creating the container".
+    pub(crate) what: &'static str,
+    source: Option<ClientError>,
+}
+
+impl EngineError {
+    /// A failure that the client told.
+    pub(crate) fn new(what: &'static str, source: ClientError) -> Self {
+        Self {
+            kind: classify(&source),
+            what,
+            source: Some(source),
+        }
+    }
+
+    /// A failure that we know without asking.
+    pub(crate) fn of(what: &'static str, kind: Kind) -> Self {
+        Self {
+            kind,
+            what,
+            source: None,
+        }
+    }
+
+    /// Whether the engine itself is the problem, not what was asked of it.
+    pub(crate) fn is_contact(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Unreachable | Kind::Forbidden | Kind::TimedOut
+        )
+    }
+
+    /// What the engine said, on one line, without directories of its host.
+    pub(crate) fn message(&self) -> String {
+        let said = match &self.source {
+            Some(
+                ClientError::DockerResponseServerError { message, .. }
+                | ClientError::DockerStreamError { error: message }
+                | ClientError::DockerContainerWaitError { error: message, .. },
+            ) => message.trim().to_owned(),
+            Some(_) => "its answer was not understood".to_owned(),
+            None => "no answer".to_owned(),
+        };
+        without_host_paths(&said)
+    }
+
+    /// The cause for a person: what is wrong and what to do.
+    pub(crate) fn detail(&self) -> String {
+        match self.kind {
+            Kind::Unreachable => UNREACHABLE.to_owned(),
+            Kind::Forbidden => FORBIDDEN.to_owned(),
+            Kind::NoSpace => NO_SPACE.to_owned(),
+            Kind::TimedOut => format!(
+                "the container engine did not answer in time ({})",
+                self.what
+            ),
+            Kind::ImageMissing => {
+                "its image is not on the engine any more: start it again to have it pulled"
+                    .to_owned()
+            }
+            Kind::NotFound | Kind::NetworkMissing | Kind::Conflict | Kind::Other => {
+                format!(
+                    "the container engine refused ({}): {}",
+                    self.what,
+                    self.message()
+                )
+            }
+        }
+    }
+
+    /// As the failure of a start.
+    pub(crate) fn start_failed(self) -> SandboxError {
+        match self.kind {
+            Kind::NotFound
+            | Kind::NetworkMissing
+            | Kind::Conflict
+            | Kind::Other
+            | Kind::ImageMissing => SandboxError::StartFailed {
+                detail: self.detail(),
+                source: Some(Box::new(self)),
+            },
+            _ => self.into(),
+        }
+    }
+
+    /// As the failure of a removal: still here.
+    pub(crate) fn still_here(self) -> SandboxError {
+        let detail = format!(
+            "not everything of the sandbox could be removed: {}",
+            self.detail()
+        );
+        SandboxError::Unavailable {
+            detail,
+            source: Some(Box::new(self)),
+        }
+    }
+}
+
+const UNREACHABLE: &str = "the container engine does not answer: the operator has to check that \
+    it is running and that WORKSPACE_DOCKER__SOCKET is right";
+const FORBIDDEN: &str = "the service may not use the container engine's socket: the operator has \
+    to let its user use it (usually the group \"docker\"), or set WORKSPACE_DOCKER__SOCKET";
+const NO_SPACE: &str = "the container engine's disk is full: the operator has to free space on it";
+
+impl From<EngineError> for SandboxError {
+    fn from(error: EngineError) -> Self {
+        match error.kind {
+            Kind::NotFound => Self::NotFound,
+            Kind::TimedOut => Self::TimedOut { what: error.what },
+            Kind::Other | Kind::Conflict | Kind::NetworkMissing => Self::Other(Box::new(error)),
+            Kind::Unreachable | Kind::Forbidden | Kind::NoSpace | Kind::ImageMissing => {
+                Self::Unavailable {
+                    detail: error.detail(),
+                    source: Some(Box::new(error)),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failed ({:?})", self.what, self.kind)
+    }
+}
+
+impl Error for EngineError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}
+
+fn classify(error: &ClientError) -> Kind {
+    match error {
+        ClientError::DockerResponseServerError {
+            status_code,
+            message,
+        } => refused(*status_code, message),
+        ClientError::DockerStreamError { error }
+        | ClientError::DockerContainerWaitError { error, .. } => refused(500, error),
+        ClientError::SocketNotFoundError(_) => Kind::Unreachable,
+        ClientError::RequestTimeoutError => Kind::TimedOut,
+        other if denied(other) => Kind::Forbidden,
+        ClientError::HyperLegacyError { .. }
+        | ClientError::HyperResponseError { .. }
+        | ClientError::IOError { .. } => Kind::Unreachable,
+        _ => Kind::Other,
+    }
+}
+
+/// The engine tells more by text than by status.
+fn refused(status: u16, message: &str) -> Kind {
+    let message = message.to_ascii_lowercase();
+    if message.contains("no space left on device") {
+        return Kind::NoSpace;
+    }
+    match status {
+        // Podman says "no such image" with the image's name in between.
+        404 if message.contains("no such image") || message.contains("image not known") => {
+            Kind::ImageMissing
+        }
+        404 if message.contains("network") && message.contains("not found") => Kind::NetworkMissing,
+        404 => Kind::NotFound,
+        409 => Kind::Conflict,
+        502..=504 => Kind::Unreachable,
+        _ => Kind::Other,
+    }
+}
+
+fn denied(error: &ClientError) -> bool {
+    // This variant stands for its error, so it is not among the sources.
+    if let ClientError::IOError { err } = error {
+        return err.kind() == io::ErrorKind::PermissionDenied;
+    }
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(io) = error.downcast_ref::<io::Error>()
+            && io.kind() == io::ErrorKind::PermissionDenied
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// Directories in which engines keep things: their paths say nothing to whoever uses a sandbox.
+const HOST_PLACES: [&str; 7] = [
+    "/var/lib/",
+    "/run/",
+    "/var/run/",
+    "/overlay2/",
+    "/volumes/",
+    "/containerd/",
+    "/proc/",
+];
+
+/// `source path does not exist: /data/x` keeps its words only.
+fn without_host_paths(text: &str) -> String {
+    let bind_source = text.contains("bind source path") || text.contains("mounting \"");
+    let words = text.split_whitespace().map(|word| {
+        let at = word.find('/');
+        let hidden = at.is_some_and(|at| {
+            let path = &word[at..];
+            let rooted = at == 0 || !word[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
+            rooted && (bind_source || HOST_PLACES.iter().any(|place| path.contains(place)))
+        });
+        if hidden { "<path>" } else { word }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(status_code: u16, message: &str) -> EngineError {
+        let message = message.to_owned();
+        EngineError::new(
+            "creating the container",
+            ClientError::DockerResponseServerError {
+                status_code,
+                message,
+            },
+        )
+    }
+
+    #[test]
+    fn refusals_have_a_kind() {
+        for (status, message, kind) in [
+            (404, "No such container: x", Kind::NotFound),
+            (404, "No such image: x:1", Kind::ImageMissing),
+            (404, "network x not found", Kind::NetworkMissing),
+            (
+                409,
+                "Conflict. The container name is in use",
+                Kind::Conflict,
+            ),
+            (500, "write /x: no space left on device", Kind::NoSpace),
+            (400, "Unknown runtime specified runsc", Kind::Other),
+        ] {
+            assert_eq!(refusal(status, message).kind, kind, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_socket_that_is_not_there_and_one_that_is_forbidden_differ() {
+        let io = |kind: io::ErrorKind| EngineError::new("x", io::Error::from(kind).into());
+        assert_eq!(io(io::ErrorKind::ConnectionRefused).kind, Kind::Unreachable);
+        assert_eq!(io(io::ErrorKind::PermissionDenied).kind, Kind::Forbidden);
+        let text = io(io::ErrorKind::PermissionDenied).detail();
+        assert!(text.contains("WORKSPACE_DOCKER__SOCKET"), "{text}");
+    }
+
+    #[test]
+    fn what_the_engine_says_is_told_without_directories_of_its_host() {
+        for (said, told) in [
+            (
+                "invalid mount config for type \"bind\": bind source path does not exist: /srv/x",
+                "invalid mount config for type \"bind\": bind source path does not exist: <path>",
+            ),
+            (
+                "mkdir /var/lib/docker/overlay2/abc: denied",
+                "mkdir <path> denied",
+            ),
+            (
+                "exec: \"/usr/bin/x\": stat /usr/bin/x: no such file",
+                "exec: \"/usr/bin/x\": stat /usr/bin/x: no such file",
+            ),
+            ("no such image: a/b/run/c:1", "no such image: a/b/run/c:1"),
+        ] {
+            assert_eq!(refusal(400, said).message(), told);
+        }
+    }
+}

@@ -67,7 +67,8 @@ pub const PAGE_BYTES: usize = 8 * 1024 * 1024;
 #[async_trait]
 pub trait EventStore: Send + Sync + 'static {
     /// Appends what `origin` sent about its own conversation and applies `observation` to the conversation's row, in one
-    /// transaction. Idempotent by event id: a known id is left as it is.
+    /// transaction. Idempotent by event id: a known id is left as it is. New events are a change of the conversation
+    /// (`updated_at`), whatever `observation` says: somebody uses it.
     async fn append(
         &self,
         origin: &SandboxId,

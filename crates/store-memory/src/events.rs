@@ -43,9 +43,8 @@ impl EventStore for MemoryStore {
         at: Timestamp,
     ) -> Result<Appended, StoreError> {
         let mut state = self.lock();
-        match state.reported_by(origin, conversation) {
-            Ok(row) => row.observe(observation, at),
-            Err(answer) => return Ok(answer),
+        if let Err(answer) = state.reported_by(origin, conversation) {
+            return Ok(answer);
         }
         let log = state.events.entry(conversation).or_default();
         let before = log.len();
@@ -54,9 +53,14 @@ impl EventStore for MemoryStore {
                 log.push(event.clone());
             }
         }
-        Ok(Appended::Stored {
-            new: log.len() - before,
-        })
+        let new = log.len() - before;
+        if let Ok(row) = state.reported_by(origin, conversation) {
+            row.observe(observation, at);
+            if new > 0 {
+                row.it.updated_at = at;
+            }
+        }
+        Ok(Appended::Stored { new })
     }
 
     async fn find_many(

@@ -15,13 +15,6 @@ use domain::scope::Scope;
 use crate::state::State;
 use crate::{MemoryStore, page};
 
-fn runs(sandbox: &Sandbox) -> bool {
-    matches!(
-        sandbox.status,
-        SandboxStatus::Starting | SandboxStatus::Running
-    )
-}
-
 impl State {
     fn visible_sandboxes<'a>(&'a self, scope: &'a Scope) -> impl Iterator<Item = &'a Sandbox> {
         self.sandboxes.values().filter(move |it| match scope {
@@ -34,7 +27,7 @@ impl State {
         let counted = || {
             self.sandboxes
                 .values()
-                .filter(|it| it.desired == Desired::Running && runs(it))
+                .filter(|it| it.desired == Desired::Running && it.status.is_up())
         };
         let reached = |count: usize, cap: u32| u32::try_from(count).is_ok_and(|n| n >= cap);
         if reached(
@@ -152,7 +145,7 @@ impl SandboxRepository for MemoryStore {
             return Ok(None);
         };
         match desired {
-            Desired::Running if sandbox.desired == desired && runs(&sandbox) => {
+            Desired::Running if sandbox.desired == desired && sandbox.status.is_up() => {
                 return Ok(Some(sandbox));
             }
             Desired::Running => {

@@ -227,19 +227,21 @@ pub(crate) fn reported_by(
     }
 }
 
-/// Applies a report to a row that was read in the same transaction.
+/// Applies a report to a row that was read in the same transaction. `grew`: new events came with it, which is a change
+/// of the conversation whatever the report says.
 pub(crate) fn observe(
     conn: &mut AnyConnection,
     row: ConversationRow,
     report: &Observation,
+    grew: bool,
     at: Timestamp,
 ) -> Result<(), Fault> {
-    if report.is_empty() {
+    if report.is_empty() && !grew {
         return Ok(());
     }
     let mut status_at = row.status_at.map(Timestamp::from_micros);
     let mut it = Conversation::try_from(row)?;
-    if !it.absorb(report, &mut status_at) {
+    if !it.absorb(report, &mut status_at) && !grew {
         return Ok(());
     }
     diesel::update(conversations::table.find(it.id.to_string()))

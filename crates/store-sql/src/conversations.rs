@@ -336,7 +336,7 @@ impl ConversationRepository for SqlStore {
         self.db
             .intake(move |conn| match rows::reported_by(conn, &origin, id)? {
                 Ok(row) => {
-                    rows::observe(conn, row, &observation, at)?;
+                    rows::observe(conn, row, &observation, false, at)?;
                     Ok(Appended::Stored { new: 0 })
                 }
                 Err(answer) => Ok(answer),

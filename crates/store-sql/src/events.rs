@@ -201,7 +201,7 @@ impl EventStore for SqlStore {
                     Err(answer) => return Ok(answer),
                 };
                 let new = store_new(conn, conversation, &batch)?;
-                rows::observe(conn, row, &observation, at)?;
+                rows::observe(conn, row, &observation, new > 0, at)?;
                 Ok(Appended::Stored { new })
             })
             .await

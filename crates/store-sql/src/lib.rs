@@ -18,6 +18,7 @@ mod events;
 mod migrate;
 mod page_token;
 mod pool;
+mod retirement;
 mod sandboxes;
 mod schema;
 mod settings;

@@ -19,6 +19,7 @@ use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner, to_json};
 use crate::connection::{Any, AnyConnection};
 use crate::error::Fault;
 use crate::page_token::{self, Cursor};
+use crate::retirement::due;
 use crate::schema::{deleted_conversations, sandboxes};
 use crate::store::SqlStore;
 
@@ -95,6 +96,13 @@ impl TryFrom<SandboxRow> for Sandbox {
             paused_at: row.paused_at.map(Timestamp::from_micros),
         })
     }
+}
+
+fn sandboxes_of(rows: Vec<SandboxRow>) -> Result<Vec<Sandbox>, Fault> {
+    Ok(rows
+        .into_iter()
+        .map(Sandbox::try_from)
+        .collect::<Result<_, _>>()?)
 }
 
 type Boxed<'a> = sandboxes::BoxedQuery<'a, Any>;
@@ -293,12 +301,8 @@ impl SandboxRepository for SqlStore {
                 else {
                     return Ok(None);
                 };
-                let runs = matches!(
-                    sandbox.status,
-                    SandboxStatus::Starting | SandboxStatus::Running
-                );
                 match desired {
-                    Desired::Running if sandbox.desired == desired && runs => {
+                    Desired::Running if sandbox.desired == desired && sandbox.status.is_up() => {
                         return Ok(Some(sandbox));
                     }
                     Desired::Running => {
@@ -365,34 +369,78 @@ impl SandboxRepository for SqlStore {
                     .limit(i64::try_from(limit).unwrap_or(i64::MAX))
                     .select(SandboxRow::as_select())
                     .load(conn)?;
-                Ok(rows
-                    .into_iter()
-                    .map(Sandbox::try_from)
-                    .collect::<Result<_, _>>()?)
+                sandboxes_of(rows)
             })
             .await
     }
 
     async fn retirable(
         &self,
-        _host: &HostId,
-        _why: Retirement,
-        _limit: usize,
+        host: &HostId,
+        why: Retirement,
+        limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError> {
-        Ok(Vec::new())
+        let host = host.to_string();
+        self.db
+            .read(move |conn| {
+                let rows = due(why)
+                    .filter(sandboxes::host.eq(host.clone()))
+                    .order((sandboxes::updated_at.asc(), sandboxes::id.asc()))
+                    .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                    .select(SandboxRow::as_select())
+                    .load(conn)?;
+                sandboxes_of(rows)
+            })
+            .await
     }
 
     async fn retire(
         &self,
-        _id: &SandboxId,
-        _why: Retirement,
-        _at: Timestamp,
+        id: &SandboxId,
+        why: Retirement,
+        at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
-        Ok(None)
+        let id = id.to_string();
+        self.db
+            .write(move |conn| {
+                let row = due(why)
+                    .filter(sandboxes::id.eq(id.clone()))
+                    .select(SandboxRow::as_select())
+                    .first(conn)
+                    .optional()?;
+                let Some(mut sandbox) = row.map(Sandbox::try_from).transpose()? else {
+                    return Ok(None);
+                };
+                sandbox.desired = why.desired();
+                if sandbox.desired == Desired::Paused {
+                    sandbox.paused_at = Some(at);
+                }
+                sandbox.updated_at = at;
+                store(conn, &sandbox)?;
+                Ok(Some(sandbox))
+            })
+            .await
     }
 
-    async fn annotate(&self, _host: &HostId, _detail: Option<&str>) -> Result<u64, StoreError> {
-        Ok(0)
+    async fn annotate(&self, host: &HostId, detail: Option<&str>) -> Result<u64, StoreError> {
+        let (host, detail) = (host.to_string(), detail.map(str::to_owned));
+        self.db
+            .write(move |conn| {
+                let shown = [
+                    SandboxStatus::Starting,
+                    SandboxStatus::Running,
+                    SandboxStatus::Paused,
+                ];
+                let annotated = diesel::update(
+                    sandboxes::table
+                        .filter(sandboxes::host.eq(&host))
+                        .filter(sandboxes::status.eq_any(shown.map(SandboxStatus::as_str))),
+                )
+                .set(sandboxes::status_detail.eq(&detail))
+                .execute(conn)?;
+                Ok(u64::try_from(annotated).unwrap_or(u64::MAX))
+            })
+            .await
     }
 
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {

@@ -6,6 +6,8 @@ pub mod conversation_rows;
 pub mod deletion;
 pub mod event_store;
 pub mod reports;
+pub mod retirement;
+pub mod retirement_races;
 pub mod sandbox_backend;
 pub mod sandbox_life;
 pub mod sandbox_repository;

@@ -1,10 +1,11 @@
 //! Laws of `SandboxRepository`: caps, intents and facts.
 
 use domain::error::{Cap, StoreError};
-use domain::sandbox::{Caps, Desired, SandboxFacts, SandboxStatus};
+use domain::id::HostId;
+use domain::sandbox::{Caps, Desired, Sandbox, SandboxFacts, SandboxStatus};
 use futures::future::join_all;
 
-use crate::fixtures::{PLENTY, at, located, sandbox, sandbox_id, scope};
+use crate::fixtures::{PLENTY, at, host, located, sandbox, sandbox_id, scope};
 use crate::{Ports, assert_is};
 
 /// 50 inserts at once under a cap of 7: exactly 7 win, whichever cap it is.
@@ -240,4 +241,102 @@ pub async fn facts_replace_each_other(ports: &Ports) {
     }
     let row = record(running, at(5)).await;
     assert_eq!(row.status_detail, None);
+}
+
+/// What is fetched before a sandbox can start keeps it STARTING, with each line told; what then exists has none.
+pub async fn a_preparation_tells_how_far_it_is(ports: &Ports) {
+    let id = ports.sandbox("a", "alice").await.id;
+    let record = async |facts, when| {
+        let known = ports
+            .sandboxes
+            .record(&id, Desired::Running, &facts, at(when))
+            .await;
+        assert!(known.unwrap());
+        let row = ports.sandbox_row(&id).await.unwrap();
+        (row.status, row.status_detail, row.agent_url.is_some())
+    };
+    for (n, line) in [(1, "pulling: 10 %"), (2, "pulling: 90 %")] {
+        let detail = line.to_owned();
+        let row = record(SandboxFacts::Preparing { detail }, n).await;
+        assert_eq!(row, (SandboxStatus::Starting, Some(line.to_owned()), false));
+    }
+    let located = located(8000);
+    let starting = SandboxFacts::Starting {
+        located: located.clone(),
+    };
+    let row = record(starting, 3).await;
+    assert_eq!(row, (SandboxStatus::Starting, None, true));
+    // A container that is made anew is nowhere meanwhile.
+    record(SandboxFacts::Running { located }, 4).await;
+    let detail = "pulling".to_owned();
+    let row = record(SandboxFacts::Preparing { detail }, 5).await;
+    assert_eq!(
+        row,
+        (SandboxStatus::Starting, Some("pulling".to_owned()), false)
+    );
+}
+
+/// One sandbox of each status, all of our host.
+async fn one_of_each(ports: &Ports) -> Vec<Sandbox> {
+    use SandboxStatus::{Error, Missing, Paused, Running, Starting};
+    let mut rows = Vec::new();
+    for status in [Starting, Running, Paused, Error, Missing] {
+        let row = Sandbox {
+            status,
+            status_detail: matches!(status, Error | Missing).then(|| "it died".to_owned()),
+            ..sandbox(&status.to_string(), "alice", at(0))
+        };
+        ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
+        rows.push(row);
+    }
+    rows
+}
+
+/// Only what its backend would still say something about is annotated: not what has failed or is gone, not another host,
+/// and nothing but the detail.
+pub async fn a_host_out_of_reach_is_annotated(ports: &Ports) {
+    let rows = one_of_each(ports).await;
+    let mut elsewhere = sandbox("elsewhere", "alice", at(0));
+    elsewhere.host = HostId::parse("host-2").unwrap();
+    ports.sandboxes.insert(&elsewhere, &PLENTY).await.unwrap();
+    for detail in [Some("the engine is down"), Some("still down"), None] {
+        let annotated = ports.sandboxes.annotate(&host(), detail).await;
+        assert_eq!(annotated.unwrap(), 3, "{detail:?}");
+        for (row, shown) in rows.iter().zip([true, true, true, false, false]) {
+            let mut expected = row.clone();
+            if shown {
+                expected.status_detail = detail.map(str::to_owned);
+            }
+            assert_eq!(ports.sandbox_row(&row.id).await, Some(expected));
+        }
+    }
+    let row = ports.sandbox_row(&elsewhere.id).await;
+    assert_eq!(row, Some(elsewhere));
+    let nowhere = HostId::parse("host-3").unwrap();
+    let annotated = ports.sandboxes.annotate(&nowhere, Some("down")).await;
+    assert_eq!(annotated.unwrap(), 0);
+}
+
+/// Whatever is recorded after an annotation takes it away, also the same as before.
+pub async fn a_fact_ends_an_annotation(ports: &Ports) {
+    let id = ports.sandbox("a", "alice").await.id;
+    let repo = &ports.sandboxes;
+    let located = located(8000);
+    for facts in [
+        SandboxFacts::Starting {
+            located: located.clone(),
+        },
+        SandboxFacts::Running { located },
+        SandboxFacts::Paused,
+    ] {
+        for annotated in [false, true] {
+            if annotated {
+                repo.annotate(&host(), Some("down")).await.unwrap();
+            }
+            let known = repo.record(&id, Desired::Running, &facts, at(5)).await;
+            assert!(known.unwrap());
+            let row = ports.sandbox_row(&id).await.unwrap();
+            assert_eq!(row.status_detail, None, "{facts:?}");
+        }
+    }
 }

@@ -235,6 +235,32 @@ macro_rules! sandbox_repository_conformance {
                 intents_are_committed,
                 facts_are_fenced_by_the_intent,
                 facts_replace_each_other,
+                a_preparation_tells_how_far_it_is,
+                a_host_out_of_reach_is_annotated,
+                a_fact_ends_an_annotation,
+            ]
+        );
+        $crate::stamp_laws!(
+            retirement,
+            $fresh,
+            [
+                what_is_idle_may_be_paused,
+                what_is_too_old_may_be_deleted,
+                the_longest_unchanged_come_first,
+                retiring_commits_an_intent,
+                reports_are_use,
+            ]
+        );
+        $crate::stamp_laws!(
+            retirement_races,
+            $fresh,
+            [
+                a_start_or_the_end_of_a_sandbox_wins,
+                a_start_comes_before_or_after_a_pause,
+                a_beginning_conversation_keeps_its_sandbox,
+                an_adopted_conversation_or_the_end_of_a_sandbox_wins,
+                a_run_comes_before_or_after,
+                a_race_to_retire_has_one_winner,
             ]
         );
     };

@@ -1,0 +1,220 @@
+//! Laws of `SandboxRepository::retirable` and `retire`: what may be put down though nobody asked, and that nothing in use
+//! ever is.
+
+use domain::conversation::{Conversation, ExecutionStatus, Observation};
+use domain::event::Appended;
+use domain::id::HostId;
+use domain::sandbox::Retirement::{self, IdleSince, OlderThan};
+use domain::sandbox::{Desired, Sandbox, SandboxFacts, SandboxStatus};
+use domain::scope::Scope;
+
+use crate::Ports;
+use crate::fixtures::{
+    PLENTY, at, conversation, conversation_id, event, host, located, report, sandbox, sandbox_id,
+    scope, start_in,
+};
+
+/// Stores a sandbox that was asked for at `created` and has been RUNNING since `changed`.
+pub(super) async fn running(ports: &Ports, id: &str, created: i64, changed: i64) {
+    let row = sandbox(id, "alice", at(created));
+    ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
+    let located = located(8000);
+    record(ports, id, SandboxFacts::Running { located }, changed).await;
+}
+
+async fn record(ports: &Ports, id: &str, facts: SandboxFacts, when: i64) {
+    let row = ports.sandbox_row(&sandbox_id(id)).await.unwrap();
+    let recorded = ports
+        .sandboxes
+        .record(&row.id, row.desired, &facts, at(when))
+        .await;
+    assert!(recorded.unwrap(), "{id}");
+}
+
+async fn want(ports: &Ports, id: &str, desired: Desired, when: i64) {
+    let set = ports
+        .sandboxes
+        .set_desired(&scope("alice"), &sandbox_id(id), desired, &PLENTY, at(when))
+        .await;
+    assert!(set.unwrap().is_some(), "{id}");
+}
+
+/// Stores conversation `n` of that sandbox, last changed at `changed`.
+async fn holds(ports: &Ports, n: u64, id: &str, status: Option<ExecutionStatus>, changed: i64) {
+    let it = Conversation {
+        execution_status: status,
+        updated_at: at(changed),
+        ..conversation(n, "alice", id, at(0))
+    };
+    ports.conversation(&it).await;
+}
+
+async fn retirable(ports: &Ports, why: Retirement, limit: usize) -> Vec<String> {
+    let found = ports.sandboxes.retirable(&host(), why, limit).await;
+    found.unwrap().iter().map(|it| it.id.to_string()).collect()
+}
+
+pub(super) async fn retire(ports: &Ports, id: &str, why: Retirement, when: i64) -> Option<Sandbox> {
+    let retired = ports.sandboxes.retire(&sandbox_id(id), why, at(when)).await;
+    retired.unwrap()
+}
+
+/// Exactly these sandboxes of our host are found, in this order, and of all that are there exactly these are retired.
+async fn exactly(ports: &Ports, why: Retirement, expected: &[&str]) {
+    assert_eq!(retirable(ports, why, 100).await, expected);
+    for row in ports.sandboxes.on_host(&host(), None, 100).await.unwrap() {
+        let id = row.id.as_str();
+        let retired = retire(ports, id, why, 90).await;
+        assert_eq!(retired.is_some(), expected.contains(&id), "{id}");
+        let now = ports.sandbox_row(&row.id).await.unwrap();
+        assert_eq!(now, retired.unwrap_or(row));
+    }
+    assert_eq!(retirable(ports, why, 100).await, [""; 0]);
+}
+
+/// Idle: RUNNING and wanted so, no conversation in it runs or starts, and nothing has changed since.
+pub async fn what_is_idle_may_be_paused(ports: &Ports) {
+    use ExecutionStatus::{Finished, Running};
+    let used = [
+        "busy", "starting", "spoken", "changed", "edge", "pausing", "paused",
+    ];
+    for id in used.iter().chain(&["failed", "gone", "deleted", "quiet"]) {
+        running(ports, id, 0, 10).await;
+    }
+    running(ports, "empty", 0, 9).await;
+    holds(ports, 1, "busy", Some(Running), 5).await;
+    holds(ports, 2, "busy", Some(Finished), 5).await;
+    ports.start(&start_in(3, "alice", "starting", at(5))).await;
+    holds(ports, 4, "spoken", Some(Finished), 5).await;
+    holds(ports, 5, "spoken", None, 41).await;
+    let facts = SandboxFacts::Preparing {
+        detail: "half".to_owned(),
+    };
+    record(ports, "changed", facts, 20).await;
+    let located = located(8000);
+    record(ports, "changed", SandboxFacts::Running { located }, 41).await;
+    holds(ports, 6, "edge", None, 40).await;
+    want(ports, "pausing", Desired::Paused, 11).await;
+    want(ports, "paused", Desired::Paused, 11).await;
+    record(ports, "paused", SandboxFacts::Paused, 12).await;
+    let detail = "it died".to_owned();
+    let failed = SandboxFacts::Error {
+        detail: detail.clone(),
+    };
+    record(ports, "failed", failed, 12).await;
+    record(ports, "gone", SandboxFacts::Missing { detail }, 12).await;
+    want(ports, "deleted", Desired::Deleted, 11).await;
+    holds(ports, 7, "quiet", Some(Finished), 39).await;
+    ports.sandbox("booting", "alice").await;
+    elsewhere(ports).await;
+    exactly(ports, IdleSince(at(40)), &["empty", "quiet"]).await;
+}
+
+/// A sandbox of another host, as idle and old as can be.
+async fn elsewhere(ports: &Ports) {
+    let mut row = sandbox("elsewhere", "alice", at(0));
+    row.host = HostId::parse("host-2").unwrap();
+    row.status = SandboxStatus::Running;
+    ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
+}
+
+/// Too old: whatever state it is in and however recently it was used, but not while a conversation in it runs or starts.
+pub async fn what_is_too_old_may_be_deleted(ports: &Ports) {
+    let old = [
+        "busy", "starting", "spoken", "paused", "failed", "deleted", "plain",
+    ];
+    for id in old {
+        running(ports, id, 39, 41).await;
+    }
+    running(ports, "young", 40, 41).await;
+    holds(ports, 1, "busy", Some(ExecutionStatus::Running), 5).await;
+    ports.start(&start_in(2, "alice", "starting", at(5))).await;
+    holds(ports, 3, "spoken", Some(ExecutionStatus::Finished), 80).await;
+    want(ports, "paused", Desired::Paused, 42).await;
+    record(ports, "paused", SandboxFacts::Paused, 43).await;
+    let detail = "it died".to_owned();
+    record(ports, "failed", SandboxFacts::Error { detail }, 44).await;
+    want(ports, "deleted", Desired::Deleted, 45).await;
+    elsewhere(ports).await;
+    let expected = ["plain", "spoken", "paused", "failed"];
+    exactly(ports, OlderThan(at(40)), &expected).await;
+}
+
+/// Longest unchanged first, ties by id, at most so many.
+pub async fn the_longest_unchanged_come_first(ports: &Ports) {
+    for (id, changed) in [("c", 12), ("a", 12), ("b", 11), ("d", 13)] {
+        running(ports, id, 0, changed).await;
+    }
+    for why in [IdleSince(at(40)), OlderThan(at(40))] {
+        assert_eq!(retirable(ports, why, 9).await, ["b", "a", "c", "d"]);
+        assert_eq!(retirable(ports, why, 2).await, ["b", "a"]);
+        assert_eq!(retirable(ports, why, 0).await, [""; 0]);
+    }
+}
+
+/// What is committed: to be paused, with the time of it, or to be deleted, hidden from the owner; facts stay facts.
+pub async fn retiring_commits_an_intent(ports: &Ports) {
+    running(ports, "a", 0, 10).await;
+    let before = ports.sandbox_row(&sandbox_id("a")).await.unwrap();
+    let paused = retire(ports, "a", IdleSince(at(40)), 50).await;
+    let expected = Sandbox {
+        desired: Desired::Paused,
+        paused_at: Some(at(50)),
+        updated_at: at(50),
+        ..before
+    };
+    assert_eq!(paused.as_ref(), Some(&expected));
+    assert_eq!(ports.sandbox_row(&expected.id).await, paused);
+    let again = retire(ports, "a", IdleSince(at(99)), 99).await;
+    assert_eq!(again, None, "to be paused already");
+
+    let deleted = retire(ports, "a", OlderThan(at(40)), 60).await;
+    let expected = Sandbox {
+        desired: Desired::Deleted,
+        updated_at: at(60),
+        ..expected
+    };
+    assert_eq!(deleted.as_ref(), Some(&expected));
+    let found = ports.sandboxes.find(&scope("alice"), &expected.id).await;
+    assert_eq!(found.unwrap(), None);
+    let found = ports.sandboxes.find(&Scope::System, &expected.id).await;
+    assert_eq!(found.unwrap(), deleted);
+    for id in ["a", "unknown"] {
+        assert_eq!(retire(ports, id, OlderThan(at(99)), 99).await, None);
+    }
+}
+
+/// Whatever a sandbox reports about its conversations is use of it: an event without any news of the conversation (the
+/// user wrote something), a change of its state. What is said again is not.
+pub async fn reports_are_use(ports: &Ports) {
+    running(ports, "s", 0, 10).await;
+    holds(ports, 1, "s", None, 10).await;
+    let (s, id) = (sandbox_id("s"), conversation_id(1));
+    let message = [event("1", "MessageEvent", at(1))];
+    for (new, when) in [(1, 20), (0, 30)] {
+        let nothing = Observation::default();
+        let stored = ports.events.append(&s, id, &message, &nothing, at(when));
+        assert_eq!(stored.await.unwrap(), Appended::Stored { new });
+    }
+    assert_eq!(retire(ports, "s", IdleSince(at(20)), 50).await, None);
+    let found = retirable(ports, IdleSince(at(21)), 9).await;
+    assert_eq!(found, ["s"], "the event was known");
+
+    let observe = async |status, when| {
+        let said = report(status, at(when));
+        let stored = ports.conversations.observe(&s, id, &said, at(when)).await;
+        assert_eq!(stored.unwrap(), Appended::Stored { new: 0 });
+    };
+    observe(ExecutionStatus::Running, 30).await;
+    let all = [IdleSince(at(99)), OlderThan(at(99))];
+    for why in all {
+        assert_eq!(retire(ports, "s", why, 99).await, None, "{why:?}: it runs");
+    }
+    observe(ExecutionStatus::Finished, 40).await;
+    assert_eq!(retire(ports, "s", IdleSince(at(40)), 50).await, None);
+    observe(ExecutionStatus::Finished, 60).await;
+    for why in all {
+        assert_eq!(retirable(ports, why, 9).await, ["s"], "{why:?}");
+    }
+    assert!(retire(ports, "s", IdleSince(at(61)), 70).await.is_some());
+}

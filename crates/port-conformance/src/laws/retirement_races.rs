@@ -1,0 +1,167 @@
+//! Laws of `SandboxRepository::retire` when something else happens at the same moment. Every law runs many rounds, each in
+//! a sandbox of its own, and turns by turn lets either side begin.
+
+use domain::conversation::{Conversation, ExecutionStatus};
+use domain::error::StoreError;
+use domain::event::Appended;
+use domain::sandbox::Retirement::{self, IdleSince, OlderThan};
+use domain::sandbox::{Desired, Sandbox, SandboxFacts};
+use domain::start_task::{Inserted, StartStatus};
+use futures::future::join_all;
+use futures::join;
+
+use super::retirement::{retire, running};
+use crate::Ports;
+use crate::fixtures::{
+    PLENTY, at, conversation, conversation_id, located, report, sandbox_id, start, start_in, step,
+    task_id,
+};
+
+const ROUNDS: u64 = 30;
+
+/// Polls both, first the one or the other.
+async fn at_once<A, B>(
+    one_first: bool,
+    one: impl Future<Output = A>,
+    two: impl Future<Output = B>,
+) -> (A, B) {
+    if one_first {
+        join!(one, two)
+    } else {
+        let (b, a) = join!(two, one);
+        (a, b)
+    }
+}
+
+/// The answer of `retire` is what the row says.
+async fn agrees(ports: &Ports, id: &str, why: Retirement, retired: Option<&Sandbox>) {
+    let row = ports.sandbox_row(&sandbox_id(id)).await.unwrap();
+    match retired {
+        Some(retired) => assert_eq!((&row, row.desired), (retired, why.desired())),
+        None => assert_eq!(row.desired, Desired::Running),
+    }
+}
+
+/// A start in a sandbox of too great an age: either the sandbox goes and the start is told so, or it stays.
+pub async fn a_start_or_the_end_of_a_sandbox_wins(ports: &Ports) {
+    for n in 0..ROUNDS {
+        let (id, why) = (format!("s{n}"), OlderThan(at(40)));
+        running(ports, &id, 0, 10).await;
+        let new = start_in(n, "alice", &id, at(50));
+        let starting = ports.tasks.insert(&new, &PLENTY);
+        let (retired, started) = at_once(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
+        match (&retired, started) {
+            (Some(_), Err(StoreError::NotFound { .. })) | (None, Ok(Inserted::New)) => {}
+            other => panic!("{other:?}"),
+        }
+        agrees(ports, &id, why, retired.as_ref()).await;
+    }
+}
+
+/// A start in an idle sandbox comes before, and nothing is paused, or finds it paused; there is no third.
+pub async fn a_start_comes_before_or_after_a_pause(ports: &Ports) {
+    for n in 0..ROUNDS {
+        let (id, why) = (format!("s{n}"), IdleSince(at(40)));
+        running(ports, &id, 0, 10).await;
+        let new = start_in(n, "alice", &id, at(50));
+        let starting = ports.tasks.insert(&new, &PLENTY);
+        let (retired, started) = at_once(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
+        assert_eq!(started.unwrap(), Inserted::New);
+        agrees(ports, &id, why, retired.as_ref()).await;
+        // Whoever came last: from now on the start keeps it.
+        for why in [why, OlderThan(at(99))] {
+            assert_eq!(retire(ports, &id, why, 60).await, None);
+        }
+    }
+}
+
+/// While a start is under way its sandbox stays, and the conversation that it begins is in it. There is no moment between
+/// an unfinished start and the conversation that it begins.
+pub async fn a_beginning_conversation_keeps_its_sandbox(ports: &Ports) {
+    for n in 0..ROUNDS {
+        let id = format!("s{n}");
+        let claimed = ports.claimed(&start(n, "alice", &id, at(0))).await;
+        let facts = SandboxFacts::Running {
+            located: located(8000),
+        };
+        let recorded = ports
+            .sandboxes
+            .record(&sandbox_id(&id), Desired::Running, &facts, at(10))
+            .await;
+        assert!(recorded.unwrap());
+        let why = [IdleSince(at(40)), OlderThan(at(40))][usize::from(n % 4 < 2)];
+        let it = Conversation {
+            execution_status: Some(ExecutionStatus::Running),
+            ..conversation(n, "alice", &id, at(3))
+        };
+        let step_to = [StartStatus::StartingConversation, StartStatus::Ready].map(step);
+        let start = async {
+            let begun =
+                ports
+                    .tasks
+                    .begin_conversation(task_id(n), claimed.fence, &it, &step_to[0], at(5));
+            begun.await.unwrap();
+            let ready = ports
+                .tasks
+                .advance(task_id(n), claimed.fence, &step_to[1], at(6));
+            ready.await.unwrap();
+        };
+        let (retired, ()) = at_once(n % 2 == 0, retire(ports, &id, why, 50), start).await;
+        assert_eq!(retired, None);
+        agrees(ports, &id, why, None).await;
+    }
+}
+
+/// A conversation that an agent server brings in, running: it is in a sandbox that stays, or not there.
+pub async fn an_adopted_conversation_or_the_end_of_a_sandbox_wins(ports: &Ports) {
+    for n in 0..ROUNDS {
+        let (id, why) = (format!("s{n}"), OlderThan(at(40)));
+        running(ports, &id, 0, 10).await;
+        let it = Conversation {
+            execution_status: Some(ExecutionStatus::Running),
+            ..conversation(n, "alice", &id, at(50))
+        };
+        let adopting = ports.conversations.adopt(&it);
+        let (retired, adopted) = at_once(n % 2 == 0, retire(ports, &id, why, 50), adopting).await;
+        match (&retired, adopted) {
+            (Some(_), Ok(Appended::Unknown)) | (None, Ok(Appended::Stored { new: 1 })) => {}
+            other => panic!("{other:?}"),
+        }
+        agrees(ports, &id, why, retired.as_ref()).await;
+    }
+}
+
+/// A conversation that is told to run comes before, and nothing is retired, or after, and its report is still taken.
+pub async fn a_run_comes_before_or_after(ports: &Ports) {
+    for n in 0..ROUNDS {
+        let id = format!("s{n}");
+        running(ports, &id, 0, 10).await;
+        ports
+            .conversation(&conversation(n, "alice", &id, at(0)))
+            .await;
+        let why = [IdleSince(at(40)), OlderThan(at(40))][usize::from(n % 4 < 2)];
+        let said = report(ExecutionStatus::Running, at(50));
+        let (origin, conversation) = (sandbox_id(&id), conversation_id(n));
+        let observing = ports
+            .conversations
+            .observe(&origin, conversation, &said, at(50));
+        let (retired, observed) = at_once(n % 2 == 0, retire(ports, &id, why, 50), observing).await;
+        assert_eq!(observed.unwrap(), Appended::Stored { new: 0 });
+        agrees(ports, &id, why, retired.as_ref()).await;
+        let row = ports.view(conversation).await.unwrap().conversation;
+        assert_eq!(row.execution_status, Some(ExecutionStatus::Running));
+        let later = retire(ports, &id, why, 60).await;
+        assert_eq!(later, None, "it runs, or is retired already");
+    }
+}
+
+/// Of many that retire the same sandbox one does.
+pub async fn a_race_to_retire_has_one_winner(ports: &Ports) {
+    for why in [IdleSince(at(40)), OlderThan(at(40))] {
+        let id = format!("{:?}", why.desired());
+        running(ports, &id, 0, 10).await;
+        let all = join_all((0..10).map(|_| retire(ports, &id, why, 50))).await;
+        let won = all.iter().flatten().count();
+        assert_eq!(won, 1, "{all:?}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::sandbox::Progress;
+use domain::sandbox::{Contact, Progress};
 use futures::StreamExt;
 
 use crate::{App, Inner};
@@ -12,7 +12,9 @@ use crate::{App, Inner};
 pub fn spawn(app: &App) {
     let inner = &app.inner;
     inner.tasks.spawn(watch(Arc::clone(inner)));
+    inner.tasks.spawn(contact(Arc::clone(inner)));
     inner.tasks.spawn(relist(Arc::clone(inner)));
+    inner.tasks.spawn(retire(Arc::clone(inner)));
     inner.tasks.spawn(inner.syncer.clone().run());
     inner.tasks.spawn(app.starts.clone().work());
 }
@@ -49,13 +51,52 @@ async fn watch(inner: Arc<Inner>) {
         .await;
 }
 
+/// Whether the backend can be asked; once it can again, everything is compared at once.
+async fn contact(inner: Arc<Inner>) {
+    let mut contact = inner.ports.backend.contact();
+    while let Some(now) = contact.next().await {
+        match &now {
+            Contact::Made => tracing::info!("the sandbox backend answers"),
+            Contact::Lost { detail } => {
+                tracing::warn!(detail, "the sandbox backend is out of reach")
+            }
+        }
+        if let Err(error) = inner.keeper.note_contact(&now).await {
+            tracing::warn!(%error, "rows not annotated; the relist will");
+        }
+        if now == Contact::Made {
+            inner.look_again.notify_one();
+        }
+    }
+}
+
+async fn retire(inner: Arc<Inner>) {
+    let mut tick = tokio::time::interval(inner.policy.retire_interval);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        if let Err(error) = inner.keeper.retire(&inner.tasks).await {
+            tracing::warn!(%error, "cannot look for sandboxes that are not needed; trying again");
+        }
+    }
+}
+
 async fn relist(inner: Arc<Inner>) {
     let mut tick = tokio::time::interval(inner.policy.relist_interval);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     // Our own restart is a gap: ask every running sandbox what happened meanwhile.
     inner.syncer.request_all().await;
     loop {
-        tick.tick().await;
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = inner.look_again.notified() => {}
+        }
+        if let Err(error) = inner.keeper.tell_rows().await {
+            tracing::debug!(%error, "rows not annotated yet");
+        }
+        if inner.keeper.is_out_of_contact() {
+            continue;
+        }
         if let Err(error) = inner.keeper.relist(&inner.tasks).await {
             tracing::warn!(%error, "cannot compare sandboxes with their rows; trying again");
         }

@@ -62,6 +62,8 @@ pub(crate) struct Inner {
     pub(crate) keeper: Keeper,
     pub(crate) syncer: Syncer,
     pub(crate) updates: Updates,
+    /// Wakes the comparison of rows and backend.
+    pub(crate) look_again: tokio::sync::Notify,
 }
 
 impl App {
@@ -81,12 +83,13 @@ impl App {
             keeper,
             syncer,
             updates: Updates::default(),
+            look_again: tokio::sync::Notify::new(),
         });
         Self {
             authenticate: Authenticate::new(Arc::clone(&inner)),
             conversations: Conversations::new(Arc::clone(&inner)),
             starts: Starts::new(Arc::clone(&inner), settings.clone()),
-            sandboxes: Sandboxes::new(Arc::clone(&inner)),
+            sandboxes: Sandboxes::new(Arc::clone(&inner), settings.clone()),
             events: Events::new(Arc::clone(&inner)),
             webhooks: Webhooks::new(Arc::clone(&inner)),
             settings,

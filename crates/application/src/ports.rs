@@ -68,6 +68,8 @@ pub struct Policy {
     pub caps: Caps,
     /// From the start of a sandbox's process until its agent server must answer.
     pub sandbox_start_deadline: Duration,
+    /// Agent servers that boot at the same time, whatever started them. Waiting for a turn is not part of the deadline.
+    pub parallel_boots: usize,
     /// Getting the backend ready for its first start (downloads), at most.
     pub prepare_deadline: Duration,
     /// How long a claimed start task is ours without a renewal.
@@ -82,6 +84,8 @@ pub struct Policy {
     pub sync_interval: Duration,
     /// How often rows are compared with what the backend has.
     pub relist_interval: Duration,
+    /// How often it is looked for sandboxes that nobody needs any more.
+    pub retire_interval: Duration,
 }
 
 impl Policy {
@@ -97,6 +101,7 @@ impl Policy {
                 overall: 50,
             },
             sandbox_start_deadline: Duration::from_secs(120),
+            parallel_boots: 8,
             prepare_deadline: Duration::from_secs(20 * 60),
             lease: Duration::from_secs(10),
             claim_interval: Duration::from_secs(2),
@@ -104,6 +109,7 @@ impl Policy {
             report_grace: Duration::from_secs(60),
             sync_interval: Duration::from_secs(10),
             relist_interval: Duration::from_secs(30),
+            retire_interval: Duration::from_secs(30),
         }
     }
 }

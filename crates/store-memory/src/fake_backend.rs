@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    AGENT_SERVER, BackendFact, BackendState, Capabilities, ExposedUrl, Located, Progress,
+    AGENT_SERVER, BackendFact, BackendState, Capabilities, Contact, ExposedUrl, Located, Progress,
     SandboxBackend, SandboxError, SandboxLaunch,
 };
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use tokio::sync::watch;
 use url::Url;
 
@@ -23,6 +24,7 @@ pub struct FakeSandboxBackend {
     starts: AtomicU32,
     broken: AtomicBool,
     hanging: watch::Sender<bool>,
+    contact: watch::Sender<Contact>,
 }
 
 #[derive(Default)]
@@ -33,6 +35,8 @@ struct Inner {
     watchers: Vec<UnboundedSender<BackendFact>>,
     /// Which of the sandboxes were ever started: for `launches`.
     launched: BTreeSet<SandboxId>,
+    preparing: Option<(String, Duration)>,
+    advice: Vec<String>,
 }
 
 impl Default for FakeSandboxBackend {
@@ -43,6 +47,7 @@ impl Default for FakeSandboxBackend {
             starts: AtomicU32::new(0),
             broken: AtomicBool::new(false),
             hanging: watch::Sender::new(false),
+            contact: watch::Sender::new(Contact::Made),
         }
     }
 }
@@ -67,12 +72,45 @@ impl FakeSandboxBackend {
         self.broken.store(broken, Ordering::SeqCst);
     }
 
+    /// Lets preparing take this long (of tokio's clock), saying this line.
+    pub fn prepare_slowly(&self, line: &str, time: Duration) {
+        self.lock().preparing = Some((line.to_owned(), time));
+    }
+
+    /// What `advice` says from now on.
+    pub fn advise(&self, advice: &[&str]) {
+        self.lock().advice = advice.iter().map(|&line| line.to_owned()).collect();
+    }
+
+    /// From now on it cannot be asked, for this reason, or it can again.
+    pub fn set_contact(&self, contact: Contact) {
+        self.contact.send_replace(contact);
+    }
+
+    /// Removes all but the workspace of a sandbox behind the service's back; watchers are told.
+    pub fn lose_all_but_workspace(&self, id: &SandboxId) {
+        self.happens(id, BackendState::Remains);
+    }
+
     /// Ends the main process of a running sandbox as if it had crashed; watchers are told.
     pub fn exit(&self, id: &SandboxId) {
         let state = BackendState::Exited {
             detail: "exit code 1".to_owned(),
         };
         self.happens(id, state);
+    }
+
+    /// The same, and watchers are not told.
+    pub fn exit_unseen(&self, id: &SandboxId) {
+        let state = BackendState::Exited {
+            detail: "exit code 1".to_owned(),
+        };
+        self.lock().sandboxes.insert(id.clone(), state);
+    }
+
+    /// How many sandboxes there are in any form.
+    pub fn existing(&self) -> usize {
+        self.lock().sandboxes.len()
     }
 
     /// Removes a sandbox behind the service's back; watchers are told.
@@ -111,7 +149,18 @@ impl FakeSandboxBackend {
         let _ = self.hanging.subscribe().wait_for(|hanging| !hanging).await;
     }
 
+    fn reachable(&self) -> Result<(), SandboxError> {
+        match &*self.contact.borrow() {
+            Contact::Made => Ok(()),
+            Contact::Lost { detail } => Err(SandboxError::Unavailable {
+                detail: detail.clone(),
+                source: None,
+            }),
+        }
+    }
+
     fn usable(&self) -> Result<(), SandboxError> {
+        self.reachable()?;
         if self.broken.load(Ordering::SeqCst) {
             return Err(SandboxError::Unavailable {
                 detail: "the fake backend was told to be broken".to_owned(),
@@ -148,7 +197,12 @@ impl SandboxBackend for FakeSandboxBackend {
         }
     }
 
-    async fn prepare(&self, _spec: &SpecId, _progress: &Progress) -> Result<(), SandboxError> {
+    async fn prepare(&self, _spec: &SpecId, progress: &Progress) -> Result<(), SandboxError> {
+        let preparing = self.lock().preparing.clone();
+        if let Some((line, time)) = preparing {
+            progress.tell(&line);
+            tokio::time::sleep(time).await;
+        }
         self.unless_hanging().await;
         self.usable()
     }
@@ -156,6 +210,7 @@ impl SandboxBackend for FakeSandboxBackend {
     async fn start(&self, launch: &SandboxLaunch) -> Result<Located, SandboxError> {
         self.starts.fetch_add(1, Ordering::SeqCst);
         self.unless_hanging().await;
+        self.reachable()?;
         let fail = |left: u32| left.checked_sub(1);
         if self
             .failures
@@ -182,11 +237,13 @@ impl SandboxBackend for FakeSandboxBackend {
 
     async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError> {
         self.unless_hanging().await;
+        self.reachable()?;
         Ok(self.lock().sandboxes.get(id).cloned())
     }
 
     async fn list(&self) -> Result<Vec<BackendFact>, SandboxError> {
         self.unless_hanging().await;
+        self.reachable()?;
         let inner = self.lock();
         let fact = |(id, state): (&SandboxId, &BackendState)| BackendFact {
             id: id.clone(),
@@ -197,6 +254,7 @@ impl SandboxBackend for FakeSandboxBackend {
 
     async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
         self.unless_hanging().await;
+        self.reachable()?;
         let mut inner = self.lock();
         let state = inner.sandboxes.get_mut(id).ok_or(SandboxError::NotFound)?;
         *state = BackendState::Stopped;
@@ -205,6 +263,7 @@ impl SandboxBackend for FakeSandboxBackend {
 
     async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
         self.unless_hanging().await;
+        self.reachable()?;
         self.lock().sandboxes.remove(id);
         Ok(())
     }
@@ -213,6 +272,22 @@ impl SandboxBackend for FakeSandboxBackend {
         let (sender, receiver) = unbounded();
         self.lock().watchers.push(sender);
         receiver.boxed()
+    }
+
+    fn contact(&self) -> BoxStream<'static, Contact> {
+        let contact = self.contact.subscribe();
+        stream::unfold((contact, true), |(mut contact, is_first)| async move {
+            if !is_first {
+                contact.changed().await.ok()?;
+            }
+            let now = contact.borrow_and_update().clone();
+            Some((now, (contact, false)))
+        })
+        .boxed()
+    }
+
+    async fn advice(&self, _: &SandboxId, _: &Url) -> Vec<String> {
+        self.lock().advice.clone()
     }
 
     async fn check(&self) -> Result<(), SandboxError> {

@@ -1,12 +1,6 @@
-//! Sealing that a test can read, and a catalogue with one spec.
+//! Sealing that a test can read.
 
-use std::collections::BTreeMap;
-
-use async_trait::async_trait;
 use domain::cipher::{Cipher, CipherError, Sealed};
-use domain::clock::Timestamp;
-use domain::id::SpecId;
-use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
 use secrecy::{ExposeSecret, SecretString};
 
 /// Seals by writing the context in front, so that tests can look inside and damage what is stored. Keeps the promise
@@ -28,24 +22,5 @@ impl Cipher for MarkerCipher {
 
     fn is_outdated(&self, _: &Sealed) -> bool {
         false
-    }
-}
-
-/// A catalogue with the spec `fake`.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct OneSpec;
-
-#[async_trait]
-impl SandboxSpecCatalog for OneSpec {
-    async fn list(&self) -> Result<Vec<SandboxSpec>, SandboxError> {
-        Ok(vec![SandboxSpec {
-            id: SpecId::parse("fake").expect("a word is a spec id"),
-            command: None,
-            created_at: Timestamp::from_micros(0),
-            initial_env: BTreeMap::new(),
-            working_dir: "/workspace".to_owned(),
-            idle_stop: None,
-            lifetime: None,
-        }])
     }
 }

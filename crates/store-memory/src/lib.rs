@@ -11,6 +11,7 @@ mod fake_agent;
 mod fake_backend;
 mod fake_cipher;
 mod fake_clock;
+mod fake_specs;
 mod page;
 mod sandboxes;
 mod settings;
@@ -19,6 +20,7 @@ mod state;
 
 pub use fake_agent::{Calls, FakeAgentRuntime, Mood};
 pub use fake_backend::FakeSandboxBackend;
-pub use fake_cipher::{MarkerCipher, OneSpec};
+pub use fake_cipher::MarkerCipher;
 pub use fake_clock::{FixedClock, SequentialIds};
+pub use fake_specs::FakeSpecs;
 pub use state::MemoryStore;

@@ -4,8 +4,10 @@
 //! *now*. So it does not matter who asks (a request, the start worker, start-up, the periodic relist) or how often, and
 //! a crash between any two lines leaves a row that the next pass converges.
 
+mod contact;
 mod down;
 mod facts;
+mod retire;
 mod up;
 
 use std::collections::HashMap;
@@ -24,6 +26,9 @@ use crate::AppError;
 use crate::ports::{Policy, Ports};
 use crate::sync::Syncer;
 
+/// How often a line of progress is written down.
+const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Acts on sandboxes. Cheap to clone.
 #[derive(Clone)]
 pub struct Keeper(Arc<Shared>);
@@ -34,6 +39,10 @@ struct Shared {
     syncer: Syncer,
     /// When this keeper's process began.
     born: Timestamp,
+    /// Turns to boot an agent server.
+    boots: tokio::sync::Semaphore,
+    /// Whether the backend can be asked.
+    contact: contact::Known,
     /// One slot per sandbox in use; dead entries are swept when the map is next touched.
     slots: Mutex<HashMap<SandboxId, Weak<Slot>>>,
 }
@@ -43,13 +52,15 @@ struct Slot {
     lock: Arc<tokio::sync::Mutex<()>>,
     /// Counts changes of intent away from running: a start under way gives up.
     changes: watch::Sender<u64>,
+    /// What a start under way is waiting for, in a line.
+    progress: watch::Sender<Option<String>>,
 }
 
 /// The right to act on one sandbox. Changes of intent are seen from before the row is read.
 struct Turn {
     _guard: OwnedMutexGuard<()>,
-    /// Keeps the sender of `changes` alive.
-    _slot: Arc<Slot>,
+    /// Keeps the senders alive.
+    slot: Arc<Slot>,
     changes: watch::Receiver<u64>,
 }
 
@@ -61,12 +72,39 @@ impl Turn {
     }
 }
 
+/// Follows what a start is waiting for.
+pub(crate) struct Progressing {
+    /// Keeps the sender alive.
+    _slot: Arc<Slot>,
+    lines: watch::Receiver<Option<String>>,
+    told: Option<String>,
+}
+
+impl Progressing {
+    /// The next line that says something new, a second after it was said: a quick preparation says nothing.
+    pub(crate) async fn next(&mut self) -> String {
+        loop {
+            let is_news = |line: &Option<String>| line.is_some() && *line != self.told;
+            // The sender lives as long as the slot, so this is never the error of a closed channel.
+            let _ = self.lines.wait_for(is_news).await;
+            tokio::time::sleep(PROGRESS_INTERVAL).await;
+            let line = self.lines.borrow_and_update().clone();
+            if let Some(line) = line {
+                self.told = Some(line.clone());
+                return line;
+            }
+        }
+    }
+}
+
 impl Keeper {
     /// A keeper for the sandboxes of this host.
     pub(crate) fn new(ports: Ports, policy: Policy, syncer: Syncer) -> Self {
         let born = ports.clock.now();
         Self(Arc::new(Shared {
             born,
+            boots: tokio::sync::Semaphore::new(policy.parallel_boots.max(1)),
+            contact: contact::Known::default(),
             ports,
             policy,
             syncer,
@@ -83,6 +121,7 @@ impl Keeper {
         let slot = Arc::new(Slot {
             lock: Arc::default(),
             changes: watch::Sender::new(0),
+            progress: watch::Sender::new(None),
         });
         slots.insert(id.clone(), Arc::downgrade(&slot));
         slot
@@ -94,8 +133,19 @@ impl Keeper {
         let changes = slot.changes.subscribe();
         Turn {
             _guard: guard,
-            _slot: slot,
+            slot,
             changes,
+        }
+    }
+
+    /// What a start of this sandbox is waiting for, whoever asked for it.
+    pub(crate) fn progress(&self, id: &SandboxId) -> Progressing {
+        let slot = self.slot(id);
+        let lines = slot.progress.subscribe();
+        Progressing {
+            _slot: slot,
+            lines,
+            told: None,
         }
     }
 

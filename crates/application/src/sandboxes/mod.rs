@@ -17,6 +17,7 @@ pub use keeper::Keeper;
 pub(crate) use keeper::endpoint;
 
 use crate::ports::{Policy, Ports};
+use crate::settings::SettingsService;
 use crate::{AppError, Inner};
 
 /// How long a request waits for a sandbox to be paused or deleted. The work goes on without it.
@@ -53,13 +54,41 @@ pub(crate) fn reserve(
     })
 }
 
+/// The named template; without a name the one that the user's settings name, if there is such a one, else the first.
+pub(crate) async fn choose_spec(
+    ports: &Ports,
+    settings: &SettingsService,
+    owner: &UserId,
+    named: Option<&str>,
+) -> Result<SandboxSpec, AppError> {
+    let mut specs = ports.specs.list().await?;
+    let mut take = |id: &str| {
+        let at = specs.iter().position(|spec| spec.id.as_str() == id)?;
+        Some(specs.swap_remove(at))
+    };
+    let missing = || AppError::not_found("Sandbox spec not found");
+    if let Some(id) = named {
+        return take(id).ok_or_else(missing);
+    }
+    // Settings that cannot be read are no reason to refuse a sandbox.
+    let preferred = settings.load(owner).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "settings not readable; taking the default template");
+        None
+    });
+    let preferred = preferred.and_then(|settings| settings.default_sandbox_spec_id);
+    if let Some(spec) = preferred.and_then(|id| take(id.trim())) {
+        return Ok(spec);
+    }
+    specs.into_iter().next().ok_or_else(missing)
+}
+
 /// Sandboxes and specs, as their owner sees them. Reads never call the backend.
 #[derive(Clone)]
-pub struct Sandboxes(Arc<Inner>);
+pub struct Sandboxes(Arc<Inner>, SettingsService);
 
 impl Sandboxes {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
+    pub(crate) fn new(inner: Arc<Inner>, settings: SettingsService) -> Self {
+        Self(inner, settings)
     }
 
     /// A page, newest first.
@@ -97,7 +126,7 @@ impl Sandboxes {
     /// Starts a sandbox of this spec (the default when none is named). The row is committed before the answer;
     /// the backend follows in the background.
     pub async fn start(&self, owner: &UserId, spec: Option<&str>) -> Result<Sandbox, AppError> {
-        let spec = self.spec(spec).await?;
+        let spec = choose_spec(&self.0.ports, &self.1, owner, spec).await?;
         let sandbox = reserve(&self.0.ports, &self.0.policy, owner, spec.id)?;
         self.0
             .ports
@@ -144,16 +173,6 @@ impl Sandboxes {
     /// All specs, the default first.
     pub async fn specs(&self) -> Result<Vec<SandboxSpec>, AppError> {
         Ok(self.0.ports.specs.list().await?)
-    }
-
-    /// The named spec, or the default.
-    pub(crate) async fn spec(&self, id: Option<&str>) -> Result<SandboxSpec, AppError> {
-        let found = self
-            .specs()
-            .await?
-            .into_iter()
-            .find(|s| id.is_none_or(|id| s.id.as_str() == id));
-        found.ok_or_else(|| AppError::not_found("Sandbox spec not found"))
     }
 
     async fn intend(

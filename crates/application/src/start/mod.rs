@@ -25,7 +25,7 @@ use tokio::sync::{Notify, mpsc};
 pub use check::check_secrets;
 pub use updates::Updates;
 
-use crate::sandboxes::reserve;
+use crate::sandboxes::{choose_spec, reserve};
 use crate::settings::SettingsService;
 use crate::{AppError, Inner};
 
@@ -222,8 +222,8 @@ impl Starts {
     ) -> Result<(domain::id::SandboxId, Option<Sandbox>), AppError> {
         let (ports, policy) = (&self.inner.ports, &self.inner.policy);
         let Some(id) = &request.sandbox_id else {
-            let spec = self.inner_spec().await?;
-            let sandbox = reserve(ports, policy, owner, spec)?;
+            let spec = choose_spec(ports, &self.settings, owner, None).await?;
+            let sandbox = reserve(ports, policy, owner, spec.id)?;
             return Ok((sandbox.id.clone(), Some(sandbox)));
         };
         let unknown = || AppError::not_found(format!("Sandbox not found: {id}"));
@@ -244,12 +244,6 @@ impl Starts {
             resumed.await?.ok_or_else(unknown)?;
         }
         Ok((id.clone(), None))
-    }
-
-    async fn inner_spec(&self) -> Result<domain::id::SpecId, AppError> {
-        let specs = self.inner.ports.specs.list().await?;
-        let first = specs.into_iter().next().map(|spec| spec.id);
-        first.ok_or_else(|| AppError::not_found("No sandbox spec is configured"))
     }
 
     fn new_task(

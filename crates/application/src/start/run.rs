@@ -9,8 +9,8 @@ use std::time::Duration;
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError, LaunchRequest};
 use domain::conversation::{Conversation, Metrics};
 use domain::error::{Classify, StoreError};
-use domain::id::StartTaskId;
-use domain::sandbox::Located;
+use domain::id::{SandboxId, StartTaskId};
+use domain::sandbox::{Located, Sandbox};
 use domain::scope::Scope;
 use domain::start_task::{Claimed, StartStatus, StartTask, Step};
 use tokio::time::Instant;
@@ -25,6 +25,9 @@ use crate::{AppError, Inner};
 const MOST_ATTEMPTS: u32 = 10;
 /// How long a full sandbox is asked again before the start fails: a slot is held meanwhile.
 const PATIENCE_WITH_A_FULL_SANDBOX: Duration = Duration::from_secs(30);
+
+/// Looking for advice must not make a start late.
+const ADVICE_LIMIT: Duration = Duration::from_secs(6);
 
 /// A claimed task on its way.
 pub(super) struct Run {
@@ -115,11 +118,7 @@ impl Run {
             }
         }
         self.enter(StartStatus::WaitingForSandbox).await?;
-        let (sandbox, located) = self
-            .inner
-            .keeper
-            .ensure_running(&self.task.sandbox_id)
-            .await?;
+        let (sandbox, located) = self.sandbox().await?;
         // Preparing a repository, its scripts, hooks and skills belongs to a later version: the task's notes say what
         // was asked for. Clients know these statuses, so each is passed through.
         for status in [
@@ -134,8 +133,14 @@ impl Run {
         let asked_before = self.task.status == StartStatus::StartingConversation;
         self.begin(&located, request.llm.model.clone()).await?;
         let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
-        let info = self.tell(&at, &request, asked_before).await?;
-        self.task.notes.extend(info.notes.iter().cloned());
+        let (info, advice) = futures::join!(
+            self.tell(&at, &request, asked_before),
+            self.advice(&sandbox.id)
+        );
+        let info = info?;
+        self.task
+            .notes
+            .extend(info.notes.iter().cloned().chain(advice));
         let now = self.inner.ports.clock.now();
         let seen = info.observation(now);
         self.inner
@@ -146,6 +151,35 @@ impl Run {
         self.enter(StartStatus::Ready).await?;
         self.inner.syncer.request(&sandbox.id);
         Ok(())
+    }
+
+    /// The running sandbox. While it has to be waited for, the task tells what for.
+    async fn sandbox(&mut self) -> Result<(Sandbox, Located), Stop> {
+        let (keeper, id) = (self.inner.keeper.clone(), self.task.sandbox_id.clone());
+        let mut progress = keeper.progress(&id);
+        let mut work = std::pin::pin!(keeper.ensure_running(&id));
+        loop {
+            let line = tokio::select! {
+                biased;
+                done = &mut work => return Ok(done?),
+                line = progress.next() => line,
+            };
+            let step = self.step(self.task.status, Some(line));
+            let tasks = &self.inner.ports.start_tasks;
+            let stored = tasks
+                .advance(self.task.id, self.fence, &step, self.now())
+                .await?;
+            self.entered(stored);
+        }
+    }
+
+    /// What the owner should know about a sandbox that runs. It is looked for while the conversation is being made.
+    async fn advice(&self, sandbox: &SandboxId) -> Vec<String> {
+        let (ports, policy) = (&self.inner.ports, &self.inner.policy);
+        let advice = ports.backend.advice(sandbox, &policy.webhook_url);
+        tokio::time::timeout(ADVICE_LIMIT, advice)
+            .await
+            .unwrap_or_default()
     }
 
     /// Has the agent server start the conversation, once.

@@ -1,5 +1,6 @@
 //! Use-cases over stores and fakes in memory, with tokio's time paused.
 
+mod keeping;
 mod sandboxes;
 mod starts;
 mod webhooks;

@@ -14,7 +14,7 @@ use domain::scope::Scope;
 use domain::start_task::{StartRequest, StartTask};
 use serde_json::json;
 use store_memory::{
-    FakeAgentRuntime, FakeSandboxBackend, MarkerCipher, MemoryStore, OneSpec, SequentialIds,
+    FakeAgentRuntime, FakeSandboxBackend, FakeSpecs, MarkerCipher, MemoryStore, SequentialIds,
 };
 
 pub(crate) struct World {
@@ -22,6 +22,7 @@ pub(crate) struct World {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) backend: Arc<FakeSandboxBackend>,
     pub(crate) agents: Arc<FakeAgentRuntime>,
+    pub(crate) specs: Arc<FakeSpecs>,
     ids: Arc<SequentialIds>,
     tasks: Tasks,
     change: fn(&mut Policy),
@@ -31,15 +32,16 @@ impl World {
     /// A running service without settings.
     pub(crate) fn empty(change: fn(&mut Policy)) -> Self {
         let store = MemoryStore::new();
-        let (backend, agents) = (Arc::default(), Arc::default());
+        let (backend, agents, specs) = (Arc::default(), Arc::default(), Arc::default());
         let ids = Arc::new(SequentialIds::default());
-        let (app, tasks) = build(&store, &backend, &agents, &ids, change);
+        let (app, tasks) = build(&store, &backend, &agents, &specs, &ids, change);
         background::spawn(&app);
         Self {
             app,
             store,
             backend,
             agents,
+            specs,
             ids,
             tasks,
             change,
@@ -77,6 +79,7 @@ impl World {
             &self.store,
             &self.backend,
             &self.agents,
+            &self.specs,
             &self.ids,
             self.change,
         );
@@ -139,6 +142,7 @@ fn build(
     store: &Arc<MemoryStore>,
     backend: &Arc<FakeSandboxBackend>,
     agents: &Arc<FakeAgentRuntime>,
+    specs: &Arc<FakeSpecs>,
     ids: &Arc<SequentialIds>,
     change: fn(&mut Policy),
 ) -> (App, Tasks) {
@@ -148,7 +152,7 @@ fn build(
         start_tasks: Arc::clone(store) as _,
         sandboxes: Arc::clone(store) as _,
         backend: Arc::clone(backend) as _,
-        specs: Arc::new(OneSpec),
+        specs: Arc::clone(specs) as _,
         agents: Arc::clone(agents) as _,
         settings: Arc::clone(store) as _,
         api_keys: Arc::clone(store) as _,

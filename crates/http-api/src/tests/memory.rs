@@ -6,7 +6,7 @@ use application::{App, AuthMode, Policy, Ports, Tasks};
 use domain::clock::Clock;
 use domain::id::HostId;
 use store_memory::{
-    FakeAgentRuntime, FakeSandboxBackend, MarkerCipher, MemoryStore, OneSpec, SequentialIds,
+    FakeAgentRuntime, FakeSandboxBackend, FakeSpecs, MarkerCipher, MemoryStore, SequentialIds,
 };
 
 /// The application over this store. Nothing runs in its background.
@@ -17,7 +17,7 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         start_tasks: store.clone(),
         sandboxes: store.clone(),
         backend: Arc::new(FakeSandboxBackend::default()),
-        specs: Arc::new(OneSpec),
+        specs: Arc::new(FakeSpecs::default()),
         agents: Arc::new(FakeAgentRuntime::default()),
         settings: store.clone(),
         api_keys: store.clone(),

@@ -101,6 +101,7 @@ impl Keeper {
             && row.status == SandboxStatus::Starting
             && row.updated_at >= self.0.born
             && now.since(row.updated_at) <= patience
+            && !self.was_out_of_contact(row.updated_at)
     }
 
     /// A RUNNING row that does not match: its process ended unseen, or its address moved.

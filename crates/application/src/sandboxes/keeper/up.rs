@@ -1,5 +1,7 @@
 //! Bringing a sandbox up: find it, or start it and wait until its agent server answers.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::error::Classify;
@@ -12,7 +14,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use url::Url;
 
-use super::{Keeper, Turn, not_wanted_any_more};
+use super::{Keeper, Slot, Turn, not_wanted_any_more};
 use crate::AppError;
 
 /// First pause between two health checks; doubles up to [`SLOWEST_CHECK`].
@@ -33,11 +35,14 @@ impl Keeper {
         row: &Sandbox,
         turn: &mut Turn,
     ) -> Result<Located, AppError> {
-        if let Some(located) = self.already_up(row).await? {
-            return Ok(located);
+        match self.already_up(row).await {
+            Ok(Some(located)) => return Ok(located),
+            Ok(None) => {}
+            Err(error) => return Err(self.out_of_reach(row, error).await),
         }
+        let slot = Arc::clone(&turn.slot);
         let outcome = tokio::select! {
-            outcome = self.start_and_wait(row) => outcome,
+            outcome = self.start_and_wait(row, &slot) => outcome,
             () = turn.intent_changed() => Err(not_wanted_any_more()),
         };
         let error = match outcome {
@@ -65,6 +70,18 @@ impl Keeper {
         Err(error)
     }
 
+    /// The backend cannot be asked: a STARTING row says so while it waits for the next pass.
+    async fn out_of_reach(&self, row: &Sandbox, error: AppError) -> AppError {
+        if row.status == SandboxStatus::Starting {
+            let detail = error.public().into_owned();
+            let facts = SandboxFacts::Preparing { detail };
+            if let Err(error) = self.record(row, Desired::Running, &facts).await {
+                tracing::debug!(sandbox.id = %row.id, %error, "cause not recorded");
+            }
+        }
+        error
+    }
+
     /// A sandbox that runs and answers: adopted after a restart of ours, or simply found again.
     pub(super) async fn already_up(&self, row: &Sandbox) -> Result<Option<Located>, AppError> {
         let Some(BackendState::Running(located)) = self.0.ports.backend.inspect(&row.id).await?
@@ -90,22 +107,44 @@ impl Keeper {
         Ok(Some(located))
     }
 
-    async fn start_and_wait(&self, row: &Sandbox) -> Result<Located, AppError> {
-        let (ports, policy) = (&self.0.ports, &self.0.policy);
-        match tokio::time::timeout(
-            policy.prepare_deadline,
-            ports.backend.prepare(&row.spec_id, &Progress::silent()),
-        )
-        .await
-        {
-            Ok(prepared) => prepared?,
-            Err(_) => {
-                return Err(SandboxError::TimedOut {
-                    what: "preparing the sandbox backend",
-                }
-                .into());
+    /// Has the backend fetch what it needs, while row and followers hear how far that is.
+    async fn prepare(&self, row: &Sandbox, slot: &Arc<Slot>) -> Result<(), AppError> {
+        let told = slot.progress.clone();
+        let progress = Progress::new(move |line| {
+            told.send_replace(Some(line.to_owned()));
+        });
+        let work = tokio::time::timeout(
+            self.0.policy.prepare_deadline,
+            self.0.ports.backend.prepare(&row.spec_id, &progress),
+        );
+        let prepared = tokio::select! {
+            biased;
+            prepared = work => prepared,
+            never = self.show_progress(row) => match never {},
+        };
+        slot.progress.send_replace(None);
+        prepared.unwrap_or(Err(SandboxError::TimedOut {
+            what: "preparing the sandbox backend",
+        }))?;
+        Ok(())
+    }
+
+    async fn show_progress(&self, row: &Sandbox) -> Infallible {
+        let mut lines = self.progress(&row.id);
+        loop {
+            let detail = lines.next().await;
+            let facts = SandboxFacts::Preparing { detail };
+            if let Err(error) = self.record(row, Desired::Running, &facts).await {
+                tracing::debug!(sandbox.id = %row.id, %error, "progress not recorded");
             }
         }
+    }
+
+    async fn start_and_wait(&self, row: &Sandbox, slot: &Arc<Slot>) -> Result<Located, AppError> {
+        let (ports, policy) = (&self.0.ports, &self.0.policy);
+        self.prepare(row, slot).await?;
+        // More boots than cores only make all of them late. The semaphore is never closed.
+        let _boot = self.0.boots.acquire().await;
         let launch = self.launch(row)?;
         let mut last = None;
         for attempt in 1..=STARTS {

@@ -1,0 +1,223 @@
+//! What happens to sandboxes beside requests: preparing, losing contact, retiring.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use domain::conversation::ExecutionStatus;
+use domain::sandbox::{Contact, Sandbox, SandboxSpec, SandboxStatus};
+use domain::start_task::StartStatus;
+use store_memory::FakeSpecs;
+
+use crate::world::{World, alice, input, mine, until};
+
+/// Real time passes little in these tests (tokio's clock jumps), and the age of rows is real time.
+const SHORT: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(3600);
+
+fn spec(name: &str, idle_stop: Option<Duration>, lifetime: Option<Duration>) -> SandboxSpec {
+    SandboxSpec {
+        idle_stop,
+        lifetime,
+        ..FakeSpecs::spec(name)
+    }
+}
+
+async fn sandbox(world: &World) -> Sandbox {
+    let started = world.app.sandboxes.start(&alice(), None).await;
+    let id = started.expect("within the caps").id;
+    is(world, &id, SandboxStatus::Running).await
+}
+
+async fn is(world: &World, id: &domain::id::SandboxId, status: SandboxStatus) -> Sandbox {
+    until(|| async { world.sandbox(id).await.filter(|s| s.status == status) }).await
+}
+
+/// Long enough for several passes of every loop.
+async fn a_while() {
+    tokio::time::sleep(Duration::from_secs(120)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_preparation_is_told_in_the_task_and_the_sandbox_and_then_forgotten() {
+    let world = World::new().await;
+    let line = "pulling image: 3 of 7 layers";
+    world.backend.prepare_slowly(line, Duration::from_secs(60));
+    let task = world.start(input(|_| {})).await;
+    until(|| async {
+        let found = world.app.starts.find_many(&mine(), &[task.id]).await;
+        let now = found.expect("readable").pop().flatten().expect("there");
+        (now.status == StartStatus::WaitingForSandbox && now.detail.as_deref() == Some(line))
+            .then_some(())
+    })
+    .await;
+    until(|| async {
+        let row = world.sandbox(&task.sandbox_id).await.expect("a row");
+        (row.status == SandboxStatus::Starting && row.status_detail.as_deref() == Some(line))
+            .then_some(())
+    })
+    .await;
+    let ended = world.ended(&task).await;
+    assert_eq!((ended.status, ended.detail), (StartStatus::Ready, None));
+    let row = world.sandbox(&task.sandbox_id).await.expect("a row");
+    assert_eq!(row.status_detail, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn advice_about_a_sandbox_becomes_a_note() {
+    let world = World::new().await;
+    world.backend.advise(&["reports cannot reach the service"]);
+    let task = world.started(input(|_| {})).await;
+    assert_eq!(task.status, StartStatus::Ready);
+    assert_eq!(task.notes, ["reports cannot reach the service"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_contact_the_last_state_is_shown_with_the_reason() {
+    let world = World::new().await;
+    let row = sandbox(&world).await;
+    world.backend.set_contact(Contact::Lost {
+        detail: "the engine does not answer".to_owned(),
+    });
+    let row = until(|| async {
+        let now = world.sandbox(&row.id).await;
+        now.filter(|row| row.status_detail.is_some())
+    })
+    .await;
+    assert_eq!(row.status, SandboxStatus::Running);
+    let detail = row.status_detail.unwrap_or_default();
+    assert!(detail.contains("the engine does not answer"), "{detail}");
+    a_while().await;
+    is(&world, &row.id, SandboxStatus::Running).await;
+    world.backend.set_contact(Contact::Made);
+    until(|| async {
+        let now = world.sandbox(&row.id).await;
+        now.filter(|row| row.status_detail.is_none())
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ended_without_contact_is_found_when_it_is_back() {
+    let world = World::new().await;
+    let row = sandbox(&world).await;
+    world.backend.set_contact(Contact::Lost {
+        detail: "gone".to_owned(),
+    });
+    until(|| async {
+        let now = world.sandbox(&row.id).await;
+        now.filter(|row| row.status_detail.is_some())
+    })
+    .await;
+    // Nobody tells: watchers have no contact either.
+    world.backend.exit_unseen(&row.id);
+    world.backend.set_contact(Contact::Made);
+    let row = is(&world, &row.id, SandboxStatus::Error).await;
+    assert_eq!(row.status_detail.as_deref(), Some("exit code 1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_asked_for_without_contact_starts_when_it_is_back() {
+    let world = World::new().await;
+    world.backend.set_contact(Contact::Lost {
+        detail: "gone".to_owned(),
+    });
+    let started = world.app.sandboxes.start(&alice(), None).await;
+    let id = started.expect("committed").id;
+    a_while().await;
+    let row = is(&world, &id, SandboxStatus::Starting).await;
+    assert!(row.status_detail.is_some_and(|why| why.contains("gone")));
+    world.backend.set_contact(Contact::Made);
+    is(&world, &id, SandboxStatus::Running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_sandbox_with_a_workspace_left_is_missing_and_can_be_brought_back() {
+    let world = World::new().await;
+    let row = sandbox(&world).await;
+    world.backend.lose_all_but_workspace(&row.id);
+    let row = is(&world, &row.id, SandboxStatus::Missing).await;
+    assert!(
+        row.status_detail
+            .is_some_and(|why| why.contains("workspace"))
+    );
+    let resumed = world.app.sandboxes.resume(&mine(), &row.id).await;
+    resumed.expect("it can be resumed");
+    is(&world, &row.id, SandboxStatus::Running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_sandbox_is_paused_but_never_while_a_conversation_runs() {
+    let world = World::new().await;
+    world.specs.set(vec![spec("fake", Some(SHORT), None)]);
+    let busy = world.started(input(|_| {})).await;
+    let view = world.view(busy.conversation_id).await.expect("there");
+    assert_eq!(
+        view.conversation.execution_status,
+        Some(ExecutionStatus::Running)
+    );
+    let idle = sandbox(&world).await;
+    is(&world, &idle.id, SandboxStatus::Paused).await;
+    a_while().await;
+    is(&world, &busy.sandbox_id, SandboxStatus::Running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_is_used_directly_is_not_idle() {
+    let world = World::new().await;
+    world.specs.set(vec![spec("fake", Some(SHORT), None)]);
+    world.agents.set_idle_time(Some(Duration::ZERO));
+    let row = sandbox(&world).await;
+    a_while().await;
+    is(&world, &row.id, SandboxStatus::Running).await;
+    world.agents.set_idle_time(Some(LONG));
+    is(&world, &row.id, SandboxStatus::Paused).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_at_the_end_of_its_life_is_deleted() {
+    let world = World::new().await;
+    let row = sandbox(&world).await;
+    a_while().await;
+    is(&world, &row.id, SandboxStatus::Running).await;
+    world.specs.set(vec![spec("fake", None, Some(SHORT))]);
+    until(|| async { world.sandbox(&row.id).await.is_none().then_some(()) }).await;
+    until(|| async { (world.backend.existing() == 0).then_some(()) }).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_template_has_limits_of_its_own_and_one_that_is_gone_has_the_defaults() {
+    let world = World::new().await;
+    world.specs.set(vec![spec("lasting", Some(LONG), None)]);
+    let lasting = sandbox(&world).await;
+    world.specs.set(vec![spec("old", None, None)]);
+    let old = sandbox(&world).await;
+    world.specs.set(vec![
+        spec("short", Some(SHORT), None),
+        spec("lasting", Some(LONG), None),
+    ]);
+    is(&world, &old.id, SandboxStatus::Paused).await;
+    is(&world, &lasting.id, SandboxStatus::Running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_template_in_the_settings_is_taken_when_there_is_one() {
+    let world = World::new().await;
+    world
+        .specs
+        .set(vec![FakeSpecs::spec("one"), FakeSpecs::spec("two")]);
+    let prefer = async |name: &str| {
+        let user = alice();
+        let changed = world.app.settings.update(&user, |mut settings| {
+            settings.default_sandbox_spec_id = Some(name.to_owned());
+            Ok::<_, Infallible>(settings)
+        });
+        changed.await.expect("stored");
+    };
+    prefer("two").await;
+    assert_eq!(sandbox(&world).await.spec_id.as_str(), "two");
+    let task = world.started(input(|_| {})).await;
+    let row = world.sandbox(&task.sandbox_id).await.expect("a row");
+    assert_eq!(row.spec_id.as_str(), "two");
+    prefer("gone").await;
+    assert_eq!(sandbox(&world).await.spec_id.as_str(), "one");
+}

@@ -58,7 +58,7 @@ async fn contact(inner: Arc<Inner>) {
         match &now {
             Contact::Made => tracing::info!("the sandbox backend answers"),
             Contact::Lost { detail } => {
-                tracing::warn!(detail, "the sandbox backend is out of reach")
+                tracing::warn!(detail, "the sandbox backend is out of reach");
             }
         }
         if let Err(error) = inner.keeper.note_contact(&now).await {

@@ -16,7 +16,7 @@ pub(super) struct Known(Mutex<State>);
 struct State {
     /// Why it is out of reach.
     lost: Option<String>,
-    /// Since when it is not any more.
+    /// When it last came back.
     made_at: Option<Timestamp>,
     /// The store could not be told.
     is_owed: bool,
@@ -31,11 +31,12 @@ impl Known {
     }
 
     fn set(&self, lost: Option<String>, now: Timestamp) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State {
-            made_at: lost.is_none().then_some(now),
-            lost,
-            is_owed: true,
-        };
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lost.is_none() && state.lost.is_some() {
+            state.made_at = Some(now);
+        }
+        state.lost = lost;
+        state.is_owed = true;
     }
 
     /// The rows say this now. What came meanwhile is still owed.

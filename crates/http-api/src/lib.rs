@@ -60,7 +60,8 @@
 //!    [`problem::Problem`] (`missing("…")`, `conflict("…")`, `.in_error_family()`, `with_body(…)`).
 //!    A path parameter's type says its name: [`extract::Named`].
 //!    utoipa reads the arguments too and wants names in the pattern: `Call(_caller, ())`, not `Call(_, ())`.
-//! 3. Register it in `routes::register` (static segments before `{parameters}` of the same method).
+//! 3. Register it in `routes::register` (static segments before `{parameters}` of the same method), and in
+//!    `routes::register_for_sandboxes` if, and only if, it takes a sandbox's key and no other.
 //! 4. Document only what is the route's own: 401, 404 (with a path parameter), 422, 429, 500, 503 and what a body can
 //!    cause are added to every operation. `security(())` marks a public route, the tag `Legacy` the legacy error
 //!    shape, `security(("ApiKey" = []))` a route for sandbox keys.
@@ -87,9 +88,9 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use crate::extract::Application;
 
-pub use state::{Check, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
+pub use state::{Check, Door, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
 
-/// The whole surface, as the server runs it in every worker and tests run it in memory.
+/// The whole surface, as tests run it in memory.
 pub fn app(
     state: HttpState,
     application: application::App,
@@ -102,7 +103,28 @@ pub fn app(
         InitError = (),
     >,
 > {
-    assemble(state, routes::register).app_data(Application::new(application))
+    behind(Door::Everybody, state, application)
+}
+
+/// The surface behind a door, as the server runs it in every worker.
+pub fn behind(
+    door: Door,
+    state: HttpState,
+    application: application::App,
+) -> App<
+    impl ServiceFactory<
+        ServiceRequest,
+        Config = (),
+        Response = ServiceResponse<BoxBody>,
+        Error = Error,
+        InitError = (),
+    >,
+> {
+    let register = match door {
+        Door::Everybody => routes::register,
+        Door::Sandboxes => routes::register_for_sandboxes,
+    };
+    assemble(state.behind(door), register).app_data(Application::new(application))
 }
 
 /// The layers around a set of routes.
@@ -122,8 +144,14 @@ fn assemble(
         .into_utoipa_app()
         .configure(register)
         .split_for_parts();
-    state.set_surface(|| openapi::Surface::new(&openapi::complete(&collected)));
-    app.configure(routes::register_docs)
+    let has_docs = state.door() == Door::Everybody;
+    state.set_surface(|| openapi::Surface::new(&openapi::complete(&collected), has_docs));
+    let register_docs = if has_docs {
+        routes::register_docs
+    } else {
+        |_: &mut _| ()
+    };
+    app.configure(register_docs)
         .app_data(web::Data::new(state))
         .default_service(web::to(routes::unmatched))
         .wrap(from_fn(middleware::edge))

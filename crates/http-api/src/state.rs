@@ -84,6 +84,18 @@ pub struct HttpPorts {
 #[derive(Clone)]
 pub struct HttpState {
     shared: Arc<Shared>,
+    /// One per door: what one offers is not what another does.
+    surfaces: [Arc<OnceLock<Surface>>; 2],
+    door: Door,
+}
+
+/// For whom a listener is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// Users, and whoever else reaches the service: everything is there.
+    Everybody,
+    /// Sandboxes, on an address that only they should use: what takes a sandbox's key, and nothing else.
+    Sandboxes,
 }
 
 struct Shared {
@@ -93,7 +105,6 @@ struct Shared {
     public_url: Option<Url>,
     ports: HttpPorts,
     stats: ProcessStats,
-    surface: OnceLock<Surface>,
     parse_budget: ParseBudget,
 }
 
@@ -102,7 +113,6 @@ impl HttpState {
     pub fn new(config: &HttpConfig, ports: HttpPorts) -> Self {
         let stats = ProcessStats::start(ports.clock.now());
         let cors = Cors::new(&config.cors_origins);
-        let surface = OnceLock::new();
         let (limits, open, public_url) = (config.limits, config.open, config.public_url.clone());
         Self {
             shared: Arc::new(Shared {
@@ -112,9 +122,10 @@ impl HttpState {
                 public_url,
                 ports,
                 stats,
-                surface,
                 parse_budget: ParseBudget::new(),
             }),
+            surfaces: Default::default(),
+            door: Door::Everybody,
         }
     }
 
@@ -154,12 +165,22 @@ impl HttpState {
         &self.shared.stats
     }
 
+    /// The same state behind another door.
+    pub(crate) fn behind(mut self, door: Door) -> Self {
+        self.door = door;
+        self
+    }
+
+    pub(crate) fn door(&self) -> Door {
+        self.door
+    }
+
     /// The documented surface; set when the first worker has put its routes together.
     pub(crate) fn surface(&self) -> Option<&Surface> {
-        self.shared.surface.get()
+        self.surfaces[self.door as usize].get()
     }
 
     pub(crate) fn set_surface(&self, document: impl FnOnce() -> Surface) {
-        self.shared.surface.get_or_init(document);
+        self.surfaces[self.door as usize].get_or_init(document);
     }
 }

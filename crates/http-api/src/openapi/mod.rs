@@ -18,8 +18,8 @@ pub(crate) struct Surface {
 }
 
 impl Surface {
-    /// From the completed document.
-    pub(crate) fn new(document: &Value) -> Self {
+    /// From the completed document, which may itself be a route.
+    pub(crate) fn new(document: &Value, is_served: bool) -> Self {
         let mut routes: Vec<_> = operations(document)
             .map(|(path, methods)| {
                 (
@@ -28,7 +28,9 @@ impl Surface {
                 )
             })
             .collect();
-        routes.push((ResourceDef::new("/openapi.json"), vec!["GET".to_owned()]));
+        if is_served {
+            routes.push((ResourceDef::new("/openapi.json"), vec!["GET".to_owned()]));
+        }
         Self {
             document: Bytes::from(document.to_string()),
             routes,

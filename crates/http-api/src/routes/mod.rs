@@ -73,6 +73,15 @@ fn register_work(config: &mut ServiceConfig<'_>) {
         .service(webhooks::events);
 }
 
+/// Registers what sandboxes may call, for a listener of their own. Nothing that takes a user's key: where requests need
+/// none, every sandbox would be a user.
+pub(crate) fn register_for_sandboxes(config: &mut ServiceConfig<'_>) {
+    config
+        .service(health::alive)
+        .service(webhooks::conversation)
+        .service(webhooks::events);
+}
+
 /// Registers what serves the documentation itself and is not part of it.
 pub(crate) fn register_docs(config: &mut web::ServiceConfig) {
     config

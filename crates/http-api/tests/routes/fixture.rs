@@ -10,7 +10,7 @@ use domain::clock::{Clock, Timestamp};
 use domain::id::{ApiKeyId, HostId, IdGenerator, SpecId, UserId};
 use domain::identity::{ApiKey, ApiKeyRepository, KeyHash};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
-use http_api::{Check, HttpConfig, HttpPorts, HttpState, Readiness};
+use http_api::{Check, Door, HttpConfig, HttpPorts, HttpState, Readiness};
 use keyring::{Keyring, MasterKey};
 use serde_json::{Value, json};
 use store_memory::{FakeAgentRuntime, FakeSandboxBackend, FixedClock, MemoryStore, SequentialIds};
@@ -164,7 +164,12 @@ impl World {
     }
 
     pub(crate) async fn send(&self, request: TestRequest) -> Answer {
-        let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
+        self.send_to(Door::Everybody, request).await
+    }
+
+    pub(crate) async fn send_to(&self, door: Door, request: TestRequest) -> Answer {
+        let app = http_api::behind(door, self.state.clone(), self.app.clone());
+        let service = init_service(app).await;
         let response = match service.call(request.to_request()).await {
             Ok(response) => response.into_parts().1,
             Err(error) => error.error_response(),

@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod conversations;
 #[cfg(test)]
+mod door;
+#[cfg(test)]
 mod events;
 #[cfg(test)]
 mod fixture;

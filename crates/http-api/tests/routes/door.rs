@@ -1,0 +1,88 @@
+//! The door for sandboxes: what they report comes in, and everything else is not there.
+
+use actix_web::http::Method;
+use actix_web::test::TestRequest;
+use http_api::Door;
+use serde_json::json;
+
+use crate::fixture::{ADA, UNKNOWN, World};
+
+fn request(method: &str, path: &str, key: &str) -> TestRequest {
+    let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+    TestRequest::default()
+        .method(method)
+        .uri(path)
+        .insert_header(("X-Session-API-Key", key))
+}
+
+#[actix_web::test]
+async fn reports_come_in_by_the_key_of_the_sandbox_alone() {
+    let world = World::working().await;
+    let id = world.conversation(ADA).await;
+    let key = world.read(ADA, &id).await["session_api_key"].clone();
+    let event = json!({"id": "e1", "timestamp": "2026-11-21T10:00:01", "source": "user", "kind": "MessageEvent"});
+    let report = |key: &str| {
+        request("post", &format!("/api/v1/webhooks/events/{id}"), key).set_json(json!([event]))
+    };
+    let answer = world.send_to(Door::Sandboxes, report(ADA)).await;
+    answer.refuses(401, "Invalid session API key");
+    let answer = world
+        .send_to(Door::Sandboxes, report(key.as_str().unwrap()))
+        .await;
+    answer.is(200, &json!({"success": true}));
+    let alive = request("get", "/alive", "");
+    let answer = world.send_to(Door::Sandboxes, alive).await;
+    answer.is(200, &json!({"status": "ok"}));
+    world
+        .get(ADA, &format!("/api/v1/conversation/{id}/events/count"))
+        .await
+        .is(200, &json!(1));
+}
+
+#[actix_web::test]
+async fn nothing_that_a_user_may_call_is_behind_it() {
+    let world = World::idle().await;
+    let document = http_api::openapi_document();
+    let paths = document["paths"].as_object().unwrap();
+    let is_for_sandboxes = |path: &str| path == "/alive" || path.starts_with("/api/v1/webhooks/");
+    let mut refused = 0;
+    for (path, operations) in paths.iter().filter(|(path, _)| !is_for_sandboxes(path)) {
+        let filled: Vec<&str> = path
+            .split('/')
+            .map(|part| if part.starts_with('{') { UNKNOWN } else { part })
+            .collect();
+        for method in operations
+            .as_object()
+            .into_iter()
+            .flat_map(|all| all.keys())
+        {
+            let asked = request(method, &filled.join("/"), ADA);
+            let answer = world.send_to(Door::Sandboxes, asked).await;
+            assert_eq!(
+                (answer.status, answer.text.as_str()),
+                (404, r#"{"detail":"Not Found"}"#),
+                "{method} {path}"
+            );
+            refused += 1;
+        }
+    }
+    assert!(refused > 30, "{refused} operations were tried");
+    for path in [
+        "/",
+        "/docs",
+        "/docs/",
+        "/openapi.json",
+        "/openapi.json/",
+        "/health/",
+    ] {
+        let answer = world
+            .send_to(Door::Sandboxes, request("get", path, ADA))
+            .await;
+        assert_eq!(answer.status, 404, "{path}");
+    }
+    // And they are where they were, also after the other door was used first.
+    let answer = world.get(ADA, "/openapi.json").await;
+    assert_eq!(answer.json()["info"], document["info"]);
+    let health = world.send(request("get", "/health/", ADA)).await;
+    assert_eq!(health.status, 307);
+}

@@ -6,7 +6,9 @@
 mod backend;
 mod config;
 mod engine;
+mod environment;
 mod errors;
+mod labels;
 
 pub use backend::DockerSandboxes;
 pub use config::{

@@ -1,0 +1,145 @@
+//! The environment of a sandbox: what its template adds to the image's own, then what the service itself decides.
+//!
+//! Knows: the variables of the agent server (`OH_*`, contract of releases 1.34 to 1.58).
+
+use std::collections::BTreeMap;
+
+use domain::sandbox::{AGENT_SERVER, SandboxLaunch};
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::config::DockerSpec;
+
+/// Variables by name. Some values are keys, so all are treated as secret.
+pub(crate) type Variables = BTreeMap<String, SecretString>;
+
+/// Where VS Code's server is reached; without it that server would only cost memory.
+const VSCODE: &str = "VSCODE";
+
+/// Keys of the agent server.
+pub(crate) const SESSION_KEY: &str = "OH_SESSION_API_KEYS_0";
+pub(crate) const SECRET_KEY: &str = "OH_SECRET_KEY";
+
+/// Not secret, and the same in every sandbox.
+pub(crate) const FIXED: [(&str, &str); 9] = [
+    // Webhooks carry an event within a second of it, one batch of five at most.
+    ("OH_WEBHOOKS_0_FLUSH_DELAY", "1"),
+    ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5"),
+    // One owner per volume: a lease would only keep a restarted server from its own conversations.
+    ("OH_LEASE_TTL_SECONDS", "0"),
+    ("OH_ENABLE_VNC", "0"),
+    // Preloading costs processor time and memory at each start and saves little at the first conversation.
+    ("OH_PRELOAD_TOOLS", "0"),
+    // Importing litellm must not ask the network for a price list.
+    ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
+    // A pretty traceback blocks the agent server for seconds.
+    ("LOG_RICH_TRACEBACKS", "false"),
+    ("LOG_JSON", "true"),
+    ("PYTHONUNBUFFERED", "1"),
+];
+
+/// Everything that is set on top of the image's own environment.
+pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> Variables {
+    let mut all = Variables::new();
+    let mut set = |name: &str, value: String| all.insert(name.to_owned(), value.into());
+    if spec.read_only {
+        // The image's own home cannot be written to.
+        set("HOME", format!("{}/home", spec.volume));
+    }
+    for (name, value) in &spec.env {
+        set(name, value.clone());
+    }
+    for (name, value) in &spec.secret_env {
+        set(name, value.expose_secret().to_owned());
+    }
+    // From here on nothing can be replaced by configuration.
+    for (name, value) in FIXED {
+        set(name, value.to_owned());
+    }
+    set(SESSION_KEY, launch.session_key.expose_secret().to_owned());
+    set(SECRET_KEY, launch.secret_key.expose_secret().to_owned());
+    let webhooks = launch.webhook_url.as_str().trim_end_matches('/');
+    set("OH_WEBHOOKS_0_BASE_URL", webhooks.to_owned());
+    set("OH_WORKSPACE_PATH", spec.working_dir.clone());
+    for (name, place) in [
+        ("OH_CONVERSATIONS_PATH", "conversations"),
+        ("OH_PERSISTENCE_DIR", "persist"),
+        ("OH_BASH_EVENTS_DIR", "bash_events"),
+        // Its default is a file in the workspace, next to what agents work on.
+        ("OPENHANDS_AGENT_SERVER_CONFIG_PATH", "agent-server.json"),
+    ] {
+        set(name, format!("{}/{place}", spec.volume));
+    }
+    let vscode = spec.ports.iter().find(|port| port.name == VSCODE);
+    set(
+        "OH_ENABLE_VSCODE",
+        if vscode.is_some() { "1" } else { "0" }.to_owned(),
+    );
+    if let Some(vscode) = vscode {
+        set("OH_VSCODE_PORT", vscode.port.to_string());
+    }
+    for port in &spec.ports {
+        if port.name != VSCODE && port.name != AGENT_SERVER {
+            set(&port.name, port.port.to_string());
+        }
+    }
+    for (index, origin) in launch.cors_origins.iter().enumerate() {
+        set(&format!("OH_ALLOW_CORS_ORIGINS_{index}"), origin.clone());
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::id::{SandboxId, SpecId, UserId};
+    use url::Url;
+
+    use super::*;
+
+    fn launch() -> SandboxLaunch {
+        SandboxLaunch {
+            id: SandboxId::parse("s1").unwrap(),
+            owner: UserId::parse("alice").unwrap(),
+            spec: SpecId::parse("spec").unwrap(),
+            session_key: SecretString::from("session"),
+            secret_key: SecretString::from("secret"),
+            webhook_url: Url::parse("http://host.docker.internal:3000/api/v1/webhooks/").unwrap(),
+            cors_origins: vec!["https://app.test".to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_service_decides_last() {
+        let mut spec = DockerSpec::new(SpecId::parse("spec").unwrap(), "image:1");
+        let take_over = [
+            "OH_SESSION_API_KEYS_0",
+            "OH_LEASE_TTL_SECONDS",
+            "WORKER_1",
+            "OURS",
+        ];
+        for name in take_over {
+            spec.env.insert(name.to_owned(), "theirs".to_owned());
+            spec.secret_env
+                .insert(name.to_owned(), SecretString::from("hidden"));
+        }
+        let all = variables(&spec, &launch());
+        let value = |name: &str| all.get(name).map(ExposeSecret::expose_secret);
+        assert_eq!(value("OURS"), Some("hidden"));
+        assert_eq!(value("OH_SESSION_API_KEYS_0"), Some("session"));
+        assert_eq!(value("OH_LEASE_TTL_SECONDS"), Some("0"));
+        assert_eq!(value("WORKER_1"), Some("8011"));
+        assert_eq!(value("OH_ENABLE_VSCODE"), Some("1"));
+        assert_eq!(value("OH_ALLOW_CORS_ORIGINS_0"), Some("https://app.test"));
+        assert_eq!(
+            value("OH_CONVERSATIONS_PATH"),
+            Some("/workspace/conversations")
+        );
+        let webhooks = "http://host.docker.internal:3000/api/v1/webhooks";
+        assert_eq!(value("OH_WEBHOOKS_0_BASE_URL"), Some(webhooks));
+        spec.ports.retain(|port| port.name == AGENT_SERVER);
+        let all = variables(&spec, &launch());
+        assert_eq!(
+            all.get("OH_ENABLE_VSCODE").map(ExposeSecret::expose_secret),
+            Some("0")
+        );
+    }
+}

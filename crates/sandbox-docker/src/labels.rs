@@ -1,0 +1,139 @@
+//! Names and labels: how what we made is told from what others made, and found again.
+
+use std::collections::HashMap;
+
+use domain::id::{HostId, SandboxId};
+use domain::sandbox::SandboxLaunch;
+
+use crate::config::{DockerSpec, PauseMode};
+
+/// The installation. What lacks it is never touched, whatever its name.
+pub(crate) const INSTANCE: &str = "agent-workspace.instance";
+/// The sandbox.
+pub(crate) const SANDBOX: &str = "agent-workspace.sandbox";
+/// Whose it is.
+pub(crate) const OWNER: &str = "agent-workspace.owner";
+/// The template it was made from.
+pub(crate) const SPEC: &str = "agent-workspace.spec";
+/// Where its agent server reports to.
+pub(crate) const CALLBACK: &str = "agent-workspace.callback";
+/// Its ports, as `NAME=PORT` with commas between: a list of sandboxes then needs neither template nor inspection.
+pub(crate) const PORTS: &str = "agent-workspace.ports";
+/// Where agents work in it.
+pub(crate) const WORKSPACE: &str = "agent-workspace.workspace";
+/// How it is put down.
+pub(crate) const PAUSE: &str = "agent-workspace.pause";
+/// Names (not values) of its secret variables, with commas between: their values are kept out of quotations of its log.
+pub(crate) const SECRETS: &str = "agent-workspace.secrets";
+
+/// Labels as the engine has them.
+pub(crate) type Labels = HashMap<String, String>;
+
+/// Name of the container and of the volume of a sandbox.
+pub(crate) fn name(id: &SandboxId) -> String {
+    format!("agent-workspace-{id}")
+}
+
+/// The filter for everything of this installation.
+pub(crate) fn of_instance(instance: &HostId) -> String {
+    format!("{INSTANCE}={instance}")
+}
+
+/// What the volume of a sandbox carries.
+pub(crate) fn of_volume(instance: &HostId, launch: &SandboxLaunch) -> Labels {
+    let pairs = [
+        (INSTANCE, instance.to_string()),
+        (SANDBOX, launch.id.to_string()),
+        (OWNER, launch.owner.to_string()),
+        (SPEC, launch.spec.to_string()),
+    ];
+    let pairs = pairs.into_iter();
+    pairs
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// What the container of a sandbox carries.
+pub(crate) fn of_container(instance: &HostId, launch: &SandboxLaunch, spec: &DockerSpec) -> Labels {
+    let ports = spec.ports.iter();
+    let ports: Vec<_> = ports.map(|it| format!("{}={}", it.name, it.port)).collect();
+    let secrets: Vec<_> = spec.secret_env.keys().map(String::as_str).collect();
+    let pause = match spec.pause {
+        PauseMode::Stop => "stop",
+        PauseMode::Freeze => "freeze",
+    };
+    let mut labels = of_volume(instance, launch);
+    for (name, value) in [
+        (CALLBACK, launch.webhook_url.to_string()),
+        (PORTS, ports.join(",")),
+        (WORKSPACE, spec.working_dir.clone()),
+        (PAUSE, pause.to_owned()),
+        (SECRETS, secrets.join(",")),
+    ] {
+        labels.insert(name.to_owned(), value);
+    }
+    labels
+}
+
+/// The sandbox that this is the container or volume of, if it is ours. The name has to fit: an image made of one of our
+/// containers hands its labels on to whatever is made of it.
+pub(crate) fn sandbox(instance: &HostId, full_name: &str, labels: &Labels) -> Option<SandboxId> {
+    if labels.get(INSTANCE).map(String::as_str) != Some(instance.as_str()) {
+        return None;
+    }
+    let id = SandboxId::parse(labels.get(SANDBOX)?).ok()?;
+    (full_name.trim_start_matches('/') == name(&id)).then_some(id)
+}
+
+/// The ports that a container was made with, by name.
+pub(crate) fn ports(labels: &Labels) -> Vec<(String, u16)> {
+    let listed = labels.get(PORTS).map(String::as_str).unwrap_or_default();
+    let pairs = listed.split(',').filter_map(|pair| pair.rsplit_once('='));
+    pairs
+        .filter_map(|(name, port)| Some((name.to_owned(), port.parse().ok()?)))
+        .collect()
+}
+
+/// How a container is put down.
+pub(crate) fn pause(labels: &Labels) -> PauseMode {
+    match labels.get(PAUSE).map(String::as_str) {
+        Some("freeze") => PauseMode::Freeze,
+        _ => PauseMode::Stop,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_carries_our_label_and_its_own_name_is_ours() {
+        let instance = HostId::parse("here").unwrap();
+        let labels = |instance: &str, id: &str| {
+            Labels::from([
+                (INSTANCE.to_owned(), instance.to_owned()),
+                (SANDBOX.to_owned(), id.to_owned()),
+            ])
+        };
+        let sandbox = |name: &str, labels: &Labels| super::sandbox(&instance, name, labels);
+        let id = SandboxId::parse("s1").unwrap();
+        let ours = labels("here", "s1");
+        assert_eq!(sandbox("/agent-workspace-s1", &ours), Some(id.clone()));
+        assert_eq!(sandbox("agent-workspace-s1", &ours), Some(id));
+        assert_eq!(sandbox("/made-of-its-image", &ours), None);
+        assert_eq!(sandbox("/agent-workspace-s1", &labels("there", "s1")), None);
+        assert_eq!(sandbox("/agent-workspace-s1", &Labels::new()), None);
+    }
+
+    #[test]
+    fn ports_are_read_as_they_were_written() {
+        let labels = Labels::from([(
+            PORTS.to_owned(),
+            "AGENT_SERVER=8000,WORKER_1=8011".to_owned(),
+        )]);
+        let expected = [("AGENT_SERVER", 8000), ("WORKER_1", 8011)];
+        let expected = expected.map(|(name, port)| (name.to_owned(), port));
+        assert_eq!(ports(&labels), expected);
+        assert_eq!(ports(&Labels::new()), []);
+    }
+}

@@ -1,26 +1,313 @@
 //! A real engine, an image made without a registry, and a look at the engine that does not use the code under test.
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![expect(dead_code, reason = "each test binary uses its part")]
+
+pub(crate) mod image;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bollard::Docker;
-use bollard::query_parameters::{CreateImageOptionsBuilder, TagImageOptionsBuilder};
+use bollard::models::ContainerInspectResponse;
+use bollard::query_parameters::{
+    InspectContainerOptions, KillContainerOptions, ListContainersOptionsBuilder,
+    ListNetworksOptionsBuilder, ListVolumesOptionsBuilder, RemoveContainerOptionsBuilder,
+    RemoveVolumeOptions,
+};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
-use domain::sandbox::SandboxLaunch;
+use domain::sandbox::{BackendFact, BackendState, SandboxLaunch};
 use futures::StreamExt;
-use sandbox_docker::{DockerConfig, DockerSpec, ExposedPort};
+use futures::stream::BoxStream;
+use sandbox_docker::{DockerConfig, DockerSandboxes, DockerSpec};
 use secrecy::SecretString;
 use url::Url;
 
-/// An image of a static busybox, with `sh`, `httpd`, `dd`, … in `/bin`, and an empty `/www`.
-pub(crate) const IMAGE: &str = "agent-workspace-test/busybox:1";
+pub(crate) use image::IMAGE;
+
+/// Name of the one template of [`Lab::config`].
+pub(crate) const SPEC: &str = "busybox";
 
 /// The engine that the tests use.
 pub(crate) fn engine() -> Docker {
     Docker::connect_with_unix_defaults().expect(
-        "no Docker engine: install one (apt-get install docker.io) and start dockerd; \
-         its socket must be /var/run/docker.sock",
+        "no Docker engine: install one (apt-get install docker.io) and start dockerd; its socket must be /var/run/docker.sock",
     )
+}
+
+/// A fresh text, for ids that nobody had before.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests on a shared engine want names that nobody had before"
+)]
+pub(crate) fn fresh(prefix: &str) -> String {
+    format!("{prefix}{}", uuid::Uuid::new_v4().simple())
+}
+
+/// An installation of its own on an engine; everything of it is gone at its end, also when the test fails.
+pub(crate) struct Lab {
+    pub(crate) docker: Docker,
+    pub(crate) instance: HostId,
+    /// `None`: the usual engine.
+    pub(crate) socket: Option<String>,
+}
+
+impl Lab {
+    /// On the usual engine, with the image.
+    pub(crate) async fn new() -> Self {
+        Self::on(engine(), None).await
+    }
+
+    /// On another engine.
+    pub(crate) async fn on(docker: Docker, socket: Option<String>) -> Self {
+        image::ensure_image(&docker).await;
+        Self {
+            docker,
+            instance: HostId::parse(fresh("test-")).unwrap(),
+            socket,
+        }
+    }
+
+    /// Another installation on the same engine.
+    pub(crate) async fn neighbour(&self) -> Self {
+        Self::on(self.docker.clone(), self.socket.clone()).await
+    }
+
+    /// One template: busybox serving HTTP, with small limits. Tests change what they are about.
+    pub(crate) fn config(&self) -> DockerConfig {
+        let mut config = DockerConfig::new(self.instance.clone(), vec![spec(SPEC)]);
+        config.socket.clone_from(&self.socket);
+        config.grace = Duration::from_secs(2);
+        config
+    }
+
+    pub(crate) fn backend(&self) -> DockerSandboxes {
+        self.backend_with(|_| ())
+    }
+
+    pub(crate) fn backend_with(&self, change: impl FnOnce(&mut DockerConfig)) -> DockerSandboxes {
+        let mut config = self.config();
+        change(&mut config);
+        DockerSandboxes::new(config).unwrap()
+    }
+
+    fn filters(&self) -> HashMap<String, Vec<String>> {
+        let label = format!("agent-workspace.instance={}", self.instance);
+        HashMap::from([("label".to_owned(), vec![label])])
+    }
+
+    /// Names of the containers of this installation.
+    pub(crate) async fn containers(&self) -> Vec<String> {
+        let options = ListContainersOptionsBuilder::new()
+            .all(true)
+            .filters(&self.filters())
+            .build();
+        let listed = self.docker.list_containers(Some(options)).await.unwrap();
+        let names = listed
+            .into_iter()
+            .filter_map(|it| it.names?.into_iter().next());
+        names
+            .map(|name| name.trim_start_matches('/').to_owned())
+            .collect()
+    }
+
+    /// Names of the volumes of this installation.
+    pub(crate) async fn volumes(&self) -> Vec<String> {
+        let options = ListVolumesOptionsBuilder::new()
+            .filters(&self.filters())
+            .build();
+        let listed = self.docker.list_volumes(Some(options)).await.unwrap();
+        let volumes = listed.volumes.unwrap_or_default().into_iter();
+        volumes.map(|volume| volume.name).collect()
+    }
+
+    /// Ids of the networks of this installation.
+    pub(crate) async fn networks(&self) -> Vec<String> {
+        let options = ListNetworksOptionsBuilder::new()
+            .filters(&self.filters())
+            .build();
+        let listed = self.docker.list_networks(Some(options)).await.unwrap();
+        listed
+            .into_iter()
+            .filter_map(|network| network.id)
+            .collect()
+    }
+
+    /// The container of a sandbox, as the engine sees it.
+    pub(crate) async fn container(&self, id: &SandboxId) -> ContainerInspectResponse {
+        let none = None::<InspectContainerOptions>;
+        self.docker
+            .inspect_container(&name(id), none)
+            .await
+            .unwrap()
+    }
+
+    /// `running`, `exited`, …
+    pub(crate) async fn status(&self, id: &SandboxId) -> String {
+        let state = self.container(id).await.state.unwrap();
+        state.status.unwrap().to_string()
+    }
+
+    /// `docker kill`, as somebody else would.
+    pub(crate) async fn kill(&self, id: &SandboxId) {
+        let none = None::<KillContainerOptions>;
+        self.docker.kill_container(&name(id), none).await.unwrap();
+    }
+
+    /// `docker rm -f`, as somebody else would.
+    pub(crate) async fn remove_container(&self, id: &SandboxId) {
+        let force = RemoveContainerOptionsBuilder::new().force(true).build();
+        self.docker
+            .remove_container(&name(id), Some(force))
+            .await
+            .unwrap();
+    }
+
+    /// Runs a program in the sandbox: its exit code and what it wrote.
+    pub(crate) async fn exec(&self, id: &SandboxId, command: &[&str]) -> (i64, String) {
+        exec(&self.docker, &name(id), command).await
+    }
+
+    async fn clear(&self) {
+        for name in self.containers().await {
+            let force = RemoveContainerOptionsBuilder::new()
+                .force(true)
+                .v(true)
+                .build();
+            let _ = self.docker.remove_container(&name, Some(force)).await;
+        }
+        for name in self.volumes().await {
+            let _ = self
+                .docker
+                .remove_volume(&name, None::<RemoveVolumeOptions>)
+                .await;
+        }
+        for id in self.networks().await {
+            let _ = self.docker.remove_network(&id).await;
+        }
+    }
+}
+
+/// Leaves nothing behind, also when a test fails. Operations that the test did not wait for may still be at it, so it
+/// looks twice.
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let lab = Self {
+            docker: self.docker.clone(),
+            instance: self.instance.clone(),
+            socket: None,
+        };
+        let lab = std::mem::ManuallyDrop::new(lab);
+        let cleaner = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.expect("a runtime").block_on(async {
+                lab.clear().await;
+                lab.clear().await;
+            });
+        });
+        let cleaned = cleaner.join();
+        assert!(
+            cleaned.is_ok() || std::thread::panicking(),
+            "not cleaned up"
+        );
+    }
+}
+
+/// Name of the container and of the volume of a sandbox.
+pub(crate) fn name(id: &SandboxId) -> String {
+    format!("agent-workspace-{id}")
+}
+
+/// A template of the test image: its own command, one published port, small limits, nothing to watch on the disk.
+pub(crate) fn spec(id: &str) -> DockerSpec {
+    let mut spec = DockerSpec::new(SpecId::parse(id).unwrap(), IMAGE);
+    spec.command = None;
+    spec.resources.memory = Some(64 << 20);
+    spec.resources.cpus = Some(1.0);
+    spec.resources.pids = Some(64);
+    spec.resources.disk = None;
+    spec
+}
+
+/// A template that runs this shell script.
+pub(crate) fn script(id: &str, text: &str) -> DockerSpec {
+    let mut spec = spec(id);
+    spec.entrypoint = Some(["sh", "-c"].map(str::to_owned).into());
+    spec.command = Some(vec![text.to_owned()]);
+    spec
+}
+
+/// A fresh sandbox of this template.
+pub(crate) fn launch(spec: &str) -> SandboxLaunch {
+    SandboxLaunch {
+        id: SandboxId::parse(fresh("s")).unwrap(),
+        owner: UserId::parse("alice").unwrap(),
+        spec: SpecId::parse(spec).unwrap(),
+        session_key: SecretString::from("canary-session-key"),
+        secret_key: SecretString::from("canary-secret-key"),
+        webhook_url: Url::parse("http://host.docker.internal:1/api/v1/webhooks").unwrap(),
+        cors_origins: vec!["https://app.test".into()],
+    }
+}
+
+/// Runs a program in a container: its exit code and what it wrote.
+pub(crate) async fn exec(docker: &Docker, container: &str, command: &[&str]) -> (i64, String) {
+    use bollard::exec::StartExecResults;
+    use bollard::models::ExecConfig;
+    let config = ExecConfig {
+        cmd: Some(command.iter().map(|word| (*word).to_owned()).collect()),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        ..ExecConfig::default()
+    };
+    let exec = docker.create_exec(container, config).await.unwrap().id;
+    let none = None::<bollard::exec::StartExecOptions>;
+    let StartExecResults::Attached { mut output, .. } =
+        docker.start_exec(&exec, none).await.unwrap()
+    else {
+        panic!("not attached");
+    };
+    let mut text = String::new();
+    while let Some(Ok(part)) = output.next().await {
+        text.push_str(&part.to_string());
+    }
+    let code = docker.inspect_exec(&exec).await.unwrap().exit_code;
+    (code.unwrap_or(-1), text)
+}
+
+/// For what has no event. Gives up, with a name, long after it should have happened.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    for _ in 0..1200 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    panic!("never happened: {what}");
+}
+
+/// The next fact about this sandbox.
+pub(crate) async fn told(
+    facts: &mut BoxStream<'static, BackendFact>,
+    id: &SandboxId,
+) -> BackendState {
+    let told = async {
+        loop {
+            let fact = facts.next().await.expect("the watch does not end");
+            if fact.id == *id {
+                return fact.state;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), told)
+        .await
+        .expect("something is told about the sandbox")
+}
+
+/// The detail of an exit.
+pub(crate) fn detail(state: Option<BackendState>) -> String {
+    match state {
+        Some(BackendState::Exited { detail }) => detail,
+        other => panic!("not exited: {other:?}"),
+    }
 }

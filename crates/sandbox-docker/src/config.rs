@@ -30,6 +30,8 @@ pub struct DockerConfig {
     pub grace: Duration,
     /// How long any call to the engine may take that is not a pull or a stop.
     pub call_limit: Duration,
+    /// How long a pull may go on without any progress.
+    pub pull_stall: Duration,
     /// How often disk limits are looked at where the engine cannot set them.
     pub disk_interval: Duration,
     /// Credentials for pulling images.
@@ -200,6 +202,7 @@ impl DockerConfig {
             metadata: Metadata::Auto,
             grace: Duration::from_secs(10),
             call_limit: Duration::from_secs(30),
+            pull_stall: Duration::from_secs(5 * 60),
             disk_interval: Duration::from_secs(60),
             registry: None,
         }

@@ -3,14 +3,21 @@
 //! Knows: a Docker engine (through bollard), its containers, volumes, networks, images and events.
 //! Must never know: HTTP, storage, other backends, or who may do what.
 
+mod advice;
 mod backend;
 mod config;
+mod disk;
 mod engine;
 mod environment;
 mod errors;
+mod images;
 mod labels;
+mod metadata;
+mod network;
+mod specs;
 
 pub use backend::DockerSandboxes;
 pub use config::{
     DockerConfig, DockerSpec, ExposedPort, Metadata, Mount, PauseMode, Registry, Resources,
 };
+pub use specs::DockerSpecs;

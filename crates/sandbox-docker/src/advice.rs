@@ -1,0 +1,234 @@
+//! Whether reports from inside a container can reach the service: tried, not guessed.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bollard::container::LogOutput;
+use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
+use futures::{Stream, StreamExt};
+use url::Url;
+
+use crate::engine::Engine;
+use crate::errors::{EngineError, Kind};
+
+/// For everything.
+const LIMIT: Duration = Duration::from_secs(5);
+/// For one program, so that it says what happened before we stop listening.
+const SECONDS: &str = "3";
+/// What is kept of a program's words.
+const MAX_OUTPUT: usize = 8 * 1024;
+
+/// Prints the cause and fails unless an HTTP answer comes, whatever it says.
+const PYTHON: &str = "\
+import sys, urllib.error, urllib.request
+try: urllib.request.urlopen(sys.argv[1], timeout=3)
+except urllib.error.HTTPError: pass
+except OSError as error: sys.exit(str(error))";
+
+/// Callback addresses that were reached from a sandbox: all sandboxes are in one network, so one success is enough.
+#[derive(Debug, Default)]
+pub(crate) struct Reached(Mutex<HashSet<Url>>);
+
+/// How a try ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Attempt {
+    Answered,
+    /// With the reason that the program gave.
+    Failed(String),
+    NoSuchProgram,
+}
+
+/// What the owner of a sandbox should know about its reports. `None`: they arrive, or it cannot be known.
+pub(crate) async fn callback(
+    engine: &Engine,
+    container: &str,
+    webhook_url: &Url,
+    reached: &Reached,
+) -> Option<String> {
+    let mut service = webhook_url.clone();
+    service.set_path("/");
+    service.set_query(None);
+    service.set_fragment(None);
+    // An address with credentials stays an address: they are neither needed nor anybody's business.
+    let _ = (service.set_username(""), service.set_password(None));
+    if reached.lock().contains(&service) {
+        return None;
+    }
+    let alive = service.join("alive").ok()?;
+    let attempt = tokio::time::timeout(LIMIT, attempt(engine, container, &alive));
+    match attempt.await {
+        Ok(Ok(Attempt::Answered)) => {
+            reached.lock().insert(service);
+            None
+        }
+        Ok(Ok(Attempt::Failed(reason))) => Some(unreachable(&service, &reason)),
+        // No program that could try; or the engine is slow: that says nothing about the way.
+        Ok(Ok(Attempt::NoSuchProgram)) | Err(_) => None,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, container, "the way back from the sandbox could not be tried");
+            None
+        }
+    }
+}
+
+fn unreachable(service: &Url, reason: &str) -> String {
+    let service = service.as_str().trim_end_matches('/');
+    format!(
+        "reports from the sandbox cannot reach the service at {service} ({reason}): events arrive with a delay of some \
+         seconds; the operator has to set WORKSPACE_SANDBOX__CALLBACK_URL to an address that containers can reach"
+    )
+}
+
+/// Tries with the first of these programs that the image has.
+async fn attempt(engine: &Engine, container: &str, url: &Url) -> Result<Attempt, EngineError> {
+    let url = url.as_str();
+    let programs: [&[&str]; 4] = [
+        &["curl", "-sS", "-o", "/dev/null", "-m", SECONDS, url],
+        &[
+            "wget",
+            "-q",
+            "-O",
+            "/dev/null",
+            "-T",
+            SECONDS,
+            "-t",
+            "1",
+            url,
+        ],
+        &["python3", "-c", PYTHON, url],
+        &[
+            "busybox",
+            "wget",
+            "-q",
+            "-O",
+            "/dev/null",
+            "-T",
+            SECONDS,
+            url,
+        ],
+    ];
+    for program in programs {
+        let attempt = run(engine, container, program).await?;
+        if attempt != Attempt::NoSuchProgram {
+            return Ok(attempt);
+        }
+    }
+    Ok(Attempt::NoSuchProgram)
+}
+
+async fn run(engine: &Engine, container: &str, program: &[&str]) -> Result<Attempt, EngineError> {
+    let options = CreateExecOptions {
+        cmd: Some(program.to_vec()),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        ..CreateExecOptions::default()
+    };
+    let created = engine.call("preparing a program in the sandbox", |docker| {
+        docker.create_exec(container, options)
+    });
+    let exec = created.await?.id;
+    let started = engine.call("running a program in the sandbox", |docker| {
+        docker.start_exec(&exec, None::<StartExecOptions>)
+    });
+    let said = match started.await {
+        Ok(StartExecResults::Attached { output, .. }) => heard(output).await,
+        Ok(StartExecResults::Detached) => String::new(),
+        // Some engines answer so where the program is not there.
+        Err(error) if matches!(error.kind, Kind::Other | Kind::NotFound) => {
+            return Ok(Attempt::NoSuchProgram);
+        }
+        Err(error) => return Err(error),
+    };
+    let ended = engine.call("looking at a program in the sandbox", |docker| {
+        docker.inspect_exec(&exec)
+    });
+    let code = ended.await?.exit_code;
+    Ok(judge(program[0], code, &said))
+}
+
+/// Everything until it ends, its beginning kept.
+async fn heard(
+    mut output: impl Stream<Item = Result<LogOutput, bollard::errors::Error>> + Unpin,
+) -> String {
+    let mut said = Vec::new();
+    while let Some(Ok(part)) = output.next().await {
+        let room = MAX_OUTPUT.saturating_sub(said.len());
+        said.extend(part.into_bytes().iter().take(room));
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+fn judge(program: &str, code: Option<i64>, said: &str) -> Attempt {
+    match code {
+        // The shell's codes for "cannot be run" and "not found", which engines use, too.
+        Some(126 | 127) | None => Attempt::NoSuchProgram,
+        Some(0) => Attempt::Answered,
+        // GNU wget: the server answered with an error. Busybox: the same in words.
+        Some(8) if program == "wget" => Attempt::Answered,
+        Some(_) if said.contains("server returned error: HTTP/") => Attempt::Answered,
+        Some(code) => Attempt::Failed(reason(program, code, said)),
+    }
+}
+
+/// The last line that says something, without what a terminal would take for commands.
+fn reason(program: &str, code: i64, said: &str) -> String {
+    let mut lines = said.lines().rev().map(str::trim);
+    match lines.find(|line| !line.is_empty()) {
+        Some(line) => {
+            let visible = line.chars().filter(|c| !c.is_control());
+            visible.take(200).collect()
+        }
+        None => format!("{program} ended with {code}"),
+    }
+}
+
+impl Reached {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<Url>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_one_whatever_its_status() {
+        for (program, code, said) in [
+            ("curl", 0, ""),
+            ("wget", 8, ""),
+            (
+                "wget",
+                1,
+                "wget: server returned error: HTTP/1.1 404 Not Found",
+            ),
+            ("python3", 0, ""),
+        ] {
+            assert_eq!(judge(program, Some(code), said), Attempt::Answered);
+        }
+    }
+
+    #[test]
+    fn a_failure_has_the_programs_own_reason() {
+        let said = "\ncurl: (7) Failed to connect to x port 1\u{1b}[0m: Connection refused\n\n";
+        let reason = "curl: (7) Failed to connect to x port 1[0m: Connection refused";
+        assert_eq!(
+            judge("curl", Some(7), said),
+            Attempt::Failed(reason.to_owned())
+        );
+        let silent = Attempt::Failed("wget ended with 4".to_owned());
+        assert_eq!(judge("wget", Some(4), ""), silent);
+        assert_eq!(
+            judge("curl", Some(8), ""),
+            Attempt::Failed("curl ended with 8".to_owned())
+        );
+    }
+
+    #[test]
+    fn an_image_without_the_program_says_nothing_about_the_way() {
+        for code in [Some(126), Some(127), None] {
+            assert_eq!(judge("curl", code, "not found"), Attempt::NoSuchProgram);
+        }
+    }
+}

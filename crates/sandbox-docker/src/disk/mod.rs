@@ -1,0 +1,205 @@
+//! Disk limits: set by the engine where its storage can, and watched everywhere, because no engine limits volumes.
+
+mod grace;
+mod usage;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bollard::Docker;
+use bollard::models::SystemInfo;
+use bollard::query_parameters::ListContainersOptionsBuilder;
+use domain::id::SandboxId;
+use tokio::sync::{Mutex, OnceCell};
+
+use self::grace::Grace;
+use crate::config::{DockerConfig, DockerSpec};
+use crate::engine::Engine;
+use crate::errors::EngineError;
+use crate::labels;
+
+/// The disk limits of all sandboxes.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    engine: Engine,
+    config: Arc<DockerConfig>,
+    /// Whether the engine's storage may know limits for containers.
+    may_limit: OnceCell<bool>,
+    /// It turned out that it does not.
+    has_refused: AtomicBool,
+    /// Held while looking: one look at a time.
+    grace: Mutex<Grace>,
+}
+
+impl Disk {
+    /// Nothing is asked of the engine yet.
+    pub(crate) fn new(engine: Engine, config: Arc<DockerConfig>) -> Self {
+        Self {
+            engine,
+            config,
+            may_limit: OnceCell::new(),
+            has_refused: AtomicBool::new(false),
+            grace: Mutex::default(),
+        }
+    }
+
+    /// `storage_opt` for a container of this template: limits what it changes in its image, not its volume.
+    pub(crate) async fn storage_options(
+        &self,
+        spec: &DockerSpec,
+    ) -> Option<HashMap<String, String>> {
+        let limit = spec.resources.disk?;
+        if self.has_refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        let asked = self.may_limit.get_or_try_init(|| async {
+            let info = self
+                .engine
+                .call("asking for the engine's storage", Docker::info);
+            info.await.map(|info| may_limit(&info))
+        });
+        // An engine that does not answer will say so when the container is created.
+        let can = *asked.await.unwrap_or(&false);
+        can.then(|| HashMap::from([("size".to_owned(), limit.to_string())]))
+    }
+
+    /// Whether a create failed because of [`storage_options`](Self::storage_options); they are not given out again, and
+    /// the create may be tried without them.
+    pub(crate) fn is_refusal(&self, error: &EngineError) -> bool {
+        let said = error.message().to_ascii_lowercase();
+        let is_refusal = ["storage-opt", "storage opt", "quota"]
+            .iter()
+            .any(|word| said.contains(word));
+        if is_refusal {
+            self.has_refused.store(true, Ordering::Relaxed);
+            tracing::info!(
+                said = error.message(),
+                "the engine's storage has no limits for containers: disk usage is watched instead"
+            );
+        }
+        is_refusal
+    }
+
+    /// Looks once at everything that runs. Returns the sandboxes to be put down, with the cause for their owners.
+    pub(crate) async fn look(&self) -> Result<Vec<(SandboxId, String)>, EngineError> {
+        let mut grace = self.grace.lock().await;
+        let limits = self.limits().await?;
+        if limits.is_empty() {
+            grace.judge(None);
+            return Ok(Vec::new());
+        }
+        let usage = usage::measure(&self.engine).await?;
+        let used = usage.by_sandbox(&self.config.instance);
+        let used = |id: &SandboxId| used.get(id).copied().unwrap_or_default();
+        let seen = limits
+            .iter()
+            .map(|(id, limit)| (id.clone(), used(id) > *limit));
+        let over = grace.judge(seen).into_iter();
+        Ok(over
+            .map(|id| {
+                let cause = cause(used(&id), limits.get(&id).copied().unwrap_or_default());
+                (id, cause)
+            })
+            .collect())
+    }
+
+    /// Limits of the running sandboxes, as far as they have any.
+    async fn limits(&self) -> Result<HashMap<SandboxId, u64>, EngineError> {
+        let specs = self.config.specs.iter();
+        let by_spec: HashMap<&str, u64> = specs
+            .filter_map(|spec| Some((spec.id.as_str(), spec.resources.disk?)))
+            .collect();
+        if by_spec.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let label = labels::of_instance(&self.config.instance);
+        let filters = HashMap::from([("label", vec![label.as_str()]), ("status", vec!["running"])]);
+        let options = ListContainersOptionsBuilder::new()
+            .filters(&filters)
+            .build();
+        let listed = self.engine.call("listing containers", |docker| {
+            docker.list_containers(Some(options))
+        });
+        let running = listed.await?.into_iter().filter_map(|container| {
+            let (labels, names) = (container.labels?, container.names?);
+            let id = labels::sandbox(&self.config.instance, names.first()?, &labels)?;
+            let limit = by_spec.get(labels.get(labels::SPEC)?.as_str())?;
+            Some((id, *limit))
+        });
+        Ok(running.collect())
+    }
+}
+
+/// Whether a size can be asked for. With overlay2 it takes a mount option that the engine does not tell of: it says so
+/// when a container is created.
+fn may_limit(info: &SystemInfo) -> bool {
+    match info.driver.as_deref() {
+        Some("btrfs" | "zfs") => true,
+        Some("overlay2") => {
+            let mut status = info.driver_status.iter().flatten();
+            status.any(|pair| pair == &["Backing Filesystem", "xfs"])
+        }
+        _ => false,
+    }
+}
+
+fn cause(used: u64, limit: u64) -> String {
+    format!(
+        "the sandbox used {} of disk, more than its limit of {}, and was stopped; its files are kept: resume it and delete \
+         some, or have the operator raise the disk limit of its template",
+        size(used),
+        size(limit)
+    )
+}
+
+/// Rounded up, so that what is over a limit never looks like the limit.
+fn size(bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    if bytes < 1024 * MIB {
+        return format!("{} MiB", bytes.div_ceil(MIB));
+    }
+    let tenths = (u128::from(bytes) * 10).div_ceil(1024 * u128::from(MIB));
+    match (tenths / 10, tenths % 10) {
+        (whole, 0) => format!("{whole} GiB"),
+        (whole, tenth) => format!("{whole}.{tenth} GiB"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_rounded_up() {
+        for (bytes, text) in [
+            (0, "0 MiB"),
+            (1, "1 MiB"),
+            (64 << 20, "64 MiB"),
+            ((64 << 20) + 1, "65 MiB"),
+            (20 << 30, "20 GiB"),
+            ((20 << 30) + 1, "20.1 GiB"),
+            (21 << 30, "21 GiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn a_size_is_asked_for_only_where_the_storage_may_know_it() {
+        let info = |driver: &str, filesystem: &str| SystemInfo {
+            driver: Some(driver.to_owned()),
+            driver_status: Some(vec![
+                vec!["Backing Filesystem".to_owned(), filesystem.to_owned()],
+                vec!["Supports d_type".to_owned(), "true".to_owned()],
+            ]),
+            ..SystemInfo::default()
+        };
+        assert!(may_limit(&info("overlay2", "xfs")));
+        assert!(may_limit(&info("btrfs", "")));
+        assert!(may_limit(&info("zfs", "")));
+        assert!(!may_limit(&info("overlay2", "extfs")));
+        assert!(!may_limit(&info("overlayfs", "")));
+        assert!(!may_limit(&SystemInfo::default()));
+    }
+}

@@ -1,0 +1,187 @@
+//! Why an image could not be pulled, for a person: what the registry and the engine say is text only.
+
+use std::sync::Arc;
+
+use domain::sandbox::SandboxError;
+
+use super::reference;
+use crate::errors::{EngineError, Kind};
+
+/// A pull that failed, for everybody who waited for it.
+#[derive(Debug, thiserror::Error)]
+#[error("{detail}")]
+pub(super) struct PullError {
+    pub(super) detail: String,
+    #[source]
+    source: Option<EngineError>,
+}
+
+impl PullError {
+    pub(super) fn new(image: &str, error: EngineError) -> Self {
+        let detail = match error.kind {
+            Kind::Unreachable | Kind::Forbidden | Kind::NoSpace | Kind::TimedOut => {
+                format!("the image {image} could not be pulled: {}", error.detail())
+            }
+            _ => refused(image, &error.message()),
+        };
+        Self {
+            detail,
+            source: Some(error),
+        }
+    }
+
+    pub(super) fn stalled(image: &str, seconds: u64) -> Self {
+        Self::told(format!(
+            "pulling the image {image} made no progress for {seconds}s and was given up: the operator has to check \
+             that the engine's connection to {} is fast and steady",
+            reference::registry(image)
+        ))
+    }
+
+    pub(super) fn ended_early(image: &str) -> Self {
+        Self::told(format!(
+            "the engine stopped pulling the image {image} without saying why: start it again, or see the engine's log"
+        ))
+    }
+
+    fn told(detail: String) -> Self {
+        Self {
+            detail,
+            source: None,
+        }
+    }
+
+    pub(super) fn to_sandbox_error(self: &Arc<Self>) -> SandboxError {
+        SandboxError::Unavailable {
+            detail: self.detail.clone(),
+            source: Some(Box::new(Arc::clone(self))),
+        }
+    }
+}
+
+/// Words by which causes are known, the more telling first, and what is to be done.
+const CAUSES: [(&[&str], &str); 7] = [
+    (
+        &["toomanyrequests", "too many requests", "rate limit"],
+        "the registry {registry} refuses more pulls for now: try again later, or the operator has to configure \
+         credentials for it (WORKSPACE_DOCKER__REGISTRY__*)",
+    ),
+    (
+        &[
+            "no matching manifest",
+            "does not match the specified platform",
+        ],
+        "it is not made for the engine's kind of machine",
+    ),
+    (
+        &[
+            "no basic auth credentials",
+            "unauthorized",
+            "authentication required",
+            "denied",
+            "forbidden",
+        ],
+        "the registry {registry} gives no access to it, or does not have it: the operator has to check its name and \
+         the credentials for this registry (WORKSPACE_DOCKER__REGISTRY__*)",
+    ),
+    (
+        &[
+            "manifest unknown",
+            "name unknown",
+            "not found: manifest",
+            "invalid reference format",
+        ],
+        "the registry {registry} does not have it: the operator has to check the name and tag in the sandbox template",
+    ),
+    (
+        &["http response to https", "x509", "certificate"],
+        "the engine does not trust the registry {registry}: the operator has to give the engine its certificate, or \
+         list it as an insecure registry",
+    ),
+    (
+        &[
+            "no such host",
+            "name resolution",
+            "server misbehaving",
+            "dial tcp",
+            "network is unreachable",
+            "connection refused",
+            "connection reset",
+            "timeout",
+            "unexpected eof",
+            "deadline exceeded",
+            "awaiting headers",
+        ],
+        "the engine could not reach the registry {registry}, or lost it: the operator has to check the engine's \
+         network, name resolution and proxy, or load the image there by hand",
+    ),
+    (
+        &["not found"],
+        "the registry {registry} does not have it: the operator has to check the name and tag in the sandbox template",
+    ),
+];
+
+fn refused(image: &str, said: &str) -> String {
+    let lower = said.to_ascii_lowercase();
+    let known = CAUSES
+        .iter()
+        .find(|(words, _)| words.iter().any(|word| lower.contains(word)));
+    let said: String = said.chars().take(300).collect();
+    match known {
+        Some((_, cause)) => {
+            let cause = cause.replace("{registry}", reference::registry(image));
+            format!("the image {image} could not be pulled: {cause} ({said})")
+        }
+        None => format!("the image {image} could not be pulled: {said}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What engine 20.10 and Podman 4.3 say.
+    #[test]
+    fn causes_are_known_by_their_words() {
+        for (said, expected) in [
+            (
+                "manifest for 127.0.0.1:5000/a:1 not found: manifest unknown: manifest unknown",
+                "does not have it",
+            ),
+            (
+                "pull access denied for a/b, repository does not exist or may require 'docker login'",
+                "gives no access",
+            ),
+            (
+                "Get \"https://ghcr.io/v2/\": dial tcp: lookup ghcr.io on 10.0.0.1:53: no such host",
+                "could not reach the registry",
+            ),
+            (
+                "Get \"https://ghcr.io/v2/\": net/http: TLS handshake timeout",
+                "could not reach the registry",
+            ),
+            ("unexpected EOF", "could not reach the registry"),
+            (
+                "toomanyrequests: You have reached your pull rate limit",
+                "refuses more pulls",
+            ),
+            (
+                "Get \"https://r:5000/v2/\": http: server gave HTTP response to HTTPS client",
+                "does not trust the registry",
+            ),
+            (
+                "no matching manifest for linux/arm64/v8 in the manifest list entries",
+                "kind of machine",
+            ),
+        ] {
+            let told = refused("a/b:1", said);
+            assert!(told.contains(expected), "{said}: {told}");
+            assert!(
+                told.contains(said),
+                "the engine's own words are lost: {told}"
+            );
+        }
+        let told = refused("a/b:1", "something new");
+        assert_eq!(told, "the image a/b:1 could not be pulled: something new");
+    }
+}

@@ -1,0 +1,176 @@
+//! Images: there, or being pulled once for everybody who waits.
+//!
+//! ```text
+//!   ensure ── known? ──yes──► done                      (for a while: a start asks nothing)
+//!                │no
+//!             inspect ──there──► known
+//!                │missing
+//!             join or begin the pull ──► lines to every waiter ──► known, or a cause (which is not kept)
+//! ```
+
+mod failure;
+mod progress;
+mod pull;
+mod reference;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use domain::sandbox::{Progress, SandboxError};
+use futures::future::{BoxFuture, FutureExt, Shared};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use self::failure::PullError;
+use crate::config::{DockerConfig, DockerSpec};
+use crate::engine::Engine;
+use crate::errors::Kind;
+
+/// How long an image that was seen is taken to be there still. Being wrong costs a start that fails and asks again.
+const KNOWN_FOR: Duration = Duration::from_secs(60);
+
+/// The images of an engine. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Images(Arc<Shelf>);
+
+#[derive(Debug)]
+struct Shelf {
+    engine: Engine,
+    config: Arc<DockerConfig>,
+    /// Where pulls run: they outlive requests and the threads that serve them.
+    runtime: Handle,
+    state: Mutex<State>,
+}
+
+/// By image as the templates name them, so never more than there are templates.
+#[derive(Debug, Default)]
+struct State {
+    known: HashMap<String, Instant>,
+    pulls: HashMap<String, Pull>,
+}
+
+/// A pull under way. It belongs to nobody's request: one that gives up does not stop it.
+#[derive(Debug, Clone)]
+struct Pull {
+    line: watch::Receiver<String>,
+    outcome: Shared<BoxFuture<'static, Result<(), Arc<PullError>>>>,
+}
+
+impl Images {
+    /// Nothing is asked of the engine yet. Pulls run on the runtime in which this is called.
+    pub(crate) fn new(engine: Engine, config: Arc<DockerConfig>) -> Self {
+        Self(Arc::new(Shelf {
+            engine,
+            config,
+            runtime: Handle::current(),
+            state: Mutex::default(),
+        }))
+    }
+
+    /// Returns when the template's image is on the engine, pulling it if it is not.
+    pub(crate) async fn ensure(
+        &self,
+        spec: &DockerSpec,
+        progress: &Progress,
+    ) -> Result<(), SandboxError> {
+        let image = spec.image.as_str();
+        if self.0.lock().is_known(image) {
+            return Ok(());
+        }
+        let seen = self.0.engine.call("looking for the image", |docker| {
+            docker.inspect_image(image)
+        });
+        match seen.await {
+            Ok(_) => {
+                self.0.lock().learn(image);
+                Ok(())
+            }
+            Err(error) if matches!(error.kind, Kind::ImageMissing | Kind::NotFound) => {
+                match self.join(image) {
+                    Some(pull) => pull.wait(progress).await,
+                    None => Ok(()),
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The engine says that the image is not there (any more).
+    pub(crate) fn forget(&self, image: &str) {
+        self.0.lock().known.remove(image);
+    }
+
+    /// The running pull, or a new one. `None` if one has just succeeded.
+    fn join(&self, image: &str) -> Option<Pull> {
+        let mut state = self.0.lock();
+        if state.is_known(image) {
+            return None;
+        }
+        let pull = match state.pulls.get(image) {
+            // One that failed takes itself off the list; one that panicked could not.
+            Some(pull) if pull.outcome.peek().is_none() => pull.clone(),
+            _ => self.begin(image),
+        };
+        state.pulls.insert(image.to_owned(), pull.clone());
+        Some(pull)
+    }
+
+    fn begin(&self, image: &str) -> Pull {
+        let (tell, line) = watch::channel(format!("pulling {image}"));
+        let (images, name) = (self.clone(), image.to_owned());
+        let task = self.0.runtime.spawn(async move {
+            let outcome = pull::run(&images.0.engine, &images.0.config, &name, &tell).await;
+            let mut state = images.0.lock();
+            state.pulls.remove(&name);
+            if outcome.is_ok() {
+                state.learn(&name);
+            }
+            outcome
+        });
+        let name = image.to_owned();
+        let outcome = task.map(move |ended| {
+            let outcome = ended.unwrap_or_else(|_| Err(PullError::ended_early(&name)));
+            outcome.map_err(Arc::new)
+        });
+        Pull {
+            line,
+            outcome: outcome.boxed().shared(),
+        }
+    }
+}
+
+impl Shelf {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_known(&self, image: &str) -> bool {
+        let seen = self.known.get(image);
+        seen.is_some_and(|seen| seen.elapsed() < KNOWN_FOR)
+    }
+
+    fn learn(&mut self, image: &str) {
+        self.known.insert(image.to_owned(), Instant::now());
+    }
+}
+
+impl Pull {
+    /// Waits for the end, telling every line from the present one on.
+    async fn wait(mut self, progress: &Progress) -> Result<(), SandboxError> {
+        loop {
+            let line = self.line.borrow_and_update().clone();
+            progress.tell(&line);
+            tokio::select! {
+                // The last line comes together with the outcome, which says more.
+                biased;
+                outcome = self.outcome.clone() => {
+                    return outcome.map_err(|error| error.to_sandbox_error());
+                }
+                Ok(()) = self.line.changed() => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! How far a pull is, out of what the engine tells about each layer.
+
+use std::collections::BTreeMap;
+
+use bollard::models::CreateImageInfo;
+
+const MIB: u64 = 1 << 20;
+
+/// The layers of an image that is being pulled.
+#[derive(Debug, Default)]
+pub(super) struct Layers(BTreeMap<String, Layer>);
+
+#[derive(Debug, Default, PartialEq)]
+struct Layer {
+    stage: Stage,
+    /// Bytes fetched.
+    fetched: u64,
+    /// Bytes there are, once the engine knows.
+    size: Option<u64>,
+    /// Bytes of the unpacked layer written.
+    unpacked: u64,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    #[default]
+    Known,
+    Fetching,
+    Fetched,
+    Unpacking,
+    Done,
+}
+
+impl Layers {
+    /// Takes in what the engine said. Whether anything moved: an engine that tries again and again tells a lot, too.
+    pub(super) fn heard(&mut self, info: &CreateImageInfo) -> bool {
+        let (Some(id), Some(status)) = (&info.id, &info.status) else {
+            // About the image as a whole, such as its digest.
+            return info.status.is_some();
+        };
+        let detail = info.progress_detail.as_ref();
+        let number = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
+        let current = number(detail.and_then(|detail| detail.current)).unwrap_or_default();
+        let total = number(detail.and_then(|detail| detail.total)).filter(|total| *total > 0);
+        let stage = match status.as_str() {
+            "Pulling fs layer" | "Waiting" => Stage::Known,
+            "Downloading" => Stage::Fetching,
+            "Verifying Checksum" | "Download complete" => Stage::Fetched,
+            "Extracting" => Stage::Unpacking,
+            "Pull complete" | "Already exists" => Stage::Done,
+            // "Pulling from library/busybox" names a tag where layers have their id.
+            other => return !other.starts_with("Retrying"),
+        };
+        let is_new = !self.0.contains_key(id);
+        let layer = self.0.entry(id.clone()).or_default();
+        let before = (layer.stage, layer.fetched, layer.unpacked);
+        layer.stage = stage;
+        match stage {
+            Stage::Known => {}
+            Stage::Fetching => {
+                layer.fetched = current;
+                layer.size = total.or(layer.size);
+            }
+            Stage::Unpacking => layer.unpacked = current,
+            Stage::Fetched | Stage::Done => layer.fetched = layer.size.unwrap_or(layer.fetched),
+        }
+        is_new || before != (layer.stage, layer.fetched, layer.unpacked)
+    }
+
+    /// One line for a person.
+    pub(super) fn line(&self, image: &str) -> String {
+        let layers = self.0.values();
+        let count = layers.len();
+        if count == 0 {
+            return format!("pulling {image}");
+        }
+        let done = layers
+            .clone()
+            .filter(|layer| layer.stage == Stage::Done)
+            .count();
+        let fetched: u64 = layers.clone().map(|layer| layer.fetched).sum();
+        // What another image brought has no size, and neither has what waits for its turn.
+        let is_complete = layers.clone().all(|layer| layer.stage != Stage::Known);
+        let size: u64 = layers.filter_map(|layer| layer.size).sum();
+        let fetched = fetched.div_ceil(MIB);
+        if is_complete && size > 0 {
+            let size = size.div_ceil(MIB);
+            format!("pulling {image}: {done} of {count} layers, {fetched} of {size} MiB")
+        } else {
+            format!("pulling {image}: {done} of {count} layers, {fetched} MiB")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bollard::models::ProgressDetail;
+
+    use super::*;
+
+    fn say(layers: &mut Layers, id: &str, status: &str, detail: Option<(i64, i64)>) -> bool {
+        layers.heard(&CreateImageInfo {
+            id: Some(id.to_owned()),
+            status: Some(status.to_owned()),
+            progress_detail: detail.map(|(current, total)| ProgressDetail {
+                current: Some(current),
+                total: Some(total),
+            }),
+            error_detail: None,
+        })
+    }
+
+    #[test]
+    fn a_pull_is_told_in_layers_and_bytes() {
+        let mut layers = Layers::default();
+        let mebi = |count: i64| count << 20;
+        assert_eq!(layers.line("x:1"), "pulling x:1");
+        say(&mut layers, "1", "Pulling from x", None);
+        assert_eq!(layers.line("x:1"), "pulling x:1");
+        for layer in ["a", "b", "c"] {
+            say(&mut layers, layer, "Pulling fs layer", None);
+        }
+        say(&mut layers, "a", "Downloading", Some((mebi(3), mebi(10))));
+        assert_eq!(layers.line("x:1"), "pulling x:1: 0 of 3 layers, 3 MiB");
+        say(&mut layers, "b", "Downloading", Some((mebi(1), mebi(20))));
+        say(&mut layers, "c", "Already exists", None);
+        let line = layers.line("x:1");
+        assert_eq!(line, "pulling x:1: 1 of 3 layers, 4 of 30 MiB");
+        say(&mut layers, "a", "Download complete", None);
+        say(&mut layers, "a", "Extracting", Some((mebi(40), mebi(50))));
+        say(&mut layers, "a", "Pull complete", None);
+        let line = layers.line("x:1");
+        assert_eq!(line, "pulling x:1: 2 of 3 layers, 11 of 30 MiB");
+    }
+
+    #[test]
+    fn retries_and_repetitions_are_no_progress() {
+        let mut layers = Layers::default();
+        assert!(say(&mut layers, "a", "Pulling fs layer", None));
+        assert!(say(&mut layers, "a", "Downloading", Some((5, 10))));
+        assert!(!say(&mut layers, "a", "Downloading", Some((5, 10))));
+        assert!(!say(&mut layers, "a", "Retrying in 5 seconds", None));
+        assert!(say(&mut layers, "a", "Downloading", Some((6, 10))));
+        assert!(say(&mut layers, "a", "Download complete", None));
+        assert!(say(&mut layers, "a", "Extracting", Some((1, 10))));
+        assert!(say(&mut layers, "a", "Extracting", Some((2, 10))));
+        assert!(!say(&mut layers, "a", "Extracting", Some((2, 10))));
+    }
+}

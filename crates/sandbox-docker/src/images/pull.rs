@@ -1,0 +1,126 @@
+//! One pull, from the first byte to an image that is there.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use bollard::Docker;
+use bollard::auth::DockerCredentials;
+use bollard::query_parameters::CreateImageOptionsBuilder;
+use futures::StreamExt;
+use secrecy::ExposeSecret;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tracing::instrument::WithSubscriber;
+use tracing::subscriber::NoSubscriber;
+
+use super::failure::PullError;
+use super::progress::Layers;
+use super::reference;
+use crate::config::DockerConfig;
+use crate::engine::Engine;
+use crate::errors::EngineError;
+
+/// Waiters hear at most this often how far it is, and the log less.
+const TELL_EVERY: Duration = Duration::from_millis(500);
+const LOG_EVERY: Duration = Duration::from_secs(5);
+
+/// Pulls the image and makes sure that it is there.
+pub(super) async fn run(
+    engine: &Engine,
+    config: &DockerConfig,
+    image: &str,
+    tell: &watch::Sender<String>,
+) -> Result<(), PullError> {
+    let began = Instant::now();
+    tracing::info!(image, "pulling an image");
+    let outcome = match fetch(engine, config, image, tell).await {
+        Ok(()) => engine
+            .call("looking for the image", |docker| {
+                docker.inspect_image(image)
+            })
+            .await
+            .map(drop)
+            .map_err(|_| PullError::ended_early(image)),
+        Err(error) => Err(error),
+    };
+    match &outcome {
+        Ok(()) => {
+            let seconds = began.elapsed().as_secs();
+            tracing::info!(image, seconds, "pulled an image");
+        }
+        Err(error) => tracing::error!(image, error = error.detail, "an image is not pulled"),
+    }
+    outcome
+}
+
+/// Follows the engine until it says no more. Going away ends the pull on the engine, so the task is never cancelled.
+async fn fetch(
+    engine: &Engine,
+    config: &DockerConfig,
+    image: &str,
+    tell: &watch::Sender<String>,
+) -> Result<(), PullError> {
+    let failed = |error| PullError::new(image, error);
+    let docker = readable_credentials(engine.client().map_err(failed)?.clone());
+    let options = CreateImageOptionsBuilder::new()
+        .from_image(&reference::with_tag(image))
+        .build();
+    let mut told = pin!(docker.create_image(Some(options), None, credentials(config, image)));
+    let mut layers = Layers::default();
+    let mut moved = Instant::now();
+    let (mut last_told, mut last_logged) = (None, Some(moved));
+    loop {
+        let next = told.next().with_subscriber(NoSubscriber::default());
+        let Ok(next) = timeout_at(moved + config.pull_stall, next).await else {
+            return Err(PullError::stalled(image, config.pull_stall.as_secs()));
+        };
+        let Some(info) = next else {
+            return Ok(());
+        };
+        let info = info.map_err(|error| failed(EngineError::new("pulling the image", error)))?;
+        if layers.heard(&info) {
+            moved = Instant::now();
+        }
+        if is_due(&mut last_told, TELL_EVERY) {
+            tell.send_replace(layers.line(image));
+        }
+        if is_due(&mut last_logged, LOG_EVERY) {
+            tracing::info!("{}", layers.line(image));
+        }
+    }
+}
+
+/// Whether it is time again; then it is counted from now.
+fn is_due(last: &mut Option<Instant>, every: Duration) -> bool {
+    let is_due = last.is_none_or(|last| last.elapsed() >= every);
+    if is_due {
+        *last = Some(Instant::now());
+    }
+    is_due
+}
+
+/// The configured credentials if they are for the image's registry: no other may see them.
+fn credentials(config: &DockerConfig, image: &str) -> Option<DockerCredentials> {
+    let registry = config.registry.as_ref()?;
+    Some(DockerCredentials {
+        serveraddress: Some(reference::login(image, registry)?),
+        username: Some(registry.username.clone()),
+        password: Some(registry.password.expose_secret().to_owned()),
+        ..DockerCredentials::default()
+    })
+}
+
+/// Engines read this header in the URL alphabet of base64, and take what they cannot read for no credentials; bollard
+/// 0.21.1 writes the standard alphabet.
+fn readable_credentials(docker: Docker) -> Docker {
+    const HEADER: &str = "x-registry-auth";
+    docker.with_request_modifier(|mut request| {
+        let header = request.headers().get(HEADER);
+        let text = header.and_then(|value| value.to_str().ok());
+        let value = text.map(|text| text.replace('+', "-").replace('/', "_").parse());
+        if let Some(Ok(value)) = value {
+            request.headers_mut().insert(HEADER, value);
+        }
+        request
+    })
+}

@@ -1,0 +1,105 @@
+//! Names of images: which registry they come from, and what exactly is pulled.
+
+use crate::config::Registry;
+
+/// The registry of names without a host.
+const HUB: &str = "docker.io";
+/// Under which name the engine knows the credentials of [`HUB`].
+const HUB_LOGIN: &str = "https://index.docker.io/v1/";
+
+/// What is asked of the registry: without a tag or digest the engine would pull every tag there is.
+pub(super) fn with_tag(image: &str) -> String {
+    let name = image.rsplit('/').next().unwrap_or(image);
+    if name.contains([':', '@']) {
+        image.to_owned()
+    } else {
+        format!("{image}:latest")
+    }
+}
+
+/// The host that an image is pulled from. As Docker reads it: the first part is one if it could not be anything else.
+pub(super) fn registry(image: &str) -> &str {
+    match image.split_once('/') {
+        Some((host, _)) if host == "localhost" || host.contains(['.', ':']) => host_of(host),
+        _ => HUB,
+    }
+}
+
+/// The address that goes with the credentials, if they are for this image's registry.
+pub(super) fn login(image: &str, credentials: &Registry) -> Option<String> {
+    let host = registry(image);
+    (host_of(&credentials.server) == host).then(|| match host {
+        HUB => HUB_LOGIN.to_owned(),
+        host => host.to_owned(),
+    })
+}
+
+/// A registry's host out of any way to write it.
+fn host_of(server: &str) -> &str {
+    let server = ["https://", "http://"]
+        .iter()
+        .find_map(|scheme| server.strip_prefix(scheme))
+        .unwrap_or(server);
+    match server.split('/').next().unwrap_or(server) {
+        "index.docker.io" | "registry-1.docker.io" => HUB,
+        host => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_tag_is_pulled() {
+        for (image, pulled) in [
+            ("busybox", "busybox:latest"),
+            ("busybox:1", "busybox:1"),
+            ("127.0.0.1:5000/a/b", "127.0.0.1:5000/a/b:latest"),
+            ("127.0.0.1:5000/a/b:2", "127.0.0.1:5000/a/b:2"),
+            ("a/b@sha256:0123", "a/b@sha256:0123"),
+        ] {
+            assert_eq!(with_tag(image), pulled);
+        }
+    }
+
+    #[test]
+    fn credentials_go_to_their_own_registry_only() {
+        let address = |server: &str, image: &str| {
+            let credentials = Registry {
+                server: server.to_owned(),
+                username: "me".to_owned(),
+                password: "x".into(),
+            };
+            login(image, &credentials)
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(address("ghcr.io", "ghcr.io/a/b:1"), some("ghcr.io"));
+        assert_eq!(
+            address("https://ghcr.io/", "ghcr.io/a/b:1"),
+            some("ghcr.io")
+        );
+        assert_eq!(
+            address("127.0.0.1:5000", "127.0.0.1:5000/a"),
+            some("127.0.0.1:5000")
+        );
+        for hub in ["docker.io", "index.docker.io", HUB_LOGIN] {
+            for image in [
+                "busybox",
+                "a/b:1",
+                "docker.io/a/b:1",
+                "index.docker.io/a/b:1",
+            ] {
+                assert_eq!(address(hub, image), some(HUB_LOGIN), "{hub} {image}");
+            }
+        }
+        for image in [
+            "busybox",
+            "evil.io/ghcr.io/a:1",
+            "ghcr.io:443/a/b",
+            "ghcr.io.evil.io/a",
+        ] {
+            assert_eq!(address("ghcr.io", image), None, "{image}");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! The one network of this installation: sandboxes reach the outside, and not each other.
+//!
+//! Knows: that a bridge of the engine has a device on the host, which rules for the packet filter can name. The engine
+//! takes two networks of one name, but not two with one device: that is what keeps a race of two creates from making two.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bollard::models::{IpamConfig, Network as Listed, NetworkCreateRequest};
+use bollard::query_parameters::{
+    InspectNetworkOptions, ListContainersOptionsBuilder, ListNetworksOptionsBuilder,
+};
+use domain::sandbox::SandboxError;
+use sha2::{Digest, Sha256};
+use tokio::sync::Mutex;
+
+use crate::config::{DockerConfig, Metadata};
+use crate::engine::Engine;
+use crate::errors::{EngineError, Kind};
+use crate::labels;
+use crate::metadata;
+
+/// The engine's own network, whose gateway is what `host-gateway` stands for.
+const DEFAULT_NETWORK: &str = "bridge";
+const ICC: &str = "com.docker.network.bridge.enable_icc";
+const DEVICE: &str = "com.docker.network.bridge.name";
+
+/// The network of this installation.
+#[derive(Debug)]
+pub(crate) struct Network {
+    engine: Engine,
+    config: Arc<DockerConfig>,
+    device: String,
+    /// Its id, once it is known to be ready. One task at a time looks or creates.
+    ready: Mutex<Option<String>>,
+    has_warned: AtomicBool,
+}
+
+impl Network {
+    /// Nothing is asked of the engine yet.
+    pub(crate) fn new(engine: Engine, config: Arc<DockerConfig>) -> Self {
+        Self {
+            device: device(config.instance.as_str()),
+            engine,
+            config,
+            ready: Mutex::default(),
+            has_warned: AtomicBool::new(false),
+        }
+    }
+
+    /// The id of the network, which exists and has its rules when this returns.
+    pub(crate) async fn ensure(&self) -> Result<String, SandboxError> {
+        let mut ready = self.ready.lock().await;
+        if let Some(id) = &*ready {
+            return Ok(id.clone());
+        }
+        let id = match self.settled().await.map_err(failed)? {
+            Some(id) => id,
+            None => self.create().await.map_err(failed)?,
+        };
+        self.block_metadata().await?;
+        *ready = Some(id.clone());
+        Ok(id)
+    }
+
+    /// The engine says that the network is not there (any more).
+    pub(crate) async fn forget(&self) {
+        *self.ready.lock().await = None;
+    }
+
+    /// Sets the rules of the packet filter again if there is a network: after the engine was away they may be lost.
+    pub(crate) async fn restore_rules(&self) -> Result<(), SandboxError> {
+        if self.settled().await.map_err(failed)?.is_none() {
+            return Ok(());
+        }
+        self.block_metadata().await
+    }
+
+    /// Whether sandboxes could be put into it right now. Only where rules are required that may be in the way: otherwise
+    /// there is nothing that the first start would not do.
+    pub(crate) async fn check(&self) -> Result<(), SandboxError> {
+        match self.config.metadata {
+            Metadata::Required => self.ensure().await.map(drop),
+            Metadata::Auto | Metadata::Off => Ok(()),
+        }
+    }
+
+    /// The host's address as containers reach it by `host-gateway`. `None` if the engine has no such network, or is away.
+    pub(crate) async fn gateway(&self) -> Option<IpAddr> {
+        let network = self.engine.call("looking for the gateway", |docker| {
+            docker.inspect_network(DEFAULT_NETWORK, None::<InspectNetworkOptions>)
+        });
+        let ranges = network.await.ok()?.ipam?.config?;
+        ranges.iter().find_map(gateway_of)
+    }
+
+    /// Removes it if no container of ours is left, running or not.
+    pub(crate) async fn remove_if_unused(&self) -> Result<(), SandboxError> {
+        let mut ready = self.ready.lock().await;
+        if self.has_containers().await.map_err(failed)? {
+            return Ok(());
+        }
+        *ready = None;
+        for network in self.list().await.map_err(failed)? {
+            match self.remove(&network).await {
+                Ok(()) => {}
+                // Something not of ours was put into it by hand: it stays until that is gone.
+                Err(error) if matches!(error.kind, Kind::Conflict | Kind::Other) => {
+                    tracing::warn!(%error, said = error.message(), "the network of the sandboxes stays");
+                    return Ok(());
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        if self.config.metadata != Metadata::Off
+            && let Err(error) = metadata::unblock(&self.device, self.config.instance.as_str()).await
+        {
+            tracing::debug!(error, "no rules about the metadata address to remove");
+        }
+        Ok(())
+    }
+
+    /// The oldest network of ours, the others removed. `None` if there is none.
+    async fn settled(&self) -> Result<Option<String>, EngineError> {
+        let mut networks = self.list().await?.into_iter();
+        let Some(oldest) = networks.next() else {
+            return Ok(None);
+        };
+        for other in networks {
+            if let Err(error) = self.remove(&other).await {
+                tracing::warn!(%error, "a second network of the sandboxes stays");
+            }
+        }
+        Ok(oldest.id)
+    }
+
+    async fn create(&self) -> Result<String, EngineError> {
+        let request = self.request();
+        let created = self.engine.call("creating the network", |docker| {
+            docker.create_network(request)
+        });
+        match created.await {
+            // What another task or process made at the same moment may be older.
+            Ok(created) => Ok(self.settled().await?.unwrap_or(created.id)),
+            Err(error) if error.is_contact() => Err(error),
+            Err(error) => self.settled().await?.ok_or(error),
+        }
+    }
+
+    fn request(&self) -> NetworkCreateRequest {
+        let options = [(ICC, "false"), (DEVICE, &self.device)];
+        let instance = self.config.instance.as_str();
+        let short = instance.get(..12).unwrap_or(instance);
+        NetworkCreateRequest {
+            name: format!("agent-workspace-{short}"),
+            driver: Some("bridge".to_owned()),
+            enable_ipv6: Some(false),
+            options: Some(owned(options)),
+            labels: Some(owned([(labels::INSTANCE, instance)])),
+            ..NetworkCreateRequest::default()
+        }
+    }
+
+    /// Networks with our label, the oldest first. No other is ever touched.
+    async fn list(&self) -> Result<Vec<Listed>, EngineError> {
+        let label = labels::of_instance(&self.config.instance);
+        let filters = HashMap::from([("label", vec![label.as_str()])]);
+        let options = ListNetworksOptionsBuilder::new().filters(&filters).build();
+        let listed = self.engine.call("listing networks", |docker| {
+            docker.list_networks(Some(options))
+        });
+        let mut networks = listed.await?;
+        networks.sort_by(|a, b| (&a.created, &a.id).cmp(&(&b.created, &b.id)));
+        Ok(networks)
+    }
+
+    async fn has_containers(&self) -> Result<bool, EngineError> {
+        let label = labels::of_instance(&self.config.instance);
+        let filters = HashMap::from([("label", vec![label.as_str()])]);
+        let options = ListContainersOptionsBuilder::new()
+            .all(true)
+            .limit(1)
+            .filters(&filters)
+            .build();
+        let listed = self.engine.call("listing containers", |docker| {
+            docker.list_containers(Some(options))
+        });
+        Ok(!listed.await?.is_empty())
+    }
+
+    async fn remove(&self, network: &Listed) -> Result<(), EngineError> {
+        let Some(id) = &network.id else {
+            return Ok(());
+        };
+        let removed = self
+            .engine
+            .call("removing the network", |docker| docker.remove_network(id));
+        match removed.await {
+            Err(error) if matches!(error.kind, Kind::NotFound | Kind::NetworkMissing) => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn block_metadata(&self) -> Result<(), SandboxError> {
+        if self.config.metadata == Metadata::Off {
+            return Ok(());
+        }
+        let instance = self.config.instance.as_str();
+        let Err(cause) = metadata::block(&self.device, instance).await else {
+            return Ok(());
+        };
+        if self.config.metadata == Metadata::Required {
+            return Err(SandboxError::Unavailable {
+                detail: format!(
+                    "the cloud metadata address could not be blocked, and the configuration requires it: {cause}; \
+                     {METADATA_ADVICE}"
+                ),
+                source: None,
+            });
+        }
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                cause,
+                "sandboxes may reach the cloud metadata address 169.254.169.254: {METADATA_ADVICE}"
+            );
+        }
+        Ok(())
+    }
+}
+
+const METADATA_ADVICE: &str = "run the service as root on the engine's host, or block the address yourself and set \
+    WORKSPACE_DOCKER__METADATA=off";
+
+fn failed(error: EngineError) -> SandboxError {
+    error.start_failed()
+}
+
+fn owned<const N: usize>(pairs: [(&str, &str); N]) -> HashMap<String, String> {
+    let pairs = pairs.into_iter();
+    pairs
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// A name that fits the kernel's 15 bytes, the same at every start, and another one for every installation.
+fn device(instance: &str) -> String {
+    let mut device = "aw-".to_owned();
+    for byte in Sha256::digest(instance.as_bytes()).iter().take(6) {
+        // Writing to a string cannot fail.
+        let _ = write!(device, "{byte:02x}");
+    }
+    device
+}
+
+/// Engines leave out the gateway that they chose themselves: it is the first address then.
+fn gateway_of(range: &IpamConfig) -> Option<IpAddr> {
+    if let Some(gateway) = &range.gateway {
+        // Some engines write a prefix length behind it.
+        return gateway.split('/').next()?.parse().ok();
+    }
+    let network: Ipv4Addr = range.subnet.as_ref()?.split('/').next()?.parse().ok()?;
+    Some(Ipv4Addr::from(u32::from(network).checked_add(1)?).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_fits_the_kernel_and_is_always_the_same() {
+        assert_eq!(device("one"), "aw-7692c3ad3540");
+        assert_eq!(device(&"x".repeat(64)).len(), 15);
+        assert_ne!(device("one"), device("two"));
+    }
+
+    #[test]
+    fn the_gateway_is_the_first_address_unless_the_engine_names_it() {
+        let range = |subnet: &str, gateway: Option<&str>| IpamConfig {
+            subnet: Some(subnet.to_owned()),
+            gateway: gateway.map(str::to_owned),
+            ..IpamConfig::default()
+        };
+        let ip = |text: &str| Some(text.parse::<IpAddr>().expect("an address"));
+        assert_eq!(gateway_of(&range("172.17.0.0/16", None)), ip("172.17.0.1"));
+        assert_eq!(
+            gateway_of(&range("172.17.0.0/16", Some("172.17.9.9"))),
+            ip("172.17.9.9")
+        );
+        assert_eq!(gateway_of(&range("fd00::/64", None)), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! The configured templates.
+
+use async_trait::async_trait;
+use domain::clock::Timestamp;
+use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
+
+use crate::config::{DockerConfig, DockerSpec};
+use crate::environment::FIXED;
+
+/// Catalogue of the templates in the order in which they are configured, the default first.
+#[derive(Debug, Clone)]
+pub struct DockerSpecs {
+    specs: Vec<SandboxSpec>,
+}
+
+impl DockerSpecs {
+    /// `now` becomes their creation time: the service learns of them when it starts.
+    pub fn new(config: &DockerConfig, now: Timestamp) -> Self {
+        let specs = config.specs.iter();
+        Self {
+            specs: specs.map(|spec| on_the_wire(spec, now)).collect(),
+        }
+    }
+}
+
+/// What clients see: never a variable with a secret value.
+fn on_the_wire(spec: &DockerSpec, now: Timestamp) -> SandboxSpec {
+    let mut initial_env = spec.env.clone();
+    // The same precedence as inside: secret values win over others, and what the service fixes over both.
+    initial_env.retain(|name, _| !spec.secret_env.contains_key(name));
+    let fixed = FIXED.iter();
+    initial_env.extend(fixed.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    SandboxSpec {
+        id: spec.id.clone(),
+        command: spec.command.clone(),
+        created_at: now,
+        initial_env,
+        working_dir: spec.working_dir.clone(),
+        idle_stop: spec.idle_stop,
+        lifetime: spec.lifetime,
+    }
+}
+
+#[async_trait]
+impl SandboxSpecCatalog for DockerSpecs {
+    async fn list(&self) -> Result<Vec<SandboxSpec>, SandboxError> {
+        Ok(self.specs.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use chrono::{TimeZone, Utc};
+    use domain::id::{HostId, SpecId};
+    use secrecy::SecretString;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn templates_are_listed_in_order_and_without_secret_values() {
+        let spec = |id: &str| DockerSpec::new(SpecId::parse(id).expect("an id"), "image:1");
+        let mut first = spec("first");
+        for (name, value) in [("PLAIN", "1"), ("BOTH", "2"), ("LOG_JSON", "false")] {
+            first.env.insert(name.to_owned(), value.to_owned());
+        }
+        for name in ["BOTH", "TOKEN", "LOG_JSON"] {
+            let value = SecretString::from("canary-7151");
+            first.secret_env.insert(name.to_owned(), value);
+        }
+        first.lifetime = Some(Duration::from_secs(60));
+        let instance = HostId::parse("here").expect("an id");
+        let config = DockerConfig::new(instance, vec![first, spec("second")]);
+        let now = Utc
+            .timestamp_opt(1_700_000_000, 0)
+            .single()
+            .expect("a time");
+        let now = Timestamp::new(now);
+
+        let specs = DockerSpecs::new(&config, now).list().await.expect("a list");
+
+        let ids: Vec<_> = specs.iter().map(|spec| spec.id.as_str()).collect();
+        assert_eq!(ids, ["first", "second"]);
+        let first = &specs[0];
+        assert!(!format!("{first:?}").contains("canary-7151"));
+        let value = |name: &str| first.initial_env.get(name).map(String::as_str);
+        assert_eq!(value("PLAIN"), Some("1"));
+        assert_eq!(value("BOTH"), None);
+        assert_eq!(value("TOKEN"), None);
+        // What is the same in every sandbox cannot be replaced.
+        assert_eq!(value("LOG_JSON"), Some("true"));
+        assert_eq!(value("OH_SESSION_API_KEYS_0"), None);
+        assert_eq!(first.command, config.specs[0].command);
+        assert_eq!(first.working_dir, "/workspace/project");
+        assert_eq!(first.created_at, now);
+        assert_eq!(first.lifetime, Some(Duration::from_secs(60)));
+        assert_eq!(first.idle_stop, config.specs[0].idle_stop);
+    }
+}

@@ -1,7 +1,7 @@
 //! The real agent servers that suites run against, installed by the service itself, as for a user.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context as _;
 
@@ -11,8 +11,8 @@ use crate::run::{output, print, program, root};
 pub(crate) const VERSIONS: [&str; 2] = ["1.58.0", "1.34.0"];
 
 /// Installs a version below `target/acceptance` (quick when it is there) and writes its command, as
-/// `WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND` takes it, to `agent-server-<version>.command` in that folder.
-pub(crate) fn prepare(service: &Path, version: &str) -> anyhow::Result<PathBuf> {
+/// `WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND` takes it, to `agent-server-<version>.command` in that folder. Returns it.
+pub(crate) fn prepare(service: &Path, version: &str) -> anyhow::Result<String> {
     let folder = root().join("target").join("acceptance");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut command = program(service);
@@ -30,5 +30,5 @@ pub(crate) fn prepare(service: &Path, version: &str) -> anyhow::Result<PathBuf> 
     let file = folder.join(format!("agent-server-{version}.command"));
     fs::write(&file, &line).with_context(|| format!("cannot write {}", file.display()))?;
     print(&format!("agent server {version}: {}", line.trim()));
-    Ok(file)
+    Ok(line.trim().to_owned())
 }

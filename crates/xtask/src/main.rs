@@ -3,6 +3,9 @@
 //! Knows: cargo, and the service as a binary. Must never know: our crates.
 
 mod agent_servers;
+mod debian;
+mod engine;
+mod images;
 mod openapi;
 mod run;
 mod schemathesis;
@@ -26,14 +29,21 @@ struct Cli {
 enum Task {
     /// Everything that CI checks: format, lints, documentation, all tests, the `OpenAPI` document.
     Ci,
-    /// All test suites, with what they need: agent servers are installed below `target/acceptance`.
+    /// All test suites, with what they need: agent servers are installed below `target/acceptance`, an engine is started
+    /// where none runs, images are made.
     Test {
-        /// Leave out the suites against real agent servers' installations (nothing is downloaded but crates).
+        /// Leave out the suites that need programs from the Python package index: real agent servers, schemathesis.
         #[arg(long)]
         no_agent_servers: bool,
         /// Handed on to the test runner, e.g. a part of a test's name.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
+    },
+    /// Get everything ready that `test` needs, to run single suites with `cargo nextest run` or `cargo test`.
+    Prepare {
+        /// As for `test`.
+        #[arg(long)]
+        no_agent_servers: bool,
     },
     /// Install the tool that the suite `schemathesis` runs, as `test` does: to run that suite alone.
     Schemathesis,
@@ -67,6 +77,7 @@ fn main() -> ExitCode {
             no_agent_servers,
             args,
         } => suites::test(!no_agent_servers, &args),
+        Task::Prepare { no_agent_servers } => suites::prepare(!no_agent_servers),
         Task::Schemathesis => schemathesis::prepare(),
         Task::Soak {
             requests,

@@ -4,13 +4,13 @@ use std::fs;
 
 use anyhow::{Context as _, bail};
 
-use crate::run::{output, print, program, root, service};
+use crate::run::{output, print, program, programs, root};
 
 const FILE: &str = "config/openapi.json";
 
 /// Writes the file, or with `check` fails if it would change.
 pub(crate) fn write(check: bool) -> anyhow::Result<()> {
-    let document = output(program(service()?).arg("openapi"))?;
+    let document = output(program(programs()?.service).arg("openapi"))?;
     let path = root().join(FILE);
     let present = fs::read_to_string(&path).unwrap_or_default();
     if present == document {

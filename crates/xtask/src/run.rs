@@ -97,9 +97,18 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     String::from_utf8(output.stdout).context("the output is not UTF-8")
 }
 
-/// Builds all programs (suites start some beside the service) and says where the service is. All at once and in the
-/// profile of the tests, so that hardly anything is built twice.
-pub(crate) fn service() -> anyhow::Result<PathBuf> {
+/// The programs that suites start.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    /// The service.
+    pub(crate) service: PathBuf,
+    /// The stub agent server.
+    pub(crate) stub: PathBuf,
+}
+
+/// Builds all programs and says where they are. All at once and in the profile of the tests, so that hardly anything is
+/// built twice.
+pub(crate) fn programs() -> anyhow::Result<Programs> {
     let build = [
         "build",
         "--workspace",
@@ -108,11 +117,17 @@ pub(crate) fn service() -> anyhow::Result<PathBuf> {
         "json-render-diagnostics",
     ];
     let messages = output(cargo().args(build))?;
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "agent-workspace")
-        .filter_map(|message| Some(PathBuf::from(message["executable"].as_str()?)))
-        .next_back()
-        .context("cargo did not say where the service is")
+    let find = |name: &str| {
+        messages
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+            .filter(|message| message["target"]["name"] == name)
+            .filter_map(|message| Some(PathBuf::from(message["executable"].as_str()?)))
+            .next_back()
+            .with_context(|| format!("cargo did not say where {name} is"))
+    };
+    Ok(Programs {
+        service: find("agent-workspace")?,
+        stub: find("stub-agent-server")?,
+    })
 }

@@ -2,8 +2,8 @@
 
 use anyhow::bail;
 
-use crate::run::{Output, cargo, print, program, say, service, watch};
-use crate::{agent_servers, schemathesis};
+use crate::run::{Output, cargo, print, program, programs, root, say, watch};
+use crate::{agent_servers, debian, engine, images, schemathesis};
 
 /// Tests that ran.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -13,37 +13,55 @@ struct Count {
     ignored: u64,
 }
 
-/// Runs everything, also after a failure, and ends with one line of totals.
-pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<()> {
+/// Builds, installs and starts what the suites need; quick when all is there.
+pub(crate) fn prepare(with_agent_servers: bool) -> anyhow::Result<()> {
     say("the service");
-    let service = service()?;
+    let programs = programs()?;
+    say("the engine, and tools of single suites");
+    engine::prepare()?;
+    debian::tools()?;
+    images::stub(&programs.stub)?;
     if with_agent_servers {
         for version in agent_servers::VERSIONS {
             say(&format!("agent server {version}"));
-            agent_servers::prepare(&service, version)?;
+            let command = agent_servers::prepare(&programs.service, version)?;
+            images::agent_server(version, &command)?;
         }
         say("schemathesis");
         schemathesis::prepare()?;
     }
+    Ok(())
+}
+
+/// Suites of the package `acceptance` that need more than this repository and Debian.
+const WITH_AGENT_SERVERS: [&str; 2] = ["real_agent", "schemathesis"];
+
+/// Runs everything, also after a failure, and ends with one line of totals.
+pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<()> {
+    prepare(with_agent_servers)?;
     say("test suites");
     let mut count = Count::default();
-    let has_nextest = has_nextest();
-    let all_passed = if has_nextest {
+    let mut all_passed = true;
+    if has_nextest() {
         let mut command = cargo();
-        command
-            .args(["nextest", "run", "--workspace", "--no-fail-fast"])
-            .args(args);
-        watch(&mut command, Output::Error, |line| count.add_nextest(line))?
+        command.args(["nextest", "run", "--workspace", "--no-fail-fast"]);
+        if !with_agent_servers {
+            command.args(["--profile", "without-agent-servers"]);
+        }
+        command.args(args);
+        all_passed &= watch(&mut command, Output::Error, |line| count.add_nextest(line))?;
     } else {
-        let mut command = cargo();
-        command
-            .args(["test", "--workspace", "--no-fail-fast"])
-            .args(["--lib", "--bins", "--tests", "--examples"])
-            .args(args);
-        watch(&mut command, Output::Standard, |line| {
-            count.add_libtest(line);
-        })?
-    };
+        for packages in libtest_parts(with_agent_servers) {
+            let mut command = cargo();
+            command
+                .args(["test", "--no-fail-fast"])
+                .args(packages)
+                .args(args);
+            all_passed &= watch(&mut command, Output::Standard, |line| {
+                count.add_libtest(line);
+            })?;
+        }
+    }
     // Examples in documentation: nextest cannot run them. (Benchmarks are not built: they check nothing.)
     let mut command = cargo();
     command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
@@ -65,6 +83,35 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
         bail!("no test ran");
     }
     Ok(())
+}
+
+/// What is given to `cargo test`, which cannot leave a suite out: all others are named.
+fn libtest_parts(with_agent_servers: bool) -> Vec<Vec<String>> {
+    let words = |words: &[&str]| {
+        words
+            .iter()
+            .map(|word| (*word).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let targets = words(&["--lib", "--bins", "--tests", "--examples"]);
+    if with_agent_servers {
+        return vec![[words(&["--workspace"]), targets].concat()];
+    }
+    let others = [words(&["--workspace", "--exclude", "acceptance"]), targets].concat();
+    let mut ours = words(&["--package", "acceptance", "--lib", "--bins"]);
+    let folder = root().join("tests").join("tests");
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if !WITH_AGENT_SERVERS.contains(&name.as_str()) {
+            ours.extend(["--test".to_owned(), name]);
+        }
+    }
+    vec![others, ours]
 }
 
 fn has_nextest() -> bool {

@@ -1,0 +1,93 @@
+//! Packages of Debian and Ubuntu that the suites need, installed where they are missing and we may.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use anyhow::bail;
+
+use crate::run::{program, run, say};
+
+/// Somebody else may be installing something.
+const LOCK_WAIT: &str = "DPkg::Lock::Timeout=300";
+
+/// Whether packages can be installed here: as root, with apt.
+pub(crate) fn can_install() -> bool {
+    let is_root = fs::metadata("/proc/self").is_ok_and(|ours| ours.uid() == 0);
+    is_root && Path::new("/usr/bin/apt-get").exists()
+}
+
+/// Whether a program is on `PATH`.
+pub(crate) fn has_program(name: &str) -> bool {
+    let found = program("sh")
+        .args(["-c", "command -v \"$0\" >/dev/null", name])
+        .status();
+    found.is_ok_and(|status| status.success())
+}
+
+/// Installs packages because of what is missing.
+pub(crate) fn install(missing: &str, packages: &[&str]) -> anyhow::Result<()> {
+    let names = packages.join(" ");
+    if !can_install() {
+        bail!(
+            "{missing} is missing: install it (on Debian or Ubuntu, as root: apt-get install {names})"
+        );
+    }
+    say(&format!("{missing} is missing: installing {names}"));
+    if !has_lists() {
+        update()?;
+    }
+    let install = || {
+        let mut apt = program("apt-get");
+        apt.args([
+            "install",
+            "-q",
+            "-y",
+            "--no-install-recommends",
+            "-o",
+            LOCK_WAIT,
+        ])
+        .args(packages)
+        .env("DEBIAN_FRONTEND", "noninteractive");
+        run(&mut apt)
+    };
+    // Lists that are too old name files that the mirror no longer has.
+    install().or_else(|_| update().and_then(|()| install()))
+}
+
+fn update() -> anyhow::Result<()> {
+    run(program("apt-get").args(["update", "-q", "-o", LOCK_WAIT]))
+}
+
+fn has_lists() -> bool {
+    let lists = fs::read_dir("/var/lib/apt/lists").into_iter().flatten();
+    lists
+        .flatten()
+        .any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
+}
+
+/// What single suites need beside an engine: a Postgres server (`store-sql`), the compose program that Debian has (the
+/// packaging suite), and a `busybox` that runs in an empty image.
+pub(crate) fn tools() -> anyhow::Result<()> {
+    if !has_postgres() {
+        install("a Postgres server (initdb)", &["postgresql"])?;
+    }
+    for (name, package) in [
+        ("docker-compose", "docker-compose"),
+        ("busybox", "busybox-static"),
+    ] {
+        if !has_program(name) {
+            install(name, &[package])?;
+        }
+    }
+    Ok(())
+}
+
+/// Debian keeps the server's programs off `PATH`.
+fn has_postgres() -> bool {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    has_program("initdb")
+        || versions
+            .flatten()
+            .any(|version| version.path().join("bin/initdb").exists())
+}

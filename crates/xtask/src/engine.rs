@@ -1,0 +1,142 @@
+//! A container engine for the suites. One that answers is used and never touched; where none does, Debian's is installed
+//! and started, and stays for the next time.
+
+use std::fs::{self, File};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+use crate::debian;
+use crate::run::{program, root, say};
+
+/// Until an engine that was started answers.
+const START: Duration = Duration::from_secs(90);
+const PAUSE: Duration = Duration::from_millis(200);
+/// How much of its log is shown when it does not.
+const SHOWN_LINES: usize = 15;
+
+/// The packages of an engine: it filters packets, and Debian only recommends the program for that.
+const PACKAGES: [&str; 2] = ["docker.io", "iptables"];
+
+/// Makes sure that an engine answers.
+pub(crate) fn prepare() -> anyhow::Result<()> {
+    let is_elsewhere = elsewhere();
+    let problem = match ask() {
+        Ok(version) => {
+            say(&format!(
+                "the engine that runs here (Docker {version}) is used"
+            ));
+            return Ok(());
+        }
+        Err(problem) => problem,
+    };
+    if let Some(host) = is_elsewhere {
+        bail!("DOCKER_HOST is {host}, and no engine answers there: {problem:#}");
+    }
+    if !debian::can_install() {
+        bail!(
+            "no container engine answers ({problem:#}): start one, or let DOCKER_HOST name one; as root on Debian or \
+             Ubuntu this command installs and starts docker.io by itself"
+        );
+    }
+    if !(debian::has_program("docker")
+        && debian::has_program("dockerd")
+        && debian::has_program("iptables"))
+    {
+        debian::install("a container engine", &PACKAGES)?;
+    }
+    // The package may have started it.
+    if ask().is_ok() {
+        return Ok(());
+    }
+    start()
+}
+
+/// An engine that was named.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the variable of Docker's own programs; xtask has no configuration of its own"
+)]
+fn elsewhere() -> Option<String> {
+    std::env::var("DOCKER_HOST")
+        .ok()
+        .filter(|host| !host.is_empty())
+}
+
+/// The version of the engine that answers.
+fn ask() -> anyhow::Result<String> {
+    let mut docker = program("timeout");
+    docker.args(["20", "docker", "version", "--format", "{{.Server.Version}}"]);
+    let output = docker.output().context("docker cannot be run")?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    bail!(
+        "{}",
+        said.lines()
+            .next_back()
+            .unwrap_or("docker version does not end")
+            .trim()
+    );
+}
+
+fn start() -> anyhow::Result<()> {
+    let folder = root().join("target").join("acceptance");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let log = folder.join("dockerd.log");
+    say(&format!("starting dockerd; its log is {}", log.display()));
+    let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    // In a session of its own: it outlives this command, and no key pressed here reaches it.
+    let mut child = program("setsid")
+        .arg("dockerd")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .spawn()
+        .context("dockerd cannot be started")?;
+    if let Err(problem) = wait(&mut child) {
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        let lines: Vec<&str> = said.lines().collect();
+        let tail = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
+        return Err(problem.context(format!(
+            "dockerd did not come up; the end of its log:\n{tail}"
+        )));
+    }
+    Ok(())
+}
+
+fn wait(child: &mut Child) -> anyhow::Result<()> {
+    let started = Instant::now();
+    loop {
+        let problem = match ask() {
+            Ok(version) => {
+                say(&format!(
+                    "Docker {version} answers after {:.1?}",
+                    started.elapsed()
+                ));
+                return Ok(());
+            }
+            Err(problem) => problem,
+        };
+        if let Some(status) = child.try_wait()? {
+            bail!("it ended with {status}");
+        }
+        if started.elapsed() > START {
+            // It is ours, and nobody would know of it.
+            let _ = child.kill();
+            return Err(problem);
+        }
+        pause();
+    }
+}
+
+fn pause() {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a command for one person, who waits for exactly this"
+    )]
+    std::thread::sleep(PAUSE);
+}

@@ -1,0 +1,215 @@
+//! The real agent server in an image: a small system, the Python of this machine, and the installation that the process
+//! suites use, at `/opt/agent-server`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+use super::base::Recipe;
+use super::{Changes, folder, hand_over, hash, import, is_there, libraries, lock, tar};
+use crate::run::{output, program, run, say};
+
+/// Changed when the recipe is.
+const RECIPE: &str = "1";
+const REPOSITORY: &str = "agent-workspace-test/agent-server";
+/// Where the installation is inside.
+const INSIDE: &str = "opt/agent-server";
+/// What nobody imports, and what the system's own packages put there.
+const LEFT_OUT: [&str; 10] = [
+    "test",
+    "idlelib",
+    "ensurepip",
+    "turtledemo",
+    "tkinter",
+    "config-*",
+    "site-packages",
+    "dist-packages",
+    "*.a",
+    "_tkinter.*",
+];
+
+/// Prints where a Python is, one fact a line.
+const FACTS: &str = "import os, sys, sysconfig
+print(sys.base_prefix, os.path.realpath(sys.executable), '%d.%d' % sys.version_info[:2], sysconfig.get_path('stdlib'), sep='\\n')";
+
+/// Makes the image of a version (at once when it is there) whose Python is in the first word of `command`.
+pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
+    let _lock = lock()?;
+    let python = Python::of(command)?;
+    let base = Recipe::with(python.packages()?)?;
+    let made = fs::read(python.environment.join(".complete")).with_context(|| {
+        format!(
+            "{} is not installed completely",
+            python.environment.display()
+        )
+    })?;
+    // Names its requirements and its Python.
+    let name = python.environment.file_name().unwrap_or_default();
+    let hash = hash([
+        RECIPE.as_bytes(),
+        base.hash.as_bytes(),
+        name.as_encoded_bytes(),
+        &made,
+    ]);
+    let tag = format!("{REPOSITORY}:{version}");
+    if !is_there(&tag, &hash) {
+        let base = base.make()?;
+        say(&format!("making the image of agent server {version}"));
+        let archive = folder()?.join("image-unfinished.tar");
+        fs::copy(&base.archive, &archive)?;
+        python.append_to(&archive)?;
+        let changes = Changes::of(&hash)
+            .with("ENV PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 LITELLM_LOCAL_MODEL_COST_MAP=True")
+            .with("USER agent")
+            .with("WORKDIR /workspace")
+            .with(format!(
+                r#"ENTRYPOINT ["/{INSIDE}/bin/python", "-m", "openhands.agent_server", "--host", "0.0.0.0"]"#
+            ))
+            .with(r#"CMD ["--port", "8000"]"#);
+        import(&archive, &tag, &changes)?;
+        fs::remove_file(&archive)?;
+    }
+    hand_over(&format!("agent-server-{version}"), &tag)
+}
+
+/// The Python of an installation.
+struct Python {
+    /// The virtual environment.
+    environment: PathBuf,
+    /// Where the interpreter that it is made of is installed.
+    prefix: PathBuf,
+    program: PathBuf,
+    version: String,
+    library: PathBuf,
+}
+
+impl Python {
+    fn of(command: &str) -> anyhow::Result<Self> {
+        let (python, _) = command
+            .split_once(" -m ")
+            .context("the command names no module")?;
+        let python = Path::new(python.trim_matches('\''));
+        let environment = python
+            .ancestors()
+            .nth(2)
+            .context("the Python is in no environment")?;
+        let known = output(program(python).args(["-I", "-c", FACTS]))?;
+        let [prefix, program, version, library] = known.lines().collect::<Vec<_>>()[..] else {
+            bail!(
+                "{} says strange things about itself: {known}",
+                python.display()
+            );
+        };
+        Ok(Self {
+            environment: environment.to_owned(),
+            prefix: prefix.into(),
+            program: program.into(),
+            version: version.to_owned(),
+            library: library.into(),
+        })
+    }
+
+    fn is_the_systems(&self) -> bool {
+        self.prefix == Path::new("/usr")
+    }
+
+    /// The system's packages that it needs: the image's system is of the same release, so its names are ours.
+    fn packages(&self) -> anyhow::Result<Vec<String>> {
+        if self.is_the_systems() {
+            return Ok(vec![format!("python{}", self.version)]);
+        }
+        let modules = fs::read_dir(self.library.join("lib-dynload"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let modules = modules
+            .map(|entry| entry.path())
+            .filter(|path| !path.to_string_lossy().contains("_tkinter"));
+        let libraries = libraries(modules.chain([self.program.clone()]))?;
+        // The same file, by the names before and after /lib became a link to /usr/lib.
+        let names = libraries
+            .iter()
+            .filter(|path| !path.starts_with(&self.prefix))
+            .flat_map(|path| {
+                let path = path.to_string_lossy();
+                let other = path
+                    .strip_prefix("/usr")
+                    .map_or_else(|| format!("/usr{path}"), str::to_owned);
+                [path.into_owned(), other]
+            });
+        // One of the two names is unknown to it, which it calls a failure.
+        let known = program("dpkg-query").arg("--search").args(names).output()?;
+        let known = String::from_utf8_lossy(&known.stdout).into_owned();
+        let owners = known
+            .lines()
+            .filter_map(|line| line.split([':', ',']).next());
+        Ok(owners
+            .filter(|owner| !owner.contains(' '))
+            .map(str::to_owned)
+            .collect())
+    }
+
+    /// Adds the interpreter and the installation to an archive. An engine takes no path twice.
+    fn append_to(&self, archive: &Path) -> anyhow::Result<()> {
+        if !self.is_the_systems() {
+            self.append_interpreter(archive)?;
+        }
+        // Links are left as they are: most are relative.
+        let inside = format!("--transform=s,^lib,{INSIDE}/lib,S");
+        run(append(archive)
+            .args([inside.as_str(), "--hard-dereference", "-C"])
+            .arg(&self.environment)
+            .arg("lib"))?;
+        let place = folder()?.join("image-skeleton");
+        let _ = fs::remove_dir_all(&place);
+        let root = place.join(INSIDE);
+        fs::create_dir_all(root.join("bin"))?;
+        symlink(&self.program, root.join("bin/python"))?;
+        let home = self.program.parent().context("a Python is in a folder")?;
+        let settings = format!(
+            "home = {}\ninclude-system-site-packages = false\n",
+            home.display()
+        );
+        fs::write(root.join("pyvenv.cfg"), settings)?;
+        run(append(archive).arg("-C").arg(&place).arg(INSIDE))?;
+        fs::remove_dir_all(&place)?;
+        Ok(())
+    }
+
+    /// At its own place, which is compiled into it.
+    fn append_interpreter(&self, archive: &Path) -> anyhow::Result<()> {
+        let mut parts = vec![self.program.clone(), self.library.clone()];
+        let libraries = fs::read_dir(self.prefix.join("lib"))?.flatten();
+        let is_its_own = |path: &PathBuf| path.to_string_lossy().contains("/libpython");
+        parts.extend(libraries.map(|entry| entry.path()).filter(is_its_own));
+        // It may be in somebody's home; the image's user has to get there.
+        let known = output(program("tar").arg("-tf").arg(archive))?;
+        let known: BTreeSet<&Path> = known.lines().map(inside).collect();
+        let parents = parts.iter().flat_map(|part| part.ancestors().skip(1));
+        let parents: BTreeSet<&Path> = parents
+            .filter_map(|parent| parent.strip_prefix("/").ok())
+            .filter(|parent| *parent != Path::new("") && !known.contains(parent))
+            .collect();
+        run(append(archive)
+            .args(["--no-recursion", "--mode=0755", "-C", "/"])
+            .args(parents))?;
+        let left_out = LEFT_OUT.iter().map(|name| format!("--exclude={name}"));
+        let parts = parts.iter().filter_map(|part| part.strip_prefix("/").ok());
+        run(append(archive).args(left_out).args(["-C", "/"]).args(parts))
+    }
+}
+
+fn append(archive: &Path) -> Command {
+    let mut command = tar();
+    command.arg("-rf").arg(archive);
+    command
+}
+
+/// A member of an archive without what is only a way to write it.
+fn inside(member: &str) -> &Path {
+    Path::new(member.trim_start_matches("./").trim_end_matches('/'))
+}

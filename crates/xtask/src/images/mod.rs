@@ -1,0 +1,160 @@
+//! The images that suites run sandboxes from, made here: no registry is asked. Each carries a label with a hash of what it
+//! was made of, so that it is made once and again when that changes. Its tag is written to `target/acceptance/*.image`.
+
+mod agent_server;
+mod base;
+mod stub;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+use sha2::{Digest as _, Sha256};
+
+use crate::run::{output, print, program, root};
+
+pub(crate) use agent_server::prepare as agent_server;
+pub(crate) use stub::prepare as stub;
+
+/// The label with the hash.
+const LABEL: &str = "agent-workspace.test-image";
+
+/// `target/acceptance`, where everything is kept.
+fn folder() -> anyhow::Result<PathBuf> {
+    let folder = root().join("target").join("acceptance");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Held while an image is made: two test commands make it once. The kernel takes it from whoever ends.
+fn lock() -> anyhow::Result<File> {
+    let file = File::create(folder()?.join("images.lock"))?;
+    file.lock()?;
+    Ok(file)
+}
+
+/// Tells the suites which image to use.
+fn hand_over(name: &str, tag: &str) -> anyhow::Result<()> {
+    let file = folder()?.join(format!("{name}.image"));
+    fs::write(&file, tag).with_context(|| format!("cannot write {}", file.display()))?;
+    print(&format!("image of {name}: {tag}"));
+    Ok(())
+}
+
+/// A hash of several parts, short enough for a tag.
+fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part.len().to_le_bytes());
+        hasher.update(part);
+    }
+    let digest = format!("{:x}", hasher.finalize());
+    digest[..16].to_owned()
+}
+
+/// Whether the engine has an image with this tag that was made of this.
+fn is_there(tag: &str, hash: &str) -> bool {
+    let format = format!("{{{{index .Config.Labels {LABEL:?}}}}}");
+    let known = docker()
+        .args(["image", "inspect", "--format", &format, tag])
+        .output();
+    known.is_ok_and(|known| {
+        known.status.success() && String::from_utf8_lossy(&known.stdout).trim() == hash
+    })
+}
+
+/// What runs in an image, as `docker import --change` takes it.
+#[derive(Debug, Default)]
+struct Changes(Vec<String>);
+
+impl Changes {
+    fn of(hash: &str) -> Self {
+        Self(vec![format!("LABEL {LABEL}={hash}")])
+    }
+
+    fn with(mut self, change: impl Into<String>) -> Self {
+        self.0.push(change.into());
+        self
+    }
+}
+
+/// Makes an image of a file system.
+fn import(archive: &Path, tag: &str, changes: &Changes) -> anyhow::Result<()> {
+    let mut command = docker();
+    command.arg("import");
+    for change in &changes.0 {
+        command.arg("--change").arg(change);
+    }
+    output(command.arg(archive).arg(tag))?;
+    Ok(())
+}
+
+fn docker() -> Command {
+    program("docker")
+}
+
+/// GNU tar; everything belongs to root, whoever made the files here.
+fn tar() -> Command {
+    let mut command = program("tar");
+    command.args(["--numeric-owner", "--owner=0", "--group=0"]);
+    command
+}
+
+/// The shared libraries that programs and libraries load, the loader included.
+fn libraries<P: AsRef<OsStr>>(files: impl IntoIterator<Item = P>) -> anyhow::Result<Vec<PathBuf>> {
+    let mut command = program("ldd");
+    command.args(files);
+    // Some are no dynamic programs, which it says by its exit code.
+    let known = command.output().context("ldd cannot be run")?;
+    let said = String::from_utf8_lossy(&known.stdout);
+    let mut found: Vec<PathBuf> = said.lines().filter_map(library).collect();
+    if found.is_empty() {
+        bail!(
+            "ldd finds no libraries: {}",
+            String::from_utf8_lossy(&known.stderr)
+        );
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+/// `libm.so.6 => /lib/libm.so.6 (0x…)`, or `/lib64/ld-linux-x86-64.so.2 (0x…)`
+fn library(line: &str) -> Option<PathBuf> {
+    let line = line.split_once("=>").map_or(line, |(_, path)| path).trim();
+    let (path, _) = line.split_once(" (0x")?;
+    path.starts_with('/').then(|| path.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_have_paths() {
+        let lines = [
+            (
+                "\tlibc.so.6 => /lib/x/libc.so.6 (0x00007f2f)",
+                Some("/lib/x/libc.so.6"),
+            ),
+            (
+                "\t/lib64/ld-linux-x86-64.so.2 (0x00007f2f)",
+                Some("/lib64/ld-linux-x86-64.so.2"),
+            ),
+            ("\tlinux-vdso.so.1 (0x00007f2f)", None),
+            ("/usr/bin/true:", None),
+        ];
+        for (line, path) in lines {
+            assert_eq!(library(line), path.map(PathBuf::from), "{line}");
+        }
+    }
+
+    #[test]
+    fn parts_are_told_apart() {
+        let ab: [&[u8]; 2] = [b"a", b"b"];
+        assert_ne!(hash(ab), hash([b"ab".as_slice()]));
+        assert_eq!(hash(ab), hash(ab));
+    }
+}

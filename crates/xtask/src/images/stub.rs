@@ -1,0 +1,101 @@
+//! The stub agent server in an image: its program, the libraries that it loads, and a shell.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::{Changes, folder, hand_over, hash, import, is_there, libraries, lock, tar};
+use crate::run::{output, program, run, say};
+
+/// Changed when the recipe is.
+const RECIPE: &str = "1";
+const REPOSITORY: &str = "agent-workspace-test/stub";
+const BUSYBOX: &str = "/bin/busybox";
+/// How long images of earlier builds are kept: another checkout may be using them.
+const KEPT: &str = "48h";
+
+/// Makes it (at once when it is there) of the program `stub`.
+pub(crate) fn prepare(stub: &Path) -> anyhow::Result<()> {
+    let _lock = lock()?;
+    let busybox = fs::canonicalize(BUSYBOX).context("busybox is not installed")?;
+    let read =
+        |file: &Path| fs::read(file).with_context(|| format!("cannot read {}", file.display()));
+    let hash = hash([RECIPE.as_bytes(), &read(stub)?, &read(&busybox)?]);
+    let tag = format!("{REPOSITORY}:{hash}");
+    if !is_there(&tag, &hash) {
+        say("making the image of the stub agent server");
+        let place = folder()?.join("stub-image");
+        let archive = folder()?.join("stub-image.tar");
+        fill(&place, stub, &busybox)?;
+        run(tar()
+            .arg("-cf")
+            .arg(&archive)
+            .arg("-C")
+            .arg(&place)
+            .arg("."))?;
+        let changes = Changes::of(&hash)
+            .with("ENV PATH=/usr/bin:/bin")
+            .with("WORKDIR /workspace")
+            .with(r#"ENTRYPOINT ["/usr/bin/stub-agent-server", "--dir", "/stub", "--host", "0.0.0.0"]"#)
+            .with(r#"CMD ["--port", "8000"]"#);
+        import(&archive, &tag, &changes)?;
+        fs::remove_dir_all(&place)?;
+        fs::remove_file(&archive)?;
+        forget_old();
+    }
+    hand_over("stub", &tag)
+}
+
+/// Only our own, by label, and none that is in use.
+fn forget_old() {
+    let label = format!("label={}", super::LABEL);
+    let until = format!("until={KEPT}");
+    // It is only room on the disk.
+    let _ = super::docker()
+        .args([
+            "image", "prune", "--all", "--force", "--filter", &label, "--filter", &until,
+        ])
+        .output();
+}
+
+fn fill(place: &Path, stub: &Path, busybox: &Path) -> anyhow::Result<()> {
+    let _ = fs::remove_dir_all(place);
+    for name in [
+        "usr/bin",
+        "bin",
+        "etc",
+        "root",
+        "tmp",
+        "run",
+        "proc",
+        "sys",
+        "dev",
+        "workspace",
+        "stub",
+    ] {
+        fs::create_dir_all(place.join(name))?;
+    }
+    for open in ["tmp", "stub", "workspace"] {
+        fs::set_permissions(place.join(open), fs::Permissions::from_mode(0o1777))?;
+    }
+    fs::copy(stub, place.join("usr/bin/stub-agent-server"))?;
+    fs::copy(busybox, place.join("bin/busybox"))?;
+    let commands = output(program(busybox).arg("--list"))?;
+    for name in commands.lines().filter(|name| *name != "busybox") {
+        symlink("busybox", place.join("bin").join(name))?;
+    }
+    for library in libraries([stub])? {
+        let inside = place.join(library.strip_prefix("/")?);
+        fs::create_dir_all(inside.parent().context("a library is in a folder")?)?;
+        fs::copy(&library, inside)?;
+    }
+    fs::write(
+        place.join("etc/passwd"),
+        "root:x:0:0:root:/root:/bin/sh\nagent:x:10001:10001::/workspace:/bin/sh\n",
+    )?;
+    fs::write(place.join("etc/group"), "root:x:0:\nagent:x:10001:\n")?;
+    fs::write(place.join("etc/nsswitch.conf"), "hosts: files dns\n")?;
+    Ok(())
+}

@@ -16,6 +16,7 @@
 //!   ([`public`](error::Classify::public)) and what the operator's log gets (`Display` and `source`) are different values.
 
 pub mod agent;
+pub mod change;
 pub mod cipher;
 pub mod clock;
 pub mod conversation;
@@ -23,6 +24,7 @@ pub mod error;
 pub mod event;
 pub mod id;
 pub mod identity;
+pub mod lease;
 pub mod page;
 pub mod patch;
 pub mod sandbox;

@@ -6,6 +6,7 @@ use domain::conversation::{Conversation, ConversationRepository, ConversationVie
 use domain::event::{Appended, EventStore};
 use domain::id::{ConversationId, SandboxId};
 use domain::identity::ApiKeyRepository;
+use domain::lease::LeaseRepository;
 use domain::sandbox::{Sandbox, SandboxRepository};
 use domain::scope::Scope;
 use domain::settings::SettingsRepository;
@@ -28,6 +29,8 @@ pub struct Ports {
     pub settings: Arc<dyn SettingsRepository>,
     /// API keys.
     pub keys: Arc<dyn ApiKeyRepository>,
+    /// Leases.
+    pub leases: Arc<dyn LeaseRepository>,
 }
 
 impl Ports {
@@ -39,7 +42,8 @@ impl Ports {
             + StartTaskRepository
             + SandboxRepository
             + SettingsRepository
-            + ApiKeyRepository,
+            + ApiKeyRepository
+            + LeaseRepository,
     {
         Self {
             conversations: store.clone(),
@@ -47,7 +51,8 @@ impl Ports {
             tasks: store.clone(),
             sandboxes: store.clone(),
             settings: store.clone(),
-            keys: store,
+            keys: store.clone(),
+            leases: store,
         }
     }
 

@@ -1,6 +1,7 @@
 //! `ConversationRepository`.
 
 use async_trait::async_trait;
+use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
@@ -223,7 +224,14 @@ impl ConversationRepository for MemoryStore {
             .get(&id)
             .is_some_and(|row| scope.sees(&row.it.owner));
         if visible {
+            let sandbox = state.view(&Scope::System, id).and_then(|view| view.sandbox);
             state.delete_tree(id, at);
+            if let Some(sandbox) = sandbox {
+                self.tell(Change::Sandbox {
+                    id: sandbox.id,
+                    host: sandbox.host,
+                });
+            }
         }
         Ok(visible)
     }

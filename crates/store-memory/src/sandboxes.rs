@@ -1,6 +1,7 @@
 //! `SandboxRepository`.
 
 use async_trait::async_trait;
+use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
 use domain::error::{Cap, StoreError};
@@ -76,6 +77,15 @@ impl State {
             return Err(StoreError::Conflict { entity: "sandbox" });
         }
         Ok(())
+    }
+}
+
+impl MemoryStore {
+    fn tell_sandbox(&self, sandbox: &Sandbox) {
+        self.tell(Change::Sandbox {
+            id: sandbox.id.clone(),
+            host: sandbox.host.clone(),
+        });
     }
 }
 
@@ -160,6 +170,7 @@ impl SandboxRepository for MemoryStore {
         sandbox.desired = desired;
         sandbox.updated_at = at;
         state.sandboxes.insert(id.clone(), sandbox.clone());
+        self.tell_sandbox(&sandbox);
         Ok(Some(sandbox))
     }
 
@@ -182,6 +193,7 @@ impl SandboxRepository for MemoryStore {
         sandbox.absorb(facts);
         if *sandbox != before {
             sandbox.updated_at = at;
+            self.tell_sandbox(sandbox);
         }
         Ok(true)
     }
@@ -237,6 +249,7 @@ impl SandboxRepository for MemoryStore {
         }
         sandbox.updated_at = at;
         state.sandboxes.insert(id.clone(), sandbox.clone());
+        self.tell_sandbox(&sandbox);
         Ok(Some(sandbox))
     }
 

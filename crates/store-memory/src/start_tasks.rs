@@ -1,6 +1,7 @@
 //! `StartTaskRepository`.
 
 use async_trait::async_trait;
+use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
 use domain::error::{Cap, StoreError};
@@ -113,6 +114,16 @@ impl State {
     }
 }
 
+impl MemoryStore {
+    fn tell_failed(&self, task: &StartTask) {
+        self.tell(Change::StartTask(task.id));
+        self.tell(Change::Sandbox {
+            id: task.sandbox_id.clone(),
+            host: task.host.clone(),
+        });
+    }
+}
+
 #[async_trait]
 impl StartTaskRepository for MemoryStore {
     async fn insert(&self, start: &NewStart, caps: &Caps) -> Result<Inserted, StoreError> {
@@ -150,6 +161,7 @@ impl StartTaskRepository for MemoryStore {
             begun: false,
         };
         state.tasks.insert(task.id, row);
+        self.tell(Change::StartWaits(task.host.clone()));
         Ok(Inserted::New)
     }
 
@@ -237,10 +249,13 @@ impl StartTaskRepository for MemoryStore {
     ) -> Result<StartTask, StoreError> {
         let mut state = self.lock();
         if step.status == StartStatus::Error {
-            return state.fail(id, fence, step, at);
+            let failed = state.fail(id, fence, step, at);
+            return failed.inspect(|task| self.tell_failed(task));
         }
         let row = state.leased(id, fence, step.status)?;
-        Ok(row.apply(step.status, step, at))
+        let task = row.apply(step.status, step, at);
+        self.tell(Change::StartTask(id));
+        Ok(task)
     }
 
     async fn begin_conversation(
@@ -267,6 +282,7 @@ impl StartTaskRepository for MemoryStore {
             }
             state.insert_conversation(conversation);
         }
+        self.tell(Change::StartTask(id));
         let row = state.leased(id, fence, step.status)?;
         row.begun = true;
         Ok(row.apply(step.status, step, at))
@@ -279,7 +295,8 @@ impl StartTaskRepository for MemoryStore {
         step: &Step,
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
-        self.lock().fail(id, fence, step, at)
+        let failed = self.lock().fail(id, fence, step, at);
+        failed.inspect(|task| self.tell_failed(task))
     }
 
     async fn release_host(&self, host: &HostId) -> Result<u64, StoreError> {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ConversationView};
 use domain::event::Event;
@@ -12,18 +13,41 @@ use domain::sandbox::{Desired, Sandbox};
 use domain::scope::Scope;
 use domain::settings::StoredSettings;
 use domain::start_task::StartTask;
+use tokio::sync::broadcast;
 
 /// Every repository port, in memory. Each method takes the lock once: that is its transaction. Methods check everything
 /// before they change anything.
-#[derive(Default)]
 pub struct MemoryStore {
     state: Mutex<State>,
+    changes: broadcast::Sender<Change>,
+}
+
+/// Changes that a slow follower may miss before it is told of a gap.
+const CHANGES: usize = 256;
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self {
+            state: Mutex::default(),
+            changes: broadcast::channel(CHANGES).0,
+        }
+    }
 }
 
 impl MemoryStore {
     /// An empty store.
     pub fn new() -> Arc<Self> {
         Arc::default()
+    }
+
+    /// Tells followers; there may be none.
+    pub(crate) fn tell(&self, change: Change) {
+        let _ = self.changes.send(change);
+    }
+
+    /// What is told from now on.
+    pub(crate) fn follow(&self) -> broadcast::Receiver<Change> {
+        self.changes.subscribe()
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -43,6 +67,8 @@ pub(crate) struct State {
     pub(crate) sandboxes: BTreeMap<SandboxId, Sandbox>,
     pub(crate) settings: BTreeMap<UserId, StoredSettings>,
     pub(crate) keys: BTreeMap<ApiKeyId, ApiKey>,
+    /// Holder and end by name.
+    pub(crate) leases: BTreeMap<String, (String, Timestamp)>,
 }
 
 /// A conversation, and when its status was true.

@@ -121,6 +121,14 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    leases (name) {
+        name -> Text,
+        holder -> Text,
+        ends_at -> BigInt,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(
     conversations,
     deleted_conversations,

@@ -1,0 +1,54 @@
+//! `LeaseRepository` and `ChangeFeed`: several applications in one process may share a store as several replicas do.
+
+use async_trait::async_trait;
+use domain::change::{Change, ChangeFeed};
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::lease::LeaseRepository;
+use futures::stream::{self, BoxStream, StreamExt};
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::MemoryStore;
+
+#[async_trait]
+impl LeaseRepository for MemoryStore {
+    async fn take(
+        &self,
+        name: &str,
+        holder: &str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let taken = state
+            .leases
+            .get(name)
+            .is_some_and(|(by, end)| by != holder && *end > now);
+        if !taken {
+            let lease = (holder.to_owned(), until);
+            state.leases.insert(name.to_owned(), lease);
+        }
+        Ok(!taken)
+    }
+
+    async fn give_back(&self, name: &str, holder: &str) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        if state.leases.get(name).is_some_and(|(by, _)| by == holder) {
+            state.leases.remove(name);
+        }
+        Ok(())
+    }
+}
+
+impl ChangeFeed for MemoryStore {
+    fn changes(&self) -> BoxStream<'static, Change> {
+        stream::unfold(self.follow(), |mut changes| async move {
+            match changes.recv().await {
+                Ok(change) => Some((change, changes)),
+                Err(RecvError::Lagged(_)) => Some((Change::Gap, changes)),
+                Err(RecvError::Closed) => None,
+            }
+        })
+        .boxed()
+    }
+}

@@ -1,0 +1,62 @@
+//! `LeaseRepository`.
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::lease::LeaseRepository;
+
+use crate::error::Fault;
+use crate::schema::leases;
+use crate::store::SqlStore;
+
+#[async_trait]
+impl LeaseRepository for SqlStore {
+    async fn take(
+        &self,
+        name: &str,
+        holder: &str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let (name, holder) = (name.to_owned(), holder.to_owned());
+        let taken = self
+            .db
+            .write(move |conn| {
+                let free = leases::holder
+                    .eq(holder.clone())
+                    .or(leases::ends_at.le(now.micros()));
+                let values = (
+                    leases::holder.eq(holder.clone()),
+                    leases::ends_at.eq(until.micros()),
+                );
+                let prolonged = diesel::update(leases::table.find(&name).filter(free))
+                    .set(values.clone())
+                    .execute(conn)?;
+                if prolonged == 0 {
+                    diesel::insert_into(leases::table)
+                        .values((leases::name.eq(&name), values))
+                        .execute(conn)
+                        .map_err(Fault::taken("lease"))?;
+                }
+                Ok(())
+            })
+            .await;
+        match taken {
+            Ok(()) => Ok(true),
+            Err(StoreError::Conflict { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn give_back(&self, name: &str, holder: &str) -> Result<(), StoreError> {
+        let (name, holder) = (name.to_owned(), holder.to_owned());
+        self.db
+            .write(move |conn| {
+                let held = leases::table.find(&name).filter(leases::holder.eq(&holder));
+                diesel::delete(held).execute(conn)?;
+                Ok(())
+            })
+            .await
+    }
+}

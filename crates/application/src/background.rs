@@ -1,11 +1,17 @@
 //! What runs beside requests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use domain::change::Change;
 use domain::sandbox::{Contact, Progress};
 use futures::StreamExt;
 
+use crate::start::Starts;
 use crate::{App, Inner};
+
+/// How often start tasks that run in other processes are looked at when nothing announces a change.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Starts the loops: start worker, sandbox keeper (facts and relist), syncer. Call once, after the store is open. What an
 /// earlier life of this process left behind is picked up at once.
@@ -15,6 +21,9 @@ pub fn spawn(app: &App) {
     inner.tasks.spawn(contact(Arc::clone(inner)));
     inner.tasks.spawn(relist(Arc::clone(inner)));
     inner.tasks.spawn(retire(Arc::clone(inner)));
+    inner
+        .tasks
+        .spawn(follow(Arc::clone(inner), app.starts.clone()));
     inner.tasks.spawn(inner.syncer.clone().run());
     inner.tasks.spawn(app.starts.clone().work());
 }
@@ -49,6 +58,42 @@ async fn watch(inner: Arc<Inner>) {
             }
         })
         .await;
+}
+
+/// What other processes on the same store do.
+async fn follow(inner: Arc<Inner>, starts: Starts) {
+    let mut changes = inner.ports.changes.changes();
+    let mut tick = tokio::time::interval(LOOK_AGAIN);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            Some(change) = changes.next() => note(&inner, &starts, change).await,
+            // Hints may be lost.
+            _ = tick.tick() => starts.look_elsewhere().await,
+        }
+    }
+}
+
+async fn note(inner: &Arc<Inner>, starts: &Starts, change: Change) {
+    match change {
+        Change::StartWaits(host) if host == inner.policy.host => starts.wake(),
+        Change::StartTask(id) if inner.updates.elsewhere().contains(&id) => {
+            starts.look_elsewhere().await;
+        }
+        Change::Sandbox { id, host } if host == inner.policy.host => {
+            let keeper = inner.keeper.clone();
+            inner.tasks.spawn(async move {
+                if let Err(error) = keeper.follow(&id).await {
+                    tracing::warn!(sandbox.id = %id, %error, "sandbox did not follow its intent");
+                }
+            });
+        }
+        Change::Gap => {
+            starts.wake();
+            inner.look_again.notify_one();
+        }
+        _ => {}
+    }
 }
 
 /// Whether the backend can be asked; once it can again, everything is compared at once.

@@ -101,7 +101,9 @@ impl Conversations {
         self.0.tasks.spawn(async move {
             let row = inner.ports.sandboxes.find(&Scope::System, &sandbox).await;
             match row {
-                Ok(Some(row)) if row.desired == Desired::Deleted => {
+                Ok(Some(row))
+                    if row.desired == Desired::Deleted && row.host == inner.policy.host =>
+                {
                     inner.keeper.not_wanted(&sandbox);
                     if let Err(error) = inner.keeper.converge(&sandbox).await {
                         tracing::warn!(sandbox.id = %sandbox, %error, "sandbox not removed yet");

@@ -75,7 +75,7 @@ impl App {
             Arc::clone(&ports.clock),
         );
         let syncer = Syncer::new(ports.clone(), policy.clone());
-        let keeper = Keeper::new(ports.clone(), policy.clone(), syncer.clone());
+        let keeper = Keeper::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
         let inner = Arc::new(Inner {
             ports,
             policy,

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::agent::AgentRuntime;
+use domain::change::ChangeFeed;
 use domain::cipher::Cipher;
 use domain::clock::Clock;
 use domain::conversation::ConversationRepository;
 use domain::event::EventStore;
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::identity::ApiKeyRepository;
+use domain::lease::LeaseRepository;
 use domain::sandbox::{Caps, SandboxBackend, SandboxRepository, SandboxSpecCatalog};
 use domain::settings::SettingsRepository;
 use domain::start_task::StartTaskRepository;
@@ -36,6 +38,10 @@ pub struct Ports {
     pub settings: Arc<dyn SettingsRepository>,
     /// API keys.
     pub api_keys: Arc<dyn ApiKeyRepository>,
+    /// Turns between processes that serve the same host.
+    pub leases: Arc<dyn LeaseRepository>,
+    /// What other processes commit.
+    pub changes: Arc<dyn ChangeFeed>,
     /// Sealing.
     pub cipher: Arc<dyn Cipher>,
     /// Time.
@@ -58,6 +64,8 @@ pub enum AuthMode {
 pub struct Policy {
     /// Whose sandboxes this process serves.
     pub host: HostId,
+    /// Whether other processes serve the same host, so that each acts on a sandbox under a lease.
+    pub is_host_shared: bool,
     /// Who may call without a key.
     pub auth: AuthMode,
     /// Base of the webhooks as sandboxes reach us (`…/api/v1/webhooks`).
@@ -93,6 +101,7 @@ impl Policy {
     pub fn new(host: HostId, webhook_url: Url, auth: AuthMode) -> Self {
         Self {
             host,
+            is_host_shared: false,
             auth,
             webhook_url,
             cors_origins: Vec::new(),

@@ -7,6 +7,7 @@
 mod contact;
 mod down;
 mod facts;
+mod lease;
 mod retire;
 mod up;
 
@@ -16,15 +17,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use domain::agent::AgentEndpoint;
 use domain::clock::Timestamp;
 use domain::id::SandboxId;
-use domain::sandbox::{Desired, Located, Sandbox, SandboxFacts};
+use domain::sandbox::{Desired, Located, Sandbox, SandboxFacts, SandboxStatus};
 use domain::scope::Scope;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::Instrument;
 use url::Url;
 
-use crate::AppError;
 use crate::ports::{Policy, Ports};
 use crate::sync::Syncer;
+use crate::{AppError, Tasks};
 
 /// How often a line of progress is written down.
 const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
@@ -37,8 +38,11 @@ struct Shared {
     ports: Ports,
     policy: Policy,
     syncer: Syncer,
+    tasks: Tasks,
     /// When this keeper's process began.
     born: Timestamp,
+    /// Who we are in leases.
+    holder: String,
     /// Turns to boot an agent server.
     boots: tokio::sync::Semaphore,
     /// Whether the backend can be asked.
@@ -62,13 +66,32 @@ struct Turn {
     /// Keeps the senders alive.
     slot: Arc<Slot>,
     changes: watch::Receiver<u64>,
+    /// Where others serve the same host.
+    lease: Option<lease::Lease>,
+}
+
+/// Why a turn ends early.
+enum Over {
+    /// The owner pauses or deletes the sandbox.
+    IntentChanged,
+    /// Somebody else may act on the sandbox: nothing more may be done.
+    LeaseLost,
 }
 
 impl Turn {
-    /// Completes when the owner pauses or deletes the sandbox.
-    async fn intent_changed(&mut self) {
-        // The sender lives as long as the slot, so this is never the error of a closed channel.
-        let _ = self.changes.changed().await;
+    /// Completes when it must not go on.
+    async fn is_over(&mut self) -> Over {
+        let lost = async {
+            match &self.lease {
+                Some(lease) => lease.lost().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // The sender lives as long as the slot, so this is never the error of a closed channel.
+            _ = self.changes.changed() => Over::IntentChanged,
+            () = lost => Over::LeaseLost,
+        }
     }
 }
 
@@ -99,15 +122,17 @@ impl Progressing {
 
 impl Keeper {
     /// A keeper for the sandboxes of this host.
-    pub(crate) fn new(ports: Ports, policy: Policy, syncer: Syncer) -> Self {
+    pub(crate) fn new(ports: Ports, policy: Policy, syncer: Syncer, tasks: Tasks) -> Self {
         let born = ports.clock.now();
         Self(Arc::new(Shared {
             born,
+            holder: ports.ids.uuid().simple().to_string(),
             boots: tokio::sync::Semaphore::new(policy.parallel_boots.max(1)),
             contact: contact::Known::default(),
             ports,
             policy,
             syncer,
+            tasks,
             slots: Mutex::default(),
         }))
     }
@@ -131,7 +156,9 @@ impl Keeper {
         let slot = self.slot(id);
         let guard = Arc::clone(&slot.lock).lock_owned().await;
         let changes = slot.changes.subscribe();
+        let lease = self.lease(id).await;
         Turn {
+            lease,
             _guard: guard,
             slot,
             changes,
@@ -160,7 +187,44 @@ impl Keeper {
     }
 
     async fn row(&self, id: &SandboxId) -> Result<Option<Sandbox>, AppError> {
-        Ok(self.0.ports.sandboxes.find(&Scope::System, id).await?)
+        let row = self.0.ports.sandboxes.find(&Scope::System, id).await?;
+        // Others are acted on by whoever serves their host.
+        Ok(row.filter(|row| row.host == self.0.policy.host))
+    }
+
+    /// Another process committed something about a sandbox of this host: acts on it if nobody does.
+    pub(crate) async fn follow(&self, id: &SandboxId) -> Result<(), AppError> {
+        if !self.is_idle(id) {
+            self.not_wanted_if_so(id).await?;
+            return Ok(());
+        }
+        let Some(row) = self.row(id).await? else {
+            return Ok(());
+        };
+        let is_settled = match row.desired {
+            // Whoever shares the host acts on what it asked for itself.
+            Desired::Running => {
+                row.status != SandboxStatus::Starting || self.0.policy.is_host_shared
+            }
+            Desired::Paused => matches!(row.status, SandboxStatus::Paused | SandboxStatus::Missing),
+            Desired::Deleted => false,
+        };
+        if is_settled {
+            return Ok(());
+        }
+        self.converge(id).await
+    }
+
+    /// A start that is under way here gives up if another process was told to pause or delete.
+    async fn not_wanted_if_so(&self, id: &SandboxId) -> Result<(), AppError> {
+        if self
+            .row(id)
+            .await?
+            .is_some_and(|row| row.desired != Desired::Running)
+        {
+            self.not_wanted(id);
+        }
+        Ok(())
     }
 
     /// Makes the backend do what the row wants.

@@ -5,12 +5,14 @@ mod keeper;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::change::Change;
 use domain::error::ErrorClass;
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{Desired, Sandbox, SandboxSpec, SandboxStatus};
 use domain::scope::Scope;
+use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
 
 pub use keeper::Keeper;
@@ -22,6 +24,9 @@ use crate::{AppError, Inner};
 
 /// How long a request waits for a sandbox to be paused or deleted. The work goes on without it.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often a change by another process is looked for when nothing announces it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A new row of intent with fresh keys, sealed. Not stored yet.
 pub(crate) fn reserve(
@@ -146,7 +151,13 @@ impl Sandboxes {
                 "This sandbox backend cannot pause.",
             ));
         }
-        self.intend(scope, id, Desired::Paused).await?;
+        let row = self.intend(scope, id, Desired::Paused).await?;
+        if !self.is_here(&row) {
+            let is_down = |row: Option<&Sandbox>| {
+                row.is_none_or(|row| row.desired != Desired::Paused || !row.status.is_up())
+            };
+            return self.wait_for_others(id, is_down).await;
+        }
         self.0.keeper.not_wanted(id);
         self.converge_and_wait(id).await
     }
@@ -154,16 +165,23 @@ impl Sandboxes {
     /// Resumes: answers when the intent is committed and within the caps; poll until RUNNING. Also brings back a
     /// sandbox in ERROR.
     pub async fn resume(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
-        self.intend(scope, id, Desired::Running).await?;
-        self.converge(id);
+        let row = self.intend(scope, id, Desired::Running).await?;
+        if self.is_here(&row) {
+            self.converge(id);
+        }
         Ok(())
     }
 
     /// Deletes: hidden at once; processes and files are gone when this answers, or soon after if the backend is slow.
     pub async fn delete(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
-        self.intend(scope, id, Desired::Deleted).await?;
-        self.0.keeper.not_wanted(id);
-        if let Err(error) = self.converge_and_wait(id).await {
+        let row = self.intend(scope, id, Desired::Deleted).await?;
+        let done = if self.is_here(&row) {
+            self.0.keeper.not_wanted(id);
+            self.converge_and_wait(id).await
+        } else {
+            self.wait_for_others(id, |row| row.is_none()).await
+        };
+        if let Err(error) = done {
             // The intent is committed: the keeper tries again until it is done.
             tracing::warn!(sandbox.id = %id, %error, "sandbox not removed yet");
         }
@@ -189,6 +207,40 @@ impl Sandboxes {
             .ok_or_else(|| AppError::not_found("Not Found"))
     }
 
+    /// Whether this process serves the host of the sandbox. If not, whoever does hears of the intent and follows it.
+    fn is_here(&self, row: &Sandbox) -> bool {
+        row.host == self.0.policy.host
+    }
+
+    /// Waits until another process has done what was asked.
+    async fn wait_for_others(
+        &self,
+        id: &SandboxId,
+        is_done: impl Fn(Option<&Sandbox>) -> bool,
+    ) -> Result<(), AppError> {
+        let mut changes = self.0.ports.changes.changes();
+        let wait = async {
+            loop {
+                let row = self.0.ports.sandboxes.find(&Scope::System, id).await?;
+                if is_done(row.as_ref()) {
+                    return Ok(());
+                }
+                // Hints may be lost: look every second all the same.
+                let hint = async {
+                    while let Some(change) = changes.next().await {
+                        if matches!(&change, Change::Sandbox { id: other, .. } if other == id) {
+                            return;
+                        }
+                    }
+                    std::future::pending::<()>().await;
+                };
+                let _ = tokio::time::timeout(LOOK_AGAIN, hint).await;
+            }
+        };
+        let outcome = tokio::time::timeout(PATIENCE, wait).await;
+        outcome.unwrap_or_else(|_| Err(takes_long()))
+    }
+
     /// Lets the keeper act on the row in the background.
     fn converge(&self, id: &SandboxId) {
         let (keeper, id) = (self.0.keeper.clone(), id.clone());
@@ -211,11 +263,12 @@ impl Sandboxes {
         match tokio::time::timeout(PATIENCE, outcome).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(AppError::refused(ErrorClass::Unavailable, shutting_down)),
-            Err(_) => {
-                let detail =
-                    "This is taking long; it goes on, and the sandbox's status will show it.";
-                Err(AppError::refused(ErrorClass::Unavailable, detail))
-            }
+            Err(_) => Err(takes_long()),
         }
     }
+}
+
+fn takes_long() -> AppError {
+    let detail = "This is taking long; it goes on, and the sandbox's status will show it.";
+    AppError::refused(ErrorClass::Unavailable, detail)
 }

@@ -47,6 +47,13 @@ pub struct StartInput {
     pub secrets: Option<BTreeMap<String, SecretString>>,
 }
 
+/// Where a conversation will run.
+struct Chosen {
+    row: Sandbox,
+    /// To be stored with the task.
+    is_new: bool,
+}
+
 impl Starts {
     pub(crate) fn new(inner: Arc<Inner>, settings: SettingsService) -> Self {
         Self {
@@ -72,7 +79,7 @@ impl Starts {
         let start = self.plan(owner, input).await?;
         let id = start.task.id;
         // Subscribed before the commit: no state can be missed.
-        let updates = self.inner.updates.subscribe(id);
+        let updates = self.inner.updates.subscribe(&start.task);
         let task = self
             .commit(start)
             .await
@@ -85,7 +92,7 @@ impl Starts {
             return Ok((task, updates));
         }
         // Somebody's earlier request for the same conversation is under way: follow that task.
-        let updates = self.inner.updates.subscribe(task.id);
+        let updates = self.inner.updates.subscribe(&task);
         let current = self
             .find_many(&Scope::User(owner.clone()), &[task.id])
             .await?
@@ -171,9 +178,36 @@ impl Starts {
                 &parent.ok_or_else(|| AppError::not_found("Parent conversation not found"))?,
             );
         }
-        let (sandbox_id, sandbox) = self.choose_sandbox(&scope, owner, &input.request).await?;
-        let task = self.new_task(owner, input, sandbox_id, sandbox.is_some())?;
-        Ok(NewStart { task, sandbox })
+        let chosen = self.choose_sandbox(&scope, owner, &input.request).await?;
+        let task = self.new_task(owner, input, &chosen)?;
+        Ok(NewStart {
+            task,
+            sandbox: chosen.is_new.then_some(chosen.row),
+        })
+    }
+
+    /// Tells followers of tasks that run in other processes what the store says.
+    pub(crate) async fn look_elsewhere(&self) {
+        let ids = self.inner.updates.elsewhere();
+        if ids.is_empty() {
+            return;
+        }
+        match self.find_many(&Scope::System, &ids).await {
+            Ok(found) => {
+                for (id, task) in ids.into_iter().zip(found) {
+                    match task {
+                        Some(task) => self.inner.updates.publish(&task),
+                        None => self.inner.updates.end(id),
+                    }
+                }
+            }
+            Err(error) => tracing::debug!(%error, "cannot look at start tasks of others"),
+        }
+    }
+
+    /// There may be work for the worker.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
     }
 
     /// The unfailed task of a conversation id that the client chose before.
@@ -219,12 +253,15 @@ impl Starts {
         scope: &Scope,
         owner: &UserId,
         request: &StartRequest,
-    ) -> Result<(domain::id::SandboxId, Option<Sandbox>), AppError> {
+    ) -> Result<Chosen, AppError> {
         let (ports, policy) = (&self.inner.ports, &self.inner.policy);
         let Some(id) = &request.sandbox_id else {
             let spec = choose_spec(ports, &self.settings, owner, None).await?;
             let sandbox = reserve(ports, policy, owner, spec.id)?;
-            return Ok((sandbox.id.clone(), Some(sandbox)));
+            return Ok(Chosen {
+                row: sandbox,
+                is_new: true,
+            });
         };
         let unknown = || AppError::not_found(format!("Sandbox not found: {id}"));
         let row = ports.sandboxes.find(scope, id).await?.ok_or_else(unknown)?;
@@ -243,15 +280,14 @@ impl Starts {
             );
             resumed.await?.ok_or_else(unknown)?;
         }
-        Ok((id.clone(), None))
+        Ok(Chosen { row, is_new: false })
     }
 
     fn new_task(
         &self,
         owner: &UserId,
         mut input: StartInput,
-        sandbox_id: domain::id::SandboxId,
-        owns_sandbox: bool,
+        sandbox: &Chosen,
     ) -> Result<StartTask, AppError> {
         let ports = &self.inner.ports;
         let id = StartTaskId::new(ports.ids.uuid());
@@ -275,7 +311,8 @@ impl Starts {
         Ok(StartTask {
             id,
             owner: owner.clone(),
-            host: self.inner.policy.host.clone(),
+            // Whoever serves the sandbox's host does the work.
+            host: sandbox.row.host.clone(),
             status: StartStatus::Working,
             detail: None,
             notes: check::notes(&input.request),
@@ -283,8 +320,8 @@ impl Starts {
                 .request
                 .conversation_id
                 .unwrap_or_else(|| ConversationId::new(ports.ids.uuid())),
-            sandbox_id,
-            owns_sandbox,
+            sandbox_id: sandbox.row.id.clone(),
+            owns_sandbox: sandbox.is_new,
             agent_server_url: None,
             request: input.request,
             sealed_secrets,

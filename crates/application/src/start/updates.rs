@@ -1,7 +1,7 @@
 //! Who follows which start task: the stream of `stream-start`.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::id::StartTaskId;
 use domain::start_task::StartTask;
@@ -11,49 +11,91 @@ use tokio::sync::mpsc;
 const STATES: usize = 64;
 
 /// Delivers every state of a task, in order, to those who follow it in this process. Published only after the store has
-/// it. An mpsc queue, not a watch: no state may be skipped.
+/// it. An mpsc queue, not a watch: no state of a task that runs here may be skipped. One that runs in another process is
+/// read from the store when it changes ([`Updates::elsewhere`]).
+#[derive(Debug, Default, Clone)]
+pub struct Updates(Arc<Mutex<State>>);
+
 #[derive(Debug, Default)]
-pub struct Updates(Mutex<HashMap<StartTaskId, Vec<mpsc::Sender<StartTask>>>>);
+struct State {
+    followed: HashMap<StartTaskId, Followed>,
+    /// Tasks whose worker is in this process.
+    here: HashSet<StartTaskId>,
+}
+
+#[derive(Debug, Default)]
+struct Followed {
+    senders: Vec<mpsc::Sender<StartTask>>,
+    /// What was said last.
+    told: Option<StartTask>,
+}
+
+/// While it lives, the task's states come from this process.
+#[derive(Debug)]
+pub(crate) struct RunsHere(Updates, StartTaskId);
+
+impl Drop for RunsHere {
+    fn drop(&mut self) {
+        self.0.lock().here.remove(&self.1);
+    }
+}
 
 impl Updates {
-    /// Follows a task from now on. The stream ends when the task does.
-    pub fn subscribe(&self, id: StartTaskId) -> mpsc::Receiver<StartTask> {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows a task from now on; its follower knows it as it is given here. The stream ends when the task does.
+    pub fn subscribe(&self, known: &StartTask) -> mpsc::Receiver<StartTask> {
         let (sender, receiver) = mpsc::channel(STATES);
-        self.sweep();
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(id)
-            .or_default()
-            .push(sender);
+        let mut state = self.lock();
+        // Those who went away without their task having said anything more.
+        state.followed.retain(|_, followed| {
+            followed.senders.retain(|sender| !sender.is_closed());
+            !followed.senders.is_empty()
+        });
+        let followed = state.followed.entry(known.id).or_default();
+        followed.told.get_or_insert_with(|| known.clone());
+        followed.senders.push(sender);
         receiver
     }
 
-    /// Drops followers that went away without their task having said anything more.
-    fn sweep(&self) {
-        let mut followers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        followers.retain(|_, senders| {
-            senders.retain(|sender| !sender.is_closed());
-            !senders.is_empty()
-        });
+    /// The task is worked on in this process as long as the answer lives.
+    pub(crate) fn runs_here(&self, id: StartTaskId) -> RunsHere {
+        self.lock().here.insert(id);
+        RunsHere(self.clone(), id)
     }
 
-    /// Tells the followers; a follower that went away or does not read is dropped.
+    /// Followed tasks whose states do not come from this process.
+    pub(crate) fn elsewhere(&self) -> Vec<StartTaskId> {
+        let state = self.lock();
+        let ids = state.followed.keys().copied();
+        ids.filter(|id| !state.here.contains(id)).collect()
+    }
+
+    /// Tells the followers, unless that was the last they heard; a follower that went away or does not read is dropped.
     pub fn publish(&self, task: &StartTask) {
-        let mut followers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(senders) = followers.get_mut(&task.id) {
-            senders.retain(|sender| sender.try_send(task.clone()).is_ok());
-            if senders.is_empty() || task.status.is_terminal() {
-                followers.remove(&task.id);
-            }
+        let mut state = self.lock();
+        let Some(followed) = state.followed.get_mut(&task.id) else {
+            return;
+        };
+        let is_news = followed
+            .told
+            .as_ref()
+            .is_none_or(|told| told != task && told.status <= task.status);
+        if is_news {
+            followed.told = Some(task.clone());
+            followed
+                .senders
+                .retain(|sender| sender.try_send(task.clone()).is_ok());
+        }
+        if followed.senders.is_empty() || task.status.is_terminal() {
+            state.followed.remove(&task.id);
         }
     }
 
     /// Nobody will hear of this task again.
     pub fn end(&self, id: StartTaskId) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&id);
+        self.lock().followed.remove(&id);
     }
 }

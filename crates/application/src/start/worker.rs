@@ -20,17 +20,9 @@ impl Starts {
     /// Claims and runs tasks until the service stops. Woken by commits here; looks by itself now and then for tasks whose
     /// worker died. Call once.
     pub(crate) async fn work(self) {
-        let (ports, policy) = (self.inner.ports.clone(), self.inner.policy.clone());
-        // The data directory is locked: whoever held leases on this host is dead.
-        match ports.start_tasks.release_host(&policy.host).await {
-            Ok(0) => {}
-            Ok(tasks) => tracing::info!(
-                tasks,
-                "taking up starts that an earlier run left unfinished"
-            ),
-            Err(error) => {
-                tracing::warn!(%error, "cannot release old leases; they run out by themselves");
-            }
+        let policy = self.inner.policy.clone();
+        if !policy.is_host_shared {
+            self.release_leases().await;
         }
         let slots = Arc::new(Semaphore::new(policy.max_parallel_starts));
         loop {
@@ -56,6 +48,21 @@ impl Starts {
         }
     }
 
+    /// The data directory is locked and nobody else serves this host: whoever held leases on its tasks is dead.
+    async fn release_leases(&self) {
+        let (tasks, host) = (&self.inner.ports.start_tasks, &self.inner.policy.host);
+        match tasks.release_host(host).await {
+            Ok(0) => {}
+            Ok(tasks) => tracing::info!(
+                tasks,
+                "taking up starts that an earlier run left unfinished"
+            ),
+            Err(error) => {
+                tracing::warn!(%error, "cannot release old leases; they run out by themselves");
+            }
+        }
+    }
+
     /// Up to `free` tasks that nobody works on.
     async fn claim(&self, free: usize) -> Vec<Claimed> {
         if free == 0 {
@@ -77,6 +84,7 @@ impl Starts {
     /// Runs a task while its lease is renewed; stops the moment the lease may be over.
     async fn under_lease(&self, claim: Claimed, until: Instant) {
         let (id, fence) = (claim.task.id, claim.fence);
+        let _here = self.inner.updates.runs_here(id);
         let run = Run::new(self.inner.clone(), self.settings.clone(), claim);
         tokio::select! {
             () = run.finish() => return,

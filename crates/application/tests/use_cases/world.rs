@@ -69,6 +69,36 @@ impl World {
         Self::with(|_| {}).await
     }
 
+    /// Another process on the same store, with sandboxes of its own or (same host) sharing them.
+    pub(crate) fn replica(&self, change: fn(&mut Policy)) -> Self {
+        let backend = if policy_of(change).host == policy_of(self.change).host {
+            Arc::clone(&self.backend)
+        } else {
+            Arc::default()
+        };
+        let (agents, specs, ids) = (&self.agents, &self.specs, &self.ids);
+        let (app, tasks) = build(&self.store, &backend, agents, specs, ids, change);
+        background::spawn(&app);
+        Self {
+            app,
+            store: Arc::clone(&self.store),
+            backend,
+            agents: Arc::clone(agents),
+            specs: Arc::clone(specs),
+            ids: Arc::clone(ids),
+            tasks,
+            change,
+        }
+    }
+
+    /// The process dies here and is not started again.
+    pub(crate) async fn dies(self) {
+        assert!(
+            self.tasks.stop(Duration::from_secs(5)).await,
+            "tasks end when they are dropped"
+        );
+    }
+
     /// The process dies here: nothing more is written, whatever it was doing. Stores and sandboxes live on.
     pub(crate) async fn killed(self) -> Self {
         assert!(
@@ -156,18 +186,24 @@ fn build(
         agents: Arc::clone(agents) as _,
         settings: Arc::clone(store) as _,
         api_keys: Arc::clone(store) as _,
+        leases: Arc::clone(store) as _,
+        changes: Arc::clone(store) as _,
         cipher: Arc::new(MarkerCipher),
         clock: clock(),
         ids: Arc::clone(ids) as _,
     };
+    let tasks = Tasks::new(tokio::runtime::Handle::current());
+    (App::new(ports, policy_of(change), tasks.clone()), tasks)
+}
+
+fn policy_of(change: fn(&mut Policy)) -> Policy {
     let url = "http://127.0.0.1:3000/api/v1/webhooks"
         .parse()
         .expect("a URL");
     let host = HostId::parse("host").expect("an id");
     let mut policy = Policy::new(host, url, AuthMode::ApiKey);
     change(&mut policy);
-    let tasks = Tasks::new(tokio::runtime::Handle::current());
-    (App::new(ports, policy, tasks.clone()), tasks)
+    policy
 }
 
 pub(crate) fn clock() -> Arc<dyn Clock> {

@@ -111,6 +111,8 @@ impl World {
             agents: agents.clone(),
             settings: store.clone(),
             api_keys: store.clone(),
+            leases: store.clone(),
+            changes: store.clone(),
             cipher: Arc::new(Keyring::new(&MasterKey::generate().unwrap(), &[])),
             clock: clock.clone(),
             ids: Arc::clone(&ids),

@@ -93,10 +93,13 @@ impl Keeper {
     /// Whether somebody in this process is starting it: whoever writes STARTING also acts on it. Only what an earlier
     /// life left behind, or what has taken longer than a start may take, is taken up here.
     fn is_under_way(&self, row: &Sandbox) -> bool {
-        let (now, patience) = (
-            self.0.ports.clock.now(),
-            self.0.policy.sandbox_start_deadline,
-        );
+        let (now, policy) = (self.0.ports.clock.now(), &self.0.policy);
+        // Where the host is shared, whoever is at it holds a lease, for which the turn waits.
+        let patience = if policy.is_host_shared {
+            policy.lease / 2
+        } else {
+            policy.sandbox_start_deadline
+        };
         row.desired == Desired::Running
             && row.status == SandboxStatus::Starting
             && row.updated_at >= self.0.born

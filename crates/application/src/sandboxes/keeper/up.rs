@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::error::Classify;
+use domain::error::{Classify, ErrorClass};
 use domain::id::SandboxId;
 use domain::sandbox::{
     BackendFact, BackendState, Desired, Located, Progress, Sandbox, SandboxError, SandboxFacts,
@@ -14,7 +14,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use url::Url;
 
-use super::{Keeper, Slot, Turn, not_wanted_any_more};
+use super::{Keeper, Over, Slot, Turn, not_wanted_any_more};
 use crate::AppError;
 
 /// First pause between two health checks; doubles up to [`SLOWEST_CHECK`].
@@ -43,7 +43,10 @@ impl Keeper {
         let slot = Arc::clone(&turn.slot);
         let outcome = tokio::select! {
             outcome = self.start_and_wait(row, &slot) => outcome,
-            () = turn.intent_changed() => Err(not_wanted_any_more()),
+            over = turn.is_over() => match over {
+                Over::IntentChanged => Err(not_wanted_any_more()),
+                Over::LeaseLost => return Err(lease_lost()),
+            },
         };
         let error = match outcome {
             Ok(located) => {
@@ -230,6 +233,11 @@ impl Keeper {
             () = tokio::time::sleep(self.0.policy.sandbox_start_deadline) => Err(Death::Silent),
         }
     }
+}
+
+fn lease_lost() -> AppError {
+    let detail = "Another process goes on with this sandbox. Try again.";
+    AppError::refused(ErrorClass::Unavailable, detail)
 }
 
 fn start_failed(detail: String) -> AppError {

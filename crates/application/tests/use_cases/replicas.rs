@@ -1,0 +1,114 @@
+//! Several processes on one store: each acts on its own host, or they share one.
+
+use std::time::Duration;
+
+use application::Policy;
+use domain::id::HostId;
+use domain::sandbox::SandboxStatus;
+use domain::start_task::StartStatus;
+
+use crate::world::{World, alice, input, mine, until};
+
+fn elsewhere(policy: &mut Policy) {
+    policy.host = HostId::parse("other-host").expect("an id");
+}
+
+fn shared(policy: &mut Policy) {
+    policy.is_host_shared = true;
+    policy.relist_interval = Duration::from_secs(3);
+    policy.claim_interval = Duration::from_secs(1);
+    // Leases end by the real clock, which stands nearly still in these tests.
+    policy.lease = Duration::from_millis(200);
+}
+
+fn shared_with_short_leases(policy: &mut Policy) {
+    shared(policy);
+    policy.lease = Duration::from_millis(20);
+}
+
+async fn is(world: &World, id: &domain::id::SandboxId, status: SandboxStatus) {
+    until(|| async {
+        let row = world.sandbox(id).await?;
+        (row.status == status).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_of_another_host_is_acted_on_by_the_process_that_serves_it() {
+    let one = World::new().await;
+    let two = one.replica(elsewhere);
+    let task = one.started(input(|_| {})).await;
+    let sandboxes = &two.app.sandboxes;
+    let id = &task.sandbox_id;
+    sandboxes.pause(&mine(), id).await.expect("paused");
+    is(&one, id, SandboxStatus::Paused).await;
+    sandboxes.resume(&mine(), id).await.expect("resumed");
+    is(&one, id, SandboxStatus::Running).await;
+    sandboxes.delete(&mine(), id).await.expect("deleted");
+    until(|| async { (one.backend.existing() == 0).then_some(()) }).await;
+    assert_eq!(two.backend.starts(), 0, "it is not this one's host");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_in_a_sandbox_of_another_host_is_worked_on_there_and_followed_from_here() {
+    let one = World::new().await;
+    let two = one.replica(elsewhere);
+    let sandbox = one.app.sandboxes.start(&alice(), None).await;
+    let sandbox = sandbox.expect("within the caps");
+    is(&one, &sandbox.id, SandboxStatus::Running).await;
+    let wanted = input(|r| r.sandbox_id = Some(sandbox.id.clone()));
+    let streamed = two.app.starts.start_streaming(&alice(), wanted).await;
+    let (first, mut updates) = streamed.expect("accepted");
+    assert_eq!(first.host, sandbox.host);
+    let mut last = first.status;
+    while let Some(task) = updates.recv().await {
+        assert!(task.status > last, "{:?} after {last:?}", task.status);
+        last = task.status;
+    }
+    assert_eq!(last, StartStatus::Ready);
+    assert_eq!(two.backend.starts(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_that_share_a_host_never_start_a_sandbox_twice() {
+    let one = World::with(shared).await;
+    let two = one.replica(shared);
+    let mut started = Vec::new();
+    for n in 0..20 {
+        let world = if n % 2 == 0 { &one } else { &two };
+        let mut request = input(|_| {});
+        request.request.title = Some(format!("start {n}"));
+        let task = world.app.starts.start(&alice(), request).await;
+        match task {
+            Ok(task) => started.push(task),
+            Err(error) => assert!(error.to_string().contains("10"), "{error}"),
+        }
+    }
+    for task in &started {
+        let ended = one.ended(task).await;
+        assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
+    }
+    assert_eq!(one.backend.launched(), started.len());
+    assert_eq!(one.agents.calls().start as usize, started.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_process_left_is_finished_by_one_that_shares_its_host() {
+    let one = World::with(shared_with_short_leases).await;
+    one.backend.hang(true);
+    let task = one.start(input(|_| {})).await;
+    until(|| async {
+        let found = one.app.starts.find_many(&mine(), &[task.id]).await;
+        let now = found.expect("readable").pop().flatten().expect("there");
+        (now.status == StartStatus::WaitingForSandbox).then_some(())
+    })
+    .await;
+    let two = one.replica(shared_with_short_leases);
+    let backend = one.backend.clone();
+    one.dies().await;
+    backend.hang(false);
+    let ended = two.ended(&task).await;
+    assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
+    assert_eq!(two.backend.launched(), 1);
+}

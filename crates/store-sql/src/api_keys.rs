@@ -125,7 +125,7 @@ impl ApiKeyRepository for SqlStore {
 
     async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError> {
         self.db
-            .write(move |conn| {
+            .background(move |conn| {
                 diesel::update(api_keys::table.find(id.to_string()))
                     .set(api_keys::last_used_at.eq(at.micros()))
                     .execute(conn)?;

@@ -88,10 +88,6 @@ impl Manager {
 const SQLITE_SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; \
     PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;";
 
-#[cfg(feature = "postgres")]
-const POSTGRES_SETUP: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
-    SET idle_in_transaction_session_timeout = '60s'; SET TIME ZONE 'UTC';";
-
 impl ManageConnection for Manager {
     type Connection = AnyConnection;
     type Error = diesel::r2d2::Error;
@@ -108,9 +104,11 @@ impl ManageConnection for Manager {
             }
             #[cfg(feature = "postgres")]
             Target::Postgres(url) => {
+                let url = crate::postgres::with_defaults(url);
                 let mut conn = diesel::PgConnection::establish(url.expose_secret())
                     .map_err(ConnectionError)?;
-                conn.batch_execute(POSTGRES_SETUP).map_err(QueryError)?;
+                conn.batch_execute(crate::postgres::SETUP)
+                    .map_err(QueryError)?;
                 Ok(AnyConnection::Postgres(conn))
             }
         }

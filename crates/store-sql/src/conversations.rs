@@ -364,7 +364,7 @@ impl ConversationRepository for SqlStore {
 
     async fn forgotten(&self, limit: usize) -> Result<Vec<Forgotten>, StoreError> {
         self.db
-            .read(move |conn| {
+            .background_read(move |conn| {
                 let found: Vec<(String, String)> = deleted_conversations::table
                     .inner_join(
                         sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
@@ -395,7 +395,7 @@ impl ConversationRepository for SqlStore {
 
     async fn mark_forgotten(&self, id: ConversationId) -> Result<(), StoreError> {
         self.db
-            .write(move |conn| {
+            .background(move |conn| {
                 diesel::update(deleted_conversations::table.find(id.to_string()))
                     .set(deleted_conversations::pending.eq(false))
                     .execute(conn)?;
@@ -411,7 +411,7 @@ impl ConversationRepository for SqlStore {
     ) -> Result<Vec<Conversation>, StoreError> {
         let sandbox = sandbox.to_string();
         self.db
-            .read(move |conn| {
+            .background_read(move |conn| {
                 let found = conversations::table
                     .filter(conversations::sandbox_id.eq(&sandbox))
                     .order((conversations::created_at.desc(), conversations::id.desc()))
@@ -434,7 +434,7 @@ impl ConversationRepository for SqlStore {
     ) -> Result<u64, StoreError> {
         let sandbox = sandbox.to_string();
         self.db
-            .write(move |conn| {
+            .background(move |conn| {
                 let settled = diesel::update(
                     conversations::table
                         .filter(conversations::sandbox_id.eq(&sandbox))

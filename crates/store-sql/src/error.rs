@@ -35,15 +35,15 @@ impl Fault {
         }
     }
 
-    /// Whether the same transaction may succeed when it is tried again (Postgres, serializable).
+    /// Whether the same transaction may succeed when it is tried again (Postgres: serializable, or a deadlock).
     pub(crate) fn is_lost_race(&self) -> bool {
-        matches!(
-            self,
-            Self::Driver(DriverError::DatabaseError(
-                DatabaseErrorKind::SerializationFailure,
-                _
-            ))
-        )
+        match self {
+            Self::Driver(DriverError::DatabaseError(kind, info)) => {
+                matches!(kind, DatabaseErrorKind::SerializationFailure)
+                    || info.message().contains("deadlock detected")
+            }
+            _ => false,
+        }
     }
 
     /// In the port's words.
@@ -89,6 +89,8 @@ fn translate(error: DriverError) -> StoreError {
         DriverError::DatabaseError(
             DatabaseErrorKind::ClosedConnection
             | DatabaseErrorKind::UnableToSendCommand
+            // A standby that is about to take over, or a primary that was one.
+            | DatabaseErrorKind::ReadOnlyTransaction
             | DatabaseErrorKind::SerializationFailure,
             _,
         )
@@ -105,7 +107,8 @@ fn translate(error: DriverError) -> StoreError {
     }
 }
 
-/// `SQLite` tells these only by their text (`sqlite3_errmsg`); none of them is our fault and all of them may pass.
+/// `SQLite` tells these only by their text (`sqlite3_errmsg`), and diesel hands on Postgres' text but not its codes; none of
+/// them is our fault and all of them may pass.
 fn passing_trouble(message: &str) -> Option<&'static str> {
     [
         ("database is locked", "database lock"),
@@ -113,7 +116,13 @@ fn passing_trouble(message: &str) -> Option<&'static str> {
         ("database or disk is full", "disk space"),
         ("disk I/O error", "disk"),
         ("unable to open database file", "database file"),
-        ("canceling statement due to statement timeout", "statement"),
+        ("canceling statement due to lock timeout", "database lock"),
+        ("canceling statement due to", "statement"),
+        ("deadlock detected", "database lock"),
+        ("No space left on device", "disk space"),
+        ("out of shared memory", "database memory"),
+        ("terminating connection", "database"),
+        ("the database system is", "database"),
     ]
     .into_iter()
     .find_map(|(text, what)| message.contains(text).then_some(what))

@@ -1,4 +1,4 @@
-//! Repository ports through diesel: `SQLite` by default, Postgres behind the feature `postgres`.
+//! Repository ports through diesel: `SQLite`, and Postgres (feature `postgres`, on by default; needs libpq).
 //!
 //! Knows: tables, queries, transactions, migrations, keyset tokens.
 //! Must never know: HTTP, use-cases, what a sealed text contains, the time (it comes in by parameter).
@@ -15,9 +15,12 @@ mod conversations;
 mod deletion;
 mod error;
 mod events;
+mod leases;
 mod migrate;
 mod page_token;
 mod pool;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod retirement;
 mod sandboxes;
 mod schema;

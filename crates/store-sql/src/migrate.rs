@@ -7,6 +7,8 @@ use diesel::prelude::*;
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 
 use crate::connection::AnyConnection;
+#[cfg(feature = "postgres")]
+use crate::postgres;
 
 const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 #[cfg(feature = "postgres")]
@@ -46,8 +48,10 @@ pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
         }
         #[cfg(feature = "postgres")]
         AnyConnection::Postgres(conn) => conn.transaction(|conn| {
+            conn.batch_execute(postgres::SETUP_FOR_MIGRATION)?;
             // Any fixed number will do, as long as it is ours alone; the lock goes with the transaction.
             diesel::sql_query("SELECT pg_advisory_xact_lock(4707318202611210)").execute(conn)?;
+            conn.batch_execute(postgres::SETUP_WHEN_MIGRATING)?;
             pending(conn, POSTGRES)
         }),
     }

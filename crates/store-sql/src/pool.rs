@@ -27,23 +27,32 @@ struct Lane {
     permits: Arc<Semaphore>,
 }
 
-/// Which queue a write goes through.
+/// On whose behalf a call is made. Each has connections of its own on Postgres, so that none can starve another.
 #[derive(Debug, Clone, Copy)]
-enum Queue {
-    Read,
-    Write,
+enum Behalf {
+    /// A request of a user.
+    Users,
+    /// What a sandbox reports.
     Intake,
+    /// Start workers, the reconciler, housekeeping.
+    Background,
 }
 
 /// Pools of one database.
 pub(crate) struct Db {
     read: Lane,
     write: Lane,
-    /// `None`: intake shares the writer. `SQLite` has one writer at a time in any case; the queue is fair, so neither
-    /// events nor users starve, and with one connection nobody spins on a locked file.
-    intake: Option<Lane>,
+    /// `None`: intake and background work share the two above. `SQLite` has one writer at a time in any case; the queue is
+    /// fair, so neither events nor users starve, and with one connection nobody spins on a locked file.
+    apart: Option<Apart>,
     runtime: Handle,
     wait: Duration,
+}
+
+/// Lanes beside those of the users' requests, for reads and writes alike.
+struct Apart {
+    intake: Lane,
+    background: Lane,
 }
 
 impl Db {
@@ -55,34 +64,49 @@ impl Db {
         runtime: Handle,
     ) -> Result<Self, StoreError> {
         let lane = |size: u32| Lane::build(target, size.max(1), wait);
-        let (write, intake) = match target {
+        let (write, apart) = match target {
             Target::Sqlite(_) => (lane(1)?, None),
             #[cfg(feature = "postgres")]
-            Target::Postgres(_) => (lane(connections)?, Some(lane(connections.div_ceil(2))?)),
+            Target::Postgres(_) => {
+                let apart = Apart {
+                    intake: lane(connections.div_ceil(2))?,
+                    background: lane(connections.div_ceil(2))?,
+                };
+                (lane(connections)?, Some(apart))
+            }
         };
         Ok(Self {
             read: lane(connections)?,
             write,
-            intake,
+            apart,
             runtime,
             wait,
         })
     }
 
-    /// One consistent view.
+    /// One consistent view, for a user.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Queue::Read, job).await
+        self.run(Behalf::Users, Intent::Read, job).await
     }
 
-    /// One transaction, as if alone. The job runs again if it lost a race, so it must not give away what it owns.
+    /// One transaction, as if alone, for a user. The job runs again if it lost a race, so it must not give away what it
+    /// owns.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Queue::Write, job).await
+        self.run(Behalf::Users, Intent::Write, job).await
+    }
+
+    /// A read that has to do with what a sandbox reports.
+    pub(crate) async fn intake_read<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Behalf::Intake, Intent::Read, job).await
     }
 
     /// A write of what a sandbox reports.
@@ -90,19 +114,41 @@ impl Db {
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Queue::Intake, job).await
+        self.run(Behalf::Intake, Intent::Write, job).await
+    }
+
+    /// A read that only background work asks for.
+    pub(crate) async fn background_read<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Behalf::Background, Intent::Read, job).await
+    }
+
+    /// A write that only background work does.
+    pub(crate) async fn background<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Behalf::Background, Intent::Write, job).await
+    }
+
+    fn lane(&self, behalf: Behalf, intent: Intent) -> &Lane {
+        match (behalf, intent, &self.apart) {
+            (Behalf::Intake, _, Some(apart)) => &apart.intake,
+            (Behalf::Background, _, Some(apart)) => &apart.background,
+            (_, Intent::Read, _) => &self.read,
+            (_, Intent::Write, _) => &self.write,
+        }
     }
 
     async fn run<T: Send + 'static>(
         &self,
-        queue: Queue,
+        behalf: Behalf,
+        intent: Intent,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (lane, intent) = match queue {
-            Queue::Read => (&self.read, Intent::Read),
-            Queue::Write => (&self.write, Intent::Write),
-            Queue::Intake => (self.intake.as_ref().unwrap_or(&self.write), Intent::Write),
-        };
+        let lane = self.lane(behalf, intent);
         let permit = tokio::time::timeout(self.wait, Arc::clone(&lane.permits).acquire_owned())
             .await
             .map_err(|elapsed| unavailable("a free connection", elapsed))?

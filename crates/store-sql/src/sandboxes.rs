@@ -274,7 +274,7 @@ impl SandboxRepository for SqlStore {
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
         let hash = hash.0.clone();
         self.db
-            .read(move |conn| {
+            .intake_read(move |conn| {
                 let row = sandboxes::table
                     .filter(sandboxes::key_hash.eq(&hash))
                     .select(SandboxRow::as_select())
@@ -331,7 +331,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<bool, StoreError> {
         let (id, facts) = (id.clone(), facts.clone());
         self.db
-            .write(move |conn| {
+            .background(move |conn| {
                 let Some(before) = load(conn, &Scope::System, id.as_str())?
                     .filter(|sandbox| sandbox.desired == expected)
                 else {
@@ -357,7 +357,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Vec<Sandbox>, StoreError> {
         let (host, after) = (host.to_string(), after.map(ToString::to_string));
         self.db
-            .read(move |conn| {
+            .background_read(move |conn| {
                 let mut query = sandboxes::table
                     .into_boxed::<Any>()
                     .filter(sandboxes::host.eq(host.clone()));
@@ -382,7 +382,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Vec<Sandbox>, StoreError> {
         let host = host.to_string();
         self.db
-            .read(move |conn| {
+            .background_read(move |conn| {
                 let rows = due(why)
                     .filter(sandboxes::host.eq(host.clone()))
                     .order((sandboxes::updated_at.asc(), sandboxes::id.asc()))
@@ -402,7 +402,7 @@ impl SandboxRepository for SqlStore {
     ) -> Result<Option<Sandbox>, StoreError> {
         let id = id.to_string();
         self.db
-            .write(move |conn| {
+            .background(move |conn| {
                 let row = due(why)
                     .filter(sandboxes::id.eq(id.clone()))
                     .select(SandboxRow::as_select())
@@ -425,7 +425,7 @@ impl SandboxRepository for SqlStore {
     async fn annotate(&self, host: &HostId, detail: Option<&str>) -> Result<u64, StoreError> {
         let (host, detail) = (host.to_string(), detail.map(str::to_owned));
         self.db
-            .write(move |conn| {
+            .background(move |conn| {
                 let shown = [
                     SandboxStatus::Starting,
                     SandboxStatus::Running,
@@ -446,7 +446,7 @@ impl SandboxRepository for SqlStore {
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
         let id = id.to_string();
         self.db
-            .write(move |conn| {
+            .background(move |conn| {
                 let removed = diesel::delete(sandboxes::table.find(&id)).execute(conn)? > 0;
                 // With the sandbox its agent server is gone: nobody is left to be told.
                 diesel::update(

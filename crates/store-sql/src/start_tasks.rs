@@ -340,13 +340,13 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<Vec<Claimed>, StoreError> {
         let host = host.to_string();
         self.db
-            .write(move |conn| claim(conn, &host, (now, until), limit))
+            .background(move |conn| claim(conn, &host, (now, until), limit))
             .await
     }
 
     async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError> {
         self.db
-            .write(move |conn| {
+            .background(move |conn| {
                 let renewed = diesel::update(
                     start_tasks::table
                         .find(id.to_string())
@@ -372,7 +372,7 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTask, StoreError> {
         let step = step.clone();
         self.db
-            .write(move |conn| {
+            .background(move |conn| {
                 // Whoever says ERROR here means `fail`: nothing may stay behind.
                 if step.status == StartStatus::Error {
                     return fail(conn, id, fence, &step, at);
@@ -393,7 +393,7 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTask, StoreError> {
         let (conversation, step) = (conversation.clone(), step.clone());
         self.db
-            .write(move |conn| begin(conn, (id, fence), &conversation, &step, at))
+            .background(move |conn| begin(conn, (id, fence), &conversation, &step, at))
             .await
     }
 
@@ -406,14 +406,14 @@ impl StartTaskRepository for SqlStore {
     ) -> Result<StartTask, StoreError> {
         let step = step.clone();
         self.db
-            .write(move |conn| fail(conn, id, fence, &step, at))
+            .background(move |conn| fail(conn, id, fence, &step, at))
             .await
     }
 
     async fn release_host(&self, host: &HostId) -> Result<u64, StoreError> {
         let host = host.to_string();
         self.db
-            .write(move |conn| {
+            .background(move |conn| {
                 let released = diesel::update(
                     start_tasks::table
                         .filter(start_tasks::host.eq(&host))

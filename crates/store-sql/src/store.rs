@@ -19,9 +19,10 @@ use crate::pool::Db;
 /// What to open and how much of it to use.
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
-    /// `sqlite://PATH` or (feature `postgres`) `postgres://…`. Secret, because it may hold a password.
+    /// `sqlite://PATH` or (feature `postgres`) `postgres://…`, which goes to libpq with all its parameters (`sslmode`, …). Secret, because it may hold a password.
     pub url: SecretString,
-    /// Connections for reads (and for Postgres as many for writes, and half as many for events).
+    /// Connections for reads of users' requests (and for Postgres as many for their writes, half as many for what sandboxes
+    /// report, and half as many for background work).
     pub connections: u32,
     /// How long a call waits for its turn before it is [`StoreError::Unavailable`].
     pub wait: Duration,

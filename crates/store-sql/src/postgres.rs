@@ -1,0 +1,91 @@
+//! What a connection to Postgres gets beside what its URL says.
+//!
+//! The URL goes to libpq, so whatever libpq knows works in it: several hosts, `sslmode=require`, `sslmode=verify-full` with
+//! `sslrootcert`, `options`, … What follows are defaults for parameters that it does not name.
+
+use secrecy::{ExposeSecret, SecretString};
+
+/// libpq by itself waits for an address that does not answer, and for an answer on a connection whose other end is gone,
+/// as long as the kernel does (two minutes and two hours). Seconds; `tcp_user_timeout` in milliseconds.
+const DEFAULTS: [(&str, &str); 6] = [
+    ("connect_timeout", "5"),
+    ("keepalives_idle", "10"),
+    ("keepalives_interval", "5"),
+    ("keepalives_count", "3"),
+    ("tcp_user_timeout", "25000"),
+    ("application_name", "agent-workspace"),
+];
+
+/// What the server gives up by itself: a statement, the wait for a lock, a transaction in which nobody says anything.
+pub(crate) const SETUP: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
+    SET idle_in_transaction_session_timeout = '60s'; SET TIME ZONE 'UTC';";
+
+/// The same for a schema upgrade of a large database. Whoever comes second waits for the first at the advisory lock, which
+/// counts as a statement.
+pub(crate) const SETUP_FOR_MIGRATION: &str =
+    "SET LOCAL statement_timeout = '30min'; SET LOCAL lock_timeout = 0;";
+
+/// Once the advisory lock is held: other replicas serve meanwhile, and a change of a table that waits for one of their
+/// transactions makes all others wait for it.
+pub(crate) const SETUP_WHEN_MIGRATING: &str = "SET LOCAL lock_timeout = '10s';";
+
+/// The URL with the defaults in it.
+pub(crate) fn with_defaults(url: &SecretString) -> SecretString {
+    let mut text = url.expose_secret().to_owned();
+    // In libpq's URLs a `?` begins the parameters; elsewhere it is percent-encoded.
+    let (given, mut glue) = match text.split_once('?') {
+        Some((_, parameters)) => (parameters, '&'),
+        None => ("", '?'),
+    };
+    let named: Vec<&str> = given
+        .split('&')
+        .filter_map(|parameter| parameter.split('=').next())
+        .collect();
+    let missing: Vec<_> = DEFAULTS
+        .iter()
+        .filter(|(name, _)| !named.contains(name))
+        .collect();
+    if given.is_empty() && glue == '&' {
+        text.pop();
+        glue = '?';
+    }
+    for (name, value) in missing {
+        text.push(glue);
+        text.push_str(name);
+        text.push('=');
+        text.push_str(value);
+        glue = '&';
+    }
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(url: &str) -> String {
+        with_defaults(&url.into()).expose_secret().to_owned()
+    }
+
+    #[test]
+    fn what_the_url_does_not_name_is_added() {
+        for url in ["postgres://u:p@h/db", "postgres://u:p@h/db?"] {
+            assert_eq!(
+                completed(url),
+                "postgres://u:p@h/db?connect_timeout=5&keepalives_idle=10&keepalives_interval=5&keepalives_count=3\
+                 &tcp_user_timeout=25000&application_name=agent-workspace"
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_url_names_stays() {
+        let url = "postgres://a:1,b:2/db?sslmode=verify-full&connect_timeout=60&application_name=x";
+        assert_eq!(
+            completed(url),
+            format!(
+                "{url}&keepalives_idle=10&keepalives_interval=5&keepalives_count=3&tcp_user_timeout=25000"
+            )
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! The laws of every repository port, each in a database of its own.
+
+use std::ops::Deref;
+
+use port_conformance::Ports;
+use store_sql::{SqlStore, StoreConfig};
+use tokio::runtime::Handle;
+
+use crate::cluster::{Cluster, Database};
+
+/// In this order: the store goes before its database.
+struct Fresh {
+    ports: Ports,
+    _database: Database,
+}
+
+impl Deref for Fresh {
+    type Target = Ports;
+    fn deref(&self) -> &Ports {
+        &self.ports
+    }
+}
+
+async fn fresh() -> Fresh {
+    let database = Cluster::shared().database();
+    let store = SqlStore::open(StoreConfig::new(database.url()), Handle::current()).await;
+    Fresh {
+        ports: Ports::of(store.expect("open")),
+        _database: database,
+    }
+}
+
+mod settings {
+    use super::fresh;
+    port_conformance::settings_repository_conformance!(fresh());
+}
+
+mod api_keys {
+    use super::fresh;
+    port_conformance::api_key_repository_conformance!(fresh());
+}
+
+mod sandboxes {
+    use super::fresh;
+    port_conformance::sandbox_repository_conformance!(fresh());
+}
+
+mod conversations {
+    use super::fresh;
+    port_conformance::conversation_repository_conformance!(fresh());
+}
+
+mod events {
+    use super::fresh;
+    port_conformance::event_store_conformance!(fresh());
+}
+
+mod leases {
+    use super::fresh;
+    port_conformance::lease_repository_conformance!(fresh());
+}
+
+mod start_tasks {
+    use super::fresh;
+    port_conformance::start_task_repository_conformance!(fresh());
+}

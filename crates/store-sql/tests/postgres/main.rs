@@ -1,0 +1,8 @@
+//! What holds on Postgres: the laws of every repository port, TLS, a server that goes away, upgrades.
+#![cfg(feature = "postgres")]
+#![expect(clippy::unwrap_used, reason = "tests panic")]
+
+mod away;
+mod cluster;
+mod laws;
+mod tls;

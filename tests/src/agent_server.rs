@@ -23,7 +23,7 @@ impl fmt::Display for Version {
 
 impl Version {
     /// The command for `WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND`: that of the variable
-    /// `ACCEPTANCE_AGENT_SERVER_<version>` (the Python of an installation), else the one that `cargo xtask test` wrote
+    /// `ACCEPTANCE_AGENT_SERVER_<version>` (the Python of an installation), else the one that `cargo xtask prepare` wrote
     /// below the target directory.
     ///
     /// # Panics
@@ -38,22 +38,27 @@ impl Version {
             return format!("{python} -m openhands.agent_server");
         }
         let name = format!("agent-server-{self}.command");
-        let places: Vec<PathBuf> = target_dirs()
-            .iter()
-            .map(|target| target.join("acceptance").join(&name))
-            .collect();
-        places
-            .iter()
-            .find_map(|file| std::fs::read_to_string(file).ok())
-            .map(|line| line.trim().to_owned())
-            .filter(|line| !line.is_empty())
-            .unwrap_or_else(|| {
-                panic!(
-                    "agent server {self} is not installed: run `cargo xtask test`, which installs it, or set {variable} \
-                     to the python of an environment that has openhands-agent-server {self} (looked for {places:?})"
-                )
-            })
+        told(&name).unwrap_or_else(|places| {
+            panic!(
+                "agent server {self} is not installed: run `cargo xtask prepare`, which installs it, or set {variable} \
+                 to the python of an environment that has openhands-agent-server {self} (looked for {places:?})"
+            )
+        })
     }
+}
+
+/// What `cargo xtask prepare` wrote below the target directory under this name; otherwise where it was looked for.
+pub(crate) fn told(name: &str) -> Result<String, Vec<PathBuf>> {
+    let targets = target_dirs();
+    let places = targets
+        .iter()
+        .map(|target| target.join("acceptance").join(name));
+    let places: Vec<PathBuf> = places.collect();
+    let texts = places
+        .iter()
+        .filter_map(|file| std::fs::read_to_string(file).ok());
+    let mut texts = texts.map(|text| text.trim().to_owned());
+    texts.find(|text| !text.is_empty()).ok_or(places.clone())
 }
 
 #[expect(

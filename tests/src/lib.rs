@@ -1,9 +1,11 @@
 //! Test harness of the black-box suites: the real binary, real or stub agent servers, a scripted model.
 //!
-//! It knows the service as a program and over HTTP, and processes through `/proc`. It must never know our crates.
+//! It knows the service as a program and over HTTP, processes through `/proc`, and containers through Docker's own
+//! program. It must never know our crates.
 
 pub mod agent_server;
 pub mod client;
+pub mod engine;
 pub mod hostile;
 pub mod processes;
 pub mod scripted_llm;
@@ -13,8 +15,9 @@ pub mod wait;
 
 pub use agent_server::Version;
 pub use client::Client;
+pub use engine::{Engine, PrivateEngine};
 pub use scripted_llm::ScriptedLlm;
-pub use service::{Builder, Service};
+pub use service::{Builder, Sandboxing, Service};
 pub use stub::Stub;
 
 /// Tells the person who watches the suites something; never a condition of a test.

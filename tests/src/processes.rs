@@ -1,8 +1,9 @@
-//! Processes of sandboxes, seen through `/proc` by the marker in their environment.
+//! Processes of sandboxes, seen through `/proc`: by the marker in their environment, or by the container they are in.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The variable that every process of a sandbox carries: `<installation>/<sandbox>`.
@@ -17,9 +18,10 @@ pub struct Process {
     pub sandbox: String,
     /// The words of its command.
     pub arguments: Vec<String>,
-    /// Whether it leads a session: the sandbox's main process does, and so does tmux.
-    pub leads_session: bool,
-    /// Its environment when it was started.
+    /// Whether it may be what the sandbox is there for: it leads a session (tmux does, too), or in a container it is the
+    /// first, or a child of the init program that is.
+    pub is_main: bool,
+    /// Its environment when it was started, as far as we may read it.
     pub environment: Vec<(String, String)>,
 }
 
@@ -28,7 +30,7 @@ impl Process {
     #[must_use]
     pub fn is_agent_server(&self) -> bool {
         let has = |word: &str| self.arguments.iter().any(|argument| argument == word);
-        self.leads_session && has("--port") && has("--host")
+        self.is_main && has("--port") && has("--host")
     }
 
     /// A variable of its environment.
@@ -39,9 +41,17 @@ impl Process {
     }
 
     /// Sends a signal. A process that has just ended is fine.
+    ///
+    /// # Panics
+    /// When we may not: processes in containers are often root's.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid) {
-            let _ = kill_process(pid, signal);
+            let sent = kill_process(pid, signal);
+            assert_ne!(
+                sent,
+                Err(Errno::PERM),
+                "run the suites as root: {self:?} is another user's"
+            );
         }
     }
 }
@@ -62,11 +72,64 @@ pub fn of_sandboxes_in(data: &Path) -> Vec<Process> {
                 pid,
                 sandbox: marker.rsplit('/').next().unwrap_or_default().to_owned(),
                 arguments: words(&read(pid, "cmdline")?),
-                leads_session: session(pid) == Some(pid),
+                is_main: session(pid) == Some(pid),
                 environment,
             })
         })
         .collect()
+}
+
+/// Programs that only start and wait for others, as engines put them into containers.
+const INITS: [&str; 3] = ["docker-init", "tini", "catatonit"];
+
+/// All living processes in containers: pairs of a container's full id and its sandbox.
+#[must_use]
+pub fn in_containers(containers: &[(String, String)]) -> Vec<Process> {
+    let mut found = Vec::new();
+    for pid in pids() {
+        let Some(groups) = read(pid, "cgroup") else {
+            continue;
+        };
+        let groups = String::from_utf8_lossy(&groups).into_owned();
+        let of = containers
+            .iter()
+            .find(|(id, _)| groups.contains(id.as_str()));
+        let arguments = read(pid, "cmdline").map(|line| words(&line));
+        // Zombies have no command.
+        if let (Some((_, sandbox)), Some(arguments)) = (of, arguments)
+            && !arguments.is_empty()
+        {
+            found.push(Process {
+                pid,
+                sandbox: sandbox.clone(),
+                is_main: is_first(pid, &arguments),
+                arguments,
+                environment: variables(pid).unwrap_or_default(),
+            });
+        }
+    }
+    found
+}
+
+/// Whether a process is the first one of its container that is no init program.
+fn is_first(pid: i32, arguments: &[String]) -> bool {
+    let program = arguments
+        .first()
+        .and_then(|program| program.rsplit('/').next());
+    if program.is_some_and(|program| INITS.contains(&program)) {
+        return false;
+    }
+    let parent = stat(pid).and_then(|fields| fields.get(1)?.parse().ok());
+    is_number_one(pid) || parent.is_some_and(is_number_one)
+}
+
+/// Whether it has the number 1 in a container.
+fn is_number_one(pid: i32) -> bool {
+    let status = read(pid, "status").unwrap_or_default();
+    let status = String::from_utf8_lossy(&status).into_owned();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let mut numbers = numbers.unwrap_or_default().split_whitespace().rev();
+    numbers.next() == Some("1") && numbers.next().is_some()
 }
 
 /// Children of a process that have ended and that it has not waited for.
@@ -88,6 +151,21 @@ pub fn command_lines() -> Vec<String> {
         .into_iter()
         .filter_map(|pid| Some(words(&read(pid, "cmdline")?).join(" ")));
     lines.collect()
+}
+
+/// The processes whose command has a word that begins with this text, or holds it behind an equals sign.
+#[must_use]
+pub fn mentioning(text: &str) -> Vec<i32> {
+    let mentions = |pid: &i32| {
+        let words = read(*pid, "cmdline")
+            .map(|line| words(&line))
+            .unwrap_or_default();
+        let mut values = words
+            .iter()
+            .map(|word| word.rsplit('=').next().unwrap_or(word));
+        values.any(|value| value.starts_with(text))
+    };
+    pids().into_iter().filter(mentions).collect()
 }
 
 /// Resident memory of a process in bytes.

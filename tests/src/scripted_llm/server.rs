@@ -39,9 +39,9 @@ struct State {
     records: Mutex<VecDeque<Record>>,
 }
 
-/// A running scripted model on a free loopback port. Dropping it closes every connection.
+/// A running scripted model on a free port. Dropping it closes every connection.
 pub struct ScriptedLlm {
-    address: SocketAddr,
+    authority: String,
     state: Arc<State>,
     calls: watch::Receiver<u64>,
     task: JoinHandle<()>,
@@ -54,7 +54,7 @@ impl Drop for ScriptedLlm {
 }
 
 impl ScriptedLlm {
-    /// Listens on a port the system picks.
+    /// Listens on a loopback port the system picks.
     ///
     /// # Errors
     /// When no loopback port can be had.
@@ -67,7 +67,20 @@ impl ScriptedLlm {
     /// # Errors
     /// When the port is taken.
     pub async fn start_on(port: u16) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+        Self::listen(SocketAddr::from(([127, 0, 0, 1], port)), None).await
+    }
+
+    /// Listens on all addresses, and is called by the name that containers have for the machine of their engine.
+    ///
+    /// # Errors
+    /// When no port can be had.
+    pub async fn start_for_containers() -> io::Result<Self> {
+        let any = SocketAddr::from(([0, 0, 0, 0], 0));
+        Self::listen(any, Some("host.docker.internal")).await
+    }
+
+    async fn listen(address: SocketAddr, name: Option<&str>) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let state = Arc::new(State::default());
         let (count, calls) = watch::channel(0);
@@ -77,8 +90,9 @@ impl ScriptedLlm {
             reason = "test equipment; the handle owns the task"
         )]
         let task = tokio::spawn(serving);
+        let host = name.map_or_else(|| address.ip().to_string(), str::to_owned);
         Ok(Self {
-            address,
+            authority: format!("{host}:{}", address.port()),
             state,
             calls,
             task,
@@ -88,13 +102,13 @@ impl ScriptedLlm {
     /// What to give as the LLM's `base_url`.
     #[must_use]
     pub fn base_url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        format!("http://{}/v1", self.authority)
     }
 
     /// A `base_url` that forces a mode whatever the model is called, for example `slow-2000`.
     #[must_use]
     pub fn base_url_in(&self, mode: &str) -> String {
-        format!("http://{}/{mode}/v1", self.address)
+        format!("http://{}/{mode}/v1", self.authority)
     }
 
     /// Chat-completions requests received so far.

@@ -1,46 +1,130 @@
 //! What a service is started with.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::Service;
 use crate::agent_server::{Version, built, variable_of};
+use crate::engine::{self, Engine};
+use crate::scripted_llm::ScriptedLlm;
 use crate::stub::Stub;
+
+/// How a service runs sandboxes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sandboxing {
+    /// As local processes.
+    Process,
+    /// As containers of this engine.
+    Docker(Engine),
+}
+
+impl Sandboxing {
+    /// As containers of the engine that the suites share.
+    #[must_use]
+    pub fn docker() -> Self {
+        Self::Docker(Engine::shared())
+    }
+
+    /// A scripted model that sandboxes reach.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub async fn model(&self) -> ScriptedLlm {
+        let started = match self {
+            Self::Process => ScriptedLlm::start().await,
+            Self::Docker(_) => ScriptedLlm::start_for_containers().await,
+        };
+        started.expect("a port is free")
+    }
+}
+
+/// What runs in sandboxes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Agent {
+    /// Nothing: a start must fail fast instead of installing something.
+    None,
+    Real(Version),
+    /// The stub with this directory.
+    Stub(PathBuf),
+}
 
 /// Configuration of a [`Service`] before its first start.
 #[derive(Debug, Clone)]
 pub struct Builder {
+    sandboxing: Sandboxing,
+    agent: Agent,
     variables: BTreeMap<String, String>,
 }
 
 impl Builder {
     pub(super) fn new() -> Self {
-        let mut builder = Self {
+        Self {
+            sandboxing: Sandboxing::Process,
+            agent: Agent::None,
             variables: BTreeMap::new(),
-        };
-        builder.set("WORKSPACE_SANDBOX__BACKEND", "process");
-        builder.set(
-            "WORKSPACE_LOG__LEVEL",
-            "info,application=debug,sandbox_process=debug",
-        );
-        // A start without an agent server must fail fast instead of installing one.
-        builder.set("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", "/bin/false");
-        builder
+        }
+    }
+
+    /// Runs sandboxes this way; as processes unless told otherwise.
+    #[must_use]
+    pub fn sandboxing(mut self, sandboxing: &Sandboxing) -> Self {
+        self.sandboxing = sandboxing.clone();
+        self
     }
 
     /// Runs this real agent server in sandboxes.
     #[must_use]
-    pub fn agent_server(self, version: Version) -> Self {
-        let command = version.command();
-        self.env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", &command)
+    pub fn agent_server(mut self, version: Version) -> Self {
+        self.agent = Agent::Real(version);
+        self
     }
 
     /// Runs the stub in sandboxes.
     #[must_use]
-    pub fn stub(self, stub: &Stub) -> Self {
-        self.env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", &stub.command())
+    pub fn stub(mut self, stub: &Stub) -> Self {
+        self.agent = Agent::Stub(stub.dir().to_owned());
+        self
+    }
+
+    pub(super) fn sandboxing_of(&self) -> &Sandboxing {
+        &self.sandboxing
+    }
+
+    /// What follows from how and what it runs; what a test sets itself wins.
+    fn defaults(&self) -> Vec<(&'static str, String)> {
+        let log = "info,application=debug,sandbox_process=debug,sandbox_docker=debug";
+        let mut all = vec![("WORKSPACE_LOG__LEVEL", log.to_owned())];
+        match &self.sandboxing {
+            Sandboxing::Process => {
+                all.push(("WORKSPACE_SANDBOX__BACKEND", "process".to_owned()));
+                let command = match &self.agent {
+                    Agent::None => "/bin/false".to_owned(),
+                    Agent::Real(version) => version.command(),
+                    Agent::Stub(dir) => Stub::command_in(dir),
+                };
+                all.push(("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", command));
+            }
+            Sandboxing::Docker(engine) => {
+                all.push(("WORKSPACE_SANDBOX__BACKEND", "docker".to_owned()));
+                if let Some(socket) = engine.socket() {
+                    all.push(("WORKSPACE_DOCKER__SOCKET", socket.to_owned()));
+                }
+                let image = match &self.agent {
+                    // No registry has this name.
+                    Agent::None => "agent-workspace-test.invalid/none:1".to_owned(),
+                    Agent::Real(version) => engine::agent_server_image(*version),
+                    Agent::Stub(_) => engine::stub_image(),
+                };
+                all.push(("WORKSPACE_DOCKER__IMAGE", image));
+                if let Agent::Stub(dir) = &self.agent {
+                    let mount = format!("{}:{}", dir.display(), Stub::DIR_IN_CONTAINERS);
+                    all.push(("WORKSPACE_DOCKER__MOUNTS", mount));
+                }
+            }
+        }
+        all
     }
 
     /// Sets a variable of the service's environment.
@@ -113,6 +197,7 @@ impl Builder {
                 command.env(name, value);
             }
         }
+        command.envs(self.defaults());
         command.envs(&self.variables);
         command
     }

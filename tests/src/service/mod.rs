@@ -1,6 +1,7 @@
 //! The real binary, in a data directory of its own, on a port of its own.
 
 mod builder;
+mod sandboxes;
 
 use std::fs::File;
 use std::io::Write as _;
@@ -13,18 +14,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
 
-pub use builder::Builder;
+pub use builder::{Builder, Sandboxing};
+pub use sandboxes::Trace;
 
 use crate::client::Client;
-use crate::processes::{self, Process};
 use crate::wait::wait_for;
 
 /// Until the service answers. Generous: machines that build beside the suites are slow.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 /// Until a service that was asked to end has ended.
 const STOP_DEADLINE: Duration = Duration::from_secs(40);
-/// How long the files and processes of a deleted sandbox may still be there.
-const LINGERS: Duration = Duration::from_secs(10);
 /// How much of the log a failed test shows.
 const SHOWN_LINES: usize = 250;
 
@@ -179,19 +178,6 @@ impl Service {
         self.dir.path().join("data")
     }
 
-    /// The directory of a sandbox.
-    #[must_use]
-    pub fn sandbox_dir(&self, sandbox: &str) -> PathBuf {
-        self.data().join("sandboxes").join(sandbox)
-    }
-
-    /// A file in the workspace of a sandbox, if it is there.
-    #[must_use]
-    pub fn workspace_file(&self, sandbox: &str, name: &str) -> Option<String> {
-        let workspace = self.sandbox_dir(sandbox).join("workspace");
-        std::fs::read_to_string(workspace.join(name)).ok()
-    }
-
     /// Everything that the service has printed in all of its lives.
     #[must_use]
     pub fn log(&self) -> String {
@@ -240,84 +226,6 @@ impl Service {
             .expect("the binary can be run")
     }
 
-    /// Living processes of its sandboxes.
-    #[must_use]
-    pub fn processes(&self) -> Vec<Process> {
-        processes::of_sandboxes_in(&self.data())
-    }
-
-    /// The agent servers among them.
-    #[must_use]
-    pub fn agent_servers(&self) -> Vec<Process> {
-        let mut found = self.processes();
-        found.retain(Process::is_agent_server);
-        found
-    }
-
-    /// Fails if a process or a directory belongs to no sandbox that these users see, if a sandbox has two agent servers,
-    /// or if the service has children that it did not wait for. A deletion is answered before its last file is gone, so
-    /// what is there for a moment only is no orphan.
-    ///
-    /// # Panics
-    /// Then.
-    pub async fn assert_no_orphans(&self, users: &[&Client]) {
-        let mut owned = Vec::new();
-        for user in users {
-            owned.extend(user.sandboxes().await.into_iter().map(|sandbox| sandbox.id));
-        }
-        let started = Instant::now();
-        loop {
-            let found = self.orphans(&owned);
-            if found.is_empty() {
-                return;
-            }
-            assert!(started.elapsed() < LINGERS, "orphans: {found:#?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
-    /// What belongs to none of these sandboxes, or is there twice.
-    fn orphans(&self, owned: &[String]) -> Vec<String> {
-        let processes = self.processes();
-        let mut found: Vec<String> = processes
-            .iter()
-            .filter(|process| !owned.contains(&process.sandbox))
-            .map(|process| format!("process without a sandbox: {process:?}"))
-            .collect();
-        for id in owned {
-            let servers = processes
-                .iter()
-                .filter(|p| p.is_agent_server() && p.sandbox == *id);
-            if servers.count() > 1 {
-                found.push(format!("two agent servers in {id}: {processes:?}"));
-            }
-        }
-        for name in self.sandbox_directories() {
-            if !owned.contains(&name) {
-                found.push(format!("directory without a sandbox: {name}"));
-            }
-        }
-        if let Some(child) = &self.child {
-            let zombies = processes::zombies_of(child.id());
-            found.extend(zombies.iter().map(|pid| format!("zombie: {pid}")));
-        }
-        found
-    }
-
-    /// Names of the directories of sandboxes.
-    #[must_use]
-    pub fn sandbox_directories(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.data().join("sandboxes"));
-        let directories = entries
-            .into_iter()
-            .flatten()
-            .filter_map(Result::ok)
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        directories
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect()
-    }
-
     fn command(&self) -> Command {
         let mut command = self.builder.command();
         command
@@ -359,26 +267,10 @@ impl Drop for Service {
     fn drop(&mut self) {
         if std::thread::panicking() {
             show(&self.log());
-            for sandbox in self.sandbox_directories() {
-                let file = self.sandbox_dir(&sandbox).join("agent-server.log");
-                let bytes = std::fs::read(file).unwrap_or_default();
-                let text = String::from_utf8_lossy(&bytes);
-                let tail: Vec<_> = text.lines().rev().take(40).collect();
-                let tail: Vec<_> = tail.into_iter().rev().collect();
-                show(&format!("agent server of {sandbox}:\n{}", tail.join("\n")));
-            }
+            self.show_sandboxes();
         }
         self.kill9();
-        // What is being killed may still start something: until nothing is left, within reason.
-        for _ in 0..200 {
-            let left = self.processes();
-            if left.is_empty() {
-                break;
-            }
-            for process in &left {
-                process.signal(Signal::KILL);
-            }
-        }
+        self.end_sandboxes();
     }
 }
 

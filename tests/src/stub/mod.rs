@@ -23,6 +23,8 @@
 //! | `HOLD` | the run goes on until the file `go` is in the directory |
 //! | `STEPS=N` | so many actions before the last one (default 1) |
 //!
+//! In containers of its image (`cargo xtask prepare` makes it) the directory is mounted at [`Stub::DIR_IN_CONTAINERS`].
+//!
 //! Reports are posted once and not again: what the service misses it has to fetch. Every request is a line in the file
 //! `calls`.
 
@@ -88,15 +90,18 @@ impl Stub {
         std::fs::write(self.dir.path().join(conversation::GO), "").expect("it is writable");
     }
 
+    /// Where its directory is in containers of its image.
+    pub const DIR_IN_CONTAINERS: &str = "/stub";
+
     /// For `WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND`.
     #[must_use]
     pub fn command(&self) -> String {
+        Self::command_in(self.dir.path())
+    }
+
+    pub(crate) fn command_in(dir: &Path) -> String {
         let program = built("stub-agent-server");
-        format!(
-            "'{}' --dir '{}'",
-            program.display(),
-            self.dir.path().display()
-        )
+        format!("'{}' --dir '{}'", program.display(), dir.display())
     }
 
     /// Requests so far, `METHOD path?query`, of all processes.

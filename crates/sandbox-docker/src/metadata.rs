@@ -81,8 +81,8 @@ fn with<'a>(command: &'a str, rule: &'a [String]) -> Vec<&'a str> {
 async fn is_there(check: &[&str]) -> Result<bool, String> {
     match iptables(check).await? {
         (Some(0), _) => Ok(true),
-        // "No such rule", and with some versions also "no such chain".
-        (Some(1), said) if !is_denied(&said) => Ok(false),
+        // No such rule; no such chain.
+        (Some(1 | 2), said) if !is_denied(&said) => Ok(false),
         (_, said) => Err(said),
     }
 }
@@ -119,4 +119,15 @@ async fn iptables(arguments: &[&str]) -> Result<(Option<i32>, String), String> {
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     Ok((output.status.code(), said.chars().take(300).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_bridge_of_another_network_is_not_taken_for_blocked() {
+        let cause = block("aw-nowhere", "here").await.unwrap_err();
+        assert!(cause.contains("not this host's"), "{cause}");
+    }
 }

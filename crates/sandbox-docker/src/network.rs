@@ -36,7 +36,8 @@ pub(crate) struct Network {
     device: String,
     /// Its id, once it is known to be ready. One task at a time looks or creates.
     ready: Mutex<Option<String>>,
-    has_warned: AtomicBool,
+    has_warned_metadata: AtomicBool,
+    has_warned_open: AtomicBool,
 }
 
 impl Network {
@@ -47,7 +48,8 @@ impl Network {
             engine,
             config,
             ready: Mutex::default(),
-            has_warned: AtomicBool::new(false),
+            has_warned_metadata: AtomicBool::new(false),
+            has_warned_open: AtomicBool::new(false),
         }
     }
 
@@ -123,18 +125,24 @@ impl Network {
         Ok(())
     }
 
-    /// The oldest network of ours, the others removed. `None` if there is none.
+    /// The best network of ours, the others removed. `None` if there is none.
     async fn settled(&self) -> Result<Option<String>, EngineError> {
         let mut networks = self.list().await?.into_iter();
-        let Some(oldest) = networks.next() else {
+        let Some(best) = networks.next() else {
             return Ok(None);
         };
+        if !is_closed(&best) && !self.has_warned_open.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "sandboxes can reach each other's ports: the engine does not close its networks inside ({ICC}), as \
+                 Docker does"
+            );
+        }
         for other in networks {
             if let Err(error) = self.remove(&other).await {
                 tracing::warn!(%error, "a second network of the sandboxes stays");
             }
         }
-        Ok(oldest.id)
+        Ok(best.id)
     }
 
     async fn create(&self) -> Result<String, EngineError> {
@@ -164,7 +172,7 @@ impl Network {
         }
     }
 
-    /// Networks with our label, the oldest first. No other is ever touched.
+    /// Networks with our label, closed ones first, then the oldest. No other is ever touched.
     async fn list(&self) -> Result<Vec<Listed>, EngineError> {
         let label = labels::of_instance(&self.config.instance);
         let filters = HashMap::from([("label", vec![label.as_str()])]);
@@ -173,7 +181,16 @@ impl Network {
             docker.list_networks(Some(options))
         });
         let mut networks = listed.await?;
-        networks.sort_by(|a, b| (&a.created, &a.id).cmp(&(&b.created, &b.id)));
+        networks.sort_by(|a, b| {
+            let key = |network: &Listed| {
+                (
+                    !is_closed(network),
+                    network.created.clone(),
+                    network.id.clone(),
+                )
+            };
+            key(a).cmp(&key(b))
+        });
         Ok(networks)
     }
 
@@ -221,7 +238,7 @@ impl Network {
                 source: None,
             });
         }
-        if !self.has_warned.swap(true, Ordering::Relaxed) {
+        if !self.has_warned_metadata.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 cause,
                 "sandboxes may reach the cloud metadata address 169.254.169.254: {METADATA_ADVICE}"
@@ -233,6 +250,12 @@ impl Network {
 
 const METADATA_ADVICE: &str = "run the service as root on the engine's host, or block the address yourself and set \
     WORKSPACE_DOCKER__METADATA=off";
+
+/// Whether what is in it cannot talk to each other. Podman takes the option and forgets it.
+fn is_closed(network: &Listed) -> bool {
+    let options = network.options.as_ref();
+    options.is_some_and(|options| options.get(ICC).is_some_and(|icc| icc == "false"))
+}
 
 fn failed(error: EngineError) -> SandboxError {
     error.start_failed()
@@ -267,13 +290,44 @@ fn gateway_of(range: &IpamConfig) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use domain::id::{HostId, SpecId};
+
     use super::*;
+    use crate::config::DockerSpec;
 
     #[test]
     fn a_device_fits_the_kernel_and_is_always_the_same() {
         assert_eq!(device("one"), "aw-7692c3ad3540");
         assert_eq!(device(&"x".repeat(64)).len(), 15);
         assert_ne!(device("one"), device("two"));
+    }
+
+    #[tokio::test]
+    async fn a_metadata_address_that_must_be_blocked_and_cannot_be_is_an_error() {
+        let spec = DockerSpec::new(SpecId::parse("x").expect("an id"), "x:1");
+        // Never on any engine, so its bridge is not there.
+        let instance = HostId::parse("nowhere").expect("an id");
+        let mut config = DockerConfig::new(instance, vec![spec]);
+        for (metadata, expected) in [
+            (Metadata::Required, Err(())),
+            (Metadata::Auto, Ok(())),
+            (Metadata::Off, Ok(())),
+        ] {
+            config.metadata = metadata;
+            let engine = Engine::new(&config).expect("an address");
+            let network = Network::new(engine, Arc::new(config.clone()));
+            let blocked = network.block_metadata().await;
+            assert_eq!(
+                blocked.as_ref().map_err(|_| ()),
+                expected.as_ref().map_err(|()| ())
+            );
+            if let Err(error) = blocked {
+                assert!(
+                    error.to_string().contains("WORKSPACE_DOCKER__METADATA"),
+                    "{error}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -1,11 +1,40 @@
 //! [`DockerSandboxes`]: the port, each operation a task that its caller cannot leave half done.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use domain::sandbox::SandboxError;
+use async_trait::async_trait;
+use domain::id::{SandboxId, SpecId};
+use domain::sandbox::{
+    AGENT_SERVER, BackendFact, BackendState, Capabilities, Contact, Located, Progress,
+    SandboxBackend, SandboxError, SandboxLaunch,
+};
+use futures::stream::{self, BoxStream, StreamExt};
+use tokio::runtime::Handle;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{OwnedMutexGuard, Semaphore, broadcast, watch};
+use tokio_util::sync::CancellationToken;
+use url::Url;
 
-use crate::config::DockerConfig;
+use crate::advice::{self, Reached};
+use crate::config::{DockerConfig, DockerSpec};
+use crate::disk::Disk;
 use crate::engine::Engine;
+use crate::facts::Found;
+use crate::images::Images;
+use crate::labels;
+use crate::lock::Locks;
+use crate::memory::Memory;
+use crate::network::Network;
+use crate::watch::PATIENCE;
+
+/// Facts that a slow watcher may miss before it lags.
+const FACTS: usize = 256;
+/// Starts at the same time: an engine that does more makes all of them late.
+const PARALLEL_STARTS: usize = 8;
+/// How long an operation may wait for others: those on the same sandbox, and starts.
+pub(crate) const QUEUE_LIMIT: Duration = Duration::from_secs(120);
 
 /// Sandboxes that are containers of a Docker engine.
 #[derive(Debug)]
@@ -18,17 +47,255 @@ pub struct DockerSandboxes {
 pub(crate) struct Inner {
     pub(crate) config: Arc<DockerConfig>,
     pub(crate) engine: Engine,
+    pub(crate) images: Images,
+    pub(crate) network: Network,
+    pub(crate) disk: Disk,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) starts: Arc<Semaphore>,
+    /// `None` until the engine was first tried.
+    pub(crate) contact: watch::Sender<Option<Contact>>,
+    reached: Reached,
+    locks: Locks,
+    facts: broadcast::Sender<BackendFact>,
+    /// Where tasks run: they outlive requests.
+    runtime: Handle,
+    /// Ends the watching, not the sandboxes.
+    closed: CancellationToken,
 }
 
 impl DockerSandboxes {
-    /// Checks the configuration. The engine need not be there yet.
+    /// Checks the configuration and begins to watch. The engine need not be there yet. Must be called in the runtime that
+    /// is to watch it; that runtime has to live as long as the backend. Containers of an earlier service are found when
+    /// they are first listed, inspected or started.
     pub fn new(config: DockerConfig) -> Result<Self, SandboxError> {
+        check_specs(&config.specs).map_err(unusable)?;
+        let runtime =
+            Handle::try_current().map_err(|error| SandboxError::Other(Box::new(error)))?;
         let engine = Engine::new(&config)?;
-        Ok(Self {
-            inner: Arc::new(Inner {
-                config: Arc::new(config),
-                engine,
-            }),
+        let config = Arc::new(config);
+        let inner = Arc::new(Inner {
+            images: Images::new(engine.clone(), Arc::clone(&config)),
+            network: Network::new(engine.clone(), Arc::clone(&config)),
+            disk: Disk::new(engine.clone(), Arc::clone(&config)),
+            memory: Arc::default(),
+            starts: Arc::new(Semaphore::new(PARALLEL_STARTS)),
+            contact: watch::Sender::new(None),
+            reached: Reached::default(),
+            locks: Locks::default(),
+            facts: broadcast::channel(FACTS).0,
+            runtime,
+            closed: CancellationToken::new(),
+            engine,
+            config,
+        });
+        inner.spawn(Arc::clone(&inner).follow());
+        inner.spawn(Arc::clone(&inner).look_around());
+        inner.spawn(Arc::clone(&inner).watch_disks());
+        Ok(Self { inner })
+    }
+
+    /// The host's address as sandboxes reach it under `host.docker.internal`. `None` if the engine has no such network, or
+    /// is away.
+    pub async fn gateway(&self) -> Option<IpAddr> {
+        self.inner.network.gateway().await
+    }
+
+    /// Runs an operation to its end, whatever becomes of the caller.
+    async fn detached<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, SandboxError>> + Send + 'static,
+    ) -> Result<T, SandboxError> {
+        let task = self.inner.runtime.spawn(work);
+        task.await
+            .map_err(|error| SandboxError::Other(Box::new(error)))?
+    }
+}
+
+/// Stops watching. The sandboxes go on; the next service finds them.
+impl Drop for DockerSandboxes {
+    fn drop(&mut self) {
+        self.inner.closed.cancel();
+    }
+}
+
+impl Inner {
+    /// Runs a task until it or this backend ends.
+    pub(crate) fn spawn(&self, task: impl Future<Output: Send> + Send + 'static) {
+        let closed = self.closed.clone();
+        self.runtime.spawn(async move {
+            closed.run_until_cancelled(task).await;
+        });
+    }
+
+    pub(crate) async fn lock(&self, id: &SandboxId) -> Result<OwnedMutexGuard<()>, SandboxError> {
+        self.locks.lock(id, QUEUE_LIMIT).await
+    }
+
+    /// Tells everybody who watches, which may be nobody.
+    pub(crate) fn tell(&self, fact: BackendFact) {
+        let _ = self.facts.send(fact);
+    }
+
+    async fn usable(&self) -> Result<(), SandboxError> {
+        if let Some(Contact::Lost { detail }) = self.contact.borrow().clone() {
+            return Err(unusable(detail));
+        }
+        self.engine
+            .call_within("asking whether the engine is there", PATIENCE, |docker| {
+                docker.ping()
+            })
+            .await
+            .map_err(|error| unusable(error.detail()))?;
+        self.network.check().await
+    }
+
+    async fn advise(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
+        let mut advice = self.memory.notes(id);
+        let Ok(Found::Ours(container)) = self.container(id).await else {
+            return advice;
+        };
+        let made_with = container.labels.get(labels::CALLBACK);
+        if let Some(made_with) = made_with.filter(|it| *it != webhook_url.as_str()) {
+            advice.push(format!(
+                "the sandbox was made to report to {made_with}, and this service is now at {webhook_url}: its reports may \
+                 not arrive; a new sandbox reports to the right place"
+            ));
+        } else {
+            let callback =
+                advice::callback(&self.engine, &container.id, webhook_url, &self.reached);
+            advice.extend(callback.await);
+        }
+        advice
+    }
+}
+
+fn check_specs(specs: &[DockerSpec]) -> Result<(), String> {
+    if specs.is_empty() {
+        return Err("no sandbox template is configured".to_owned());
+    }
+    for spec in specs {
+        let id = &spec.id;
+        if !spec.ports.iter().any(|port| port.name == AGENT_SERVER) {
+            return Err(format!(
+                "the sandbox template {id} has no port {AGENT_SERVER}"
+            ));
+        }
+        let names = spec.env.keys().chain(spec.secret_env.keys());
+        let ports = spec.ports.iter().map(|port| &port.name);
+        let mut names = names.chain(ports);
+        if let Some(name) = names.find(|it| it.is_empty() || it.contains(['=', ',', '\0'])) {
+            return Err(format!(
+                "the sandbox template {id} has a bad name of a variable or port: {name:?}"
+            ));
+        }
+        if spec
+            .resources
+            .cpus
+            .is_some_and(|cpus| !(cpus > 0.0 && cpus < 1e6))
+        {
+            return Err(format!(
+                "the sandbox template {id} has a bad number of processors"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn unusable(detail: String) -> SandboxError {
+    SandboxError::Unavailable {
+        detail,
+        source: None,
+    }
+}
+
+#[async_trait]
+impl SandboxBackend for DockerSandboxes {
+    fn name(&self) -> &'static str {
+        "docker"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pause: true,
+            isolated: true,
+        }
+    }
+
+    async fn prepare(&self, spec: &SpecId, progress: &Progress) -> Result<(), SandboxError> {
+        let (inner, spec, progress) = (Arc::clone(&self.inner), spec.clone(), progress.clone());
+        self.detached(async move {
+            inner.images.ensure(inner.spec(&spec)?, &progress).await?;
+            inner.network.ensure().await.map(drop)
         })
+        .await
+    }
+
+    async fn start(&self, launch: &SandboxLaunch) -> Result<Located, SandboxError> {
+        // Waiting for a turn ends with the caller; what follows does not.
+        let turn = self.inner.turn().await?;
+        let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
+        self.detached(async move { inner.start(launch, turn).await })
+            .await
+    }
+
+    async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError> {
+        Ok(self.inner.observe(id).await?)
+    }
+
+    async fn list(&self) -> Result<Vec<BackendFact>, SandboxError> {
+        self.inner.observe_all().await
+    }
+
+    async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        self.detached(async move { inner.stop(&id).await }).await
+    }
+
+    async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        self.detached(async move { inner.remove(&id).await }).await
+    }
+
+    fn watch(&self) -> BoxStream<'static, BackendFact> {
+        let facts = self.inner.facts.subscribe();
+        let closed = self.inner.closed.clone();
+        stream::unfold(facts, |mut facts| async move {
+            loop {
+                match facts.recv().await {
+                    Ok(fact) => return Some((fact, facts)),
+                    Err(RecvError::Lagged(missed)) => {
+                        tracing::warn!(missed, "a watcher of sandboxes was too slow");
+                    }
+                    Err(RecvError::Closed) => return None,
+                }
+            }
+        })
+        .take_until(closed.cancelled_owned())
+        .boxed()
+    }
+
+    fn contact(&self) -> BoxStream<'static, Contact> {
+        let mut contact = self.inner.contact.subscribe();
+        contact.mark_changed();
+        let closed = self.inner.closed.clone();
+        stream::unfold(contact, |mut contact| async move {
+            loop {
+                contact.changed().await.ok()?;
+                let now = contact.borrow_and_update().clone();
+                if let Some(now) = now {
+                    return Some((now, contact));
+                }
+            }
+        })
+        .take_until(closed.cancelled_owned())
+        .boxed()
+    }
+
+    async fn advice(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
+        self.inner.advise(id, webhook_url).await
+    }
+
+    async fn check(&self) -> Result<(), SandboxError> {
+        self.inner.usable().await
     }
 }

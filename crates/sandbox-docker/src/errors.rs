@@ -232,7 +232,7 @@ const HOST_PLACES: [&str; 7] = [
 ];
 
 /// `source path does not exist: /data/x` keeps its words only.
-fn without_host_paths(text: &str) -> String {
+pub(crate) fn without_host_paths(text: &str) -> String {
     let bind_source = text.contains("bind source path") || text.contains("mounting \"");
     let words = text.split_whitespace().map(|word| {
         let at = word.find('/');

@@ -6,15 +6,25 @@
 mod advice;
 mod backend;
 mod config;
+mod container;
 mod disk;
 mod engine;
 mod environment;
 mod errors;
+mod exit;
+mod facts;
 mod images;
 mod labels;
+mod locate;
+mod lock;
+mod logs;
+mod memory;
 mod metadata;
 mod network;
 mod specs;
+mod start;
+mod stop;
+mod watch;
 
 pub use backend::DockerSandboxes;
 pub use config::{

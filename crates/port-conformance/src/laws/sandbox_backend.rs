@@ -132,7 +132,10 @@ pub async fn sandboxes_are_separate(
     let (at_one, at_two) = futures::join!(backend.start(one), backend.start(two));
     let (at_one, at_two) = (at_one.expect("start"), at_two.expect("start"));
     assert_ne!(at_one.agent_url, at_two.agent_url);
-    assert_ne!(at_one.workspace, at_two.workspace);
+    // Inside isolated ones the same path is not the same place.
+    if !backend.capabilities().isolated {
+        assert_ne!(at_one.workspace, at_two.workspace);
+    }
     backend.remove(&one.id).await.expect("remove");
     assert!(is_running(backend, &two.id).await);
     backend.remove(&two.id).await.expect("remove");

@@ -92,7 +92,14 @@ fn archive(busybox: Vec<u8>) -> Vec<u8> {
 }
 
 /// One entry of a ustar archive.
-fn entry(tar: &mut Vec<u8>, name: &str, kind: char, mode: u32, link: &str, content: &[u8]) {
+pub(crate) fn entry(
+    tar: &mut Vec<u8>,
+    name: &str,
+    kind: char,
+    mode: u32,
+    link: &str,
+    content: &[u8],
+) {
     let mut header = [0_u8; 512];
     let mut field = |at: usize, text: &str| {
         header[at..at + text.len()].copy_from_slice(text.as_bytes());

@@ -311,3 +311,31 @@ pub(crate) fn detail(state: Option<BackendState>) -> String {
         other => panic!("not exited: {other:?}"),
     }
 }
+
+/// The host, as containers reach it by `host-gateway`.
+pub(crate) async fn gateway(docker: &Docker) -> std::net::IpAddr {
+    let none = None::<bollard::query_parameters::InspectNetworkOptions>;
+    let bridge = docker.inspect_network("bridge", none).await.unwrap();
+    let ranges = bridge.ipam.unwrap().config.unwrap();
+    if let Some(gateway) = &ranges[0].gateway {
+        return gateway.parse().unwrap();
+    }
+    // Engines leave it out where they chose it themselves.
+    let subnet = ranges[0].subnet.clone().unwrap();
+    let network: std::net::Ipv4Addr = subnet.split('/').next().unwrap().parse().unwrap();
+    std::net::Ipv4Addr::from(u32::from(network) + 1).into()
+}
+
+/// Whether something speaks HTTP on this port of loopback.
+pub(crate) async fn answers(port: u16) -> bool {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let talk = async {
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+        let mut start = [0; 5];
+        stream.read_exact(&mut start).await?;
+        std::io::Result::Ok(&start == b"HTTP/")
+    };
+    let talk = tokio::time::timeout(Duration::from_secs(5), talk);
+    matches!(talk.await, Ok(Ok(true)))
+}

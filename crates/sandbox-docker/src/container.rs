@@ -1,0 +1,147 @@
+//! What a container of ours is made of.
+
+use std::collections::HashMap;
+
+use bollard::models::{
+    ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountType, MountVolumeOptions,
+    PortBinding, RestartPolicy, RestartPolicyNameEnum,
+};
+use domain::sandbox::SandboxLaunch;
+use secrecy::ExposeSecret;
+
+use crate::config::{self, DockerConfig, DockerSpec};
+use crate::environment;
+use crate::labels;
+
+/// The name under which the host is reached from inside, also where the engine does not give it by itself (Linux).
+const HOST_NAME: &str = "host.docker.internal:host-gateway";
+
+/// What an agent server writes to its output is kept in two files of this size by the engine.
+const LOG_SIZE: &str = "10m";
+
+/// What stays writable in an image that is not: in memory, counted against the sandbox's limit. Programs that unpack
+/// themselves run from there.
+const SCRATCH: [&str; 2] = ["/tmp", "/run"];
+const SCRATCH_OPTIONS: &str = "rw,exec,nosuid,nodev,mode=1777";
+
+/// A container for this sandbox. `storage`: what the engine's storage limits.
+pub(crate) fn body(
+    config: &DockerConfig,
+    spec: &DockerSpec,
+    launch: &SandboxLaunch,
+    network: String,
+    storage: Option<HashMap<String, String>>,
+) -> ContainerCreateBody {
+    let variables = environment::variables(spec, launch);
+    let env = variables
+        .iter()
+        .map(|(name, value)| format!("{name}={}", value.expose_secret()));
+    ContainerCreateBody {
+        image: Some(spec.image.clone()),
+        entrypoint: spec.entrypoint.clone(),
+        cmd: spec.command.clone(),
+        env: Some(env.collect()),
+        working_dir: Some(spec.working_dir.clone()),
+        user: spec.user.clone(),
+        labels: Some(labels::of_container(&config.instance, launch, spec)),
+        exposed_ports: Some(spec.ports.iter().map(|it| key(it.port)).collect()),
+        stop_timeout: Some(grace(config)),
+        host_config: Some(HostConfig {
+            storage_opt: storage,
+            network_mode: Some(network),
+            ..host(config, spec, launch)
+        }),
+        ..ContainerCreateBody::default()
+    }
+}
+
+/// How long it may take to end when it is asked to, in whole seconds.
+pub(crate) fn grace(config: &DockerConfig) -> i64 {
+    i64::try_from(config.grace.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// The engine's name for a port.
+pub(crate) fn key(port: u16) -> String {
+    format!("{port}/tcp")
+}
+
+fn host(config: &DockerConfig, spec: &DockerSpec, launch: &SandboxLaunch) -> HostConfig {
+    let limits = &spec.resources;
+    let memory = limits.memory.and_then(|bytes| i64::try_from(bytes).ok());
+    let scratch = SCRATCH.map(|dir| (dir.to_owned(), SCRATCH_OPTIONS.to_owned()));
+    HostConfig {
+        // Takes over orphans, and makes a program end that would ignore the request as process 1.
+        init: Some(true),
+        runtime: config.runtime.clone(),
+        cap_drop: Some(vec!["ALL".to_owned()]),
+        cap_add: Some(spec.capabilities.clone()),
+        // The engine's default seccomp profile applies because nothing is said about it.
+        security_opt: Some(vec!["no-new-privileges".to_owned()]),
+        privileged: Some(false),
+        readonly_rootfs: Some(spec.read_only),
+        tmpfs: spec.read_only.then(|| scratch.into()),
+        memory,
+        // As much as the memory: no swap on top.
+        memory_swap: memory,
+        nano_cpus: limits.cpus.map(nano),
+        pids_limit: limits.pids.map(i64::from),
+        mounts: Some(mounts(config, spec, launch)),
+        port_bindings: Some(bindings(config, spec)),
+        extra_hosts: Some(vec![HOST_NAME.to_owned()]),
+        restart_policy: Some(RestartPolicy {
+            name: Some(RestartPolicyNameEnum::NO),
+            maximum_retry_count: None,
+        }),
+        log_config: Some(HostConfigLogConfig {
+            typ: Some("json-file".to_owned()),
+            config: Some(HashMap::from([
+                ("max-size".to_owned(), LOG_SIZE.to_owned()),
+                ("max-file".to_owned(), "2".to_owned()),
+            ])),
+        }),
+        ..HostConfig::default()
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a number of processors, checked to be positive and small"
+)]
+fn nano(cpus: f64) -> i64 {
+    (cpus * 1e9).round() as i64
+}
+
+fn mounts(config: &DockerConfig, spec: &DockerSpec, launch: &SandboxLaunch) -> Vec<Mount> {
+    let volume = Mount {
+        typ: Some(MountType::VOLUME),
+        source: Some(labels::name(&launch.id)),
+        target: Some(spec.volume.clone()),
+        volume_options: Some(MountVolumeOptions {
+            labels: Some(labels::of_volume(&config.instance, launch)),
+            ..MountVolumeOptions::default()
+        }),
+        ..Mount::default()
+    };
+    let bind = |mount: &config::Mount| Mount {
+        typ: Some(MountType::BIND),
+        source: Some(mount.source.clone()),
+        target: Some(mount.target.clone()),
+        read_only: Some(!mount.writable),
+        ..Mount::default()
+    };
+    std::iter::once(volume)
+        .chain(spec.mounts.iter().map(bind))
+        .collect()
+}
+
+/// The engine picks the ports of the host: nobody has to guess which are free.
+fn bindings(config: &DockerConfig, spec: &DockerSpec) -> HashMap<String, Option<Vec<PortBinding>>> {
+    let binding = PortBinding {
+        host_ip: Some(config.publish_address.to_string()),
+        host_port: Some(String::new()),
+    };
+    let ports = spec.ports.iter();
+    ports
+        .map(|it| (key(it.port), Some(vec![binding.clone()])))
+        .collect()
+}

@@ -1,0 +1,302 @@
+//! What is there: reading states, without ever waiting for an operation.
+
+use std::collections::HashMap;
+
+use bollard::models::{
+    ContainerInspectResponse, ContainerStateStatusEnum as Status, ContainerSummary,
+    ContainerSummaryStateEnum as Listed, PortMap,
+};
+use bollard::query_parameters::{
+    InspectContainerOptions, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
+};
+use domain::id::SandboxId;
+use domain::sandbox::{BackendFact, BackendState, Located, SandboxError};
+use futures::{StreamExt, TryStreamExt, stream};
+use secrecy::SecretString;
+
+use crate::backend::Inner;
+use crate::environment::{SECRET_KEY, SESSION_KEY};
+use crate::errors::{EngineError, Kind};
+use crate::exit::{self, Exit};
+use crate::labels::{self, Labels};
+use crate::locate;
+use crate::logs;
+use crate::memory::{Life, Rough};
+
+/// Ended containers whose logs are read at the same time.
+const PARALLEL_INSPECTIONS: usize = 8;
+
+/// What bears the name of a sandbox.
+pub(crate) enum Found<T> {
+    Nothing,
+    /// Somebody else's: never touched.
+    Foreign,
+    Ours(T),
+}
+
+/// A container of ours, as an inspection shows it.
+pub(crate) struct Container {
+    pub(crate) id: String,
+    pub(crate) status: Status,
+    pub(crate) labels: Labels,
+    pub(crate) exit: Exit,
+    /// Whether it was started at least once, so that it may hold somebody's work.
+    pub(crate) has_run: bool,
+    ports: PortMap,
+    /// `NAME=VALUE`. Holds keys: nothing prints it.
+    environment: Vec<String>,
+}
+
+/// An answer that lacks what every engine tells.
+const STRANGE: Kind = Kind::Other;
+
+impl Container {
+    fn new(seen: ContainerInspectResponse) -> Option<Self> {
+        let (state, config) = (seen.state?, seen.config?);
+        let memory = seen.host_config.and_then(|host| host.memory);
+        let started = state.started_at.as_deref().unwrap_or_default();
+        Some(Self {
+            id: seen.id?,
+            status: state.status?,
+            exit: Exit::new(&state, memory),
+            // The engine's word for never.
+            has_run: !started.is_empty() && !started.starts_with("0001-"),
+            labels: config.labels.unwrap_or_default(),
+            ports: seen
+                .network_settings
+                .and_then(|it| it.ports)
+                .unwrap_or_default(),
+            environment: config.env.unwrap_or_default(),
+        })
+    }
+
+    /// Whether processes of it live, frozen or not.
+    pub(crate) fn is_alive(&self) -> bool {
+        matches!(
+            self.status,
+            Status::RUNNING | Status::PAUSED | Status::RESTARTING | Status::STOPPING
+        )
+    }
+
+    /// The values that must not be quoted.
+    fn keys(&self) -> Vec<SecretString> {
+        let listed = self.labels.get(labels::SECRETS).map(String::as_str);
+        let listed = listed.unwrap_or_default().split(',');
+        let secret: Vec<&str> = listed.chain([SESSION_KEY, SECRET_KEY]).collect();
+        let pairs = self.environment.iter().filter_map(|it| it.split_once('='));
+        pairs
+            .filter(|(name, _)| secret.contains(name))
+            .map(|(_, value)| SecretString::from(value))
+            .collect()
+    }
+}
+
+impl Inner {
+    /// The container of a sandbox.
+    pub(crate) async fn container(&self, id: &SandboxId) -> Result<Found<Container>, EngineError> {
+        const WHAT: &str = "inspecting the container";
+        let name = labels::name(id);
+        let seen = self.engine.call(WHAT, |docker| {
+            docker.inspect_container(&name, None::<InspectContainerOptions>)
+        });
+        let seen = match seen.await {
+            Ok(seen) => seen,
+            Err(error) if error.kind == Kind::NotFound => return Ok(Found::Nothing),
+            Err(error) => return Err(error),
+        };
+        let container = Container::new(seen).ok_or_else(|| EngineError::of(WHAT, STRANGE))?;
+        let is_ours = self.is_ours(id, &name, &container.labels);
+        Ok(if is_ours {
+            Found::Ours(container)
+        } else {
+            Found::Foreign
+        })
+    }
+
+    /// The volume of a sandbox.
+    pub(crate) async fn volume(&self, id: &SandboxId) -> Result<Found<()>, EngineError> {
+        let name = labels::name(id);
+        let seen = self.engine.call("inspecting the volume", |docker| {
+            docker.inspect_volume(&name)
+        });
+        match seen.await {
+            Ok(seen) if self.is_ours(id, &name, &seen.labels) => Ok(Found::Ours(())),
+            Ok(_) => Ok(Found::Foreign),
+            Err(error) if error.kind == Kind::NotFound => Ok(Found::Nothing),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_ours(&self, id: &SandboxId, name: &str, labels: &Labels) -> bool {
+        labels::sandbox(&self.config.instance, name, labels).as_ref() == Some(id)
+    }
+
+    /// The state of one sandbox; `None` if there is nothing of it.
+    pub(crate) async fn observe(
+        &self,
+        id: &SandboxId,
+    ) -> Result<Option<BackendState>, EngineError> {
+        match self.container(id).await? {
+            Found::Ours(container) => Ok(Some(self.judge(id, &container).await)),
+            Found::Nothing | Found::Foreign => Ok(match self.volume(id).await? {
+                Found::Ours(()) => Some(BackendState::Remains),
+                Found::Nothing | Found::Foreign => None,
+            }),
+        }
+    }
+
+    /// Where a running container is.
+    pub(crate) fn whereabouts(&self, container: &Container) -> Option<Located> {
+        let published = locate::inspected(&container.ports, &container.labels);
+        locate::located(&self.config, &container.labels, &published)
+    }
+
+    async fn judge(&self, id: &SandboxId, container: &Container) -> BackendState {
+        match container.status {
+            Status::RUNNING | Status::RESTARTING | Status::STOPPING => self
+                .whereabouts(container)
+                .map_or_else(unpublished, BackendState::Running),
+            Status::PAUSED | Status::CREATED => BackendState::Stopped,
+            Status::REMOVING => BackendState::Remains,
+            Status::EXITED | Status::DEAD | Status::EMPTY => {
+                let is_orderly = container.exit.is_orderly();
+                match self.presumed(id, is_orderly) {
+                    Some(state) => state,
+                    None => BackendState::Exited {
+                        detail: self.post_mortem(container).await,
+                    },
+                }
+            }
+        }
+    }
+
+    /// What an ended container's state is, as far as that is known without asking the engine.
+    fn presumed(&self, id: &SandboxId, is_orderly: bool) -> Option<BackendState> {
+        match self.memory.recall(id) {
+            (Life::Down, _) => Some(BackendState::Stopped),
+            (Life::Ended, Some(detail)) => Some(BackendState::Exited { detail }),
+            (Life::Unknown, _) if is_orderly => Some(BackendState::Stopped),
+            _ => None,
+        }
+    }
+
+    /// Why an ended container ended.
+    pub(crate) async fn post_mortem(&self, container: &Container) -> String {
+        let keys = container.keys();
+        let how = logs::scrubbed(&container.exit.describe(), &keys);
+        let quoted = logs::quote(&self.engine, &container.id, &keys).await;
+        if quoted.is_empty() {
+            format!("the agent server {how}; it logged nothing")
+        } else {
+            format!("the agent server {how}. The end of its log:\n{quoted}")
+        }
+    }
+
+    /// Every sandbox of this installation. Asks the engine twice, and again only for ends that nobody has explained yet.
+    pub(crate) async fn observe_all(&self) -> Result<Vec<BackendFact>, SandboxError> {
+        let (volumes, containers) = self.everything().await?;
+        let states = containers.into_iter().map(|(id, listed)| async move {
+            let state = match self.listed_state(&id, &listed) {
+                Some(state) => Some(state),
+                None => self.inspected_state(&id).await?,
+            };
+            Ok::<_, EngineError>(state.map(|state| BackendFact { id, state }))
+        });
+        let facts: Vec<_> = stream::iter(states)
+            .buffer_unordered(PARALLEL_INSPECTIONS)
+            .try_filter_map(|fact| async { Ok(fact) })
+            .try_collect()
+            .await?;
+        let with_container: std::collections::HashSet<_> =
+            facts.iter().map(|fact| fact.id.clone()).collect();
+        let remains = volumes
+            .into_iter()
+            .filter(|id| !with_container.contains(id))
+            .map(|id| BackendFact {
+                id,
+                state: BackendState::Remains,
+            });
+        Ok(facts.into_iter().chain(remains).collect())
+    }
+
+    async fn inspected_state(&self, id: &SandboxId) -> Result<Option<BackendState>, EngineError> {
+        let state = self.observe(id).await?;
+        if let Some(BackendState::Exited { detail }) = &state {
+            self.memory.learn_end(id, detail);
+        }
+        Ok(state)
+    }
+
+    /// The state as far as a list tells it.
+    fn listed_state(&self, id: &SandboxId, listed: &ContainerSummary) -> Option<BackendState> {
+        let none = Labels::new();
+        let labels = listed.labels.as_ref().unwrap_or(&none);
+        match listed.state? {
+            Listed::RUNNING | Listed::RESTARTING | Listed::STOPPING => {
+                let published = locate::listed(listed.ports.as_deref().unwrap_or_default());
+                let located = locate::located(&self.config, labels, &published);
+                Some(located.map_or_else(unpublished, BackendState::Running))
+            }
+            Listed::PAUSED | Listed::CREATED => Some(BackendState::Stopped),
+            Listed::REMOVING => Some(BackendState::Remains),
+            Listed::EXITED | Listed::DEAD | Listed::EMPTY => {
+                let code = listed.status.as_deref().and_then(exit::listed_code);
+                self.presumed(id, code.is_some_and(exit::is_orderly))
+            }
+        }
+    }
+
+    /// Which sandboxes there are, roughly.
+    pub(crate) async fn survey(&self) -> Result<HashMap<SandboxId, Rough>, EngineError> {
+        let (volumes, containers) = self.everything().await?;
+        let volumes = volumes.into_iter().map(|id| (id, Rough::Volume));
+        let containers = containers.into_iter().map(|(id, listed)| {
+            let rough = match listed.state {
+                Some(Listed::RUNNING | Listed::RESTARTING | Listed::STOPPING) => Rough::Up,
+                Some(Listed::REMOVING) => Rough::Volume,
+                _ => Rough::Down,
+            };
+            (id, rough)
+        });
+        Ok(volumes.chain(containers).collect())
+    }
+
+    /// All volumes and containers of this installation. The volumes first: a volume is made before its container, so the
+    /// other way round a sandbox that is being made would look like one whose container is gone.
+    async fn everything(
+        &self,
+    ) -> Result<(Vec<SandboxId>, Vec<(SandboxId, ContainerSummary)>), EngineError> {
+        let instance = &self.config.instance;
+        let label = labels::of_instance(instance);
+        let filters = HashMap::from([("label", vec![label.as_str()])]);
+        let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
+        let volumes = self.engine.call("listing volumes", |docker| {
+            docker.list_volumes(Some(options))
+        });
+        let volumes = volumes.await?.volumes.unwrap_or_default().into_iter();
+        let options = ListContainersOptionsBuilder::new()
+            .all(true)
+            .filters(&filters)
+            .build();
+        let containers = self.engine.call("listing containers", |docker| {
+            docker.list_containers(Some(options))
+        });
+        let containers = containers.await?.into_iter().filter_map(|listed| {
+            let name = listed.names.as_ref()?.first()?;
+            let id = labels::sandbox(instance, name, listed.labels.as_ref()?)?;
+            Some((id, listed))
+        });
+        let volumes =
+            volumes.filter_map(|volume| labels::sandbox(instance, &volume.name, &volume.labels));
+        Ok((volumes.collect(), containers.collect()))
+    }
+}
+
+/// Something runs that nobody can talk to.
+fn unpublished() -> BackendState {
+    BackendState::Exited {
+        detail: "the container runs, but its agent server's port is not published any more (it was taken off its \
+                 network): resume the sandbox to have it made anew around its workspace"
+            .to_owned(),
+    }
+}

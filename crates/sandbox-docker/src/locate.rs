@@ -1,0 +1,130 @@
+//! Where a running sandbox is reached, from what the engine published.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use bollard::models::{PortMap, PortSummary, PortSummaryTypeEnum};
+use domain::sandbox::{AGENT_SERVER, ExposedUrl, Located};
+use url::Url;
+
+use crate::config::DockerConfig;
+use crate::container;
+use crate::labels::{self, Labels};
+
+/// A port inside and the one of the host that leads to it.
+pub(crate) type Published = Vec<(u16, u16)>;
+
+/// What an inspection says.
+pub(crate) fn inspected(ports: &PortMap, labels: &Labels) -> Published {
+    let inside = labels::ports(labels).into_iter().map(|(_, port)| port);
+    inside
+        .filter_map(|port| {
+            let bindings = ports.get(&container::key(port))?.as_ref()?;
+            let outside = bindings.first()?.host_port.as_ref()?.parse().ok()?;
+            Some((port, outside))
+        })
+        .collect()
+}
+
+/// What a list says.
+pub(crate) fn listed(ports: &[PortSummary]) -> Published {
+    let tcp = ports
+        .iter()
+        .filter(|port| port.typ.is_none_or(|typ| typ == PortSummaryTypeEnum::TCP));
+    tcp.filter_map(|port| Some((port.private_port, port.public_port?)))
+        .collect()
+}
+
+/// Where a container with these labels is. `None` if its agent server's port is not published (any more).
+pub(crate) fn located(
+    config: &DockerConfig,
+    labels: &Labels,
+    published: &Published,
+) -> Option<Located> {
+    let ours = config
+        .reach_host
+        .clone()
+        .unwrap_or_else(|| reachable(config.publish_address));
+    let theirs = config.exposed_host.as_ref().unwrap_or(&ours);
+    let url = |host: &str, inside: u16| {
+        let (_, outside) = published.iter().find(|(port, _)| *port == inside)?;
+        Url::parse(&format!("http://{host}:{outside}")).ok()
+    };
+    let named = labels::ports(labels);
+    let (_, agent) = named.iter().find(|(name, _)| name == AGENT_SERVER)?;
+    Some(Located {
+        agent_url: url(&ours, *agent)?,
+        exposed_urls: named
+            .iter()
+            .filter_map(|(name, port)| {
+                Some(ExposedUrl {
+                    name: name.clone(),
+                    url: url(theirs, *port)?,
+                    port: *port,
+                })
+            })
+            .collect(),
+        workspace: labels.get(labels::WORKSPACE)?.clone(),
+    })
+}
+
+/// What is published on every address is reached on loopback.
+fn reachable(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.to_string(),
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) if address.is_unspecified() => format!("[{}]", Ipv6Addr::LOCALHOST),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::id::HostId;
+
+    use super::*;
+
+    fn labels() -> Labels {
+        Labels::from([
+            (
+                labels::PORTS.to_owned(),
+                "AGENT_SERVER=8000,WORKER_1=8011".to_owned(),
+            ),
+            (
+                labels::WORKSPACE.to_owned(),
+                "/workspace/project".to_owned(),
+            ),
+        ])
+    }
+
+    #[test]
+    fn clients_may_see_another_host_than_we_do() {
+        let mut config = DockerConfig::new(HostId::parse("here").unwrap(), Vec::new());
+        config.publish_address = Ipv4Addr::UNSPECIFIED.into();
+        config.exposed_host = Some("sandboxes.test".to_owned());
+        let published = vec![(8000, 40000), (8011, 40001)];
+        let located = located(&config, &labels(), &published).unwrap();
+        assert_eq!(located.agent_url.as_str(), "http://127.0.0.1:40000/");
+        assert_eq!(located.workspace, "/workspace/project");
+        let urls = located.exposed_urls.iter();
+        let urls: Vec<_> = urls
+            .map(|it| (it.name.as_str(), it.url.as_str(), it.port))
+            .collect();
+        assert_eq!(
+            urls,
+            [
+                ("AGENT_SERVER", "http://sandboxes.test:40000/", 8000),
+                ("WORKER_1", "http://sandboxes.test:40001/", 8011),
+            ]
+        );
+        config.publish_address = Ipv6Addr::UNSPECIFIED.into();
+        let located = super::located(&config, &labels(), &published).unwrap();
+        assert_eq!(located.agent_url.as_str(), "http://[::1]:40000/");
+    }
+
+    #[test]
+    fn without_the_agent_servers_port_it_is_nowhere() {
+        let config = DockerConfig::new(HostId::parse("here").unwrap(), Vec::new());
+        assert_eq!(located(&config, &labels(), &vec![(8011, 40001)]), None);
+        assert_eq!(located(&config, &Labels::new(), &vec![(8000, 40000)]), None);
+    }
+}

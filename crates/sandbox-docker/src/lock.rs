@@ -1,0 +1,36 @@
+//! One operation at a time on a sandbox in this process. Between processes the engine's unique names keep order.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use domain::id::SandboxId;
+use domain::sandbox::SandboxError;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::timeout;
+
+/// All locks of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Locks {
+    held: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Locks {
+    pub(crate) async fn lock(
+        &self,
+        id: &SandboxId,
+        limit: Duration,
+    ) -> Result<OwnedMutexGuard<()>, SandboxError> {
+        timeout(limit, self.mutex(id).lock_owned())
+            .await
+            .map_err(|_| SandboxError::TimedOut {
+                what: "another operation on this sandbox",
+            })
+    }
+
+    fn mutex(&self, id: &SandboxId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|_, mutex| Arc::strong_count(mutex) > 1);
+        Arc::clone(held.entry(id.clone()).or_default())
+    }
+}

@@ -1,0 +1,159 @@
+//! The end of a container's log, quotable without its keys.
+
+use std::collections::VecDeque;
+
+use bollard::query_parameters::LogsOptionsBuilder;
+use futures::TryStreamExt;
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::engine::Engine;
+
+/// What is asked of the engine, and what is read of its answer at most: one line may be long.
+const ASKED_LINES: &str = "60";
+const READ_BYTES: usize = 512 * 1024;
+const KEPT_BYTES: usize = 32 * 1024;
+const QUOTED_LINES: usize = 12;
+const LINE_CHARS: usize = 300;
+
+/// Runs of at least this many letters and digits are not quoted: keys are longer, ids (32) and words are shorter.
+const KEY_LIKE: usize = 33;
+
+/// The last lines that a container wrote, for a person, without these keys. Empty when there are none, or when the
+/// engine does not tell: a cause without a quotation is still a cause.
+pub(crate) async fn quote(engine: &Engine, container: &str, keys: &[SecretString]) -> String {
+    let options = LogsOptionsBuilder::new()
+        .stdout(true)
+        .stderr(true)
+        .tail(ASKED_LINES)
+        .build();
+    let read = engine.call("reading the log", |docker| async move {
+        let mut parts = docker.logs(container, Some(options));
+        let (mut kept, mut read) = (VecDeque::new(), 0_usize);
+        while let Some(part) = parts.try_next().await? {
+            let part = part.into_bytes();
+            read += part.len();
+            kept.extend(part);
+            kept.drain(..kept.len().saturating_sub(KEPT_BYTES));
+            if read > READ_BYTES {
+                break;
+            }
+        }
+        let is_cut = read > kept.len();
+        Ok((Vec::from(kept), is_cut))
+    });
+    match read.await {
+        Ok((end, is_cut)) => {
+            let text = String::from_utf8_lossy(&end);
+            quotation(if is_cut { whole_lines(&text) } else { &text }, keys)
+        }
+        Err(error) => {
+            tracing::debug!(%error, container, "the log of an ended sandbox could not be read");
+            String::new()
+        }
+    }
+}
+
+/// Without the first line: the half of a key in it would not be recognised.
+fn whole_lines(text: &str) -> &str {
+    text.split_once('\n').map_or("", |(_, rest)| rest)
+}
+
+fn quotation(text: &str, keys: &[SecretString]) -> String {
+    let lines: Vec<String> = text
+        .lines()
+        .map(message)
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| shortened(&scrubbed(line.trim_end(), keys)))
+        .collect();
+    lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n")
+}
+
+/// The agent server logs JSON objects; only their message is for people.
+fn message(line: &str) -> String {
+    let Ok(serde_json::Value::Object(object)) = serde_json::from_str(line) else {
+        return line.to_owned();
+    };
+    let text = |name: &str| object.get(name).and_then(serde_json::Value::as_str);
+    let message = text("message").or_else(|| text("msg"));
+    // Of a traceback only the last line says what happened.
+    let exception = text("exc_info").and_then(|trace| trace.trim_end().lines().last());
+    match (message, exception) {
+        (Some(message), Some(exception)) => format!("{message}: {exception}"),
+        (Some(message), None) => message.to_owned(),
+        _ => line.to_owned(),
+    }
+}
+
+/// Text from inside a sandbox, without control characters and keys.
+pub(crate) fn scrubbed(line: &str, keys: &[SecretString]) -> String {
+    let mut text: String = line
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    for key in keys.iter().map(ExposeSecret::expose_secret) {
+        if key.len() >= 4 {
+            text = text.replace(key, "***");
+        }
+    }
+    mask_key_like(&text)
+}
+
+/// Keys that this service cannot know (they are the agent's) are recognised by their length.
+fn mask_key_like(text: &str) -> String {
+    let mut masked = String::with_capacity(text.len());
+    let mut run = String::new();
+    let end = |run: &mut String, masked: &mut String| {
+        masked.push_str(if run.len() >= KEY_LIKE { "***" } else { run });
+        run.clear();
+    };
+    for c in text.chars() {
+        if c.is_ascii_alphanumeric() {
+            run.push(c);
+        } else {
+            end(&mut run, &mut masked);
+            masked.push(c);
+        }
+    }
+    end(&mut run, &mut masked);
+    masked
+}
+
+fn shortened(line: &str) -> String {
+    match line.char_indices().nth(LINE_CHARS) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotations_hold_no_keys() {
+        let (unknown, id) = ("k".repeat(43), "a".repeat(32));
+        let text = format!(
+            "{{\"message\":\"using canary-1\"}}\n{{\"message\":\"failed\",\"exc_info\":\"Traceback\\n a\\nOSError: no\"}}\n\nplain {unknown} {id}\n"
+        );
+        let keys = [SecretString::from("canary-1")];
+        assert_eq!(
+            quotation(&text, &keys),
+            format!("using ***\nfailed: OSError: no\nplain *** {id}")
+        );
+    }
+
+    #[test]
+    fn quotations_are_short() {
+        let text = format!("{}\n", "long words ".repeat(100)).repeat(50);
+        let quoted = quotation(&text, &[]);
+        assert_eq!(quoted.lines().count(), QUOTED_LINES);
+        assert!(
+            quoted
+                .lines()
+                .all(|line| line.chars().count() == LINE_CHARS + 1)
+        );
+        assert_eq!(quotation("", &[]), "");
+        assert_eq!(whole_lines("half a key\nall of it"), "all of it");
+        assert_eq!(whole_lines("half a key"), "");
+    }
+}

@@ -1,0 +1,343 @@
+//! Starting: make the container, or find what an earlier call left of it, in whatever state that is.
+//!
+//! ```text
+//!   create ──made──► start ──► inspect ──► located
+//!     │ name in use          ▲
+//!     ▼                      │
+//!   what is there? ── created, exited ──┘        running ──► located       paused ──► unpause ──► inspect
+//!                  └─ dead, being removed, unreachable ──► remove, create anew around the same volume
+//! ```
+
+use std::time::Duration;
+
+use bollard::models::{ContainerStateStatusEnum as Status, NetworkConnectRequest};
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions,
+};
+use domain::id::SpecId;
+use domain::sandbox::{Located, SandboxError, SandboxLaunch};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{sleep, timeout};
+
+use crate::backend::{Inner, QUEUE_LIMIT};
+use crate::config::DockerSpec;
+use crate::container;
+use crate::errors::{EngineError, Kind};
+use crate::facts::{Container, Found};
+use crate::labels;
+use crate::memory::{Life, Operation};
+
+/// How often what is there may change under our hands before a start gives up.
+const ATTEMPTS: usize = 6;
+/// Before looking again at what somebody else is changing.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// One of the starts that the engine does at the same time.
+pub(crate) type Turn = OwnedSemaphorePermit;
+
+/// What a create found.
+enum Made {
+    New(String),
+    NameInUse,
+}
+
+impl Inner {
+    /// Waits for a turn to start something.
+    pub(crate) async fn turn(&self) -> Result<Turn, SandboxError> {
+        let turn = timeout(QUEUE_LIMIT, self.starts.clone().acquire_owned());
+        turn.await
+            .map_err(|_| SandboxError::TimedOut {
+                what: "a turn to start the container",
+            })?
+            .map_err(|error| SandboxError::Other(Box::new(error)))
+    }
+
+    /// The template of this name.
+    pub(crate) fn spec(&self, id: &SpecId) -> Result<&DockerSpec, SandboxError> {
+        let spec = self.config.specs.iter().find(|spec| spec.id == *id);
+        spec.ok_or_else(|| start_failed(format!("there is no sandbox template {id} any more")))
+    }
+
+    pub(crate) async fn start(
+        &self,
+        launch: SandboxLaunch,
+        _turn: Turn,
+    ) -> Result<Located, SandboxError> {
+        let _guard = self.lock(&launch.id).await?;
+        let operation = self.memory.begin(&launch.id);
+        let outcome = self.bring_up(&launch, &operation).await;
+        if outcome.is_err() {
+            operation.unsure();
+        }
+        outcome
+    }
+
+    async fn bring_up(
+        &self,
+        launch: &SandboxLaunch,
+        operation: &Operation,
+    ) -> Result<Located, SandboxError> {
+        let known = self.memory.recall(&launch.id).0;
+        // Creating costs one call less where nothing is there, and looking where something is.
+        let mut look_first = matches!(known, Life::Up | Life::Down | Life::Ended);
+        for _ in 0..ATTEMPTS {
+            if !look_first && let Made::New(id) = self.create(launch, operation).await? {
+                tracing::debug!(sandbox.id = %launch.id, container = id, "container created");
+                if let Some(located) = self.run(launch, &id, false, operation).await? {
+                    return Ok(located);
+                }
+            } else {
+                match self
+                    .container(&launch.id)
+                    .await
+                    .map_err(EngineError::start_failed)?
+                {
+                    Found::Nothing => {}
+                    Found::Foreign => return Err(foreign("container", launch)),
+                    Found::Ours(found) => {
+                        if let Some(located) = self.take_over(launch, &found, operation).await? {
+                            return Ok(located);
+                        }
+                    }
+                }
+            }
+            look_first = !look_first;
+        }
+        Err(start_failed(
+            "something else keeps changing its container; is another service of this installation running?".to_owned(),
+        ))
+    }
+
+    /// A new container. Its volume is made with it, unless it is there.
+    async fn create(
+        &self,
+        launch: &SandboxLaunch,
+        operation: &Operation,
+    ) -> Result<Made, SandboxError> {
+        let spec = self.spec(&launch.spec)?;
+        let network = self.network.ensure().await?;
+        let storage = self.disk.storage_options(spec).await;
+        let limits_storage = storage.is_some();
+        let first = self.create_once(launch, spec, network, storage).await;
+        let made = match first {
+            Err(error) if limits_storage && self.disk.is_refusal(&error) => {
+                let network = self.network.ensure().await?;
+                self.create_once(launch, spec, network, None).await
+            }
+            Err(error) if error.kind == Kind::NetworkMissing => {
+                self.network.forget().await;
+                let network = self.network.ensure().await?;
+                let storage = self.disk.storage_options(spec).await;
+                self.create_once(launch, spec, network, storage).await
+            }
+            other => other,
+        };
+        match made {
+            Ok((id, warnings)) => {
+                for warning in &warnings {
+                    tracing::warn!(sandbox.id = %launch.id, warning, "the engine has something to say about the container");
+                }
+                operation.notes(warnings);
+                self.own_volume(launch, &id).await?;
+                Ok(Made::New(id))
+            }
+            Err(error) if error.kind == Kind::Conflict => Ok(Made::NameInUse),
+            Err(error) => {
+                if error.kind == Kind::ImageMissing {
+                    self.images.forget(&spec.image);
+                }
+                Err(error.start_failed())
+            }
+        }
+    }
+
+    async fn create_once(
+        &self,
+        launch: &SandboxLaunch,
+        spec: &DockerSpec,
+        network: String,
+        storage: Option<std::collections::HashMap<String, String>>,
+    ) -> Result<(String, Vec<String>), EngineError> {
+        let name = labels::name(&launch.id);
+        let options = CreateContainerOptionsBuilder::new().name(&name).build();
+        let body = container::body(&self.config, spec, launch, network, storage);
+        let created = self.engine.call("creating the container", |docker| {
+            docker.create_container(Some(options), body)
+        });
+        created.await.map(|created| (created.id, created.warnings))
+    }
+
+    /// Refuses a volume that has the right name and is somebody else's, before anything ran on it.
+    async fn own_volume(
+        &self,
+        launch: &SandboxLaunch,
+        container: &str,
+    ) -> Result<(), SandboxError> {
+        match self
+            .volume(&launch.id)
+            .await
+            .map_err(EngineError::start_failed)?
+        {
+            Found::Ours(()) | Found::Nothing => Ok(()),
+            Found::Foreign => {
+                self.discard(container).await?;
+                Err(foreign("volume", launch))
+            }
+        }
+    }
+
+    /// Brings up what is there. `None`: it was (or is being) removed.
+    async fn take_over(
+        &self,
+        launch: &SandboxLaunch,
+        found: &Container,
+        operation: &Operation,
+    ) -> Result<Option<Located>, SandboxError> {
+        match found.status {
+            Status::RUNNING => {
+                if let Some(located) = self.whereabouts(found) {
+                    operation.now(Life::Up);
+                    return Ok(Some(located));
+                }
+                tracing::warn!(sandbox.id = %launch.id, "sandbox {} runs unreachable; making it anew", launch.id);
+                self.discard(&found.id).await.map(|()| None)
+            }
+            Status::PAUSED => {
+                let thawed = self.engine.call("unpausing the container", |docker| {
+                    docker.unpause_container(&found.id)
+                });
+                self.settled(launch, thawed.await, operation).await
+            }
+            Status::CREATED | Status::EXITED | Status::EMPTY => {
+                self.run(launch, &found.id, found.has_run, operation).await
+            }
+            Status::DEAD => self.discard(&found.id).await.map(|()| None),
+            Status::REMOVING | Status::RESTARTING | Status::STOPPING => {
+                sleep(PAUSE).await;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Starts a container that does not run. `None`: it was removed.
+    async fn run(
+        &self,
+        launch: &SandboxLaunch,
+        container: &str,
+        has_run: bool,
+        operation: &Operation,
+    ) -> Result<Option<Located>, SandboxError> {
+        let mut started = self.start_once(container).await;
+        if let Err(error) = &started
+            && error.kind == Kind::NetworkMissing
+        {
+            // A container keeps the id of its network; one that was removed and made again has another.
+            self.network.forget().await;
+            let network = self.network.ensure().await?;
+            started = match self.attach(container, network).await {
+                Ok(()) => self.start_once(container).await,
+                Err(error) => Err(error),
+            };
+        }
+        if let Err(error) = &started
+            && !error.is_contact()
+            && !matches!(error.kind, Kind::NotFound | Kind::Conflict)
+            && !has_run
+        {
+            // There is nothing in it to keep, and another one is made of the template as it is then.
+            tracing::debug!(sandbox.id = %launch.id, %error, "a container that cannot be started is removed");
+            let _ = self.discard(container).await;
+        }
+        self.settled(launch, started, operation).await
+    }
+
+    async fn start_once(&self, container: &str) -> Result<(), EngineError> {
+        let started = self.engine.call("starting the container", |docker| {
+            docker.start_container(container, None::<StartContainerOptions>)
+        });
+        started.await
+    }
+
+    async fn attach(&self, container: &str, network: String) -> Result<(), EngineError> {
+        let request = NetworkConnectRequest {
+            container: container.to_owned(),
+            ..NetworkConnectRequest::default()
+        };
+        let attached = self.engine.call(
+            "attaching the container to its network",
+            |docker| async move { docker.connect_network(&network, request).await },
+        );
+        attached.await
+    }
+
+    /// Where it is after it was started.
+    async fn settled(
+        &self,
+        launch: &SandboxLaunch,
+        started: Result<(), EngineError>,
+        operation: &Operation,
+    ) -> Result<Option<Located>, SandboxError> {
+        match started {
+            Ok(()) => {}
+            // Somebody else was faster: look again at what is there.
+            Err(error) if matches!(error.kind, Kind::NotFound | Kind::Conflict) => {
+                sleep(PAUSE).await;
+                return Ok(None);
+            }
+            Err(error) => return Err(error.start_failed()),
+        }
+        operation.now(Life::Up);
+        match self
+            .container(&launch.id)
+            .await
+            .map_err(EngineError::start_failed)?
+        {
+            Found::Ours(container) if container.is_alive() => {
+                let located = self.whereabouts(&container).ok_or_else(|| {
+                    start_failed("the engine did not publish the agent server's port".to_owned())
+                })?;
+                tracing::info!(sandbox.id = %launch.id, url = %located.agent_url, "sandbox {} started", launch.id);
+                Ok(Some(located))
+            }
+            Found::Ours(container) => {
+                let detail = self.post_mortem(&container).await;
+                operation.ended(detail.clone());
+                Err(start_failed(detail))
+            }
+            Found::Nothing | Found::Foreign => Ok(None),
+        }
+    }
+
+    /// Removes a container, whatever it does, and keeps the volume.
+    pub(crate) async fn discard(&self, container: &str) -> Result<(), SandboxError> {
+        let options = RemoveContainerOptionsBuilder::new()
+            .force(true)
+            .v(true)
+            .build();
+        let removed = self.engine.call("removing the container", |docker| {
+            docker.remove_container(container, Some(options))
+        });
+        match removed.await {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind == Kind::NotFound => Ok(()),
+            // Being removed by somebody else: whoever called looks again.
+            Err(error) if error.kind == Kind::Conflict => Ok(()),
+            Err(error) => Err(error.still_here()),
+        }
+    }
+}
+
+fn start_failed(detail: String) -> SandboxError {
+    SandboxError::StartFailed {
+        detail,
+        source: None,
+    }
+}
+
+fn foreign(what: &str, launch: &SandboxLaunch) -> SandboxError {
+    let name = labels::name(&launch.id);
+    start_failed(format!(
+        "the engine has a {what} named {name} that is not of this installation: it is left alone, and the operator has to \
+         rename or remove it"
+    ))
+}

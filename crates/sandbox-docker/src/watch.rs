@@ -1,0 +1,239 @@
+//! Follows the engine: its events, and whether it answers.
+//!
+//! Events say where to look, looks say what is told. After every connection everything is compared with a list, so what
+//! happened while nobody listened is told then.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bollard::models::EventMessage;
+use bollard::query_parameters::EventsOptionsBuilder;
+use chrono::DateTime;
+use domain::sandbox::{BackendState, Contact};
+use futures::{Stream, StreamExt};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use crate::backend::Inner;
+use crate::errors::{EngineError, Kind};
+use crate::labels;
+use crate::memory::Look;
+
+/// Pauses between two attempts to reach the engine.
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(1);
+/// How often an engine that says nothing is asked whether it is still there, and how long it may take to say so.
+const PING: Duration = Duration::from_secs(3);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long there has to be no sandbox before the network is removed: making one takes the engine a while.
+const NETWORK_IDLE: Duration = Duration::from_secs(15);
+/// Looks at the same time.
+const PARALLEL_LOOKS: usize = 8;
+
+/// What may change a sandbox's state. Everything else a container does (health checks, executions) is not even sent.
+const ACTIONS: [&str; 6] = ["start", "die", "oom", "pause", "unpause", "destroy"];
+const OUT_OF_MEMORY: &str = "oom";
+
+const EVENTS: &str = "following the engine's events";
+
+impl Inner {
+    /// Keeps in contact with the engine. Never ends.
+    pub(crate) async fn follow(self: Arc<Self>) -> Infallible {
+        let mut pause = SHORTEST;
+        loop {
+            let Err(error) = self.attend(&mut pause).await;
+            let detail = error.detail();
+            let is_new = self.contact.send_if_modified(|contact| {
+                let lost = Some(Contact::Lost {
+                    detail: detail.clone(),
+                });
+                let is_new = *contact != lost;
+                *contact = lost;
+                is_new
+            });
+            if is_new {
+                tracing::warn!(%error, said = error.message(), "no contact with the container engine");
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST);
+        }
+    }
+
+    /// Connects, compares, listens. Returns when contact is lost.
+    async fn attend(self: &Arc<Self>, pause: &mut Duration) -> Result<Infallible, EngineError> {
+        let asked = self
+            .engine
+            .call_within("asking the engine what it is", PATIENCE, |docker| {
+                docker.info()
+            });
+        let info = asked.await?;
+        self.memory.compare(&self.survey().await?);
+        *pause = SHORTEST;
+        tracing::info!(
+            version = info.server_version.as_deref(),
+            storage = info.driver.as_deref(),
+            "in contact with the container engine"
+        );
+        self.contact.send_replace(Some(Contact::Made));
+        let inner = Arc::clone(self);
+        self.spawn(async move {
+            // The packet filter may have been emptied together with the engine.
+            if let Err(error) = inner.network.restore_rules().await {
+                tracing::warn!(%error, "the rules of the sandboxes' network are not in place");
+            }
+        });
+        // What happened since before the list was made is replayed.
+        let mut events = self.events(info.system_time.as_deref().and_then(since))?;
+        let mut ticks = interval(PING);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut empty_since = Some(Instant::now());
+        loop {
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.heard(&event),
+                    Some(Err(error)) => return Err(EngineError::new(EVENTS, error)),
+                    None => return Err(EngineError::of(EVENTS, Kind::Unreachable)),
+                },
+                _ = ticks.tick() => {
+                    self.engine
+                        .call_within("asking whether the engine is there", PATIENCE, bollard::Docker::ping)
+                        .await?;
+                    self.tidy(&mut empty_since).await;
+                }
+            }
+        }
+    }
+
+    fn events(
+        &self,
+        since: Option<String>,
+    ) -> Result<impl Stream<Item = Result<EventMessage, bollard::errors::Error>> + use<>, EngineError>
+    {
+        let label = labels::of_instance(&self.config.instance);
+        let filters = HashMap::from([
+            ("type", vec!["container"]),
+            ("label", vec![label.as_str()]),
+            ("event", ACTIONS.to_vec()),
+        ]);
+        let mut options = EventsOptionsBuilder::new().filters(&filters);
+        if let Some(since) = since {
+            options = options.since(&since);
+        }
+        let client = self.engine.client()?.clone();
+        Ok(Box::pin(client.events(Some(options.build()))))
+    }
+
+    fn heard(&self, event: &EventMessage) {
+        let Some(labels) = event
+            .actor
+            .as_ref()
+            .and_then(|actor| actor.attributes.as_ref())
+        else {
+            return;
+        };
+        let name = labels.get("name").map(String::as_str).unwrap_or_default();
+        let Some(id) = labels::sandbox(&self.config.instance, name, labels) else {
+            return;
+        };
+        if event.action.as_deref() == Some(OUT_OF_MEMORY) {
+            self.memory.note(&id, OOM_NOTE.to_owned());
+        }
+        self.memory.mark(&id);
+    }
+
+    /// Looks at what is marked. Never ends.
+    pub(crate) async fn look_around(self: Arc<Self>) -> Infallible {
+        let slots = Arc::new(Semaphore::new(PARALLEL_LOOKS));
+        loop {
+            self.memory.marked.notified().await;
+            for look in self.memory.looks() {
+                // The semaphore is never closed.
+                let slot = Arc::clone(&slots).acquire_owned().await.ok();
+                let inner = Arc::clone(&self);
+                self.spawn(async move {
+                    inner.look(look).await;
+                    drop(slot);
+                });
+            }
+        }
+    }
+
+    async fn look(&self, look: Look) {
+        match self.observe(&look.id).await {
+            Ok(found) => look.conclude(found, |fact| {
+                if let BackendState::Exited { detail } = &fact.state {
+                    tracing::warn!(sandbox.id = %fact.id, detail, "sandbox {} ended by itself", fact.id);
+                }
+                self.tell(fact);
+            }),
+            // The next list will show it.
+            Err(error) => {
+                tracing::warn!(sandbox.id = %look.id, %error, "a sandbox could not be looked at");
+            }
+        }
+    }
+
+    /// Looks at the disk limits again and again. Never ends.
+    pub(crate) async fn watch_disks(self: Arc<Self>) -> Infallible {
+        let mut ticks = interval(self.config.disk_interval.max(SHORTEST));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let over = match self.disk.look().await {
+                Ok(over) => over,
+                Err(error) => {
+                    tracing::debug!(%error, "disk limits could not be looked at");
+                    continue;
+                }
+            };
+            for (id, cause) in over {
+                let inner = Arc::clone(&self);
+                self.spawn(async move {
+                    if let Err(error) = inner.end_with_cause(&id, cause).await {
+                        tracing::warn!(sandbox.id = %id, %error, "a sandbox over its disk limit still runs");
+                    }
+                });
+            }
+        }
+    }
+
+    /// Removes the network when nothing has needed it for a while.
+    async fn tidy(&self, empty_since: &mut Option<Instant>) {
+        if !self.memory.is_empty() {
+            *empty_since = Some(Instant::now());
+        } else if empty_since.is_some_and(|since| since.elapsed() > NETWORK_IDLE) {
+            match self.network.remove_if_unused().await {
+                Ok(()) => *empty_since = None,
+                Err(error) => tracing::debug!(%error, "the sandboxes' network is not removed yet"),
+            }
+        }
+    }
+}
+
+const OOM_NOTE: &str = "a program in the sandbox was ended because the sandbox's memory ran out";
+
+/// The engine's clock as its events want it: seconds, a point, nanoseconds.
+fn since(time: &str) -> Option<String> {
+    let time = DateTime::parse_from_rfc3339(time).ok()?;
+    Some(format!(
+        "{}.{:09}",
+        time.timestamp(),
+        time.timestamp_subsec_nanos()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engines_clock_is_given_back_to_it() {
+        assert_eq!(
+            since("2026-11-21T16:00:00.123456789Z").as_deref(),
+            Some("1795276800.123456789")
+        );
+        assert_eq!(since("yesterday"), None);
+    }
+}

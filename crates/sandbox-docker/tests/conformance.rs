@@ -1,0 +1,49 @@
+//! The laws of the port, on a real engine.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper that fails is a test that fails"
+)]
+
+mod support;
+
+use std::ops::Deref;
+
+use domain::id::{SandboxId, SpecId};
+use domain::sandbox::{SandboxBackend, SandboxLaunch};
+use port_conformance::laws::sandbox_backend;
+use sandbox_docker::DockerSandboxes;
+use support::{Lab, SPEC};
+
+struct Fresh {
+    backend: DockerSandboxes,
+    lab: Lab,
+}
+
+impl Deref for Fresh {
+    type Target = dyn SandboxBackend;
+    fn deref(&self) -> &Self::Target {
+        &self.backend
+    }
+}
+
+async fn fresh() -> Fresh {
+    let lab = Lab::new().await;
+    Fresh {
+        backend: lab.backend(),
+        lab,
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "laws want ids that nobody had before"
+)]
+fn launch() -> SandboxLaunch {
+    sandbox_backend::launch(uuid::Uuid::new_v4(), &SpecId::parse(SPEC).unwrap())
+}
+
+async fn exit(fresh: &Fresh, id: SandboxId) {
+    fresh.lab.kill(&id).await;
+}
+
+port_conformance::sandbox_backend_conformance!(fresh: fresh(), launch: launch, exit: exit);

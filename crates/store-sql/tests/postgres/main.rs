@@ -6,3 +6,7 @@ mod away;
 mod cluster;
 mod laws;
 mod tls;
+mod upgrades;
+
+#[path = "../common/upgrade.rs"]
+mod upgrade;

@@ -1,0 +1,212 @@
+//! Databases of every schema version that was ever released, with data, as `tests/fixtures` keeps them: one file of
+//! `INSERT`s per version, in words that both databases understand.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use domain::cipher::Sealed;
+use domain::conversation::{
+    Conversation, ConversationFilter, ExecutionStatus, GitProvider, Metrics,
+};
+use domain::event::{Event, EventFilter, EventOrder};
+use domain::id::ApiKeyId;
+use domain::identity::{ApiKey, KeyHash};
+use domain::sandbox::{Desired, SandboxFacts};
+use domain::scope::Scope;
+use domain::start_task::{StartStatus, StartTaskFilter, StartTaskOrder};
+use port_conformance::{Ports, fixtures};
+
+use fixtures::{
+    at, conversation, conversation_id, event, host, located, page, report, sandbox_id, scope,
+    start, start_in, step, task_id, user,
+};
+
+fn directory(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Names of the entries, sorted.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("a directory");
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The versions of which there is data, oldest first.
+pub(crate) fn versions() -> Vec<String> {
+    let files = names(&directory("tests/fixtures"));
+    let versions: Vec<_> = files
+        .iter()
+        .filter_map(|name| name.strip_suffix(".sql"))
+        .map(str::to_owned)
+        .collect();
+    assert!(!versions.is_empty());
+    versions
+}
+
+/// What makes an empty database (`sqlite`, `postgres`) one of that version with data.
+pub(crate) fn database_of(kind: &str, version: &str) -> String {
+    let migrations = directory("migrations").join(kind);
+    let mut sql =
+        "CREATE TABLE __diesel_schema_migrations (version VARCHAR(50) PRIMARY KEY NOT NULL, \
+                   run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP);"
+            .to_owned();
+    for name in names(&migrations) {
+        let (migration, _) = name.split_once('_').expect("VERSION_NAME");
+        if migration <= version {
+            let up = std::fs::read_to_string(migrations.join(&name).join("up.sql"));
+            sql += &up.expect("up.sql");
+            sql += &format!(
+                "INSERT INTO __diesel_schema_migrations (version) VALUES ('{migration}');"
+            );
+        }
+    }
+    let data = directory("tests/fixtures").join(format!("{version}.sql"));
+    sql + &std::fs::read_to_string(data).expect("the data")
+}
+
+/// Stores what the fixtures have. A new fixture is a dump of a database that this has filled.
+pub(crate) async fn fill(ports: &Ports) {
+    let key = ApiKey {
+        id: ApiKeyId::new(fixtures::uuid(7)),
+        user: user("alice"),
+        hash: KeyHash("a".repeat(64)),
+        prefix: "aw_12345".to_owned(),
+        created_at: at(0),
+        expires_at: Some(at(9_999)),
+        last_used_at: None,
+    };
+    ports.keys.insert(&key).await.unwrap();
+    let document = Sealed::from_text("sealed settings");
+    let alice = user("alice");
+    let saved = ports.settings.save(&alice, &document, None, at(1));
+    saved.await.unwrap();
+    for (id, owner) in [("12345678901234567890", "alice"), ("b", "bob")] {
+        ports.sandbox(id, owner).await;
+    }
+    let facts = SandboxFacts::Running {
+        located: located(8000),
+    };
+    let s = sandbox_id("12345678901234567890");
+    let recorded = ports.sandboxes.record(&s, Desired::Running, &facts, at(2));
+    assert!(recorded.await.unwrap());
+    starts(ports).await;
+    conversations(ports).await;
+}
+
+/// One that is ready, one that has failed, one that is under way.
+async fn starts(ports: &Ports) {
+    for (n, end) in [(11, StartStatus::Ready), (12, StartStatus::Error)] {
+        let sandbox = format!("own-{n}");
+        let claimed = ports.claimed(&start(n, "alice", &sandbox, at(3))).await;
+        let it = conversation(n, "alice", &sandbox, at(4));
+        let begun = step(StartStatus::StartingConversation);
+        let begun = ports
+            .tasks
+            .begin_conversation(task_id(n), claimed.fence, &it, &begun, at(5));
+        begun.await.unwrap();
+        let mut last = step(end);
+        last.notes = vec!["a note – é".to_owned()];
+        last.detail = (end == StartStatus::Error).then(|| "it failed".to_owned());
+        let ended = ports.tasks.advance(task_id(n), claimed.fence, &last, at(6));
+        ended.await.unwrap();
+    }
+    let open = start_in(13, "alice", "12345678901234567890", at(7));
+    ports.start(&open).await;
+}
+
+async fn conversations(ports: &Ports) {
+    let full = Conversation {
+        title: Some("Größe 100 %_".to_owned()),
+        selected_repository: Some("octo/cat".to_owned()),
+        selected_branch: Some("main".to_owned()),
+        git_provider: Some(GitProvider::Github),
+        pr_numbers: vec![1, 23],
+        llm_model: Some("model".to_owned()),
+        metrics: Metrics {
+            accumulated_cost: 0.1,
+            prompt_tokens: 9_007_199_254_740_993,
+            ..Metrics::default()
+        },
+        public: Some(true),
+        tags: BTreeMap::from([("k".to_owned(), "v – é".to_owned())]),
+        ..conversation(1, "alice", "12345678901234567890", at(8))
+    };
+    let part = Conversation {
+        parent: Some(conversation_id(1)),
+        ..conversation(2, "alice", "12345678901234567890", at(9))
+    };
+    let gone = conversation(3, "alice", "12345678901234567890", at(10));
+    let other = conversation(4, "bob", "b", at(8));
+    for it in [&full, &part, &gone, &other] {
+        ports.conversation(it).await;
+    }
+    let odd: serde_json::Value = serde_json::from_str(
+        r#"{"z": 1, "a": [null, true, 1.5, 1e300, -9007199254740993, "\u0000 ' \" 🦀"], "": {}}"#,
+    )
+    .unwrap();
+    let batch = [
+        event("1", "MessageEvent", at(8)),
+        Event {
+            body: odd,
+            ..event("2", "Odd Kind é", at(8))
+        },
+    ];
+    let said = report(ExecutionStatus::Running, at(9));
+    let s = &full.sandbox_id;
+    let stored = ports.events.append(s, full.id, &batch, &said, at(9));
+    stored.await.unwrap();
+    let alice = scope("alice");
+    let deleted = ports.conversations.delete(&alice, gone.id, at(11));
+    assert!(deleted.await.unwrap());
+}
+
+/// Everything that the ports show, as text.
+pub(crate) async fn shown(ports: &Ports) -> Vec<String> {
+    let system = Scope::System;
+    let mut shown = Vec::new();
+    for owner in ["alice", "bob"] {
+        let filter = ConversationFilter {
+            include_sub_conversations: true,
+            ..ConversationFilter::default()
+        };
+        let found = ports
+            .conversations
+            .search(&scope(owner), &filter, &page(100))
+            .await
+            .unwrap();
+        for it in found.items {
+            let (scope, id) = (scope(owner), it.conversation.id);
+            shown.push(format!("{it:#?}"));
+            let (all, order, page) = (EventFilter::default(), EventOrder::Timestamp, page(100));
+            let events = ports.events.search(&scope, id, &all, order, &page);
+            shown.push(format!("{:#?}", events.await.unwrap().items));
+        }
+        shown.push(format!("{:#?}", ports.settings.load(&user(owner)).await));
+    }
+    let sandboxes = ports.sandboxes.search(&system, &page(100)).await.unwrap();
+    shown.push(format!("{:#?}", sandboxes.items));
+    let (all, order) = (StartTaskFilter::default(), StartTaskOrder::CreatedAt);
+    let tasks = ports.tasks.search(&system, &all, order, &page(100)).await;
+    shown.push(format!("{:#?}", tasks.unwrap().items));
+    let claimed = ports.tasks.claim(&host(), at(100), at(200), 100).await;
+    shown.push(format!("{:#?}", claimed.unwrap()));
+    shown.push(format!("{:#?}", ports.keys.list(None).await.unwrap()));
+    let forgotten = ports.conversations.forgotten(100).await.unwrap();
+    shown.push(format!("{forgotten:#?}"));
+    shown
+}
+
+/// With a message that can be read.
+pub(crate) fn compare(version: &str, shown: &[String], expected: &[String]) {
+    for (shown, expected) in shown.iter().zip(expected) {
+        assert!(
+            shown == expected,
+            "{version}: {shown}\ninstead of {expected}"
+        );
+    }
+    assert_eq!(shown.len(), expected.len(), "{version}");
+}

@@ -23,6 +23,7 @@ pub mod conversation;
 pub mod error;
 pub mod event;
 pub mod id;
+pub mod idempotency;
 pub mod identity;
 pub mod lease;
 pub mod page;

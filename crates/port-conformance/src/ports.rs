@@ -5,6 +5,7 @@ use std::sync::Arc;
 use domain::conversation::{Conversation, ConversationRepository, ConversationView};
 use domain::event::{Appended, EventStore};
 use domain::id::{ConversationId, SandboxId};
+use domain::idempotency::IdempotencyRepository;
 use domain::identity::ApiKeyRepository;
 use domain::lease::LeaseRepository;
 use domain::sandbox::{Sandbox, SandboxRepository};
@@ -29,6 +30,8 @@ pub struct Ports {
     pub settings: Arc<dyn SettingsRepository>,
     /// API keys.
     pub keys: Arc<dyn ApiKeyRepository>,
+    /// Answers to repeatable requests.
+    pub answers: Arc<dyn IdempotencyRepository>,
     /// Leases.
     pub leases: Arc<dyn LeaseRepository>,
 }
@@ -43,6 +46,7 @@ impl Ports {
             + SandboxRepository
             + SettingsRepository
             + ApiKeyRepository
+            + IdempotencyRepository
             + LeaseRepository,
     {
         Self {
@@ -52,6 +56,7 @@ impl Ports {
             sandboxes: store.clone(),
             settings: store.clone(),
             keys: store.clone(),
+            answers: store.clone(),
             leases: store,
         }
     }

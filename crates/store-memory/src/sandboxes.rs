@@ -6,6 +6,7 @@ use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
 use domain::error::{Cap, StoreError};
 use domain::id::{HostId, SandboxId, UserId};
+use domain::idempotency::{KeptAnswer, Repetition};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
@@ -96,6 +97,22 @@ impl SandboxRepository for MemoryStore {
         state.check_insert(sandbox, *caps)?;
         state.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
         Ok(())
+    }
+
+    async fn insert_once(
+        &self,
+        sandbox: &Sandbox,
+        caps: &Caps,
+        answer: &KeptAnswer,
+    ) -> Result<Repetition, StoreError> {
+        let mut state = self.lock();
+        let known = state.repetition(&answer.request);
+        if known == Repetition::First {
+            state.check_insert(sandbox, *caps)?;
+            state.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
+            state.keep(answer);
+        }
+        Ok(known)
     }
 
     async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError> {

@@ -6,6 +6,7 @@ use domain::clock::Timestamp;
 use domain::conversation::Conversation;
 use domain::error::{Cap, StoreError};
 use domain::id::{HostId, StartTaskId};
+use domain::idempotency::Repetition;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox};
 use domain::scope::Scope;
@@ -129,6 +130,12 @@ impl StartTaskRepository for MemoryStore {
     async fn insert(&self, start: &NewStart, caps: &Caps) -> Result<Inserted, StoreError> {
         let mut state = self.lock();
         let task = &start.task;
+        if let Some(answer) = &start.answer {
+            match state.repetition(&answer.request) {
+                Repetition::First => {}
+                known => return Ok(Inserted::Repeated(known)),
+            }
+        }
         if let Some(found) = state.previous(task)? {
             return Ok(Inserted::Existing(found));
         }
@@ -161,6 +168,9 @@ impl StartTaskRepository for MemoryStore {
             begun: false,
         };
         state.tasks.insert(task.id, row);
+        if let Some(answer) = &start.answer {
+            state.keep(answer);
+        }
         self.tell(Change::StartWaits(task.host.clone()));
         Ok(Inserted::New)
     }

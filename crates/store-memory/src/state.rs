@@ -8,6 +8,7 @@ use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ConversationView};
 use domain::event::Event;
 use domain::id::{ApiKeyId, ConversationId, SandboxId, StartTaskId, UserId};
+use domain::idempotency::KeptAnswer;
 use domain::identity::ApiKey;
 use domain::sandbox::{Desired, Sandbox};
 use domain::scope::Scope;
@@ -67,6 +68,8 @@ pub(crate) struct State {
     pub(crate) sandboxes: BTreeMap<SandboxId, Sandbox>,
     pub(crate) settings: BTreeMap<UserId, StoredSettings>,
     pub(crate) keys: BTreeMap<ApiKeyId, ApiKey>,
+    /// By owner and key.
+    pub(crate) answers: BTreeMap<(UserId, String), KeptAnswer>,
     /// Holder and end by name.
     pub(crate) leases: BTreeMap<String, (String, Timestamp)>,
 }

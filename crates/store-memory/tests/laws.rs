@@ -37,6 +37,11 @@ mod events {
     port_conformance::event_store_conformance!(fresh());
 }
 
+mod answers {
+    use super::fresh;
+    port_conformance::idempotency_repository_conformance!(fresh());
+}
+
 mod leases {
     use super::fresh;
     port_conformance::lease_repository_conformance!(fresh());

@@ -8,6 +8,7 @@
 //! behind a bounded queue (`pool`).
 
 mod api_keys;
+mod changes;
 mod codec;
 mod connection;
 mod conversation_rows;
@@ -15,6 +16,7 @@ mod conversations;
 mod deletion;
 mod error;
 mod events;
+mod idempotency;
 mod leases;
 mod migrate;
 mod page_token;

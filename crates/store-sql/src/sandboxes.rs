@@ -8,6 +8,7 @@ use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::{Cap, StoreError};
 use domain::id::{HostId, SandboxId, UserId};
+use domain::idempotency::{KeptAnswer, Repetition};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
@@ -18,6 +19,7 @@ use domain::scope::Scope;
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner, to_json};
 use crate::connection::{Any, AnyConnection};
 use crate::error::Fault;
+use crate::idempotency;
 use crate::page_token::{self, Cursor};
 use crate::retirement::due;
 use crate::schema::{deleted_conversations, sandboxes};
@@ -209,6 +211,25 @@ impl SandboxRepository for SqlStore {
         let (sandbox, caps) = (sandbox.clone(), *caps);
         self.db
             .write(move |conn| insert_within_caps(conn, &sandbox, caps))
+            .await
+    }
+
+    async fn insert_once(
+        &self,
+        sandbox: &Sandbox,
+        caps: &Caps,
+        answer: &KeptAnswer,
+    ) -> Result<Repetition, StoreError> {
+        let (sandbox, caps, answer) = (sandbox.clone(), *caps, answer.clone());
+        self.db
+            .write(move |conn| {
+                let known = idempotency::repetition(conn, &answer.request)?;
+                if known == Repetition::First {
+                    insert_within_caps(conn, &sandbox, caps)?;
+                    idempotency::keep(conn, &answer)?;
+                }
+                Ok(known)
+            })
             .await
     }
 

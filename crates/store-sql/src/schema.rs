@@ -122,6 +122,16 @@ diesel::table! {
 }
 
 diesel::table! {
+    idempotency_keys (owner, key) {
+        owner -> Text,
+        key -> Text,
+        fingerprint -> Text,
+        answer -> Text,
+        given_at -> BigInt,
+    }
+}
+
+diesel::table! {
     leases (name) {
         name -> Text,
         holder -> Text,

@@ -8,6 +8,7 @@ use domain::clock::Timestamp;
 use domain::conversation::Conversation;
 use domain::error::{Cap, StoreError};
 use domain::id::{HostId, StartTaskId};
+use domain::idempotency::Repetition;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox};
 use domain::scope::Scope;
@@ -21,6 +22,7 @@ use crate::connection::{Any, AnyConnection};
 use crate::conversation_rows as conversations;
 use crate::deletion::unneeded_sandboxes;
 use crate::error::{Fault, conflict, not_found, stale};
+use crate::idempotency;
 use crate::page_token::{self, Cursor};
 use crate::sandboxes::{insert_within_caps, load_wanted, mark_deleted};
 use crate::schema::start_tasks;
@@ -119,6 +121,12 @@ fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTa
 
 fn insert(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<Inserted, Fault> {
     let task = &start.task;
+    if let Some(answer) = &start.answer {
+        let known = idempotency::repetition(conn, &answer.request)?;
+        if known != Repetition::First {
+            return Ok(Inserted::Repeated(known));
+        }
+    }
     if let Some(found) = previous(conn, task)? {
         return Ok(Inserted::Existing(found));
     }
@@ -142,6 +150,9 @@ fn insert(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<Inse
         .values(StartTaskRow::try_from(task)?)
         .execute(conn)
         .map_err(Fault::taken("start task"))?;
+    if let Some(answer) = &start.answer {
+        idempotency::keep(conn, answer)?;
+    }
     Ok(Inserted::New)
 }
 

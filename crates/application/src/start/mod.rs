@@ -150,6 +150,7 @@ impl Starts {
                 Ok(start.task)
             }
             Ok(Inserted::Existing(task)) => Ok(task),
+            Ok(Inserted::Repeated(_)) => Err(AppError::conflict("repeated")),
             Err(StoreError::Conflict { .. }) => {
                 Err(AppError::conflict("conversation_id is already in use"))
             }
@@ -183,6 +184,7 @@ impl Starts {
         Ok(NewStart {
             task,
             sandbox: chosen.is_new.then_some(chosen.row),
+            answer: None,
         })
     }
 
@@ -244,6 +246,7 @@ impl Starts {
         NewStart {
             task,
             sandbox: None,
+            answer: None,
         }
     }
 

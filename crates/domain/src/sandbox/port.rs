@@ -14,6 +14,7 @@ use super::{Caps, Desired, ExposedUrl, Retirement, Sandbox, SandboxFacts, Sandbo
 use crate::clock::Timestamp;
 use crate::error::{Cause, Classify, ErrorClass, StoreError};
 use crate::id::{HostId, SandboxId, SpecId, UserId};
+use crate::idempotency::{KeptAnswer, Repetition};
 use crate::identity::KeyHash;
 use crate::page::{Page, PageRequest};
 use crate::scope::Scope;
@@ -25,6 +26,14 @@ pub trait SandboxRepository: Send + Sync + 'static {
     /// of inserts never exceeds a cap (`CapReached`). `Conflict` if the id is taken.
     /// Counted are rows with `desired = running` and status STARTING or RUNNING.
     async fn insert(&self, sandbox: &Sandbox, caps: &Caps) -> Result<(), StoreError>;
+    /// The same with the answer to a request that has a key of its sender's, in one transaction. A key that was used before
+    /// comes first: then nothing is written or looked at. [`Repetition::First`] if it was stored.
+    async fn insert_once(
+        &self,
+        sandbox: &Sandbox,
+        caps: &Caps,
+        answer: &KeptAnswer,
+    ) -> Result<Repetition, StoreError>;
     /// One sandbox.
     async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError>;
     /// Several, in the order asked for.

@@ -9,6 +9,7 @@ use crate::clock::Timestamp;
 use crate::conversation::Conversation;
 use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId};
+use crate::idempotency::{KeptAnswer, Repetition};
 use crate::page::{Page, PageRequest};
 use crate::sandbox::{Caps, Sandbox};
 use crate::scope::Scope;
@@ -24,6 +25,8 @@ pub struct NewStart {
     pub task: StartTask,
     /// A new sandbox row (STARTING), when none was named.
     pub sandbox: Option<Sandbox>,
+    /// The answer, when the request has a key of its sender's.
+    pub answer: Option<KeptAnswer>,
 }
 
 /// What became of a new task.
@@ -34,6 +37,9 @@ pub enum Inserted {
     New,
     /// The same owner already has an unfailed task for this conversation id: here it is; nothing was written.
     Existing(StartTask),
+    /// The request's key was used before: with this answer, or for another request. Nothing was written. Never
+    /// [`Repetition::First`].
+    Repeated(Repetition),
 }
 
 /// A leased task.
@@ -87,7 +93,8 @@ pub enum StartTaskOrder {
 /// fence), the transition is illegal, or the task is gone.
 #[async_trait]
 pub trait StartTaskRepository: Send + Sync + 'static {
-    /// Commits a task and its sandbox in one transaction. The caps apply when there is a new sandbox (`CapReached`).
+    /// Commits a task, its sandbox and the answer in one transaction. A key that was used before comes first: then nothing
+    /// else is looked at (`Repeated`). The caps apply when there is a new sandbox (`CapReached`).
     /// At most one unfailed task per conversation id: the same owner gets `Existing`; a conversation of somebody else
     /// with this id, a conversation without a task, or a deleted one is `Conflict`. A named sandbox that was deleted meanwhile is `NotFound`.
     /// More than [`MOST_OPEN_STARTS`] unfinished tasks of one owner are refused (`CapReached`).

@@ -5,6 +5,7 @@ pub mod conversation_repository;
 pub mod conversation_rows;
 pub mod deletion;
 pub mod event_store;
+pub mod idempotency_repository;
 pub mod lease_repository;
 pub mod reports;
 pub mod retirement;

@@ -1,0 +1,56 @@
+//! Requests that their sender may repeat: `Idempotency-Key` (decisions, section 4).
+//!
+//! The answer is stored in the transaction that stores what the request made. So there is no moment at which a repetition
+//! could make it twice, and none at which it would have to be told to wait: it either comes first or finds the answer.
+
+use async_trait::async_trait;
+
+use crate::clock::Timestamp;
+use crate::error::StoreError;
+use crate::id::UserId;
+
+/// A request with a key that its sender chose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyedRequest {
+    /// Who sent it. Keys of different users have nothing to do with each other.
+    pub owner: UserId,
+    /// The key, 1 to 255 visible ASCII characters.
+    pub key: String,
+    /// Hash of what was asked (operation and input).
+    pub fingerprint: String,
+    /// Answers from before are forgotten: a request with their key is a new one.
+    pub since: Timestamp,
+}
+
+/// The answer to a request, to be stored with what it made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// The request.
+    pub request: KeyedRequest,
+    /// The body of its answer.
+    pub answer: String,
+    /// When it was given.
+    pub at: Timestamp,
+}
+
+/// What is known of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Repetition {
+    /// Nothing.
+    First,
+    /// It was answered before: here is the answer.
+    Same(String),
+    /// The key stands for another request.
+    Other,
+}
+
+/// Answers that were given. They are written by the repositories of what the requests made
+/// ([`StartTaskRepository::insert`](crate::start_task::StartTaskRepository::insert),
+/// [`SandboxRepository::insert_once`](crate::sandbox::SandboxRepository::insert_once)).
+#[async_trait]
+pub trait IdempotencyRepository: Send + Sync + 'static {
+    /// What is known of this request.
+    async fn look_up(&self, request: &KeyedRequest) -> Result<Repetition, StoreError>;
+    /// Deletes answers from before, at most `limit`; how many there were.
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
+}

@@ -1,0 +1,184 @@
+//! Laws of `IdempotencyRepository`, and of the repositories that write its rows.
+
+use domain::error::{Cap, StoreError};
+use domain::idempotency::{KeptAnswer, KeyedRequest, Repetition};
+use domain::sandbox::Caps;
+use domain::start_task::{Inserted, NewStart};
+use futures::future::join_all;
+
+use crate::fixtures::{PLENTY, at, sandbox, sandbox_id, start, user};
+use crate::{Ports, assert_is};
+
+fn request(owner: &str, key: &str, asked: &str) -> KeyedRequest {
+    KeyedRequest {
+        owner: user(owner),
+        key: key.to_owned(),
+        fingerprint: asked.to_owned(),
+        since: at(0),
+    }
+}
+
+fn kept(request: KeyedRequest, answer: &str) -> KeptAnswer {
+    KeptAnswer {
+        request,
+        answer: answer.to_owned(),
+        at: at(1),
+    }
+}
+
+fn keyed_start(n: u64, answer: KeptAnswer) -> NewStart {
+    let owner = answer.request.owner.as_str().to_owned();
+    NewStart {
+        answer: Some(answer),
+        ..start(n, &owner, &format!("s-{n}"), at(1))
+    }
+}
+
+/// A repeated start makes nothing and gets the first answer; another request with the key gets nothing at all.
+pub async fn a_start_is_made_once(ports: &Ports) {
+    let asked = request("alice", "k", "this");
+    let first = keyed_start(1, kept(asked.clone(), "one"));
+    assert_eq!(
+        ports.answers.look_up(&asked).await.unwrap(),
+        Repetition::First
+    );
+    assert_is!(ports.tasks.insert(&first, &PLENTY).await, Ok(Inserted::New));
+    let same = Repetition::Same("one".to_owned());
+    assert_eq!(ports.answers.look_up(&asked).await.unwrap(), same);
+    // Not even a cap is looked at.
+    let none = Caps {
+        per_user: 0,
+        overall: 0,
+    };
+    let again = keyed_start(2, kept(asked, "two"));
+    assert_eq!(
+        ports.tasks.insert(&again, &none).await.unwrap(),
+        Inserted::Repeated(same)
+    );
+    let other = keyed_start(3, kept(request("alice", "k", "that"), "three"));
+    assert_eq!(
+        ports.tasks.insert(&other, &none).await.unwrap(),
+        Inserted::Repeated(Repetition::Other)
+    );
+    for n in [2, 3] {
+        assert_eq!(
+            ports.sandbox_row(&sandbox_id(&format!("s-{n}"))).await,
+            None
+        );
+    }
+    // Another user's key of the same text is another key.
+    let bobs = keyed_start(4, kept(request("bob", "k", "that"), "four"));
+    assert_is!(ports.tasks.insert(&bobs, &PLENTY).await, Ok(Inserted::New));
+}
+
+/// The same for a sandbox.
+pub async fn a_sandbox_is_made_once(ports: &Ports) {
+    let asked = request("alice", "k", "this");
+    let insert = async |name: &str, request: KeyedRequest| {
+        let row = sandbox(name, "alice", at(1));
+        let answer = kept(request, name);
+        let inserted = ports.sandboxes.insert_once(&row, &PLENTY, &answer).await;
+        inserted.unwrap()
+    };
+    assert_eq!(insert("a", asked.clone()).await, Repetition::First);
+    assert_eq!(insert("b", asked).await, Repetition::Same("a".to_owned()));
+    let other = request("alice", "k", "that");
+    assert_eq!(insert("c", other).await, Repetition::Other);
+    assert!(ports.sandbox_row(&sandbox_id("a")).await.is_some());
+    assert_eq!(ports.sandbox_row(&sandbox_id("b")).await, None);
+}
+
+/// What was refused leaves no answer: the request may be made again.
+pub async fn a_refusal_is_not_kept(ports: &Ports) {
+    let none = Caps {
+        per_user: 0,
+        overall: 0,
+    };
+    let asked = request("alice", "k", "this");
+    let refused = ports
+        .tasks
+        .insert(&keyed_start(1, kept(asked.clone(), "one")), &none)
+        .await;
+    assert_is!(refused, Err(StoreError::CapReached(Cap::PerUser(0))));
+    let row = sandbox("a", "alice", at(1));
+    let refused = ports
+        .sandboxes
+        .insert_once(&row, &none, &kept(asked.clone(), "a"))
+        .await;
+    assert_is!(refused, Err(StoreError::CapReached(Cap::PerUser(0))));
+    assert_eq!(
+        ports.answers.look_up(&asked).await.unwrap(),
+        Repetition::First
+    );
+}
+
+/// Of many repetitions at once one makes something, and all others get its answer.
+pub async fn a_race_makes_one(ports: &Ports) {
+    let race = (0..20).map(|n| {
+        let answer = kept(request("alice", "k", "this"), &format!("answer {n}"));
+        let start = keyed_start(n, answer);
+        async move { ports.tasks.insert(&start, &PLENTY).await }
+    });
+    let mut made = Vec::new();
+    let mut repeated = Vec::new();
+    for (n, inserted) in join_all(race).await.into_iter().enumerate() {
+        match inserted.unwrap() {
+            Inserted::New => made.push(n),
+            Inserted::Repeated(known) => repeated.push(known),
+            other @ Inserted::Existing(_) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((made.len(), repeated.len()), (1, 19));
+    let answer = Repetition::Same(format!("answer {}", made[0]));
+    assert!(
+        repeated.iter().all(|known| *known == answer),
+        "{repeated:?}"
+    );
+}
+
+/// An answer that is too old is none, and its key is free for another request; pruning deletes what is old.
+pub async fn answers_are_forgotten(ports: &Ports) {
+    let asked = request("alice", "k", "this");
+    let first = keyed_start(1, kept(asked.clone(), "one"));
+    ports.tasks.insert(&first, &PLENTY).await.unwrap();
+    let later = KeyedRequest {
+        since: at(2),
+        ..request("alice", "k", "that")
+    };
+    assert_eq!(
+        ports.answers.look_up(&later).await.unwrap(),
+        Repetition::First
+    );
+    let mut second = keyed_start(2, kept(later.clone(), "two"));
+    if let Some(answer) = &mut second.answer {
+        answer.at = at(9);
+    }
+    assert_is!(
+        ports.tasks.insert(&second, &PLENTY).await,
+        Ok(Inserted::New)
+    );
+    let third = keyed_start(3, kept(request("alice", "other", "x"), "three"));
+    ports.tasks.insert(&third, &PLENTY).await.unwrap();
+    assert_eq!(ports.answers.prune(at(5), 10).await.unwrap(), 1);
+    assert_eq!(ports.answers.prune(at(5), 10).await.unwrap(), 0);
+    let same = Repetition::Same("two".to_owned());
+    assert_eq!(ports.answers.look_up(&later).await.unwrap(), same);
+}
+
+/// Stamps the laws of `IdempotencyRepository` into tests.
+#[macro_export]
+macro_rules! idempotency_repository_conformance {
+    ($fresh:expr) => {
+        $crate::stamp_laws!(
+            idempotency_repository,
+            $fresh,
+            [
+                a_start_is_made_once,
+                a_sandbox_is_made_once,
+                a_refusal_is_not_kept,
+                a_race_makes_one,
+                answers_are_forgotten,
+            ]
+        );
+    };
+}

@@ -1,0 +1,54 @@
+//! `IdempotencyRepository`.
+
+use async_trait::async_trait;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::idempotency::{IdempotencyRepository, KeptAnswer, KeyedRequest, Repetition};
+
+use crate::MemoryStore;
+use crate::state::State;
+
+impl State {
+    pub(crate) fn repetition(&self, request: &KeyedRequest) -> Repetition {
+        let key = (request.owner.clone(), request.key.clone());
+        match self
+            .answers
+            .get(&key)
+            .filter(|kept| kept.at >= request.since)
+        {
+            None => Repetition::First,
+            Some(kept) if kept.request.fingerprint == request.fingerprint => {
+                Repetition::Same(kept.answer.clone())
+            }
+            Some(_) => Repetition::Other,
+        }
+    }
+
+    pub(crate) fn keep(&mut self, answer: &KeptAnswer) {
+        let request = &answer.request;
+        let key = (request.owner.clone(), request.key.clone());
+        self.answers.insert(key, answer.clone());
+    }
+}
+
+#[async_trait]
+impl IdempotencyRepository for MemoryStore {
+    async fn look_up(&self, request: &KeyedRequest) -> Result<Repetition, StoreError> {
+        Ok(self.lock().repetition(request))
+    }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let mut state = self.lock();
+        let old: Vec<_> = state
+            .answers
+            .iter()
+            .filter(|(_, kept)| kept.at < before)
+            .map(|(key, _)| key.clone())
+            .take(limit)
+            .collect();
+        for key in &old {
+            state.answers.remove(key);
+        }
+        Ok(old.len() as u64)
+    }
+}

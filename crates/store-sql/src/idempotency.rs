@@ -1,0 +1,77 @@
+//! `IdempotencyRepository`, and how other repositories write its rows.
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::idempotency::{IdempotencyRepository, KeptAnswer, KeyedRequest, Repetition};
+
+use crate::connection::AnyConnection;
+use crate::error::Fault;
+use crate::schema::idempotency_keys::{self as keys, table};
+use crate::store::SqlStore;
+
+/// What is known of a request. To be asked first in the transaction that would carry it out: then a race of two ends with
+/// one of them being tried again and finding the other's answer.
+pub(crate) fn repetition(
+    conn: &mut AnyConnection,
+    request: &KeyedRequest,
+) -> Result<Repetition, Fault> {
+    let kept: Option<(String, String)> = table
+        .find((request.owner.as_str(), request.key.as_str()))
+        .filter(keys::given_at.ge(request.since.micros()))
+        .select((keys::fingerprint, keys::answer))
+        .first(conn)
+        .optional()?;
+    Ok(match kept {
+        None => Repetition::First,
+        Some((fingerprint, answer)) if fingerprint == request.fingerprint => {
+            Repetition::Same(answer)
+        }
+        Some(_) => Repetition::Other,
+    })
+}
+
+/// Stores an answer in place of one that is too old to count.
+pub(crate) fn keep(conn: &mut AnyConnection, kept: &KeptAnswer) -> Result<(), Fault> {
+    let request = &kept.request;
+    let id = (request.owner.as_str(), request.key.as_str());
+    diesel::delete(table.find(id)).execute(conn)?;
+    diesel::insert_into(table)
+        .values((
+            keys::owner.eq(id.0),
+            keys::key.eq(id.1),
+            keys::fingerprint.eq(&request.fingerprint),
+            keys::answer.eq(&kept.answer),
+            keys::given_at.eq(kept.at.micros()),
+        ))
+        .execute(conn)?;
+    Ok(())
+}
+
+#[async_trait]
+impl IdempotencyRepository for SqlStore {
+    async fn look_up(&self, request: &KeyedRequest) -> Result<Repetition, StoreError> {
+        let request = request.clone();
+        self.db.read(move |conn| repetition(conn, &request)).await
+    }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.db
+            .write(move |conn| {
+                let old: Vec<(String, String)> = table
+                    .filter(keys::given_at.lt(before.micros()))
+                    .select((keys::owner, keys::key))
+                    .order(keys::given_at)
+                    .limit(limit)
+                    .load(conn)?;
+                let mut count = 0;
+                for (owner, key) in &old {
+                    count += diesel::delete(table.find((owner, key))).execute(conn)?;
+                }
+                Ok(count as u64)
+            })
+            .await
+    }
+}

@@ -8,6 +8,8 @@ use domain::cipher::CipherError;
 use domain::error::{Classify, ErrorClass, StoreError};
 use domain::sandbox::SandboxError;
 
+const REUSED: &str = "The idempotency key was used for another request before";
+
 /// Why a use-case did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
@@ -23,6 +25,9 @@ pub enum AppError {
     /// The cipher.
     #[error(transparent)]
     Cipher(#[from] CipherError),
+    /// An idempotency key that stands for another request.
+    #[error("{REUSED}")]
+    KeyReused,
     /// Our own rule: class and the text that the client reads.
     #[error("{detail}")]
     Refused {
@@ -74,6 +79,7 @@ impl Classify for AppError {
             Self::Sandbox(e) => e.class(),
             Self::Agent(e) => e.class(),
             Self::Cipher(e) => e.class(),
+            Self::KeyReused => ErrorClass::Unprocessable,
             Self::Refused { class, .. } => *class,
         }
     }
@@ -84,6 +90,7 @@ impl Classify for AppError {
             Self::Sandbox(e) => e.public(),
             Self::Agent(e) => e.public(),
             Self::Cipher(e) => e.public(),
+            Self::KeyReused => Cow::Borrowed(REUSED),
             Self::Refused { detail, .. } => Cow::Borrowed(detail),
         }
     }
@@ -98,7 +105,7 @@ impl Classify for AppError {
                 class: ErrorClass::Unavailable,
                 ..
             } => Some(Duration::from_secs(5)),
-            Self::Refused { .. } => None,
+            Self::KeyReused | Self::Refused { .. } => None,
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod conversations;
 pub mod error;
 pub mod events;
 pub mod ports;
+pub mod repeat;
 pub mod sandboxes;
 pub mod settings;
 pub mod start;

@@ -10,6 +10,7 @@ use domain::clock::Clock;
 use domain::conversation::ConversationRepository;
 use domain::event::EventStore;
 use domain::id::{HostId, IdGenerator, UserId};
+use domain::idempotency::IdempotencyRepository;
 use domain::identity::ApiKeyRepository;
 use domain::lease::LeaseRepository;
 use domain::sandbox::{Caps, SandboxBackend, SandboxRepository, SandboxSpecCatalog};
@@ -38,6 +39,8 @@ pub struct Ports {
     pub settings: Arc<dyn SettingsRepository>,
     /// API keys.
     pub api_keys: Arc<dyn ApiKeyRepository>,
+    /// Answers to requests with a key.
+    pub answers: Arc<dyn IdempotencyRepository>,
     /// Turns between processes that serve the same host.
     pub leases: Arc<dyn LeaseRepository>,
     /// What other processes commit.

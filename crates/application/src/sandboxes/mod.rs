@@ -19,6 +19,7 @@ pub use keeper::Keeper;
 pub(crate) use keeper::endpoint;
 
 use crate::ports::{Policy, Ports};
+use crate::repeat::{Answer, Repeatable, repeated};
 use crate::settings::SettingsService;
 use crate::{AppError, Inner};
 
@@ -140,6 +141,31 @@ impl Sandboxes {
             .await?;
         self.converge(&sandbox.id);
         Ok(sandbox)
+    }
+
+    /// The same for a request that may be sent again: it is carried out once.
+    pub async fn start_once(
+        &self,
+        owner: &UserId,
+        spec: Option<&str>,
+        repeatable: &Repeatable<'_, Sandbox>,
+    ) -> Result<Answer<Sandbox>, AppError> {
+        let (ports, policy) = (&self.0.ports, &self.0.policy);
+        if let Some(answer) = repeatable.earlier(ports, owner).await? {
+            return Ok(Answer::Repeated(answer));
+        }
+        let spec = choose_spec(ports, &self.1, owner, spec).await?;
+        let sandbox = reserve(ports, policy, owner, spec.id)?;
+        let answer = repeatable.answer(owner, &sandbox, ports.clock.now());
+        let known = ports
+            .sandboxes
+            .insert_once(&sandbox, &policy.caps, &answer)
+            .await?;
+        if let Some(answer) = repeated(known)? {
+            return Ok(Answer::Repeated(answer));
+        }
+        self.converge(&sandbox.id);
+        Ok(Answer::New(sandbox))
     }
 
     /// Pauses: commits the intent, then interrupts runs and stops the processes before answering. A client that hangs

@@ -25,6 +25,7 @@ use tokio::sync::{Notify, mpsc};
 pub use check::check_secrets;
 pub use updates::Updates;
 
+use crate::repeat::{Answer, Repeatable, repeated};
 use crate::sandboxes::{choose_spec, reserve};
 use crate::settings::SettingsService;
 use crate::{AppError, Inner};
@@ -67,10 +68,55 @@ impl Starts {
     /// answers the task there is.
     pub async fn start(&self, owner: &UserId, input: StartInput) -> Result<StartTask, AppError> {
         let start = self.plan(owner, input).await?;
+        match self.commit(start).await? {
+            Answer::New(task) => Ok(task),
+            // Only a request with a key can have been answered before.
+            Answer::Repeated(_) => Err(AppError::KeyReused),
+        }
+    }
+
+    /// The same for a request that may be sent again: it is carried out once.
+    pub async fn start_once(
+        &self,
+        owner: &UserId,
+        input: StartInput,
+        repeatable: &Repeatable<'_, StartTask>,
+    ) -> Result<Answer<StartTask>, AppError> {
+        let ports = &self.inner.ports;
+        if let Some(answer) = repeatable.earlier(ports, owner).await? {
+            return Ok(Answer::Repeated(answer));
+        }
+        let mut start = self.plan(owner, input).await?;
+        start.answer = Some(repeatable.answer(owner, &start.task, ports.clock.now()));
         self.commit(start).await
     }
 
-    /// The same, with every later state of the task. The stream ends after READY or ERROR; dropping it stops nothing.
+    /// Follows a task that is there: as it is now, and every later state.
+    pub async fn follow(
+        &self,
+        scope: &Scope,
+        id: StartTaskId,
+    ) -> Result<Option<(StartTask, mpsc::Receiver<StartTask>)>, AppError> {
+        let find = async || {
+            let found = self.find_many(scope, &[id]).await?;
+            Ok::<_, AppError>(found.into_iter().next().flatten())
+        };
+        let Some(before) = find().await? else {
+            return Ok(None);
+        };
+        // Subscribed before it is read again: no state can be missed.
+        let updates = self.inner.updates.subscribe(&before);
+        let Some(now) = find().await? else {
+            self.inner.updates.end(id);
+            return Ok(None);
+        };
+        if now.status.is_terminal() {
+            self.inner.updates.end(id);
+        }
+        Ok(Some((now, updates)))
+    }
+
+    /// The same as [`Starts::start`], with every later state of the task. The stream ends after READY or ERROR; dropping it stops nothing.
     pub async fn start_streaming(
         &self,
         owner: &UserId,
@@ -80,10 +126,10 @@ impl Starts {
         let id = start.task.id;
         // Subscribed before the commit: no state can be missed.
         let updates = self.inner.updates.subscribe(&start.task);
-        let task = self
-            .commit(start)
-            .await
-            .inspect_err(|_| self.inner.updates.end(id))?;
+        let committed = self.commit(start).await;
+        let Answer::New(task) = committed.inspect_err(|_| self.inner.updates.end(id))? else {
+            return Err(AppError::KeyReused);
+        };
         if task.id == id && !task.status.is_terminal() {
             return Ok((task, updates));
         }
@@ -137,7 +183,7 @@ impl Starts {
         Ok(self.inner.ports.start_tasks.find_many(scope, ids).await?)
     }
 
-    async fn commit(&self, start: NewStart) -> Result<StartTask, AppError> {
+    async fn commit(&self, start: NewStart) -> Result<Answer<StartTask>, AppError> {
         let inserted = self
             .inner
             .ports
@@ -147,10 +193,13 @@ impl Starts {
         match inserted {
             Ok(Inserted::New) => {
                 self.wake.notify_one();
-                Ok(start.task)
+                Ok(Answer::New(start.task))
             }
-            Ok(Inserted::Existing(task)) => Ok(task),
-            Ok(Inserted::Repeated(_)) => Err(AppError::conflict("repeated")),
+            Ok(Inserted::Existing(task)) => Ok(Answer::New(task)),
+            Ok(Inserted::Repeated(known)) => {
+                let answer = repeated(known)?.ok_or(AppError::KeyReused)?;
+                Ok(Answer::Repeated(answer))
+            }
             Err(StoreError::Conflict { .. }) => {
                 Err(AppError::conflict("conversation_id is already in use"))
             }

@@ -3,7 +3,8 @@
 use actix_web::http::header::ContentType;
 use actix_web::web::Bytes;
 use actix_web::{HttpResponse, delete, get, patch, post, web};
-use domain::id::ConversationId;
+use application::repeat::Answer;
+use domain::id::{ConversationId, StartTaskId};
 use domain::page::Page;
 use domain::start_task::StartTask;
 use futures::{Stream, StreamExt, stream};
@@ -19,8 +20,11 @@ use crate::dto::page::PageQuery;
 use crate::dto::start_request::{AppConversationStartRequest, StartBody};
 use crate::dto::start_task::StartTaskDto;
 use crate::dto::{PageDto, Success};
-use crate::extract::{Actor, Application, Body, Call, PathParam, PathParams, Query};
+use crate::extract::{
+    Actor, Application, Body, BodyWithBytes, Call, IdempotencyKey, PathParam, PathParams, Query,
+};
 use crate::problem::{Detail, Problem};
+use crate::repeat::{KeyHeader, repeatable, respond, written};
 
 /// Ids of one batch read at most: the reference stops one short of its round number.
 const MOST_IDS: usize = 99;
@@ -28,6 +32,7 @@ const MOST_IDS: usize = 99;
 /// Starts a conversation; answers at once with the task that does it.
 #[utoipa::path(
     tag = "Conversations",
+    params(KeyHeader),
     request_body = AppConversationStartRequest,
     responses(
         (status = 200, description = "The task", body = StartTaskDto),
@@ -38,15 +43,38 @@ const MOST_IDS: usize = 99;
 #[post("/api/v1/app-conversations")]
 pub(super) async fn start(
     app: Application,
-    Call(actor, Body(StartBody(input))): Call<Actor, Body<StartBody>>,
-) -> Result<web::Json<StartTaskDto>, Problem> {
-    let task = app.starts.start(&actor.user, input).await?;
-    Ok(web::Json(task.into()))
+    Call(actor, (IdempotencyKey(key), body)): Call<Actor, KeyedStart>,
+) -> Result<HttpResponse, Problem> {
+    let answer = started(&app, &actor, key, body).await?;
+    Ok(respond(answer, StartTaskDto::from))
+}
+
+type KeyedStart = (IdempotencyKey, BodyWithBytes<StartBody>);
+
+/// Starts, or with a key of the client's finds what was answered before. Both ways to start are the same operation: they
+/// make the same thing.
+async fn started(
+    app: &Application,
+    actor: &Actor,
+    key: Option<String>,
+    body: BodyWithBytes<StartBody>,
+) -> Result<Answer<StartTask>, Problem> {
+    let StartBody(input) = body.value;
+    let Some(key) = key else {
+        return Ok(Answer::New(app.starts.start(&actor.user, input).await?));
+    };
+    let render = |task: &StartTask| written(&StartTaskDto::from(task.clone()));
+    let repeatable = repeatable(key, "start", &body.bytes, &render);
+    Ok(app
+        .starts
+        .start_once(&actor.user, input, &repeatable)
+        .await?)
 }
 
 /// Starts a conversation and streams every state of its task, as one JSON array that grows until READY or ERROR.
 #[utoipa::path(
     tag = "Conversations",
+    params(KeyHeader),
     request_body = AppConversationStartRequest,
     responses(
         (status = 200, description = "The states of the task", body = Vec<StartTaskDto>),
@@ -57,12 +85,31 @@ pub(super) async fn start(
 #[post("/api/v1/app-conversations/stream-start")]
 pub(super) async fn stream_start(
     app: Application,
-    Call(actor, Body(StartBody(input))): Call<Actor, Body<StartBody>>,
+    Call(actor, (IdempotencyKey(key), body)): Call<Actor, KeyedStart>,
 ) -> Result<HttpResponse, Problem> {
-    let (task, updates) = app.starts.start_streaming(&actor.user, input).await?;
+    let (task, updates) = if key.is_some() {
+        let id = match started(&app, &actor, key, body).await? {
+            Answer::New(task) => task.id,
+            Answer::Repeated(text) => id_in(&text)?,
+        };
+        let followed = app.starts.follow(&actor.scope(), id).await?;
+        // Only the repetition of a start whose conversation was deleted since.
+        followed.ok_or_else(|| Problem::missing("The start task is gone"))?
+    } else {
+        app.starts
+            .start_streaming(&actor.user, body.value.0)
+            .await?
+    };
     Ok(HttpResponse::Ok()
         .content_type(ContentType::json())
         .streaming(states(task, updates)))
+}
+
+/// The id in an answer that we wrote.
+fn id_in(answer: &str) -> Result<StartTaskId, Problem> {
+    let document: serde_json::Value = serde_json::from_str(answer).unwrap_or_default();
+    let id = document["id"].as_str().and_then(|id| id.parse().ok());
+    id.ok_or_else(|| Problem::internal("a kept answer has no id"))
 }
 
 /// The array, element by element. The client may leave at any time: the start does not depend on it.

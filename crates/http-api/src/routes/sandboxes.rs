@@ -1,14 +1,17 @@
 //! Sandboxes: start, list, pause, resume, delete.
 
-use actix_web::{delete, get, post, web};
+use actix_web::{HttpResponse, delete, get, post, web};
+use application::repeat::Answer;
 use domain::id::SandboxId;
+use domain::sandbox::Sandbox;
 
 use crate::decode::{Fault, Path};
 use crate::dto::page::PageQuery;
 use crate::dto::sandbox::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
 use crate::dto::{PageDto, Success, check_batch};
-use crate::extract::{Actor, Application, Call, PathParam, Query};
+use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, Query};
 use crate::problem::{Detail, Problem};
+use crate::repeat::{KeyHeader, repeatable, respond, written};
 
 /// Searches sandboxes, newest first.
 #[utoipa::path(
@@ -67,7 +70,7 @@ pub(super) async fn batch(
 /// Starts a sandbox. Answers at once; poll until it is RUNNING.
 #[utoipa::path(
     tag = "Sandboxes",
-    params(NewSandboxQuery),
+    params(NewSandboxQuery, KeyHeader),
     responses(
         (status = 200, description = "The sandbox", body = SandboxDto),
         (status = 404, description = "Unknown spec", body = Detail),
@@ -76,13 +79,22 @@ pub(super) async fn batch(
 #[post("/api/v1/sandboxes")]
 pub(super) async fn start(
     app: Application,
-    Call(actor, Query(query)): Call<Actor, Query<NewSandboxQuery>>,
-) -> Result<web::Json<SandboxDto>, Problem> {
-    let sandbox = app
-        .sandboxes
-        .start(&actor.user, query.sandbox_spec_id.as_deref())
-        .await?;
-    Ok(web::Json(SandboxDto::of(sandbox, &app.sandboxes)))
+    Call(actor, (Query(query), IdempotencyKey(key))): Call<
+        Actor,
+        (Query<NewSandboxQuery>, IdempotencyKey),
+    >,
+) -> Result<HttpResponse, Problem> {
+    let (user, spec) = (&actor.user, query.sandbox_spec_id.as_deref());
+    let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes);
+    let answer = if let Some(key) = key {
+        let render = |sandbox: &Sandbox| written(&shown(sandbox.clone()));
+        let asked = spec.unwrap_or_default().as_bytes();
+        let repeatable = repeatable(key, "sandbox", asked, &render);
+        app.sandboxes.start_once(user, spec, &repeatable).await?
+    } else {
+        Answer::New(app.sandboxes.start(user, spec).await?)
+    };
+    Ok(respond(answer, shown))
 }
 
 /// Pauses a sandbox: interrupts what runs in it and frees its memory, keeping the workspace.

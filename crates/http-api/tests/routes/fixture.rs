@@ -62,6 +62,8 @@ pub(crate) struct World {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) content_type: String,
+    /// Whether it says that it was given before.
+    pub(crate) is_replay: bool,
     pub(crate) text: String,
 }
 
@@ -111,6 +113,7 @@ impl World {
             agents: agents.clone(),
             settings: store.clone(),
             api_keys: store.clone(),
+            answers: store.clone(),
             leases: store.clone(),
             changes: store.clone(),
             cipher: Arc::new(Keyring::new(&MasterKey::generate().unwrap(), &[])),
@@ -181,12 +184,14 @@ impl World {
         let content_type = content_type
             .map_or("", |value| value.to_str().unwrap())
             .to_owned();
+        let is_replay = response.headers().contains_key("idempotency-replayed");
         let bytes = actix_web::body::to_bytes(response.into_body()).await;
         let text =
             String::from_utf8(bytes.unwrap_or_else(|_| panic!("no whole body")).to_vec()).unwrap();
         Answer {
             status,
             content_type,
+            is_replay,
             text,
         }
     }

@@ -12,6 +12,8 @@ mod fixture;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod repeating;
+#[cfg(test)]
 mod sandboxes;
 #[cfg(test)]
 mod starts;

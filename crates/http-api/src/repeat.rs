@@ -1,0 +1,57 @@
+//! `Idempotency-Key`: the same request again gets the answer that the first one got.
+
+use actix_web::HttpResponse;
+use actix_web::http::header::ContentType;
+use application::repeat::{Answer, Repeatable};
+use domain::identity::KeyHash;
+use serde::Serialize;
+use utoipa::IntoParams;
+
+/// Set on an answer that was given before.
+const REPLAYED: &str = "Idempotency-Replayed";
+
+/// The header in the document.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only described; `IdempotencyKey` reads it")]
+pub(crate) struct KeyHeader {
+    /// Any text of the client's (1 to 255 visible ASCII characters). The same request with the same key within 24 hours
+    /// makes nothing anew and gets the first answer; another request with it is refused.
+    #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
+    idempotency_key: Option<String>,
+}
+
+/// What the application needs to carry a request with a key out once. Two requests are the same if operation and input
+/// (body or query, as sent) are.
+pub(crate) fn repeatable<'a, T>(
+    key: String,
+    operation: &str,
+    input: &[u8],
+    render: &'a (dyn Fn(&T) -> String + Send + Sync),
+) -> Repeatable<'a, T> {
+    let asked = format!("{operation}\n{}", String::from_utf8_lossy(input));
+    Repeatable {
+        key,
+        fingerprint: KeyHash::of(&asked).0,
+        render,
+    }
+}
+
+/// Writes an answer as it is sent and kept.
+pub(crate) fn written(answer: &impl Serialize) -> String {
+    // Our answers are structs of texts and numbers, which always serialize.
+    serde_json::to_string(answer).unwrap_or_default()
+}
+
+/// The response to a request that may have been answered before.
+pub(crate) fn respond<T, D: Serialize>(
+    answer: Answer<T>,
+    shown: impl FnOnce(T) -> D,
+) -> HttpResponse {
+    let mut response = HttpResponse::Ok();
+    response.content_type(ContentType::json());
+    match answer {
+        Answer::New(made) => response.body(written(&shown(made))),
+        Answer::Repeated(text) => response.insert_header((REPLAYED, "true")).body(text),
+    }
+}

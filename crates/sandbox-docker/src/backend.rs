@@ -100,6 +100,10 @@ impl DockerSandboxes {
         self.inner.network.gateway().await
     }
 
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
     /// Runs an operation to its end, whatever becomes of the caller.
     async fn detached<T: Send + 'static>(
         &self,

@@ -24,6 +24,7 @@ mod network;
 mod specs;
 mod start;
 mod stop;
+mod survey;
 mod watch;
 
 pub use backend::DockerSandboxes;
@@ -31,3 +32,4 @@ pub use config::{
     DockerConfig, DockerSpec, ExposedPort, Metadata, Mount, PauseMode, Registry, Resources,
 };
 pub use specs::DockerSpecs;
+pub use survey::Survey;

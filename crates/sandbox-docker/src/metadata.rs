@@ -14,11 +14,20 @@ use tokio::process::Command;
 const ADDRESSES: [&str; 2] = ["169.254.169.254/32", "169.254.170.2/32"];
 /// Docker's chain for rules of others.
 const CHAIN: &str = "DOCKER-USER";
+const NO_CHAIN: &str = "the engine does not use the packet filter's chain DOCKER-USER here";
 /// How long one run may take, waiting for the filter's lock (`-w`) included.
 const LIMIT: Duration = Duration::from_secs(10);
 const LOCK_SECONDS: &str = "5";
 /// A service's own search path often leaves the administrator's programs out.
 const PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
+
+/// Whether rules could be set here, as far as that can be known before there is a bridge.
+pub(crate) async fn outlook() -> Result<(), String> {
+    if is_there(&["-C", "FORWARD", "-j", CHAIN]).await? {
+        return Ok(());
+    }
+    Err(NO_CHAIN.to_owned())
+}
 
 /// Makes sure that nothing from this bridge reaches the addresses. The error is for a person.
 pub(crate) async fn block(bridge: &str, instance: &str) -> Result<(), String> {
@@ -27,11 +36,7 @@ pub(crate) async fn block(bridge: &str, instance: &str) -> Result<(), String> {
     if !Path::new("/sys/class/net").join(bridge).exists() {
         return Err("the engine's network is not this host's".to_owned());
     }
-    if !is_there(&["-C", "FORWARD", "-j", CHAIN]).await? {
-        return Err(format!(
-            "the engine does not use the packet filter's chain {CHAIN} here"
-        ));
-    }
+    outlook().await?;
     for address in ADDRESSES {
         let rule = rule(bridge, instance, address);
         if !is_there(&with("-C", &rule)).await? {

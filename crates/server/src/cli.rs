@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Migrate,
     /// Check whether the service could run here: data directory, keys, store, sandbox backend, address.
     Doctor,
+    /// Ask the running service whether it is ready: exit code 0 if it is. For images, which hold no HTTP client.
+    Healthcheck,
     /// Install the agent server now instead of on the first start (for images), and print its command.
     Prepare,
     /// Manage users' API keys. Works while the service runs.

@@ -1,4 +1,7 @@
-//! The composition root: the only file that names concrete adapters.
+//! The composition root: the only file (with those in its folder) that names concrete adapters.
+
+mod docker;
+mod process;
 
 use std::ffi::OsString;
 use std::io;
@@ -17,16 +20,18 @@ use domain::identity::ApiKeyRepository;
 use domain::sandbox::{Caps, SandboxBackend, SandboxSpecCatalog};
 use http_api::{Check, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
 use keyring::{Keyring, MasterKey, RandomIds, private_file};
-use sandbox_process::launcher::{self, Launcher};
-use sandbox_process::provision::{self, Environment, Provisioner};
-use sandbox_process::{AgentServerSource, ProcessConfig, ProcessSandboxes, ProcessSpecs};
+use sandbox_process::launcher;
 use secrecy::ExposeSecret as _;
 use store_sql::{SqlStore, StoreConfig};
 use tokio::runtime::Handle;
 
 use crate::bootstrap::first_user;
-use crate::config::{Backend, Config, Mode, reachable};
+use crate::callback::Route;
+use crate::config::{Backend, Config, Mode};
 use crate::data_dir::DataDir;
+
+pub(crate) use docker::{Engine, Survey};
+pub(crate) use process::{agent_server_outlook, prepare};
 
 /// Variables of the process.
 pub(crate) type Variables = [(OsString, OsString)];
@@ -92,7 +97,10 @@ pub(crate) fn open_keyring(config: &Config, data_dir: &DataDir) -> anyhow::Resul
 pub(crate) struct Sandboxes {
     pub(crate) backend: Arc<dyn SandboxBackend>,
     pub(crate) specs: Arc<dyn SandboxSpecCatalog>,
-    pub(crate) why: &'static str,
+    /// For the banner: why this backend, and what to do for the other.
+    pub(crate) why: String,
+    /// The engine, when sandboxes are containers.
+    pub(crate) engine: Option<Engine>,
 }
 
 /// Makes the backend that was asked for.
@@ -101,94 +109,29 @@ pub(crate) async fn open_sandboxes(
     variables: &Variables,
     host: &HostId,
 ) -> anyhow::Result<Sandboxes> {
-    let why = match config.sandbox.backend {
-        Backend::Process => "configured",
+    let with_docker = |why: &str| docker::open(config, host, why);
+    match config.sandbox.backend {
+        Backend::Process => process::open(config, variables, host, "configured".to_owned()).await,
+        Backend::Docker => with_docker("configured"),
         Backend::Auto => {
-            "auto: this build has no Docker backend yet; processes are not isolated from this machine"
+            let sandboxes = with_docker(
+                "auto: an engine answers; for processes instead, without isolation from this machine, set \
+                 WORKSPACE_SANDBOX__BACKEND=process",
+            );
+            let absent = match &sandboxes {
+                Ok(sandboxes) => docker::absence(sandboxes.backend.as_ref()).await,
+                Err(error) => Some(error.to_string()),
+            };
+            let Some(absent) = absent else {
+                return sandboxes;
+            };
+            let why = format!(
+                "auto: {absent}; processes are not isolated from this machine; for containers, start Docker or name \
+                 its socket in WORKSPACE_DOCKER__SOCKET, and start this service again"
+            );
+            process::open(config, variables, host, why).await
         }
-    };
-    let mut process = ProcessConfig::new(
-        &config.data_dir,
-        host.clone(),
-        agent_server(config, variables)?,
-    );
-    process.launcher = Launcher::ThisBinary;
-    process.grace = config.sandbox.stop_grace;
-    process.boot_limit = config.start.sandbox_deadline;
-    process.parallel_starts = config.sandbox.parallel_starts;
-    if let Some(path) = &config.sandbox.path {
-        process.path.clone_from(path);
-    } else if let Some(path) = own_path(variables) {
-        process.path = path;
     }
-    let specs = ProcessSpecs::new(&process, SystemClock.now());
-    let backend = ProcessSandboxes::new(process)
-        .await
-        .context("cannot use process sandboxes")?;
-    Ok(Sandboxes {
-        backend: Arc::new(backend),
-        specs: Arc::new(specs),
-        why,
-    })
-}
-
-fn own_path(variables: &Variables) -> Option<String> {
-    let (_, path) = variables.iter().find(|(name, _)| name == "PATH")?;
-    path.to_str()
-        .filter(|path| !path.is_empty())
-        .map(str::to_owned)
-}
-
-fn agent_server(config: &Config, variables: &Variables) -> anyhow::Result<AgentServerSource> {
-    Ok(match &config.sandbox.agent_server_command {
-        Some(words) => AgentServerSource::Command(words.iter().map(OsString::from).collect()),
-        None => AgentServerSource::Provision(provisioner(config, variables)?),
-    })
-}
-
-fn provisioner(config: &Config, variables: &Variables) -> anyhow::Result<Provisioner> {
-    let environment = Environment::pick(variables.iter().cloned());
-    let mut settings = provision::Config::new(&config.data_dir, environment);
-    if let Some(version) = &config.sandbox.agent_server_version {
-        settings.version.clone_from(version);
-    }
-    settings.python.clone_from(&config.sandbox.python);
-    settings.index_url.clone_from(&config.sandbox.index_url);
-    settings.proxy.clone_from(&config.sandbox.proxy);
-    settings.wheels.clone_from(&config.sandbox.wheel_dir);
-    Provisioner::new(settings).context("cannot provision the agent server")
-}
-
-/// Installs the agent server, if that is for us to do, and says how it is started.
-pub(crate) async fn prepare(
-    config: &Config,
-    variables: &Variables,
-) -> anyhow::Result<Vec<OsString>> {
-    match agent_server(config, variables)? {
-        AgentServerSource::Command(words) => Ok(words),
-        AgentServerSource::Provision(provisioner) => Ok(provisioner.ensure().await?.command()),
-    }
-}
-
-/// Where the agent server comes from, or why it cannot come from anywhere.
-pub(crate) async fn agent_server_outlook(
-    config: &Config,
-    variables: &Variables,
-) -> anyhow::Result<String> {
-    let AgentServerSource::Provision(provisioner) = agent_server(config, variables)? else {
-        return Ok("configured command".to_owned());
-    };
-    let version = provisioner.version().to_owned();
-    if let Some(server) = provisioner.find().await {
-        return Ok(format!(
-            "{version} is installed in {}",
-            server.root.display()
-        ));
-    }
-    let with = provisioner.outlook().await?;
-    Ok(format!(
-        "{version} is not installed yet; the first start will, with {with}"
-    ))
 }
 
 /// The application and its HTTP surface.
@@ -197,7 +140,7 @@ pub(crate) struct Service {
     pub(crate) http: HttpState,
 }
 
-/// Wires everything. `bound` is where we listen.
+/// Wires everything: where we listen, and how sandboxes reach us.
 pub(crate) fn service(
     config: &Config,
     host: HostId,
@@ -205,7 +148,7 @@ pub(crate) fn service(
     store: &Arc<SqlStore>,
     sandboxes: &Sandboxes,
     tasks: Tasks,
-    bound: SocketAddr,
+    (bound, route): (SocketAddr, &Route),
 ) -> anyhow::Result<Service> {
     let agents = HttpAgentRuntime::new(agent_client::Config::default(), clock())
         .context("cannot make an HTTP client")?;
@@ -219,11 +162,14 @@ pub(crate) fn service(
         agents: Arc::new(agents),
         settings: Arc::clone(store) as _,
         api_keys: Arc::clone(store) as _,
+        answers: Arc::clone(store) as _,
+        leases: Arc::clone(store) as _,
+        changes: Arc::clone(store) as _,
         cipher: Arc::new(keyring),
         clock: clock(),
         ids: ids(),
     };
-    let app = App::new(ports, policy(config, host, bound)?, tasks);
+    let app = App::new(ports, policy(config, host, route)?, tasks);
     let http_ports = HttpPorts {
         authenticator: Arc::new(app.clone()),
         readiness: Arc::new(Parts {
@@ -237,20 +183,13 @@ pub(crate) fn service(
     Ok(Service { app, http })
 }
 
-fn policy(config: &Config, host: HostId, bound: SocketAddr) -> anyhow::Result<Policy> {
+fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy> {
     let auth = match config.auth.mode {
         Mode::ApiKey => AuthMode::ApiKey,
         Mode::Open => AuthMode::Open(first_user()),
     };
-    let base = config
-        .sandbox
-        .callback_url
-        .clone()
-        .unwrap_or_else(|| reachable(bound));
-    let webhooks = format!("{}/api/v1/webhooks", base.as_str().trim_end_matches('/'));
-    let webhooks = webhooks
-        .parse()
-        .context("sandbox.callback_url does not fit a path")?;
+    let webhooks = route.webhooks();
+    let webhooks = webhooks.context("sandbox.callback_url does not fit a path")?;
     let mut policy = Policy::new(host, webhooks, auth);
     policy.cors_origins.clone_from(&config.http.cors_origins);
     policy.caps = Caps {
@@ -260,6 +199,7 @@ fn policy(config: &Config, host: HostId, bound: SocketAddr) -> anyhow::Result<Po
     policy.sandbox_start_deadline = config.start.sandbox_deadline;
     policy.prepare_deadline = config.start.prepare_deadline;
     policy.max_parallel_starts = config.start.parallel;
+    policy.parallel_boots = config.sandbox.parallel_starts;
     Ok(policy)
 }
 

@@ -1,8 +1,10 @@
 //! The `doctor` command: could the service run here?
 
+mod containers;
+
 use std::fmt::Write as _;
 
-use crate::compose::{self, Variables};
+use crate::compose::{self, Sandboxes, Variables};
 use crate::config::{Config, without_password};
 use crate::data_dir::DataDir;
 use crate::serve;
@@ -24,6 +26,11 @@ impl Report {
     /// Whether the service could run.
     pub(crate) fn is_healthy(&self) -> bool {
         self.failures == 0
+    }
+
+    /// What works, and is not as it could be.
+    fn advise(&mut self, what: &str, advice: &str) {
+        let _ = writeln!(self.text, "advice  {what}: {advice}");
     }
 
     fn add<T>(
@@ -74,10 +81,26 @@ pub(crate) async fn examine(config: &Config, variables: &Variables) -> Report {
     let store = compose::open_store(config).await;
     let url = without_password(config.storage.url.expose_secret());
     report.add("store", store, |_| url);
-    let agent_server = compose::agent_server_outlook(config, variables).await;
-    report.add("agent server", agent_server, Clone::clone);
-    let sandboxes = check_sandboxes(config, variables, &data_dir).await;
-    report.add("sandboxes", sandboxes, Clone::clone);
+    let sandboxes = open_sandboxes(config, variables, &data_dir).await;
+    let sandboxes = report.add("sandboxes", sandboxes, |sandboxes| {
+        format!("{} ({})", sandboxes.backend.name(), sandboxes.why)
+    });
+    match sandboxes {
+        Some(Sandboxes {
+            engine: Some(engine),
+            ..
+        }) => containers::examine(config, &engine, &mut report).await,
+        Some(Sandboxes { backend, .. }) => {
+            let agent_server = compose::agent_server_outlook(config, variables).await;
+            report.add("agent server", agent_server, Clone::clone);
+            // It would also ask for an installed agent server.
+            if config.sandbox.agent_server_command.is_some() {
+                let usable = backend.check().await.map_err(anyhow::Error::from);
+                report.add("processes", usable, |()| "can be started".to_owned());
+            }
+        }
+        None => {}
+    }
     let address = config.http.bind;
     let bound = if is_running {
         Ok(())
@@ -103,16 +126,11 @@ fn write_to(data_dir: &DataDir) -> anyhow::Result<()> {
     Ok(std::fs::remove_file(&path)?)
 }
 
-/// The backend can be made. Its own check would also ask for an installed agent server, which is a finding of its own.
-async fn check_sandboxes(
+async fn open_sandboxes(
     config: &Config,
     variables: &Variables,
     data_dir: &DataDir,
-) -> anyhow::Result<String> {
+) -> anyhow::Result<Sandboxes> {
     let host = data_dir.host(compose::ids().as_ref())?;
-    let sandboxes = compose::open_sandboxes(config, variables, &host).await?;
-    if config.sandbox.agent_server_command.is_some() {
-        sandboxes.backend.check().await?;
-    }
-    Ok(format!("{} ({})", sandboxes.backend.name(), sandboxes.why))
+    compose::open_sandboxes(config, variables, &host).await
 }

@@ -4,11 +4,13 @@
 
 mod banner;
 mod bootstrap;
+mod callback;
 mod cli;
 mod compose;
 mod config;
 mod data_dir;
 mod doctor;
+mod healthcheck;
 mod keys;
 mod logging;
 mod serve;
@@ -99,6 +101,7 @@ fn run(command: Command, config: &Config, variables: &Variables) -> anyhow::Resu
                     return Ok(ExitCode::FAILURE);
                 }
             }
+            Command::Healthcheck => healthcheck::ask(&config.http).await?,
             Command::Prepare => {
                 DataDir::open(&config.data_dir)?;
                 let command = compose::prepare(config, variables).await?;

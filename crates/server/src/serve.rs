@@ -8,7 +8,7 @@ use actix_web::HttpServer;
 use actix_web::dev::ServerHandle;
 use anyhow::Context as _;
 use application::{App, Tasks, background};
-use http_api::HttpState;
+use http_api::{Door, HttpState};
 use secrecy::ExposeSecret as _;
 use tokio::net::TcpSocket;
 use tokio::runtime::Handle;
@@ -16,7 +16,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::banner::Started;
 use crate::bootstrap::first_key;
-use crate::compose::{self, Variables};
+use crate::callback::{CallbackListener, Route};
+use crate::compose::{self, Sandboxes, Service, Variables};
 use crate::config::{Config, Http, without_password};
 use crate::data_dir::{DataDir, Lock};
 
@@ -47,6 +48,10 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     let now = compose::clock().now();
     let first_key = first_key(&config.auth, &data_dir, store.as_ref(), now).await?;
     let sandboxes = compose::open_sandboxes(config, variables, &host).await?;
+    let route = Route::new(config, sandboxes.engine.is_some(), bound);
+    if let Some(doubt) = &route.doubt {
+        tracing::warn!("{doubt}");
+    }
     let tasks = Tasks::new(Handle::current());
     let service = compose::service(
         config,
@@ -55,28 +60,55 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
         &store,
         &sandboxes,
         tasks.clone(),
-        bound,
+        (bound, &route),
     )?;
 
     let mut signals = Signals::new()?;
-    let (server, handle) = http_server(&config.http, listener, service.http, service.app.clone())?;
+    let (server, main) = http_server(
+        &config.http,
+        Door::Everybody,
+        listener,
+        service.http.clone(),
+        service.app.clone(),
+    )?;
     let started = Started {
         config,
         bound,
         public_url: &config.http.public_url(bound),
         store: &without_password(config.storage.url.expose_secret()),
         backend: sandboxes.backend.name(),
-        why: sandboxes.why,
+        why: &sandboxes.why,
         first_key: &first_key,
     };
     started.announce();
     start_background(&service.app);
-    let result = until_stopped(server, &handle, &mut signals).await;
+    let callbacks = open_callbacks(config, &route, &sandboxes, service, &tasks, bound);
+    let listeners = Listeners { main, callbacks };
+    let result = until_stopped(server, &listeners, &mut signals).await;
     if !tasks.stop(BACKGROUND_GRACE).await {
         tracing::warn!("some background work did not stop in time; the next start resumes it");
     }
     tracing::info!("stopped; sandboxes go on running");
     result
+}
+
+/// The listener that containers need where they cannot reach the one for everybody.
+fn open_callbacks(
+    config: &Config,
+    route: &Route,
+    sandboxes: &Sandboxes,
+    service: Service,
+    tasks: &Tasks,
+    bound: SocketAddr,
+) -> Option<CallbackListener> {
+    let engine = sandboxes.engine.clone().filter(|_| route.needs_listener)?;
+    Some(CallbackListener::start(
+        engine,
+        sandboxes.backend.as_ref(),
+        bound.port(),
+        (config.http.clone(), service.http),
+        (service.app, tasks.clone()),
+    ))
 }
 
 /// Takes the data directory. A service that was killed while it started a sandbox may still seem to hold it: between
@@ -130,14 +162,24 @@ pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     Ok(listener.into_std()?)
 }
 
-fn http_server(
+/// A server that stops by its handle.
+pub(crate) fn http_server(
     config: &Http,
+    door: Door,
     listener: TcpListener,
     state: HttpState,
     app: App,
-) -> anyhow::Result<(impl Future<Output = std::io::Result<()>>, ServerHandle)> {
-    let server = HttpServer::new(move || http_api::app(state.clone(), app.clone()))
-        .workers(config.workers)
+) -> anyhow::Result<(
+    impl Future<Output = std::io::Result<()>> + Send + 'static,
+    ServerHandle,
+)> {
+    let workers = match door {
+        Door::Everybody => config.workers,
+        // They report, and do nothing else.
+        Door::Sandboxes => 1,
+    };
+    let server = HttpServer::new(move || http_api::behind(door, state.clone(), app.clone()))
+        .workers(workers)
         .max_connections(CONNECTIONS)
         .client_request_timeout(HEAD_LIMIT)
         .keep_alive(KEEP_ALIVE)
@@ -154,7 +196,7 @@ fn http_server(
 /// Serves until a signal; then lets requests under way end. A second signal ends them at once.
 async fn until_stopped(
     server: impl Future<Output = std::io::Result<()>>,
-    handle: &ServerHandle,
+    listeners: &Listeners,
     signals: &mut Signals,
 ) -> anyhow::Result<()> {
     let mut server = std::pin::pin!(server);
@@ -167,15 +209,32 @@ async fn until_stopped(
     }
     let stop = async {
         tokio::select! {
-            () = handle.stop(true) => {}
+            () = listeners.stop(true) => {}
             name = signals.next() => {
                 tracing::info!(signal = name, "stopping at once");
-                handle.stop(false).await;
+                listeners.stop(false).await;
             }
         }
     };
     let (ended, ()) = tokio::join!(server, stop);
     ended.context("the HTTP server failed")
+}
+
+/// Where requests come in.
+struct Listeners {
+    main: ServerHandle,
+    callbacks: Option<CallbackListener>,
+}
+
+impl Listeners {
+    async fn stop(&self, graceful: bool) {
+        let callbacks = async {
+            if let Some(callbacks) = &self.callbacks {
+                callbacks.stop(graceful).await;
+            }
+        };
+        tokio::join!(self.main.stop(graceful), callbacks);
+    }
 }
 
 struct Signals {

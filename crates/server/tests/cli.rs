@@ -19,7 +19,8 @@ fn service(data_dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> C
         .env("PATH", "/usr/bin:/bin")
         .env("WORKSPACE_DATA_DIR", data_dir)
         .env("WORKSPACE_HTTP__BIND", "127.0.0.1:0")
-        // Nothing is to be installed here.
+        // Nothing is to be installed or pulled here.
+        .env("WORKSPACE_SANDBOX__BACKEND", "process")
         .env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", "/bin/true")
         .envs(variables.iter().copied());
     command
@@ -95,8 +96,8 @@ fn a_bad_configuration_is_exit_64_with_advice() {
         (("WORKSPACE_AUTH__MODE", "closed"), "api_key or open"),
         (("WORKSPACE_CONFIG", "/no/such/file"), "/no/such/file"),
         (
-            ("WORKSPACE_SANDBOX__BACKEND", "docker"),
-            "no Docker backend",
+            ("WORKSPACE_SANDBOX__BACKEND", "podman"),
+            "auto, docker or process",
         ),
     ] {
         let output = run(dir.path(), &[], &[variable]);
@@ -252,4 +253,81 @@ fn a_signal_ends_the_service_in_order() {
     assert!(running.child.wait().unwrap().success());
     // The lock is free again.
     drop(Running::start(dir.path(), &[]));
+}
+
+/// A socket on which nobody will ever listen.
+fn no_engine(data_dir: &Path) -> String {
+    format!("unix://{}/no-engine.sock", data_dir.display())
+}
+
+#[test]
+fn without_an_engine_auto_runs_processes_and_says_so() {
+    let dir = TempDir::new().unwrap();
+    let socket = no_engine(dir.path());
+    let variables = [
+        ("WORKSPACE_SANDBOX__BACKEND", "auto"),
+        ("WORKSPACE_DOCKER__SOCKET", socket.as_str()),
+    ];
+    let mut running = Running::start(dir.path(), &variables);
+    let mut banner = String::new();
+    while !banner.contains("API key") {
+        assert_ne!(running.log.read_line(&mut banner).unwrap(), 0, "{banner}");
+    }
+    let line = banner
+        .lines()
+        .find(|line| line.trim().starts_with("sandboxes"))
+        .unwrap();
+    for part in [
+        "process",
+        "auto:",
+        "not isolated",
+        "WORKSPACE_DOCKER__SOCKET",
+    ] {
+        assert!(line.contains(part), "{part} is missing in {line}");
+    }
+}
+
+#[test]
+fn with_docker_the_service_runs_while_the_engine_does_not() {
+    let dir = TempDir::new().unwrap();
+    let socket = no_engine(dir.path());
+    let variables = [
+        ("WORKSPACE_SANDBOX__BACKEND", "docker"),
+        ("WORKSPACE_DOCKER__SOCKET", socket.as_str()),
+    ];
+    let running = Running::start(dir.path(), &variables);
+    assert_eq!(running.status("/alive", ""), "HTTP/1.1 200 OK");
+    assert_eq!(
+        running.status("/ready", ""),
+        "HTTP/1.1 503 Service Unavailable"
+    );
+    let mut variables = variables.to_vec();
+    variables.push(("WORKSPACE_HTTP__BIND", &running.address));
+    let output = run(dir.path(), &["healthcheck"], &variables);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("sandboxes") && said.contains("engine"),
+        "{said}"
+    );
+    let output = run(dir.path(), &["doctor"], &variables);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    assert!(said.contains("FAILED  engine"), "{said}");
+}
+
+#[test]
+fn a_service_that_is_ready_is_healthy() {
+    let dir = TempDir::new().unwrap();
+    let running = Running::start(dir.path(), &[]);
+    let bind = ("WORKSPACE_HTTP__BIND", running.address.as_str());
+    let output = run(dir.path(), &["healthcheck"], &[bind]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    drop(running);
+    let output = run(
+        dir.path(),
+        &["healthcheck"],
+        &[("WORKSPACE_HTTP__BIND", "127.0.0.1:9")],
+    );
+    assert_eq!(output.status.code(), Some(1));
 }

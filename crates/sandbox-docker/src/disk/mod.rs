@@ -5,7 +5,7 @@ mod usage;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bollard::Docker;
 use bollard::models::SystemInfo;
@@ -16,8 +16,11 @@ use tokio::sync::{Mutex, OnceCell};
 use self::grace::Grace;
 use crate::config::{DockerConfig, DockerSpec};
 use crate::engine::Engine;
-use crate::errors::EngineError;
+use crate::errors::{EngineError, Kind};
 use crate::labels;
+
+/// Engines measure once at a time, so a look may fail because somebody else measures: not worth a word.
+const FAILURES_TO_TELL: u32 = 5;
 
 /// The disk limits of all sandboxes.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ pub(crate) struct Disk {
     has_refused: AtomicBool,
     /// Held while looking: one look at a time.
     grace: Mutex<Grace>,
+    /// Looks in a row that failed.
+    failures: AtomicU32,
 }
 
 impl Disk {
@@ -41,6 +46,7 @@ impl Disk {
             may_limit: OnceCell::new(),
             has_refused: AtomicBool::new(false),
             grace: Mutex::default(),
+            failures: AtomicU32::new(0),
         }
     }
 
@@ -83,6 +89,25 @@ impl Disk {
 
     /// Looks once at everything that runs. Returns the sandboxes to be put down, with the cause for their owners.
     pub(crate) async fn look(&self) -> Result<Vec<(SandboxId, String)>, EngineError> {
+        let looked = self.look_once().await;
+        match &looked {
+            Ok(_) => self.failures.store(0, Ordering::Relaxed),
+            Err(error) => {
+                let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+                let is_away = matches!(error.kind, Kind::Unreachable | Kind::Forbidden);
+                if failures == FAILURES_TO_TELL && !is_away {
+                    tracing::warn!(
+                        %error,
+                        said = error.message(),
+                        "disk limits of sandboxes are not kept: the engine does not tell how much disk they use"
+                    );
+                }
+            }
+        }
+        looked
+    }
+
+    async fn look_once(&self) -> Result<Vec<(SandboxId, String)>, EngineError> {
         let mut grace = self.grace.lock().await;
         let limits = self.limits().await?;
         if limits.is_empty() {
@@ -133,7 +158,7 @@ impl Disk {
 
 /// Whether a size can be asked for. With overlay2 it takes a mount option that the engine does not tell of: it says so
 /// when a container is created.
-fn may_limit(info: &SystemInfo) -> bool {
+pub(crate) fn may_limit(info: &SystemInfo) -> bool {
     match info.driver.as_deref() {
         Some("btrfs" | "zfs") => true,
         Some("overlay2") => {

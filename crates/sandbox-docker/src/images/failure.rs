@@ -64,7 +64,7 @@ const CAUSES: [(&[&str], &str); 7] = [
     (
         &["toomanyrequests", "too many requests", "rate limit"],
         "the registry {registry} refuses more pulls for now: try again later, or the operator has to configure \
-         credentials for it (WORKSPACE_DOCKER__REGISTRY__*)",
+         credentials for it (WORKSPACE_DOCKER__REGISTRY_*)",
     ),
     (
         &[
@@ -82,7 +82,7 @@ const CAUSES: [(&[&str], &str); 7] = [
             "forbidden",
         ],
         "the registry {registry} gives no access to it, or does not have it: the operator has to check its name and \
-         the credentials for this registry (WORKSPACE_DOCKER__REGISTRY__*)",
+         the credentials for this registry (WORKSPACE_DOCKER__REGISTRY_*)",
     ),
     (
         &[

@@ -5,17 +5,21 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::templates::{self, TemplateLayer};
+
 /// Defaults, documentation and schema in one: a key that is not in here does not exist, and its type is the one in here.
 pub(super) const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
 /// Keys with a twin `…_file`.
-pub(super) const TWINS: [&str; 6] = [
+pub(super) const TWINS: [&str; 8] = [
     "storage.url",
     "auth.bootstrap_key",
     "secrets.master_key",
     "secrets.previous_master_keys",
     "sandbox.index_url",
     "sandbox.proxy",
+    "docker.registry_password",
+    "docker.secret_env",
 ];
 
 const PREFIX: &str = "WORKSPACE_";
@@ -96,6 +100,8 @@ impl Value {
 pub(super) enum Origin {
     Default,
     File(PathBuf),
+    /// The number of a template in a file, from 1.
+    Template(PathBuf, usize),
     Variable(String),
 }
 
@@ -104,6 +110,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Default => f.write_str("the defaults"),
             Self::File(path) => path.display().fmt(f),
+            Self::Template(path, number) => write!(f, "template {number} in {}", path.display()),
             Self::Variable(name) => f.write_str(name),
         }
     }
@@ -119,6 +126,8 @@ pub(super) struct Leaf {
 pub(super) struct Layers {
     pub(super) leaves: BTreeMap<String, Leaf>,
     pub(super) defaults: BTreeMap<String, Value>,
+    /// Further templates for sandboxes, in the order of the file.
+    pub(super) templates: Vec<TemplateLayer>,
     pub(super) problems: Vec<String>,
 }
 
@@ -144,6 +153,7 @@ impl Layers {
         let mut layers = Self {
             leaves,
             defaults,
+            templates: Vec::new(),
             problems: Vec::new(),
         };
         if let Some(path) = file {
@@ -162,13 +172,14 @@ impl Layers {
                 return;
             }
         };
-        let table: toml::Table = match text.parse() {
+        let mut table: toml::Table = match text.parse() {
             Ok(table) => table,
             Err(error) => {
                 self.problems.push(syntax_error(path, &text, &error));
                 return;
             }
         };
+        self.templates = templates::take(&mut table, path, self);
         let origin = Origin::File(path.to_owned());
         let mut layer = BTreeMap::new();
         for (key, value) in flatten(&table) {
@@ -179,19 +190,14 @@ impl Layers {
                 ));
                 continue;
             };
-            match Value::read(value).filter(|value| value.is_same_kind(default)) {
-                Some(value) => {
-                    layer.insert(
-                        key,
-                        Leaf {
-                            value,
-                            origin: origin.clone(),
-                        },
-                    );
+            match read_typed(value, default) {
+                Ok(value) => {
+                    let origin = origin.clone();
+                    layer.insert(key, Leaf { value, origin });
                 }
-                None => self
+                Err(kind) => self
                     .problems
-                    .push(format!("{origin}: `{key}` must be {}", default.kind())),
+                    .push(format!("{origin}: `{key}` must be {kind}")),
             }
         }
         self.add(layer);
@@ -243,6 +249,18 @@ impl Layers {
         self.add(layer);
     }
 
+    /// These layers with a template over them; the problems so far are not repeated.
+    pub(super) fn under(&self, template: &TemplateLayer) -> Self {
+        let mut layers = Self {
+            leaves: self.leaves.clone(),
+            defaults: self.defaults.clone(),
+            templates: Vec::new(),
+            problems: Vec::new(),
+        };
+        layers.add(template.leaves.clone());
+        layers
+    }
+
     /// Lays one layer over what is there. A value or its `_file` twin replaces both of a lower layer.
     fn add(&mut self, layer: BTreeMap<String, Leaf>) {
         let set: BTreeSet<&str> = layer
@@ -281,6 +299,7 @@ pub(super) fn shown(key: &str, origin: &Origin) -> String {
     match origin {
         Origin::Default => format!("`{key}`"),
         Origin::File(path) => format!("`{key}` in {}", path.display()),
+        Origin::Template(..) => format!("`{}` of {origin}", templates::short(key)),
         Origin::Variable(name) => name.clone(),
     }
 }
@@ -306,7 +325,14 @@ fn flatten(table: &toml::Table) -> Vec<(String, &toml::Value)> {
     leaves
 }
 
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
+/// A value of a file for a key with this default; otherwise what it should have been.
+pub(super) fn read_typed(value: &toml::Value, default: &Value) -> Result<Value, &'static str> {
+    Value::read(value)
+        .filter(|value| value.is_same_kind(default))
+        .ok_or(default.kind())
+}
+
+pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
     known
         .min_by_key(|key| strsim::damerau_levenshtein(name, key))
         .unwrap_or_default()

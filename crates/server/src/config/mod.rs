@@ -4,6 +4,7 @@
 //! reported at once, by key and where it was set, never with the value.
 
 mod auth;
+mod docker;
 mod http;
 mod layers;
 mod log;
@@ -11,6 +12,7 @@ mod reader;
 mod sandbox;
 mod show;
 mod storage;
+mod templates;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +21,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub(crate) use auth::{Auth, Mode, Secrets};
+pub(crate) use docker::{Docker, Metadata, Pause, Template};
 pub(crate) use http::{Http, reachable};
 pub(crate) use log::{Format, Log};
 pub(crate) use reader::parse_duration;
@@ -40,6 +43,7 @@ pub(crate) struct Config {
     pub(crate) auth: Auth,
     pub(crate) secrets: Secrets,
     pub(crate) sandbox: Sandbox,
+    pub(crate) docker: Docker,
     pub(crate) start: Start,
     pub(crate) log: Log,
     text: String,
@@ -99,6 +103,7 @@ impl Config {
             auth: Auth::read(reader, &http),
             secrets: Secrets::read(reader, &storage),
             sandbox: Sandbox::read(reader),
+            docker: Docker::read(reader, docker_host(variables)),
             start: Start::read(reader),
             log: Log::read(reader),
             text: show::show(layers, &derived),
@@ -125,6 +130,13 @@ fn default_data_dir(variables: &[(OsString, OsString)]) -> Option<PathBuf> {
     let base = absolute("XDG_DATA_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local").join("share")))?;
     Some(base.join("agent-workspace"))
+}
+
+/// The engine that Docker's own programs would use.
+fn docker_host(variables: &[(OsString, OsString)]) -> Option<String> {
+    variable(variables, "DOCKER_HOST")?
+        .to_str()
+        .map(str::to_owned)
 }
 
 fn variable<'a>(variables: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsString> {

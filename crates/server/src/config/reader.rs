@@ -10,7 +10,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::layers::{Layers, Leaf, Value, shown};
+use super::layers::{Layers, Leaf, Origin, Value, shown};
 
 pub(super) struct Reader<'a> {
     layers: &'a Layers,
@@ -49,6 +49,33 @@ impl<'a> Reader<'a> {
     /// Notes that the value of `key` is no good: `what` completes "KEY …" and never holds the value.
     pub(super) fn problem(&self, key: &str, what: &str) {
         let shown = shown(key, &self.leaf(key).origin);
+        self.problems.borrow_mut().push(format!("{shown} {what}"));
+    }
+
+    /// Reads every further template with the same function as the default one.
+    pub(super) fn templates<T>(&self, read: fn(&Reader<'_>) -> T) -> Vec<T> {
+        let templates = self.layers.templates.iter();
+        templates
+            .map(|template| {
+                let layers = self.layers.under(template);
+                let reader = Reader::new(&layers);
+                let value = read(&reader);
+                let mut problems = self.problems.borrow_mut();
+                for problem in reader.into_problems() {
+                    // A bad value that is inherited is one problem, not one per template.
+                    if !problems.contains(&problem) {
+                        problems.push(problem);
+                    }
+                }
+                value
+            })
+            .collect()
+    }
+
+    /// Notes that the value of `key` in a further template (counted from 0) is no good.
+    pub(super) fn template_problem(&self, template: usize, key: &str, what: &str) {
+        let leaf = self.layers.templates[template].leaves.get(key);
+        let shown = shown(key, leaf.map_or(&Origin::Default, |leaf| &leaf.origin));
         self.problems.borrow_mut().push(format!("{shown} {what}"));
     }
 
@@ -126,6 +153,19 @@ impl<'a> Reader<'a> {
             "a number and a unit (ms, s, m, h, d), e.g. 30s",
             parse_duration,
         )
+    }
+
+    /// A time after which something ends; `None` for 0: never.
+    pub(super) fn limit(&self, key: &str) -> Option<Duration> {
+        let time = self.parsed(
+            key,
+            "a number and a unit (ms, s, m, h, d), e.g. 30m, or 0",
+            |text| match text {
+                "0" => Some(Duration::ZERO),
+                text => parse_duration(text),
+            },
+        );
+        (!time.is_zero()).then_some(time)
     }
 
     /// An absolute `http(s)` URL without query, fragment or credentials.

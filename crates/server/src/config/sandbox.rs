@@ -13,6 +13,8 @@ use super::reader::Reader;
 pub(crate) enum Backend {
     /// The best that is usable.
     Auto,
+    /// Docker containers.
+    Docker,
     /// Local processes.
     Process,
 }
@@ -26,6 +28,10 @@ pub(crate) struct Sandbox {
     pub(crate) max_running_per_user: u32,
     /// Most running sandboxes in all.
     pub(crate) max_running: u32,
+    /// How long one may be RUNNING unused before it is paused.
+    pub(crate) idle_stop: Option<Duration>,
+    /// How long one may exist before it is deleted.
+    pub(crate) lifetime: Option<Duration>,
     /// Warm sandboxes to keep.
     pub(crate) warm: u32,
     /// Program and arguments of the agent server; `None`: the one that is provisioned.
@@ -56,6 +62,8 @@ impl Sandbox {
             backend: backend(reader),
             max_running_per_user: reader.number("sandbox.max_running_per_user", 0..=100_000),
             max_running: reader.number("sandbox.max_running", 0..=100_000),
+            idle_stop: reader.limit("sandbox.idle_stop"),
+            lifetime: reader.limit("sandbox.lifetime"),
             warm: reader.number("sandbox.warm", 0..=100),
             agent_server_command: reader.optional_parsed(
                 "sandbox.agent_server_command",
@@ -83,18 +91,12 @@ impl Sandbox {
 }
 
 fn backend(reader: &Reader<'_>) -> Backend {
-    if reader.text("sandbox.backend") == "docker" {
-        reader.problem(
-            "sandbox.backend",
-            "is `docker`, but this build has no Docker backend yet: use `auto` or `process`",
-        );
-        return Backend::Auto;
-    }
     reader.parsed(
         "sandbox.backend",
         "auto, docker or process",
         |text| match text {
             "auto" => Some(Backend::Auto),
+            "docker" => Some(Backend::Docker),
             "process" => Some(Backend::Process),
             _ => None,
         },

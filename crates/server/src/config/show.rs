@@ -4,14 +4,18 @@ use std::fmt::Write as _;
 
 use url::Url;
 
-use super::layers::{DEFAULTS, Layers, Origin, Value};
+use super::layers::{DEFAULTS, Layers, Leaf, Origin, Value};
+use super::templates::short;
 
 /// Shown as set or not set.
-const SECRET: [&str; 3] = [
+const SECRET: [&str; 4] = [
     "auth.bootstrap_key",
     "secrets.master_key",
     "secrets.previous_master_keys",
+    "docker.registry_password",
 ];
+/// Shown by the names alone.
+const SECRET_ASSIGNMENTS: [&str; 1] = ["docker.secret_env"];
 /// Shown without what may be a password.
 const SECRET_URL: [&str; 3] = ["storage.url", "sandbox.index_url", "sandbox.proxy"];
 
@@ -43,14 +47,24 @@ pub(super) fn show(layers: &Layers, derived: &[(&str, String)]) -> String {
                 Some((_, value)) => Value::Text(value.clone()),
                 None => redacted(&key, &leaf.value),
             };
-            let _ = write!(text, "{name} = {}", toml_text(&value));
-            let _ = match &leaf.origin {
-                Origin::Default => writeln!(text),
-                origin => writeln!(text, "  # {origin}"),
-            };
+            text.push_str(&line_of(name, &value, &leaf.origin));
+        }
+    }
+    for template in &layers.templates {
+        text.push_str("\n[[docker.templates]]\n");
+        for (key, Leaf { value, origin }) in &template.leaves {
+            text.push_str(&line_of(short(key), &redacted(key, value), origin));
         }
     }
     text
+}
+
+fn line_of(name: &str, value: &Value, origin: &Origin) -> String {
+    let value = toml_text(value);
+    match origin {
+        Origin::Default => format!("{name} = {value}\n"),
+        origin => format!("{name} = {value}  # {origin}\n"),
+    }
 }
 
 fn redacted(key: &str, value: &Value) -> Value {
@@ -60,9 +74,20 @@ fn redacted(key: &str, value: &Value) -> Value {
         Value::List(items) if SECRET.contains(&key) => {
             Value::List(items.iter().map(|_| REDACTED.to_owned()).collect())
         }
+        Value::List(items) if SECRET_ASSIGNMENTS.contains(&key) => {
+            Value::List(items.iter().map(|item| without_value(item)).collect())
+        }
         _ if SECRET.contains(&key) => Value::Text(REDACTED.to_owned()),
         other => other.clone(),
     }
+}
+
+/// `NAME=<redacted>`; of what is no assignment nothing is shown.
+fn without_value(item: &str) -> String {
+    item.split_once('=')
+        .map_or(REDACTED.to_owned(), |(name, _)| {
+            format!("{name}={REDACTED}")
+        })
 }
 
 /// Scheme, host, port and path. A query may hold a password too (`postgres://host/db?password=…`), so it is not shown.

@@ -1,3 +1,5 @@
+mod docker;
+
 use std::collections::BTreeSet;
 use std::io::Write as _;
 
@@ -176,9 +178,15 @@ fn open_mode_needs_a_second_switch_on_a_public_address() {
 }
 
 #[test]
-fn docker_is_refused_by_name_until_it_is_built_in() {
-    let error = load(None, &[("WORKSPACE_SANDBOX__BACKEND", "docker")]).unwrap_err();
-    assert!(error.contains("no Docker backend"), "{error}");
+fn backends_are_chosen_by_name() {
+    for (name, backend) in [
+        ("auto", Backend::Auto),
+        ("docker", Backend::Docker),
+        ("process", Backend::Process),
+    ] {
+        let config = load(None, &[("WORKSPACE_SANDBOX__BACKEND", name)]).unwrap();
+        assert_eq!(config.sandbox.backend, backend);
+    }
     let error = load(None, &[("WORKSPACE_SANDBOX__BACKEND", "podman")]).unwrap_err();
     assert!(error.contains("auto, docker or process"), "{error}");
 }
@@ -249,14 +257,21 @@ fn no_secret_is_ever_shown() {
             "WORKSPACE_SANDBOX__PROXY",
             "http://u:canary-7f3a@proxy.example:3128",
         ),
+        ("WORKSPACE_DOCKER__REGISTRY_SERVER", "ghcr.io"),
+        ("WORKSPACE_DOCKER__REGISTRY_USERNAME", "someone"),
+        ("WORKSPACE_DOCKER__REGISTRY_PASSWORD", CANARY),
+        ("WORKSPACE_DOCKER__SECRET_ENV", "TOKEN=canary-7f3a"),
     ];
-    let config = load(None, &variables).unwrap();
+    let file = "[[docker.templates]]\nid = 'a'\nimage = 'b'\nsecret_env = ['OTHER=canary-7f3a']\n";
+    let config = load(Some(file), &variables).unwrap();
     let shown = format!("{config:?}\n{}", config.shown());
     assert!(!shown.contains(CANARY) && !shown.contains(&key), "{shown}");
     for part in [
         "db.example/w",
         "index.example/simple",
         "proxy.example:3128",
+        "TOKEN=<redacted>",
+        "OTHER=<redacted>",
         show::REDACTED,
     ] {
         assert!(
@@ -284,10 +299,11 @@ fn no_message_repeats_a_bad_secret() {
             ("WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS", CANARY),
             ("WORKSPACE_AUTH__BOOTSTRAP_KEY", "canary-7f3a with space"),
             ("WORKSPACE_STORAGE__URL", "canary-7f3a"),
+            ("WORKSPACE_DOCKER__SECRET_ENV", "no assignment canary-7f3a"),
         ],
     )
     .unwrap_err();
-    assert_eq!(error.lines().count(), 5, "{error}");
+    assert_eq!(error.lines().count(), 6, "{error}");
     assert!(!error.contains(CANARY), "{error}");
 }
 

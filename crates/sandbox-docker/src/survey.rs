@@ -1,0 +1,155 @@
+//! What an operator should know of an engine before relying on it: for `doctor`. Asks only, and makes nothing.
+
+use std::net::IpAddr;
+
+use bollard::Docker;
+use bollard::models::SystemInfo;
+use domain::id::SpecId;
+use domain::sandbox::SandboxError;
+
+use crate::DockerSandboxes;
+use crate::config::Metadata;
+use crate::disk::may_limit;
+use crate::errors::Kind;
+use crate::metadata;
+
+/// What an engine says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survey {
+    /// Release of the engine.
+    pub version: String,
+    /// The operating system that it runs on.
+    pub system: String,
+    /// Whether it runs as somebody other than root.
+    pub is_rootless: bool,
+    /// `1` or `2`.
+    pub cgroups: Option<String>,
+    /// The limits that it would take and not keep, in words.
+    pub ignored_limits: Vec<&'static str>,
+    /// Storage driver and the file system below it.
+    pub storage: String,
+    /// Whether its storage may limit what sandboxes change in their image; volumes have no quota anywhere.
+    pub may_limit_disk: bool,
+    /// The configured runtime, if the engine does not have it.
+    pub missing_runtime: Option<String>,
+    /// The host's address as sandboxes reach it.
+    pub gateway: Option<IpAddr>,
+    /// Why the cloud metadata address could not be kept from sandboxes. `None`: it can, or it is not wanted.
+    pub metadata_problem: Option<String>,
+    /// The templates with their images, and whether the engine has them.
+    pub images: Vec<(SpecId, String, bool)>,
+}
+
+impl DockerSandboxes {
+    /// Asks the engine. The error says why it cannot be asked.
+    pub async fn survey(&self) -> Result<Survey, SandboxError> {
+        let inner = self.inner();
+        let engine = &inner.engine;
+        let info = engine.call("asking for the engine", Docker::info).await?;
+        let mut images = Vec::new();
+        for spec in &inner.config.specs {
+            let image = spec.image.as_str();
+            let seen = engine.call("looking for the image", |docker| {
+                docker.inspect_image(image)
+            });
+            let is_there = match seen.await {
+                Ok(_) => true,
+                Err(error) if matches!(error.kind, Kind::ImageMissing | Kind::NotFound) => false,
+                Err(error) => return Err(error.into()),
+            };
+            images.push((spec.id.clone(), spec.image.clone(), is_there));
+        }
+        let metadata_problem = match inner.config.metadata {
+            Metadata::Off => None,
+            Metadata::Auto | Metadata::Required => metadata::outlook().await.err(),
+        };
+        let runtime = inner.config.runtime.clone();
+        Ok(Survey {
+            version: info.server_version.clone().unwrap_or_default(),
+            system: info.operating_system.clone().unwrap_or_default(),
+            is_rootless: is_rootless(&info),
+            cgroups: info.cgroup_version.map(|version| version.to_string()),
+            ignored_limits: ignored_limits(&info),
+            storage: storage(&info),
+            may_limit_disk: may_limit(&info),
+            missing_runtime: runtime.filter(|name| !has_runtime(&info, name)),
+            gateway: self.gateway().await,
+            metadata_problem,
+            images,
+        })
+    }
+}
+
+fn is_rootless(info: &SystemInfo) -> bool {
+    let mut options = info.security_options.iter().flatten();
+    options.any(|option| option == "name=rootless")
+}
+
+fn ignored_limits(info: &SystemInfo) -> Vec<&'static str> {
+    [
+        (info.memory_limit, "memory"),
+        (info.swap_limit, "swap"),
+        (info.cpu_cfs_quota, "processor"),
+        (info.pids_limit, "processes"),
+    ]
+    .into_iter()
+    .filter(|(is_kept, _)| *is_kept == Some(false))
+    .map(|(_, name)| name)
+    .collect()
+}
+
+fn storage(info: &SystemInfo) -> String {
+    let driver = info.driver.as_deref().unwrap_or("unknown");
+    let mut status = info.driver_status.iter().flatten();
+    let below = status.find_map(|pair| match &pair[..] {
+        [name, value] if name == "Backing Filesystem" => Some(value),
+        _ => None,
+    });
+    match below {
+        Some(below) => format!("{driver} on {below}"),
+        None => driver.to_owned(),
+    }
+}
+
+/// An engine that does not list its runtimes may have it.
+fn has_runtime(info: &SystemInfo, name: &str) -> bool {
+    let known = info.runtimes.as_ref();
+    known.is_none_or(|known| known.contains_key(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn what_the_engine_says_is_read() {
+        let pair = |name: &str, value: &str| vec![name.to_owned(), value.to_owned()];
+        let info = SystemInfo {
+            security_options: Some(vec![
+                "name=seccomp,profile=default".to_owned(),
+                "name=rootless".to_owned(),
+            ]),
+            memory_limit: Some(true),
+            swap_limit: Some(false),
+            cpu_cfs_quota: Some(false),
+            pids_limit: None,
+            driver: Some("overlay2".to_owned()),
+            driver_status: Some(vec![pair("Backing Filesystem", "extfs")]),
+            runtimes: Some(HashMap::from([(
+                "runc".to_owned(),
+                bollard::models::Runtime::default(),
+            )])),
+            ..SystemInfo::default()
+        };
+        assert!(is_rootless(&info));
+        assert_eq!(ignored_limits(&info), ["swap", "processor"]);
+        assert_eq!(storage(&info), "overlay2 on extfs");
+        assert!(has_runtime(&info, "runc") && !has_runtime(&info, "runsc"));
+        let nothing = SystemInfo::default();
+        assert!(!is_rootless(&nothing) && has_runtime(&nothing, "runsc"));
+        assert_eq!(ignored_limits(&nothing), [""; 0]);
+        assert_eq!(storage(&nothing), "unknown");
+    }
+}

@@ -1,0 +1,314 @@
+//! How sandboxes reach this service, and the listener that containers need when it listens on a loopback address.
+//!
+//! Seen from a container, a loopback address is the container's own. What it can reach is the engine's gateway, an
+//! address of this machine that exists while the engine runs. A second listener waits there, for sandboxes only.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use application::{App, Tasks};
+use domain::sandbox::{Contact, SandboxBackend};
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use http_api::{Door, HttpState};
+use url::{Host, Url};
+
+use crate::compose::Engine;
+use crate::config::{Config, Http, reachable};
+use crate::serve::{self, listen};
+
+/// By which name containers reach the machine of their engine.
+const HOST_NAME: &str = "host.docker.internal";
+/// Between attempts to listen while the engine answers: from the first to the longest pause.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The way from sandboxes to this service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// Without a path of ours.
+    base: Url,
+    /// Whether the way ends at the engine's gateway, where we do not listen yet.
+    pub(crate) needs_listener: bool,
+    /// What is doubtful about it, for the operator.
+    pub(crate) doubt: Option<String>,
+}
+
+impl Route {
+    /// For sandboxes that are containers or not, of a service that listens at `bound`.
+    pub(crate) fn new(config: &Config, in_containers: bool, bound: SocketAddr) -> Self {
+        let configured = config.sandbox.callback_url.clone();
+        let is_local = bound.ip().is_loopback();
+        let base = match configured {
+            Some(url) => {
+                let doubt = (in_containers && is_loopback(&url)).then(|| {
+                    format!(
+                        "sandbox.callback_url is {url}, but in a container that address is the container itself: reports \
+                         of sandboxes will not arrive. Leave it empty, or name this machine as containers reach it"
+                    )
+                });
+                return Self {
+                    base: url,
+                    needs_listener: false,
+                    doubt,
+                };
+            }
+            None if in_containers && (is_local || bound.ip().is_unspecified()) => {
+                format!("http://{HOST_NAME}:{}", bound.port())
+                    .parse()
+                    .expect("a host and a port make a URL")
+            }
+            None => reachable(bound),
+        };
+        let is_elsewhere = in_containers && is_remote(config.docker.socket.as_deref());
+        let doubt = is_elsewhere.then(|| {
+            format!(
+                "the engine seems to be on another machine, where {base} is not this service: set \
+                 WORKSPACE_SANDBOX__CALLBACK_URL to how that machine reaches it"
+            )
+        });
+        Self {
+            base,
+            needs_listener: in_containers && is_local && !is_elsewhere,
+            doubt,
+        }
+    }
+
+    /// How sandboxes reach us.
+    pub(crate) fn base(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    /// Base of the webhooks.
+    pub(crate) fn webhooks(&self) -> anyhow::Result<Url> {
+        Ok(format!("{}/api/v1/webhooks", self.base()).parse()?)
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
+/// Whether this address of an engine is another machine's.
+fn is_remote(socket: Option<&str>) -> bool {
+    let url = socket.and_then(|socket| Url::parse(&socket.replacen("tcp://", "http://", 1)).ok());
+    url.is_some_and(|url| url.scheme() == "http" && !is_loopback(&url))
+}
+
+/// The listener at the engine's gateway.
+#[derive(Clone)]
+pub(crate) struct CallbackListener {
+    serving: Arc<Mutex<Option<ServerHandle>>>,
+    port: u16,
+    http: Http,
+    state: HttpState,
+    app: App,
+    tasks: Tasks,
+}
+
+impl CallbackListener {
+    /// Keeps listening at the gateway of this engine for as long as `tasks` run: it may be down now, and its address may
+    /// appear with it or change.
+    pub(crate) fn start(
+        engine: Engine,
+        backend: &dyn SandboxBackend,
+        port: u16,
+        (http, state): (Http, HttpState),
+        (app, tasks): (App, Tasks),
+    ) -> Self {
+        let listener = Self {
+            serving: Arc::default(),
+            port,
+            http,
+            state,
+            app,
+            tasks,
+        };
+        let work = listener.clone().keep(engine, backend.contact());
+        listener.tasks.spawn(work);
+        listener
+    }
+
+    /// Lets requests under way end, or not.
+    pub(crate) async fn stop(&self, graceful: bool) {
+        if let Some(handle) = self.replace(None) {
+            handle.stop(graceful).await;
+        }
+    }
+
+    fn replace(&self, handle: Option<ServerHandle>) -> Option<ServerHandle> {
+        let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut serving, handle)
+    }
+
+    async fn keep(self, engine: Engine, mut contact: BoxStream<'static, Contact>) {
+        let (mut bound, mut told) = (None, None);
+        let mut news = contact.next().await;
+        let mut pause = FIRST_PAUSE;
+        while let Some(now) = news {
+            let is_settled = now != Contact::Made || {
+                let done = self.listen_at(engine.gateway().await, &mut bound).await;
+                if let Err(why) = &done
+                    && told.as_ref() != Some(why)
+                {
+                    tracing::warn!("{why}");
+                    told = Some(why.clone());
+                }
+                done.is_ok()
+            };
+            if is_settled {
+                pause = FIRST_PAUSE;
+                news = contact.next().await;
+                continue;
+            }
+            news = tokio::select! {
+                changed = contact.next() => changed,
+                // No event tells that an address has appeared or a port become free.
+                () = tokio::time::sleep(pause) => Some(Contact::Made),
+            };
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Listens there, if not yet. The error is for the operator.
+    async fn listen_at(
+        &self,
+        gateway: Option<IpAddr>,
+        bound: &mut Option<IpAddr>,
+    ) -> Result<(), String> {
+        let what_then = "Until then sandboxes cannot report, and their events come some seconds late. Set \
+             WORKSPACE_SANDBOX__CALLBACK_URL to an address of this service that containers reach, or let it listen on one \
+             (WORKSPACE_HTTP__BIND)";
+        let gateway = gateway.ok_or_else(|| {
+            format!("the engine does not say by which address containers reach this machine. {what_then}")
+        })?;
+        if *bound == Some(gateway) {
+            return Ok(());
+        }
+        // The engine has moved.
+        self.stop(true).await;
+        *bound = None;
+        let address = SocketAddr::new(gateway, self.port);
+        let unusable = |error: anyhow::Error| {
+            format!(
+                "cannot listen for sandboxes on {address}, the engine's gateway: {}. {what_then}",
+                error.root_cause()
+            )
+        };
+        let socket = listen(address).map_err(unusable)?;
+        let (state, app) = (self.state.clone(), self.app.clone());
+        let (server, handle) = serve::http_server(&self.http, Door::Sandboxes, socket, state, app)
+            .map_err(unusable)?;
+        self.tasks.spawn(async move {
+            if let Err(error) = server.await {
+                tracing::error!(%error, "the listener for sandboxes failed");
+            }
+        });
+        self.replace(Some(handle));
+        *bound = Some(gateway);
+        tracing::info!(%address, "listening for reports of sandboxes");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(variables: &[(&str, &str)], in_containers: bool, bound: &str) -> Route {
+        let mut all = vec![("HOME".into(), "/home/someone".into())];
+        all.extend(
+            variables
+                .iter()
+                .map(|(name, value)| (name.into(), value.into())),
+        );
+        let config = Config::load(None, &all).unwrap();
+        Route::new(&config, in_containers, bound.parse().unwrap())
+    }
+
+    #[test]
+    fn containers_go_by_the_gateway_where_there_is_no_better_address() {
+        for (in_containers, bound, base, needs_listener) in [
+            (false, "127.0.0.1:3000", "http://127.0.0.1:3000/", false),
+            (false, "0.0.0.0:3000", "http://127.0.0.1:3000/", false),
+            (
+                true,
+                "127.0.0.1:3000",
+                "http://host.docker.internal:3000/",
+                true,
+            ),
+            (
+                true,
+                "[::1]:3000",
+                "http://host.docker.internal:3000/",
+                true,
+            ),
+            (
+                true,
+                "0.0.0.0:3000",
+                "http://host.docker.internal:3000/",
+                false,
+            ),
+            (
+                true,
+                "[::]:3000",
+                "http://host.docker.internal:3000/",
+                false,
+            ),
+            (true, "192.168.1.2:3000", "http://192.168.1.2:3000/", false),
+        ] {
+            let route = route(&[], in_containers, bound);
+            assert_eq!(
+                (route.base.as_str(), route.needs_listener, route.doubt),
+                (base, needs_listener, None),
+                "{bound}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_configured_address_is_taken_and_a_loopback_one_doubted() {
+        let with = |url: &str, in_containers| {
+            let configured = [("WORKSPACE_SANDBOX__CALLBACK_URL", url)];
+            route(&configured, in_containers, "127.0.0.1:3000")
+        };
+        let route = with("https://agents.example/base/", true);
+        assert_eq!((route.needs_listener, &route.doubt), (false, &None));
+        assert_eq!(
+            route.webhooks().unwrap().as_str(),
+            "https://agents.example/base/api/v1/webhooks"
+        );
+        for url in [
+            "http://localhost:3000",
+            "http://127.0.0.2",
+            "http://[::1]:3000",
+        ] {
+            assert!(with(url, true).doubt.is_some(), "{url}");
+            assert_eq!(with(url, false).doubt, None, "{url}");
+        }
+    }
+
+    #[test]
+    fn an_engine_on_another_machine_needs_a_configured_address() {
+        for (socket, is_doubted) in [
+            ("tcp://10.0.0.5:2375", true),
+            ("tcp://127.0.0.1:2375", false),
+            ("unix:///run/user/1000/docker.sock", false),
+        ] {
+            let route = route(
+                &[("WORKSPACE_DOCKER__SOCKET", socket)],
+                true,
+                "127.0.0.1:3000",
+            );
+            assert_eq!(route.doubt.is_some(), is_doubted, "{socket}");
+            assert_eq!(route.needs_listener, !is_doubted, "{socket}");
+        }
+    }
+}

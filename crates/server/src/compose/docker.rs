@@ -1,0 +1,152 @@
+//! Sandboxes as Docker containers.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use domain::clock::{Clock as _, SystemClock};
+use domain::error::Classify as _;
+use domain::id::HostId;
+use domain::sandbox::{Contact, SandboxBackend};
+use futures::StreamExt as _;
+use sandbox_docker::{
+    DockerConfig, DockerSandboxes, DockerSpec, DockerSpecs, ExposedPort, Metadata, Mount,
+    PauseMode, Registry, Resources,
+};
+
+pub(crate) use sandbox_docker::Survey;
+
+use super::Sandboxes;
+use crate::config::{self, Config};
+
+/// How long an engine may take to answer before `auto` does without it.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// The engine behind the sandboxes.
+#[derive(Clone)]
+pub(crate) struct Engine(Arc<DockerSandboxes>);
+
+impl Engine {
+    /// The address of this machine that containers reach as `host.docker.internal`, if the engine tells.
+    pub(crate) async fn gateway(&self) -> Option<IpAddr> {
+        self.0.gateway().await
+    }
+
+    /// What the engine says of itself; for `doctor`.
+    pub(crate) async fn survey(&self) -> anyhow::Result<Survey> {
+        self.0
+            .survey()
+            .await
+            .map_err(|error| anyhow!("{}", error.public()))
+    }
+}
+
+/// Makes the backend. The engine need not be there yet.
+pub(super) fn open(config: &Config, host: &HostId, why: &str) -> anyhow::Result<Sandboxes> {
+    let docker = docker_config(config, host);
+    let specs = DockerSpecs::new(&docker, SystemClock.now());
+    let backend = Arc::new(DockerSandboxes::new(docker).context("cannot use Docker")?);
+    Ok(Sandboxes {
+        backend: Arc::clone(&backend) as _,
+        specs: Arc::new(specs),
+        why: why.to_owned(),
+        engine: Some(Engine(backend)),
+    })
+}
+
+/// Why the engine cannot be asked right now; `None` if it can.
+pub(super) async fn absence(backend: &dyn SandboxBackend) -> Option<String> {
+    let mut contact = backend.contact();
+    match tokio::time::timeout(ANSWER_LIMIT, contact.next()).await {
+        Ok(Some(Contact::Made)) => None,
+        Ok(Some(Contact::Lost { detail })) => Some(detail),
+        Ok(None) | Err(_) => Some("no container engine answered in time".to_owned()),
+    }
+}
+
+fn docker_config(config: &Config, host: &HostId) -> DockerConfig {
+    let from = &config.docker;
+    let specs = from.templates.iter().map(spec).collect();
+    DockerConfig {
+        socket: from.socket.clone(),
+        publish_address: from.publish_address,
+        reach_host: from.reach_host.clone(),
+        exposed_host: from.exposed_host.clone(),
+        runtime: from.runtime.clone(),
+        metadata: match from.block_metadata {
+            config::Metadata::Auto => Metadata::Auto,
+            config::Metadata::Required => Metadata::Required,
+            config::Metadata::Off => Metadata::Off,
+        },
+        grace: config.sandbox.stop_grace,
+        disk_interval: from.disk_check,
+        registry: from.registry.as_ref().map(|registry| Registry {
+            server: registry.server.clone(),
+            username: registry.username.clone(),
+            password: registry.password.clone(),
+        }),
+        ..DockerConfig::new(host.clone(), specs)
+    }
+}
+
+fn spec(template: &config::Template) -> DockerSpec {
+    let ports = template.ports.iter().map(|(name, port)| ExposedPort {
+        name: name.clone(),
+        port: *port,
+    });
+    let mounts = template.mounts.iter().map(|mount| Mount {
+        source: mount.source.clone(),
+        target: mount.target.clone(),
+        writable: mount.writable,
+    });
+    DockerSpec {
+        id: template.id.clone(),
+        image: template.image.clone(),
+        entrypoint: template.entrypoint.clone(),
+        command: template.command.clone(),
+        env: template.env.clone(),
+        secret_env: template.secret_env.clone(),
+        working_dir: template.working_dir.clone(),
+        volume: template.volume.clone(),
+        user: template.user.clone(),
+        resources: Resources {
+            memory: template.memory,
+            cpus: template.cpus,
+            pids: template.pids,
+            disk: template.disk,
+        },
+        capabilities: template.capabilities.clone(),
+        read_only: template.read_only,
+        pause: match template.pause {
+            config::Pause::Stop => PauseMode::Stop,
+            config::Pause::Freeze => PauseMode::Freeze,
+        },
+        idle_stop: template.idle_stop,
+        lifetime: template.lifetime,
+        ports: ports.collect(),
+        mounts: mounts.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::id::SpecId;
+
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_configuration_are_those_of_the_backend() {
+        let config = Config::load(None, &[("HOME".into(), "/home/someone".into())]).unwrap();
+        let host = HostId::parse("host").unwrap();
+        let spec = DockerSpec::new(
+            SpecId::parse(DockerSpec::DEFAULT_IMAGE).unwrap(),
+            DockerSpec::DEFAULT_IMAGE,
+        );
+        let expected = DockerConfig::new(host.clone(), vec![spec]);
+        assert_eq!(
+            format!("{:#?}", docker_config(&config, &host)),
+            format!("{expected:#?}")
+        );
+    }
+}

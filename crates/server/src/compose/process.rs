@@ -1,0 +1,108 @@
+//! Sandboxes as local processes.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use domain::clock::{Clock as _, SystemClock};
+use domain::id::HostId;
+use sandbox_process::launcher::Launcher;
+use sandbox_process::provision::{self, Environment, Provisioner};
+use sandbox_process::{AgentServerSource, ProcessConfig, ProcessSandboxes, ProcessSpecs};
+
+use super::{Sandboxes, Variables};
+use crate::config::Config;
+
+/// Makes the backend.
+pub(super) async fn open(
+    config: &Config,
+    variables: &Variables,
+    host: &HostId,
+    why: String,
+) -> anyhow::Result<Sandboxes> {
+    let mut process = ProcessConfig::new(
+        &config.data_dir,
+        host.clone(),
+        agent_server(config, variables)?,
+    );
+    process.launcher = Launcher::ThisBinary;
+    process.grace = config.sandbox.stop_grace;
+    process.boot_limit = config.start.sandbox_deadline;
+    process.parallel_starts = config.sandbox.parallel_starts;
+    process.idle_stop = config.sandbox.idle_stop;
+    process.lifetime = config.sandbox.lifetime;
+    if let Some(path) = &config.sandbox.path {
+        process.path.clone_from(path);
+    } else if let Some(path) = own_path(variables) {
+        process.path = path;
+    }
+    let specs = ProcessSpecs::new(&process, SystemClock.now());
+    let backend = ProcessSandboxes::new(process)
+        .await
+        .context("cannot use process sandboxes")?;
+    Ok(Sandboxes {
+        backend: Arc::new(backend),
+        specs: Arc::new(specs),
+        why,
+        engine: None,
+    })
+}
+
+fn own_path(variables: &Variables) -> Option<String> {
+    let (_, path) = variables.iter().find(|(name, _)| name == "PATH")?;
+    path.to_str()
+        .filter(|path| !path.is_empty())
+        .map(str::to_owned)
+}
+
+fn agent_server(config: &Config, variables: &Variables) -> anyhow::Result<AgentServerSource> {
+    Ok(match &config.sandbox.agent_server_command {
+        Some(words) => AgentServerSource::Command(words.iter().map(OsString::from).collect()),
+        None => AgentServerSource::Provision(provisioner(config, variables)?),
+    })
+}
+
+fn provisioner(config: &Config, variables: &Variables) -> anyhow::Result<Provisioner> {
+    let environment = Environment::pick(variables.iter().cloned());
+    let mut settings = provision::Config::new(&config.data_dir, environment);
+    if let Some(version) = &config.sandbox.agent_server_version {
+        settings.version.clone_from(version);
+    }
+    settings.python.clone_from(&config.sandbox.python);
+    settings.index_url.clone_from(&config.sandbox.index_url);
+    settings.proxy.clone_from(&config.sandbox.proxy);
+    settings.wheels.clone_from(&config.sandbox.wheel_dir);
+    Provisioner::new(settings).context("cannot provision the agent server")
+}
+
+/// Installs the agent server, if that is for us to do, and says how it is started.
+pub(crate) async fn prepare(
+    config: &Config,
+    variables: &Variables,
+) -> anyhow::Result<Vec<OsString>> {
+    match agent_server(config, variables)? {
+        AgentServerSource::Command(words) => Ok(words),
+        AgentServerSource::Provision(provisioner) => Ok(provisioner.ensure().await?.command()),
+    }
+}
+
+/// Where the agent server comes from, or why it cannot come from anywhere.
+pub(crate) async fn agent_server_outlook(
+    config: &Config,
+    variables: &Variables,
+) -> anyhow::Result<String> {
+    let AgentServerSource::Provision(provisioner) = agent_server(config, variables)? else {
+        return Ok("configured command".to_owned());
+    };
+    let version = provisioner.version().to_owned();
+    if let Some(server) = provisioner.find().await {
+        return Ok(format!(
+            "{version} is installed in {}",
+            server.root.display()
+        ));
+    }
+    let with = provisioner.outlook().await?;
+    Ok(format!(
+        "{version} is not installed yet; the first start will, with {with}"
+    ))
+}

@@ -1,0 +1,143 @@
+//! Section `docker`: the engine, and the templates for sandboxes.
+
+mod template;
+mod values;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use super::reader::Reader;
+use values::{is_socket, is_word};
+
+pub(crate) use template::{Pause, Template};
+
+/// What is to be done about the cloud's metadata address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Metadata {
+    /// Kept from sandboxes if possible.
+    Auto,
+    /// Kept from sandboxes, or there are none.
+    Required,
+    /// Left alone.
+    Off,
+}
+
+/// A login at a registry.
+#[derive(Debug, Clone)]
+pub(crate) struct Registry {
+    /// Its host.
+    pub(crate) server: String,
+    /// Account.
+    pub(crate) username: String,
+    /// Password or token.
+    pub(crate) password: SecretString,
+}
+
+/// The engine.
+#[derive(Debug, Clone)]
+pub(crate) struct Docker {
+    /// Where it listens; `None`: the usual place.
+    pub(crate) socket: Option<String>,
+    /// Where it publishes ports.
+    pub(crate) publish_address: IpAddr,
+    /// How we reach them, when not by that address.
+    pub(crate) reach_host: Option<String>,
+    /// How clients reach them, when not as we do.
+    pub(crate) exposed_host: Option<String>,
+    /// OCI runtime.
+    pub(crate) runtime: Option<String>,
+    /// The metadata address.
+    pub(crate) block_metadata: Metadata,
+    /// How often disk limits are looked at.
+    pub(crate) disk_check: Duration,
+    /// A login for pulls.
+    pub(crate) registry: Option<Registry>,
+    /// The templates, the default first. Never empty.
+    pub(crate) templates: Vec<Template>,
+}
+
+impl Docker {
+    /// `docker_host` is the variable that Docker's own programs go by.
+    pub(super) fn read(reader: &Reader<'_>, docker_host: Option<String>) -> Self {
+        let socket =
+            reader.optional_parsed("docker.socket", "unix:///PATH or tcp://HOST:PORT", |text| {
+                is_socket(text).then(|| text.to_owned())
+            });
+        let mut templates = vec![Template::read(reader)];
+        let mut ids = BTreeSet::from([templates[0].id.clone()]);
+        for (number, template) in reader.templates(Template::read).into_iter().enumerate() {
+            if !ids.insert(template.id.clone()) {
+                let problem = "is the id of another template, too";
+                reader.template_problem(number, "docker.id", problem);
+            }
+            templates.push(template);
+        }
+        Self {
+            socket: socket.or(docker_host),
+            publish_address: reader.parsed(
+                "docker.publish_address",
+                "an IP address, e.g. 127.0.0.1",
+                |text| text.parse().ok(),
+            ),
+            reach_host: host(reader, "docker.reach_host"),
+            exposed_host: host(reader, "docker.exposed_host"),
+            runtime: reader.optional_parsed("docker.runtime", "a name, e.g. runsc", |text| {
+                is_word(text).then(|| text.to_owned())
+            }),
+            block_metadata: reader.parsed(
+                "docker.block_metadata",
+                "auto, required or off",
+                |text| match text {
+                    "auto" => Some(Metadata::Auto),
+                    "required" => Some(Metadata::Required),
+                    "off" => Some(Metadata::Off),
+                    _ => None,
+                },
+            ),
+            disk_check: disk_check(reader),
+            registry: registry(reader),
+            templates,
+        }
+    }
+}
+
+fn disk_check(reader: &Reader<'_>) -> Duration {
+    let interval = reader.duration("docker.disk_check");
+    if interval < Duration::from_secs(1) {
+        reader.problem("docker.disk_check", "must be 1s or more");
+    }
+    interval
+}
+
+fn registry(reader: &Reader<'_>) -> Option<Registry> {
+    let server = host(reader, "docker.registry_server");
+    let username = reader.optional("docker.registry_username");
+    let password = reader.secret("docker.registry_password");
+    match (server, username, password) {
+        (Some(server), Some(username), Some(password)) => Some(Registry {
+            server,
+            username,
+            password,
+        }),
+        (None, None, None) => None,
+        _ => {
+            reader.problem(
+                "docker.registry_server",
+                "goes with registry_username and registry_password: set all three, or none",
+            );
+            None
+        }
+    }
+}
+
+/// A host, maybe with a port.
+fn host(reader: &Reader<'_>, key: &str) -> Option<String> {
+    reader.optional_parsed(key, "a host name or address", |text| {
+        let url = url::Url::parse(&format!("http://{text}/")).ok()?;
+        let plain = !text.contains(['/', '?', '#', '@']) && url.has_host();
+        plain.then(|| text.to_owned())
+    })
+}

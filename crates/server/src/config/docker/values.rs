@@ -1,0 +1,184 @@
+//! Texts of the section `docker` and what they mean.
+
+/// A file or directory of the engine's machine inside sandboxes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mount {
+    pub(crate) source: String,
+    pub(crate) target: String,
+    pub(crate) writable: bool,
+}
+
+/// One of the forms in which engines are named; without TLS there are no others.
+pub(super) fn is_socket(text: &str) -> bool {
+    let unix = text
+        .strip_prefix("unix://")
+        .is_some_and(|path| path.starts_with('/') && path.len() > 1);
+    let tcp = text.strip_prefix("tcp://").is_some_and(|rest| {
+        url::Url::parse(&format!("http://{rest}")).is_ok_and(|url| {
+            url.path() == "/" && url.query().is_none() && url.username().is_empty()
+        })
+    });
+    unix || tcp
+}
+
+/// A part of a name that becomes part of a command of the engine's.
+pub(super) fn is_word(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+/// Roughly a reference: the engine knows exactly.
+pub(super) fn is_image(text: &str) -> bool {
+    let plain = text
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"-_./:@".contains(&b));
+    plain && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.len() <= 255
+}
+
+/// An absolute path without `.`, `..`, a slash too many and a colon (which separates the parts of a mount).
+pub(super) fn inside_path(text: &str) -> Option<String> {
+    let path = match text.strip_suffix('/') {
+        Some("") => return Some("/".to_owned()),
+        Some(path) => path,
+        None => text,
+    };
+    let mut parts = path.strip_prefix('/')?.split('/');
+    let plain = parts.all(|part| !matches!(part, "" | "." | "..")) && !path.contains([':', '\0']);
+    plain.then(|| path.to_owned())
+}
+
+pub(super) fn is_inside(path: &str, place: &str) -> bool {
+    path.strip_prefix(place)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Bytes in `4GiB`, `512 MiB`, `0`.
+pub(super) fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().ok()?;
+    let shift = match unit.trim() {
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        "" if number == 0 => 0,
+        _ => return None,
+    };
+    let bytes = number.checked_mul(1 << shift)?;
+    // The engine's numbers have a sign.
+    i64::try_from(bytes).is_ok().then_some(bytes)
+}
+
+/// The parts of `NAME=VALUE`, if the name can be a variable's.
+pub(super) fn assignment(text: &str) -> Option<(&str, &str)> {
+    let (name, value) = text.split_once('=')?;
+    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let is_name = plain && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());
+    (is_name && !value.contains('\0')).then_some((name, value))
+}
+
+pub(super) fn mount(text: &str) -> Option<Mount> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let (source, target, writable) = match parts[..] {
+        [source, target] | [source, target, "rw"] => (source, target, true),
+        [source, target, "ro"] => (source, target, false),
+        _ => return None,
+    };
+    Some(Mount {
+        source: inside_path(source)?,
+        target: inside_path(target).filter(|path| path != "/")?,
+        writable,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_a_number_and_a_unit() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("0GiB", 0),
+            ("64KiB", 65_536),
+            ("512 MiB", 536_870_912),
+            (" 4GiB ", 4_294_967_296),
+            ("2TiB", 2_199_023_255_552),
+        ] {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "4",
+            "4GB",
+            "4G",
+            "4gib",
+            "GiB",
+            "1.5GiB",
+            "-1GiB",
+            "8388608TiB",
+            "99999999999999999999KiB",
+        ] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn mounts_are_read_as_docker_does() {
+        let is = |source: &str, target: &str, writable| {
+            Some(Mount {
+                source: source.to_owned(),
+                target: target.to_owned(),
+                writable,
+            })
+        };
+        assert_eq!(mount("/a/b:/c"), is("/a/b", "/c", true));
+        assert_eq!(mount("/a/:/c/:ro"), is("/a", "/c", false));
+        assert_eq!(mount("/:/host:rw"), is("/", "/host", true));
+        for text in [
+            "",
+            "/a",
+            "a:/b",
+            "/a:b",
+            "/a:/",
+            "/a:/b:x",
+            "/a:/b:ro:ro",
+            "/a/../b:/c",
+            "/a//b:/c",
+        ] {
+            assert_eq!(mount(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn paths_are_inside_by_whole_names() {
+        assert!(is_inside("/workspace", "/workspace"));
+        assert!(is_inside("/workspace/project", "/workspace"));
+        assert!(!is_inside("/workspaces", "/workspace"));
+        assert!(!is_inside("/", "/workspace"));
+    }
+
+    #[test]
+    fn engines_are_sockets_or_plain_tcp() {
+        for text in ["unix:///var/run/docker.sock", "tcp://10.0.0.5:2375"] {
+            assert!(is_socket(text), "{text}");
+        }
+        for text in [
+            "",
+            "/var/run/docker.sock",
+            "unix://",
+            "unix://x",
+            "ssh://host",
+            "tcp://",
+            "tcp://h/x",
+        ] {
+            assert!(!is_socket(text), "{text}");
+        }
+    }
+}

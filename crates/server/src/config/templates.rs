@@ -1,0 +1,102 @@
+//! Tables `[[docker.templates]]` of a file: each is a layer over the section `docker` (and two keys of `sandbox`).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::layers::{Layers, Leaf, Origin, nearest, read_typed};
+
+/// Keys that every template has of its own.
+const NEEDED: [&str; 2] = ["docker.id", "docker.image"];
+/// Further keys that a template may set.
+const INHERITED: [&str; 19] = [
+    "docker.command",
+    "docker.entrypoint",
+    "docker.working_dir",
+    "docker.volume",
+    "docker.user",
+    "docker.memory",
+    "docker.cpus",
+    "docker.pids",
+    "docker.disk",
+    "docker.capabilities",
+    "docker.read_only",
+    "docker.pause",
+    "docker.env",
+    "docker.secret_env",
+    "docker.secret_env_file",
+    "docker.ports",
+    "docker.mounts",
+    "sandbox.idle_stop",
+    "sandbox.lifetime",
+];
+
+/// What one template sets, by the whole names of the keys that it replaces.
+#[derive(Clone)]
+pub(super) struct TemplateLayer {
+    pub(super) leaves: BTreeMap<String, Leaf>,
+}
+
+/// The name of a key inside a template.
+pub(super) fn short(key: &str) -> &str {
+    key.rsplit_once('.').map_or(key, |(_, name)| name)
+}
+
+/// Takes the templates out of a file's table, so that only single values are left in it.
+pub(super) fn take(
+    table: &mut toml::Table,
+    path: &Path,
+    layers: &mut Layers,
+) -> Vec<TemplateLayer> {
+    let section = table.get_mut("docker").and_then(toml::Value::as_table_mut);
+    let Some(found) = section.and_then(|section| section.remove("templates")) else {
+        return Vec::new();
+    };
+    let tables = found.as_array().and_then(|items| {
+        items
+            .iter()
+            .map(toml::Value::as_table)
+            .collect::<Option<Vec<_>>>()
+    });
+    let Some(tables) = tables else {
+        layers.problems.push(format!(
+            "{}: `docker.templates` must be tables, each under a line [[docker.templates]]",
+            path.display()
+        ));
+        return Vec::new();
+    };
+    (1..)
+        .zip(tables)
+        .map(|(number, table)| read(table, &Origin::Template(path.to_owned(), number), layers))
+        .collect()
+}
+
+fn read(table: &toml::Table, origin: &Origin, layers: &mut Layers) -> TemplateLayer {
+    let keys = || NEEDED.iter().chain(&INHERITED).copied();
+    let mut leaves = BTreeMap::new();
+    for (name, value) in table {
+        let Some(key) = keys().find(|key| short(key) == name) else {
+            let nearest = nearest(name, keys().map(short));
+            layers.problems.push(format!(
+                "{origin}: unknown key `{name}`; did you mean `{nearest}`?"
+            ));
+            continue;
+        };
+        match read_typed(value, &layers.defaults[key]) {
+            Ok(value) => {
+                let origin = origin.clone();
+                leaves.insert(key.to_owned(), Leaf { value, origin });
+            }
+            Err(kind) => layers
+                .problems
+                .push(format!("{origin}: `{name}` must be {kind}")),
+        }
+    }
+    for key in NEEDED {
+        if leaves.get(key).is_none_or(|leaf| leaf.value.is_empty()) {
+            layers
+                .problems
+                .push(format!("{origin}: `{}` is needed", short(key)));
+        }
+    }
+    TemplateLayer { leaves }
+}

@@ -1,0 +1,136 @@
+//! What `doctor` says about a container engine.
+
+use anyhow::anyhow;
+
+use super::Report;
+use crate::callback::Route;
+use crate::compose::{Engine, Survey};
+use crate::config::{Config, Metadata};
+use crate::serve;
+
+/// Asks the engine, and tries what can be tried without making anything there.
+pub(super) async fn examine(config: &Config, engine: &Engine, report: &mut Report) {
+    let survey = report.add("engine", engine.survey().await, summary);
+    if let Some(survey) = survey {
+        limits(&survey, report);
+        images(&survey, report);
+        metadata(config, &survey, report);
+        callback(config, &survey, report);
+    }
+}
+
+fn summary(survey: &Survey) -> String {
+    let by = if survey.is_rootless {
+        "rootless"
+    } else {
+        "run by root"
+    };
+    let cgroups = survey.cgroups.as_deref().unwrap_or("unknown");
+    format!(
+        "{} on {}, {by}, cgroups {cgroups}, storage {}",
+        survey.version, survey.system, survey.storage
+    )
+}
+
+fn limits(survey: &Survey, report: &mut Report) {
+    if survey.ignored_limits.is_empty() {
+        report.add("limits", Ok(()), |()| {
+            "memory, processor and processes are kept".to_owned()
+        });
+    } else {
+        let limits = survey.ignored_limits.join(", ");
+        report.advise(
+            "limits",
+            &format!(
+                "the engine does not keep limits on {limits}: a sandbox can take all there is. Let the machine's kernel \
+                 count it (cgroup v2 with all controllers delegated, for a rootless engine)"
+            ),
+        );
+    }
+    let disk = if survey.may_limit_disk {
+        "the engine may limit what is changed in images; volumes are measured by the service"
+    } else {
+        "the engine's storage has no quotas: the service measures, and stops sandboxes that are over their limit"
+    };
+    report.add("disk limits", Ok(()), |()| disk.to_owned());
+    if let Some(runtime) = &survey.missing_runtime {
+        let problem = anyhow!(
+            "the engine has no runtime {runtime}: install it there and name it in its daemon.json, or change docker.runtime"
+        );
+        report.add("runtime", Err::<(), _>(problem), |()| String::new());
+    }
+}
+
+fn images(survey: &Survey, report: &mut Report) {
+    for (template, image, is_there) in &survey.images {
+        let state = if *is_there {
+            "is there"
+        } else {
+            "is not there yet; it will be pulled (or load it: docker pull)"
+        };
+        let what = format!("template {template}");
+        report.add(&what, Ok(()), |()| format!("image {image} {state}"));
+    }
+}
+
+fn metadata(config: &Config, survey: &Survey, report: &mut Report) {
+    let what = "metadata address";
+    match (&survey.metadata_problem, config.docker.block_metadata) {
+        (_, Metadata::Off) => {
+            report.add(what, Ok(()), |()| "left alone, as configured".to_owned());
+        }
+        (None, _) => {
+            report.add(what, Ok(()), |()| {
+                "can be kept from sandboxes by this machine's packet filter".to_owned()
+            });
+        }
+        (Some(problem), Metadata::Auto) => report.advise(
+            what,
+            &format!(
+                "sandboxes may reach 169.254.169.254 ({problem}). In a cloud, block it: run the service as root, or set a \
+                 rule of your own; elsewhere set WORKSPACE_DOCKER__BLOCK_METADATA=off"
+            ),
+        ),
+        (Some(problem), Metadata::Required) => {
+            let problem = anyhow!("it is to be blocked, and cannot be: {problem}");
+            report.add(what, Err::<(), _>(problem), |()| String::new());
+        }
+    }
+}
+
+fn callback(config: &Config, survey: &Survey, report: &mut Report) {
+    let what = "callbacks";
+    let route = Route::new(config, true, config.http.bind);
+    let base = route.base();
+    if let Some(doubt) = &route.doubt {
+        return report.advise(what, doubt);
+    }
+    if !route.needs_listener {
+        report.add(what, Ok(()), |()| format!("sandboxes use {base}"));
+        return;
+    }
+    let Some(gateway) = survey.gateway else {
+        return report.advise(
+            what,
+            "the engine does not say by which address containers reach this machine: set \
+             WORKSPACE_SANDBOX__CALLBACK_URL, or let the service listen on another address than loopback",
+        );
+    };
+    // Port 0: any other than the service's own, which may be running.
+    match serve::listen((gateway, 0).into()) {
+        Ok(_) => {
+            report.add(what, Ok(()), |()| {
+                format!("sandboxes use {base}, for which the service also listens on {gateway}")
+            });
+        }
+        Err(error) => report.advise(
+            what,
+            &format!(
+                "the engine's gateway {gateway} cannot be listened on ({}): sandboxes could not report, and their events \
+                 would come some seconds late. Set WORKSPACE_SANDBOX__CALLBACK_URL, or let the service listen on an \
+                 address that containers reach",
+                error.root_cause()
+            ),
+        ),
+    }
+}

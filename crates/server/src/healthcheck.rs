@@ -1,0 +1,98 @@
+//! The `healthcheck` command: asks the running service whether it is ready. For images, which hold no HTTP client.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::config::{Http, reachable};
+
+/// Longer than the service itself takes for its checks.
+const LIMIT: Duration = Duration::from_secs(5);
+/// More of an answer is not looked at.
+const LONGEST_ANSWER: u64 = 64 * 1024;
+
+/// What `/ready` of the service at the configured address says, if it says 200.
+pub(crate) async fn ask(http: &Http) -> anyhow::Result<()> {
+    if http.bind.port() == 0 {
+        bail!("http.bind has port 0, so nobody knows where the service listens: configure a port");
+    }
+    let url = reachable(http.bind);
+    let answer = tokio::time::timeout(LIMIT, fetch(url.authority()))
+        .await
+        .with_context(|| format!("{url}ready did not answer in {} s", LIMIT.as_secs()))?
+        .with_context(|| format!("cannot ask {url}ready; is the service running?"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    if head.split_whitespace().nth(1) == Some("200") {
+        return Ok(());
+    }
+    let status = head.lines().next().unwrap_or_default();
+    bail!("{url}ready answers: {status} {body}")
+}
+
+async fn fetch(authority: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(authority).await?;
+    let request = format!("GET /ready HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.take(LONGEST_ANSWER).read_to_end(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::config::Config;
+
+    fn http(bind: &str) -> Http {
+        let variables = [
+            ("HOME".into(), "/home/someone".into()),
+            ("WORKSPACE_HTTP__BIND".into(), bind.into()),
+        ];
+        Config::load(None, &variables).unwrap().http
+    }
+
+    /// A service that answers one request like this.
+    async fn answering(answer: &'static str) -> Http {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let listener = listener.into_std().unwrap();
+            listener.set_nonblocking(false).unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            let read = std::io::Read::read(&mut stream, &mut request).unwrap();
+            assert!(request[..read].starts_with(b"GET /ready HTTP/1.1\r\n"));
+            std::io::Write::write_all(&mut stream, answer.as_bytes()).unwrap();
+        });
+        http(&address.to_string())
+    }
+
+    #[tokio::test]
+    async fn ready_is_200_and_nothing_else() {
+        let ready = answering("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n\"OK\"").await;
+        ask(&ready).await.unwrap();
+        let refusing = "HTTP/1.1 503 Service Unavailable\r\n\r\n{\"detail\":\"Not ready: store\"}";
+        let error = ask(&answering(refusing).await).await.unwrap_err();
+        let error = format!("{error:#}");
+        assert!(
+            error.contains("503") && error.contains("Not ready: store"),
+            "{error}"
+        );
+        assert!(ask(&answering("").await).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_said() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap().to_string();
+        drop(free);
+        let error = format!("{:#}", ask(&http(&address)).await.unwrap_err());
+        assert!(error.contains("is the service running?"), "{error}");
+        let error = format!("{:#}", ask(&http("127.0.0.1:0")).await.unwrap_err());
+        assert!(error.contains("http.bind"), "{error}");
+    }
+}

@@ -36,6 +36,11 @@ impl Exit {
         is_orderly(self.code) && !self.out_of_memory && self.error.is_empty()
     }
 
+    /// Whether its program was not there or not a program (as shells and init processes say it).
+    pub(crate) fn is_unrunnable(&self) -> bool {
+        matches!(self.code, 126 | 127)
+    }
+
     /// Completes "the agent server".
     pub(crate) fn describe(&self) -> String {
         if !self.error.is_empty() {

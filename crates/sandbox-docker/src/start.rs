@@ -14,10 +14,10 @@ use bollard::models::{ContainerStateStatusEnum as Status, NetworkConnectRequest}
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions,
 };
-use domain::id::SpecId;
+use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{Located, SandboxError, SandboxLaunch};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::{Inner, QUEUE_LIMIT};
 use crate::config::DockerSpec;
@@ -27,10 +27,8 @@ use crate::facts::{Container, Found};
 use crate::labels;
 use crate::memory::{Life, Operation};
 
-/// How often what is there may change under our hands before a start gives up.
-const ATTEMPTS: usize = 6;
 /// Before looking again at what somebody else is changing.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// One of the starts that the engine does at the same time.
 pub(crate) type Turn = OwnedSemaphorePermit;
@@ -80,32 +78,37 @@ impl Inner {
         let known = self.memory.recall(&launch.id).0;
         // Creating costs one call less where nothing is there, and looking where something is.
         let mut look_first = matches!(known, Life::Up | Life::Down | Life::Ended);
-        for _ in 0..ATTEMPTS {
+        let deadline = Instant::now() + self.engine.limit();
+        while Instant::now() < deadline {
             if !look_first && let Made::New(id) = self.create(launch, operation).await? {
-                tracing::debug!(sandbox.id = %launch.id, container = id, "container created");
                 if let Some(located) = self.run(launch, &id, false, operation).await? {
                     return Ok(located);
                 }
-            } else {
-                match self
-                    .container(&launch.id)
-                    .await
-                    .map_err(EngineError::start_failed)?
-                {
-                    Found::Nothing => {}
-                    Found::Foreign => return Err(foreign("container", launch)),
-                    Found::Ours(found) => {
-                        if let Some(located) = self.take_over(launch, &found, operation).await? {
-                            return Ok(located);
-                        }
-                    }
-                }
+                look_first = true;
+                continue;
             }
-            look_first = !look_first;
+            look_first = match self.found(&launch.id).await? {
+                Found::Foreign => return Err(foreign("container", launch)),
+                Found::Ours(found) => {
+                    if let Some(located) = self.take_over(launch, &found, operation).await? {
+                        return Ok(located);
+                    }
+                    true
+                }
+                // Somebody else is making it: its name is taken before it can be seen.
+                Found::Nothing => {
+                    sleep(PAUSE).await;
+                    false
+                }
+            };
         }
         Err(start_failed(
             "something else keeps changing its container; is another service of this installation running?".to_owned(),
         ))
+    }
+
+    async fn found(&self, id: &SandboxId) -> Result<Found<Container>, SandboxError> {
+        self.container(id).await.map_err(EngineError::start_failed)
     }
 
     /// A new container. Its volume is made with it, unless it is there.
@@ -208,6 +211,10 @@ impl Inner {
                 });
                 self.settled(launch, thawed.await, operation).await
             }
+            // Its agent server could not even be run, so there is nothing in it to keep. The template may be right now.
+            Status::EXITED if found.exit.is_unrunnable() => {
+                self.discard(&found.id).await.map(|()| None)
+            }
             Status::CREATED | Status::EXITED | Status::EMPTY => {
                 self.run(launch, &found.id, found.has_run, operation).await
             }
@@ -228,7 +235,8 @@ impl Inner {
         operation: &Operation,
     ) -> Result<Option<Located>, SandboxError> {
         let mut started = self.start_once(container).await;
-        if let Err(error) = &started
+        if has_run
+            && let Err(error) = &started
             && error.kind == Kind::NetworkMissing
         {
             // A container keeps the id of its network; one that was removed and made again has another.
@@ -239,14 +247,17 @@ impl Inner {
                 Err(error) => Err(error),
             };
         }
-        if let Err(error) = &started
-            && !error.is_contact()
-            && !matches!(error.kind, Kind::NotFound | Kind::Conflict)
-            && !has_run
+        if !has_run
+            && let Err(error) = &started
+            && matches!(error.kind, Kind::NetworkMissing | Kind::Other)
         {
-            // There is nothing in it to keep, and another one is made of the template as it is then.
-            tracing::debug!(sandbox.id = %launch.id, %error, "a container that cannot be started is removed");
-            let _ = self.discard(container).await;
+            // There is nothing in it to keep. The next one is made of the template, and put into the network, as they are
+            // then.
+            self.discard(container).await?;
+            if error.kind == Kind::NetworkMissing {
+                self.network.forget().await;
+                return Ok(None);
+            }
         }
         self.settled(launch, started, operation).await
     }
@@ -287,11 +298,7 @@ impl Inner {
             Err(error) => return Err(error.start_failed()),
         }
         operation.now(Life::Up);
-        match self
-            .container(&launch.id)
-            .await
-            .map_err(EngineError::start_failed)?
-        {
+        match self.found(&launch.id).await? {
             Found::Ours(container) if container.is_alive() => {
                 let located = self.whereabouts(&container).ok_or_else(|| {
                     start_failed("the engine did not publish the agent server's port".to_owned())

@@ -49,7 +49,7 @@ async fn import(docker: &Docker) {
         .tag(tag)
         .changes(changes.map(str::to_owned).into())
         .build();
-    let root = bollard::body_full(archive(busybox).into());
+    let root = bollard::body_full(archive(&busybox).into());
     let mut steps = docker.create_image(Some(options), Some(root), None);
     while let Some(step) = steps.next().await {
         step.expect("the engine takes the image");
@@ -57,7 +57,7 @@ async fn import(docker: &Docker) {
 }
 
 /// A root file system as a tar archive.
-fn archive(busybox: Vec<u8>) -> Vec<u8> {
+fn archive(busybox: &[u8]) -> Vec<u8> {
     let mut tar = Vec::new();
     for (dir, mode) in [
         ("bin", 0o755),
@@ -76,7 +76,7 @@ fn archive(busybox: Vec<u8>) -> Vec<u8> {
         b"root:x:0:0::/:/bin/sh\n",
     );
     entry(&mut tar, "etc/group", '0', 0o644, "", b"root:x:0:\n");
-    entry(&mut tar, "bin/busybox", '0', 0o755, "", &busybox);
+    entry(&mut tar, "bin/busybox", '0', 0o755, "", busybox);
     for applet in APPLETS {
         entry(
             &mut tar,

@@ -205,9 +205,9 @@ impl Drop for Lab {
                 lab.clear().await;
             });
         });
-        let cleaned = cleaner.join();
+        let outcome = cleaner.join();
         assert!(
-            cleaned.is_ok() || std::thread::panicking(),
+            outcome.is_ok() || std::thread::panicking(),
             "not cleaned up"
         );
     }
@@ -338,4 +338,13 @@ pub(crate) async fn answers(port: u16) -> bool {
     };
     let talk = tokio::time::timeout(Duration::from_secs(5), talk);
     matches!(talk.await, Ok(Ok(true)))
+}
+
+/// Waits until the backend has found its engine and looked at what is there.
+pub(crate) async fn in_contact(backend: &DockerSandboxes) {
+    let mut contact = domain::sandbox::SandboxBackend::contact(backend);
+    let made = async { while contact.next().await != Some(domain::sandbox::Contact::Made) {} };
+    tokio::time::timeout(Duration::from_secs(60), made)
+        .await
+        .expect("the engine is found");
 }

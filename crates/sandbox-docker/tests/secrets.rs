@@ -1,0 +1,88 @@
+//! Secrets go into the environment of a sandbox, and nowhere else.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper that fails is a test that fails"
+)]
+
+mod support;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use domain::sandbox::SandboxBackend;
+use secrecy::SecretString;
+use support::{Lab, SPEC, launch, name, script, told};
+use tracing::instrument::WithSubscriber;
+use tracing::subscriber::NoSubscriber;
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the test itself asks the engine is not logged by the service.
+async fn aside<T>(work: impl Future<Output = T>) -> T {
+    work.with_subscriber(NoSubscriber::default()).await
+}
+
+#[tokio::test]
+async fn secrets_are_in_the_environment_only() {
+    let log = Log::default();
+    let writer = log.clone();
+    // Everything that any crate has to say, also what comes through `log`: the client logs bodies.
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .init();
+    let lab = Lab::new().await;
+    let shout = "env; cat /no-such-file; echo {\\\"message\\\":\\\"using $OH_SECRET_KEY\\\"}; sleep 600 & wait";
+    let mut spec = script(SPEC, shout);
+    let canary = SecretString::from("canary-template");
+    spec.secret_env.insert("TEMPLATE_SECRET".to_owned(), canary);
+    let backend = lab.backend_with(|config| config.specs = vec![spec]);
+    let launch = launch(SPEC);
+    let mut facts = backend.watch();
+    backend.start(&launch).await.unwrap();
+    let echo = ["sh", "-c", "echo $OH_SECRET_KEY $TEMPLATE_SECRET"];
+    let (_, inside) = aside(lab.exec(&launch.id, &echo)).await;
+    assert_eq!(inside.trim(), "canary-secret-key canary-template");
+    lab.kill(&launch.id).await;
+    let told = told(&mut facts, &launch.id).await;
+    let detail = support::detail(Some(told));
+    assert!(detail.contains("using ***"), "{detail}");
+    let seen = aside(lab.container(&launch.id)).await;
+    let labels = seen.config.unwrap().labels.unwrap();
+    let volume = lab.docker.inspect_volume(&name(&launch.id)).await.unwrap();
+    let listed = backend.list().await.unwrap();
+    let config = lab.config();
+    let logged = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    assert!(
+        logged.contains("sandbox_docker"),
+        "the log is the service's"
+    );
+    for text in [
+        detail,
+        format!("{labels:?}"),
+        format!("{volume:?}"),
+        format!("{listed:?}"),
+        format!("{backend:?}"),
+        format!("{config:?}"),
+        format!("{launch:?}"),
+    ] {
+        assert!(!text.contains("canary"), "{text}");
+    }
+    let leaks: Vec<_> = logged
+        .lines()
+        .filter(|line| line.contains("canary"))
+        .collect();
+    assert!(leaks.is_empty(), "{leaks:#?}");
+    backend.remove(&launch.id).await.unwrap();
+}

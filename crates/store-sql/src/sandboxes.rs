@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use diesel::prelude::*;
+use domain::change::Change;
 use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::{Cap, StoreError};
@@ -16,6 +17,7 @@ use domain::sandbox::{
 };
 use domain::scope::Scope;
 
+use crate::changes::announce;
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner, to_json};
 use crate::connection::{Any, AnyConnection};
 use crate::error::Fault;
@@ -185,16 +187,24 @@ pub(crate) fn mark_deleted(
     if ids.is_empty() {
         return Ok(());
     }
-    diesel::update(
-        sandboxes::table
-            .filter(sandboxes::id.eq_any(ids))
-            .filter(sandboxes::desired.ne(Desired::Deleted.as_str())),
-    )
-    .set((
-        sandboxes::desired.eq(Desired::Deleted.as_str()),
-        sandboxes::updated_at.eq(at.micros()),
-    ))
-    .execute(conn)?;
+    let wanted = sandboxes::table
+        .filter(sandboxes::id.eq_any(ids))
+        .filter(sandboxes::desired.ne(Desired::Deleted.as_str()));
+    let places: Vec<(String, String)> = wanted
+        .clone()
+        .select((sandboxes::id, sandboxes::host))
+        .load(conn)?;
+    diesel::update(wanted)
+        .set((
+            sandboxes::desired.eq(Desired::Deleted.as_str()),
+            sandboxes::updated_at.eq(at.micros()),
+        ))
+        .execute(conn)?;
+    for (id, host) in places {
+        if let (Ok(id), Ok(host)) = (SandboxId::parse(id), HostId::parse(host)) {
+            announce(conn, &Change::Sandbox { id, host })?;
+        }
+    }
     Ok(())
 }
 
@@ -202,7 +212,11 @@ fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), Fault> {
     diesel::update(sandboxes::table.find(sandbox.id.as_str()))
         .set(SandboxRow::try_from(sandbox)?)
         .execute(conn)?;
-    Ok(())
+    let change = Change::Sandbox {
+        id: sandbox.id.clone(),
+        host: sandbox.host.clone(),
+    };
+    announce(conn, &change)
 }
 
 #[async_trait]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use diesel::prelude::*;
+use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
 use domain::error::{Cap, StoreError};
@@ -17,6 +18,7 @@ use domain::start_task::{
     StartTaskOrder, StartTaskRepository, Step,
 };
 
+use crate::changes::announce;
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner};
 use crate::connection::{Any, AnyConnection};
 use crate::conversation_rows as conversations;
@@ -65,6 +67,7 @@ fn write_step(
     diesel::update(start_tasks::table.find(id.to_string()))
         .set(step)
         .execute(conn)?;
+    announce(conn, &Change::StartTask(id))?;
     let row = load(conn, id)?.ok_or_else(|| stale("start task"))?;
     Ok(row.try_into()?)
 }
@@ -153,6 +156,7 @@ fn insert(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<Inse
     if let Some(answer) = &start.answer {
         idempotency::keep(conn, answer)?;
     }
+    announce(conn, &Change::StartWaits(task.host.clone()))?;
     Ok(Inserted::New)
 }
 

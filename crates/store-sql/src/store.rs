@@ -12,6 +12,7 @@ use domain::error::StoreError;
 use secrecy::SecretString;
 use tokio::runtime::Handle;
 
+use crate::changes::Changes;
 use crate::connection::{InvalidStorageUrl, Manager, Target};
 use crate::migrate::{self, MigrationError};
 use crate::pool::Db;
@@ -65,6 +66,7 @@ pub enum OpenError {
 /// Every repository port, on one database.
 pub struct SqlStore {
     pub(crate) db: Db,
+    pub(crate) changes: Changes,
 }
 
 impl SqlStore {
@@ -108,9 +110,10 @@ fn open(config: &StoreConfig, runtime: Handle) -> Result<Arc<SqlStore>, OpenErro
     if ran > 0 {
         tracing::info!(migrations = ran, "database schema brought up to date");
     }
+    let changes = Changes::of(&target, &runtime);
     let db = Db::connect(&target, config.connections, config.wait, runtime)
         .map_err(|error| OpenError::Connect(error.into()))?;
-    Ok(Arc::new(SqlStore { db }))
+    Ok(Arc::new(SqlStore { db, changes }))
 }
 
 /// Makes the file before `SQLite` would (with the umask's rights); `SQLite` gives `-wal` and `-shm` the rights of the file.

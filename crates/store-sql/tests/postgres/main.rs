@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 mod away;
+mod changes;
 mod cluster;
 mod laws;
 mod tls;

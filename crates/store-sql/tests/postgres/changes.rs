@@ -1,0 +1,86 @@
+//! What one process commits, another on the same database hears.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use domain::change::{Change, ChangeFeed};
+use domain::sandbox::Desired;
+use domain::start_task::StartStatus;
+use futures::stream::{BoxStream, StreamExt};
+use port_conformance::{Ports, fixtures};
+use store_sql::{SqlStore, StoreConfig};
+use tokio::runtime::Handle;
+
+use crate::cluster::Cluster;
+
+async fn open(url: String) -> Arc<SqlStore> {
+    let store = SqlStore::open(StoreConfig::new(url), Handle::current()).await;
+    store.expect("open")
+}
+
+/// Fails when the change does not come; others are passed over.
+async fn hears(changes: &mut BoxStream<'static, Change>, wanted: &Change) {
+    let heard = async {
+        while let Some(change) = changes.next().await {
+            if change == *wanted {
+                return;
+            }
+        }
+        panic!("the feed ended");
+    };
+    let heard = tokio::time::timeout(Duration::from_secs(30), heard).await;
+    heard.unwrap_or_else(|_| panic!("{wanted:?} is not heard"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_are_heard_by_other_processes() {
+    let database = Cluster::shared().database();
+    let (one, two) = (open(database.url()).await, open(database.url()).await);
+    let mut changes = two.changes();
+    let ports = Ports::of(one);
+    let start = fixtures::start(1, "alice", "s", fixtures::at(0));
+    ports
+        .tasks
+        .insert(&start, &fixtures::PLENTY)
+        .await
+        .expect("stored");
+    hears(&mut changes, &Change::StartWaits(fixtures::host())).await;
+    let (host, at) = (fixtures::host(), fixtures::at(1));
+    let claimed = ports.tasks.claim(&host, at, fixtures::at(9), 1).await;
+    let fence = claimed.expect("claimed")[0].fence;
+    let step = fixtures::step(StartStatus::WaitingForSandbox);
+    let advanced = ports.tasks.advance(start.task.id, fence, &step, at).await;
+    advanced.expect("advanced");
+    hears(&mut changes, &Change::StartTask(start.task.id)).await;
+    let (scope, id) = (fixtures::scope("alice"), fixtures::sandbox_id("s"));
+    let paused = ports
+        .sandboxes
+        .set_desired(&scope, &id, Desired::Paused, &fixtures::PLENTY, at)
+        .await;
+    paused.expect("paused");
+    hears(&mut changes, &Change::Sandbox { id, host }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_connection_is_a_gap_and_then_goes_on() {
+    let database = Cluster::shared().database();
+    let (one, two) = (open(database.url()).await, open(database.url()).await);
+    let mut changes = two.changes();
+    let mut conn = diesel::PgConnection::establish(&database.url()).expect("connect");
+    conn.batch_execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE datname = current_database() AND query LIKE 'LISTEN%'",
+    )
+    .expect("ended");
+    hears(&mut changes, &Change::Gap).await;
+    let ports = Ports::of(one);
+    let start = fixtures::start(1, "alice", "s", fixtures::at(0));
+    ports
+        .tasks
+        .insert(&start, &fixtures::PLENTY)
+        .await
+        .expect("stored");
+    hears(&mut changes, &Change::StartWaits(fixtures::host())).await;
+}

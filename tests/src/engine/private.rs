@@ -20,8 +20,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct PrivateEngine {
     dir: TempDir,
     bridge: String,
-    /// The second and third number of its addresses.
-    net: (u32, u32),
     child: Option<Child>,
 }
 
@@ -37,25 +35,14 @@ impl PrivateEngine {
         let number = std::process::id();
         let bridge = format!("aw-e{number}");
         // Of 10.128.0.0/9, which hardly anybody uses by hand.
-        let net = (128 + number % 128, number / 128 % 16 * 16);
+        let address = format!("10.{}.{}.1/24", 128 + number % 128, number / 128 % 256);
         run("ip", &["link", "add", &bridge, "type", "bridge"]);
         let mut engine = Self {
             dir,
             bridge,
-            net,
             child: None,
         };
-        let (a, b) = net;
-        run(
-            "ip",
-            &[
-                "address",
-                "add",
-                &format!("10.{a}.{b}.1/24"),
-                "dev",
-                &engine.bridge,
-            ],
-        );
+        run("ip", &["address", "add", &address, "dev", &engine.bridge]);
         run("ip", &["link", "set", &engine.bridge, "up"]);
         fs::write(engine.path("daemon.json"), "{}").expect("the directory is writable");
         engine.restart();
@@ -126,7 +113,8 @@ impl PrivateEngine {
             .append(true)
             .open(self.path("log"));
         let log = log.map_err(|error| error.to_string())?;
-        let (a, b) = self.net;
+        // No `default-address-pool`: an engine that has one removes the bridge `docker0` when it starts again, though that is
+        // another engine's.
         let option = |name: &str, value: &str| format!("--{name}={value}");
         let place = |name: &str, file: &str| option(name, &self.path(file).to_string_lossy());
         let child = Command::new("dockerd")
@@ -137,10 +125,6 @@ impl PrivateEngine {
                 place("pidfile", "pid"),
                 place("config-file", "daemon.json"),
                 option("bridge", &self.bridge),
-                option(
-                    "default-address-pool",
-                    &format!("base=10.{a}.{}.0/21,size=24", b + 8),
-                ),
                 option("containerd-namespace", &self.bridge),
                 option(
                     "containerd-plugins-namespace",

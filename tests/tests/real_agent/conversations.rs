@@ -1,19 +1,19 @@
 //! Stories of users.
 
-use acceptance::Version;
+use acceptance::service::Trace;
 use acceptance::wait::{wait_for, wait_until};
 use serde_json::{Value, json};
 
-use crate::support::{LATE, World, actions, said_by_user, show_timings};
+use crate::support::{LATE, Setup, World, actions, said_by_user, show_timings};
 
-pub(crate) async fn a_conversation_runs_and_takes_another_message(version: Version) {
-    let world = World::start(version).await;
+pub(crate) async fn a_conversation_runs_and_takes_another_message(setup: Setup) {
+    let world = World::start(setup).await;
     let user = &world.user;
 
     let task = user.start_with("Please.\nRUN: echo one > first.txt").await;
     assert_eq!(task.status, "WORKING");
     let conversation = user.ready(&task).await;
-    show_timings(version, &user.task(&task.id).await);
+    show_timings(&world, &user.task(&task.id).await);
     assert_eq!(conversation.sandbox_status, "RUNNING");
     user.executed(&conversation.id, "finished").await;
 
@@ -43,8 +43,8 @@ pub(crate) async fn a_conversation_runs_and_takes_another_message(version: Versi
     world.assert_exactly_one().await;
 }
 
-pub(crate) async fn a_paused_sandbox_costs_nothing_and_goes_on_after_resume(version: Version) {
-    let world = World::start(version).await;
+pub(crate) async fn a_paused_sandbox_costs_nothing_and_goes_on_after_resume(setup: Setup) {
+    let world = World::start(setup).await;
     let user = &world.user;
     let conversation = user.converse("RUN: echo one > first.txt").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
@@ -78,17 +78,14 @@ pub(crate) async fn a_paused_sandbox_costs_nothing_and_goes_on_after_resume(vers
     world.assert_exactly_one().await;
 }
 
-pub(crate) async fn a_deleted_conversation_leaves_nothing_and_stays_deleted(version: Version) {
-    let world = World::start(version).await;
+pub(crate) async fn a_deleted_conversation_leaves_nothing_and_stays_deleted(setup: Setup) {
+    let world = World::start(setup).await;
     let user = &world.user;
     let conversation = user.converse("RUN: echo one > first.txt").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
     user.executed(id, "finished").await;
-    let servers = world.service.agent_servers();
-    let sockets = servers[0]
-        .variable("TMUX_TMPDIR")
-        .expect("it is set")
-        .to_owned();
+    let traces = world.service.traces_of(sandbox);
+    assert!(traces.len() > 1, "{traces:?}");
 
     user.delete_conversation(id).await;
     assert!(user.find_conversation(id).await.is_none());
@@ -96,10 +93,11 @@ pub(crate) async fn a_deleted_conversation_leaves_nothing_and_stays_deleted(vers
         user.sandbox(sandbox).await.is_none().then_some(())
     })
     .await;
-    wait_until("the end of its files", LATE, || {
-        !world.service.sandbox_dir(sandbox).exists() && !std::path::Path::new(&sockets).exists()
+    wait_until("the end of everything that it had", LATE, || {
+        !traces.iter().any(Trace::is_there)
     })
     .await;
+    assert_eq!(world.service.processes(), []);
     world.service.assert_no_orphans(&[user]).await;
 
     // The agent server's last words, arriving late.
@@ -119,8 +117,8 @@ pub(crate) async fn a_deleted_conversation_leaves_nothing_and_stays_deleted(vers
     assert_eq!(user.count_events(id).await, 0);
 }
 
-pub(crate) async fn a_model_that_refuses_ends_the_run_and_not_the_service(version: Version) {
-    let world = World::with_model(version, "openai/refuse").await;
+pub(crate) async fn a_model_that_refuses_ends_the_run_and_not_the_service(setup: Setup) {
+    let world = World::with_model(setup, "openai/refuse").await;
     let user = &world.user;
     let conversation = user.converse("RUN: echo one > first.txt").await;
     user.executed(&conversation.id, "error").await;
@@ -146,8 +144,8 @@ pub(crate) async fn a_model_that_refuses_ends_the_run_and_not_the_service(versio
     );
 }
 
-pub(crate) async fn a_stream_tells_every_status_and_the_title_appears(version: Version) {
-    let world = World::start(version).await;
+pub(crate) async fn a_stream_tells_every_status_and_the_title_appears(setup: Setup) {
+    let world = World::start(setup).await;
     let user = &world.user;
     let message =
         json!({"content": [{"type": "text", "text": "RUN: echo one > first.txt"}], "run": true});

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use acceptance::Version;
 use acceptance::tell;
 use acceptance::wait::wait_until;
 use rustix::process::Signal;
 
-use crate::support::{LATE, World, actions, said_by_user};
+use crate::support::{LATE, Setup, World, actions, said_by_user};
 
 /// Statuses in their order.
 const ORDER: [&str; 8] = [
@@ -22,25 +21,21 @@ const ORDER: [&str; 8] = [
     "READY",
 ];
 
-pub(crate) async fn killed_right_after_the_answer_a_start_is_finished_once(version: Version) {
-    killed_during_a_start(version, "WORKING").await;
+pub(crate) async fn killed_right_after_the_answer_a_start_is_finished_once(setup: Setup) {
+    killed_during_a_start(setup, "WORKING").await;
 }
 
-pub(crate) async fn killed_while_waiting_for_the_sandbox_a_start_is_finished_once(
-    version: Version,
-) {
-    killed_during_a_start(version, "WAITING_FOR_SANDBOX").await;
+pub(crate) async fn killed_while_waiting_for_the_sandbox_a_start_is_finished_once(setup: Setup) {
+    killed_during_a_start(setup, "WAITING_FOR_SANDBOX").await;
 }
 
 /// The call that makes the conversation at the agent server is under way, or has just been answered.
-pub(crate) async fn killed_while_starting_the_conversation_a_start_is_finished_once(
-    version: Version,
-) {
-    killed_during_a_start(version, "STARTING_CONVERSATION").await;
+pub(crate) async fn killed_while_starting_the_conversation_a_start_is_finished_once(setup: Setup) {
+    killed_during_a_start(setup, "STARTING_CONVERSATION").await;
 }
 
-async fn killed_during_a_start(version: Version, status: &str) {
-    let mut world = World::start(version).await;
+async fn killed_during_a_start(setup: Setup, status: &str) {
+    let mut world = World::start(setup).await;
     let task = world.user.start_with("RUN: echo once >> once.txt").await;
     let wanted = ORDER.iter().position(|known| *known == status);
     let limit = Instant::now() + Duration::from_secs(120);
@@ -77,9 +72,9 @@ async fn killed_during_a_start(version: Version, status: &str) {
     assert_eq!(world.assert_exactly_one().await.id, ready.id);
 }
 
-pub(crate) async fn killed_in_the_middle_of_a_run_nothing_is_lost(version: Version) {
+pub(crate) async fn killed_in_the_middle_of_a_run_nothing_is_lost(setup: Setup) {
     const STEPS: usize = 20;
-    let mut world = World::with_model(version, "openai/steps-20+slow-300").await;
+    let mut world = World::with_model(setup, "openai/steps-20+slow-300").await;
     let conversation = world.user.converse("RUN: echo step >> steps.txt").await;
     let id = conversation.id.as_str();
 
@@ -112,8 +107,8 @@ pub(crate) async fn killed_in_the_middle_of_a_run_nothing_is_lost(version: Versi
     assert_eq!(world.assert_exactly_one().await.id, id);
 }
 
-pub(crate) async fn a_killed_agent_server_is_noticed_and_can_be_resumed(version: Version) {
-    let world = World::with_model(version, "openai/steps-20+slow-300").await;
+pub(crate) async fn a_killed_agent_server_is_noticed_and_can_be_resumed(setup: Setup) {
+    let world = World::with_model(setup, "openai/steps-20+slow-300").await;
     let user = &world.user;
     let conversation = user.converse("RUN: echo step >> steps.txt").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);

@@ -1,31 +1,40 @@
-//! The product's main job with real parts: the real binary, real agent servers (two releases), a scripted model.
+//! The product's main job with real parts: the real binary, real agent servers (two releases) as processes and in
+//! containers, a scripted model.
 //!
-//! A suite whose agent server is not installed fails and says how to install it.
+//! A suite whose agent server, image or engine is missing fails and says how to get it.
 
 mod conversations;
 mod crashes;
 mod first_use;
 mod support;
 
-/// Each story once per release.
+/// Each story once per release, of a backend or of both.
 macro_rules! stories {
-    ($($module:ident::$story:ident),* $(,)?) => {
+    (both: $($all:tt)*) => {
+        mod process {
+            stories!(release: crate::support::Setup::process, $($all)*);
+        }
+        mod docker {
+            stories!(release: crate::support::Setup::docker, $($all)*);
+        }
+    };
+    (release: $setup:path, $($all:tt)*) => {
         mod v1_58_0 {
-            $(#[tokio::test]
-            async fn $story() {
-                crate::$module::$story(acceptance::Version::V1_58_0).await;
-            })*
+            stories!(tests: $setup, V1_58_0, $($all)*);
         }
         mod v1_34_0 {
-            $(#[tokio::test]
-            async fn $story() {
-                crate::$module::$story(acceptance::Version::V1_34_0).await;
-            })*
+            stories!(tests: $setup, V1_34_0, $($all)*);
         }
+    };
+    (tests: $setup:path, $version:ident, $($module:ident::$story:ident),* $(,)?) => {
+        $(#[tokio::test]
+        async fn $story() {
+            crate::$module::$story($setup(acceptance::Version::$version)).await;
+        })*
     };
 }
 
-stories![
+stories![both:
     conversations::a_conversation_runs_and_takes_another_message,
     conversations::a_paused_sandbox_costs_nothing_and_goes_on_after_resume,
     conversations::a_deleted_conversation_leaves_nothing_and_stays_deleted,

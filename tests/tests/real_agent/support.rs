@@ -6,29 +6,64 @@ use std::time::Duration;
 use acceptance::client::{Conversation, Task};
 use acceptance::tell;
 use acceptance::wait::wait_for;
-use acceptance::{Client, ScriptedLlm, Service, Version};
+use acceptance::{Client, Sandboxing, ScriptedLlm, Service, Version};
 use serde_json::Value;
 
 /// Reports may be up to one reconciler's pass late.
 pub(crate) const LATE: Duration = Duration::from_secs(40);
 
+/// Which parts a story is played with.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub(crate) version: Version,
+    pub(crate) sandboxing: Sandboxing,
+}
+
+impl Setup {
+    pub(crate) fn process(version: Version) -> Self {
+        let sandboxing = Sandboxing::Process;
+        Self {
+            version,
+            sandboxing,
+        }
+    }
+
+    pub(crate) fn docker(version: Version) -> Self {
+        let sandboxing = Sandboxing::docker();
+        Self {
+            version,
+            sandboxing,
+        }
+    }
+}
+
 pub(crate) struct World {
     pub(crate) llm: ScriptedLlm,
     pub(crate) service: Service,
     pub(crate) user: Client,
+    setup: Setup,
 }
 
 impl World {
-    pub(crate) async fn start(version: Version) -> Self {
-        Self::with_model(version, "openai/scripted").await
+    pub(crate) async fn start(setup: Setup) -> Self {
+        Self::with_model(setup, "openai/scripted").await
     }
 
-    pub(crate) async fn with_model(version: Version, model: &str) -> Self {
-        let llm = ScriptedLlm::start().await.expect("a loopback port is free");
-        let service = Service::builder().agent_server(version).start().await;
+    pub(crate) async fn with_model(setup: Setup, model: &str) -> Self {
+        let llm = setup.sandboxing.model().await;
+        let service = Service::builder()
+            .sandboxing(&setup.sandboxing)
+            .agent_server(setup.version)
+            .start()
+            .await;
         let user = service.admin();
         user.use_model(model, &llm.base_url(), "sk-scripted").await;
-        Self { llm, service, user }
+        Self {
+            llm,
+            service,
+            user,
+            setup,
+        }
     }
 
     /// The events of our store are those of the agent server, each once, and `count` agrees.
@@ -83,9 +118,13 @@ impl World {
 }
 
 /// Shows what a start cost; figures for a person, no assertion.
-pub(crate) fn show_timings(version: Version, task: &Task) {
+pub(crate) fn show_timings(world: &World, task: &Task) {
+    let Setup {
+        version,
+        sandboxing,
+    } = &world.setup;
     tell(&format!(
-        "agent server {version}: start to READY by step (ms): {}",
+        "agent server {version} ({sandboxing:?}): start to READY by step (ms): {}",
         task.timings
     ));
 }

@@ -65,15 +65,25 @@ pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
         let changes = Changes::of(&hash)
             .with("ENV PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 LITELLM_LOCAL_MODEL_COST_MAP=True")
             .with("USER agent")
-            .with("WORKDIR /workspace")
+            .with("WORKDIR /")
             .with(format!(
                 r#"ENTRYPOINT ["/{INSIDE}/bin/python", "-m", "openhands.agent_server", "--host", "0.0.0.0"]"#
             ))
             .with(r#"CMD ["--port", "8000"]"#);
         import(&archive, &tag, &changes)?;
         fs::remove_file(&archive)?;
+        forget_untagged();
     }
     hand_over(&format!("agent-server-{version}"), &tag)
+}
+
+/// What had the tag before, unless it is in use.
+fn forget_untagged() {
+    let label = format!("label={}", super::LABEL);
+    // It is only room on the disk.
+    let _ = super::docker()
+        .args(["image", "prune", "--force", "--filter", &label])
+        .output();
 }
 
 /// The Python of an installation.

@@ -21,9 +21,10 @@ const PACKAGES: [&str; 7] = [
     "tmux",
     "zlib1g",
 ];
-/// Who agents are: the image's own user, as they should not be root. (The Python may be in root's home.)
+/// Who agents are: the image's own user, not root, who owns the workspace, as in the published images. (The Python may be in
+/// root's home.)
 const USER: &str = "chmod 0755 \"$1/root\" && chroot \"$1\" useradd --create-home --uid 10001 --shell /bin/bash agent \
-     && mkdir \"$1/workspace\" && chroot \"$1\" chown agent:agent /workspace";
+     && mkdir -p \"$1/workspace/project\" && chroot \"$1\" chown -R agent:agent /workspace";
 
 /// An archive that is there.
 pub(super) struct Base {
@@ -86,6 +87,13 @@ impl Recipe {
             .arg(&unfinished)
             .arg(&sources);
         run(&mut command)?;
+        for earlier in fs::read_dir(folder()?)?.flatten() {
+            let name = earlier.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with("base-") && name.ends_with(".tar") {
+                fs::remove_file(earlier.path())?;
+            }
+        }
         fs::rename(&unfinished, &archive)?;
         Ok(Base { archive })
     }

@@ -12,6 +12,8 @@ use crate::run::{output, program, run, say};
 /// Changed when the recipe is.
 const RECIPE: &str = "1";
 const REPOSITORY: &str = "agent-workspace-test/stub";
+/// The label of all images of this recipe.
+const KIND: &str = "agent-workspace.test-stub";
 const BUSYBOX: &str = "/bin/busybox";
 /// How long images of earlier builds are kept: another checkout may be using them.
 const KEPT: &str = "48h";
@@ -36,6 +38,7 @@ pub(crate) fn prepare(stub: &Path) -> anyhow::Result<()> {
             .arg(&place)
             .arg("."))?;
         let changes = Changes::of(&hash)
+            .with(format!("LABEL {KIND}=1"))
             .with("ENV PATH=/usr/bin:/bin")
             .with("WORKDIR /workspace")
             .with(r#"ENTRYPOINT ["/usr/bin/stub-agent-server", "--dir", "/stub", "--host", "0.0.0.0"]"#)
@@ -48,15 +51,14 @@ pub(crate) fn prepare(stub: &Path) -> anyhow::Result<()> {
     hand_over("stub", &tag)
 }
 
-/// Only our own, by label, and none that is in use.
+/// Only those of this recipe, by label, and none that is in use.
 fn forget_old() {
-    let label = format!("label={}", super::LABEL);
+    let label = format!("label={KIND}");
     let until = format!("until={KEPT}");
     // It is only room on the disk.
     let _ = super::docker()
-        .args([
-            "image", "prune", "--all", "--force", "--filter", &label, "--filter", &until,
-        ])
+        .args(["image", "prune", "--all", "--force"])
+        .args(["--filter", &label, "--filter", &until])
         .output();
 }
 

@@ -14,8 +14,9 @@ use crate::errors::{EngineError, Kind};
 
 /// For everything.
 const LIMIT: Duration = Duration::from_secs(5);
-/// For one program, so that it says what happened before we stop listening.
+/// For one program: told to it, so that it says what happened, and enforced.
 const SECONDS: &str = "3";
+const PATIENCE: Duration = Duration::from_millis(3500);
 /// What is kept of a program's words.
 const MAX_OUTPUT: usize = 8 * 1024;
 
@@ -36,6 +37,7 @@ enum Attempt {
     Answered,
     /// With the reason that the program gave.
     Failed(String),
+    /// It is not there, or cannot be run.
     NoSuchProgram,
 }
 
@@ -98,13 +100,12 @@ async fn attempt(engine: &Engine, container: &str, url: &Url) -> Result<Attempt,
         ],
         &["python3", "-c", PYTHON, url],
         &[
+            // Without a time-out: one that was linked statically crashes on it.
             "busybox",
             "wget",
             "-q",
             "-O",
             "/dev/null",
-            "-T",
-            SECONDS,
             url,
         ],
     ];
@@ -132,7 +133,12 @@ async fn run(engine: &Engine, container: &str, program: &[&str]) -> Result<Attem
         docker.start_exec(&exec, None::<StartExecOptions>)
     });
     let said = match started.await {
-        Ok(StartExecResults::Attached { output, .. }) => heard(output).await,
+        Ok(StartExecResults::Attached { output, .. }) => {
+            match tokio::time::timeout(PATIENCE, heard(output)).await {
+                Ok(said) => said,
+                Err(_) => return Ok(Attempt::Failed("no answer in time".to_owned())),
+            }
+        }
         Ok(StartExecResults::Detached) => String::new(),
         // Some engines answer so where the program is not there.
         Err(error) if matches!(error.kind, Kind::Other | Kind::NotFound) => {
@@ -161,8 +167,9 @@ async fn heard(
 
 fn judge(program: &str, code: Option<i64>, said: &str) -> Attempt {
     match code {
-        // The shell's codes for "cannot be run" and "not found", which engines use, too.
-        Some(126 | 127) | None => Attempt::NoSuchProgram,
+        // The shell's codes for "cannot be run" and "not found", which engines use, too, and for the end by a signal: it
+        // crashed.
+        Some(126..) | None => Attempt::NoSuchProgram,
         Some(0) => Attempt::Answered,
         // GNU wget: the server answered with an error. Busybox: the same in words.
         Some(8) if program == "wget" => Attempt::Answered,
@@ -226,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn an_image_without_the_program_says_nothing_about_the_way() {
-        for code in [Some(126), Some(127), None] {
+    fn a_program_that_is_not_there_or_crashes_says_nothing_about_the_way() {
+        for code in [Some(126), Some(127), Some(139), None] {
             assert_eq!(judge("curl", code, "not found"), Attempt::NoSuchProgram);
         }
     }

@@ -161,9 +161,9 @@ impl Network {
     fn request(&self) -> NetworkCreateRequest {
         let options = [(ICC, "false"), (DEVICE, &self.device)];
         let instance = self.config.instance.as_str();
-        let short = instance.get(..12).unwrap_or(instance);
         NetworkCreateRequest {
-            name: format!("agent-workspace-{short}"),
+            // The whole of it: an engine with two networks of one name refuses to start what is in either.
+            name: format!("agent-workspace-{instance}"),
             driver: Some("bridge".to_owned()),
             enable_ipv6: Some(false),
             options: Some(owned(options)),
@@ -249,7 +249,7 @@ impl Network {
 }
 
 const METADATA_ADVICE: &str = "run the service as root on the engine's host, or block the address yourself and set \
-    WORKSPACE_DOCKER__METADATA=off";
+    WORKSPACE_DOCKER__BLOCK_METADATA=off";
 
 /// Whether what is in it cannot talk to each other. Podman takes the option and forgets it.
 fn is_closed(network: &Listed) -> bool {
@@ -309,21 +309,20 @@ mod tests {
         let instance = HostId::parse("nowhere").expect("an id");
         let mut config = DockerConfig::new(instance, vec![spec]);
         for (metadata, expected) in [
-            (Metadata::Required, Err(())),
-            (Metadata::Auto, Ok(())),
-            (Metadata::Off, Ok(())),
+            (Metadata::Required, false),
+            (Metadata::Auto, true),
+            (Metadata::Off, true),
         ] {
             config.metadata = metadata;
             let engine = Engine::new(&config).expect("an address");
             let network = Network::new(engine, Arc::new(config.clone()));
             let blocked = network.block_metadata().await;
-            assert_eq!(
-                blocked.as_ref().map_err(|_| ()),
-                expected.as_ref().map_err(|()| ())
-            );
+            assert_eq!(blocked.is_ok(), expected, "{metadata:?}");
             if let Err(error) = blocked {
                 assert!(
-                    error.to_string().contains("WORKSPACE_DOCKER__METADATA"),
+                    error
+                        .to_string()
+                        .contains("WORKSPACE_DOCKER__BLOCK_METADATA"),
                     "{error}"
                 );
             }

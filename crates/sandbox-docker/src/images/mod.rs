@@ -30,6 +30,9 @@ use crate::errors::Kind;
 /// How long an image that was seen is taken to be there still. Being wrong costs a start that fails and asks again.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
 
+/// How often at most a waiter hears how far a pull is.
+const TELL_EVERY: Duration = Duration::from_millis(500);
+
 /// The images of an engine. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Images(Arc<Shelf>);
@@ -169,8 +172,16 @@ impl Pull {
                 outcome = self.outcome.clone() => {
                     return outcome.map_err(|error| error.to_sandbox_error());
                 }
-                Ok(()) = self.line.changed() => {}
+                () = news(&mut self.line) => {}
             }
         }
+    }
+}
+
+/// Returns when there is something to tell again. Never, if nothing more will come.
+async fn news(line: &mut watch::Receiver<String>) {
+    tokio::time::sleep(TELL_EVERY).await;
+    if line.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }

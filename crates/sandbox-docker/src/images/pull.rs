@@ -20,8 +20,7 @@ use crate::config::DockerConfig;
 use crate::engine::Engine;
 use crate::errors::EngineError;
 
-/// Waiters hear at most this often how far it is, and the log less.
-const TELL_EVERY: Duration = Duration::from_millis(500);
+/// How often the log says how far it is.
 const LOG_EVERY: Duration = Duration::from_secs(5);
 
 /// Pulls the image and makes sure that it is there.
@@ -68,7 +67,7 @@ async fn fetch(
     let mut told = pin!(docker.create_image(Some(options), None, credentials(config, image)));
     let mut layers = Layers::default();
     let mut moved = Instant::now();
-    let (mut last_told, mut last_logged) = (None, Some(moved));
+    let mut logged = moved;
     loop {
         let next = told.next().with_subscriber(NoSubscriber::default());
         let Ok(next) = timeout_at(moved + config.pull_stall, next).await else {
@@ -81,22 +80,17 @@ async fn fetch(
         if layers.heard(&info) {
             moved = Instant::now();
         }
-        if is_due(&mut last_told, TELL_EVERY) {
-            tell.send_replace(layers.line(image));
+        let line = layers.line(image);
+        if logged.elapsed() >= LOG_EVERY {
+            logged = Instant::now();
+            tracing::info!("{line}");
         }
-        if is_due(&mut last_logged, LOG_EVERY) {
-            tracing::info!("{}", layers.line(image));
-        }
+        tell.send_if_modified(|told| {
+            let is_news = *told != line;
+            *told = line;
+            is_news
+        });
     }
-}
-
-/// Whether it is time again; then it is counted from now.
-fn is_due(last: &mut Option<Instant>, every: Duration) -> bool {
-    let is_due = last.is_none_or(|last| last.elapsed() >= every);
-    if is_due {
-        *last = Some(Instant::now());
-    }
-    is_due
 }
 
 /// The configured credentials if they are for the image's registry: no other may see them.

@@ -1,0 +1,85 @@
+//! Disk limits that are watched: the engine's storage here knows none.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper that fails is a test that fails"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use domain::id::SandboxId;
+use domain::sandbox::{BackendState, SandboxBackend};
+use sandbox_docker::DockerSandboxes;
+
+use support::{Lab, SPEC};
+
+const LIMIT: u64 = 8 << 20;
+
+fn backend(lab: &Lab, interval: Duration) -> DockerSandboxes {
+    lab.backend_with(|config| {
+        config.disk_interval = interval;
+        config.specs[0].resources.disk = Some(LIMIT);
+    })
+}
+
+async fn start(backend: &DockerSandboxes) -> SandboxId {
+    let launch = support::launch(SPEC);
+    backend.start(&launch).await.unwrap();
+    launch.id
+}
+
+async fn fill(lab: &Lab, id: &SandboxId, file: &str, mebibytes: u32) {
+    let script = format!("dd if=/dev/zero of={file} bs=1M count={mebibytes}");
+    let (code, said) = lab.exec(id, &["sh", "-c", &script]).await;
+    assert_eq!(code, 0, "{said}");
+}
+
+#[tokio::test]
+async fn too_much_in_volume_and_image_together_ends_the_sandbox_with_a_cause() {
+    let lab = Lab::new().await;
+    let backend = backend(&lab, Duration::from_millis(200));
+    let mut facts = backend.watch();
+    let (full, modest) = (start(&backend).await, start(&backend).await);
+    fill(&lab, &modest, "/workspace/file", 5).await;
+
+    fill(&lab, &full, "/workspace/file", 5).await;
+    fill(&lab, &full, "/file", 5).await;
+
+    let detail = support::detail(Some(support::told(&mut facts, &full).await));
+    assert!(detail.contains("10 MiB of disk"), "{detail}");
+    assert!(detail.contains("limit of 8 MiB"), "{detail}");
+    assert!(detail.contains("resume"), "{detail}");
+    assert_eq!(lab.status(&full).await, "exited");
+    // Whoever asks later learns the same.
+    let state = backend.inspect(&full).await.unwrap();
+    assert_eq!(support::detail(state), detail);
+    assert_eq!(lab.status(&modest).await, "running");
+}
+
+#[tokio::test]
+async fn one_that_is_resumed_has_time_to_be_tidied() {
+    let lab = Lab::new().await;
+    let interval = Duration::from_secs(4);
+    let backend = backend(&lab, interval);
+    let launch = support::launch(SPEC);
+    let id = &launch.id;
+    let mut facts = backend.watch();
+    backend.start(&launch).await.unwrap();
+    fill(&lab, id, "/workspace/file", 10).await;
+    support::detail(Some(support::told(&mut facts, id).await));
+
+    backend.start(&launch).await.unwrap();
+    // It was looked at once at least, and has two intervals from then on.
+    tokio::time::sleep(interval * 3 / 2).await;
+    let (code, said) = lab.exec(id, &["rm", "/workspace/file"]).await;
+    assert_eq!(code, 0, "{said}");
+    // Longer than it would have had.
+    tokio::time::sleep(interval * 2).await;
+    assert_eq!(lab.status(id).await, "running");
+
+    // Not for ever: it is only new once.
+    fill(&lab, id, "/workspace/file", 10).await;
+    let state = support::told(&mut facts, id).await;
+    assert!(matches!(state, BackendState::Exited { .. }), "{state:?}");
+}

@@ -86,10 +86,7 @@ impl EngineError {
             Kind::Unreachable => UNREACHABLE.to_owned(),
             Kind::Forbidden => FORBIDDEN.to_owned(),
             Kind::NoSpace => NO_SPACE.to_owned(),
-            Kind::TimedOut => format!(
-                "the container engine did not answer in time ({})",
-                self.what
-            ),
+            Kind::TimedOut => HANGS.to_owned(),
             Kind::ImageMissing => {
                 "its image is not on the engine any more: start it again to have it pulled"
                     .to_owned()
@@ -134,6 +131,7 @@ impl EngineError {
 
 const UNREACHABLE: &str = "the container engine does not answer: the operator has to check that \
     it is running and that WORKSPACE_DOCKER__SOCKET is right";
+const HANGS: &str = "the container engine did not answer in time: it is overloaded or hangs";
 const FORBIDDEN: &str = "the service may not use the container engine's socket: the operator has \
     to let its user use it (usually the group \"docker\"), or set WORKSPACE_DOCKER__SOCKET";
 const NO_SPACE: &str = "the container engine's disk is full: the operator has to free space on it";

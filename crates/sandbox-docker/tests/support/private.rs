@@ -1,0 +1,198 @@
+//! An engine of the test's own, to be killed and frozen: its data, its containerd and its network are nobody else's.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bollard::{API_DEFAULT_VERSION, Docker};
+use tempfile::TempDir;
+
+/// Seconds that the engine may take to come up on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A `dockerd` in a network of its own, so that it shares no packet filter with another engine. Needs root.
+pub(crate) struct PrivateEngine {
+    dir: TempDir,
+    /// Keeps the network while the engine is away.
+    holder: Child,
+    daemon: Option<Child>,
+}
+
+impl PrivateEngine {
+    /// One that runs.
+    pub(crate) async fn started() -> Self {
+        let mut engine = Self::prepared();
+        engine.start().await;
+        engine
+    }
+
+    /// One that does not run yet.
+    pub(crate) fn prepared() -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("awd")
+            .tempdir_in("/tmp")
+            .unwrap();
+        let network = "busybox ip link set lo up && exec busybox sleep 3600";
+        let holder = Command::new("busybox")
+            .args(["unshare", "-n", "busybox", "sh", "-c", network])
+            .spawn()
+            .expect("busybox: apt-get install busybox-static");
+        let engine = Self {
+            dir,
+            holder,
+            daemon: None,
+        };
+        let ours = fs::read_link("/proc/self/ns/net").unwrap();
+        let theirs = format!("/proc/{}/ns/net", engine.holder.id());
+        let began = Instant::now();
+        while fs::read_link(&theirs).is_ok_and(|it| it == ours) {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "no network of its own: this test needs root"
+            );
+            std::thread::yield_now();
+        }
+        engine
+    }
+
+    pub(crate) fn socket(&self) -> String {
+        format!("unix://{}", self.path("sock"))
+    }
+
+    /// A client; the engine has to run.
+    pub(crate) fn docker(&self) -> Docker {
+        Docker::connect_with_unix(&self.path("sock"), 120, API_DEFAULT_VERSION).unwrap()
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Starts it and waits until it answers.
+    pub(crate) async fn start(&mut self) {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.path("log"))
+            .unwrap();
+        let daemon = Command::new("busybox")
+            .args([
+                "nsenter",
+                "-n",
+                "-t",
+                &self.holder.id().to_string(),
+                "dockerd",
+            ])
+            .args([
+                "--data-root",
+                &self.path("data"),
+                "--exec-root",
+                &self.path("exec"),
+            ])
+            .args(["--pidfile", &self.path("pid"), "-H", &self.socket()])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        self.daemon = Some(daemon.unwrap());
+        let began = Instant::now();
+        while !self.answers().await {
+            let ended = self.daemon.as_mut().unwrap().try_wait().unwrap();
+            if ended.is_some() || began.elapsed() > PATIENCE {
+                let log = fs::read_to_string(self.path("log")).unwrap_or_default();
+                let log: Vec<_> = log.lines().rev().take(10).collect();
+                panic!(
+                    "the private dockerd does not come up ({ended:?}): is docker.io installed, and is this root? {log:#?}"
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn answers(&self) -> bool {
+        if !Path::new(&self.path("sock")).exists() {
+            return false;
+        }
+        self.docker().ping().await.is_ok()
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            daemon.kill().unwrap();
+            daemon.wait().unwrap();
+        }
+        // Its containerd dies with it. Where nobody collects orphans, the next one would wait for the dead.
+        let _ = fs::remove_file(self.path("exec/containerd/containerd.pid"));
+    }
+
+    /// As a shutdown of the machine does it: its containers are asked to end.
+    pub(crate) async fn shut_down(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            signal("TERM", daemon.id());
+            tokio::task::spawn_blocking(move || daemon.wait())
+                .await
+                .unwrap()
+                .unwrap();
+        }
+    }
+
+    /// It hangs: nothing is refused, nothing is answered.
+    pub(crate) fn freeze(&self) {
+        signal("STOP", self.daemon.as_ref().unwrap().id());
+    }
+
+    pub(crate) fn thaw(&self) {
+        signal("CONT", self.daemon.as_ref().unwrap().id());
+    }
+
+    /// Processes that have a file of this engine in their command line: containerd and its shims.
+    fn left(&self) -> Vec<u32> {
+        let ours = self.dir.path().to_str().unwrap();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(ours)
+        })
+        .collect()
+    }
+}
+
+/// Takes everything down, also when the test fails.
+impl Drop for PrivateEngine {
+    fn drop(&mut self) {
+        if let Some(daemon) = &self.daemon {
+            // Stopped processes do not see that they are asked to end.
+            signal("CONT", daemon.id());
+            signal("TERM", daemon.id());
+            let began = Instant::now();
+            let daemon = self.daemon.as_mut().unwrap();
+            while daemon.try_wait().is_ok_and(|ended| ended.is_none()) && began.elapsed() < PATIENCE
+            {
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+        }
+        self.kill();
+        for pid in self.left() {
+            signal("KILL", pid);
+        }
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+        let ours = self.dir.path().to_str().unwrap();
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+        for point in points.filter(|point| point.starts_with(ours)) {
+            let _ = Command::new("busybox")
+                .args(["umount", "-l", point])
+                .status();
+        }
+    }
+}
+
+fn signal(name: &str, pid: u32) {
+    let _ = Command::new("busybox")
+        .args(["kill", &format!("-{name}"), &pid.to_string()])
+        .stderr(Stdio::null())
+        .status();
+}

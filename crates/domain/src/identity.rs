@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::fmt::Write;
+use std::ops::AddAssign;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sha2::{Digest, Sha256};
@@ -67,7 +69,9 @@ impl ApiKey {
 /// Keys and the users they stand for. A user exists from the first key on.
 #[async_trait]
 pub trait ApiKeyRepository: Send + Sync + 'static {
-    /// Stores a key, and its user when that is new. `Conflict` if the hash (or id) is taken.
+    /// Stores a key, and its user when that is new. `Conflict` if the hash (or id) is taken, and with the entity
+    /// [`DELETED_USER`] if a user of this name was deleted and something of them is left, or it was less than
+    /// [`NAME_RESTS`] before `key.created_at`; after that the name is a new user's.
     async fn insert(&self, key: &ApiKey) -> Result<(), StoreError>;
     /// The key with this hash, also when it is expired (the caller decides).
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError>;
@@ -77,6 +81,95 @@ pub trait ApiKeyRepository: Send + Sync + 'static {
     async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError>;
     /// Notes a use. Does nothing if the key is gone.
     async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError>;
+}
+
+/// How long the name of a deleted user stays taken: longer than any request that came with one of their keys, so that
+/// nothing of it ends up with another user of that name.
+pub const NAME_RESTS: Duration = Duration::from_secs(10 * 60);
+
+/// What [`StoreError`] calls a user who was deleted.
+pub const DELETED_USER: &str = "deleted user";
+
+/// A user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// The name.
+    pub id: UserId,
+    /// Since when they are known.
+    pub created_at: Timestamp,
+    /// When their deletion began. The rest goes by and by; the row stays until nothing is left and the name has rested.
+    pub deleted_at: Option<Timestamp>,
+}
+
+/// What one call of [`UserRepository::purge`] did, in rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Purged {
+    /// API keys deleted.
+    pub api_keys: u64,
+    /// Documents of settings deleted: one or none.
+    pub settings: u64,
+    /// Sandboxes that are to be removed from now on.
+    pub sandboxes: u64,
+    /// Start tasks deleted.
+    pub start_tasks: u64,
+    /// Conversations deleted.
+    pub conversations: u64,
+    /// Their events.
+    pub events: u64,
+    /// Answers to requests with a key, and memory of conversations deleted before.
+    pub others: u64,
+    /// Whether there may be more: the call is to be repeated.
+    pub more: bool,
+}
+
+impl AddAssign for Purged {
+    /// Sums up; `more` is that of the later call.
+    fn add_assign(&mut self, later: Self) {
+        self.api_keys += later.api_keys;
+        self.settings += later.settings;
+        self.sandboxes += later.sandboxes;
+        self.start_tasks += later.start_tasks;
+        self.conversations += later.conversations;
+        self.events += later.events;
+        self.others += later.others;
+        self.more = later.more;
+    }
+}
+
+/// Users, and their end.
+///
+/// ```text
+///   first key ──► (created) ──purge──► deleted_at, nothing can be used or made ──purge…──► nothing left but sandboxes
+///                     ▲                                                                     to be removed
+///                     └── a key, once all is gone and the name has rested ◄── prune: no row ◄──┘
+/// ```
+///
+/// Owners without a row (the local user, where requests need no key) are users, too; they get theirs with the deletion.
+#[async_trait]
+pub trait UserRepository: Send + Sync + 'static {
+    /// Users by name, after `after`, at most `limit`.
+    async fn list(&self, after: Option<&UserId>, limit: usize) -> Result<Vec<User>, StoreError>;
+    /// Deletes what there is of a user: about `limit` rows in one call, so that no transaction is huge. To be repeated while
+    /// there is more. `None` if there is no such user and nothing of such a one.
+    ///
+    /// All at once with the first call: `deleted_at` is set, API keys and settings go, unfinished starts end in ERROR without
+    /// their secrets (a worker's next write is `Stale`), and all sandboxes become `Desired::Deleted`, so that their keys
+    /// open nothing and whoever serves their host removes them. From then on nothing of this user can be stored: sandboxes,
+    /// starts and settings are refused (`NotFound` of a [`DELETED_USER`]), and so are keys
+    /// ([`ApiKeyRepository::insert`]). With the further ones go answers, start tasks, and conversations with their events;
+    /// they are not remembered as deleted, for without a sandbox nobody can report about them.
+    async fn purge(
+        &self,
+        user: &UserId,
+        at: Timestamp,
+        limit: usize,
+    ) -> Result<Option<Purged>, StoreError>;
+    /// Deleted users of whom more than sandboxes to be removed is left: whoever deleted them did not come to the end. At
+    /// most `limit`, the one deleted first first.
+    async fn half_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError>;
+    /// Deletes the rows of users who were deleted before and of whom nothing is left, sandboxes included; how many there
+    /// were. At most `limit`.
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{ApiKey, ApiKeyRepository, KeyHash};
+use domain::identity::{ApiKey, ApiKeyRepository, DELETED_USER, KeyHash, NAME_RESTS, User};
 
 use crate::MemoryStore;
 
@@ -16,6 +16,20 @@ impl ApiKeyRepository for MemoryStore {
         if state.keys.values().any(taken) {
             return Err(StoreError::Conflict { entity: "API key" });
         }
+        let deleted_at = state.users.get(&key.user).and_then(|it| it.deleted_at);
+        if let Some(deleted_at) = deleted_at {
+            if deleted_at.plus(NAME_RESTS) > key.created_at || !state.is_gone(&key.user) {
+                return Err(StoreError::Conflict {
+                    entity: DELETED_USER,
+                });
+            }
+            state.users.remove(&key.user);
+        }
+        state.users.entry(key.user.clone()).or_insert_with(|| User {
+            id: key.user.clone(),
+            created_at: key.created_at,
+            deleted_at: None,
+        });
         state.keys.insert(key.id, key.clone());
         Ok(())
     }

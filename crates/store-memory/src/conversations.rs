@@ -301,4 +301,20 @@ impl ConversationRepository for MemoryStore {
         }
         Ok(settled)
     }
+
+    async fn prune_deleted(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let mut state = self.lock();
+        let mut old: Vec<_> = state
+            .deleted
+            .iter()
+            .filter(|(_, it)| it.at < before && !state.sandboxes.contains_key(&it.sandbox))
+            .map(|(id, it)| (it.at, *id))
+            .collect();
+        old.sort_unstable();
+        old.truncate(limit);
+        for (_, id) in &old {
+            state.deleted.remove(id);
+        }
+        Ok(old.len() as u64)
+    }
 }

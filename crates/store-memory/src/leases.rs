@@ -38,6 +38,16 @@ impl LeaseRepository for MemoryStore {
         }
         Ok(())
     }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let mut state = self.lock();
+        let ended = state.leases.iter().filter(|(_, (_, end))| *end < before);
+        let ended: Vec<String> = ended.map(|(name, _)| name.clone()).take(limit).collect();
+        for name in &ended {
+            state.leases.remove(name);
+        }
+        Ok(ended.len() as u64)
+    }
 }
 
 impl ChangeFeed for MemoryStore {

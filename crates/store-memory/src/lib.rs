@@ -19,6 +19,7 @@ mod sandboxes;
 mod settings;
 mod start_tasks;
 mod state;
+mod users;
 
 pub use fake_agent::{Calls, FakeAgentRuntime, Mood};
 pub use fake_backend::FakeSandboxBackend;

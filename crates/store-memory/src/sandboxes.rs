@@ -72,6 +72,7 @@ impl State {
 
     /// Whether the sandbox could be inserted now.
     pub(crate) fn check_insert(&self, sandbox: &Sandbox, caps: Caps) -> Result<(), StoreError> {
+        self.refuse_deleted(&sandbox.owner)?;
         self.check_caps(&sandbox.owner, caps)?;
         let taken = |it: &Sandbox| it.id == sandbox.id || it.key_hash == sandbox.key_hash;
         if self.sandboxes.values().any(taken) {

@@ -320,4 +320,24 @@ impl StartTaskRepository for MemoryStore {
         }
         Ok(released)
     }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let mut state = self.lock();
+        let mut old: Vec<_> = state
+            .tasks
+            .values()
+            .map(|row| &row.task)
+            .filter(|it| it.status.is_terminal() && it.updated_at < before)
+            .filter(|it| {
+                it.status != StartStatus::Error || !state.sandboxes.contains_key(&it.sandbox_id)
+            })
+            .map(|it| (it.updated_at, it.id))
+            .collect();
+        old.sort_unstable();
+        old.truncate(limit);
+        for (_, id) in &old {
+            state.tasks.remove(id);
+        }
+        Ok(old.len() as u64)
+    }
 }

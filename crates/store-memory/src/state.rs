@@ -9,7 +9,7 @@ use domain::conversation::{Conversation, ConversationView};
 use domain::event::Event;
 use domain::id::{ApiKeyId, ConversationId, SandboxId, StartTaskId, UserId};
 use domain::idempotency::KeptAnswer;
-use domain::identity::ApiKey;
+use domain::identity::{ApiKey, User};
 use domain::sandbox::{Desired, Sandbox};
 use domain::scope::Scope;
 use domain::settings::StoredSettings;
@@ -68,6 +68,7 @@ pub(crate) struct State {
     pub(crate) sandboxes: BTreeMap<SandboxId, Sandbox>,
     pub(crate) settings: BTreeMap<UserId, StoredSettings>,
     pub(crate) keys: BTreeMap<ApiKeyId, ApiKey>,
+    pub(crate) users: BTreeMap<UserId, User>,
     /// By owner and key.
     pub(crate) answers: BTreeMap<(UserId, String), KeptAnswer>,
     /// Holder and end by name.

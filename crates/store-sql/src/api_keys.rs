@@ -10,8 +10,9 @@ use domain::identity::{ApiKey, ApiKeyRepository, KeyHash};
 use crate::codec::Decode;
 use crate::connection::Any;
 use crate::error::Fault;
-use crate::schema::{api_keys, users};
+use crate::schema::api_keys;
 use crate::store::SqlStore;
+use crate::users;
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = api_keys, treat_none_as_default_value = false)]
@@ -62,15 +63,7 @@ impl ApiKeyRepository for SqlStore {
         let (key, user) = (key.clone(), key.user.to_string());
         self.db
             .write(move |conn| {
-                let known: i64 = users::table.find(&user).count().get_result(conn)?;
-                if known == 0 {
-                    diesel::insert_into(users::table)
-                        .values((
-                            users::id.eq(&user),
-                            users::created_at.eq(key.created_at.micros()),
-                        ))
-                        .execute(conn)?;
-                }
+                users::ensure(conn, &user, key.created_at)?;
                 diesel::insert_into(api_keys::table)
                     .values(ApiKeyRow::from(&key))
                     .execute(conn)

@@ -23,6 +23,7 @@ use crate::conversation_rows::{self as rows, ConversationRow, JoinedRow};
 use crate::deletion;
 use crate::error::Fault;
 use crate::page_token::{self, Cursor};
+use crate::purge;
 use crate::sandboxes::{SandboxRow, load_wanted};
 use crate::schema::{conversations, deleted_conversations, sandboxes, start_tasks};
 use crate::store::SqlStore;
@@ -450,6 +451,12 @@ impl ConversationRepository for SqlStore {
                 .execute(conn)?;
                 Ok(u64::try_from(settled).unwrap_or(u64::MAX))
             })
+            .await
+    }
+
+    async fn prune_deleted(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        self.db
+            .background(move |conn| purge::old_memory(conn, before, limit))
             .await
     }
 }

@@ -13,7 +13,7 @@ use crate::sandboxes::mark_deleted;
 use crate::schema::{conversations, deleted_conversations, start_tasks};
 
 /// Rows of one statement: well under any limit of parameters.
-const PART: usize = 1_000;
+pub(crate) const PART: usize = 1_000;
 
 /// The client-readable cause in a start task whose conversation was deleted under it.
 const DELETED_UNDER_IT: &str = "The conversation was deleted before its start had ended.";

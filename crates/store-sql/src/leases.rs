@@ -59,4 +59,22 @@ impl LeaseRepository for SqlStore {
             })
             .await
     }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.db
+            .background(move |conn| {
+                let ended: Vec<String> = leases::table
+                    .filter(leases::ends_at.lt(before.micros()))
+                    .order(leases::ends_at.asc())
+                    .limit(limit)
+                    .select(leases::name)
+                    .load(conn)?;
+                for name in &ended {
+                    diesel::delete(leases::table.find(name)).execute(conn)?;
+                }
+                Ok(ended.len() as u64)
+            })
+            .await
+    }
 }

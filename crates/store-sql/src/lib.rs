@@ -23,6 +23,7 @@ mod page_token;
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod purge;
 mod retirement;
 mod sandboxes;
 mod schema;
@@ -30,6 +31,7 @@ mod settings;
 mod start_rows;
 mod start_tasks;
 mod store;
+mod users;
 
 pub use connection::InvalidStorageUrl;
 pub use migrate::MigrationError;

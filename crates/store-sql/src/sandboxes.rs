@@ -170,6 +170,7 @@ pub(crate) fn insert_within_caps(
     sandbox: &Sandbox,
     caps: Caps,
 ) -> Result<(), Fault> {
+    crate::users::refuse_deleted(conn, sandbox.owner.as_str())?;
     check_caps(conn, &sandbox.owner, caps)?;
     diesel::insert_into(sandboxes::table)
         .values(SandboxRow::try_from(sandbox)?)

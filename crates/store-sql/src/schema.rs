@@ -5,6 +5,7 @@ diesel::table! {
     users (id) {
         id -> Text,
         created_at -> BigInt,
+        deleted_at -> Nullable<BigInt>,
     }
 }
 

@@ -11,6 +11,7 @@ use domain::settings::{Revision, SettingsRepository, StoredSettings};
 use crate::error::{Fault, stale};
 use crate::schema::settings;
 use crate::store::SqlStore;
+use crate::users::refuse_deleted;
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = settings)]
@@ -56,13 +57,14 @@ impl SettingsRepository for SqlStore {
         let (owner, document) = (owner.to_string(), document.clone());
         self.db
             .write(move |conn| {
+                refuse_deleted(conn, &owner)?;
                 let next = expected.map_or(1, |revision| revision.0.saturating_add(1));
                 let values = (
                     settings::document.eq(document.as_text()),
                     settings::revision.eq(next),
                     settings::updated_at.eq(at.micros()),
                 );
-                // Either statement decides by itself whether the expectation holds; nothing is read first.
+                // Either statement decides by itself whether the expectation holds; no revision is read first.
                 let saved = match expected {
                     Some(revision) => diesel::update(
                         settings::table

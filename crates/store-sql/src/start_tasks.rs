@@ -26,6 +26,7 @@ use crate::deletion::unneeded_sandboxes;
 use crate::error::{Fault, conflict, not_found, stale};
 use crate::idempotency;
 use crate::page_token::{self, Cursor};
+use crate::purge;
 use crate::sandboxes::{insert_within_caps, load_wanted, mark_deleted};
 use crate::schema::start_tasks;
 use crate::start_rows::{StartTaskRow, StepColumns};
@@ -443,6 +444,12 @@ impl StartTaskRepository for SqlStore {
                 .execute(conn)?;
                 Ok(u64::try_from(released).unwrap_or(u64::MAX))
             })
+            .await
+    }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        self.db
+            .background(move |conn| purge::old_starts(conn, before, limit))
             .await
     }
 }

@@ -96,4 +96,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
         to: crate::conversation::ExecutionStatus,
         at: Timestamp,
     ) -> Result<u64, StoreError>;
+    /// Forgets conversations that were deleted before and whose sandbox's row is gone, oldest first, at most `limit`; how
+    /// many there were. While the sandbox is there a late report could bring them back, so those stay.
+    async fn prune_deleted(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

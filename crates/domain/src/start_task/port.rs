@@ -158,4 +158,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     /// Ends all leases on tasks of this host: for start-up, when no other worker can serve it (the data directory is
     /// locked). Returns how many.
     async fn release_host(&self, host: &HostId) -> Result<u64, StoreError>;
+    /// Deletes ended tasks that last changed before, longest unchanged first, at most `limit`; how many there were. A
+    /// failed one stays while its sandbox's row is there: it keeps late reports from bringing its conversation back.
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

@@ -1,0 +1,192 @@
+//! `UserRepository`.
+
+use async_trait::async_trait;
+use domain::change::Change;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::id::{ConversationId, UserId};
+use domain::identity::{DELETED_USER, Purged, User, UserRepository};
+use domain::sandbox::Desired;
+use domain::start_task::StartStatus;
+
+use crate::MemoryStore;
+use crate::state::State;
+
+/// The client-readable cause in a start task whose owner was deleted under it.
+const DELETED_UNDER_IT: &str = "The user was deleted before the start had ended.";
+
+impl State {
+    /// Refuses to store something new of a user who was deleted.
+    pub(crate) fn refuse_deleted(&self, user: &UserId) -> Result<(), StoreError> {
+        match self.users.get(user) {
+            Some(row) if row.deleted_at.is_some() => Err(StoreError::NotFound {
+                entity: DELETED_USER,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the user has anything but sandboxes that are to be removed.
+    fn has_rows(&self, user: &UserId) -> bool {
+        self.keys.values().any(|it| it.user == *user)
+            || self.settings.contains_key(user)
+            || self.conversations.values().any(|it| it.it.owner == *user)
+            || self.tasks.values().any(|it| it.task.owner == *user)
+            || self.answers.keys().any(|(owner, _)| owner == user)
+            || self
+                .sandboxes
+                .values()
+                .any(|it| it.owner == *user && it.desired != Desired::Deleted)
+    }
+
+    /// Whether nothing of the user is left.
+    pub(crate) fn is_gone(&self, user: &UserId) -> bool {
+        !self.has_rows(user) && self.sandboxes.values().all(|it| it.owner != *user)
+    }
+
+    /// What goes at once, however much it is.
+    fn disarm(&mut self, user: &UserId, at: Timestamp) -> Purged {
+        let keys = self.keys.len();
+        self.keys.retain(|_, it| it.user != *user);
+        let mut purged = Purged {
+            api_keys: (keys - self.keys.len()) as u64,
+            settings: u64::from(self.settings.remove(user).is_some()),
+            ..Purged::default()
+        };
+        for row in self.tasks.values_mut() {
+            if row.task.owner == *user && !row.task.status.is_terminal() {
+                row.task.status = StartStatus::Error;
+                row.task.detail = Some(DELETED_UNDER_IT.to_owned());
+                row.task.sealed_secrets = None;
+                row.task.updated_at = at;
+                row.lease_until = None;
+                row.fence += 1;
+            }
+        }
+        for sandbox in self.sandboxes.values_mut() {
+            if sandbox.owner == *user && sandbox.desired != Desired::Deleted {
+                sandbox.desired = Desired::Deleted;
+                sandbox.updated_at = at;
+                purged.sandboxes += 1;
+            }
+        }
+        purged
+    }
+
+    /// Answers and memory of deleted conversations.
+    fn purge_others(&mut self, user: &UserId, left: &mut usize) -> u64 {
+        let answers = self.answers.keys().filter(|(owner, _)| owner == user);
+        let answers: Vec<_> = answers.take(*left).cloned().collect();
+        for key in &answers {
+            self.answers.remove(key);
+        }
+        *left -= answers.len();
+        let theirs = |id| self.sandboxes.get(id).is_some_and(|it| it.owner == *user);
+        let graves = self.deleted.iter().filter(|(_, it)| theirs(&it.sandbox));
+        let graves: Vec<_> = graves.map(|(id, _)| *id).take(*left).collect();
+        for id in &graves {
+            self.deleted.remove(id);
+        }
+        *left -= graves.len();
+        (answers.len() + graves.len()) as u64
+    }
+
+    fn purge_starts(&mut self, user: &UserId, left: &mut usize) -> u64 {
+        let starts = self.tasks.values().map(|row| &row.task);
+        let starts = starts.filter(|it| it.owner == *user).map(|it| it.id);
+        let starts: Vec<_> = starts.take(*left).collect();
+        for id in &starts {
+            self.tasks.remove(id);
+        }
+        *left -= starts.len();
+        starts.len() as u64
+    }
+
+    /// Conversations and events deleted.
+    fn purge_conversations(&mut self, user: &UserId, left: &mut usize) -> (u64, u64) {
+        let theirs = self.conversations.values().map(|row| &row.it);
+        let theirs = theirs.filter(|it| it.owner == *user).map(|it| it.id);
+        let theirs: Vec<ConversationId> = theirs.take(*left).collect();
+        let (mut conversations, mut events) = (0, 0);
+        for id in theirs {
+            let log = self.events.entry(id).or_default();
+            let part = log.len().min(*left);
+            log.drain(..part);
+            *left -= part;
+            events += part as u64;
+            if *left == 0 {
+                break;
+            }
+            self.events.remove(&id);
+            self.conversations.remove(&id);
+            *left -= 1;
+            conversations += 1;
+        }
+        (conversations, events)
+    }
+}
+
+#[async_trait]
+impl UserRepository for MemoryStore {
+    async fn list(&self, after: Option<&UserId>, limit: usize) -> Result<Vec<User>, StoreError> {
+        let state = self.lock();
+        let users = state.users.values();
+        let users = users.filter(|it| after.is_none_or(|after| it.id > *after));
+        Ok(users.take(limit).cloned().collect())
+    }
+
+    async fn purge(
+        &self,
+        user: &UserId,
+        at: Timestamp,
+        limit: usize,
+    ) -> Result<Option<Purged>, StoreError> {
+        let mut state = self.lock();
+        if !state.users.contains_key(user) && state.is_gone(user) {
+            return Ok(None);
+        }
+        let row = state.users.entry(user.clone()).or_insert_with(|| User {
+            id: user.clone(),
+            created_at: at,
+            deleted_at: None,
+        });
+        row.deleted_at.get_or_insert(at);
+        let mut purged = state.disarm(user, at);
+        let mut left = limit.max(1);
+        purged.others = state.purge_others(user, &mut left);
+        purged.start_tasks = state.purge_starts(user, &mut left);
+        (purged.conversations, purged.events) = state.purge_conversations(user, &mut left);
+        purged.more = left == 0;
+        for sandbox in state.sandboxes.values().filter(|it| it.owner == *user) {
+            self.tell(Change::Sandbox {
+                id: sandbox.id.clone(),
+                host: sandbox.host.clone(),
+            });
+        }
+        Ok(Some(purged))
+    }
+
+    async fn half_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
+        let state = self.lock();
+        let mut found: Vec<_> = state
+            .users
+            .values()
+            .filter(|it| it.deleted_at.is_some() && state.has_rows(&it.id))
+            .map(|it| (it.deleted_at, it.id.clone()))
+            .collect();
+        found.sort();
+        Ok(found.into_iter().map(|(_, id)| id).take(limit).collect())
+    }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let mut state = self.lock();
+        let gone = state.users.values();
+        let gone = gone.filter(|it| it.deleted_at.is_some_and(|at| at < before));
+        let gone = gone.filter(|it| state.is_gone(&it.id)).take(limit);
+        let gone: Vec<UserId> = gone.map(|it| it.id.clone()).collect();
+        for id in &gone {
+            state.users.remove(id);
+        }
+        Ok(gone.len() as u64)
+    }
+}

@@ -1,0 +1,266 @@
+//! What goes when a user goes: parts of `UserRepository::purge`, in the caller's transaction.
+
+use diesel::dsl::{exists, not, select};
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::identity::Purged;
+use domain::sandbox::Desired;
+use domain::start_task::StartStatus;
+
+use crate::changes::announce;
+use crate::codec::Decode;
+use crate::connection::{Any, AnyConnection};
+use crate::deletion::PART;
+use crate::error::Fault;
+use crate::sandboxes::mark_deleted;
+use crate::schema::{
+    api_keys, conversations, deleted_conversations, events, idempotency_keys, sandboxes, settings,
+    start_tasks,
+};
+
+/// The client-readable cause in a start task whose owner was deleted under it.
+const DELETED_UNDER_IT: &str = "The user was deleted before the start had ended.";
+
+/// Whether the query finds anything.
+macro_rules! finds {
+    ($conn:expr, $query:expr) => {
+        select(exists($query)).get_result::<bool>($conn)?
+    };
+}
+
+/// Whether the user has anything but sandboxes that are to be removed.
+pub(crate) fn has_rows(conn: &mut AnyConnection, user: &str) -> Result<bool, Fault> {
+    let wanted = sandboxes::table
+        .filter(sandboxes::owner.eq(user))
+        .filter(sandboxes::desired.ne(Desired::Deleted.as_str()));
+    Ok(finds!(
+        conn,
+        conversations::table.filter(conversations::owner.eq(user))
+    ) || finds!(conn, start_tasks::table.filter(start_tasks::owner.eq(user)))
+        || finds!(
+            conn,
+            idempotency_keys::table.filter(idempotency_keys::owner.eq(user))
+        )
+        || finds!(conn, api_keys::table.filter(api_keys::user_id.eq(user)))
+        || finds!(conn, settings::table.filter(settings::owner.eq(user)))
+        || finds!(conn, wanted))
+}
+
+/// Whether nothing of the user is left.
+pub(crate) fn is_gone(conn: &mut AnyConnection, user: &str) -> Result<bool, Fault> {
+    let sandboxes = sandboxes::table.filter(sandboxes::owner.eq(user));
+    Ok(!has_rows(conn, user)? && !finds!(conn, sandboxes))
+}
+
+/// One call for a user who is marked as deleted.
+pub(crate) fn purge(
+    conn: &mut AnyConnection,
+    user: &str,
+    at: Timestamp,
+    limit: usize,
+) -> Result<Purged, Fault> {
+    let mut purged = disarm(conn, user, at)?;
+    let mut left = Budget(limit.max(1));
+    purged.others = answers(conn, user, &mut left)? + memory(conn, user, &mut left)?;
+    purged.start_tasks = starts(conn, user, &mut left)?;
+    (purged.conversations, purged.events) = logs(conn, user, &mut left)?;
+    purged.more = left.0 == 0;
+    Ok(purged)
+}
+
+/// Rows that may still be deleted in this call.
+struct Budget(usize);
+
+impl Budget {
+    fn limit(&self) -> i64 {
+        i64::try_from(self.0).unwrap_or(i64::MAX)
+    }
+
+    fn spend(&mut self, rows: usize) -> u64 {
+        self.0 = self.0.saturating_sub(rows);
+        rows as u64
+    }
+}
+
+/// What goes at once, however much it is: keys, settings, the right to run.
+fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<Purged, Fault> {
+    let keys = api_keys::table.filter(api_keys::user_id.eq(user));
+    let api_keys = diesel::delete(keys).execute(conn)?;
+    let settings = diesel::delete(settings::table.find(user)).execute(conn)?;
+    end_starts(conn, user, at)?;
+    let wanted: Vec<String> = sandboxes::table
+        .filter(sandboxes::owner.eq(user))
+        .filter(sandboxes::desired.ne(Desired::Deleted.as_str()))
+        .select(sandboxes::id)
+        .load(conn)?;
+    for part in wanted.chunks(PART) {
+        mark_deleted(conn, part, at)?;
+    }
+    Ok(Purged {
+        api_keys: api_keys as u64,
+        settings: settings as u64,
+        sandboxes: wanted.len() as u64,
+        ..Purged::default()
+    })
+}
+
+/// Unfinished starts end in ERROR, so that their workers (and whoever follows them) learn of it.
+fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(), Fault> {
+    let open: Vec<String> = start_tasks::table
+        .filter(start_tasks::owner.eq(user))
+        .filter(start_tasks::is_open)
+        .select(start_tasks::id)
+        .load(conn)?;
+    for part in open.chunks(PART) {
+        diesel::update(start_tasks::table.filter(start_tasks::id.eq_any(part)))
+            .set((
+                start_tasks::status.eq(StartStatus::Error.as_str()),
+                start_tasks::detail.eq(DELETED_UNDER_IT),
+                start_tasks::sealed_secrets.eq(None::<String>),
+                start_tasks::is_open.eq(false),
+                start_tasks::lease_until.eq(None::<i64>),
+                start_tasks::fence.eq(start_tasks::fence + 1),
+                start_tasks::updated_at.eq(at.micros()),
+            ))
+            .execute(conn)?;
+    }
+    for id in &open {
+        let id = Decode("start task").parse("id", id)?;
+        announce(conn, &domain::change::Change::StartTask(id))?;
+    }
+    Ok(())
+}
+
+/// Answers to requests with a key.
+fn answers(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
+    let keys: Vec<String> = idempotency_keys::table
+        .filter(idempotency_keys::owner.eq(user))
+        .select(idempotency_keys::key)
+        .limit(left.limit())
+        .load(conn)?;
+    for part in keys.chunks(PART) {
+        diesel::delete(
+            idempotency_keys::table
+                .filter(idempotency_keys::owner.eq(user))
+                .filter(idempotency_keys::key.eq_any(part)),
+        )
+        .execute(conn)?;
+    }
+    Ok(left.spend(keys.len()))
+}
+
+/// What is remembered of conversations that were deleted before, as far as it can be told whose they were.
+fn memory(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
+    let ids: Vec<String> = sandboxes::table
+        .inner_join(
+            deleted_conversations::table.on(deleted_conversations::sandbox_id.eq(sandboxes::id)),
+        )
+        .filter(sandboxes::owner.eq(user))
+        .select(deleted_conversations::id)
+        .limit(left.limit())
+        .load(conn)?;
+    for part in ids.chunks(PART) {
+        let theirs = deleted_conversations::table.filter(deleted_conversations::id.eq_any(part));
+        diesel::delete(theirs).execute(conn)?;
+    }
+    Ok(left.spend(ids.len()))
+}
+
+fn starts(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
+    let ids: Vec<String> = start_tasks::table
+        .filter(start_tasks::owner.eq(user))
+        .select(start_tasks::id)
+        .limit(left.limit())
+        .load(conn)?;
+    for part in ids.chunks(PART) {
+        diesel::delete(start_tasks::table.filter(start_tasks::id.eq_any(part))).execute(conn)?;
+    }
+    Ok(left.spend(ids.len()))
+}
+
+/// Conversations and events that were deleted. A conversation goes with the last part of its events.
+fn logs(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<(u64, u64), Fault> {
+    let ids: Vec<String> = conversations::table
+        .filter(conversations::owner.eq(user))
+        .select(conversations::id)
+        .limit(left.limit())
+        .load(conn)?;
+    let (mut emptied, mut count) = (Vec::new(), 0);
+    for id in ids {
+        let seqs: Vec<i64> = events::table
+            .filter(events::conversation_id.eq(&id))
+            .order(events::seq.asc())
+            .select(events::seq)
+            .limit(left.limit())
+            .load(conn)?;
+        if let Some(last) = seqs.last() {
+            let part = events::table.filter(events::conversation_id.eq(&id));
+            diesel::delete(part.filter(events::seq.le(*last))).execute(conn)?;
+        }
+        count += left.spend(seqs.len());
+        if left.0 == 0 {
+            break;
+        }
+        left.spend(1);
+        emptied.push(id);
+        if left.0 == 0 {
+            break;
+        }
+    }
+    for part in emptied.chunks(PART) {
+        diesel::delete(conversations::table.filter(conversations::id.eq_any(part)))
+            .execute(conn)?;
+    }
+    Ok((emptied.len() as u64, count))
+}
+
+/// Ended start tasks that may be forgotten, see `StartTaskRepository::prune`.
+pub(crate) fn old_starts(
+    conn: &mut AnyConnection,
+    before: Timestamp,
+    limit: usize,
+) -> Result<u64, Fault> {
+    let sandbox = sandboxes::table
+        .filter(sandboxes::id.eq(start_tasks::sandbox_id))
+        .select(sandboxes::id);
+    let ids: Vec<String> = start_tasks::table
+        .into_boxed::<Any>()
+        .filter(not(start_tasks::is_open))
+        .filter(start_tasks::updated_at.lt(before.micros()))
+        .filter(
+            start_tasks::status
+                .ne(StartStatus::Error.as_str())
+                .or(not(exists(sandbox))),
+        )
+        .order((start_tasks::updated_at.asc(), start_tasks::id.asc()))
+        .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+        .select(start_tasks::id)
+        .load(conn)?;
+    for part in ids.chunks(PART) {
+        diesel::delete(start_tasks::table.filter(start_tasks::id.eq_any(part))).execute(conn)?;
+    }
+    Ok(ids.len() as u64)
+}
+
+/// Memory of deleted conversations that may go, see `ConversationRepository::prune_deleted`.
+pub(crate) fn old_memory(
+    conn: &mut AnyConnection,
+    before: Timestamp,
+    limit: usize,
+) -> Result<u64, Fault> {
+    use crate::schema::deleted_conversations as memory;
+    let sandbox = sandboxes::table
+        .filter(sandboxes::id.eq(memory::sandbox_id))
+        .select(sandboxes::id);
+    let ids: Vec<String> = memory::table
+        .filter(memory::deleted_at.lt(before.micros()))
+        .filter(not(exists(sandbox)))
+        .order((memory::deleted_at.asc(), memory::id.asc()))
+        .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+        .select(memory::id)
+        .load(conn)?;
+    for part in ids.chunks(PART) {
+        diesel::delete(memory::table.filter(memory::id.eq_any(part))).execute(conn)?;
+    }
+    Ok(ids.len() as u64)
+}

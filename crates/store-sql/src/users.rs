@@ -1,0 +1,180 @@
+//! `UserRepository`, and how other repositories learn that a user was deleted.
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::id::UserId;
+use domain::identity::{DELETED_USER, NAME_RESTS, Purged, User, UserRepository};
+
+use crate::codec::Decode;
+use crate::connection::{Any, AnyConnection};
+use crate::error::{Fault, conflict, not_found};
+use crate::purge::{self, has_rows, is_gone};
+use crate::schema::users;
+use crate::store::SqlStore;
+
+#[derive(Queryable, Selectable, Insertable)]
+#[diesel(table_name = users, treat_none_as_default_value = false)]
+struct UserRow {
+    id: String,
+    created_at: i64,
+    deleted_at: Option<i64>,
+}
+
+impl TryFrom<UserRow> for User {
+    type Error = StoreError;
+
+    fn try_from(row: UserRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: Decode("user").parse("id", &row.id)?,
+            created_at: Timestamp::from_micros(row.created_at),
+            deleted_at: row.deleted_at.map(Timestamp::from_micros),
+        })
+    }
+}
+
+fn load(conn: &mut AnyConnection, user: &str) -> Result<Option<UserRow>, Fault> {
+    Ok(users::table
+        .find(user)
+        .select(UserRow::as_select())
+        .first(conn)
+        .optional()?)
+}
+
+/// Refuses to store something new of a user who was deleted. Part of the caller's transaction: whoever deletes the user at
+/// the same moment comes before it, or finds what it stores.
+pub(crate) fn refuse_deleted(conn: &mut AnyConnection, user: &str) -> Result<(), Fault> {
+    match load(conn, user)? {
+        Some(row) if row.deleted_at.is_some() => Err(not_found(DELETED_USER)),
+        _ => Ok(()),
+    }
+}
+
+/// Makes sure that there is a user who may get a key; part of the caller's transaction.
+pub(crate) fn ensure(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(), Fault> {
+    if let Some(row) = load(conn, user)? {
+        let Some(deleted_at) = row.deleted_at.map(Timestamp::from_micros) else {
+            return Ok(());
+        };
+        if deleted_at.plus(NAME_RESTS) > at || !is_gone(conn, user)? {
+            return Err(conflict(DELETED_USER));
+        }
+        diesel::delete(users::table.find(user)).execute(conn)?;
+    }
+    insert(conn, user, at, None)
+}
+
+fn insert(
+    conn: &mut AnyConnection,
+    user: &str,
+    at: Timestamp,
+    deleted_at: Option<Timestamp>,
+) -> Result<(), Fault> {
+    diesel::insert_into(users::table)
+        .values(UserRow {
+            id: user.to_owned(),
+            created_at: at.micros(),
+            deleted_at: deleted_at.map(Timestamp::micros),
+        })
+        .execute(conn)?;
+    Ok(())
+}
+
+/// From now on nothing of this user can be stored. `false` if there is no such user.
+fn mark(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<bool, Fault> {
+    match load(conn, user)? {
+        Some(row) if row.deleted_at.is_some() => {}
+        Some(_) => {
+            diesel::update(users::table.find(user))
+                .set(users::deleted_at.eq(at.micros()))
+                .execute(conn)?;
+        }
+        None if is_gone(conn, user)? => return Ok(false),
+        None => insert(conn, user, at, Some(at))?,
+    }
+    Ok(true)
+}
+
+/// Users who were deleted, the one deleted first first.
+fn deleted<'a>() -> users::BoxedQuery<'a, Any> {
+    users::table
+        .filter(users::deleted_at.is_not_null())
+        .order((users::deleted_at.asc(), users::id.asc()))
+        .into_boxed()
+}
+
+#[async_trait]
+impl UserRepository for SqlStore {
+    async fn list(&self, after: Option<&UserId>, limit: usize) -> Result<Vec<User>, StoreError> {
+        let after = after.map(ToString::to_string);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.db
+            .read(move |conn| {
+                let mut query = users::table.into_boxed::<Any>();
+                if let Some(after) = after.clone() {
+                    query = query.filter(users::id.gt(after));
+                }
+                let rows = query
+                    .order(users::id.asc())
+                    .limit(limit)
+                    .select(UserRow::as_select())
+                    .load(conn)?;
+                Ok(rows
+                    .into_iter()
+                    .map(User::try_from)
+                    .collect::<Result<_, _>>()?)
+            })
+            .await
+    }
+
+    async fn purge(
+        &self,
+        user: &UserId,
+        at: Timestamp,
+        limit: usize,
+    ) -> Result<Option<Purged>, StoreError> {
+        let user = user.to_string();
+        self.db
+            .background(move |conn| {
+                if !mark(conn, &user, at)? {
+                    return Ok(None);
+                }
+                purge::purge(conn, &user, at, limit).map(Some)
+            })
+            .await
+    }
+
+    async fn half_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
+        self.db
+            .background_read(move |conn| {
+                let all: Vec<String> = deleted().select(users::id).load(conn)?;
+                let mut found = Vec::new();
+                for id in all {
+                    if found.len() < limit && has_rows(conn, &id)? {
+                        found.push(Decode("user").parse("id", &id)?);
+                    }
+                }
+                Ok(found)
+            })
+            .await
+    }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        self.db
+            .background(move |conn| {
+                let all: Vec<String> = deleted()
+                    .filter(users::deleted_at.lt(before.micros()))
+                    .select(users::id)
+                    .load(conn)?;
+                let mut count = 0;
+                for id in all {
+                    if count < limit && is_gone(conn, &id)? {
+                        count += diesel::delete(users::table.find(&id)).execute(conn)?;
+                    }
+                }
+                Ok(count as u64)
+            })
+            .await
+    }
+}

@@ -1,0 +1,39 @@
+# The service as an image, for machines where its sandboxes are containers of a Docker engine (docs/deployment.md).
+#
+#   docker build --tag agent-workspace .
+#
+# Needs no BuildKit. Other base images: --build-arg BUILD_IMAGE=… and RUNTIME_IMAGE=…, with Debian's package manager and
+# the same release of glibc and libpq, or a newer one at run time.
+ARG BUILD_IMAGE=rust:1.95-bookworm
+ARG RUNTIME_IMAGE=debian:bookworm-slim
+
+FROM ${BUILD_IMAGE} AS build
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends libpq-dev \
+ && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+RUN cargo build --locked --release --package server \
+ && cp target/release/agent-workspace /agent-workspace
+
+FROM ${RUNTIME_IMAGE}
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends ca-certificates libpq5 \
+ && rm -rf /var/lib/apt/lists/* \
+ && mkdir -p /data \
+ && chown 10001:10001 /data \
+ && chmod 0700 /data
+COPY --from=build /agent-workspace /usr/local/bin/agent-workspace
+
+# Nobody in particular. May use the engine once its group is added: docker run --group-add "$(stat -c %g /var/run/docker.sock)".
+USER 10001:10001
+ENV HOME=/data \
+    WORKSPACE_DATA_DIR=/data \
+    WORKSPACE_HTTP__BIND=0.0.0.0:3000 \
+    WORKSPACE_SANDBOX__BACKEND=docker
+# Keys, and the name of this installation, by which it knows its sandboxes again.
+VOLUME /data
+EXPOSE 3000
+HEALTHCHECK --interval=10s --timeout=6s --start-period=20s --retries=3 CMD ["agent-workspace", "healthcheck"]
+ENTRYPOINT ["agent-workspace"]
+CMD ["serve"]

@@ -1,0 +1,255 @@
+//! The image of the service and the compose file, used as an operator does. No registry can be asked: what would come from
+//! one is made here (`stand_ins`).
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod stand_ins;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use acceptance::agent_server::built;
+use acceptance::engine::stub_image;
+use acceptance::wait::wait_for;
+use acceptance::{Client, Engine};
+use stand_ins::Images;
+use tempfile::TempDir;
+use tokio::net::TcpSocket;
+
+/// Until what was started is there.
+const LIMIT: Duration = Duration::from_secs(60);
+/// What the image's user is.
+const UID: &str = "10001";
+/// The service, as the compose file calls it.
+const SERVICE: &str = "agent-workspace";
+
+fn root() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().unwrap().to_owned()
+}
+
+/// The compose file with what an operator fills in.
+struct Project {
+    dir: TempDir,
+    name: String,
+    engine: Engine,
+    /// Whether there is something to take down.
+    is_up: bool,
+}
+
+impl Project {
+    fn new(variables: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let lines: Vec<_> = variables
+            .iter()
+            .map(|(name, value)| format!("{name}={value}\n"))
+            .collect();
+        fs::write(dir.path().join("env"), lines.concat() + "\n").unwrap();
+        Self {
+            dir,
+            name: format!("aw-packaging-{}", std::process::id()),
+            engine: Engine::shared(),
+            is_up: false,
+        }
+    }
+
+    /// Runs the compose program that is here.
+    fn compose(&self, arguments: &[&str]) -> Output {
+        let has_plugin = Command::new("docker")
+            .args(["compose", "version"])
+            .output()
+            .is_ok_and(|output| output.status.success());
+        let mut command = if has_plugin {
+            let mut docker = Command::new("docker");
+            docker.arg("compose");
+            docker
+        } else {
+            Command::new("docker-compose")
+        };
+        let path = |name: &str| self.dir.path().join(name);
+        command
+            .args(["--project-name", &self.name, "--env-file"])
+            .arg(path("env"));
+        command.args(["--file", "docker-compose.yml"]);
+        if path("more.yml").exists() {
+            command.arg("--file").arg(path("more.yml"));
+        }
+        let output = command
+            .args(arguments)
+            .current_dir(root())
+            .env("DOCKER_BUILDKIT", "0")
+            .env("COMPOSE_DOCKER_CLI_BUILD", "0")
+            .output();
+        output.expect("docker compose or docker-compose can be run: `cargo xtask prepare` installs it on Debian")
+    }
+
+    /// The container of a service.
+    fn container(&self, service: &str) -> String {
+        let output = self.compose(&["ps", "--quiet", service]);
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    fn exec(&self, arguments: &[&str]) -> String {
+        let container = self.container(SERVICE);
+        self.engine
+            .docker(&[&["exec", container.as_str()], arguments].concat())
+    }
+}
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        if !self.is_up {
+            return;
+        }
+        let container = self.container(SERVICE);
+        if std::thread::panicking() {
+            for service in ["postgres", SERVICE] {
+                acceptance::tell(&self.engine.log_of(&self.container(service), 60));
+            }
+        }
+        let instance = self.engine.file_in(&container, "/data/host.id");
+        let _ = self.compose(&["down", "--volumes", "--timeout", "40"]);
+        if let Some(instance) = instance {
+            self.engine.remove_all_of(instance.trim());
+        }
+    }
+}
+
+/// What `.env` holds, by the command in the compose file.
+fn secrets() -> [(&'static str, &'static str); 3] {
+    [
+        (
+            "WORKSPACE_MASTER_KEY",
+            "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=",
+        ),
+        ("POSTGRES_PASSWORD", "0123456789abcdef"),
+        ("DOCKER_GID", "7"),
+    ]
+}
+
+/// A port that nobody else gets while this lives: bound, and not listening.
+fn port() -> (TcpSocket, u16) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, port)
+}
+
+#[tokio::test]
+async fn compose_brings_up_a_service_that_runs_as_nobody_and_is_healthy() {
+    let mut images = Images::new(&format!("agent-workspace-packaging-{}", std::process::id()));
+    let engine = images.engine.clone();
+    let socket = engine.socket().unwrap_or("unix:///var/run/docker.sock");
+    let socket = socket.trim_start_matches("unix://").to_owned();
+    let group = fs::metadata(&socket).unwrap().gid().to_string();
+    let ((_web, web), (_database, database)) = (port(), port());
+    let (bind, database) = (format!("127.0.0.1:{web}"), database.to_string());
+    let [master_key, password, _] = secrets();
+    let mut project = Project::new(&[
+        master_key,
+        password,
+        ("DOCKER_GID", &group),
+        ("DOCKER_SOCKET", &socket),
+        ("AGENT_WORKSPACE_BIND", &bind),
+        ("POSTGRES_PORT", &database),
+        ("BUILD_IMAGE", &images.build()),
+        ("RUNTIME_IMAGE", &images.runtime()),
+        ("POSTGRES_IMAGE", &images.postgres()),
+        ("AGENT_WORKSPACE_IMAGE", &images.name("service")),
+    ]);
+    let stub = stub_image();
+    let more = format!(
+        "services:\n  {SERVICE}:\n    environment:\n      WORKSPACE_DOCKER__IMAGE: {stub}\n"
+    );
+    fs::write(project.dir.path().join("more.yml"), more).unwrap();
+    project.is_up = true;
+    let up = project.compose(&["up", "--detach", "--build"]);
+    let said = String::from_utf8_lossy(&up.stderr);
+    assert!(up.status.success(), "{said}");
+    let service = project.container(SERVICE);
+    let inspect = |format: &str| engine.docker(&["inspect", "--format", format, &service]);
+    wait_for("the image to be healthy", LIMIT, || {
+        let state = inspect("{{.State.Health.Status}}");
+        async move { (state == "healthy").then_some(()) }
+    })
+    .await;
+    assert_eq!(project.exec(&["id", "-u"]), UID);
+    let data = project.exec(&["stat", "-c", "%u %a", "/data"]);
+    assert_eq!(data, format!("{UID} 700"));
+
+    // A sandbox, by the engine that the service reaches through the socket's group, and a key from the database.
+    let key = project.exec(&["agent-workspace", "keys", "create", "--user", "ada"]);
+    let ada = Client::new(format!("http://{bind}"), &key);
+    let sandbox = ada.start_sandbox().await;
+    ada.sandbox_becomes(&sandbox.id, "RUNNING", LIMIT).await;
+    sandboxes_reach_it(&engine, &format!("agent-workspace-{}", sandbox.id), web).await;
+    let path = format!("/api/v1/sandboxes/{}", sandbox.id);
+    let _ = ada.delete(&path).await.ok();
+
+    let stop = project.compose(&["stop", "--timeout", "40", SERVICE]);
+    assert!(
+        stop.status.success(),
+        "{}",
+        String::from_utf8_lossy(&stop.stderr)
+    );
+    assert_eq!(inspect("{{.State.ExitCode}}"), "0", "it ends in order");
+}
+
+/// By the gateway, though the service listens on loopback; and they find only what is for them.
+async fn sandboxes_reach_it(engine: &Engine, container: &str, port: u16) {
+    let ask = |path: &str| {
+        let url = format!("http://host.docker.internal:{port}{path}");
+        engine.try_docker(&["exec", container, "wget", "-q", "-O", "-", &url])
+    };
+    wait_for("the listener at the gateway", LIMIT, || {
+        let answer = ask("/alive").stdout;
+        async move { (answer == b"{\"status\":\"ok\"}").then_some(()) }
+    })
+    .await;
+    let refused = ask("/ready");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("404"), "{said}");
+}
+
+#[test]
+fn the_compose_file_sets_what_the_service_knows() {
+    let project = Project::new(&secrets());
+    let output = project.compose(&["config"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().filter_map(|line| line.trim().split_once(": "));
+    let variables: Vec<(&str, &str)> = lines
+        .filter(|(name, _)| name.starts_with("WORKSPACE_"))
+        .map(|(name, value)| (name, value.trim_matches(['"', '\''])))
+        .collect();
+    assert!(variables.len() >= 4, "{text}");
+    let config = Command::new(built("agent-workspace"))
+        .arg("config")
+        .env_clear()
+        .env("HOME", project.dir.path())
+        .envs(variables)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&config.stderr);
+    assert!(config.status.success(), "{said}");
+    let shown = String::from_utf8_lossy(&config.stdout);
+    let url = "url = \"postgres://***@127.0.0.1:5432/workspace\"";
+    assert!(shown.contains(url), "{shown}");
+}
+
+#[test]
+fn the_compose_file_asks_for_what_only_the_operator_knows() {
+    let all = secrets();
+    for missing in 0..all.len() {
+        let mut variables = all.to_vec();
+        let (name, _) = variables.remove(missing);
+        let output = Project::new(&variables).compose(&["config"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "without {name}");
+        assert!(said.contains("write .env first"), "without {name}: {said}");
+    }
+}

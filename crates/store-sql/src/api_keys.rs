@@ -11,31 +11,32 @@ use crate::codec::Decode;
 use crate::connection::Any;
 use crate::error::Fault;
 use crate::schema::api_keys;
+use crate::sql_types::{At, Key};
 use crate::store::SqlStore;
 use crate::users;
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = api_keys, treat_none_as_default_value = false)]
 struct ApiKeyRow {
-    id: String,
+    id: Key,
     user_id: String,
     hash: String,
     prefix: String,
-    created_at: i64,
-    expires_at: Option<i64>,
-    last_used_at: Option<i64>,
+    created_at: At,
+    expires_at: Option<At>,
+    last_used_at: Option<At>,
 }
 
 impl From<&ApiKey> for ApiKeyRow {
     fn from(key: &ApiKey) -> Self {
         Self {
-            id: key.id.to_string(),
+            id: key.id.into(),
             user_id: key.user.to_string(),
             hash: key.hash.0.clone(),
             prefix: key.prefix.clone(),
-            created_at: key.created_at.micros(),
-            expires_at: key.expires_at.map(Timestamp::micros),
-            last_used_at: key.last_used_at.map(Timestamp::micros),
+            created_at: At(key.created_at),
+            expires_at: key.expires_at.map(At),
+            last_used_at: key.last_used_at.map(At),
         }
     }
 }
@@ -46,13 +47,13 @@ impl TryFrom<ApiKeyRow> for ApiKey {
     fn try_from(row: ApiKeyRow) -> Result<Self, StoreError> {
         let decode = Decode("API key");
         Ok(Self {
-            id: decode.parse("id", &row.id)?,
+            id: row.id.into(),
             user: decode.parse("user_id", &row.user_id)?,
             hash: KeyHash(row.hash),
             prefix: row.prefix,
-            created_at: Timestamp::from_micros(row.created_at),
-            expires_at: row.expires_at.map(Timestamp::from_micros),
-            last_used_at: row.last_used_at.map(Timestamp::from_micros),
+            created_at: row.created_at.0,
+            expires_at: row.expires_at.map(|at| at.0),
+            last_used_at: row.last_used_at.map(|at| at.0),
         })
     }
 }
@@ -110,7 +111,7 @@ impl ApiKeyRepository for SqlStore {
     async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError> {
         self.db
             .write(move |conn| {
-                let revoked = diesel::delete(api_keys::table.find(id.to_string())).execute(conn)?;
+                let revoked = diesel::delete(api_keys::table.find(Key::from(id))).execute(conn)?;
                 Ok(revoked > 0)
             })
             .await
@@ -119,8 +120,8 @@ impl ApiKeyRepository for SqlStore {
     async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError> {
         self.db
             .background(move |conn| {
-                diesel::update(api_keys::table.find(id.to_string()))
-                    .set(api_keys::last_used_at.eq(at.micros()))
+                diesel::update(api_keys::table.find(Key::from(id)))
+                    .set(api_keys::last_used_at.eq(At(at)))
                     .execute(conn)?;
                 Ok(())
             })

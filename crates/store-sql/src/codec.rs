@@ -10,6 +10,8 @@ use domain::scope::Scope;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::sql_types::Json;
+
 /// Reads the columns of one kind of row; carries what the error shall name.
 #[derive(Clone, Copy)]
 pub(crate) struct Decode(pub(crate) &'static str);
@@ -48,7 +50,7 @@ impl Decode {
     pub(crate) fn json<T: DeserializeOwned>(
         self,
         column: &str,
-        text: &str,
+        Json(text): &Json,
     ) -> Result<T, StoreError> {
         // serde's message names a position and a type, and for a wrong enum value the value; none is secret, because
         // what is secret is sealed.
@@ -57,8 +59,10 @@ impl Decode {
 }
 
 /// A JSON document as text. Fails only if a map key is not text.
-pub(crate) fn to_json(value: &impl Serialize) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(|cause| StoreError::Other(cause.into()))
+pub(crate) fn to_json(value: &impl Serialize) -> Result<Json, StoreError> {
+    let text = serde_json::to_string(value);
+    text.map(Json)
+        .map_err(|cause| StoreError::Other(cause.into()))
 }
 
 /// The owner to filter by, as the column has it.

@@ -16,12 +16,13 @@ use crate::connection::AnyConnection;
 use crate::error::Fault;
 use crate::sandboxes::SandboxRow;
 use crate::schema::{conversations, deleted_conversations};
+use crate::sql_types::{At, Json, Key};
 
 /// One row, as it is read and written.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable)]
 #[diesel(table_name = conversations, treat_none_as_default_value = false)]
 pub(crate) struct ConversationRow {
-    pub(crate) id: String,
+    pub(crate) id: Key,
     owner: String,
     sandbox_id: String,
     title: Option<String>,
@@ -31,17 +32,17 @@ pub(crate) struct ConversationRow {
     selected_branch: Option<String>,
     git_provider: Option<String>,
     started_by: Option<String>,
-    pr_numbers: String,
+    pr_numbers: Json,
     llm_model: Option<String>,
     agent_kind: String,
-    metrics: String,
-    parent: Option<String>,
+    metrics: Json,
+    parent: Option<Key>,
     is_public: Option<bool>,
-    tags: String,
+    tags: Json,
     execution_status: Option<String>,
-    status_at: Option<i64>,
-    pub(crate) created_at: i64,
-    updated_at: i64,
+    status_at: Option<At>,
+    pub(crate) created_at: At,
+    updated_at: At,
 }
 
 /// The columns that a report may change.
@@ -51,11 +52,11 @@ struct ObservedColumns {
     title: Option<String>,
     title_folded: Option<String>,
     llm_model: Option<String>,
-    metrics: String,
-    tags: String,
+    metrics: Json,
+    tags: Json,
     execution_status: Option<String>,
-    status_at: Option<i64>,
-    updated_at: i64,
+    status_at: Option<At>,
+    updated_at: At,
 }
 
 impl TryFrom<&Conversation> for ConversationRow {
@@ -63,7 +64,7 @@ impl TryFrom<&Conversation> for ConversationRow {
 
     fn try_from(it: &Conversation) -> Result<Self, StoreError> {
         Ok(Self {
-            id: it.id.to_string(),
+            id: it.id.into(),
             owner: it.owner.to_string(),
             sandbox_id: it.sandbox_id.to_string(),
             title: it.title.clone(),
@@ -77,14 +78,14 @@ impl TryFrom<&Conversation> for ConversationRow {
             llm_model: it.llm_model.clone(),
             agent_kind: it.agent_kind.clone(),
             metrics: to_json(&it.metrics)?,
-            parent: it.parent.map(|parent| parent.to_string()),
+            parent: it.parent.map(Key::from),
             is_public: it.public,
             tags: to_json(&it.tags)?,
             execution_status: it.execution_status.map(|status| status.to_string()),
             // Unknown: whatever the agent server reports first is newer.
             status_at: None,
-            created_at: it.created_at.micros(),
-            updated_at: it.updated_at.micros(),
+            created_at: At(it.created_at),
+            updated_at: At(it.updated_at),
         })
     }
 }
@@ -95,7 +96,7 @@ impl TryFrom<ConversationRow> for Conversation {
     fn try_from(row: ConversationRow) -> Result<Self, StoreError> {
         let decode = Decode("conversation");
         Ok(Self {
-            id: decode.parse("id", &row.id)?,
+            id: row.id.into(),
             owner: decode.parse("owner", &row.owner)?,
             sandbox_id: decode.parse("sandbox_id", &row.sandbox_id)?,
             title: row.title,
@@ -108,13 +109,13 @@ impl TryFrom<ConversationRow> for Conversation {
             llm_model: row.llm_model,
             agent_kind: row.agent_kind,
             metrics: decode.json("metrics", &row.metrics)?,
-            parent: decode.parse_opt("parent", row.parent.as_ref())?,
+            parent: row.parent.map(Into::into),
             public: row.is_public,
             tags: decode.json("tags", &row.tags)?,
             execution_status: decode
                 .parse_opt("execution_status", row.execution_status.as_ref())?,
-            created_at: Timestamp::from_micros(row.created_at),
-            updated_at: Timestamp::from_micros(row.updated_at),
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
         })
     }
 }
@@ -128,12 +129,12 @@ pub(crate) fn views(
     scope: &Scope,
     rows: Vec<JoinedRow>,
 ) -> Result<Vec<ConversationView>, Fault> {
-    let mut children: HashMap<String, Vec<ConversationId>> = HashMap::new();
+    let mut children: HashMap<Key, Vec<ConversationId>> = HashMap::new();
     for part in rows.chunks(IDS_PER_QUERY) {
-        let parents: Vec<&str> = part.iter().map(|(row, _)| row.id.as_str()).collect();
+        let parents = part.iter().map(|(row, _)| row.id);
         // The owner is looked at here and not in SQL: a planner without statistics would walk through everything the
         // owner has rather than look up a hundred parents.
-        let found: Vec<(Option<String>, String, String)> = conversations::table
+        let found: Vec<(Option<Key>, Key, String)> = conversations::table
             .filter(conversations::parent.eq_any(parents))
             .order((conversations::created_at.asc(), conversations::id.asc()))
             .select((
@@ -144,11 +145,10 @@ pub(crate) fn views(
             .load(conn)?;
         let visible = |by: &str| scope.user().is_none_or(|user| user.as_str() == by);
         for (parent, id, _) in found.into_iter().filter(|(_, _, by)| visible(by)) {
-            let id = Decode("conversation").parse("id", &id)?;
-            children
-                .entry(parent.unwrap_or_default())
-                .or_default()
-                .push(id);
+            // What has no parent was not asked for.
+            if let Some(parent) = parent {
+                children.entry(parent).or_default().push(id.into());
+            }
         }
     }
     rows.into_iter()
@@ -168,7 +168,7 @@ pub(crate) fn load(
     id: ConversationId,
 ) -> Result<Option<ConversationRow>, Fault> {
     Ok(conversations::table
-        .find(id.to_string())
+        .find(Key::from(id))
         .select(ConversationRow::as_select())
         .first(conn)
         .optional()?)
@@ -181,7 +181,7 @@ pub(crate) fn is_visible(
     id: ConversationId,
 ) -> Result<bool, Fault> {
     let found: Option<String> = conversations::table
-        .find(id.to_string())
+        .find(Key::from(id))
         .select(conversations::owner)
         .first(conn)
         .optional()?;
@@ -191,7 +191,7 @@ pub(crate) fn is_visible(
 /// Whether the id belongs to a conversation that was deleted.
 pub(crate) fn is_deleted(conn: &mut AnyConnection, id: ConversationId) -> Result<bool, Fault> {
     let found: i64 = deleted_conversations::table
-        .find(id.to_string())
+        .find(Key::from(id))
         .count()
         .get_result(conn)?;
     Ok(found > 0)
@@ -239,12 +239,12 @@ pub(crate) fn observe(
     if report.is_empty() && !grew {
         return Ok(());
     }
-    let mut status_at = row.status_at.map(Timestamp::from_micros);
+    let mut status_at = row.status_at.map(|at| at.0);
     let mut it = Conversation::try_from(row)?;
     if !it.absorb(report, &mut status_at) && !grew {
         return Ok(());
     }
-    diesel::update(conversations::table.find(it.id.to_string()))
+    diesel::update(conversations::table.find(Key::from(it.id)))
         .set(ObservedColumns {
             title_folded: it.title.as_deref().map(fold_title),
             title: it.title,
@@ -252,8 +252,8 @@ pub(crate) fn observe(
             metrics: to_json(&it.metrics)?,
             tags: to_json(&it.tags)?,
             execution_status: it.execution_status.map(|status| status.to_string()),
-            status_at: status_at.map(Timestamp::micros),
-            updated_at: at.micros(),
+            status_at: status_at.map(At),
+            updated_at: At(at),
         })
         .execute(conn)?;
     Ok(())

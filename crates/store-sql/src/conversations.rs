@@ -16,6 +16,7 @@ use domain::id::{ConversationId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{Desired, SandboxStatus};
 use domain::scope::Scope;
+use uuid::Uuid;
 
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner};
 use crate::connection::{Any, AnyConnection};
@@ -26,6 +27,7 @@ use crate::page_token::{self, Cursor};
 use crate::purge;
 use crate::sandboxes::{SandboxRow, load_wanted};
 use crate::schema::{conversations, deleted_conversations, sandboxes, start_tasks};
+use crate::sql_types::{At, Key};
 use crate::store::SqlStore;
 
 const LISTING: &str = "conversations";
@@ -58,7 +60,7 @@ macro_rules! matching {
         }
         match filter.parent {
             // Whoever asks for the parts of a conversation wants sub-conversations.
-            Some(parent) => query = query.filter(conversations::parent.eq(parent.to_string())),
+            Some(parent) => query = query.filter(conversations::parent.eq(Key::from(parent))),
             None if filter.include_sub_conversations => {}
             None => query = query.filter(conversations::parent.is_null()),
         }
@@ -73,16 +75,16 @@ macro_rules! matching {
             };
         }
         if let Some(from) = filter.created_from {
-            query = query.filter(conversations::created_at.ge(from.micros()));
+            query = query.filter(conversations::created_at.ge(At(from)));
         }
         if let Some(before) = filter.created_before {
-            query = query.filter(conversations::created_at.lt(before.micros()));
+            query = query.filter(conversations::created_at.lt(At(before)));
         }
         if let Some(from) = filter.updated_from {
-            query = query.filter(conversations::updated_at.ge(from.micros()));
+            query = query.filter(conversations::updated_at.ge(At(from)));
         }
         if let Some(before) = filter.updated_before {
-            query = query.filter(conversations::updated_at.lt(before.micros()));
+            query = query.filter(conversations::updated_at.lt(At(before)));
         }
         if let Some(sandbox) = &filter.sandbox_id {
             query = query.filter(conversations::sandbox_id.eq(sandbox.to_string()));
@@ -96,7 +98,7 @@ fn view(
     scope: &Scope,
     id: ConversationId,
 ) -> Result<Option<ConversationView>, Fault> {
-    let mut query = joined!().filter(conversations::id.eq(id.to_string()));
+    let mut query = joined!().filter(conversations::id.eq(Key::from(id)));
     if let Some(user) = owner(scope) {
         query = query.filter(conversations::owner.eq(user));
     }
@@ -125,7 +127,7 @@ struct ChangedColumns {
     selected_repository: Option<Option<String>>,
     selected_branch: Option<Option<String>>,
     git_provider: Option<Option<String>>,
-    updated_at: i64,
+    updated_at: At,
 }
 
 impl ChangedColumns {
@@ -143,7 +145,7 @@ impl ChangedColumns {
                 .clone()
                 .into_update()
                 .map(|provider| provider.map(|it| it.to_string())),
-            updated_at: at.micros(),
+            updated_at: At(at),
         }
     }
 }
@@ -157,7 +159,7 @@ fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<Appended, Fau
     }
     // An id that an unfinished start has reserved is not up for adoption: the task stores the row itself.
     let reserved: Option<String> = start_tasks::table
-        .filter(start_tasks::conversation_id.eq(it.id.to_string()))
+        .filter(start_tasks::conversation_id.eq(Key::from(it.id)))
         .filter(start_tasks::is_open)
         .select(start_tasks::sandbox_id)
         .first(conn)
@@ -171,10 +173,10 @@ fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<Appended, Fau
     }
     // A start that failed while the agent server was being asked: what it made is not wanted.
     let failed = start_tasks::table
-        .filter(start_tasks::conversation_id.eq(it.id.to_string()))
+        .filter(start_tasks::conversation_id.eq(Key::from(it.id)))
         .filter(start_tasks::sandbox_id.eq(it.sandbox_id.as_str()))
         .select(start_tasks::id)
-        .first::<String>(conn)
+        .first::<Key>(conn)
         .optional()?;
     if failed.is_some() {
         return Ok(Appended::Deleted);
@@ -214,8 +216,8 @@ impl ConversationRepository for SqlStore {
             .read(move |conn| {
                 let mut found = HashMap::new();
                 for part in ids.chunks(IDS_PER_QUERY) {
-                    let texts: Vec<String> = part.iter().map(ToString::to_string).collect();
-                    let mut query = joined!().filter(conversations::id.eq_any(texts));
+                    let keys = part.iter().copied().map(Key::from);
+                    let mut query = joined!().filter(conversations::id.eq_any(keys));
                     if let Some(user) = owner(&scope) {
                         query = query.filter(conversations::owner.eq(user));
                     }
@@ -241,17 +243,17 @@ impl ConversationRepository for SqlStore {
         page: &PageRequest,
     ) -> Result<Page<ConversationView>, StoreError> {
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
-        let after: Option<Cursor<String>> = page_token::read(LISTING, &page)?;
+        let after: Option<Cursor<Uuid>> = page_token::read(LISTING, &page)?;
         self.db
             .read(move |conn| {
                 let mut query = matching!(joined!(), &scope, &filter);
-                if let Some(Cursor { key, tie }) = after.clone() {
+                if let Some(Cursor { key, tie }) = after {
                     // The first comparison is implied by the rest; it is what lets the index skip to the place.
                     query = query.filter(
                         conversations::created_at.le(key).and(
                             conversations::created_at
                                 .lt(key)
-                                .or(conversations::id.lt(tie)),
+                                .or(conversations::id.lt(Key(tie))),
                         ),
                     );
                 }
@@ -265,7 +267,7 @@ impl ConversationRepository for SqlStore {
                     .load(conn)?;
                 let page = page_token::cut(LISTING, &page, loaded, |(row, _)| Cursor {
                     key: row.created_at,
-                    tie: row.id.clone(),
+                    tie: row.id.0,
                 });
                 Ok(Page {
                     items: rows::views(conn, &scope, page.items)?,
@@ -299,7 +301,7 @@ impl ConversationRepository for SqlStore {
         let (scope, change) = (scope.clone(), change.clone());
         self.db
             .write(move |conn| {
-                let mut update = diesel::update(conversations::table.find(id.to_string()))
+                let mut update = diesel::update(conversations::table.find(Key::from(id)))
                     .set(ChangedColumns::new(&change, at))
                     .into_boxed();
                 if let Some(user) = owner(&scope) {
@@ -366,7 +368,7 @@ impl ConversationRepository for SqlStore {
     async fn forgotten(&self, limit: usize) -> Result<Vec<Forgotten>, StoreError> {
         self.db
             .background_read(move |conn| {
-                let found: Vec<(String, String)> = deleted_conversations::table
+                let found: Vec<(Key, String)> = deleted_conversations::table
                     .inner_join(
                         sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
                     )
@@ -382,11 +384,11 @@ impl ConversationRepository for SqlStore {
                     .load(conn)?;
                 let decode = Decode("deleted conversation");
                 found
-                    .iter()
+                    .into_iter()
                     .map(|(id, sandbox)| {
                         Ok(Forgotten {
-                            id: decode.parse("id", id)?,
-                            sandbox_id: decode.parse("sandbox_id", sandbox)?,
+                            id: id.into(),
+                            sandbox_id: decode.parse("sandbox_id", &sandbox)?,
                         })
                     })
                     .collect()
@@ -397,7 +399,7 @@ impl ConversationRepository for SqlStore {
     async fn mark_forgotten(&self, id: ConversationId) -> Result<(), StoreError> {
         self.db
             .background(move |conn| {
-                diesel::update(deleted_conversations::table.find(id.to_string()))
+                diesel::update(deleted_conversations::table.find(Key::from(id)))
                     .set(deleted_conversations::pending.eq(false))
                     .execute(conn)?;
                 Ok(())
@@ -445,8 +447,8 @@ impl ConversationRepository for SqlStore {
                 )
                 .set((
                     conversations::execution_status.eq(to.as_str()),
-                    conversations::status_at.eq(at.micros()),
-                    conversations::updated_at.eq(at.micros()),
+                    conversations::status_at.eq(At(at)),
+                    conversations::updated_at.eq(At(at)),
                 ))
                 .execute(conn)?;
                 Ok(u64::try_from(settled).unwrap_or(u64::MAX))

@@ -11,6 +11,7 @@ use crate::connection::{Any, AnyConnection, on_backend};
 use crate::error::Fault;
 use crate::sandboxes::mark_deleted;
 use crate::schema::{conversations, deleted_conversations, start_tasks};
+use crate::sql_types::{At, Key};
 
 /// Rows of one statement: well under any limit of parameters.
 pub(crate) const PART: usize = 1_000;
@@ -26,7 +27,7 @@ pub(crate) fn delete_tree(
     at: Timestamp,
 ) -> Result<(), Fault> {
     let tree = descendants(conn, root)?;
-    let ids: Vec<&str> = tree.keys().map(String::as_str).collect();
+    let ids: Vec<Key> = tree.keys().copied().collect();
     for part in ids.chunks(PART) {
         end_start_tasks(conn, part, at)?;
         // Events go with their conversation (ON DELETE CASCADE).
@@ -42,9 +43,9 @@ pub(crate) fn delete_tree(
         .iter()
         .map(|(id, sandbox)| {
             (
-                deleted_conversations::id.eq(id.as_str()),
+                deleted_conversations::id.eq(id),
                 deleted_conversations::sandbox_id.eq(sandbox.as_str()),
-                deleted_conversations::deleted_at.eq(at.micros()),
+                deleted_conversations::deleted_at.eq(At(at)),
                 // A sandbox that goes takes its agent server's memory with it.
                 deleted_conversations::pending.eq(!unneeded.contains(sandbox)),
             )
@@ -64,27 +65,27 @@ pub(crate) fn delete_tree(
 fn descendants(
     conn: &mut AnyConnection,
     root: ConversationId,
-) -> Result<BTreeMap<String, String>, Fault> {
-    let (id, owner, sandbox): (String, String, String) = conversations::table
-        .find(root.to_string())
+) -> Result<BTreeMap<Key, String>, Fault> {
+    let (id, owner, sandbox): (Key, String, String) = conversations::table
+        .find(Key::from(root))
         .select((
             conversations::id,
             conversations::owner,
             conversations::sandbox_id,
         ))
         .first(conn)?;
-    let mut tree = BTreeMap::from([(id.clone(), sandbox)]);
+    let mut tree = BTreeMap::from([(id, sandbox)]);
     let mut level = vec![id];
     while !level.is_empty() {
         let mut next = Vec::new();
         for part in level.chunks(PART) {
-            let found: Vec<(String, String)> = conversations::table
+            let found: Vec<(Key, String)> = conversations::table
                 .filter(conversations::parent.eq_any(part))
                 .filter(conversations::owner.eq(&owner))
                 .select((conversations::id, conversations::sandbox_id))
                 .load(conn)?;
             for (id, sandbox) in found {
-                if tree.insert(id.clone(), sandbox).is_none() {
+                if tree.insert(id, sandbox).is_none() {
                     next.push(id);
                 }
             }
@@ -97,7 +98,7 @@ fn descendants(
 /// Ended tasks go; unfinished ones end in ERROR, so that their workers (and whoever follows them) learn of it.
 fn end_start_tasks(
     conn: &mut AnyConnection,
-    conversations: &[&str],
+    conversations: &[Key],
     at: Timestamp,
 ) -> Result<(), Fault> {
     diesel::delete(
@@ -112,9 +113,9 @@ fn end_start_tasks(
             start_tasks::detail.eq(DELETED_UNDER_IT),
             start_tasks::sealed_secrets.eq(None::<String>),
             start_tasks::is_open.eq(false),
-            start_tasks::lease_until.eq(None::<i64>),
+            start_tasks::lease_until.eq(None::<At>),
             start_tasks::fence.eq(start_tasks::fence + 1),
-            start_tasks::updated_at.eq(at.micros()),
+            start_tasks::updated_at.eq(At(at)),
         ))
         .execute(conn)?;
     Ok(())

@@ -19,6 +19,7 @@ use crate::conversation_rows as rows;
 use crate::error::Fault;
 use crate::page_token::{self, Cursor};
 use crate::schema::events;
+use crate::sql_types::{At, Json, Key};
 use crate::store::SqlStore;
 
 diesel::define_sql_function! {
@@ -32,11 +33,11 @@ const ROWS_PER_INSERT: usize = 2_000;
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = events, treat_none_as_default_value = false)]
 struct EventRow {
-    conversation_id: String,
+    conversation_id: Key,
     seq: i64,
     event_id: String,
     kind: String,
-    happened_at: i64,
+    happened_at: At,
     body: String,
 }
 
@@ -48,8 +49,8 @@ impl TryFrom<EventRow> for Event {
         Ok(Self {
             id: decode.parse("event_id", &row.event_id)?,
             kind: row.kind,
-            timestamp: Timestamp::from_micros(row.happened_at),
-            body: decode.json("body", &row.body)?,
+            timestamp: row.happened_at.0,
+            body: decode.json("body", &Json(row.body))?,
         })
     }
 }
@@ -57,7 +58,7 @@ impl TryFrom<EventRow> for Event {
 /// Which of the ids the conversation has already.
 fn known(
     conn: &mut AnyConnection,
-    conversation: &str,
+    conversation: Key,
     batch: &[Event],
 ) -> Result<HashSet<String>, Fault> {
     let mut known = HashSet::new();
@@ -82,10 +83,10 @@ fn store_new(
     if batch.is_empty() {
         return Ok(0);
     }
-    let conversation = conversation.to_string();
-    let mut seen = known(conn, &conversation, batch)?;
+    let conversation = Key::from(conversation);
+    let mut seen = known(conn, conversation, batch)?;
     let last: Option<i64> = events::table
-        .filter(events::conversation_id.eq(&conversation))
+        .filter(events::conversation_id.eq(conversation))
         .order(events::seq.desc())
         .select(events::seq)
         .first(conn)
@@ -97,12 +98,12 @@ fn store_new(
             .filter(|event| seen.insert(event.id.as_str().to_owned())),
     ) {
         new.push(EventRow {
-            conversation_id: conversation.clone(),
+            conversation_id: conversation,
             seq,
             event_id: event.id.to_string(),
             kind: event.kind.clone(),
-            happened_at: event.timestamp.micros(),
-            body: to_json(&event.body)?,
+            happened_at: At(event.timestamp),
+            body: to_json(&event.body)?.0,
         });
     }
     for part in new.chunks(ROWS_PER_INSERT) {
@@ -116,15 +117,15 @@ fn store_new(
 fn matching<'a>(conversation: ConversationId, filter: &EventFilter) -> events::BoxedQuery<'a, Any> {
     let mut query = events::table
         .into_boxed::<Any>()
-        .filter(events::conversation_id.eq(conversation.to_string()));
+        .filter(events::conversation_id.eq(Key::from(conversation)));
     if let Some(kind) = &filter.kind {
         query = query.filter(events::kind.eq(kind.clone()));
     }
     if let Some(from) = filter.from {
-        query = query.filter(events::happened_at.ge(from.micros()));
+        query = query.filter(events::happened_at.ge(At(from)));
     }
     if let Some(before) = filter.before {
-        query = query.filter(events::happened_at.lt(before.micros()));
+        query = query.filter(events::happened_at.lt(At(before)));
     }
     query
 }
@@ -149,7 +150,7 @@ fn after(
 }
 
 /// Sequence number, time, and bytes of the document.
-type Place = (i64, i64, i32);
+type Place = (i64, At, i32);
 
 /// The limit of a page whose documents stay within [`PAGE_BYTES`], but for one.
 fn within_budget(limit: PageLimit, places: &[Place]) -> PageLimit {
@@ -172,7 +173,7 @@ fn load_places(
 ) -> Result<Page<EventRow>, Fault> {
     let seqs: Vec<i64> = page.items.iter().map(|place| place.0).collect();
     let loaded: Vec<EventRow> = events::table
-        .filter(events::conversation_id.eq(conversation.to_string()))
+        .filter(events::conversation_id.eq(Key::from(conversation)))
         .filter(events::seq.eq_any(&seqs))
         .select(EventRow::as_select())
         .load(conn)?;
@@ -221,7 +222,7 @@ impl EventStore for SqlStore {
                     for part in ids.chunks(IDS_PER_QUERY) {
                         let texts: Vec<&str> = part.iter().map(EventId::as_str).collect();
                         let loaded = events::table
-                            .filter(events::conversation_id.eq(conversation.to_string()))
+                            .filter(events::conversation_id.eq(Key::from(conversation)))
                             .filter(events::event_id.eq_any(texts))
                             .select(EventRow::as_select())
                             .load(conn)?;
@@ -260,7 +261,7 @@ impl EventStore for SqlStore {
                     });
                 }
                 let mut query = matching(conversation, &filter);
-                if let Some(cursor) = cursor.clone() {
+                if let Some(cursor) = cursor {
                     query = after(query, order, cursor);
                 }
                 query = match order {

@@ -9,6 +9,7 @@ use domain::idempotency::{IdempotencyRepository, KeptAnswer, KeyedRequest, Repet
 use crate::connection::AnyConnection;
 use crate::error::Fault;
 use crate::schema::idempotency_keys::{self as keys, table};
+use crate::sql_types::At;
 use crate::store::SqlStore;
 
 /// What is known of a request. To be asked first in the transaction that would carry it out: then a race of two ends with
@@ -19,7 +20,7 @@ pub(crate) fn repetition(
 ) -> Result<Repetition, Fault> {
     let kept: Option<(String, String)> = table
         .find((request.owner.as_str(), request.key.as_str()))
-        .filter(keys::given_at.ge(request.since.micros()))
+        .filter(keys::given_at.ge(At(request.since)))
         .select((keys::fingerprint, keys::answer))
         .first(conn)
         .optional()?;
@@ -43,7 +44,7 @@ pub(crate) fn keep(conn: &mut AnyConnection, kept: &KeptAnswer) -> Result<(), Fa
             keys::key.eq(id.1),
             keys::fingerprint.eq(&request.fingerprint),
             keys::answer.eq(&kept.answer),
-            keys::given_at.eq(kept.at.micros()),
+            keys::given_at.eq(At(kept.at)),
         ))
         .execute(conn)?;
     Ok(())
@@ -61,7 +62,7 @@ impl IdempotencyRepository for SqlStore {
         self.db
             .background(move |conn| {
                 let old: Vec<(String, String)> = table
-                    .filter(keys::given_at.lt(before.micros()))
+                    .filter(keys::given_at.lt(At(before)))
                     .select((keys::owner, keys::key))
                     .order(keys::given_at)
                     .limit(limit)

@@ -28,6 +28,7 @@ mod retirement;
 mod sandboxes;
 mod schema;
 mod settings;
+mod sql_types;
 mod start_rows;
 mod start_tasks;
 mod store;

@@ -3,22 +3,29 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::page::{Page, PageRequest, PageToken};
+
+use crate::sql_types::At;
 
 const VERSION: &str = "v1";
 
 /// The point after which a page begins: a sort key and what breaks its ties.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cursor<T> {
-    /// Microseconds.
-    pub(crate) key: i64,
+    /// When.
+    pub(crate) key: At,
     /// Id, or a sequence number.
     pub(crate) tie: T,
 }
 
 fn mint<T: std::fmt::Display>(listing: &str, cursor: &Cursor<T>) -> PageToken {
-    PageToken(URL_SAFE_NO_PAD.encode(format!("{VERSION}|{listing}|{}|{}", cursor.key, cursor.tie)))
+    PageToken(URL_SAFE_NO_PAD.encode(format!(
+        "{VERSION}|{listing}|{}|{}",
+        cursor.key.0.micros(),
+        cursor.tie
+    )))
 }
 
 /// The cursor of a request, `None` for a first page.
@@ -40,7 +47,7 @@ fn parse<T: std::str::FromStr>(listing: &str, token: &PageToken) -> Option<Curso
     let (key, tie) = (parts.next()?, parts.next()?);
     (version == VERSION && kind == listing).then_some(())?;
     Some(Cursor {
-        key: key.parse().ok()?,
+        key: At(Timestamp::from_micros(key.parse().ok()?)),
         tie: tie.parse().ok()?,
     })
 }
@@ -81,7 +88,7 @@ mod tests {
     #[test]
     fn a_token_opens_only_the_listing_that_minted_it() {
         let cursor = Cursor {
-            key: -5,
+            key: At(Timestamp::from_micros(-5)),
             tie: "a|b".to_owned(),
         };
         let token = mint("list", &cursor);

@@ -8,7 +8,6 @@ use domain::sandbox::Desired;
 use domain::start_task::StartStatus;
 
 use crate::changes::announce;
-use crate::codec::Decode;
 use crate::connection::{Any, AnyConnection};
 use crate::deletion::PART;
 use crate::error::Fault;
@@ -17,6 +16,7 @@ use crate::schema::{
     api_keys, conversations, deleted_conversations, events, idempotency_keys, sandboxes, settings,
     start_tasks,
 };
+use crate::sql_types::{At, Key};
 
 /// The client-readable cause in a start task whose owner was deleted under it.
 const DELETED_UNDER_IT: &str = "The user was deleted before the start had ended.";
@@ -106,7 +106,7 @@ fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<Purged,
 
 /// Unfinished starts end in ERROR, so that their workers (and whoever follows them) learn of it.
 fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(), Fault> {
-    let open: Vec<String> = start_tasks::table
+    let open: Vec<Key> = start_tasks::table
         .filter(start_tasks::owner.eq(user))
         .filter(start_tasks::is_open)
         .select(start_tasks::id)
@@ -118,15 +118,14 @@ fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(),
                 start_tasks::detail.eq(DELETED_UNDER_IT),
                 start_tasks::sealed_secrets.eq(None::<String>),
                 start_tasks::is_open.eq(false),
-                start_tasks::lease_until.eq(None::<i64>),
+                start_tasks::lease_until.eq(None::<At>),
                 start_tasks::fence.eq(start_tasks::fence + 1),
-                start_tasks::updated_at.eq(at.micros()),
+                start_tasks::updated_at.eq(At(at)),
             ))
             .execute(conn)?;
     }
-    for id in &open {
-        let id = Decode("start task").parse("id", id)?;
-        announce(conn, &domain::change::Change::StartTask(id))?;
+    for id in open {
+        announce(conn, &domain::change::Change::StartTask(id.into()))?;
     }
     Ok(())
 }
@@ -151,7 +150,7 @@ fn answers(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u6
 
 /// What is remembered of conversations that were deleted before, as far as it can be told whose they were.
 fn memory(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
-    let ids: Vec<String> = sandboxes::table
+    let ids: Vec<Key> = sandboxes::table
         .inner_join(
             deleted_conversations::table.on(deleted_conversations::sandbox_id.eq(sandboxes::id)),
         )
@@ -167,7 +166,7 @@ fn memory(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64
 }
 
 fn starts(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
-    let ids: Vec<String> = start_tasks::table
+    let ids: Vec<Key> = start_tasks::table
         .filter(start_tasks::owner.eq(user))
         .select(start_tasks::id)
         .limit(left.limit())
@@ -180,7 +179,7 @@ fn starts(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64
 
 /// Conversations and events that were deleted. A conversation goes with the last part of its events.
 fn logs(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<(u64, u64), Fault> {
-    let ids: Vec<String> = conversations::table
+    let ids: Vec<Key> = conversations::table
         .filter(conversations::owner.eq(user))
         .select(conversations::id)
         .limit(left.limit())
@@ -188,13 +187,13 @@ fn logs(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<(u64,
     let (mut emptied, mut count) = (Vec::new(), 0);
     for id in ids {
         let seqs: Vec<i64> = events::table
-            .filter(events::conversation_id.eq(&id))
+            .filter(events::conversation_id.eq(id))
             .order(events::seq.asc())
             .select(events::seq)
             .limit(left.limit())
             .load(conn)?;
         if let Some(last) = seqs.last() {
-            let part = events::table.filter(events::conversation_id.eq(&id));
+            let part = events::table.filter(events::conversation_id.eq(id));
             diesel::delete(part.filter(events::seq.le(*last))).execute(conn)?;
         }
         count += left.spend(seqs.len());
@@ -223,10 +222,10 @@ pub(crate) fn old_starts(
     let sandbox = sandboxes::table
         .filter(sandboxes::id.eq(start_tasks::sandbox_id))
         .select(sandboxes::id);
-    let ids: Vec<String> = start_tasks::table
+    let ids: Vec<Key> = start_tasks::table
         .into_boxed::<Any>()
         .filter(not(start_tasks::is_open))
-        .filter(start_tasks::updated_at.lt(before.micros()))
+        .filter(start_tasks::updated_at.lt(At(before)))
         .filter(
             start_tasks::status
                 .ne(StartStatus::Error.as_str())
@@ -252,8 +251,8 @@ pub(crate) fn old_memory(
     let sandbox = sandboxes::table
         .filter(sandboxes::id.eq(memory::sandbox_id))
         .select(sandboxes::id);
-    let ids: Vec<String> = memory::table
-        .filter(memory::deleted_at.lt(before.micros()))
+    let ids: Vec<Key> = memory::table
+        .filter(memory::deleted_at.lt(At(before)))
         .filter(not(exists(sandbox)))
         .order((memory::deleted_at.asc(), memory::id.asc()))
         .limit(i64::try_from(limit).unwrap_or(i64::MAX))

@@ -7,6 +7,7 @@ use domain::sandbox::{Desired, Retirement, SandboxStatus};
 
 use crate::connection::Any;
 use crate::schema::{conversations, sandboxes, start_tasks};
+use crate::sql_types::At;
 
 /// Rows for which the reason holds.
 ///
@@ -29,16 +30,16 @@ pub(crate) fn due<'a>(why: Retirement) -> sandboxes::BoxedQuery<'a, Any> {
     match why {
         Retirement::IdleSince(since) => {
             let changed = inside()
-                .filter(conversations::updated_at.ge(since.micros()))
+                .filter(conversations::updated_at.ge(At(since)))
                 .select(conversations::id);
             unused
                 .filter(sandboxes::desired.eq(Desired::Running.as_str()))
                 .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
-                .filter(sandboxes::updated_at.lt(since.micros()))
+                .filter(sandboxes::updated_at.lt(At(since)))
                 .filter(not(exists(changed)))
         }
         Retirement::OlderThan(born) => unused
             .filter(sandboxes::desired.ne(Desired::Deleted.as_str()))
-            .filter(sandboxes::created_at.lt(born.micros())),
+            .filter(sandboxes::created_at.lt(At(born))),
     }
 }

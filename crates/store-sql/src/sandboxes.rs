@@ -25,6 +25,7 @@ use crate::idempotency;
 use crate::page_token::{self, Cursor};
 use crate::retirement::due;
 use crate::schema::{deleted_conversations, sandboxes};
+use crate::sql_types::{At, Json};
 use crate::store::SqlStore;
 
 const LISTING: &str = "sandboxes";
@@ -44,11 +45,11 @@ pub(crate) struct SandboxRow {
     session_key: String,
     secret_key: String,
     agent_url: Option<String>,
-    exposed_urls: String,
+    exposed_urls: Json,
     workspace: Option<String>,
-    created_at: i64,
-    updated_at: i64,
-    paused_at: Option<i64>,
+    created_at: At,
+    updated_at: At,
+    paused_at: Option<At>,
 }
 
 impl TryFrom<&Sandbox> for SandboxRow {
@@ -69,9 +70,9 @@ impl TryFrom<&Sandbox> for SandboxRow {
             agent_url: sandbox.agent_url.as_ref().map(ToString::to_string),
             exposed_urls: to_json(&sandbox.exposed_urls)?,
             workspace: sandbox.workspace.clone(),
-            created_at: sandbox.created_at.micros(),
-            updated_at: sandbox.updated_at.micros(),
-            paused_at: sandbox.paused_at.map(Timestamp::micros),
+            created_at: At(sandbox.created_at),
+            updated_at: At(sandbox.updated_at),
+            paused_at: sandbox.paused_at.map(At),
         })
     }
 }
@@ -95,9 +96,9 @@ impl TryFrom<SandboxRow> for Sandbox {
             agent_url: decode.parse_opt("agent_url", row.agent_url.as_ref())?,
             exposed_urls: decode.json("exposed_urls", &row.exposed_urls)?,
             workspace: row.workspace,
-            created_at: Timestamp::from_micros(row.created_at),
-            updated_at: Timestamp::from_micros(row.updated_at),
-            paused_at: row.paused_at.map(Timestamp::from_micros),
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
+            paused_at: row.paused_at.map(|at| at.0),
         })
     }
 }
@@ -198,7 +199,7 @@ pub(crate) fn mark_deleted(
     diesel::update(wanted)
         .set((
             sandboxes::desired.eq(Desired::Deleted.as_str()),
-            sandboxes::updated_at.eq(at.micros()),
+            sandboxes::updated_at.eq(At(at)),
         ))
         .execute(conn)?;
     for (id, host) in places {

@@ -1,36 +1,47 @@
-//! The tables, as both migrations make them. Times are microseconds since the Unix epoch in a BIGINT: exact on both
-//! databases, sorts as time does, needs no SQL type of our own, and half the size of RFC 3339 text in every index.
+//! The tables, as the migrations leave them. Types that differ between the databases are in `sql_types`.
 
 diesel::table! {
+    use diesel::sql_types::{Nullable, Text};
+    use crate::sql_types::Instant;
+
     users (id) {
         id -> Text,
-        created_at -> BigInt,
-        deleted_at -> Nullable<BigInt>,
+        created_at -> Instant,
+        deleted_at -> Nullable<Instant>,
     }
 }
 
 diesel::table! {
+    use diesel::sql_types::{Nullable, Text};
+    use crate::sql_types::{Id, Instant};
+
     api_keys (id) {
-        id -> Text,
+        id -> Id,
         user_id -> Text,
         hash -> Text,
         prefix -> Text,
-        created_at -> BigInt,
-        expires_at -> Nullable<BigInt>,
-        last_used_at -> Nullable<BigInt>,
+        created_at -> Instant,
+        expires_at -> Nullable<Instant>,
+        last_used_at -> Nullable<Instant>,
     }
 }
 
 diesel::table! {
+    use diesel::sql_types::{BigInt, Text};
+    use crate::sql_types::Instant;
+
     settings (owner) {
         owner -> Text,
         document -> Text,
         revision -> BigInt,
-        updated_at -> BigInt,
+        updated_at -> Instant,
     }
 }
 
 diesel::table! {
+    use diesel::sql_types::{Nullable, Text};
+    use crate::sql_types::{Document, Instant};
+
     sandboxes (id) {
         id -> Text,
         owner -> Text,
@@ -43,17 +54,20 @@ diesel::table! {
         session_key -> Text,
         secret_key -> Text,
         agent_url -> Nullable<Text>,
-        exposed_urls -> Text,
+        exposed_urls -> Document,
         workspace -> Nullable<Text>,
-        created_at -> BigInt,
-        updated_at -> BigInt,
-        paused_at -> Nullable<BigInt>,
+        created_at -> Instant,
+        updated_at -> Instant,
+        paused_at -> Nullable<Instant>,
     }
 }
 
 diesel::table! {
+    use diesel::sql_types::{Bool, Nullable, Text};
+    use crate::sql_types::{Document, Id, Instant, Verbatim};
+
     conversations (id) {
-        id -> Text,
+        id -> Id,
         owner -> Text,
         sandbox_id -> Text,
         title -> Nullable<Text>,
@@ -63,80 +77,95 @@ diesel::table! {
         selected_branch -> Nullable<Text>,
         git_provider -> Nullable<Text>,
         started_by -> Nullable<Text>,
-        pr_numbers -> Text,
+        pr_numbers -> Document,
         llm_model -> Nullable<Text>,
         agent_kind -> Text,
-        metrics -> Text,
-        parent -> Nullable<Text>,
+        metrics -> Document,
+        parent -> Nullable<Id>,
         is_public -> Nullable<Bool>,
-        tags -> Text,
+        tags -> Verbatim,
         execution_status -> Nullable<Text>,
-        status_at -> Nullable<BigInt>,
-        created_at -> BigInt,
-        updated_at -> BigInt,
+        status_at -> Nullable<Instant>,
+        created_at -> Instant,
+        updated_at -> Instant,
     }
 }
 
 diesel::table! {
+    use diesel::sql_types::{Bool, Text};
+    use crate::sql_types::{Id, Instant};
+
     deleted_conversations (id) {
-        id -> Text,
+        id -> Id,
         sandbox_id -> Text,
-        deleted_at -> BigInt,
+        deleted_at -> Instant,
         pending -> Bool,
     }
 }
 
 diesel::table! {
+    use diesel::sql_types::{BigInt, Text};
+    use crate::sql_types::{Id, Instant};
+
     events (conversation_id, seq) {
-        conversation_id -> Text,
+        conversation_id -> Id,
         seq -> BigInt,
         event_id -> Text,
         kind -> Text,
-        happened_at -> BigInt,
+        happened_at -> Instant,
         body -> Text,
     }
 }
 
 diesel::table! {
+    use diesel::sql_types::{BigInt, Bool, Nullable, Text};
+    use crate::sql_types::{Document, Id, Instant, Verbatim};
+
     start_tasks (id) {
-        id -> Text,
+        id -> Id,
         owner -> Text,
         host -> Text,
         status -> Text,
         detail -> Nullable<Text>,
-        notes -> Text,
-        conversation_id -> Text,
+        notes -> Verbatim,
+        conversation_id -> Id,
         sandbox_id -> Text,
         owns_sandbox -> Bool,
         agent_server_url -> Nullable<Text>,
-        request -> Text,
+        request -> Verbatim,
         sealed_secrets -> Nullable<Text>,
-        timings -> Text,
+        timings -> Document,
         attempts -> BigInt,
-        created_at -> BigInt,
-        updated_at -> BigInt,
+        created_at -> Instant,
+        updated_at -> Instant,
         is_open -> Bool,
         begun -> Bool,
         fence -> BigInt,
-        lease_until -> Nullable<BigInt>,
+        lease_until -> Nullable<Instant>,
     }
 }
 
 diesel::table! {
+    use diesel::sql_types::Text;
+    use crate::sql_types::Instant;
+
     idempotency_keys (owner, key) {
         owner -> Text,
         key -> Text,
         fingerprint -> Text,
         answer -> Text,
-        given_at -> BigInt,
+        given_at -> Instant,
     }
 }
 
 diesel::table! {
+    use diesel::sql_types::Text;
+    use crate::sql_types::Instant;
+
     leases (name) {
         name -> Text,
         holder -> Text,
-        ends_at -> BigInt,
+        ends_at -> Instant,
     }
 }
 

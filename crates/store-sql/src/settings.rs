@@ -10,6 +10,7 @@ use domain::settings::{Revision, SettingsRepository, StoredSettings};
 
 use crate::error::{Fault, stale};
 use crate::schema::settings;
+use crate::sql_types::At;
 use crate::store::SqlStore;
 use crate::users::refuse_deleted;
 
@@ -18,7 +19,7 @@ use crate::users::refuse_deleted;
 struct SettingsRow {
     document: String,
     revision: i64,
-    updated_at: i64,
+    updated_at: At,
 }
 
 impl From<SettingsRow> for StoredSettings {
@@ -26,7 +27,7 @@ impl From<SettingsRow> for StoredSettings {
         Self {
             document: Sealed::from_text(row.document),
             revision: Revision(row.revision),
-            updated_at: Timestamp::from_micros(row.updated_at),
+            updated_at: row.updated_at.0,
         }
     }
 }
@@ -62,7 +63,7 @@ impl SettingsRepository for SqlStore {
                 let values = (
                     settings::document.eq(document.as_text()),
                     settings::revision.eq(next),
-                    settings::updated_at.eq(at.micros()),
+                    settings::updated_at.eq(At(at)),
                 );
                 // Either statement decides by itself whether the expectation holds; no revision is read first.
                 let saved = match expected {

@@ -8,31 +8,32 @@ use domain::start_task::{StartStatus, StartTask, Step};
 
 use crate::codec::{Decode, to_json};
 use crate::schema::start_tasks;
+use crate::sql_types::{At, Json, Key};
 
 /// One row, as it is read and written.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable)]
 #[diesel(table_name = start_tasks, treat_none_as_default_value = false)]
 pub(crate) struct StartTaskRow {
-    pub(crate) id: String,
+    pub(crate) id: Key,
     owner: String,
     host: String,
     pub(crate) status: String,
     detail: Option<String>,
-    notes: String,
-    conversation_id: String,
+    notes: Json,
+    conversation_id: Key,
     pub(crate) sandbox_id: String,
     owns_sandbox: bool,
     agent_server_url: Option<String>,
-    request: String,
+    request: Json,
     sealed_secrets: Option<String>,
-    timings: String,
+    timings: Json,
     attempts: i64,
-    pub(crate) created_at: i64,
-    pub(crate) updated_at: i64,
+    pub(crate) created_at: At,
+    pub(crate) updated_at: At,
     is_open: bool,
     pub(crate) begun: bool,
     pub(crate) fence: i64,
-    lease_until: Option<i64>,
+    lease_until: Option<At>,
 }
 
 impl TryFrom<&StartTask> for StartTaskRow {
@@ -40,13 +41,13 @@ impl TryFrom<&StartTask> for StartTaskRow {
 
     fn try_from(task: &StartTask) -> Result<Self, StoreError> {
         Ok(Self {
-            id: task.id.to_string(),
+            id: task.id.into(),
             owner: task.owner.to_string(),
             host: task.host.to_string(),
             status: task.status.to_string(),
             detail: task.detail.clone(),
             notes: to_json(&task.notes)?,
-            conversation_id: task.conversation_id.to_string(),
+            conversation_id: task.conversation_id.into(),
             sandbox_id: task.sandbox_id.to_string(),
             owns_sandbox: task.owns_sandbox,
             agent_server_url: task.agent_server_url.clone(),
@@ -57,8 +58,8 @@ impl TryFrom<&StartTask> for StartTaskRow {
                 .map(|sealed| sealed.as_text().to_owned()),
             timings: to_json(&task.timings)?,
             attempts: i64::from(task.attempts),
-            created_at: task.created_at.micros(),
-            updated_at: task.updated_at.micros(),
+            created_at: At(task.created_at),
+            updated_at: At(task.updated_at),
             is_open: !task.status.is_terminal(),
             begun: false,
             fence: 0,
@@ -73,13 +74,13 @@ impl TryFrom<StartTaskRow> for StartTask {
     fn try_from(row: StartTaskRow) -> Result<Self, StoreError> {
         let decode = Decode("start task");
         Ok(Self {
-            id: decode.parse("id", &row.id)?,
+            id: row.id.into(),
             owner: decode.parse("owner", &row.owner)?,
             host: decode.parse("host", &row.host)?,
             status: decode.parse("status", &row.status)?,
             detail: row.detail,
             notes: decode.json("notes", &row.notes)?,
-            conversation_id: decode.parse("conversation_id", &row.conversation_id)?,
+            conversation_id: row.conversation_id.into(),
             sandbox_id: decode.parse("sandbox_id", &row.sandbox_id)?,
             owns_sandbox: row.owns_sandbox,
             agent_server_url: row.agent_server_url,
@@ -87,8 +88,8 @@ impl TryFrom<StartTaskRow> for StartTask {
             sealed_secrets: row.sealed_secrets.map(Sealed::from_text),
             timings: decode.json("timings", &row.timings)?,
             attempts: u32::try_from(row.attempts).unwrap_or(u32::MAX),
-            created_at: Timestamp::from_micros(row.created_at),
-            updated_at: Timestamp::from_micros(row.updated_at),
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
         })
     }
 }
@@ -103,13 +104,13 @@ impl TryFrom<StartTaskRow> for StartTask {
 pub(crate) struct StepColumns {
     status: String,
     detail: Option<Option<String>>,
-    notes: String,
+    notes: Json,
     agent_server_url: Option<String>,
-    timings: String,
-    updated_at: Option<i64>,
+    timings: Json,
+    updated_at: Option<At>,
     is_open: bool,
     sealed_secrets: Option<Option<String>>,
-    lease_until: Option<Option<i64>>,
+    lease_until: Option<Option<At>>,
 }
 
 impl StepColumns {
@@ -127,7 +128,7 @@ impl StepColumns {
             notes: to_json(&step.notes)?,
             agent_server_url: step.agent_server_url.clone(),
             timings: to_json(&step.timings)?,
-            updated_at: (status != before).then(|| at.micros()),
+            updated_at: (status != before).then_some(At(at)),
             is_open: !ends,
             sealed_secrets: ends.then_some(None),
             lease_until: ends.then_some(None),

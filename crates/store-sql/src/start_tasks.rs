@@ -17,6 +17,7 @@ use domain::start_task::{
     Claimed, Inserted, MOST_OPEN_STARTS, NewStart, StartStatus, StartTask, StartTaskFilter,
     StartTaskOrder, StartTaskRepository, Step,
 };
+use uuid::Uuid;
 
 use crate::changes::announce;
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner};
@@ -29,6 +30,7 @@ use crate::page_token::{self, Cursor};
 use crate::purge;
 use crate::sandboxes::{insert_within_caps, load_wanted, mark_deleted};
 use crate::schema::start_tasks;
+use crate::sql_types::{At, Key};
 use crate::start_rows::{StartTaskRow, StepColumns};
 use crate::store::SqlStore;
 
@@ -36,7 +38,7 @@ type Boxed<'a> = start_tasks::BoxedQuery<'a, Any>;
 
 fn load(conn: &mut AnyConnection, id: StartTaskId) -> Result<Option<StartTaskRow>, Fault> {
     Ok(start_tasks::table
-        .find(id.to_string())
+        .find(Key::from(id))
         .select(StartTaskRow::as_select())
         .first(conn)
         .optional()?)
@@ -65,7 +67,7 @@ fn write_step(
     id: StartTaskId,
     step: &StepColumns,
 ) -> Result<StartTask, Fault> {
-    diesel::update(start_tasks::table.find(id.to_string()))
+    diesel::update(start_tasks::table.find(Key::from(id)))
         .set(step)
         .execute(conn)?;
     announce(conn, &Change::StartTask(id))?;
@@ -86,7 +88,7 @@ fn fail(
     let task = write_step(conn, id, &columns)?;
     if row.begun {
         use crate::schema::conversations::table;
-        diesel::delete(table.find(task.conversation_id.to_string())).execute(conn)?;
+        diesel::delete(table.find(Key::from(task.conversation_id))).execute(conn)?;
     }
     let runs = |it: &Sandbox| it.desired == Desired::Running;
     if task.owns_sandbox && load_wanted(conn, &task.sandbox_id)?.is_some_and(|it| runs(&it)) {
@@ -103,7 +105,7 @@ fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTa
         return Err(conflict("conversation"));
     }
     let row = start_tasks::table
-        .filter(start_tasks::conversation_id.eq(task.conversation_id.to_string()))
+        .filter(start_tasks::conversation_id.eq(Key::from(task.conversation_id)))
         .filter(start_tasks::status.ne(StartStatus::Error.as_str()))
         .select(StartTaskRow::as_select())
         .first(conn)
@@ -177,7 +179,7 @@ fn begin(
             return Err(conflict("conversation"));
         }
         conversations::insert(conn, conversation)?;
-        diesel::update(start_tasks::table.find(id.to_string()))
+        diesel::update(start_tasks::table.find(Key::from(id)))
             .set(start_tasks::begun.eq(true))
             .execute(conn)?;
     }
@@ -190,13 +192,13 @@ fn claim(
     (now, until): (Timestamp, Timestamp),
     limit: usize,
 ) -> Result<Vec<Claimed>, Fault> {
-    let ids: Vec<String> = start_tasks::table
+    let ids: Vec<Key> = start_tasks::table
         .filter(start_tasks::host.eq(host))
         .filter(start_tasks::is_open)
         .filter(
             start_tasks::lease_until
                 .is_null()
-                .or(start_tasks::lease_until.le(now.micros())),
+                .or(start_tasks::lease_until.le(At(now))),
         )
         .order((start_tasks::created_at.asc(), start_tasks::id.asc()))
         .limit(i64::try_from(limit.min(IDS_PER_QUERY)).unwrap_or(1))
@@ -207,7 +209,7 @@ fn claim(
     }
     diesel::update(start_tasks::table.filter(start_tasks::id.eq_any(&ids)))
         .set((
-            start_tasks::lease_until.eq(until.micros()),
+            start_tasks::lease_until.eq(At(until)),
             start_tasks::fence.eq(start_tasks::fence + 1),
             start_tasks::attempts.eq(start_tasks::attempts + 1),
         ))
@@ -234,25 +236,25 @@ fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> Boxed<'a> {
     }
     if let Some(conversation) = filter.conversation_id {
         query = query
-            .filter(start_tasks::conversation_id.eq(conversation.to_string()))
+            .filter(start_tasks::conversation_id.eq(Key::from(conversation)))
             .filter(start_tasks::status.eq(StartStatus::Ready.as_str()));
     }
     if let Some(from) = filter.created_from {
-        query = query.filter(start_tasks::created_at.ge(from.micros()));
+        query = query.filter(start_tasks::created_at.ge(At(from)));
     }
     query
 }
 
 /// Applies the order and the cursor. The first comparison of each cursor is implied by the rest; it is what lets the
 /// index skip to the place.
-fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<String>>) -> Boxed<'_> {
+fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<Uuid>>) -> Boxed<'_> {
     macro_rules! keyset {
         ($column:expr, $reaches:ident, $beyond:ident, $direction:ident) => {{
             let query = match after {
                 Some(Cursor { key, tie }) => query.filter(
                     $column
                         .$reaches(key)
-                        .and($column.$beyond(key).or(start_tasks::id.$beyond(tie))),
+                        .and($column.$beyond(key).or(start_tasks::id.$beyond(Key(tie)))),
                 ),
                 None => query,
             };
@@ -284,9 +286,9 @@ impl StartTaskRepository for SqlStore {
             .read(move |conn| {
                 let mut found = HashMap::new();
                 for part in ids.chunks(IDS_PER_QUERY) {
-                    let texts: Vec<String> = part.iter().map(ToString::to_string).collect();
+                    let keys = part.iter().copied().map(Key::from);
                     let rows = matching(&scope, &StartTaskFilter::default())
-                        .filter(start_tasks::id.eq_any(texts))
+                        .filter(start_tasks::id.eq_any(keys))
                         .select(StartTaskRow::as_select())
                         .load(conn)?;
                     for row in rows {
@@ -320,7 +322,7 @@ impl StartTaskRepository for SqlStore {
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
         self.db
             .read(move |conn| {
-                let rows = ordered(matching(&scope, &filter), order, after.clone())
+                let rows = ordered(matching(&scope, &filter), order, after)
                     .limit(page_token::probe(&page))
                     .select(StartTaskRow::as_select())
                     .load(conn)?;
@@ -330,7 +332,7 @@ impl StartTaskRepository for SqlStore {
                     } else {
                         row.created_at
                     },
-                    tie: row.id.clone(),
+                    tie: row.id.0,
                 });
                 Ok(page.try_map(StartTask::try_from)?)
             })
@@ -365,11 +367,11 @@ impl StartTaskRepository for SqlStore {
             .background(move |conn| {
                 let renewed = diesel::update(
                     start_tasks::table
-                        .find(id.to_string())
+                        .find(Key::from(id))
                         .filter(start_tasks::fence.eq(fence))
                         .filter(start_tasks::is_open),
                 )
-                .set(start_tasks::lease_until.eq(until.micros()))
+                .set(start_tasks::lease_until.eq(At(until)))
                 .execute(conn)?;
                 if renewed == 0 {
                     return Err(stale("start task"));
@@ -437,7 +439,7 @@ impl StartTaskRepository for SqlStore {
                         .filter(start_tasks::lease_until.is_not_null()),
                 )
                 .set((
-                    start_tasks::lease_until.eq(None::<i64>),
+                    start_tasks::lease_until.eq(None::<At>),
                     // A worker of before may still be writing; its fence no longer opens anything.
                     start_tasks::fence.eq(start_tasks::fence + 1),
                 ))

@@ -12,14 +12,15 @@ use crate::connection::{Any, AnyConnection};
 use crate::error::{Fault, conflict, not_found};
 use crate::purge::{self, has_rows, is_gone};
 use crate::schema::users;
+use crate::sql_types::At;
 use crate::store::SqlStore;
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = users, treat_none_as_default_value = false)]
 struct UserRow {
     id: String,
-    created_at: i64,
-    deleted_at: Option<i64>,
+    created_at: At,
+    deleted_at: Option<At>,
 }
 
 impl TryFrom<UserRow> for User {
@@ -28,8 +29,8 @@ impl TryFrom<UserRow> for User {
     fn try_from(row: UserRow) -> Result<Self, StoreError> {
         Ok(Self {
             id: Decode("user").parse("id", &row.id)?,
-            created_at: Timestamp::from_micros(row.created_at),
-            deleted_at: row.deleted_at.map(Timestamp::from_micros),
+            created_at: row.created_at.0,
+            deleted_at: row.deleted_at.map(|at| at.0),
         })
     }
 }
@@ -54,7 +55,7 @@ pub(crate) fn refuse_deleted(conn: &mut AnyConnection, user: &str) -> Result<(),
 /// Makes sure that there is a user who may get a key; part of the caller's transaction.
 pub(crate) fn ensure(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(), Fault> {
     if let Some(row) = load(conn, user)? {
-        let Some(deleted_at) = row.deleted_at.map(Timestamp::from_micros) else {
+        let Some(deleted_at) = row.deleted_at.map(|at| at.0) else {
             return Ok(());
         };
         if deleted_at.plus(NAME_RESTS) > at || !is_gone(conn, user)? {
@@ -74,8 +75,8 @@ fn insert(
     diesel::insert_into(users::table)
         .values(UserRow {
             id: user.to_owned(),
-            created_at: at.micros(),
-            deleted_at: deleted_at.map(Timestamp::micros),
+            created_at: At(at),
+            deleted_at: deleted_at.map(At),
         })
         .execute(conn)?;
     Ok(())
@@ -87,7 +88,7 @@ fn mark(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<bool, Fau
         Some(row) if row.deleted_at.is_some() => {}
         Some(_) => {
             diesel::update(users::table.find(user))
-                .set(users::deleted_at.eq(at.micros()))
+                .set(users::deleted_at.eq(At(at)))
                 .execute(conn)?;
         }
         None if is_gone(conn, user)? => return Ok(false),
@@ -164,7 +165,7 @@ impl UserRepository for SqlStore {
         self.db
             .background(move |conn| {
                 let all: Vec<String> = deleted()
-                    .filter(users::deleted_at.lt(before.micros()))
+                    .filter(users::deleted_at.lt(At(before)))
                     .select(users::id)
                     .load(conn)?;
                 let mut count = 0;

@@ -59,9 +59,9 @@ pub(crate) fn database_of(kind: &str, version: &str) -> String {
         if migration <= version {
             let up = std::fs::read_to_string(migrations.join(&name).join("up.sql"));
             sql += &up.expect("up.sql");
-            sql += &format!(
-                "INSERT INTO __diesel_schema_migrations (version) VALUES ('{migration}');"
-            );
+            sql += "INSERT INTO __diesel_schema_migrations (version) VALUES ('";
+            sql += migration;
+            sql += "');";
         }
     }
     let data = directory("tests/fixtures").join(format!("{version}.sql"));

@@ -2,7 +2,9 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use port_conformance::Ports;
+use domain::id::EventId;
+use domain::scope::Scope;
+use port_conformance::{Ports, fixtures};
 use store_sql::{SqlStore, StoreConfig};
 use tokio::runtime::Handle;
 
@@ -29,4 +31,57 @@ async fn whatever_an_older_version_stored_is_shown_as_if_stored_now() {
         let shown = upgrade::shown(&open(&database).await).await;
         upgrade::compare(&version, &shown, &expected);
     }
+}
+
+#[derive(QueryableByName)]
+struct Column {
+    #[diesel(sql_type = diesel::sql_types::Text)]
+    name: String,
+}
+
+/// Times, ids of ours and documents have the types that Postgres has for them, but for the body of an event.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_are_native() {
+    let database = Cluster::shared().database();
+    drop(open(&database).await);
+    let found = diesel::sql_query(
+        "SELECT table_name || '.' || column_name || ' ' || data_type AS name FROM information_schema.columns \
+         WHERE table_schema = 'public' AND table_name NOT LIKE '\\_\\_%' AND ( \
+            (column_name LIKE '%\\_at' OR column_name = 'lease_until') AND data_type <> 'timestamp with time zone' \
+            OR column_name IN ('conversation_id', 'parent') AND data_type <> 'uuid' \
+            OR column_name = 'id' AND table_name NOT IN ('users', 'sandboxes') AND data_type <> 'uuid' \
+            OR column_name IN ('pr_numbers', 'metrics', 'timings', 'exposed_urls') AND data_type <> 'jsonb' \
+            OR column_name IN ('tags', 'notes', 'request') AND data_type <> 'json') \
+         ORDER BY 1",
+    )
+    .load::<Column>(&mut PgConnection::establish(&database.url()).unwrap())
+    .unwrap();
+    let names: Vec<_> = found.into_iter().map(|it| it.name).collect();
+    assert_eq!(names, [""; 0]);
+}
+
+/// The first and the last moment that there is, and one beside the epoch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_keeps_the_microseconds() {
+    let moments = [-62_135_596_800_000_000, -1, 253_402_300_799_999_999];
+    let database = Cluster::shared().database();
+    let mut raw = PgConnection::establish(&database.url()).unwrap();
+    raw.batch_execute(&upgrade::database_of("postgres", "20261121000000"))
+        .unwrap();
+    for (seq, micros) in (100..).zip(moments) {
+        let copy = format!(
+            "INSERT INTO events SELECT conversation_id, {seq}, '{seq}', kind, {micros}, body FROM events WHERE seq = 1"
+        );
+        assert_eq!(diesel::sql_query(copy).execute(&mut raw).unwrap(), 1);
+    }
+    let ports = open(&database).await;
+    let ids = ["100", "101", "102"].map(|id| EventId::parse(id).unwrap());
+    let id = fixtures::conversation_id(1);
+    let found = ports.events.find_many(&Scope::System, id, &ids).await;
+    let found: Vec<_> = found
+        .unwrap()
+        .into_iter()
+        .map(|event| event.unwrap().timestamp.micros())
+        .collect();
+    assert_eq!(found, moments);
 }

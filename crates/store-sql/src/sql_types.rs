@@ -1,0 +1,251 @@
+//! Column types that are native where the database has them, and the values that rows hold of them.
+//!
+//! | column       | in rows                | `SQLite`                       | Postgres      |
+//! |--------------|------------------------|--------------------------------|---------------|
+//! | [`Instant`]  | [`At`]                 | `INTEGER`, microseconds        | `timestamptz` |
+//! | [`Id`]       | [`Key`]                | `TEXT`, 32 hexadecimal digits  | `uuid`        |
+//! | [`Document`] | [`Json`]: of our making| `TEXT`                         | `jsonb`       |
+//! | [`Verbatim`] | [`Json`]: of others    | `TEXT`                         | `json`        |
+//!
+//! `jsonb` takes no `\u0000` and forgets the order of keys, so what users and agents wrote is `json`. The body of an event
+//! is text: its length is asked for without reading it. Ids of sandboxes, users, hosts and events are text: their form is
+//! not ours, or not fixed.
+
+use diesel::backend::Backend;
+use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::expression::AsExpression;
+use diesel::serialize::{self, IsNull, Output, ToSql};
+use diesel::sql_types::{BigInt, HasSqlType, Text};
+use diesel::sqlite::Sqlite;
+use domain::clock::Timestamp;
+use domain::id::{ApiKeyId, ConversationId, StartTaskId};
+use uuid::Uuid;
+
+use crate::connection::Any;
+
+pub(crate) use columns::{Document, Id, Instant, Verbatim};
+
+/// The types by which `schema` names them.
+mod columns {
+    use diesel::query_builder::QueryId;
+    use diesel::sql_types::SqlType;
+
+    /// A point in time, to the microsecond.
+    #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
+    #[diesel(sqlite_type(name = "Long"))]
+    #[cfg_attr(
+        feature = "postgres",
+        diesel(postgres_type(oid = 1184, array_oid = 1185))
+    )]
+    pub struct Instant;
+
+    /// An id that is a UUID.
+    #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
+    #[diesel(sqlite_type(name = "Text"))]
+    #[cfg_attr(
+        feature = "postgres",
+        diesel(postgres_type(oid = 2950, array_oid = 2951))
+    )]
+    pub struct Id;
+
+    /// JSON of our own making.
+    #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
+    #[diesel(sqlite_type(name = "Text"))]
+    #[cfg_attr(
+        feature = "postgres",
+        diesel(postgres_type(oid = 3802, array_oid = 3807))
+    )]
+    pub struct Document;
+
+    /// JSON that is kept as it came.
+    #[derive(Debug, Clone, Copy, Default, SqlType, QueryId)]
+    #[diesel(sqlite_type(name = "Text"))]
+    #[cfg_attr(
+        feature = "postgres",
+        diesel(postgres_type(oid = 114, array_oid = 199))
+    )]
+    pub struct Verbatim;
+}
+
+/// A point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
+#[diesel(sql_type = Instant)]
+pub(crate) struct At(pub(crate) Timestamp);
+
+/// An id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromSqlRow, AsExpression)]
+#[diesel(sql_type = Id)]
+pub(crate) struct Key(pub(crate) Uuid);
+
+/// A document, as text.
+#[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
+#[diesel(sql_type = Document)]
+#[diesel(sql_type = Verbatim)]
+pub(crate) struct Json(pub(crate) String);
+
+macro_rules! keys_of {
+    ($($id:ident),*) => {$(
+        impl From<$id> for Key {
+            fn from(id: $id) -> Self {
+                Self(id.uuid())
+            }
+        }
+
+        impl From<Key> for $id {
+            fn from(key: Key) -> Self {
+                Self::new(key.0)
+            }
+        }
+    )*};
+}
+
+keys_of!(ApiKeyId, ConversationId, StartTaskId);
+
+/// What the common backend needs to know of values of `$rust` in columns of `$sql`.
+macro_rules! on_any {
+    ($($sql:ident: $rust:ident),*) => {$(
+        impl HasSqlType<$sql> for Any {
+            #[expect(private_interfaces, reason = "the backend of a connection that is ours alone")]
+            fn metadata(lookup: &mut Self::MetadataLookup) -> Self::TypeMetadata {
+                Self::lookup_sql_type::<$sql>(lookup)
+            }
+        }
+
+        impl ToSql<$sql, Any> for $rust {
+            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Any>) -> serialize::Result {
+                out.set_value(($sql, self));
+                Ok(IsNull::No)
+            }
+        }
+
+        impl FromSql<$sql, Any> for $rust {
+            fn from_sql(raw: <Any as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
+                raw.from_sql::<Self, $sql>()
+            }
+        }
+    )*};
+}
+
+on_any!(Instant: At, Id: Key, Document: Json, Verbatim: Json);
+
+type SqliteValue<'a> = <Sqlite as Backend>::RawValue<'a>;
+
+impl ToSql<Instant, Sqlite> for At {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+        out.set_value(self.0.micros());
+        Ok(IsNull::No)
+    }
+}
+
+impl FromSql<Instant, Sqlite> for At {
+    fn from_sql(raw: SqliteValue<'_>) -> deserialize::Result<Self> {
+        let micros = <i64 as FromSql<BigInt, Sqlite>>::from_sql(raw)?;
+        Ok(Self(Timestamp::from_micros(micros)))
+    }
+}
+
+impl ToSql<Id, Sqlite> for Key {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+        out.set_value(self.0.simple().to_string());
+        Ok(IsNull::No)
+    }
+}
+
+impl FromSql<Id, Sqlite> for Key {
+    fn from_sql(raw: SqliteValue<'_>) -> deserialize::Result<Self> {
+        let text = <String as FromSql<Text, Sqlite>>::from_sql(raw)?;
+        Ok(Self(Uuid::parse_str(&text)?))
+    }
+}
+
+macro_rules! json_on_sqlite {
+    ($($sql:ident),*) => {$(
+        impl ToSql<$sql, Sqlite> for Json {
+            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+                out.set_value(self.0.as_str());
+                Ok(IsNull::No)
+            }
+        }
+
+        impl FromSql<$sql, Sqlite> for Json {
+            fn from_sql(raw: SqliteValue<'_>) -> deserialize::Result<Self> {
+                <String as FromSql<Text, Sqlite>>::from_sql(raw).map(Self)
+            }
+        }
+    )*};
+}
+
+json_on_sqlite!(Document, Verbatim);
+
+#[cfg(feature = "postgres")]
+mod on_postgres {
+    use std::io::Write;
+
+    use diesel::pg::{Pg, PgValue};
+
+    use super::{At, Document, FromSql, Id, Instant, IsNull, Json, Key, Output, Timestamp, ToSql};
+    use super::{Uuid, Verbatim, deserialize, serialize};
+
+    /// Postgres counts from the year 2000. Our timestamps end long before its.
+    const EPOCH: i64 = 946_684_800_000_000;
+
+    impl ToSql<Instant, Pg> for At {
+        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+            out.write_all(&(self.0.micros() - EPOCH).to_be_bytes())?;
+            Ok(IsNull::No)
+        }
+    }
+
+    impl FromSql<Instant, Pg> for At {
+        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
+            let micros = i64::from_be_bytes(raw.as_bytes().try_into()?);
+            Ok(Self(Timestamp::from_micros(micros.saturating_add(EPOCH))))
+        }
+    }
+
+    impl ToSql<Id, Pg> for Key {
+        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+            out.write_all(self.0.as_bytes())?;
+            Ok(IsNull::No)
+        }
+    }
+
+    impl FromSql<Id, Pg> for Key {
+        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
+            Ok(Self(Uuid::from_slice(raw.as_bytes())?))
+        }
+    }
+
+    /// The only version of the binary form of `jsonb` there is; the text follows.
+    const VERSION: u8 = 1;
+
+    impl ToSql<Document, Pg> for Json {
+        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+            out.write_all(&[VERSION])?;
+            out.write_all(self.0.as_bytes())?;
+            Ok(IsNull::No)
+        }
+    }
+
+    impl FromSql<Document, Pg> for Json {
+        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
+            match raw.as_bytes().split_first() {
+                Some((&VERSION, text)) => Ok(Self(str::from_utf8(text)?.to_owned())),
+                _ => Err("an unknown binary form of jsonb".into()),
+            }
+        }
+    }
+
+    impl ToSql<Verbatim, Pg> for Json {
+        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+            out.write_all(self.0.as_bytes())?;
+            Ok(IsNull::No)
+        }
+    }
+
+    impl FromSql<Verbatim, Pg> for Json {
+        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
+            Ok(Self(str::from_utf8(raw.as_bytes())?.to_owned()))
+        }
+    }
+}

@@ -100,6 +100,14 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Other processes serve the same host: what one that died has left is gone on with elsewhere within ten seconds.
+    pub fn share_host(&mut self) {
+        self.is_host_shared = true;
+        self.lease = Duration::from_secs(6);
+        self.claim_interval = Duration::from_secs(1);
+        self.relist_interval = Duration::from_secs(3);
+    }
+
     /// The defaults, for this host, webhook address and mode.
     pub fn new(host: HostId, webhook_url: Url, auth: AuthMode) -> Self {
         Self {

@@ -11,6 +11,7 @@ use actix_web::dev::ServerHandle;
 use application::{App, Tasks};
 use domain::sandbox::{Contact, SandboxBackend};
 use futures::StreamExt as _;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use http_api::{Door, HttpState};
 use url::{Host, Url};
@@ -102,6 +103,9 @@ fn is_remote(socket: Option<&str>) -> bool {
     url.is_some_and(|url| url.scheme() == "http" && !is_loopback(&url))
 }
 
+/// Asks for the address of this machine that containers reach.
+type Gateway = Arc<dyn Fn() -> BoxFuture<'static, Option<IpAddr>> + Send + Sync>;
+
 /// The listener at the engine's gateway.
 #[derive(Clone)]
 pub(crate) struct CallbackListener {
@@ -131,7 +135,11 @@ impl CallbackListener {
             app,
             tasks,
         };
-        let work = listener.clone().keep(engine, backend.contact());
+        let gateway: Gateway = Arc::new(move || {
+            let engine = engine.clone();
+            Box::pin(async move { engine.gateway().await })
+        });
+        let work = listener.clone().keep(gateway, backend.contact());
         listener.tasks.spawn(work);
         listener
     }
@@ -148,13 +156,13 @@ impl CallbackListener {
         std::mem::replace(&mut serving, handle)
     }
 
-    async fn keep(self, engine: Engine, mut contact: BoxStream<'static, Contact>) {
+    async fn keep(self, gateway: Gateway, mut contact: BoxStream<'static, Contact>) {
         let (mut bound, mut told) = (None, None);
         let mut news = contact.next().await;
         let mut pause = FIRST_PAUSE;
         while let Some(now) = news {
             let is_settled = now != Contact::Made || {
-                let done = self.listen_at(engine.gateway().await, &mut bound).await;
+                let done = self.listen_at(gateway().await, &mut bound).await;
                 if let Err(why) = &done
                     && told.as_ref() != Some(why)
                 {
@@ -219,96 +227,4 @@ impl CallbackListener {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn route(variables: &[(&str, &str)], in_containers: bool, bound: &str) -> Route {
-        let mut all = vec![("HOME".into(), "/home/someone".into())];
-        all.extend(
-            variables
-                .iter()
-                .map(|(name, value)| (name.into(), value.into())),
-        );
-        let config = Config::load(None, &all).unwrap();
-        Route::new(&config, in_containers, bound.parse().unwrap())
-    }
-
-    #[test]
-    fn containers_go_by_the_gateway_where_there_is_no_better_address() {
-        for (in_containers, bound, base, needs_listener) in [
-            (false, "127.0.0.1:3000", "http://127.0.0.1:3000/", false),
-            (false, "0.0.0.0:3000", "http://127.0.0.1:3000/", false),
-            (
-                true,
-                "127.0.0.1:3000",
-                "http://host.docker.internal:3000/",
-                true,
-            ),
-            (
-                true,
-                "[::1]:3000",
-                "http://host.docker.internal:3000/",
-                true,
-            ),
-            (
-                true,
-                "0.0.0.0:3000",
-                "http://host.docker.internal:3000/",
-                false,
-            ),
-            (
-                true,
-                "[::]:3000",
-                "http://host.docker.internal:3000/",
-                false,
-            ),
-            (true, "192.168.1.2:3000", "http://192.168.1.2:3000/", false),
-        ] {
-            let route = route(&[], in_containers, bound);
-            assert_eq!(
-                (route.base.as_str(), route.needs_listener, route.doubt),
-                (base, needs_listener, None),
-                "{bound}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_configured_address_is_taken_and_a_loopback_one_doubted() {
-        let with = |url: &str, in_containers| {
-            let configured = [("WORKSPACE_SANDBOX__CALLBACK_URL", url)];
-            route(&configured, in_containers, "127.0.0.1:3000")
-        };
-        let route = with("https://agents.example/base/", true);
-        assert_eq!((route.needs_listener, &route.doubt), (false, &None));
-        assert_eq!(
-            route.webhooks().unwrap().as_str(),
-            "https://agents.example/base/api/v1/webhooks"
-        );
-        for url in [
-            "http://localhost:3000",
-            "http://127.0.0.2",
-            "http://[::1]:3000",
-        ] {
-            assert!(with(url, true).doubt.is_some(), "{url}");
-            assert_eq!(with(url, false).doubt, None, "{url}");
-        }
-    }
-
-    #[test]
-    fn an_engine_on_another_machine_needs_a_configured_address() {
-        for (socket, is_doubted) in [
-            ("tcp://10.0.0.5:2375", true),
-            ("tcp://127.0.0.1:2375", false),
-            ("unix:///run/user/1000/docker.sock", false),
-        ] {
-            let route = route(
-                &[("WORKSPACE_DOCKER__SOCKET", socket)],
-                true,
-                "127.0.0.1:3000",
-            );
-            assert_eq!(route.doubt.is_some(), is_doubted, "{socket}");
-            assert_eq!(route.needs_listener, !is_doubted, "{socket}");
-        }
-    }
-}
+mod tests;

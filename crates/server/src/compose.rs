@@ -103,17 +103,29 @@ pub(crate) struct Sandboxes {
     pub(crate) engine: Option<Engine>,
 }
 
-/// Makes the backend that was asked for.
+/// Makes the backend that was asked for. `before` names the one that the sandboxes of this installation were made with:
+/// `auto` stays with it, because another one would not find them.
 pub(crate) async fn open_sandboxes(
     config: &Config,
     variables: &Variables,
     host: &HostId,
+    before: Option<&str>,
 ) -> anyhow::Result<Sandboxes> {
     let with_docker = |why: &str| docker::open(config, host, why);
-    match config.sandbox.backend {
-        Backend::Process => process::open(config, variables, host, "configured".to_owned()).await,
-        Backend::Docker => with_docker("configured"),
-        Backend::Auto => {
+    match (config.sandbox.backend, before) {
+        (Backend::Process, _) => {
+            process::open(config, variables, host, "configured".to_owned()).await
+        }
+        (Backend::Docker, _) => with_docker("configured"),
+        (Backend::Auto, Some("process")) => {
+            let why = "auto: as before, so that this installation's sandboxes are found; processes are not isolated from \
+                       this machine; for containers from now on, set WORKSPACE_SANDBOX__BACKEND=docker";
+            process::open(config, variables, host, why.to_owned()).await
+        }
+        (Backend::Auto, Some("docker")) => {
+            with_docker("auto: as before, so that this installation's sandboxes are found")
+        }
+        (Backend::Auto, _) => {
             let sandboxes = with_docker(
                 "auto: an engine answers; for processes instead, without isolation from this machine, set \
                  WORKSPACE_SANDBOX__BACKEND=process",
@@ -200,6 +212,9 @@ fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy
     policy.prepare_deadline = config.start.prepare_deadline;
     policy.max_parallel_starts = config.start.parallel;
     policy.parallel_boots = config.sandbox.parallel_starts;
+    if config.sandbox.shared_host.is_some() {
+        policy.share_host();
+    }
     Ok(policy)
 }
 

@@ -1,7 +1,7 @@
 //! The data directory: made for its owner only, and used by one service at a time.
 
-use std::fs::{DirBuilder, File, TryLockError};
-use std::io::{Read as _, Seek as _, Write as _};
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -104,6 +104,37 @@ impl DataDir {
         Ok(Lock { _file: file })
     }
 
+    /// Which backend runs the sandboxes that are in here, if there was one: by what the last service wrote down, else by
+    /// what lies around.
+    pub(crate) fn backend(&self) -> anyhow::Result<Option<String>> {
+        let path = self.backend_file();
+        match fs::read_to_string(&path) {
+            Ok(name) => return Ok(Some(name.trim().to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", path.display()));
+            }
+        }
+        // Made by the process backend, also before it was written down.
+        let has_processes = fs::read_dir(self.0.join("sandboxes"))
+            .is_ok_and(|mut entries| entries.next().is_some());
+        Ok(has_processes.then(|| "process".to_owned()))
+    }
+
+    /// Remembers it for [`DataDir::backend`].
+    pub(crate) fn remember_backend(&self, name: &str) -> anyhow::Result<()> {
+        let path = self.backend_file();
+        if self.backend()?.as_deref() == Some(name) && path.exists() {
+            return Ok(());
+        }
+        fs::write(&path, format!("{name}\n"))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn backend_file(&self) -> PathBuf {
+        self.0.join("backend")
+    }
+
     /// The name under which this directory's sandboxes are known in the store: chosen once.
     pub(crate) fn host(&self, ids: &dyn IdGenerator) -> anyhow::Result<HostId> {
         let path = self.0.join("host.id");
@@ -132,6 +163,17 @@ mod tests {
             DataDir::open(&path).unwrap().host(&RandomIds).unwrap(),
             host
         );
+    }
+
+    #[test]
+    fn the_backend_is_remembered_and_process_sandboxes_are_noticed() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(parent.path()).unwrap();
+        assert_eq!(dir.backend().unwrap(), None);
+        fs::create_dir_all(parent.path().join("sandboxes").join("x")).unwrap();
+        assert_eq!(dir.backend().unwrap().as_deref(), Some("process"));
+        dir.remember_backend("docker").unwrap();
+        assert_eq!(dir.backend().unwrap().as_deref(), Some("docker"));
     }
 
     #[test]

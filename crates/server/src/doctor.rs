@@ -132,5 +132,5 @@ async fn open_sandboxes(
     data_dir: &DataDir,
 ) -> anyhow::Result<Sandboxes> {
     let host = data_dir.host(compose::ids().as_ref())?;
-    compose::open_sandboxes(config, variables, &host).await
+    compose::open_sandboxes(config, variables, &host, data_dir.backend()?.as_deref()).await
 }

@@ -42,12 +42,17 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     let listener = listen(config.http.bind)?;
     let bound = listener.local_addr()?;
 
-    let host = data_dir.host(compose::ids().as_ref())?;
+    let host = match &config.sandbox.shared_host {
+        Some(host) => host.clone(),
+        None => data_dir.host(compose::ids().as_ref())?,
+    };
     let keyring = compose::open_keyring(config, &data_dir)?;
     let store = compose::open_store(config).await?;
     let now = compose::clock().now();
     let first_key = first_key(&config.auth, &data_dir, store.as_ref(), now).await?;
-    let sandboxes = compose::open_sandboxes(config, variables, &host).await?;
+    let sandboxes =
+        compose::open_sandboxes(config, variables, &host, data_dir.backend()?.as_deref()).await?;
+    data_dir.remember_backend(sandboxes.backend.name())?;
     let route = Route::new(config, sandboxes.engine.is_some(), bound);
     if let Some(doubt) = &route.doubt {
         tracing::warn!("{doubt}");

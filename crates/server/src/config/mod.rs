@@ -102,7 +102,7 @@ impl Config {
         Self {
             auth: Auth::read(reader, &http),
             secrets: Secrets::read(reader, &storage),
-            sandbox: Sandbox::read(reader),
+            sandbox: Sandbox::read(reader, &storage),
             docker: Docker::read(reader, docker_host(variables)),
             start: Start::read(reader),
             log: Log::read(reader),

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use domain::id::HostId;
 use secrecy::SecretString;
 use url::Url;
 
 use super::reader::Reader;
+use super::storage::Storage;
 
 /// Which backend was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,13 +54,16 @@ pub(crate) struct Sandbox {
     pub(crate) parallel_starts: usize,
     /// How sandboxes reach us, when not by our own address.
     pub(crate) callback_url: Option<Url>,
+    /// The host that several services serve together.
+    pub(crate) shared_host: Option<HostId>,
     /// How long an agent server may take to stop.
     pub(crate) stop_grace: Duration,
 }
 
 impl Sandbox {
-    pub(super) fn read(reader: &Reader<'_>) -> Self {
+    pub(super) fn read(reader: &Reader<'_>, storage: &Storage) -> Self {
         Self {
+            shared_host: shared_host(reader, storage),
             backend: backend(reader),
             max_running_per_user: reader.number("sandbox.max_running_per_user", 0..=100_000),
             max_running: reader.number("sandbox.max_running", 0..=100_000),
@@ -101,6 +106,20 @@ fn backend(reader: &Reader<'_>) -> Backend {
             _ => None,
         },
     )
+}
+
+/// Only where the others can see what one does: rows in Postgres, containers of one engine.
+fn shared_host(reader: &Reader<'_>, storage: &Storage) -> Option<HostId> {
+    let host = reader.optional_parsed("sandbox.host", "a name without spaces", |text| {
+        HostId::parse(text).ok()
+    })?;
+    if !storage.is_shared {
+        reader.problem("sandbox.host", "needs Postgres: set WORKSPACE_STORAGE__URL");
+    }
+    if reader.text("sandbox.backend") != "docker" {
+        reader.problem("sandbox.host", "needs sandbox.backend = \"docker\"");
+    }
+    Some(host)
 }
 
 /// It becomes part of a requirement (`name==VERSION`) and of a folder's name.

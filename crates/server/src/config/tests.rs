@@ -48,6 +48,25 @@ fn the_defaults_stand_and_every_key_of_them_is_read() {
 }
 
 #[test]
+fn a_host_is_shared_only_where_the_others_see_what_one_does() {
+    let alone = load(None, &[("WORKSPACE_SANDBOX__HOST", "engine-1")]).unwrap_err();
+    assert!(
+        alone.contains("Postgres") && alone.contains("docker"),
+        "{alone}"
+    );
+    let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let together = [
+        ("WORKSPACE_SANDBOX__HOST", "engine-1"),
+        ("WORKSPACE_SANDBOX__BACKEND", "docker"),
+        ("WORKSPACE_STORAGE__URL", "postgres://db/x"),
+        ("WORKSPACE_SECRETS__MASTER_KEY", key),
+    ];
+    let config = load(None, &together).unwrap();
+    let host = config.sandbox.shared_host.unwrap();
+    assert_eq!(host.as_str(), "engine-1");
+}
+
+#[test]
 fn the_environment_wins_over_the_file_and_the_file_over_the_defaults() {
     let file = "[http]\nbind = '127.0.0.1:1'\nworkers = 3\n[sandbox]\nmax_running = 7\n";
     let config = load(

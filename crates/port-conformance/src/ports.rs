@@ -6,7 +6,7 @@ use domain::conversation::{Conversation, ConversationRepository, ConversationVie
 use domain::event::{Appended, EventStore};
 use domain::id::{ConversationId, SandboxId};
 use domain::idempotency::IdempotencyRepository;
-use domain::identity::ApiKeyRepository;
+use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::lease::LeaseRepository;
 use domain::sandbox::{Sandbox, SandboxRepository};
 use domain::scope::Scope;
@@ -34,6 +34,8 @@ pub struct Ports {
     pub answers: Arc<dyn IdempotencyRepository>,
     /// Leases.
     pub leases: Arc<dyn LeaseRepository>,
+    /// Users.
+    pub users: Arc<dyn UserRepository>,
 }
 
 impl Ports {
@@ -47,7 +49,8 @@ impl Ports {
             + SettingsRepository
             + ApiKeyRepository
             + IdempotencyRepository
-            + LeaseRepository,
+            + LeaseRepository
+            + UserRepository,
     {
         Self {
             conversations: store.clone(),
@@ -57,7 +60,8 @@ impl Ports {
             settings: store.clone(),
             keys: store.clone(),
             answers: store.clone(),
-            leases: store,
+            leases: store.clone(),
+            users: store,
         }
     }
 

@@ -64,6 +64,16 @@ mod leases {
     port_conformance::lease_repository_conformance!(fresh());
 }
 
+mod users {
+    use super::fresh;
+    port_conformance::user_repository_conformance!(fresh());
+}
+
+mod pruning {
+    use super::fresh;
+    port_conformance::pruning_conformance!(fresh());
+}
+
 mod start_tasks {
     use super::fresh;
     port_conformance::start_task_repository_conformance!(fresh());

@@ -47,6 +47,22 @@ pub async fn a_race_has_one_winner(ports: &Ports) {
     }
 }
 
+/// Leases that have ended go, only so many at a time; one that was ended by its holder is gone before.
+pub async fn ended_leases_are_forgotten(ports: &Ports) {
+    let leases = &ports.leases;
+    for (n, until) in [(1, 10), (2, 11), (3, 12), (4, 20)] {
+        let name = format!("lease-{n}");
+        let taken = leases.take(&name, "one", at(0), at(until)).await;
+        assert!(taken.unwrap());
+    }
+    assert_eq!(leases.prune(at(10), 9).await.unwrap(), 0, "ends, not ended");
+    assert_eq!(leases.prune(at(20), 2).await.unwrap(), 2);
+    assert_eq!(leases.prune(at(20), 2).await.unwrap(), 1);
+    assert_eq!(leases.prune(at(20), 2).await.unwrap(), 0);
+    let held = leases.take("lease-4", "two", at(19), at(30)).await;
+    assert!(!held.unwrap(), "that one has not ended");
+}
+
 /// Stamps the laws of `LeaseRepository` into tests.
 #[macro_export]
 macro_rules! lease_repository_conformance {
@@ -58,6 +74,7 @@ macro_rules! lease_repository_conformance {
                 a_lease_has_one_holder_until_its_end,
                 only_the_holder_gives_back,
                 a_race_has_one_winner,
+                ended_leases_are_forgotten,
             ]
         );
     };

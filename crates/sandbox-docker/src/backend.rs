@@ -30,7 +30,7 @@ use crate::network::Network;
 use crate::watch::PATIENCE;
 
 /// Facts that a slow watcher may miss before it lags.
-const FACTS: usize = 256;
+const FACTS: usize = 1024;
 /// Starts at the same time: an engine that does more makes all of them late.
 const PARALLEL_STARTS: usize = 8;
 /// How long an operation may wait for others: those on the same sandbox, and starts.
@@ -159,10 +159,11 @@ impl Inner {
             return advice;
         };
         let made_with = container.labels.get(labels::CALLBACK);
-        if let Some(made_with) = made_with.filter(|it| *it != webhook_url.as_str()) {
+        let now = labels::address(webhook_url);
+        if let Some(made_with) = made_with.filter(|it| **it != now) {
             advice.push(format!(
-                "the sandbox was made to report to {made_with}, and this service is now at {webhook_url}: its reports may \
-                 not arrive; a new sandbox reports to the right place"
+                "the sandbox was made to report to {made_with}, and this service is now at {now}: its reports may not \
+                 arrive; a new sandbox reports to the right place"
             ));
         } else {
             let callback =
@@ -235,10 +236,11 @@ impl SandboxBackend for DockerSandboxes {
     }
 
     async fn start(&self, launch: &SandboxLaunch) -> Result<Located, SandboxError> {
-        // Waiting for a turn ends with the caller; what follows does not.
+        // Waiting ends with the caller; what follows does not.
+        let guard = self.inner.lock(&launch.id).await?;
         let turn = self.inner.turn().await?;
         let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
-        self.detached(async move { inner.start(launch, turn).await })
+        self.detached(async move { inner.start(launch, guard, turn).await })
             .await
     }
 

@@ -43,7 +43,7 @@ pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> Variables 
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value.into());
     if spec.read_only {
         // The image's own home cannot be written to.
-        set("HOME", format!("{}/home", spec.volume));
+        set("HOME", spec.volume.clone());
     }
     for (name, value) in &spec.env {
         set(name, value.clone());

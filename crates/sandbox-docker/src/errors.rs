@@ -141,13 +141,10 @@ impl From<EngineError> for SandboxError {
         match error.kind {
             Kind::NotFound => Self::NotFound,
             Kind::TimedOut => Self::TimedOut { what: error.what },
-            Kind::Other | Kind::Conflict | Kind::NetworkMissing => Self::Other(Box::new(error)),
-            Kind::Unreachable | Kind::Forbidden | Kind::NoSpace | Kind::ImageMissing => {
-                Self::Unavailable {
-                    detail: error.detail(),
-                    source: Some(Box::new(error)),
-                }
-            }
+            _ => Self::Unavailable {
+                detail: error.detail(),
+                source: Some(Box::new(error)),
+            },
         }
     }
 }

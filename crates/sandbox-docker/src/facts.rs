@@ -247,7 +247,7 @@ impl Inner {
     }
 
     /// Which sandboxes there are, roughly.
-    pub(crate) async fn survey(&self) -> Result<HashMap<SandboxId, Rough>, EngineError> {
+    pub(crate) async fn overview(&self) -> Result<HashMap<SandboxId, Rough>, EngineError> {
         let (volumes, containers) = self.everything().await?;
         let volumes = volumes.into_iter().map(|id| (id, Rough::Volume));
         let containers = containers.into_iter().map(|(id, listed)| {

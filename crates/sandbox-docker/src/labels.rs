@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use domain::id::{HostId, SandboxId};
 use domain::sandbox::SandboxLaunch;
+use url::Url;
 
 use crate::config::{DockerSpec, PauseMode};
 
@@ -64,7 +65,7 @@ pub(crate) fn of_container(instance: &HostId, launch: &SandboxLaunch, spec: &Doc
     };
     let mut labels = of_volume(instance, launch);
     for (name, value) in [
-        (CALLBACK, launch.webhook_url.to_string()),
+        (CALLBACK, address(&launch.webhook_url)),
         (PORTS, ports.join(",")),
         (WORKSPACE, spec.working_dir.clone()),
         (PAUSE, pause.to_owned()),
@@ -73,6 +74,16 @@ pub(crate) fn of_container(instance: &HostId, launch: &SandboxLaunch, spec: &Doc
         labels.insert(name.to_owned(), value);
     }
     labels
+}
+
+/// An address without what may be secret in it: everybody on the engine's host can read labels.
+pub(crate) fn address(url: &Url) -> String {
+    let mut url = url.clone();
+    // An address with credentials stays an address without them.
+    let _ = (url.set_username(""), url.set_password(None));
+    url.set_query(None);
+    url.set_fragment(None);
+    url.to_string()
 }
 
 /// The sandbox that this is the container or volume of, if it is ours. The name has to fit: an image made of one of our
@@ -123,6 +134,12 @@ mod tests {
         assert_eq!(sandbox("/made-of-its-image", &ours), None);
         assert_eq!(sandbox("/agent-workspace-s1", &labels("there", "s1")), None);
         assert_eq!(sandbox("/agent-workspace-s1", &Labels::new()), None);
+    }
+
+    #[test]
+    fn addresses_have_no_secrets() {
+        let url = Url::parse("http://user:pass@host:3000/api?token=x#y").unwrap();
+        assert_eq!(address(&url), "http://host:3000/api");
     }
 
     #[test]

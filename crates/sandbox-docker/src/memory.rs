@@ -55,14 +55,32 @@ struct Entry {
     life: Life,
     /// Why it ended, where that is known better than the engine knows it.
     cause: Option<String>,
-    /// What its owner should know though it runs.
-    notes: Vec<String>,
+    /// What the engine could not do for it, in its words.
+    warnings: Vec<String>,
+    /// A program in it was ended because memory ran out, since it was last started.
+    out_of_memory: bool,
     /// Operations under way.
     busy: usize,
     /// Counts the beginnings and ends of operations.
     turns: u64,
-    is_marked: bool,
+    mark: Mark,
     is_looked_at: bool,
+}
+
+/// Whether to look at a sandbox. The greater one wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum Mark {
+    #[default]
+    No,
+    Now,
+    /// For what happened while nobody listened.
+    Late,
+}
+
+impl Entry {
+    fn mark(&mut self, mark: Mark) {
+        self.mark = self.mark.max(mark);
+    }
 }
 
 /// The right to look at a sandbox, for one at a time: the later of two looks must not be concluded first.
@@ -70,6 +88,8 @@ struct Entry {
 pub(crate) struct Look {
     memory: Arc<Memory>,
     pub(crate) id: SandboxId,
+    /// What there is to see happened while nobody listened.
+    pub(crate) is_late: bool,
     turns: u64,
 }
 
@@ -100,24 +120,24 @@ impl Memory {
             .map_or((Life::Unknown, None), |it| (it.life, it.cause.clone()))
     }
 
+    /// What the owner of a running sandbox should know.
     pub(crate) fn notes(&self, id: &SandboxId) -> Vec<String> {
         let entries = self.lock();
-        entries.get(id).map_or_else(Vec::new, |it| it.notes.clone())
-    }
-
-    /// Something for the owner of a sandbox that runs, said once. At most a few.
-    pub(crate) fn note(&self, id: &SandboxId, note: String) {
-        if let Some(entry) = self.lock().get_mut(id)
-            && entry.notes.len() < 8
-            && !entry.notes.contains(&note)
-        {
-            entry.notes.push(note);
-        }
+        let Some(entry) = entries.get(id) else {
+            return Vec::new();
+        };
+        let warnings = entry.warnings.iter();
+        let warnings = warnings.map(|it| format!("not every limit could be set: {it}"));
+        let memory = entry.out_of_memory.then(|| OUT_OF_MEMORY.to_owned());
+        warnings.chain(memory).collect()
     }
 
     /// Something happened to this sandbox.
-    pub(crate) fn mark(&self, id: &SandboxId) {
-        self.lock().entry(id.clone()).or_default().is_marked = true;
+    pub(crate) fn mark(&self, id: &SandboxId, out_of_memory: bool) {
+        let mut entries = self.lock();
+        let entry = entries.entry(id.clone()).or_default();
+        entry.mark(Mark::Now);
+        entry.out_of_memory |= out_of_memory;
         self.marked.notify_one();
     }
 
@@ -126,12 +146,15 @@ impl Memory {
         let mut entries = self.lock();
         for (id, entry) in entries.iter_mut() {
             let found = listed.get(id);
-            entry.is_marked |= match entry.life {
+            let differs = match entry.life {
                 Life::Unknown => found.is_none(),
                 Life::Up => found != Some(&Rough::Up),
                 Life::Down | Life::Ended => found != Some(&Rough::Down),
                 Life::Remains => found != Some(&Rough::Volume),
             };
+            if differs {
+                entry.mark(Mark::Late);
+            }
         }
         for (id, rough) in listed {
             let entry = entries.entry(id.clone()).or_default();
@@ -151,13 +174,13 @@ impl Memory {
         let mut entries = self.lock();
         let free = entries
             .iter_mut()
-            .filter(|(_, entry)| entry.is_marked && entry.busy == 0 && !entry.is_looked_at);
+            .filter(|(_, entry)| entry.mark > Mark::No && entry.busy == 0 && !entry.is_looked_at);
         free.map(|(id, entry)| {
-            entry.is_marked = false;
             entry.is_looked_at = true;
             Look {
                 memory: Arc::clone(self),
                 id: id.clone(),
+                is_late: std::mem::take(&mut entry.mark) == Mark::Late,
                 turns: entry.turns,
             }
         })
@@ -194,7 +217,7 @@ impl Look {
         };
         if entry.turns != self.turns {
             // An operation came between: another look is due when it is over.
-            entry.is_marked = true;
+            entry.mark(Mark::Now);
             return;
         }
         let before = entry.life;
@@ -229,12 +252,15 @@ impl Drop for Look {
     fn drop(&mut self) {
         if let Some(entry) = self.memory.lock().get_mut(&self.id) {
             entry.is_looked_at = false;
-            if entry.is_marked {
+            if entry.mark > Mark::No {
                 self.memory.marked.notify_one();
             }
         }
     }
 }
+
+const OUT_OF_MEMORY: &str =
+    "a program in the sandbox was ended because the sandbox's memory ran out";
 
 fn fact(id: &SandboxId, state: BackendState) -> BackendFact {
     BackendFact {
@@ -244,11 +270,12 @@ fn fact(id: &SandboxId, state: BackendState) -> BackendFact {
 }
 
 impl Operation {
-    /// What the operation made of it. Forgets why it ended before.
+    /// What the operation made of it. Forgets what happened before.
     pub(crate) fn now(&self, life: Life) {
         self.change(|entry| {
             entry.life = life;
             entry.cause = None;
+            entry.out_of_memory = false;
         });
     }
 
@@ -260,9 +287,9 @@ impl Operation {
         });
     }
 
-    /// It was made or started anew.
-    pub(crate) fn notes(&self, notes: Vec<String>) {
-        self.change(|entry| entry.notes = notes);
+    /// Its container was made anew, and this is what the engine had to say.
+    pub(crate) fn made(&self, warnings: Vec<String>) {
+        self.change(|entry| entry.warnings = warnings);
     }
 
     /// Nothing is left of it.
@@ -273,7 +300,7 @@ impl Operation {
 
     /// The operation does not know what it left behind.
     pub(crate) fn unsure(&self) {
-        self.change(|entry| entry.is_marked = true);
+        self.change(|entry| entry.mark(Mark::Now));
     }
 
     fn change(&self, change: impl FnOnce(&mut Entry)) {
@@ -290,10 +317,134 @@ impl Drop for Operation {
         };
         entry.busy -= 1;
         entry.turns += 1;
-        if entry.is_marked {
+        if entry.mark > Mark::No {
             self.memory.marked.notify_one();
         } else if entry.busy == 0 && entry.life == Life::Unknown {
             entries.remove(&self.id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> SandboxId {
+        SandboxId::parse("s1").unwrap()
+    }
+
+    fn exited() -> BackendState {
+        let detail = "it crashed".to_owned();
+        BackendState::Exited { detail }
+    }
+
+    /// A memory in which the sandbox runs.
+    fn up() -> Arc<Memory> {
+        let memory = Arc::new(Memory::default());
+        memory.begin(&id()).now(Life::Up);
+        memory
+    }
+
+    /// What is told when the marked sandbox is found like this.
+    fn told(memory: &Arc<Memory>, found: impl Into<Option<BackendState>>) -> Vec<BackendState> {
+        let found = found.into();
+        let mut told = Vec::new();
+        for look in memory.looks() {
+            look.conclude(found.clone(), |fact| told.push(fact.state));
+        }
+        told
+    }
+
+    #[test]
+    fn an_end_is_told_once() {
+        let memory = up();
+        assert_eq!(told(&memory, exited()), [], "nothing is marked");
+        memory.mark(&id(), false);
+        memory.mark(&id(), false);
+        assert_eq!(told(&memory, exited()), [exited()]);
+        memory.mark(&id(), false);
+        assert_eq!(told(&memory, exited()), []);
+        let cause = Some("it crashed".to_owned());
+        assert_eq!(memory.recall(&id()), (Life::Ended, cause));
+        memory.mark(&id(), false);
+        assert_eq!(told(&memory, None), [BackendState::Absent]);
+        assert!(memory.is_empty());
+    }
+
+    #[test]
+    fn what_an_operation_does_is_no_news() {
+        let memory = up();
+        let stop = memory.begin(&id());
+        memory.mark(&id(), false);
+        assert_eq!(memory.looks().len(), 0, "marks wait for the operation");
+        stop.now(Life::Down);
+        drop(stop);
+        assert_eq!(told(&memory, BackendState::Stopped), []);
+        let remove = memory.begin(&id());
+        memory.mark(&id(), false);
+        remove.gone();
+        drop(remove);
+        assert_eq!(told(&memory, None), []);
+        assert!(memory.is_empty());
+        memory.mark(&id(), false);
+        assert_eq!(told(&memory, None), [], "an event that comes late");
+        assert!(memory.is_empty());
+    }
+
+    #[test]
+    fn a_look_from_before_an_operation_does_not_count() {
+        let memory = up();
+        memory.mark(&id(), false);
+        let look = memory.looks().remove(0);
+        memory.begin(&id()).now(Life::Up);
+        look.conclude(Some(exited()), |fact| panic!("told: {fact:?}"));
+        assert_eq!(memory.recall(&id()).0, Life::Up);
+        memory.mark(&id(), false);
+        assert_eq!(told(&memory, exited()).len(), 1, "and another one is taken");
+    }
+
+    #[test]
+    fn one_look_at_a_time() {
+        let memory = up();
+        memory.mark(&id(), false);
+        let look = memory.looks().remove(0);
+        memory.mark(&id(), false);
+        assert_eq!(memory.looks().len(), 0);
+        drop(look);
+        assert_eq!(
+            memory.looks().len(),
+            1,
+            "also after one that came to nothing"
+        );
+    }
+
+    #[test]
+    fn a_list_marks_what_differs() {
+        let memory = up();
+        let listed = |rough: Option<Rough>| rough.map(|rough| (id(), rough)).into_iter().collect();
+        memory.compare(&listed(Some(Rough::Up)));
+        assert_eq!(memory.looks().len(), 0);
+        for rough in [Some(Rough::Down), Some(Rough::Volume), None] {
+            memory.compare(&listed(rough));
+            let looks = memory.looks();
+            assert!(looks.len() == 1 && looks[0].is_late, "{rough:?}");
+        }
+        memory.mark(&id(), false);
+        assert!(!memory.looks()[0].is_late);
+    }
+
+    #[test]
+    fn what_is_found_at_first_is_remembered_and_not_told() {
+        let memory = Arc::new(Memory::default());
+        let life = |rough: Rough| {
+            memory.compare(&[(id(), rough)].into());
+            memory.recall(&id()).0
+        };
+        assert_eq!(life(Rough::Down), Life::Unknown, "judged by its exit code");
+        assert_eq!(life(Rough::Up), Life::Up);
+        assert_eq!(memory.looks().len(), 0);
+        memory.compare(&HashMap::new());
+        assert_eq!(told(&memory, None), [BackendState::Absent]);
+        assert_eq!(life(Rough::Volume), Life::Remains);
     }
 }

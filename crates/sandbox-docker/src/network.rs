@@ -75,6 +75,8 @@ impl Network {
 
     /// Sets the rules of the packet filter again if there is a network: after the engine was away they may be lost.
     pub(crate) async fn restore_rules(&self) -> Result<(), SandboxError> {
+        // Looking for a rule and setting it are two steps, which must not be done twice at once.
+        let _ready = self.ready.lock().await;
         if self.settled().await.map_err(failed)?.is_none() {
             return Ok(());
         }

@@ -16,7 +16,7 @@ use bollard::query_parameters::{
 };
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{Located, SandboxError, SandboxLaunch};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::{Inner, QUEUE_LIMIT};
@@ -56,12 +56,13 @@ impl Inner {
         spec.ok_or_else(|| start_failed(format!("there is no sandbox template {id} any more")))
     }
 
+    /// The guard is of this sandbox.
     pub(crate) async fn start(
         &self,
         launch: SandboxLaunch,
+        _guard: OwnedMutexGuard<()>,
         _turn: Turn,
     ) -> Result<Located, SandboxError> {
-        let _guard = self.lock(&launch.id).await?;
         let operation = self.memory.begin(&launch.id);
         let outcome = self.bring_up(&launch, &operation).await;
         if outcome.is_err() {
@@ -137,10 +138,7 @@ impl Inner {
         };
         match made {
             Ok((id, warnings)) => {
-                for warning in &warnings {
-                    tracing::warn!(sandbox.id = %launch.id, warning, "the engine has something to say about the container");
-                }
-                operation.notes(warnings);
+                operation.made(Self::serious(launch, warnings));
                 self.own_volume(launch, &id).await?;
                 Ok(Made::New(id))
             }
@@ -152,6 +150,18 @@ impl Inner {
                 Err(error.start_failed())
             }
         }
+    }
+
+    /// The warnings that its owner should hear of. Engines that cannot count swap say so each time.
+    fn serious(launch: &SandboxLaunch, warnings: Vec<String>) -> Vec<String> {
+        let (minor, serious): (Vec<_>, Vec<_>) = warnings
+            .into_iter()
+            .partition(|it| it.to_ascii_lowercase().contains("swap"));
+        tracing::debug!(sandbox.id = %launch.id, ?minor, "the engine on the new container");
+        for warning in &serious {
+            tracing::warn!(sandbox.id = %launch.id, warning, "the engine could not do everything for the new container");
+        }
+        serious
     }
 
     async fn create_once(
@@ -247,16 +257,21 @@ impl Inner {
                 Err(error) => Err(error),
             };
         }
-        if !has_run
-            && let Err(error) = &started
-            && matches!(error.kind, Kind::NetworkMissing | Kind::Other)
-        {
+        if !has_run && let Err(error) = &started {
             // There is nothing in it to keep. The next one is made of the template, and put into the network, as they are
             // then.
-            self.discard(container).await?;
-            if error.kind == Kind::NetworkMissing {
-                self.network.forget().await;
-                return Ok(None);
+            match error.kind {
+                Kind::NetworkMissing => {
+                    self.discard(container).await?;
+                    self.network.forget().await;
+                    return Ok(None);
+                }
+                Kind::Other => {
+                    if let Err(error) = self.discard(container).await {
+                        tracing::warn!(sandbox.id = %launch.id, %error, "a container that cannot be started stays");
+                    }
+                }
+                _ => {}
             }
         }
         self.settled(launch, started, operation).await

@@ -27,7 +27,7 @@ impl Inner {
         let _guard = self.lock(id).await?;
         let operation = self.memory.begin(id);
         let outcome = self.put_down(id, &operation).await;
-        if outcome.is_err() {
+        if !matches!(outcome, Ok(()) | Err(SandboxError::NotFound)) {
             operation.unsure();
         }
         outcome
@@ -101,7 +101,7 @@ impl Inner {
         let _guard = self.lock(id).await?;
         let operation = self.memory.begin(id);
         match self.container(id).await? {
-            Found::Ours(container) if container.is_alive() => {
+            Found::Ours(container) if container.status == Status::RUNNING => {
                 if let Err(error) = self.end(&container.id).await {
                     operation.unsure();
                     return Err(error.into());

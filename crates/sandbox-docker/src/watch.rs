@@ -69,7 +69,7 @@ impl Inner {
                 docker.info()
             });
         let info = asked.await?;
-        self.memory.compare(&self.survey().await?);
+        self.memory.compare(&self.overview().await?);
         *pause = SHORTEST;
         tracing::info!(
             version = info.server_version.as_deref(),
@@ -137,10 +137,8 @@ impl Inner {
         let Some(id) = labels::sandbox(&self.config.instance, name, labels) else {
             return;
         };
-        if event.action.as_deref() == Some(OUT_OF_MEMORY) {
-            self.memory.note(&id, OOM_NOTE.to_owned());
-        }
-        self.memory.mark(&id);
+        let out_of_memory = event.action.as_deref() == Some(OUT_OF_MEMORY);
+        self.memory.mark(&id, out_of_memory);
     }
 
     /// Looks at what is marked. Never ends.
@@ -161,7 +159,10 @@ impl Inner {
     }
 
     async fn look(&self, look: Look) {
-        match self.observe(&look.id).await {
+        let found = self.observe(&look.id).await;
+        let found =
+            found.map(|found| found.map(|state| if look.is_late { late(state) } else { state }));
+        match found {
             Ok(found) => look.conclude(found, |fact| {
                 if let BackendState::Exited { detail } = &fact.state {
                     tracing::warn!(sandbox.id = %fact.id, detail, "sandbox {} ended by itself", fact.id);
@@ -212,7 +213,17 @@ impl Inner {
     }
 }
 
-const OOM_NOTE: &str = "a program in the sandbox was ended because the sandbox's memory ran out";
+/// Engines end their containers when they are restarted; that is not in the exit code.
+fn late(state: BackendState) -> BackendState {
+    match state {
+        BackendState::Exited { detail } => BackendState::Exited {
+            detail: format!(
+                "the container engine was out of reach, perhaps restarted; meanwhile {detail}"
+            ),
+        },
+        other => other,
+    }
+}
 
 /// The engine's clock as its events want it: seconds, a point, nanoseconds.
 fn since(time: &str) -> Option<String> {

@@ -115,8 +115,11 @@ impl Disk {
             return Ok(Vec::new());
         }
         let usage = usage::measure(&self.engine).await?;
-        let used = usage.by_sandbox(&self.config.instance);
-        let used = |id: &SandboxId| used.get(id).copied().unwrap_or_default();
+        let used = usage.by_name();
+        let used = |id: &SandboxId| {
+            let name = labels::name(id);
+            used.get(name.as_str()).copied().unwrap_or_default()
+        };
         let seen = limits
             .iter()
             .map(|(id, limit)| (id.clone(), used(id) > *limit));

@@ -4,13 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bollard::errors::Error as ClientError;
-use domain::id::{HostId, SandboxId};
 use futures::TryStreamExt;
 use serde::Deserialize;
 
 use crate::engine::Engine;
 use crate::errors::EngineError;
-use crate::labels::{self, Labels};
 
 /// The engine walks through every volume for this, which takes minutes where there are millions of files.
 const LIMIT: Duration = Duration::from_secs(5 * 60);
@@ -36,13 +34,12 @@ struct Items {
     items: Option<Vec<Item>>,
 }
 
-/// A container (which has several names) or a volume.
+/// A container (whose names are in a list) or a volume.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Item {
     name: Option<String>,
     names: Option<Vec<String>>,
-    labels: Option<Labels>,
     size_rw: Option<i64>,
     usage_data: Option<UsageData>,
 }
@@ -54,8 +51,8 @@ struct UsageData {
 }
 
 impl Usage {
-    /// Bytes that the containers and volumes of our sandboxes take.
-    pub(super) fn by_sandbox(&self, instance: &HostId) -> HashMap<SandboxId, u64> {
+    /// Bytes by name: of the container and the volume of that name together. (Not every engine tells labels here.)
+    pub(super) fn by_name(&self) -> HashMap<&str, u64> {
         let lists = [
             &self.containers,
             &self.volumes,
@@ -64,14 +61,10 @@ impl Usage {
         ];
         let mut bytes = HashMap::new();
         for item in lists.into_iter().flatten().flatten() {
-            let names = item.names.iter().flatten().chain(&item.name);
-            let labels = item.labels.as_ref();
-            let id = labels.and_then(|labels| {
-                let mut ids = names.filter_map(|name| labels::sandbox(instance, name, labels));
-                ids.next()
-            });
-            if let Some(id) = id {
-                *bytes.entry(id).or_default() += item.bytes();
+            let name = item.names.iter().flatten().chain(&item.name).next();
+            if let Some(name) = name {
+                let name = name.trim_start_matches('/');
+                *bytes.entry(name).or_default() += item.bytes();
             }
         }
         bytes
@@ -123,39 +116,33 @@ pub(super) async fn measure(engine: &Engine) -> Result<Usage, EngineError> {
 mod tests {
     use super::*;
 
-    fn measured(json: &str) -> Vec<(String, u64)> {
+    fn measured(json: &str) -> HashMap<String, u64> {
         let usage: Usage = serde_json::from_str(json).expect("an answer is read");
-        let instance = HostId::parse("me").expect("an id");
-        let bytes = usage.by_sandbox(&instance).into_iter();
-        let mut bytes: Vec<_> = bytes.map(|(id, bytes)| (id.to_string(), bytes)).collect();
-        bytes.sort();
+        let bytes = usage.by_name().into_iter();
         bytes
+            .map(|(name, bytes)| (name.to_owned(), bytes))
+            .collect()
     }
 
-    const OF_A: &str = r#"{"agent-workspace.instance":"me","agent-workspace.sandbox":"a"}"#;
-
     #[test]
-    fn a_sandbox_takes_its_container_and_its_volume() {
+    fn container_and_volume_of_a_name_count_together() {
         let json = r#"{"LayersSize":7,"Images":null,"BuildCache":[],"Containers":[
-                {"Id":"1","Names":["/agent-workspace-a"],"Labels":OF_A,"SizeRw":10,"SizeRootFs":99},
-                {"Id":"2","Names":["/made-of-it"],"Labels":OF_A,"SizeRw":1000},
-                {"Id":"3","Names":["/agent-workspace-b"],"Labels":null,"SizeRw":1000},
-                {"Id":"4","Names":null,"SizeRootFs":99}],
+                {"Id":"1","Names":["/a"],"Labels":{"x":"y"},"SizeRw":10,"SizeRootFs":99},
+                {"Id":"2","Names":["b"],"SizeRootFs":99},
+                {"Id":"3","Names":null,"SizeRw":1000}],
             "Volumes":[
-                {"Name":"agent-workspace-a","Labels":OF_A,"UsageData":{"RefCount":1,"Size":5}},
-                {"Name":"agent-workspace-a","Labels":OF_A,"UsageData":{"RefCount":1,"Size":-1}},
-                {"Name":"z","Labels":null,"UsageData":null}]}"#;
-        let expected = [("a".to_owned(), 15)];
-        assert_eq!(measured(&json.replace("OF_A", OF_A)), expected);
+                {"Name":"a","Labels":null,"UsageData":{"RefCount":1,"Size":5}},
+                {"Name":"b","UsageData":{"RefCount":1,"Size":-1}},
+                {"Name":"c","UsageData":null}]}"#;
+        let expected = [("a", 15), ("b", 0), ("c", 0)];
+        let expected = expected.map(|(name, bytes)| (name.to_owned(), bytes));
+        assert_eq!(measured(json), expected.into());
     }
 
     #[test]
     fn newer_engines_answer_in_another_shape() {
-        let json = r#"{"ContainerUsage":{"TotalSize":10,"Items":[
-                {"Names":["/agent-workspace-a"],"Labels":OF_A,"SizeRw":10}]},
-            "VolumeUsage":{"Items":[
-                {"Name":"agent-workspace-a","Labels":OF_A,"UsageData":{"RefCount":1,"Size":5}}]}}"#;
-        let expected = [("a".to_owned(), 15)];
-        assert_eq!(measured(&json.replace("OF_A", OF_A)), expected);
+        let json = r#"{"ContainerUsage":{"TotalSize":10,"Items":[{"Names":["/a"],"SizeRw":10}]},
+            "VolumeUsage":{"Items":[{"Name":"a","UsageData":{"RefCount":1,"Size":5}}]}}"#;
+        assert_eq!(measured(json), [("a".to_owned(), 15)].into());
     }
 }

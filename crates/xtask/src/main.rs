@@ -47,15 +47,22 @@ enum Task {
     },
     /// Install the tool that the suite `schemathesis` runs, as `test` does: to run that suite alone.
     Schemathesis,
-    /// Send hostile requests for a long time; the tests send 10,000.
+    /// Send hostile requests for a long time; the tests send 10,000. With `--sandboxes`, instead, users start, pause, resume
+    /// and delete containers while the service is killed.
     Soak {
         /// How many; without a number and without minutes, 100,000.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "sandboxes")]
         requests: Option<u64>,
         /// How long, at most.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "sandboxes")]
         minutes: Option<u64>,
-        /// Which requests.
+        /// How many containers are made in all, at most some 40 at once.
+        #[arg(long)]
+        sandboxes: Option<u64>,
+        /// How often the service is killed meanwhile.
+        #[arg(long, default_value_t = 20, requires = "sandboxes")]
+        kills: u64,
+        /// Which requests, or in which order.
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// Against a release build.
@@ -82,9 +89,18 @@ fn main() -> ExitCode {
         Task::Soak {
             requests,
             minutes,
+            sandboxes: None,
+            kills: _,
             seed,
             release,
-        } => soak::soak(requests, minutes, seed, release),
+        } => soak::hostile(requests, minutes, seed, release),
+        Task::Soak {
+            sandboxes: Some(sandboxes),
+            kills,
+            seed,
+            release,
+            ..
+        } => soak::sandboxes(sandboxes, kills, seed, release),
         Task::Openapi { check } => openapi::write(check),
     };
     done.map_or_else(

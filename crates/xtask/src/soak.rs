@@ -1,9 +1,37 @@
-//! The suite of hostile requests, for longer than the tests do it.
+//! What the tests do for a minute, for longer: hostile requests, and sandboxes of a service that is killed.
 
-use crate::run::{cargo, run, say};
+use crate::run::{cargo, programs, run, say};
+use crate::{engine, images};
 
-/// Runs it to its end; a failure tells the seed and the request.
-pub(crate) fn soak(
+/// Starts, pauses, resumes and deletes so many containers while the service is killed so often. A failure tells the seed and
+/// what was done to the sandbox.
+pub(crate) fn sandboxes(
+    sandboxes: u64,
+    kills: u64,
+    seed: u64,
+    release: bool,
+) -> anyhow::Result<()> {
+    say("the engine, and the image of the stub agent server");
+    engine::prepare()?;
+    images::stub(&programs()?.stub)?;
+    let profile = release.then_some("--release");
+    if release {
+        run(cargo()
+            .args(["build", "-p", "server", "-p", "acceptance", "--bins"])
+            .args(profile))?;
+    }
+    say("sandboxes of a service that is killed");
+    run(cargo()
+        .args(["test", "-p", "acceptance", "--test", "soak"])
+        .args(profile)
+        .args(["--", "--nocapture"])
+        .env("SOAK_SANDBOXES", sandboxes.to_string())
+        .env("SOAK_KILLS", kills.to_string())
+        .env("SOAK_SEED", seed.to_string()))
+}
+
+/// Sends hostile requests; a failure tells the seed and the request.
+pub(crate) fn hostile(
     requests: Option<u64>,
     minutes: Option<u64>,
     seed: u64,

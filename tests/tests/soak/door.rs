@@ -1,0 +1,147 @@
+//! Requests to a service that dies now and then.
+
+use std::cell::Cell;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+/// More than the service takes to say that it takes longer.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Until a killed service answers again.
+const BACK: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What came of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Answer {
+    /// A status and a document.
+    Said(u16, Value),
+    /// Nothing: it may have been carried out, or not.
+    Cut(String),
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Said(status, body) => write!(f, "{status} {}", brief(body)),
+            Self::Cut(how) => write!(f, "cut ({how})"),
+        }
+    }
+}
+
+/// Without keys and addresses.
+fn brief(body: &Value) -> String {
+    let body = if body[0].is_object() { &body[0] } else { body };
+    if body["id"].is_null() {
+        return body.to_string();
+    }
+    format!(
+        "{} {} {}",
+        body["id"], body["status"], body["status_detail"]
+    )
+}
+
+/// Where all users go in.
+pub(crate) struct Door {
+    http: reqwest::Client,
+    url: String,
+    began: Instant,
+    sent: Cell<u64>,
+    cut: Cell<u64>,
+    /// Answers that say that it takes longer.
+    slow: Cell<u64>,
+}
+
+impl fmt::Display for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sent, cut, slow) = (self.sent.get(), self.cut.get(), self.slow.get());
+        write!(f, "{sent} requests ({cut} cut off, {slow} answered 503)")
+    }
+}
+
+impl Door {
+    pub(crate) fn new(url: String) -> Self {
+        let http = reqwest::Client::builder().timeout(LIMIT).no_proxy();
+        Self {
+            http: http.build().expect("a client without TLS can be built"),
+            url,
+            began: Instant::now(),
+            sent: Cell::default(),
+            cut: Cell::default(),
+            slow: Cell::default(),
+        }
+    }
+
+    /// Since the storm began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// One exchange.
+    pub(crate) async fn ask(
+        &self,
+        key: &str,
+        method: &Method,
+        path: &str,
+        repeatable: Option<&str>,
+    ) -> Answer {
+        self.sent.set(self.sent.get() + 1);
+        let url = format!("{}{path}", self.url);
+        let mut request = self.http.request(method.clone(), url);
+        request = request.header("X-Session-API-Key", key);
+        if let Some(repeatable) = repeatable {
+            request = request.header("Idempotency-Key", repeatable);
+        }
+        if *method == Method::POST {
+            request = request.json(&json!({}));
+        }
+        let answer = async {
+            let answer = request.send().await?;
+            let status = answer.status().as_u16();
+            Ok::<_, reqwest::Error>((status, answer.text().await?))
+        };
+        match answer.await {
+            Ok((status, text)) => {
+                if status == 503 {
+                    self.slow.set(self.slow.get() + 1);
+                }
+                let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+                Answer::Said(status, body)
+            }
+            Err(error) => {
+                self.cut.set(self.cut.get() + 1);
+                let error = error.without_url();
+                let how = std::error::Error::source(&error)
+                    .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
+                Answer::Cut(how)
+            }
+        }
+    }
+
+    /// A question about what is there, asked until there is an answer.
+    pub(crate) async fn read(&self, key: &str, path: &str) -> Result<Value, String> {
+        for _ in 0..10 {
+            match self.ask(key, &Method::GET, path, None).await {
+                Answer::Said(200, body) => return Ok(body),
+                Answer::Cut(_) => self.until_up().await?,
+                other @ Answer::Said(..) => return Err(format!("GET {path}: {other}")),
+            }
+        }
+        Err(format!("GET {path} was cut off ten times"))
+    }
+
+    /// Waits until the service answers, as a proxy does.
+    pub(crate) async fn until_up(&self) -> Result<(), String> {
+        let waiting = Instant::now();
+        while waiting.elapsed() < BACK {
+            let alive = self.http.get(format!("{}/alive", self.url)).send().await;
+            if alive.is_ok_and(|answer| answer.status().is_success()) {
+                return Ok(());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Err("the service did not come back".to_owned())
+    }
+}

@@ -1,0 +1,241 @@
+//! One thing after the other that a user does with a few sandboxes.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use acceptance::Client;
+use reqwest::Method;
+use tokio::sync::Mutex;
+
+use crate::dice::Dice;
+use crate::door::{Answer, Door};
+use crate::life::{Life, Wish};
+
+/// How many sandboxes a lane has at once (and now and then one more, when a start was cut off and came to be all the same).
+pub(crate) const AT_ONCE: usize = 2;
+/// Most pauses, resumes and looks in a life.
+const MOST_STEPS: usize = 6;
+/// Until a sandbox is what it was to become. Kills begin it anew.
+const SETTLES: Duration = Duration::from_secs(180);
+const PAUSE: Duration = Duration::from_millis(100);
+const START: &str = "/api/v1/sandboxes";
+
+/// One user, in several lanes.
+pub(crate) struct User {
+    pub(crate) client: Client,
+    /// The sandboxes that are known, held while one is started: what else is in the list then comes from a request that was
+    /// cut off.
+    known: Mutex<BTreeSet<String>>,
+}
+
+impl User {
+    pub(crate) fn new(client: Client) -> Self {
+        let known = Mutex::default();
+        Self { client, known }
+    }
+}
+
+pub(crate) struct Lane<'a> {
+    door: &'a Door,
+    user: &'a User,
+    dice: Dice,
+    to_start: usize,
+    started: usize,
+    lives: Vec<Life>,
+}
+
+impl<'a> Lane<'a> {
+    pub(crate) fn new(door: &'a Door, user: &'a User, dice: Dice, share: usize) -> Self {
+        Self {
+            door,
+            user,
+            dice,
+            to_start: share,
+            started: 0,
+            lives: Vec::new(),
+        }
+    }
+
+    /// Those that were not deleted.
+    pub(crate) fn into_lives(self) -> Vec<Life> {
+        self.lives
+    }
+
+    /// Does one thing. Returns how many lives have begun or ended by it; `None` when there is nothing more to do: the last
+    /// sandbox of a lane is kept.
+    pub(crate) async fn step(&mut self) -> Result<Option<usize>, String> {
+        let has_room = self.lives.len() < AT_ONCE;
+        if self.to_start > 0 && has_room && (self.lives.is_empty() || self.dice.roll(2) == 0) {
+            self.to_start -= 1;
+            self.start().await?;
+            return Ok(Some(1));
+        }
+        let at = self.dice.roll(self.lives.len());
+        let is_last = self.to_start == 0 && self.lives.len() <= 1;
+        let Some(life) = self.lives.get_mut(at) else {
+            return Ok(None);
+        };
+        if life.steps == 0 && is_last {
+            return Ok(None);
+        }
+        if life.steps == 0 {
+            self.act(at, Wish::Deleted).await?;
+            if self.lives[at].is_over() {
+                self.lives.swap_remove(at);
+                return Ok(Some(1));
+            }
+            return Ok(Some(0));
+        }
+        life.steps -= 1;
+        let runs = life.can_be(Wish::Running);
+        match self.dice.roll(10) {
+            0..=2 => self.settle(at).await?,
+            // Once more what is so already.
+            3 if runs => self.act(at, Wish::Running).await?,
+            3 => self.act(at, Wish::Paused).await?,
+            _ if runs => self.act(at, Wish::Paused).await?,
+            _ => self.act(at, Wish::Running).await?,
+        }
+        Ok(Some(0))
+    }
+
+    fn begin(&mut self, id: &str, how: &Answer) {
+        let steps = self.dice.roll(MOST_STEPS + 1);
+        let mut life = Life::new(id, self.user.client.key(), steps);
+        life.note(self.door.elapsed(), format!("started: {how}"));
+        self.lives.push(life);
+    }
+
+    /// Starts one; every other request carries a key, with which it may be sent as often as one likes.
+    async fn start(&mut self) -> Result<(), String> {
+        let key = self.user.client.key();
+        let mut known = self.user.known.lock().await;
+        let with_key = self.dice.roll(2) == 0;
+        self.started += 1;
+        let repeatable = format!("{:016x}-{}", self.dice.roll(usize::MAX), self.started);
+        let repeatable = with_key.then_some(repeatable.as_str());
+        let (mut cut, tries) = (0, if with_key { 10 } else { 2 });
+        let mut id = None;
+        while id.is_none() && cut < tries {
+            let answer = self.door.ask(key, &Method::POST, START, repeatable).await;
+            match &answer {
+                Answer::Said(200..=299, body) => {
+                    let new = body["id"].as_str().unwrap_or_default().to_owned();
+                    if !known.insert(new.clone()) {
+                        return Err(format!(
+                            "a start was answered with an old sandbox: {answer}"
+                        ));
+                    }
+                    self.begin(&new, &answer);
+                    id = Some(new);
+                }
+                Answer::Cut(_) => {
+                    cut += 1;
+                    self.door.until_up().await?;
+                }
+                Answer::Said(..) => return Err(format!("a start was refused: {answer}")),
+            }
+        }
+        if with_key && id.is_none() {
+            return Err("a start with a key was cut off ten times".to_owned());
+        }
+        if cut == 0 {
+            return Ok(());
+        }
+        let list = self
+            .door
+            .read(key, "/api/v1/sandboxes/search?limit=100")
+            .await?;
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let ids = items.iter().filter_map(|it| it["id"].as_str());
+        let found: Vec<String> = ids
+            .filter(|id| !known.contains(*id))
+            .map(str::to_owned)
+            .collect();
+        // With a key there is the one that was answered. Without, each request that was cut off may have made one.
+        let most = if with_key { 0 } else { cut };
+        if found.len() > most {
+            return Err(format!(
+                "{} sandboxes came of {cut} starts that were cut off (with a key: {with_key}): {found:?}",
+                found.len()
+            ));
+        }
+        for id in found {
+            known.insert(id.clone());
+            self.begin(&id, &Answer::Cut("found in the list".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Says a wish, once more when it was cut off, and looks whether it is followed.
+    async fn act(&mut self, at: usize, wish: Wish) -> Result<(), String> {
+        let life = &mut self.lives[at];
+        let (method, path) = wish.request(&life.id);
+        for _ in 0..2 {
+            let answer = self.door.ask(&life.key, &method, &path, None).await;
+            life.note(self.door.elapsed(), format!("{wish:?}: {answer}"));
+            match &answer {
+                Answer::Said(200..=299, _) => {
+                    life.is(wish);
+                    return self.look(at).await.map(drop);
+                }
+                Answer::Said(404, _) if life.can_be(Wish::Deleted) => {
+                    life.is(Wish::Deleted);
+                    return Ok(());
+                }
+                // It takes longer, and goes on.
+                Answer::Said(503, _) => {
+                    life.may_be(wish);
+                    return Ok(());
+                }
+                Answer::Said(..) => return Err(life.wrong(format!("{wish:?} was refused"))),
+                Answer::Cut(_) => {
+                    life.may_be(wish);
+                    self.door.until_up().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares it with its model. Whether it has settled.
+    async fn look(&mut self, at: usize) -> Result<bool, String> {
+        look(self.door, &mut self.lives[at]).await
+    }
+
+    async fn settle(&mut self, at: usize) -> Result<(), String> {
+        settle(self.door, &mut self.lives[at]).await?;
+        if self.lives[at].is_over() {
+            self.lives[at].steps = 0;
+        }
+        Ok(())
+    }
+}
+
+async fn look(door: &Door, life: &mut Life) -> Result<bool, String> {
+    let path = format!("{START}?id={}", life.id);
+    let seen = door.read(&life.key, &path).await?;
+    let seen = &seen[0];
+    if !life.fits(seen) {
+        life.note(door.elapsed(), format!("seen: {seen}"));
+        return Err(life.wrong("it is not what it should be"));
+    }
+    if seen.is_null() {
+        life.is(Wish::Deleted);
+    }
+    Ok(seen["status"] != "STARTING")
+}
+
+/// Waits until it is what it was to become.
+pub(crate) async fn settle(door: &Door, life: &mut Life) -> Result<(), String> {
+    let began = Instant::now();
+    while !look(door, life).await? {
+        if began.elapsed() > SETTLES {
+            life.note(door.elapsed(), "still STARTING");
+            return Err(life.wrong(format!("it has not settled in {SETTLES:?}")));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    life.note(door.elapsed(), "settled");
+    Ok(())
+}

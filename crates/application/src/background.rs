@@ -7,13 +7,14 @@ use domain::change::Change;
 use domain::sandbox::{Contact, Progress};
 use futures::StreamExt;
 
+use crate::housekeeping::Housekeeping;
 use crate::start::Starts;
 use crate::{App, Inner};
 
 /// How often start tasks that run in other processes are looked at when nothing announces a change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Starts the loops: start worker, sandbox keeper (facts and relist), syncer. Call once, after the store is open. What an
+/// Starts the loops: start worker, sandbox keeper (facts and relist), syncer, housekeeping. Call once, after the store is open. What an
 /// earlier life of this process left behind is picked up at once.
 pub fn spawn(app: &App) {
     let inner = &app.inner;
@@ -26,6 +27,8 @@ pub fn spawn(app: &App) {
         .spawn(follow(Arc::clone(inner), app.starts.clone()));
     inner.tasks.spawn(inner.syncer.clone().run());
     inner.tasks.spawn(app.starts.clone().work());
+    let housekeeping = Housekeeping::new(inner.ports.clone(), inner.policy.clone());
+    inner.tasks.spawn(housekeeping.run());
 }
 
 /// Gets the backend ready (downloads on first use) so that the first start finds it so. Failing here is not fatal: the

@@ -3,7 +3,8 @@
 //! Knows: the ports, and what must follow what. Must never know: SQL, HTTP, Docker, a process, the environment.
 //!
 //! * [`App`] is what an entry point (HTTP crate, test) calls: one small struct per group of use-cases.
-//! * [`background`] is what runs beside requests: the start worker, the sandbox keeper and the conversation syncer.
+//! * [`background`] is what runs beside requests: the start worker, the sandbox keeper, the conversation syncer and
+//!   housekeeping.
 //! * Everything that must survive a crash is a row before it is an action; background loops converge rows and facts.
 
 pub mod authenticate;
@@ -11,6 +12,7 @@ pub mod background;
 pub mod conversations;
 pub mod error;
 pub mod events;
+mod housekeeping;
 pub mod ports;
 pub mod repeat;
 pub mod sandboxes;
@@ -18,12 +20,13 @@ pub mod settings;
 pub mod start;
 pub mod sync;
 pub mod tasks;
+pub mod users;
 pub mod webhooks;
 
 use std::sync::Arc;
 
 pub use error::AppError;
-pub use ports::{AuthMode, Policy, Ports};
+pub use ports::{AuthMode, Policy, Ports, Retention};
 pub use tasks::Tasks;
 
 use crate::authenticate::Authenticate;
@@ -33,6 +36,7 @@ use crate::sandboxes::{Keeper, Sandboxes};
 use crate::settings::SettingsService;
 use crate::start::{Starts, Updates};
 use crate::sync::Syncer;
+use crate::users::Users;
 use crate::webhooks::Webhooks;
 
 /// The application: built once by the composition root, shared by every request.
@@ -52,6 +56,8 @@ pub struct App {
     pub webhooks: Webhooks,
     /// Settings of users.
     pub settings: SettingsService,
+    /// Users, for whoever administers the service.
+    pub users: Users,
     pub(crate) inner: Arc<Inner>,
 }
 
@@ -94,6 +100,7 @@ impl App {
             events: Events::new(Arc::clone(&inner)),
             webhooks: Webhooks::new(Arc::clone(&inner)),
             settings,
+            users: Users::new(Arc::clone(&inner)),
             inner,
         }
     }

@@ -11,7 +11,7 @@ use domain::conversation::ConversationRepository;
 use domain::event::EventStore;
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::idempotency::IdempotencyRepository;
-use domain::identity::ApiKeyRepository;
+use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::lease::LeaseRepository;
 use domain::sandbox::{Caps, SandboxBackend, SandboxRepository, SandboxSpecCatalog};
 use domain::settings::SettingsRepository;
@@ -39,6 +39,8 @@ pub struct Ports {
     pub settings: Arc<dyn SettingsRepository>,
     /// API keys.
     pub api_keys: Arc<dyn ApiKeyRepository>,
+    /// Users, and their end.
+    pub users: Arc<dyn UserRepository>,
     /// Answers to requests with a key.
     pub answers: Arc<dyn IdempotencyRepository>,
     /// Turns between processes that serve the same host.
@@ -97,6 +99,30 @@ pub struct Policy {
     pub relist_interval: Duration,
     /// How often it is looked for sandboxes that nobody needs any more.
     pub retire_interval: Duration,
+    /// How often what is old enough is deleted.
+    pub housekeeping_interval: Duration,
+    /// What is old enough.
+    pub retention: Retention,
+}
+
+/// How long things are kept that nobody works with any more; `None` for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Start tasks after they ended.
+    pub start_tasks: Option<Duration>,
+    /// The memory of deleted conversations, after their sandbox is gone: until then their ids cannot be used again.
+    pub deleted_conversations: Option<Duration>,
+}
+
+impl Default for Retention {
+    /// 30 days.
+    fn default() -> Self {
+        let month = Some(Duration::from_secs(30 * 24 * 60 * 60));
+        Self {
+            start_tasks: month,
+            deleted_conversations: month,
+        }
+    }
 }
 
 impl Policy {
@@ -130,6 +156,8 @@ impl Policy {
             sync_interval: Duration::from_secs(10),
             relist_interval: Duration::from_secs(30),
             retire_interval: Duration::from_secs(30),
+            housekeeping_interval: Duration::from_secs(10 * 60),
+            retention: Retention::default(),
         }
     }
 }

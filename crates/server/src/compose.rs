@@ -132,7 +132,7 @@ pub(crate) async fn open_sandboxes(
             );
             let absent = match &sandboxes {
                 Ok(sandboxes) => docker::absence(sandboxes.backend.as_ref()).await,
-                Err(error) => Some(error.to_string()),
+                Err(error) => Some(format!("{error:#}")),
             };
             let Some(absent) = absent else {
                 return sandboxes;
@@ -174,6 +174,7 @@ pub(crate) fn service(
         agents: Arc::new(agents),
         settings: Arc::clone(store) as _,
         api_keys: Arc::clone(store) as _,
+        users: Arc::clone(store) as _,
         answers: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,
         changes: Arc::clone(store) as _,
@@ -212,6 +213,7 @@ fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy
     policy.prepare_deadline = config.start.prepare_deadline;
     policy.max_parallel_starts = config.start.parallel;
     policy.parallel_boots = config.sandbox.parallel_starts;
+    policy.retention = config.retention;
     if config.sandbox.shared_host.is_some() {
         policy.share_host();
     }

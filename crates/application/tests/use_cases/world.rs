@@ -186,6 +186,7 @@ fn build(
         agents: Arc::clone(agents) as _,
         settings: Arc::clone(store) as _,
         api_keys: Arc::clone(store) as _,
+        users: Arc::clone(store) as _,
         answers: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,
         changes: Arc::clone(store) as _,

@@ -9,6 +9,7 @@ mod http;
 mod layers;
 mod log;
 mod reader;
+mod retention;
 mod sandbox;
 mod show;
 mod storage;
@@ -45,6 +46,7 @@ pub(crate) struct Config {
     pub(crate) sandbox: Sandbox,
     pub(crate) docker: Docker,
     pub(crate) start: Start,
+    pub(crate) retention: application::Retention,
     pub(crate) log: Log,
     text: String,
 }
@@ -105,6 +107,7 @@ impl Config {
             sandbox: Sandbox::read(reader, &storage),
             docker: Docker::read(reader, docker_host(variables)),
             start: Start::read(reader),
+            retention: retention::read(reader),
             log: Log::read(reader),
             text: show::show(layers, &derived),
             data_dir,

@@ -1,0 +1,13 @@
+//! Section `retention`.
+
+use application::Retention;
+
+use super::reader::Reader;
+
+/// How long what nobody works with any more is kept.
+pub(super) fn read(reader: &Reader<'_>) -> Retention {
+    Retention {
+        start_tasks: reader.limit("retention.start_tasks"),
+        deleted_conversations: reader.limit("retention.deleted_conversations"),
+    }
+}

@@ -25,11 +25,11 @@ pub(crate) enum Command {
     Serve,
     /// Bring the database up to date, and end. `serve` does so too.
     Migrate,
-    /// Check whether the service could run here: data directory, keys, store, sandbox backend, address.
+    /// Check whether the service could run here: data directory, keys, store, sandbox backend or engine, address.
     Doctor,
     /// Ask the running service whether it is ready: exit code 0 if it is. For images, which hold no HTTP client.
     Healthcheck,
-    /// Install the agent server now instead of on the first start (for images), and print its command.
+    /// For process sandboxes: install the agent server now instead of on the first start, and print its command.
     Prepare,
     /// Manage users' API keys. Works while the service runs.
     #[command(subcommand)]

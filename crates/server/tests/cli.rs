@@ -288,6 +288,30 @@ fn without_an_engine_auto_runs_processes_and_says_so() {
 }
 
 #[test]
+fn an_engine_that_cannot_be_used_is_said_by_auto_and_refused_by_docker() {
+    let dir = TempDir::new().unwrap();
+    let ssh = ("DOCKER_HOST", "ssh://someone@host");
+    let output = run(
+        dir.path(),
+        &["doctor"],
+        &[("WORKSPACE_SANDBOX__BACKEND", "auto"), ssh],
+    );
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("process (auto:") && said.contains("tcp://HOST:PORT"),
+        "{said}"
+    );
+    let output = run(
+        dir.path(),
+        &[],
+        &[("WORKSPACE_SANDBOX__BACKEND", "docker"), ssh],
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("tcp://HOST:PORT"), "{said}");
+}
+
+#[test]
 fn with_docker_the_service_runs_while_the_engine_does_not() {
     let dir = TempDir::new().unwrap();
     let socket = no_engine(dir.path());

@@ -161,6 +161,14 @@ async fn a_part_runs_where_its_parent_does() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_sandbox_that_cannot_be_started_at_first_is_tried_again() {
+    let world = World::new().await;
+    world.backend.fail_starts(1);
+    let task = world.started(input(|_| {})).await;
+    assert_eq!(task.status, StartStatus::Ready, "{task:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_start_says_why_and_releases_what_it_held() {
     let world = World::with(|p| {
         p.caps = Caps {
@@ -169,7 +177,8 @@ async fn a_failed_start_says_why_and_releases_what_it_held() {
         }
     })
     .await;
-    world.backend.fail_starts(1);
+    // A sandbox that dies while starting is tried twice.
+    world.backend.fail_starts(2);
     let task = world.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Error);
     assert!(task.detail.expect("a cause").contains("told to fail"));

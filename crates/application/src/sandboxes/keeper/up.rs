@@ -152,7 +152,14 @@ impl Keeper {
         let mut last = None;
         for attempt in 1..=STARTS {
             let mut exits = ports.backend.watch();
-            let located = ports.backend.start(&launch).await?;
+            let located = match ports.backend.start(&launch).await {
+                // It may have ended before the backend could say where it is.
+                Err(SandboxError::StartFailed { detail, .. }) if attempt < STARTS => {
+                    tracing::warn!(sandbox.id = %row.id, attempt, detail, "sandbox died while starting");
+                    continue;
+                }
+                started => started?,
+            };
             self.record(
                 row,
                 Desired::Running,

@@ -7,18 +7,22 @@ pub mod agent_server;
 pub mod client;
 pub mod engine;
 pub mod hostile;
+pub mod postgres;
 pub mod processes;
 pub mod scripted_llm;
 pub mod service;
 pub mod stub;
 pub mod wait;
+pub mod world;
 
 pub use agent_server::Version;
 pub use client::Client;
 pub use engine::{Engine, PrivateEngine};
+pub use postgres::Postgres;
 pub use scripted_llm::ScriptedLlm;
 pub use service::{Builder, Sandboxing, Service};
 pub use stub::Stub;
+pub use world::World;
 
 /// Tells the person who watches the suites something; never a condition of a test.
 pub fn tell(text: &str) {

@@ -106,10 +106,27 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> reqwest::Result<Reply> {
+        self.try_repeatable(method, path, body, None).await
+    }
+
+    /// The same with an `Idempotency-Key`.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn try_repeatable(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        key: Option<&str>,
+    ) -> reqwest::Result<Reply> {
         let mut request = self
             .http
             .request(method, format!("{}{path}", self.url))
             .header("X-Session-API-Key", &self.key);
+        if let Some(key) = key {
+            request = request.header("Idempotency-Key", key);
+        }
         if let Some(body) = body {
             request = request.json(body);
         }

@@ -61,6 +61,9 @@ impl Service {
     /// By which name the engine knows the installation; `None` before its first start.
     #[must_use]
     pub fn instance(&self) -> Option<String> {
+        if let Some(host) = self.builder.sets("WORKSPACE_SANDBOX__HOST") {
+            return Some(host.to_owned());
+        }
         let text = std::fs::read_to_string(self.data().join("host.id")).ok()?;
         let text = text.trim().to_owned();
         (!text.is_empty()).then_some(text)

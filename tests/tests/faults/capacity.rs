@@ -1,5 +1,6 @@
 //! Caps, under load: exactly as many as allowed, and a refusal that says why.
 
+use acceptance::Sandboxing;
 use acceptance::client::Reply;
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -20,9 +21,8 @@ fn assert_refused(reply: &Reply, number: &str) {
     );
 }
 
-#[tokio::test]
-async fn of_fifty_starts_at_once_exactly_the_cap_is_accepted() {
-    let world = World::configured("", |builder| {
+pub(crate) async fn of_fifty_starts_at_once_exactly_the_cap_is_accepted(sandboxing: Sandboxing) {
+    let world = World::on(&sandboxing, "", |builder| {
         builder.env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "5")
     })
     .await;
@@ -63,9 +63,8 @@ async fn of_fifty_starts_at_once_exactly_the_cap_is_accepted() {
     world.user.resume(first).await;
 }
 
-#[tokio::test]
-async fn the_cap_of_the_installation_counts_everybody() {
-    let world = World::configured("", |builder| {
+pub(crate) async fn the_cap_of_the_installation_counts_everybody(sandboxing: Sandboxing) {
+    let world = World::on(&sandboxing, "", |builder| {
         builder.env("WORKSPACE_SANDBOX__MAX_RUNNING", "2")
     })
     .await;
@@ -77,9 +76,10 @@ async fn the_cap_of_the_installation_counts_everybody() {
     assert_refused(&world.user.post("/api/v1/sandboxes", &json!({})).await, "2");
 }
 
-#[tokio::test]
-async fn one_conversation_id_asked_for_many_times_at_once_is_one_conversation() {
-    let world = World::with("").await;
+pub(crate) async fn one_conversation_id_asked_for_many_times_at_once_is_one_conversation(
+    sandboxing: Sandboxing,
+) {
+    let world = World::on(&sandboxing, "", |builder| builder).await;
     let id = "00112233445566778899aabbccddeeff";
     let message = json!({"content": [{"type": "text", "text": "hello"}], "run": true});
     let request = json!({"conversation_id": id, "initial_message": message});

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use acceptance::Client;
+use acceptance::Sandboxing;
 use acceptance::client::text;
 use acceptance::wait::wait_for;
 use futures::future::join_all;
@@ -35,10 +36,14 @@ impl Dice {
     }
 }
 
-#[tokio::test]
-async fn rows_and_processes_agree_after_any_storm() {
-    for seed in [1, 2, 3] {
-        let mut world = World::configured("", |builder| {
+pub(crate) async fn rows_and_processes_agree_after_any_storm(sandboxing: Sandboxing) {
+    let seeds: &[u64] = match sandboxing {
+        Sandboxing::Process => &[1, 2, 3],
+        // Containers take seconds where processes take tenths.
+        Sandboxing::Docker(_) => &[4],
+    };
+    for &seed in seeds {
+        let mut world = World::on(&sandboxing, "", |builder| {
             builder.env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "6")
         })
         .await;
@@ -75,7 +80,7 @@ async fn round(world: &mut World, dice: &mut Dice) {
     } else {
         storm.await;
     }
-    if kills_sandbox && let Some(process) = dice.pick(&world.service.processes()) {
+    if kills_sandbox && let Some(process) = dice.pick(&world.service.agent_servers()) {
         process.signal(Signal::KILL);
     }
 }
@@ -149,7 +154,7 @@ async fn settle(world: &World) {
 /// Whether a RUNNING sandbox has one agent server, and any other none.
 async fn agree(world: &World) -> Result<(), String> {
     let mut servers: BTreeMap<String, usize> = BTreeMap::new();
-    for process in world.service.processes() {
+    for process in world.service.agent_servers() {
         *servers.entry(process.sandbox).or_default() += 1;
     }
     for sandbox in world.user.sandboxes().await {

@@ -2,22 +2,34 @@
 
 use std::time::{Duration, Instant};
 
+use acceptance::Sandboxing;
 use acceptance::wait::wait_until;
 use rustix::process::Signal;
 
 use crate::support::{LATE, World, finishes, said_by_user};
 
-/// After the answer to POST; a start with the stub takes some tens of milliseconds.
+/// After the answer to POST, in milliseconds; a start with the stub takes some tens of them.
 const POINTS: [u64; 12] = [0, 2, 5, 8, 12, 16, 20, 25, 30, 40, 60, 90];
+/// In containers it takes some hundreds. Fewer, because a start that was interrupted ten times is given up.
+const POINTS_IN_CONTAINERS: [u64; 8] = [0, 20, 60, 120, 200, 300, 450, 700];
 
-#[tokio::test]
-async fn every_accepted_start_is_finished_exactly_once_wherever_the_service_is_killed() {
-    let mut world = World::configured("", |builder| {
+fn points(sandboxing: &Sandboxing) -> &'static [u64] {
+    match sandboxing {
+        Sandboxing::Process => &POINTS,
+        Sandboxing::Docker(_) => &POINTS_IN_CONTAINERS,
+    }
+}
+
+pub(crate) async fn every_accepted_start_is_finished_exactly_once_wherever_the_service_is_killed(
+    sandboxing: Sandboxing,
+) {
+    let mut world = World::on(&sandboxing, "", |builder| {
         builder.env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "100")
     })
     .await;
     let mut tasks = Vec::new();
-    for point in POINTS {
+    let points = points(&sandboxing);
+    for &point in points {
         tasks.push(world.user.start_with("hello").await);
         let until = Instant::now() + Duration::from_millis(point);
         // No event marks these points; that they are spread is what matters.
@@ -35,15 +47,16 @@ async fn every_accepted_start_is_finished_exactly_once_wherever_the_service_is_k
             "{task:?}"
         );
     }
-    assert_eq!(world.user.conversations().await.len(), POINTS.len());
-    assert_eq!(world.service.agent_servers().len(), POINTS.len());
+    assert_eq!(world.user.conversations().await.len(), points.len());
+    assert_eq!(world.service.agent_servers().len(), points.len());
     world.service.assert_no_orphans(&[&world.user]).await;
 }
 
-#[tokio::test]
-async fn a_deletion_that_was_accepted_is_done_wherever_the_service_is_killed() {
-    let mut world = World::with("").await;
-    for point in [0, 3, 10, 30] {
+pub(crate) async fn a_deletion_that_was_accepted_is_done_wherever_the_service_is_killed(
+    sandboxing: Sandboxing,
+) {
+    let mut world = World::on(&sandboxing, "", |builder| builder).await;
+    for &point in points(&sandboxing).iter().step_by(2) {
         let conversation = world.user.converse("hello").await;
         world.user.delete_conversation(&conversation.id).await;
         let until = Instant::now() + Duration::from_millis(point);

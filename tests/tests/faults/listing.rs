@@ -2,15 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use acceptance::Sandboxing;
 use acceptance::wait::wait_for;
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::{LATE, World};
 
-#[tokio::test]
-async fn a_hundred_conversations_in_ten_sandboxes_are_listed_without_a_call_to_one() {
-    let world = World::with("").await;
+pub(crate) async fn a_hundred_conversations_in_ten_sandboxes_are_listed_without_a_call_to_one(
+    sandboxing: Sandboxing,
+) {
+    let world = World::on(&sandboxing, "", |builder| builder).await;
     let user = &world.user;
     let message = json!({"content": [{"type": "text", "text": "hello"}], "run": true});
     let mut tasks = Vec::new();

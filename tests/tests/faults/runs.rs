@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use acceptance::Sandboxing;
 use acceptance::processes::resident;
 use acceptance::wait::{wait_for, wait_until};
 use rustix::process::Signal;
 
 use crate::support::{LATE, World, finishes, said_by_user};
 
-#[tokio::test]
-async fn an_agent_server_that_dies_in_a_run_is_an_error_with_a_cause_and_can_be_resumed() {
-    let world = World::with("").await;
+pub(crate) async fn an_agent_server_that_dies_in_a_run_is_an_error_with_a_cause_and_can_be_resumed(
+    sandboxing: Sandboxing,
+) {
+    let world = World::on(&sandboxing, "", |builder| builder).await;
     let user = &world.user;
     let conversation = user.converse("DIE").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
@@ -32,9 +34,8 @@ async fn an_agent_server_that_dies_in_a_run_is_an_error_with_a_cause_and_can_be_
     world.service.assert_no_orphans(&[user]).await;
 }
 
-#[tokio::test]
-async fn what_happened_while_the_service_was_down_is_fetched() {
-    let mut world = World::with("").await;
+pub(crate) async fn what_happened_while_the_service_was_down_is_fetched(sandboxing: Sandboxing) {
+    let mut world = World::on(&sandboxing, "", |builder| builder).await;
     let conversation = world.user.converse("HOLD STEPS=250").await;
     world.service.kill9();
     world.stub.go();
@@ -83,9 +84,8 @@ async fn answers_that_make_no_sense_or_never_end_harm_nobody() {
     }
 }
 
-#[tokio::test]
-async fn a_sandbox_that_hangs_makes_nobody_else_wait() {
-    let world = World::with("").await;
+pub(crate) async fn a_sandbox_that_hangs_makes_nobody_else_wait(sandboxing: Sandboxing) {
+    let world = World::on(&sandboxing, "", |builder| builder).await;
     let user = &world.user;
     let hanging = user.converse("one").await;
     user.executed(&hanging.id, "finished").await;
@@ -112,9 +112,10 @@ async fn a_sandbox_that_hangs_makes_nobody_else_wait() {
     world.service.assert_no_orphans(&[user]).await;
 }
 
-#[tokio::test]
-async fn a_service_that_was_asked_to_stop_adopts_its_sandboxes_when_it_is_back() {
-    let mut world = World::with("").await;
+pub(crate) async fn a_service_that_was_asked_to_stop_adopts_its_sandboxes_when_it_is_back(
+    sandboxing: Sandboxing,
+) {
+    let mut world = World::on(&sandboxing, "", |builder| builder).await;
     let conversation = world.user.converse("HOLD").await;
     world.user.executed(&conversation.id, "running").await;
     let before = world.service.agent_servers();
@@ -130,9 +131,10 @@ async fn a_service_that_was_asked_to_stop_adopts_its_sandboxes_when_it_is_back()
     assert_eq!(world.stub.starts(), 1);
 }
 
-#[tokio::test]
-async fn a_sandbox_whose_process_ended_while_the_service_was_down_is_an_error() {
-    let mut world = World::with("").await;
+pub(crate) async fn a_sandbox_whose_process_ended_while_the_service_was_down_is_an_error(
+    sandboxing: Sandboxing,
+) {
+    let mut world = World::on(&sandboxing, "", |builder| builder).await;
     let conversation = world.user.converse("HOLD").await;
     world.user.executed(&conversation.id, "running").await;
     world.service.kill9();

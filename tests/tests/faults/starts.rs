@@ -1,5 +1,6 @@
 //! Starts that cannot succeed, or only at the second try: a cause that a person can act on, and capacity released.
 
+use acceptance::Sandboxing;
 use acceptance::{Service, Stub};
 use serde_json::json;
 
@@ -37,9 +38,10 @@ async fn without_a_model_the_cause_names_the_setting_and_no_sandbox_is_started()
     world.user.converse("hello").await;
 }
 
-#[tokio::test]
-async fn an_agent_server_that_never_answers_is_given_up_at_the_deadline() {
-    let world = World::configured("silent", |builder| {
+pub(crate) async fn an_agent_server_that_never_answers_is_given_up_at_the_deadline(
+    sandboxing: Sandboxing,
+) {
+    let world = World::on(&sandboxing, "silent", |builder| {
         builder.env("WORKSPACE_START__SANDBOX_DEADLINE", "2s")
     })
     .await;
@@ -47,18 +49,20 @@ async fn an_agent_server_that_never_answers_is_given_up_at_the_deadline() {
     assert!(cause.contains("did not answer within 2s"), "{cause}");
 }
 
-#[tokio::test]
-async fn an_agent_server_that_dies_at_its_first_start_is_started_again() {
-    let world = World::with("exit-at-start-1").await;
+pub(crate) async fn an_agent_server_that_dies_at_its_first_start_is_started_again(
+    sandboxing: Sandboxing,
+) {
+    let world = World::on(&sandboxing, "exit-at-start-1", |builder| builder).await;
     let conversation = world.user.converse("hello").await;
     world.user.executed(&conversation.id, "finished").await;
     assert_eq!(world.stub.starts(), 2);
     world.service.assert_no_orphans(&[&world.user]).await;
 }
 
-#[tokio::test]
-async fn an_agent_server_that_always_dies_fails_the_start_with_its_last_words() {
-    let world = World::configured("exit-at-start", |builder| {
+pub(crate) async fn an_agent_server_that_always_dies_fails_the_start_with_its_last_words(
+    sandboxing: Sandboxing,
+) {
+    let world = World::on(&sandboxing, "exit-at-start", |builder| {
         builder.env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "1")
     })
     .await;

@@ -253,3 +253,42 @@ fn the_compose_file_asks_for_what_only_the_operator_knows() {
         assert!(said.contains("write .env first"), "without {name}: {said}");
     }
 }
+
+#[test]
+fn doctor_says_what_the_engine_is_good_for_and_makes_nothing_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::shared();
+    let (stub, absent) = (stub_image(), "agent-workspace-test/absent:1");
+    let templates = format!(
+        "[docker]\nid = 'stub'\nimage = '{stub}'\n[[docker.templates]]\nid = 'other'\nimage = '{absent}'\n"
+    );
+    let file = dir.path().join("config.toml");
+    fs::write(&file, templates).unwrap();
+    let mut doctor = Command::new(built("agent-workspace"));
+    doctor
+        .arg("doctor")
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("WORKSPACE_DATA_DIR", dir.path().join("data"))
+        .env("WORKSPACE_CONFIG", &file)
+        .env("WORKSPACE_HTTP__BIND", "127.0.0.1:0");
+    if let Some(socket) = engine.socket() {
+        doctor.env("DOCKER_HOST", socket);
+    }
+    let output = doctor.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let version = engine.docker(&["version", "--format", "{{.Server.Version}}"]);
+    for part in [
+        "ok      sandboxes: docker (auto: an engine answers",
+        &format!("ok      engine: {version} on "),
+        "disk limits: ",
+        &format!("template stub: image {stub} is there"),
+        &format!("template other: image {absent} is not there yet"),
+        "metadata address: ",
+        "callbacks: ",
+    ] {
+        assert!(said.contains(part), "{part} is missing in {said}");
+    }
+    let instance = fs::read_to_string(dir.path().join("data/host.id")).unwrap();
+    assert_eq!(engine.networks_of(instance.trim()), [""; 0]);
+}

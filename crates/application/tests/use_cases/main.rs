@@ -1,8 +1,10 @@
 //! Use-cases over stores and fakes in memory, with tokio's time paused.
 
+mod housekeeping;
 mod keeping;
 mod replicas;
 mod sandboxes;
 mod starts;
+mod users;
 mod webhooks;
 mod world;

@@ -64,6 +64,9 @@ impl Keeper {
             if act && self.is_idle(&row.id) {
                 let keeper = self.clone();
                 tasks.spawn(async move { keeper.put_right(&row).await });
+            } else if act && row.desired != Desired::Running {
+                // A start that is under way has not heard of it (the command line told the store alone), and gives up.
+                self.not_wanted(&row.id);
             }
         }
         Ok(())

@@ -1,0 +1,159 @@
+//! What is old enough goes, by one process at a time.
+
+use std::time::Duration;
+
+use application::{Policy, Retention};
+use domain::clock::{Clock as _, SystemClock, Timestamp};
+use domain::conversation::ConversationRepository as _;
+use domain::id::ApiKeyId;
+use domain::identity::{ApiKey, ApiKeyRepository as _, KeyHash, NAME_RESTS, UserRepository as _};
+use domain::lease::LeaseRepository;
+use domain::scope::Scope;
+use domain::start_task::StartTask;
+use uuid::Uuid;
+
+use crate::world::{World, alice, input, until};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Everything that has ended is old, and a pass comes once in a minute of tokio's time.
+fn at_once(policy: &mut Policy) {
+    policy.housekeeping_interval = Duration::from_secs(60);
+    policy.retention = Retention {
+        start_tasks: Some(Duration::ZERO),
+        deleted_conversations: Some(Duration::ZERO),
+    };
+}
+
+fn never(policy: &mut Policy) {
+    at_once(policy);
+    policy.retention = Retention {
+        start_tasks: None,
+        deleted_conversations: None,
+    };
+}
+
+async fn is_there(world: &World, task: &StartTask) -> bool {
+    let found = world.app.starts.find_many(&Scope::System, &[task.id]).await;
+    found.expect("readable")[0].is_some()
+}
+
+async fn is_gone(world: &World, task: &StartTask) {
+    until(|| async { (!is_there(world, task).await).then_some(()) }).await;
+}
+
+/// Long enough for several passes.
+async fn a_while() {
+    tokio::time::sleep(Duration::from_secs(300)).await;
+}
+
+fn now() -> Timestamp {
+    SystemClock.now()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ended_start_is_forgotten_and_its_conversation_stays() {
+    let world = World::with(at_once).await;
+    let task = world.started(input(|_| {})).await;
+    is_gone(&world, &task).await;
+    assert!(world.view(task.conversation_id).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_for_ever_or_not_old_enough_stays() {
+    for change in [never, |_: &mut Policy| {}] {
+        let world = World::with(change).await;
+        let task = world.started(input(|_| {})).await;
+        a_while().await;
+        assert!(is_there(&world, &task).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_pass_takes_all_of_it_however_much() {
+    let world = World::with(at_once).await;
+    let leases: &dyn LeaseRepository = world.store.as_ref();
+    let old = now().minus(48 * HOUR);
+    let take = async |name: &str, holder: &str| {
+        let taken = leases.take(name, holder, old, old.plus(HOUR)).await;
+        taken.expect("the store is there")
+    };
+    for n in 0..1201 {
+        assert!(take(&format!("lease {n:04}"), "one").await);
+    }
+    until(|| async { take("lease 1200", "two").await.then_some(()) }).await;
+    // That was the last of them.
+    assert!(take("lease 0000", "two").await);
+    assert!(take("lease 0700", "two").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_the_lease_does_it_and_nobody_else() {
+    let world = World::with(at_once).await;
+    let leases: &dyn LeaseRepository = world.store.as_ref();
+    let held = leases.take("housekeeping", "another process", now(), now().plus(HOUR));
+    assert!(held.await.expect("the store is there"));
+    let task = world.started(input(|_| {})).await;
+    a_while().await;
+    assert!(is_there(&world, &task).await, "it was not our turn");
+    let given_back = leases.give_back("housekeeping", "another process").await;
+    given_back.expect("the store is there");
+    is_gone(&world, &task).await;
+    let held = leases.take("housekeeping", "another process", now(), now().plus(HOUR));
+    assert!(!held.await.expect("the store is there"), "now it is ours");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_was_cut_off_is_finished() {
+    let world = World::with(at_once).await;
+    let task = world.started(input(|_| {})).await;
+    let begun = world.store.purge(&alice(), now(), 1).await;
+    assert!(
+        begun
+            .expect("the store is there")
+            .expect("she is there")
+            .more
+    );
+    until(|| async {
+        let left = world.store.half_deleted(9).await.expect("readable");
+        left.is_empty().then_some(())
+    })
+    .await;
+    let found = world.store.find(&Scope::System, task.conversation_id).await;
+    assert_eq!(found.expect("readable"), None);
+    until(|| async { (world.backend.existing() == 0).then_some(()) }).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_name_of_a_deleted_user_is_forgotten_when_it_has_rested() {
+    let world = World::with(at_once).await;
+    for (n, name) in [(1, "early"), (2, "late")] {
+        let key = ApiKey {
+            id: ApiKeyId::new(Uuid::from_u128(n)),
+            user: domain::id::UserId::parse(name).expect("a name"),
+            hash: KeyHash::of(name),
+            prefix: "aw_".to_owned(),
+            created_at: now(),
+            expires_at: None,
+            last_used_at: None,
+        };
+        world.store.insert(&key).await.expect("it is new");
+        let when = if n == 1 {
+            now().minus(NAME_RESTS + HOUR)
+        } else {
+            now()
+        };
+        let purged = world.store.purge(&key.user, when, 9).await;
+        assert!(purged.expect("the store is there").is_some());
+    }
+    until(|| async {
+        let users = world.app.users.list(None, 9).await.expect("readable");
+        (users.len() == 1 && users[0].id.as_str() == "late").then_some(())
+    })
+    .await;
+    a_while().await;
+    assert_eq!(
+        world.app.users.list(None, 9).await.expect("readable").len(),
+        1
+    );
+}

@@ -1,0 +1,132 @@
+//! Deleting a user.
+
+use std::time::Duration;
+
+use domain::id::{ApiKeyId, UserId};
+use domain::identity::{ApiKey, ApiKeyRepository as _, KeyHash};
+use domain::page::{PageLimit, PageRequest};
+use domain::scope::Scope;
+use domain::start_task::StartStatus;
+use secrecy::ExposeSecret as _;
+use store_memory::Mood;
+use uuid::Uuid;
+
+use crate::world::{World, alice, clock, input, mine, until};
+
+async fn a_key(world: &World) -> &'static str {
+    let text = "aw_the_key_of_alice";
+    let key = ApiKey {
+        id: ApiKeyId::new(Uuid::from_u128(1)),
+        user: alice(),
+        hash: KeyHash::of(text),
+        prefix: "aw_".to_owned(),
+        created_at: clock().now(),
+        expires_at: None,
+        last_used_at: None,
+    };
+    world.store.insert(&key).await.expect("it is new");
+    text
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_of_a_deleted_user_ends() {
+    let world = World::new().await;
+    let key = a_key(&world).await;
+    let task = world.started(input(|_| {})).await;
+    let sandbox = world.sandbox(&task.sandbox_id).await.expect("it runs");
+    let sandbox_key = world.app.sandboxes.session_key(&sandbox).expect("it runs");
+    let purged = world.app.users.delete(&alice()).await.expect("deleted");
+    let purged = purged.expect("she was there");
+    assert_eq!(
+        (purged.api_keys, purged.settings, purged.sandboxes),
+        (1, 1, 1)
+    );
+    assert_eq!((purged.conversations, purged.start_tasks), (1, 1));
+    let authenticate = &world.app.authenticate;
+    assert_eq!(authenticate.user(Some(key)).await.expect("asked"), None);
+    let sandbox_key = sandbox_key.expose_secret();
+    assert_eq!(
+        authenticate.sandbox(sandbox_key).await.expect("asked"),
+        None
+    );
+    assert!(world.view(task.conversation_id).await.is_none());
+    until(|| async { (world.backend.existing() == 0).then_some(()) }).await;
+    until(|| async {
+        let page = PageRequest {
+            after: None,
+            limit: PageLimit::new(10).expect("in range"),
+        };
+        let rows = world.app.sandboxes.search(&Scope::System, &page).await;
+        rows.expect("readable").items.is_empty().then_some(())
+    })
+    .await;
+    // She may be deleted again; somebody who never was there may not.
+    assert!(
+        world
+            .app
+            .users
+            .delete(&alice())
+            .await
+            .expect("asked")
+            .is_some()
+    );
+    let nobody = UserId::parse("nobody").expect("a name");
+    assert!(
+        world
+            .app
+            .users
+            .delete(&nobody)
+            .await
+            .expect("asked")
+            .is_none()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_under_way_ends_with_its_user() {
+    let world = World::new().await;
+    world.backend.hang(true);
+    let streamed = world
+        .app
+        .starts
+        .start_streaming(&alice(), input(|_| {}))
+        .await;
+    let (first, mut updates) = streamed.expect("accepted");
+    until(|| async {
+        let found = world.app.starts.find_many(&mine(), &[first.id]).await;
+        let now = found.expect("readable").pop().flatten().expect("there");
+        (now.status == StartStatus::WaitingForSandbox).then_some(())
+    })
+    .await;
+    world.app.users.delete(&alice()).await.expect("deleted");
+    // Those who follow it are not left waiting.
+    let end = async { while updates.recv().await.is_some() {} };
+    let end = tokio::time::timeout(Duration::from_secs(30), end).await;
+    end.expect("the stream ends");
+    world.backend.hang(false);
+    until(|| async { (world.backend.existing() == 0).then_some(()) }).await;
+    let again = world.app.starts.start(&alice(), input(|_| {})).await;
+    assert!(again.is_err(), "nothing new is made: {again:?}");
+    let found = world.app.starts.find_many(&mine(), &[first.id]).await;
+    assert_eq!(found.expect("readable"), [None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_boots_is_given_up_when_its_user_is_deleted_behind_our_back() {
+    let world = World::new().await;
+    world.agents.set_mood(Mood::Unreachable);
+    let sandbox = world.app.sandboxes.start(&alice(), None).await;
+    let id = sandbox.expect("within the caps").id;
+    until(|| async { (world.backend.existing() == 1).then_some(()) }).await;
+    let started = tokio::time::Instant::now();
+    // As the command line does it.
+    let (users, clock) = (world.store.as_ref(), clock());
+    let purged = application::users::purge(users, clock.as_ref(), &alice()).await;
+    assert!(purged.expect("deleted").is_some());
+    until(|| async { (world.backend.existing() == 0).then_some(()) }).await;
+    assert!(
+        started.elapsed().as_secs() < 100,
+        "not by the deadline of the start"
+    );
+    assert!(world.sandbox(&id).await.is_none());
+}

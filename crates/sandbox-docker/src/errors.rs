@@ -185,6 +185,13 @@ fn refused(status: u16, message: &str) -> Kind {
     if message.contains("no space left on device") {
         return Kind::NoSpace;
     }
+    // Podman tells both with status 500.
+    if message.contains("that name is already in use") {
+        return Kind::Conflict;
+    }
+    if message.contains("unable to find network") {
+        return Kind::NetworkMissing;
+    }
     match status {
         // Podman says "no such image" with the image's name in between.
         404 if message.contains("no such image") || message.contains("image not known") => {
@@ -268,6 +275,22 @@ mod tests {
                 Kind::Conflict,
             ),
             (500, "write /x: no space left on device", Kind::NoSpace),
+            (
+                500,
+                "container create: creating container storage: the container name \"x\" is already in use by 01. You have \
+                 to remove that container to be able to reuse that name: that name is already in use",
+                Kind::Conflict,
+            ),
+            (
+                500,
+                "unable to find network with name or ID x: network not found",
+                Kind::NetworkMissing,
+            ),
+            (
+                500,
+                "driver failed programming external connectivity: address already in use",
+                Kind::Other,
+            ),
             (400, "Unknown runtime specified runsc", Kind::Other),
         ] {
             assert_eq!(refusal(status, message).kind, kind, "{message}");

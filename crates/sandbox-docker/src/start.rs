@@ -10,9 +10,12 @@
 
 use std::time::Duration;
 
-use bollard::models::{ContainerStateStatusEnum as Status, NetworkConnectRequest};
+use bollard::models::{
+    ContainerStateStatusEnum as Status, NetworkConnectRequest, VolumeCreateRequest,
+};
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions,
+    CreateContainerOptionsBuilder, InspectContainerOptions, RemoveContainerOptionsBuilder,
+    StartContainerOptions,
 };
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{Located, SandboxError, SandboxLaunch};
@@ -112,13 +115,14 @@ impl Inner {
         self.container(id).await.map_err(EngineError::start_failed)
     }
 
-    /// A new container. Its volume is made with it, unless it is there.
+    /// A new container, and its volume unless that is there.
     async fn create(
         &self,
         launch: &SandboxLaunch,
         operation: &Operation,
     ) -> Result<Made, SandboxError> {
         let spec = self.spec(&launch.spec)?;
+        self.make_volume(launch).await?;
         let network = self.network.ensure().await?;
         let storage = self.disk.storage_options(spec).await;
         let limits_storage = storage.is_some();
@@ -139,7 +143,7 @@ impl Inner {
         match made {
             Ok((id, warnings)) => {
                 operation.made(Self::serious(launch, warnings));
-                self.own_volume(launch, &id).await?;
+                self.check_runtime(&id).await?;
                 Ok(Made::New(id))
             }
             Err(error) if error.kind == Kind::Conflict => Ok(Made::NameInUse),
@@ -180,23 +184,46 @@ impl Inner {
         created.await.map(|created| (created.id, created.warnings))
     }
 
-    /// Refuses a volume that has the right name and is somebody else's, before anything ran on it.
-    async fn own_volume(
-        &self,
-        launch: &SandboxLaunch,
-        container: &str,
-    ) -> Result<(), SandboxError> {
-        match self
-            .volume(&launch.id)
-            .await
-            .map_err(EngineError::start_failed)?
-        {
-            Found::Ours(()) | Found::Nothing => Ok(()),
-            Found::Foreign => {
-                self.discard(container).await?;
-                Err(foreign("volume", launch))
-            }
+    /// The volume, before the container: not every engine gives labels to one that it makes on the way. Refuses one that
+    /// has the right name and is somebody else's.
+    async fn make_volume(&self, launch: &SandboxLaunch) -> Result<(), SandboxError> {
+        let (instance, name) = (&self.config.instance, labels::name(&launch.id));
+        let request = VolumeCreateRequest {
+            name: Some(name.clone()),
+            labels: Some(labels::of_volume(instance, launch)),
+            ..VolumeCreateRequest::default()
+        };
+        let made = self.engine.call("creating the volume", |docker| {
+            docker.create_volume(request)
+        });
+        // If there is one, the engine tells of that.
+        let made = made.await.map_err(EngineError::start_failed)?;
+        if labels::sandbox(instance, &name, &made.labels).as_ref() == Some(&launch.id) {
+            Ok(())
+        } else {
+            Err(foreign("volume", launch))
         }
+    }
+
+    /// Refuses a container that would not run as it has to: some engines ignore the runtime that they are asked for.
+    async fn check_runtime(&self, container: &str) -> Result<(), SandboxError> {
+        let Some(wanted) = &self.config.runtime else {
+            return Ok(());
+        };
+        let seen = self.engine.call("inspecting the container", |docker| {
+            docker.inspect_container(container, None::<InspectContainerOptions>)
+        });
+        let seen = seen.await.map_err(EngineError::start_failed)?;
+        let given = seen.host_config.and_then(|host| host.runtime);
+        if given.as_ref() == Some(wanted) {
+            return Ok(());
+        }
+        self.discard(container).await?;
+        let given = given.unwrap_or_default();
+        Err(start_failed(format!(
+            "the container engine ignores the runtime {wanted} that is asked for (it says {given:?}): the operator has to \
+             make it the engine's default and remove WORKSPACE_DOCKER__RUNTIME, or use another engine"
+        )))
     }
 
     /// Brings up what is there. `None`: it was (or is being) removed.

@@ -33,7 +33,10 @@ const NETWORK_IDLE: Duration = Duration::from_secs(15);
 const PARALLEL_LOOKS: usize = 8;
 
 /// What may change a sandbox's state. Everything else a container does (health checks, executions) is not even sent.
-const ACTIONS: [&str; 6] = ["start", "die", "oom", "pause", "unpause", "destroy"];
+// Podman filters by names of its own: "died", "remove".
+const ACTIONS: [&str; 8] = [
+    "start", "die", "oom", "pause", "unpause", "destroy", "died", "remove",
+];
 const OUT_OF_MEMORY: &str = "oom";
 
 const EVENTS: &str = "following the engine's events";

@@ -1,0 +1,200 @@
+//! Two services on one Postgres, and users who reach either of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use acceptance::client::text;
+use acceptance::wait::wait_for;
+use acceptance::world::{LATE, configure_model};
+use acceptance::{Client, Postgres, Sandboxing, Service, Stub};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+/// Any 32 bytes will do.
+const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
+const FIRST_KEY: &str = "the-first-users-key-in-these-tests-0123456789";
+/// How long a request is tried again while Postgres or both replicas are away.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Dropped in this order.
+pub(crate) struct Pair {
+    pub(crate) replicas: [Service; 2],
+    pub(crate) postgres: Postgres,
+    _stub: Stub,
+}
+
+impl Pair {
+    pub(crate) async fn start(sandboxing: &Sandboxing, faults: &str) -> Self {
+        let postgres = Postgres::start();
+        let stub = Stub::with(faults);
+        let host = format!("replicas-{}", std::process::id());
+        let replica = async || {
+            let mut builder = Service::builder()
+                .sandboxing(sandboxing)
+                .stub(&stub)
+                .env("WORKSPACE_STORAGE__URL", &postgres.url())
+                .env("WORKSPACE_SECRETS__MASTER_KEY", MASTER_KEY)
+                .env("WORKSPACE_AUTH__BOOTSTRAP_KEY", FIRST_KEY)
+                .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "4")
+                .env("WORKSPACE_SANDBOX__MAX_RUNNING", "24");
+            if matches!(sandboxing, Sandboxing::Docker(_)) {
+                builder = builder.env("WORKSPACE_SANDBOX__HOST", &host);
+            }
+            builder.start().await
+        };
+        let replicas = [replica().await, replica().await];
+        Self {
+            replicas,
+            postgres,
+            _stub: stub,
+        }
+    }
+
+    /// A user with a model, reachable at both.
+    pub(crate) async fn user(&self, name: &str) -> User {
+        let key = self.replicas[0].user(name).key().to_owned();
+        let at = |service: &Service| Client::new(service.url(), &key);
+        let user = User([at(&self.replicas[0]), at(&self.replicas[1])]);
+        configure_model(user.on(0)).await;
+        user
+    }
+
+    pub(crate) fn kill(&mut self, which: usize) {
+        self.replicas[which].kill9();
+    }
+
+    /// Waits until each sandbox of these users is what its row says, and nothing else is there.
+    pub(crate) async fn assert_consistent(&self, users: &[&User]) {
+        let deadline = tokio::time::Instant::now() + LATE;
+        while let Err(difference) = self.agree(users).await {
+            assert!(tokio::time::Instant::now() < deadline, "{difference}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    async fn agree(&self, users: &[&User]) -> Result<(), String> {
+        let mut servers: BTreeMap<String, usize> = BTreeMap::new();
+        let mut places: Vec<String> = Vec::new();
+        let shares = self.replicas[0].instance() == self.replicas[1].instance();
+        let seen = if shares {
+            &self.replicas[..1]
+        } else {
+            &self.replicas[..]
+        };
+        for replica in seen {
+            for server in replica.agent_servers() {
+                *servers.entry(server.sandbox).or_default() += 1;
+            }
+            places.extend(replica.sandbox_directories());
+        }
+        for user in users {
+            for sandbox in user.on(1).sandboxes().await {
+                let found = servers.remove(&sandbox.id).unwrap_or(0);
+                if found != usize::from(sandbox.status == "RUNNING") {
+                    return Err(format!("{found} agent servers of {sandbox:?}"));
+                }
+                places.retain(|place| *place != sandbox.id);
+            }
+        }
+        if servers.is_empty() && places.is_empty() {
+            return Ok(());
+        }
+        Err(format!("of no sandbox: {servers:?} {places:?}"))
+    }
+}
+
+/// Something to be asked of either replica.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) body: Option<Value>,
+    /// Makes it safe to send twice.
+    pub(crate) key: Option<String>,
+}
+
+impl Ask {
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self {
+            method: Method::GET,
+            path: path.into(),
+            body: None,
+            key: None,
+        }
+    }
+
+    pub(crate) fn post(path: impl Into<String>) -> Self {
+        Self {
+            method: Method::POST,
+            body: Some(json!({})),
+            ..Self::get(path)
+        }
+    }
+
+    pub(crate) fn delete(path: impl Into<String>) -> Self {
+        Self {
+            method: Method::DELETE,
+            ..Self::get(path)
+        }
+    }
+
+    /// A new conversation.
+    pub(crate) fn start(key: &str, message: &str) -> Self {
+        let first = json!({"role": "user", "content": text(message), "run": true});
+        Self {
+            body: Some(json!({"initial_message": first})),
+            key: Some(key.to_owned()),
+            ..Self::post("/api/v1/app-conversations")
+        }
+    }
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Outcome {
+    Said(u16, Value),
+    /// Cut off at both replicas: it may have been carried out or not.
+    Unknown,
+}
+
+/// One user, who goes through something like a proxy: a request that is cut off is sent once more to the other replica.
+#[derive(Debug, Clone)]
+pub(crate) struct User([Client; 2]);
+
+impl User {
+    pub(crate) fn on(&self, which: usize) -> &Client {
+        &self.0[which % 2]
+    }
+
+    /// # Panics
+    /// When the answer is a server error other than 503 with `Retry-After`.
+    pub(crate) async fn ask(&self, first: usize, ask: &Ask) -> Outcome {
+        for which in [first, first + 1] {
+            let (method, body) = (ask.method.clone(), ask.body.as_ref());
+            let sent = self
+                .on(which)
+                .try_repeatable(method, &ask.path, body, ask.key.as_deref());
+            let Ok(reply) = sent.await else { continue };
+            let may_retry = reply.headers.contains_key("retry-after");
+            assert!(
+                reply.status < 500 || (reply.status == 503 && may_retry),
+                "{ask:?}: {} {}",
+                reply.status,
+                reply.text
+            );
+            return Outcome::Said(reply.status, reply.body);
+        }
+        Outcome::Unknown
+    }
+
+    /// Asks until somebody answers with success; the id in the answer.
+    pub(crate) async fn acknowledged(&self, first: usize, ask: &Ask) -> String {
+        wait_for("an acknowledgement", PATIENCE, || async {
+            match self.ask(first, ask).await {
+                Outcome::Said(200, body) => body["id"].as_str().map(str::to_owned),
+                Outcome::Said(..) | Outcome::Unknown => None,
+            }
+        })
+        .await
+    }
+}

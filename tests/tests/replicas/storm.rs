@@ -1,0 +1,262 @@
+//! Eight users at two replicas, one of which is killed every few seconds, while Postgres is restarted twice.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use acceptance::wait::wait_for;
+use acceptance::{Sandboxing, tell};
+use futures::future::join_all;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::pair::{Ask, Outcome, Pair, User};
+
+const USERS: usize = 8;
+const SANDBOXES: &str = "/api/v1/sandboxes";
+const CONVERSATIONS: &str = "/api/v1/app-conversations";
+/// Everything that a service does by itself sooner or later, after all that.
+const SETTLED: Duration = Duration::from_secs(120);
+
+/// How long, and which numbers.
+struct Options {
+    lasts: Duration,
+    kill_every: Duration,
+    seed: u64,
+}
+
+impl Options {
+    fn from_environment() -> Self {
+        let number = |name, default| number(name).unwrap_or(default);
+        Self {
+            lasts: Duration::from_secs(number("REPLICAS_SECONDS", 30)),
+            kill_every: Duration::from_secs(5),
+            seed: number("REPLICAS_SEED", 1),
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "set by `cargo xtask soak`, which starts this suite"
+)]
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Numbers that look random and are the same in every run (the constants are Knuth's, of MMIX).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap_or(0) % sides.max(1)
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
+        from.get(self.roll(from.len())).cloned()
+    }
+}
+
+/// What one user was told.
+#[derive(Default)]
+struct Told {
+    /// Start tasks that were acknowledged.
+    starts: BTreeSet<String>,
+    /// Sandboxes whose deletion was acknowledged.
+    deleted: BTreeSet<String>,
+    requests: usize,
+    unavailable: usize,
+    unknown: usize,
+}
+
+pub(crate) async fn rages(sandboxing: Sandboxing) {
+    let options = Options::from_environment();
+    let mut pair = Pair::start(&sandboxing, "").await;
+    let mut users: Vec<User> = Vec::new();
+    for n in 0..USERS {
+        users.push(pair.user(&format!("user-{n}")).await);
+    }
+    let end = Instant::now() + options.lasts;
+    let work = join_all(users.iter().enumerate().map(|(n, user)| {
+        let seed = options.seed.wrapping_mul(1_000_003) + n as u64;
+        lives(user, n, Dice(seed), end)
+    }));
+    let (told, ()) = tokio::join!(work, kills(&mut pair, &options, end));
+    show(&told);
+    for (user, told) in users.iter().zip(&told) {
+        settles(user, told).await;
+    }
+    let users: Vec<&User> = users.iter().collect();
+    pair.assert_consistent(&users).await;
+    for user in users {
+        compares(user).await;
+    }
+}
+
+/// Kills one replica after the other, and restarts Postgres a third and two thirds of the way.
+async fn kills(pair: &mut Pair, options: &Options, end: Instant) {
+    let began = Instant::now();
+    let mut restarts = vec![("immediate", 2), ("fast", 1)];
+    for round in 0.. {
+        sleep(options.kill_every).await;
+        if Instant::now() >= end {
+            return;
+        }
+        pair.kill(round % 2);
+        if let Some(&(mode, parts)) = restarts.last()
+            && began.elapsed() > options.lasts * parts / 3
+        {
+            restarts.pop();
+            pair.postgres.stop(mode);
+            sleep(Duration::from_secs(1)).await;
+            pair.postgres.resume();
+        }
+        sleep(Duration::from_millis(500)).await;
+        pair.replicas[round % 2].restart().await;
+    }
+}
+
+async fn lives(user: &User, number: usize, mut dice: Dice, end: Instant) -> Told {
+    let mut told = Told::default();
+    for step in 0.. {
+        if Instant::now() >= end {
+            break;
+        }
+        let replica = dice.roll(2);
+        let own = ids(user, replica, &mut told).await;
+        let ask = match dice.roll(8) {
+            0..=2 => Some(Ask::start(&format!("{number}-{step}"), "STEPS=3")),
+            3 => dice
+                .pick(&own)
+                .map(|id| Ask::post(format!("{SANDBOXES}/{id}/pause"))),
+            4 => dice
+                .pick(&own)
+                .map(|id| Ask::post(format!("{SANDBOXES}/{id}/resume"))),
+            5 => dice
+                .pick(&own)
+                .map(|id| Ask::delete(format!("{SANDBOXES}/{id}?sandbox_id={id}"))),
+            _ => Some(Ask::get(CONVERSATIONS)),
+        };
+        if let Some(ask) = ask {
+            let outcome = user.ask(replica, &ask).await;
+            told.note(&ask, &outcome);
+        }
+        sleep(Duration::from_millis(50 + 20 * dice.roll(10) as u64)).await;
+    }
+    told
+}
+
+impl Told {
+    fn note(&mut self, ask: &Ask, outcome: &Outcome) {
+        self.requests += 1;
+        match outcome {
+            Outcome::Said(200, body) if ask.key.is_some() => {
+                let id = body["id"].as_str().expect("a task has an id").to_owned();
+                self.starts.insert(id);
+            }
+            Outcome::Said(200, _) if ask.method == reqwest::Method::DELETE => {
+                let (_, id) = ask.path.split_once("sandbox_id=").expect("our own path");
+                self.deleted.insert(id.to_owned());
+            }
+            Outcome::Said(503, _) => self.unavailable += 1,
+            Outcome::Said(..) => {}
+            Outcome::Unknown => self.unknown += 1,
+        }
+    }
+}
+
+/// Sandboxes of this user, if the store can be asked.
+async fn ids(user: &User, replica: usize, told: &mut Told) -> Vec<String> {
+    let ask = Ask::get(format!("{SANDBOXES}/search"));
+    let outcome = user.ask(replica, &ask).await;
+    told.note(&ask, &outcome);
+    let Outcome::Said(200, page) = outcome else {
+        return Vec::new();
+    };
+    let items = page["items"].as_array().into_iter().flatten();
+    items
+        .filter_map(|item| item["id"].as_str().map(str::to_owned))
+        .collect()
+}
+
+/// Every acknowledged start has ended, once, with a cause if it failed; what was deleted stays deleted.
+async fn settles(user: &User, told: &Told) {
+    for id in &told.starts {
+        let task = wait_for("the end of an acknowledged start", SETTLED, || async {
+            let path = format!("{CONVERSATIONS}/start-tasks?ids={id}");
+            let found = user.on(0).get(&path).await.ok();
+            // The tasks of deleted conversations go with them.
+            let ended = found[0].is_null()
+                || found[0]["status"] == "READY"
+                || found[0]["status"] == "ERROR";
+            ended.then(|| found[0].clone())
+        })
+        .await;
+        if task["status"] == "ERROR" {
+            let cause = task["detail"].as_str().unwrap_or_default();
+            assert!(!cause.is_empty(), "failed without a cause: {task}");
+        }
+    }
+    for sandbox in user.on(1).sandboxes().await {
+        assert!(
+            !told.deleted.contains(&sandbox.id),
+            "came back: {sandbox:?}"
+        );
+    }
+    let tasks = user
+        .on(0)
+        .all(&format!("{CONVERSATIONS}/start-tasks/search"))
+        .await;
+    let conversations: Vec<&str> = tasks
+        .iter()
+        .filter_map(|task| task["app_conversation_id"].as_str())
+        .collect();
+    let distinct: BTreeSet<&&str> = conversations.iter().collect();
+    assert_eq!(
+        distinct.len(),
+        conversations.len(),
+        "a conversation of two starts"
+    );
+}
+
+/// The log of each conversation that can be asked is in the store, each event once.
+async fn compares(user: &User) {
+    for conversation in user.on(0).conversations().await {
+        if conversation.sandbox_status != "RUNNING" {
+            continue;
+        }
+        let theirs = user.on(0).events_at_agent_server(&conversation).await;
+        let theirs: BTreeSet<String> = theirs.iter().map(id).collect();
+        let ours = wait_for("all events of a conversation", SETTLED, || async {
+            let ours: Vec<String> = user
+                .on(1)
+                .events(&conversation.id)
+                .await
+                .iter()
+                .map(id)
+                .collect();
+            theirs.iter().all(|id| ours.contains(id)).then_some(ours)
+        })
+        .await;
+        let distinct: BTreeSet<&String> = ours.iter().collect();
+        assert_eq!(distinct.len(), ours.len(), "an event is there twice");
+    }
+}
+
+fn id(event: &Value) -> String {
+    event["id"].as_str().unwrap_or_default().to_owned()
+}
+
+fn show(told: &[Told]) {
+    let sum = |of: fn(&Told) -> usize| told.iter().map(of).sum::<usize>();
+    tell(&format!(
+        "{} requests, {} starts acknowledged, {} answered 503, {} cut off at both replicas",
+        sum(|t| t.requests),
+        sum(|t| t.starts.len()),
+        sum(|t| t.unavailable),
+        sum(|t| t.unknown),
+    ));
+}

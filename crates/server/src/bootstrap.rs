@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{ApiKey, ApiKeyRepository, KeyHash};
+use domain::identity::{ApiKey, ApiKeyRepository, DELETED_USER, KeyHash};
 use keyring::{ApiKeyText, private_file};
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
@@ -153,6 +153,10 @@ async fn accept_generated(
 
 async fn insert(keys: &dyn ApiKeyRepository, key: &ApiKey) -> anyhow::Result<()> {
     match keys.insert(key).await {
+        Err(StoreError::Conflict { entity }) if entity == DELETED_USER => {
+            tracing::warn!(user = %key.user, "the first user was deleted a moment ago; the first key opens nothing before a later start");
+            Ok(())
+        }
         // A replica, or an earlier start that did not get further.
         Ok(()) | Err(StoreError::Conflict { .. }) => Ok(()),
         Err(error) => Err(error).context("cannot store the first API key"),

@@ -34,6 +34,9 @@ pub(crate) enum Command {
     /// Manage users' API keys. Works while the service runs.
     #[command(subcommand)]
     Keys(Keys),
+    /// Manage users: those who have, or had, an API key. Works while the service runs.
+    #[command(subcommand)]
+    Users(Users),
     /// Print the `OpenAPI` document.
     Openapi,
     /// Print the effective configuration, secrets redacted, and where each value comes from.
@@ -56,6 +59,26 @@ pub(crate) enum Keys {
         /// Its id, from `keys list`.
         id: ApiKeyId,
     },
+}
+
+/// What to do with users.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Users {
+    /// List users, also those who were deleted a moment ago.
+    List,
+    /// Delete a user with everything of theirs, for good.
+    Delete(Delete),
+}
+
+/// A user to delete.
+#[derive(Debug, Args)]
+pub(crate) struct Delete {
+    /// Whom.
+    #[arg(value_name = "NAME")]
+    pub(crate) user: UserId,
+    /// Without asking; needed where nobody can be asked.
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 /// A key to make.
@@ -96,6 +119,8 @@ mod tests {
             &["x", "keys", "create", "--user", "a b"],
             &["x", "keys", "create", "--user", "a", "--expires-in", "0d"],
             &["x", "keys", "revoke", "not-an-id"],
+            &["x", "users", "delete"],
+            &["x", "users", "delete", "a b", "--yes"],
         ] {
             assert!(Cli::try_parse_from(bad).is_err(), "{bad:?}");
         }

@@ -15,8 +15,8 @@ use async_trait::async_trait;
 use domain::cipher::{CipherError, Sealed};
 use domain::clock::{Clock, SystemClock};
 use domain::error::Classify as _;
-use domain::id::{HostId, IdGenerator};
-use domain::identity::ApiKeyRepository;
+use domain::id::{HostId, IdGenerator, UserId};
+use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::sandbox::{Caps, SandboxBackend, SandboxSpecCatalog};
 use http_api::{Check, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
 use keyring::{Keyring, MasterKey, RandomIds, private_file};
@@ -64,6 +64,16 @@ pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<SqlStore>>
 /// Opens the store for the sake of API keys alone.
 pub(crate) async fn open_keys(config: &Config) -> anyhow::Result<Arc<dyn ApiKeyRepository>> {
     Ok(open_store(config).await?)
+}
+
+/// Opens the store for the sake of users alone.
+pub(crate) async fn open_users(config: &Config) -> anyhow::Result<Arc<dyn UserRepository>> {
+    Ok(open_store(config).await?)
+}
+
+/// Who everybody is, where requests need no key.
+pub(crate) fn local_user(config: &Config) -> Option<UserId> {
+    (config.auth.mode == Mode::Open).then(first_user)
 }
 
 /// The master key, checked against the data directory's canary: with another key no secret would open.
@@ -197,10 +207,7 @@ pub(crate) fn service(
 }
 
 fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy> {
-    let auth = match config.auth.mode {
-        Mode::ApiKey => AuthMode::ApiKey,
-        Mode::Open => AuthMode::Open(first_user()),
-    };
+    let auth = local_user(config).map_or(AuthMode::ApiKey, AuthMode::Open);
     let webhooks = route.webhooks();
     let webhooks = webhooks.context("sandbox.callback_url does not fit a path")?;
     let mut policy = Policy::new(host, webhooks, auth);

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use domain::clock::{Clock, Timestamp};
+use domain::error::StoreError;
 use domain::id::{ApiKeyId, IdGenerator};
-use domain::identity::{ApiKey, ApiKeyRepository};
+use domain::identity::{ApiKey, ApiKeyRepository, DELETED_USER, NAME_RESTS};
 use keyring::ApiKeyText;
 use secrecy::ExposeSecret as _;
 
@@ -54,8 +55,20 @@ async fn create(
     };
     keys.insert(&key)
         .await
-        .context("cannot store the API key")?;
+        .map_err(|error| refused(error, &key))?;
     Ok(format!("{}\n", text.secret().expose_secret()))
+}
+
+fn refused(error: StoreError, key: &ApiKey) -> anyhow::Error {
+    if matches!(error, StoreError::Conflict { entity } if entity == DELETED_USER) {
+        return anyhow!(
+            "a user {} was deleted: the name can be used again once their sandboxes are gone, and not before {} minutes \
+             have passed (see `agent-workspace users list`)",
+            key.user,
+            NAME_RESTS.as_secs() / 60,
+        );
+    }
+    anyhow::Error::new(error).context("cannot store the API key")
 }
 
 fn table(keys: &[ApiKey], now: Timestamp) -> String {
@@ -90,7 +103,7 @@ fn table(keys: &[ApiKey], now: Timestamp) -> String {
 }
 
 /// `2026-01-31T12:00:00Z`.
-fn seconds(at: Timestamp) -> String {
+pub(crate) fn seconds(at: Timestamp) -> String {
     at.to_utc()
         .to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
 }

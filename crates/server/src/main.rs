@@ -14,6 +14,7 @@ mod healthcheck;
 mod keys;
 mod logging;
 mod serve;
+mod users;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -116,6 +117,14 @@ fn run(command: Command, config: &Config, variables: &Variables) -> anyhow::Resu
                 let keys = compose::open_keys(config).await?;
                 let (ids, clock) = (compose::ids(), compose::clock());
                 to_stdout(&keys::run(command, keys.as_ref(), ids.as_ref(), clock.as_ref()).await?)?;
+            }
+            Command::Users(command) => {
+                DataDir::open(&config.data_dir)?;
+                let store = compose::open_users(config).await?;
+                let (local, clock) = (compose::local_user(config), compose::clock());
+                to_stdout(
+                    &users::run(command, local.as_ref(), store.as_ref(), clock.as_ref()).await?,
+                )?;
             }
             Command::Openapi => return print_openapi(),
             Command::Config => to_stdout(config.shown())?,

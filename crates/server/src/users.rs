@@ -1,0 +1,190 @@
+//! The `users` command.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+
+use anyhow::{Context as _, bail};
+use application::users;
+use domain::clock::{Clock, Timestamp};
+use domain::id::UserId;
+use domain::identity::{Purged, User, UserRepository};
+
+use crate::cli::{Delete, Users};
+use crate::keys::seconds;
+
+/// Users of one look into the store.
+const PAGE: usize = 500;
+
+/// Does what was asked and returns what standard output gets. `local`: who everybody is, where requests need no key.
+pub(crate) async fn run(
+    command: Users,
+    local: Option<&UserId>,
+    store: &dyn UserRepository,
+    clock: &dyn Clock,
+) -> anyhow::Result<String> {
+    match command {
+        Users::List => Ok(table(&list(store).await?)),
+        Users::Delete(delete) => self::delete(delete, local, store, clock).await,
+    }
+}
+
+async fn list(store: &dyn UserRepository) -> anyhow::Result<Vec<User>> {
+    let mut all: Vec<User> = Vec::new();
+    loop {
+        let after = all.last().map(|user| &user.id);
+        let page = store.list(after, PAGE).await;
+        let page = page.context("cannot read the users")?;
+        let is_last = page.len() < PAGE;
+        all.extend(page);
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+async fn delete(
+    Delete { user, yes }: Delete,
+    local: Option<&UserId>,
+    store: &dyn UserRepository,
+    clock: &dyn Clock,
+) -> anyhow::Result<String> {
+    if local == Some(&user) {
+        bail!(
+            "requests need no key here (auth.mode = \"open\"), and everybody is {user}: set auth.mode = \"api_key\" \
+             before you delete {user}"
+        );
+    }
+    if !yes {
+        confirm(&user)?;
+    }
+    let purged = users::purge(store, clock, &user);
+    let purged = purged.await.with_context(|| {
+        format!("{user} is not deleted completely: run this command again, or leave the rest to the service")
+    })?;
+    match purged {
+        Some(purged) => Ok(summary(&user, &purged)),
+        None => bail!("there is no user {user}: see `agent-workspace users list`"),
+    }
+}
+
+/// Has the name typed once more.
+fn confirm(user: &UserId) -> anyhow::Result<()> {
+    if !std::io::stdin().is_terminal() {
+        bail!("nobody is here to confirm that {user} is to be deleted: add --yes");
+    }
+    let mut out = std::io::stderr();
+    write!(
+        out,
+        "This deletes {user} with all conversations, settings, secrets, API keys and sandboxes, for good.\n\
+         Type the name to go on: "
+    )
+    .and_then(|()| out.flush())
+    .context("cannot ask")?;
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    read.context("cannot read the answer")?;
+    if answer.trim() != user.as_str() {
+        bail!("that was not the name; nothing is deleted");
+    }
+    Ok(())
+}
+
+fn summary(user: &UserId, purged: &Purged) -> String {
+    let mut text = format!("deleted {user}:");
+    for (count, one, many) in [
+        (purged.api_keys, "API key", "API keys"),
+        (
+            purged.settings,
+            "document of settings",
+            "documents of settings",
+        ),
+        (purged.conversations, "conversation", "conversations"),
+        (purged.events, "event", "events"),
+        (purged.start_tasks, "start task", "start tasks"),
+        (purged.others, "other record", "other records"),
+    ] {
+        if count > 0 {
+            let what = if count == 1 { one } else { many };
+            // Writing to a String cannot fail.
+            let _ = write!(text, " {count} {what},");
+        }
+    }
+    if text.ends_with(':') {
+        text += " nothing was left,";
+    }
+    text.pop();
+    text.push('\n');
+    if purged.sandboxes > 0 {
+        let (count, them) = match purged.sandboxes {
+            1 => ("1 sandbox is".to_owned(), "it"),
+            count => (format!("{count} sandboxes are"), "them"),
+        };
+        let _ = writeln!(
+            text,
+            "{count} removed within half a minute by the service that runs {them}, or when it is started again"
+        );
+    }
+    text
+}
+
+fn table(users: &[User]) -> String {
+    let widths = users.iter().map(|user| user.id.as_str().chars().count());
+    let width = widths.max().unwrap_or(0).max(4);
+    let mut text = format!("{:width$}  {:20}  STATE\n", "USER", "SINCE");
+    for user in users {
+        let state = user.deleted_at.map_or_else(|| "active".to_owned(), deleted);
+        let since = seconds(user.created_at);
+        let _ = writeln!(text, "{:width$}  {since:20}  {state}", user.id.as_str());
+    }
+    text
+}
+
+fn deleted(at: Timestamp) -> String {
+    format!("deleted {}", seconds(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_shows_who_is_deleted() {
+        let at = Timestamp::from_micros(1_795_251_552_215_877);
+        let user = |name: &str, deleted_at| User {
+            id: UserId::parse(name).unwrap(),
+            created_at: at,
+            deleted_at,
+        };
+        let table = table(&[user("alice", None), user("bob", Some(at))]);
+        let lines: Vec<&str> = table.lines().skip(1).collect();
+        assert_eq!(
+            lines,
+            [
+                "alice  2026-11-21T12:59:12Z  active",
+                "bob    2026-11-21T12:59:12Z  deleted 2026-11-21T12:59:12Z"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_summary_counts_what_there_was() {
+        let alice = UserId::parse("alice").unwrap();
+        let nothing = summary(&alice, &Purged::default());
+        assert_eq!(nothing, "deleted alice: nothing was left\n");
+        let much = Purged {
+            api_keys: 1,
+            conversations: 2,
+            events: 30,
+            sandboxes: 1,
+            ..Purged::default()
+        };
+        let text = summary(&alice, &much);
+        let mut lines = text.lines();
+        let first = lines.next().unwrap();
+        assert_eq!(
+            first,
+            "deleted alice: 1 API key, 2 conversations, 30 events"
+        );
+        assert!(lines.next().unwrap().starts_with("1 sandbox is removed"));
+    }
+}

@@ -51,7 +51,8 @@ impl Exit {
             _ if killed && self.out_of_memory => {
                 return format!("was ended because it ran out of memory{}", self.limit());
             }
-            SIGKILL => "was killed (signal 9)".to_owned(),
+            // Engines tell of memory a moment after the end, so not having been told says little.
+            SIGKILL => "was killed (signal 9: by hand, or because memory ran out)".to_owned(),
             signal @ 1..=64 => format!("was ended by signal {signal}"),
             _ => format!("ended with exit code {}", self.code),
         };
@@ -111,7 +112,10 @@ mod tests {
         for (exit, words) in [
             (exit(0, false), "ended with exit code 0"),
             (exit(3, false), "ended with exit code 3"),
-            (exit(137, false), "was killed (signal 9)"),
+            (
+                exit(137, false),
+                "was killed (signal 9: by hand, or because memory ran out)",
+            ),
             (exit(139, false), "was ended by signal 11"),
             (exit(255, false), "ended with exit code 255"),
             (

@@ -103,7 +103,7 @@ async fn an_end_by_hand_is_told_with_its_cause() {
     let detail = support::detail(Some(told(&mut facts, &launch.id).await));
     assert_eq!(
         detail,
-        "the agent server was killed (signal 9). The end of its log:\nthe last words"
+        "the agent server was killed (signal 9: by hand, or because memory ran out). The end of its log:\nthe last words"
     );
     let seen = backend.inspect(&launch.id).await.unwrap();
     assert_eq!(support::detail(seen), detail);

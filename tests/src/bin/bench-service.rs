@@ -5,63 +5,28 @@
 //! Rows are multiplied with Python's `sqlite3` module while the service is down: making 100,000 conversations through
 //! the API would measure something else.
 
-use std::fmt::Write as _;
-use std::future::Future;
-use std::io::Write as _;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+mod figures;
+mod reference;
+
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use acceptance::processes::resident;
-use acceptance::{Client, Service, Stub, tell};
+use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
+
+use crate::figures::{Table, Times, get, mebibytes, times};
+use crate::reference::Running;
 
 const STARTS: usize = 20;
 const CONVERSATIONS: u32 = 100_000;
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Sorted times.
-struct Times(Vec<Duration>);
-
-impl Times {
-    fn new(mut times: Vec<Duration>) -> Self {
-        times.sort_unstable();
-        Self(times)
-    }
-
-    fn at(&self, percent: usize) -> f64 {
-        let index = (self.0.len() * percent / 100).min(self.0.len().saturating_sub(1));
-        self.0
-            .get(index)
-            .map_or(0.0, |time| time.as_secs_f64() * 1000.0)
-    }
-
-    fn row(&self) -> String {
-        format!(
-            "median {:.1} ms, p95 {:.1} ms (n={})",
-            self.at(50),
-            self.at(95),
-            self.0.len()
-        )
-    }
-}
-
-/// What was found, in order.
-#[derive(Default)]
-struct Table(String);
-
-impl Table {
-    fn row(&mut self, what: &str, ours: &str, reference: &str) {
-        tell(&format!("{what}: {ours} | {reference}"));
-        let _ = writeln!(self.0, "| {what} | {ours} | {reference} |");
-    }
-}
-
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
     let mut table = Table::default();
-    let reference = match python_of_reference() {
+    let reference = match reference::python() {
         Some(python) => Reference::measure(&python).await?,
         None => Reference::default(),
     };
@@ -69,36 +34,8 @@ async fn main() -> anyhow::Result<()> {
     requests(&mut table, &reference).await?;
     conversation_starts(&mut table).await;
     many_conversations(&mut table).await?;
-    let head = "| what | ours | reference |\n|---|---|---|\n";
-    write!(std::io::stdout(), "{head}{}", table.0)?;
+    table.print()?;
     Ok(())
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a program for the person who runs it"
-)]
-fn python_of_reference() -> Option<String> {
-    std::env::var("BENCH_REFERENCE_PYTHON").ok()
-}
-
-fn mebibytes(bytes: Option<u64>) -> f64 {
-    let kibibytes = u32::try_from(bytes.unwrap_or_default() / 1024).unwrap_or(u32::MAX);
-    f64::from(kibibytes) / 1024.0
-}
-
-async fn times<F: Future<Output = ()>>(count: usize, mut one: impl FnMut() -> F) -> Times {
-    let mut all = Vec::with_capacity(count);
-    for _ in 0..count {
-        let began = Instant::now();
-        one().await;
-        all.push(began.elapsed());
-    }
-    Times::new(all)
-}
-
-async fn get(user: &Client, path: &str) {
-    let _ = user.get(path).await.ok();
 }
 
 async fn starts(table: &mut Table, reference: &Reference) {
@@ -344,36 +281,6 @@ struct Reference {
     settings: String,
 }
 
-/// Its process; ended with the value.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn start_reference(python: &str, data: &Path, port: &str) -> anyhow::Result<Running> {
-    let child = Command::new(python)
-        .args(["-m", "uvicorn", "openhands.app_server.app:app"])
-        .args(["--host", "127.0.0.1", "--port", port])
-        .env("OH_PERSISTENCE_DIR", data)
-        .env("RUNTIME", "process")
-        .env("SERVE_FRONTEND", "false")
-        .env("OH_SANDBOX_HOST_PORT", port)
-        .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-        // Byte code is kept, as for a user.
-        .env_remove("PYTHONDONTWRITEBYTECODE")
-        .current_dir(data)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .with_context(|| format!("cannot run {python}"))?;
-    Ok(Running(child))
-}
-
 impl Reference {
     async fn measure(python: &str) -> anyhow::Result<Self> {
         let (mut starts, mut memory) = (Vec::new(), Vec::new());
@@ -381,12 +288,9 @@ impl Reference {
         for _ in 0..5 {
             let data = std::env::temp_dir().join(format!("bench-reference-{}", std::process::id()));
             std::fs::create_dir_all(&data)?;
-            let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-            let port = listener.local_addr()?.port().to_string();
-            drop(listener);
             let began = Instant::now();
-            let child = start_reference(python, &data, &port)?;
-            let user = Client::new(format!("http://127.0.0.1:{port}"), "");
+            let child = Running::start(python, &data, &[("RUNTIME", "process")])?;
+            let user = child.client();
             while user
                 .try_call(reqwest::Method::GET, "/alive", None)
                 .await
@@ -400,9 +304,9 @@ impl Reference {
             }
             starts.push(began.elapsed());
             tokio::time::sleep(SETTLE).await;
-            memory.push(mebibytes(resident(child.0.id())));
+            memory.push(mebibytes(resident(child.pid())));
             // Its server has closed the first connection meanwhile.
-            let user = Client::new(format!("http://127.0.0.1:{port}"), "");
+            let user = child.client();
             let _ = user.post(SETTINGS, &json!({})).await;
             for _ in 0..20 {
                 // It lets 10 requests a second through and delays the next ones.

@@ -1,0 +1,231 @@
+//! What a start costs on top of the engine: `cargo bench -p sandbox-docker`, with an engine at the usual place.
+//!
+//! Starts with the backend and bare calls take turns, so that whatever else the machine does slows down both. The bare calls
+//! are `create` and `start` through the same client with the very document that the backend sends, which a socket in between
+//! has listened to; they do not even learn which ports the engine chose. No test: figures depend on the machine.
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bollard::models::ContainerCreateBody;
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptions,
+    StartContainerOptions,
+};
+use domain::sandbox::{Progress, SandboxBackend, SandboxLaunch};
+use sandbox_docker::DockerSandboxes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::support::{Lab, SPEC, fresh, in_contact, launch};
+
+const ROUNDS: usize = 60;
+const ENGINE: &str = "/var/run/docker.sock";
+const REQUEST_END: &[u8] = b" HTTP/1.1\r\n";
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(measure());
+}
+
+async fn measure() {
+    let lab = Lab::new().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let wire = Wire::open(dir.path());
+    let observed = lab.backend_with(|config| {
+        config.socket = Some(format!("unix://{}", wire.path.display()));
+    });
+    let (calls, body) = listen(&observed, &wire).await;
+    drop(observed);
+
+    let backend = lab.backend();
+    in_contact(&backend).await;
+    prepare(&backend).await;
+    let (mut ours, mut bare, mut over) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let first = round % 2 == 0;
+        let mut pair = [Duration::ZERO; 2];
+        for turn in [first, !first] {
+            pair[usize::from(turn)] = if turn {
+                start(&backend).await
+            } else {
+                start_bare(&lab, &body).await
+            };
+        }
+        let [without, with] = pair.map(|time| time.as_secs_f64() * 1000.0);
+        bare.push(without);
+        ours.push(with);
+        over.push(with - without);
+    }
+    say(&format!("calls of one start:\n  {}", calls.join("\n  ")));
+    say("| what | median | p10 | p90 |\n|---|---|---|---|");
+    for (what, times) in [
+        ("`DockerSandboxes::start`", ours),
+        ("bare create and start", bare),
+        ("difference, pair by pair", over),
+    ] {
+        say(&row(what, times));
+    }
+}
+
+/// The calls of a start, and what it sends to make the container.
+async fn listen(backend: &DockerSandboxes, wire: &Wire) -> (Vec<String>, ContainerCreateBody) {
+    in_contact(backend).await;
+    prepare(backend).await;
+    wire.clear();
+    let launch = launch(SPEC);
+    backend.start(&launch).await.expect("it starts");
+    let sent = wire.sent();
+    backend.remove(&launch.id).await.expect("it goes");
+    let creates = sent
+        .iter()
+        .find(|it| it.starts_with("POST /v1.") && it.contains("/containers/create"));
+    let create = creates.expect("a start makes a container");
+    let (from, to) = (create.find('{'), create.rfind('}'));
+    let document = &create[from.expect("a document")..=to.expect("a document")];
+    let body = serde_json::from_str(document).expect("a document that the client knows");
+    let lines = sent.iter().filter_map(|it| it.split("\r\n").next());
+    let calls = lines.map(|line| line.split(['?', ' ']).take(2).collect::<Vec<_>>().join(" "));
+    (calls.collect(), body)
+}
+
+async fn prepare(backend: &DockerSandboxes) {
+    let spec = launch(SPEC).spec;
+    let prepared = backend.prepare(&spec, &Progress::silent()).await;
+    prepared.expect("image and network");
+}
+
+async fn start(backend: &DockerSandboxes) -> Duration {
+    let launch: SandboxLaunch = launch(SPEC);
+    let began = Instant::now();
+    backend.start(&launch).await.expect("it starts");
+    let took = began.elapsed();
+    backend.remove(&launch.id).await.expect("it goes");
+    took
+}
+
+async fn start_bare(lab: &Lab, body: &ContainerCreateBody) -> Duration {
+    let name = fresh("bare-");
+    let mut body = body.clone();
+    let host = body.host_config.as_mut().expect("limits");
+    let mounts = host.mounts.as_mut().expect("a workspace");
+    mounts[0].source = Some(name.clone());
+    if let Some(labels) = &mut body.labels {
+        // The backend leaves it alone; the laboratory clears it away, also after a failure.
+        labels.remove("agent-workspace.sandbox");
+    }
+    let options = CreateContainerOptionsBuilder::new().name(&name).build();
+    let began = Instant::now();
+    let made = lab.docker.create_container(Some(options), body).await;
+    let id = made.expect("it can be made").id;
+    let started = lab
+        .docker
+        .start_container(&id, None::<StartContainerOptions>);
+    started.await.expect("it starts");
+    let took = began.elapsed();
+    let options = RemoveContainerOptionsBuilder::new()
+        .force(true)
+        .v(true)
+        .build();
+    let removed = lab.docker.remove_container(&id, Some(options)).await;
+    removed.expect("it goes");
+    let removed = lab.docker.remove_volume(&name, None::<RemoveVolumeOptions>);
+    removed.await.expect("its volume goes");
+    took
+}
+
+fn row(what: &str, mut times: Vec<f64>) -> String {
+    times.sort_by(f64::total_cmp);
+    let at = |percent: usize| times[times.len() * percent / 100];
+    format!(
+        "| {what} | {:.1} ms | {:.1} | {:.1} |",
+        at(50),
+        at(10),
+        at(90)
+    )
+}
+
+fn say(line: &str) {
+    writeln!(std::io::stdout(), "{line}").expect("somebody reads");
+}
+
+/// A socket before the engine's that keeps what is said to it.
+struct Wire {
+    path: PathBuf,
+    heard: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Wire {
+    fn open(dir: &Path) -> Self {
+        let path = dir.join("engine.sock");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&heard);
+        spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let engine = UnixStream::connect(ENGINE).await.expect("the engine");
+                let (from_client, to_client) = client.into_split();
+                let (from_engine, to_engine) = engine.into_split();
+                spawn(pass_on(from_client, to_engine, Some(Arc::clone(&all))));
+                spawn(pass_on(from_engine, to_client, None));
+            }
+        });
+        Self { path, heard }
+    }
+
+    fn clear(&self) {
+        self.heard
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+
+    /// Requests, each from its first line on.
+    fn sent(&self) -> Vec<String> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let chunks = heard
+            .iter()
+            .map(|chunk| String::from_utf8_lossy(chunk).into_owned());
+        let mut requests: Vec<String> = Vec::new();
+        for chunk in chunks {
+            let first = chunk.split("\r\n").next().unwrap_or_default();
+            let is_request = format!("{first}\r\n").as_bytes().ends_with(REQUEST_END);
+            match requests.last_mut() {
+                Some(last) if !is_request => last.push_str(&chunk),
+                _ => requests.push(chunk),
+            }
+        }
+        requests
+    }
+}
+
+fn spawn(work: impl Future<Output = ()> + Send + 'static) {
+    #[expect(clippy::disallowed_methods, reason = "it ends with the program")]
+    tokio::spawn(work);
+}
+
+async fn pass_on(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    heard: Option<Arc<Mutex<Vec<Vec<u8>>>>>,
+) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        let chunk = &buffer[..length];
+        if let Some(heard) = &heard {
+            let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+            heard.push(chunk.to_vec());
+        }
+        if to.write_all(chunk).await.is_err() {
+            break;
+        }
+    }
+}

@@ -131,6 +131,9 @@ pub(crate) enum Intent {
     /// As if alone: `SQLite` takes the write lock at once (no upgrade that could fail half-way), Postgres runs
     /// serializable and the caller repeats what lost a race.
     Write,
+    /// Alone with the row that the job locks first, and with what belongs to it: `SQLite` as above, Postgres reads what is
+    /// committed by then.
+    WriteLocked,
 }
 
 /// Runs `job` in one transaction.
@@ -144,7 +147,7 @@ pub(crate) fn transact<T>(
         (AnyConnection::Sqlite(c), Intent::Read) => {
             AnsiTransactionManager::begin_transaction_sql(c, "BEGIN DEFERRED")?;
         }
-        (AnyConnection::Sqlite(c), Intent::Write) => {
+        (AnyConnection::Sqlite(c), Intent::Write | Intent::WriteLocked) => {
             AnsiTransactionManager::begin_transaction_sql(c, "BEGIN IMMEDIATE")?;
         }
         #[cfg(feature = "postgres")]
@@ -157,6 +160,13 @@ pub(crate) fn transact<T>(
         #[cfg(feature = "postgres")]
         (AnyConnection::Postgres(c), Intent::Write) => {
             AnsiTransactionManager::begin_transaction_sql(c, "BEGIN ISOLATION LEVEL SERIALIZABLE")?;
+        }
+        #[cfg(feature = "postgres")]
+        (AnyConnection::Postgres(c), Intent::WriteLocked) => {
+            AnsiTransactionManager::begin_transaction_sql(
+                c,
+                "BEGIN ISOLATION LEVEL READ COMMITTED",
+            )?;
         }
     }
     // If `job` panics, the pool throws the connection away (`has_broken`), and the database rolls back.

@@ -206,13 +206,28 @@ pub(crate) fn insert(conn: &mut AnyConnection, it: &Conversation) -> Result<(), 
     Ok(())
 }
 
-/// The row that `origin` reports about, or why there is none for it.
+/// Reads a row that this transaction is going to change; nobody else can until it ends.
+fn lock(conn: &mut AnyConnection, id: ConversationId) -> Result<Option<ConversationRow>, Fault> {
+    match conn {
+        // The transaction has the whole file to itself.
+        AnyConnection::Sqlite(_) => load(conn, id),
+        #[cfg(feature = "postgres")]
+        AnyConnection::Postgres(conn) => Ok(conversations::table
+            .find(Key::from(id))
+            .select(ConversationRow::as_select())
+            .for_no_key_update()
+            .first(conn)
+            .optional()?),
+    }
+}
+
+/// The row that `origin` reports about, locked, or why there is none for it.
 pub(crate) fn reported_by(
     conn: &mut AnyConnection,
     origin: &SandboxId,
     id: ConversationId,
 ) -> Result<Result<ConversationRow, Appended>, Fault> {
-    let Some(row) = load(conn, id)? else {
+    let Some(row) = lock(conn, id)? else {
         let answer = if is_deleted(conn, id)? {
             Appended::Deleted
         } else {

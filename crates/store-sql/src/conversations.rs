@@ -337,7 +337,7 @@ impl ConversationRepository for SqlStore {
     ) -> Result<Appended, StoreError> {
         let (origin, observation) = (origin.clone(), observation.clone());
         self.db
-            .intake(move |conn| match rows::reported_by(conn, &origin, id)? {
+            .report(move |conn| match rows::reported_by(conn, &origin, id)? {
                 Ok(row) => {
                     rows::observe(conn, row, &observation, false, at)?;
                     Ok(Appended::Stored { new: 0 })

@@ -74,7 +74,7 @@ fn known(
     Ok(known)
 }
 
-/// Stores what is new of a batch, in its order. Nobody else writes meanwhile: the transaction is a writer's.
+/// Stores what is new of a batch, in its order. Nobody else writes to the conversation meanwhile: its row is locked.
 fn store_new(
     conn: &mut AnyConnection,
     conversation: ConversationId,
@@ -196,7 +196,7 @@ impl EventStore for SqlStore {
     ) -> Result<Appended, StoreError> {
         let (origin, batch, observation) = (origin.clone(), events.to_vec(), observation.clone());
         self.db
-            .intake(move |conn| {
+            .report(move |conn| {
                 let row = match rows::reported_by(conn, &origin, conversation)? {
                     Ok(row) => row,
                     Err(answer) => return Ok(answer),

@@ -5,6 +5,7 @@
 //! the job, so a request that goes away cannot leak a connection. Jobs run on the runtime whose handle was given at
 //! open, not on the caller's: actix workers are small runtimes of their own with pools of their own.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use diesel::r2d2::{HandleError, Pool};
 use domain::error::StoreError;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 use tracing::Span;
 
 use crate::connection::{AnyConnection, Intent, Manager, Target, transact};
 use crate::error::{Fault, unavailable};
 
-/// How often a Postgres transaction that lost a race is tried again. The pool bounds how many race, and of those that
-/// do at least one wins each round.
-const ATTEMPTS: usize = 50;
+/// How often a Postgres transaction that lost a race is tried again: a second or two in all.
+const ATTEMPTS: u32 = 50;
 
 /// A pool and the queue in front of it.
 struct Lane {
@@ -109,7 +110,17 @@ impl Db {
         self.run(Behalf::Intake, Intent::Read, job).await
     }
 
-    /// A write of what a sandbox reports.
+    /// A write of what a sandbox reports about a conversation, whose row the job locks before all else
+    /// (`conversation_rows::reported_by`). Events come in such numbers that on Postgres each would lose races to others with
+    /// which it has nothing in common but a page of an index.
+    pub(crate) async fn report<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Behalf::Intake, Intent::WriteLocked, job).await
+    }
+
+    /// A write of what else a sandbox sends.
     pub(crate) async fn intake<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
@@ -138,7 +149,7 @@ impl Db {
             (Behalf::Intake, _, Some(apart)) => &apart.intake,
             (Behalf::Background, _, Some(apart)) => &apart.background,
             (_, Intent::Read, _) => &self.read,
-            (_, Intent::Write, _) => &self.write,
+            (_, Intent::Write | Intent::WriteLocked, _) => &self.write,
         }
     }
 
@@ -153,40 +164,49 @@ impl Db {
             .await
             .map_err(|elapsed| unavailable("a free connection", elapsed))?
             .map_err(|closed| unavailable("a free connection", closed))?;
-        let (pool, span) = (lane.pool.clone(), Span::current());
-        self.runtime
-            .spawn_blocking(move || {
-                let answer = span.in_scope(|| perform(&pool, intent, job));
-                drop(permit);
-                answer
-            })
-            .await
-            .map_err(|gone| {
-                if gone.is_panic() {
-                    StoreError::Other(gone.into())
-                } else {
-                    // The runtime went down before the job began.
-                    unavailable("the service is stopping", gone)
-                }
-            })?
+        let (mut held, mut lost) = ((job, permit), 0);
+        loop {
+            let (pool, span) = (lane.pool.clone(), Span::current());
+            let turn = self.runtime.spawn_blocking(move || {
+                let answer = span.in_scope(|| perform(&pool, intent, &mut held.0));
+                (answer, held)
+            });
+            let (answer, back) = turn.await.map_err(gone)?;
+            match answer {
+                Err(fault) if fault.is_lost_race() && lost < ATTEMPTS => lost += 1,
+                done => return done.map_err(Fault::into_store),
+            }
+            held = back;
+            tokio::time::sleep(pause(lost)).await;
+        }
     }
+}
+
+fn gone(error: JoinError) -> StoreError {
+    if error.is_panic() {
+        StoreError::Other(error.into())
+    } else {
+        // The runtime went down before the job began.
+        unavailable("the service is stopping", error)
+    }
+}
+
+/// How long to keep away after so many lost races: at random, and longer each time, so that those who raced do not meet
+/// again.
+fn pause(lost: u32) -> Duration {
+    let random = RandomState::new().build_hasher().finish();
+    Duration::from_micros(random % (1000 << lost.min(6)))
 }
 
 fn perform<T>(
     pool: &Pool<Manager>,
     intent: Intent,
-    mut job: impl FnMut(&mut AnyConnection) -> Result<T, Fault>,
-) -> Result<T, StoreError> {
+    job: impl FnMut(&mut AnyConnection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
     let mut conn = pool
         .get()
         .map_err(|error| unavailable("a connection", error))?;
-    let mut left = ATTEMPTS;
-    loop {
-        match transact(&mut conn, intent, &mut job) {
-            Err(fault) if fault.is_lost_race() && left > 1 => left -= 1,
-            done => return done.map_err(Fault::into_store),
-        }
-    }
+    transact(&mut conn, intent, job)
 }
 
 impl Lane {

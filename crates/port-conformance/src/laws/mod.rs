@@ -3,6 +3,7 @@
 pub mod api_key_repository;
 pub mod conversation_repository;
 pub mod conversation_rows;
+pub mod crowd;
 pub mod deletion;
 pub mod event_store;
 pub mod idempotency_repository;

@@ -299,7 +299,7 @@ pub async fn nothing_new_of_a_deleted_user_is_stored(ports: &Ports) {
     let row = sandbox("new", "alice", at(9));
     gone(ports.sandboxes.insert(&row, &PLENTY).await.err());
     let mut answer = kept("alice");
-    answer.request.key = "other".to_owned();
+    "other".clone_into(&mut answer.request.key);
     gone(
         ports
             .sandboxes

@@ -75,6 +75,11 @@ mod pruning {
     port_conformance::pruning_conformance!(fresh());
 }
 
+mod crowd {
+    use super::fresh;
+    port_conformance::crowd_conformance!(fresh());
+}
+
 mod start_tasks {
     use super::fresh;
     port_conformance::start_task_repository_conformance!(fresh());

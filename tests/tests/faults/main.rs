@@ -3,6 +3,7 @@
 mod capacity;
 mod chaos;
 mod crashes;
+mod deletion;
 mod listing;
 mod runs;
 mod secrets;
@@ -35,6 +36,8 @@ stories![
     chaos::rows_and_processes_agree_after_any_storm,
     crashes::every_accepted_start_is_finished_exactly_once_wherever_the_service_is_killed,
     crashes::a_deletion_that_was_accepted_is_done_wherever_the_service_is_killed,
+    deletion::a_user_is_deleted_with_everything_while_the_service_runs,
+    deletion::a_user_is_deleted_while_the_service_is_down,
     listing::a_hundred_conversations_in_ten_sandboxes_are_listed_without_a_call_to_one,
     runs::an_agent_server_that_dies_in_a_run_is_an_error_with_a_cause_and_can_be_resumed,
     runs::what_happened_while_the_service_was_down_is_fetched,

@@ -55,6 +55,20 @@ impl PrivateEngine {
         Engine::at(&format!("unix://{}", self.path("docker.sock").display()))
     }
 
+    /// Stops it in its tracks, so that it accepts connections and says nothing, or lets it go on.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn hang(&self, hangs: bool) {
+        let signal = if hangs { Signal::STOP } else { Signal::CONT };
+        let pid = self
+            .child
+            .as_ref()
+            .and_then(|child| i32::try_from(child.id()).ok());
+        let pid = pid.and_then(Pid::from_raw).expect("the engine runs");
+        kill_process(pid, signal).expect("it is ours");
+    }
+
     /// Gives it an image of another engine.
     ///
     /// # Panics

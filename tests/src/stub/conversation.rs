@@ -103,6 +103,7 @@ impl Conversation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) dies: bool,
+    pub(super) hogs: bool,
     pub(super) holds: bool,
     pub(super) steps: usize,
 }
@@ -118,6 +119,7 @@ impl Plan {
             .find_map(|word| word.strip_prefix("STEPS=")?.parse().ok());
         Self {
             dies: has("DIE"),
+            hogs: has("HOG"),
             holds: has("HOLD"),
             steps: steps.unwrap_or(1),
         }
@@ -164,6 +166,7 @@ mod tests {
         let message = json!({"content": [{"type": "text", "text": "please HOLD STEPS=7"}]});
         let plan = Plan {
             dies: false,
+            hogs: false,
             holds: true,
             steps: 7,
         };

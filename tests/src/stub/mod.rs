@@ -20,6 +20,7 @@
 //! | word | effect |
 //! |---|---|
 //! | `DIE` | the process ends while the run is under way |
+//! | `HOG` | the process takes memory until it is killed: only where that is limited |
 //! | `HOLD` | the run goes on until the file `go` is in the directory |
 //! | `STEPS=N` | so many actions before the last one (default 1) |
 //!

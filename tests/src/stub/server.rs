@@ -208,6 +208,15 @@ fn ok(body: &Value) -> HttpResponse {
     HttpResponse::Ok().json(body)
 }
 
+/// Takes memory until somebody stops it.
+fn hog() -> ! {
+    let mut all = Vec::new();
+    loop {
+        // Written to, so that it is there.
+        all.push(vec![1_u8; 1 << 20]);
+    }
+}
+
 /// Ids come with dashes or without.
 fn with_dashes(id: &str) -> String {
     uuid::Uuid::parse_str(id).map_or_else(|_| id.to_owned(), |id| id.to_string())
@@ -303,6 +312,9 @@ impl Stub {
         }
         if plan.dies {
             std::process::abort();
+        }
+        if plan.hogs {
+            hog();
         }
         plan.wait(&self.dir).await;
         self.change(id, |conversation| {

@@ -41,6 +41,11 @@ impl Exit {
         matches!(self.code, 126 | 127)
     }
 
+    /// Whether it was killed, and the engine does not say (yet) that memory was the cause.
+    pub(crate) fn may_be_memory(&self) -> bool {
+        self.code == BY_SIGNAL + SIGKILL && !self.out_of_memory
+    }
+
     /// Completes "the agent server".
     pub(crate) fn describe(&self) -> String {
         if !self.error.is_empty() {

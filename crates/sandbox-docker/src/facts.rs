@@ -1,6 +1,7 @@
 //! What is there: reading states, without ever waiting for an operation.
 
 use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
 
 use bollard::models::{
     ContainerInspectResponse, ContainerStateStatusEnum as Status, ContainerSummary,
@@ -9,10 +10,12 @@ use bollard::models::{
 use bollard::query_parameters::{
     InspectContainerOptions, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
 };
+use chrono::DateTime;
 use domain::id::SandboxId;
 use domain::sandbox::{BackendFact, BackendState, Located, SandboxError};
 use futures::{StreamExt, TryStreamExt, stream};
 use secrecy::SecretString;
+use tokio::time::sleep;
 
 use crate::backend::Inner;
 use crate::environment::{SECRET_KEY, SESSION_KEY};
@@ -25,6 +28,10 @@ use crate::memory::{Life, Rough};
 
 /// Ended containers whose logs are read at the same time.
 const PARALLEL_INSPECTIONS: usize = 8;
+
+/// How long after an end an engine may find out that memory was the cause.
+const AFTERTHOUGHT: Duration = Duration::from_millis(250);
+const JUST_NOW: Duration = Duration::from_secs(5);
 
 /// What bears the name of a sandbox.
 pub(crate) enum Found<T> {
@@ -42,6 +49,7 @@ pub(crate) struct Container {
     pub(crate) exit: Exit,
     /// Whether it was started at least once, so that it may hold somebody's work.
     pub(crate) has_run: bool,
+    finished_at: String,
     ports: PortMap,
     /// `NAME=VALUE`. Holds keys: nothing prints it.
     environment: Vec<String>,
@@ -61,6 +69,7 @@ impl Container {
             exit: Exit::new(&state, memory),
             // The engine's word for never.
             has_run: !started.is_empty() && !started.starts_with("0001-"),
+            finished_at: state.finished_at.unwrap_or_default(),
             labels: config.labels.unwrap_or_default(),
             ports: seen
                 .network_settings
@@ -76,6 +85,19 @@ impl Container {
             self.status,
             Status::RUNNING | Status::PAUSED | Status::RESTARTING | Status::STOPPING
         )
+    }
+
+    /// Whether it ended a moment ago, by the clocks of the engine and of this machine.
+    fn has_just_ended(&self) -> bool {
+        let Ok(ended) = DateTime::parse_from_rfc3339(&self.finished_at) else {
+            return false;
+        };
+        let ended = SystemTime::from(ended);
+        let now = SystemTime::now();
+        let age = now
+            .duration_since(ended)
+            .or_else(|_| ended.duration_since(now));
+        age.is_ok_and(|age| age < JUST_NOW)
     }
 
     /// The values that must not be quoted.
@@ -94,23 +116,31 @@ impl Container {
 impl Inner {
     /// The container of a sandbox.
     pub(crate) async fn container(&self, id: &SandboxId) -> Result<Found<Container>, EngineError> {
-        const WHAT: &str = "inspecting the container";
         let name = labels::name(id);
-        let seen = self.engine.call(WHAT, |docker| {
-            docker.inspect_container(&name, None::<InspectContainerOptions>)
-        });
-        let seen = match seen.await {
-            Ok(seen) => seen,
-            Err(error) if error.kind == Kind::NotFound => return Ok(Found::Nothing),
-            Err(error) => return Err(error),
+        let Some(container) = self.inspected(&name).await? else {
+            return Ok(Found::Nothing);
         };
-        let container = Container::new(seen).ok_or_else(|| EngineError::of(WHAT, STRANGE))?;
         let is_ours = self.is_ours(id, &name, &container.labels);
         Ok(if is_ours {
             Found::Ours(container)
         } else {
             Found::Foreign
         })
+    }
+
+    /// The container of this name or id.
+    async fn inspected(&self, container: &str) -> Result<Option<Container>, EngineError> {
+        const WHAT: &str = "inspecting the container";
+        let seen = self.engine.call(WHAT, |docker| {
+            docker.inspect_container(container, None::<InspectContainerOptions>)
+        });
+        match seen.await {
+            Ok(seen) => Container::new(seen)
+                .map(Some)
+                .ok_or_else(|| EngineError::of(WHAT, STRANGE)),
+            Err(error) if error.kind == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The volume of a sandbox.
@@ -183,7 +213,15 @@ impl Inner {
     /// Why an ended container ended.
     pub(crate) async fn post_mortem(&self, container: &Container) -> String {
         let keys = container.keys();
-        let how = logs::scrubbed(&container.exit.describe(), &keys);
+        let mut exit = container.exit.clone();
+        if exit.may_be_memory() && container.has_just_ended() {
+            // Engines tell of memory a moment after the end.
+            sleep(AFTERTHOUGHT).await;
+            if let Ok(Some(again)) = self.inspected(&container.id).await {
+                exit = again.exit;
+            }
+        }
+        let how = logs::scrubbed(&exit.describe(), &keys);
         let quoted = logs::quote(&self.engine, &container.id, &keys).await;
         if quoted.is_empty() {
             format!("the agent server {how}; it logged nothing")

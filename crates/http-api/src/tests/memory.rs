@@ -21,6 +21,7 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         agents: Arc::new(FakeAgentRuntime::default()),
         settings: store.clone(),
         api_keys: store.clone(),
+        users: store.clone(),
         answers: store.clone(),
         leases: store.clone(),
         changes: store.clone(),

@@ -113,6 +113,7 @@ impl World {
             agents: agents.clone(),
             settings: store.clone(),
             api_keys: store.clone(),
+            users: store.clone(),
             answers: store.clone(),
             leases: store.clone(),
             changes: store.clone(),

@@ -119,7 +119,9 @@ async fn contact(inner: Arc<Inner>) {
 }
 
 async fn retire(inner: Arc<Inner>) {
-    let mut tick = tokio::time::interval(inner.policy.retire_interval);
+    let interval = inner.policy.retire_interval;
+    // Not at once: what happened while we were away is to be seen first.
+    let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;

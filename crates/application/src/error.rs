@@ -25,6 +25,9 @@ pub enum AppError {
     /// The cipher.
     #[error(transparent)]
     Cipher(#[from] CipherError),
+    /// Another process goes on with what this one was doing.
+    #[error("another process goes on with this")]
+    Elsewhere,
     /// An idempotency key that stands for another request.
     #[error("{REUSED}")]
     KeyReused,
@@ -79,6 +82,7 @@ impl Classify for AppError {
             Self::Sandbox(e) => e.class(),
             Self::Agent(e) => e.class(),
             Self::Cipher(e) => e.class(),
+            Self::Elsewhere => ErrorClass::Unavailable,
             Self::KeyReused => ErrorClass::Unprocessable,
             Self::Refused { class, .. } => *class,
         }
@@ -90,6 +94,7 @@ impl Classify for AppError {
             Self::Sandbox(e) => e.public(),
             Self::Agent(e) => e.public(),
             Self::Cipher(e) => e.public(),
+            Self::Elsewhere => Cow::Borrowed("Another process goes on with this. Try again."),
             Self::KeyReused => Cow::Borrowed(REUSED),
             Self::Refused { detail, .. } => Cow::Borrowed(detail),
         }
@@ -101,7 +106,8 @@ impl Classify for AppError {
             Self::Sandbox(e) => e.retry_after(),
             Self::Agent(e) => e.retry_after(),
             Self::Cipher(e) => e.retry_after(),
-            Self::Refused {
+            Self::Elsewhere
+            | Self::Refused {
                 class: ErrorClass::Unavailable,
                 ..
             } => Some(Duration::from_secs(5)),

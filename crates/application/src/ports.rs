@@ -9,6 +9,7 @@ use domain::cipher::Cipher;
 use domain::clock::Clock;
 use domain::conversation::ConversationRepository;
 use domain::event::EventStore;
+use domain::host::HostRepository;
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::idempotency::IdempotencyRepository;
 use domain::identity::{ApiKeyRepository, UserRepository};
@@ -43,6 +44,8 @@ pub struct Ports {
     pub users: Arc<dyn UserRepository>,
     /// Answers to requests with a key.
     pub answers: Arc<dyn IdempotencyRepository>,
+    /// Hosts that the store knows.
+    pub hosts: Arc<dyn HostRepository>,
     /// Turns between processes that serve the same host.
     pub leases: Arc<dyn LeaseRepository>,
     /// What other processes commit.

@@ -32,6 +32,8 @@ const BATCH: usize = 99;
 const MOST_CONVERSATIONS: usize = 990;
 /// Pages of one conversation's log read in one pass; the next pass goes on from there.
 const MOST_PAGES: usize = 50;
+/// Every so many periodic passes look at all running sandboxes, not only at those that may have news.
+const ALL_EVERY: u32 = 6;
 /// Sandboxes compared at once.
 const PARALLEL: usize = 8;
 /// One comparison of one sandbox takes no longer; the next goes on where it was.
@@ -104,6 +106,7 @@ impl Syncer {
             .take();
         let Some(mut inbox) = inbox else { return };
         let mut tick = self.tick();
+        let mut ticks = 0;
         let mut wanted = BTreeSet::new();
         let mut busy = BTreeSet::new();
         let mut passes = FuturesUnordered::new();
@@ -112,7 +115,11 @@ impl Syncer {
                 Some(id) = inbox.recv() => {
                     wanted.insert(id);
                 }
-                _ = tick.tick() => wanted.extend(self.running(true).await),
+                _ = tick.tick() => {
+                    // Now and then all of them: somebody may speak to an agent server directly, whose reports get lost.
+                    ticks = (ticks + 1) % ALL_EVERY;
+                    wanted.extend(self.running(ticks != 0).await);
+                }
                 Some(id) = passes.next() => {
                     busy.remove(&id);
                 }

@@ -22,6 +22,7 @@ pub mod clock;
 pub mod conversation;
 pub mod error;
 pub mod event;
+pub mod host;
 pub mod id;
 pub mod idempotency;
 pub mod identity;

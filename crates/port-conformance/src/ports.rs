@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use domain::conversation::{Conversation, ConversationRepository, ConversationView};
 use domain::event::{Appended, EventStore};
+use domain::host::HostRepository;
 use domain::id::{ConversationId, SandboxId};
 use domain::idempotency::IdempotencyRepository;
 use domain::identity::{ApiKeyRepository, UserRepository};
@@ -32,6 +33,8 @@ pub struct Ports {
     pub keys: Arc<dyn ApiKeyRepository>,
     /// Answers to repeatable requests.
     pub answers: Arc<dyn IdempotencyRepository>,
+    /// Hosts.
+    pub hosts: Arc<dyn HostRepository>,
     /// Leases.
     pub leases: Arc<dyn LeaseRepository>,
     /// Users.
@@ -49,6 +52,7 @@ impl Ports {
             + SettingsRepository
             + ApiKeyRepository
             + IdempotencyRepository
+            + HostRepository
             + LeaseRepository
             + UserRepository,
     {
@@ -60,6 +64,7 @@ impl Ports {
             settings: store.clone(),
             keys: store.clone(),
             answers: store.clone(),
+            hosts: store.clone(),
             leases: store.clone(),
             users: store,
         }

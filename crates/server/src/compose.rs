@@ -186,6 +186,7 @@ pub(crate) fn service(
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
         answers: Arc::clone(store) as _,
+        hosts: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,
         changes: Arc::clone(store) as _,
         cipher: Arc::new(keyring),

@@ -12,6 +12,7 @@ mod fake_backend;
 mod fake_cipher;
 mod fake_clock;
 mod fake_specs;
+mod hosts;
 mod idempotency;
 mod leases;
 mod page;

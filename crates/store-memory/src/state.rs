@@ -7,7 +7,7 @@ use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ConversationView};
 use domain::event::Event;
-use domain::id::{ApiKeyId, ConversationId, SandboxId, StartTaskId, UserId};
+use domain::id::{ApiKeyId, ConversationId, HostId, SandboxId, StartTaskId, UserId};
 use domain::idempotency::KeptAnswer;
 use domain::identity::{ApiKey, User};
 use domain::sandbox::{Desired, Sandbox};
@@ -71,6 +71,7 @@ pub(crate) struct State {
     pub(crate) users: BTreeMap<UserId, User>,
     /// By owner and key.
     pub(crate) answers: BTreeMap<(UserId, String), KeptAnswer>,
+    pub(crate) hosts: BTreeSet<HostId>,
     /// Holder and end by name.
     pub(crate) leases: BTreeMap<String, (String, Timestamp)>,
 }

@@ -42,6 +42,11 @@ mod answers {
     port_conformance::idempotency_repository_conformance!(fresh());
 }
 
+mod hosts {
+    use super::fresh;
+    port_conformance::host_repository_conformance!(fresh());
+}
+
 mod leases {
     use super::fresh;
     port_conformance::lease_repository_conformance!(fresh());

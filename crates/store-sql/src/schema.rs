@@ -169,6 +169,16 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    use diesel::sql_types::*;
+    use crate::sql_types::Instant;
+
+    hosts (id) {
+        id -> Text,
+        registered_at -> Instant,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(
     conversations,
     deleted_conversations,

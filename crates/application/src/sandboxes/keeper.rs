@@ -12,6 +12,7 @@ mod retire;
 mod up;
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use domain::agent::AgentEndpoint;
@@ -41,8 +42,8 @@ struct Shared {
     tasks: Tasks,
     /// When this keeper's process began.
     born: Timestamp,
-    /// Who we are in leases.
-    holder: String,
+    /// The store has served this host before.
+    at_home: AtomicBool,
     /// Turns to boot an agent server.
     boots: tokio::sync::Semaphore,
     /// Whether the backend can be asked.
@@ -79,6 +80,20 @@ enum Over {
 }
 
 impl Turn {
+    /// Does something that is idempotent, unless the right to do it is lost meanwhile.
+    async fn unless_lost<T>(
+        &self,
+        work: impl Future<Output = Result<T, AppError>>,
+    ) -> Result<T, AppError> {
+        let Some(lease) = &self.lease else {
+            return work.await;
+        };
+        tokio::select! {
+            done = work => done,
+            () = lease.lost() => Err(AppError::Elsewhere),
+        }
+    }
+
     /// Completes when it must not go on.
     async fn is_over(&mut self) -> Over {
         let lost = async {
@@ -126,7 +141,7 @@ impl Keeper {
         let born = ports.clock.now();
         Self(Arc::new(Shared {
             born,
-            holder: ports.ids.uuid().simple().to_string(),
+            at_home: AtomicBool::new(false),
             boots: tokio::sync::Semaphore::new(policy.parallel_boots.max(1)),
             contact: contact::Known::default(),
             ports,
@@ -192,12 +207,8 @@ impl Keeper {
         Ok(row.filter(|row| row.host == self.0.policy.host))
     }
 
-    /// Another process committed something about a sandbox of this host: acts on it if nobody does.
+    /// Another process committed something about a sandbox of this host: acts on it.
     pub(crate) async fn follow(&self, id: &SandboxId) -> Result<(), AppError> {
-        if !self.is_idle(id) {
-            self.not_wanted_if_so(id).await?;
-            return Ok(());
-        }
         let Some(row) = self.row(id).await? else {
             return Ok(());
         };
@@ -212,19 +223,11 @@ impl Keeper {
         if is_settled {
             return Ok(());
         }
-        self.converge(id).await
-    }
-
-    /// A start that is under way here gives up if another process was told to pause or delete.
-    async fn not_wanted_if_so(&self, id: &SandboxId) -> Result<(), AppError> {
-        if self
-            .row(id)
-            .await?
-            .is_some_and(|row| row.desired != Desired::Running)
-        {
+        if row.desired != Desired::Running {
+            // A start that is under way here gives up.
             self.not_wanted(id);
         }
-        Ok(())
+        self.converge(id).await
     }
 
     /// Makes the backend do what the row wants.
@@ -236,9 +239,13 @@ impl Keeper {
                 return Ok(());
             };
             match row.desired {
-                Desired::Running => self.bring_up(&row, &mut turn).await.map(drop),
-                Desired::Paused => self.put_down(&row).await,
-                Desired::Deleted => self.clear(&row).await,
+                Desired::Running if row.status.is_up() => {
+                    self.bring_up(row, &mut turn).await.map(drop)
+                }
+                // It failed meanwhile, and waits for its owner.
+                Desired::Running => Ok(()),
+                Desired::Paused => turn.unless_lost(self.put_down(&row)).await,
+                Desired::Deleted => turn.unless_lost(self.clear(&row)).await,
             }
         }
         .instrument(span)
@@ -263,8 +270,7 @@ impl Keeper {
         if row.desired != Desired::Running {
             return Err(not_wanted_any_more());
         }
-        let located = self.bring_up(&row, &mut turn).await?;
-        Ok((row, located))
+        self.bring_up(row, &mut turn).await
     }
 
     /// How to talk to a sandbox's agent server.

@@ -50,9 +50,8 @@ enum Stop {
 impl From<AppError> for Stop {
     fn from(error: AppError) -> Self {
         match &error {
-            AppError::Store(StoreError::Unavailable { .. } | StoreError::Stale { .. }) => {
-                Self::Left
-            }
+            AppError::Store(StoreError::Unavailable { .. } | StoreError::Stale { .. })
+            | AppError::Elsewhere => Self::Left,
             // A task is read by its owner alone: what the agent server objects to (its client removed every key) is what
             // helps them.
             AppError::Agent(agent) => {

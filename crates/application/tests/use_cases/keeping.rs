@@ -221,3 +221,56 @@ async fn the_template_in_the_settings_is_taken_when_there_is_one() {
     prefer("gone").await;
     assert_eq!(sandbox(&world).await.spec_id.as_str(), "one");
 }
+
+#[tokio::test(start_paused = true)]
+async fn paused_and_resumed_during_a_start_it_is_running_in_the_end() {
+    let world = World::new().await;
+    world.backend.hang(true);
+    let started = world.app.sandboxes.start(&alice(), None).await;
+    let id = started.expect("within the caps").id;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let sandboxes = &world.app.sandboxes;
+    let scope = mine();
+    // The pause waits for a backend that hangs; it is taken back before that.
+    let pause = tokio::time::timeout(Duration::from_millis(1), sandboxes.pause(&scope, &id));
+    pause.await.expect_err("the backend hangs");
+    sandboxes.resume(&scope, &id).await.expect("resumes");
+    world.backend.hang(false);
+    let row = is(&world, &id, SandboxStatus::Running).await;
+    assert_eq!(row.status_detail, None);
+    a_while().await;
+    is(&world, &id, SandboxStatus::Running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_of_which_nothing_is_left_never_comes_back_empty() {
+    let world = World::new().await;
+    let row = sandbox(&world).await;
+    world.backend.lose(&row.id);
+    is(&world, &row.id, SandboxStatus::Missing).await;
+    let starts = world.backend.starts();
+    let resumed = world.app.sandboxes.resume(&mine(), &row.id).await;
+    resumed.expect("it is tried");
+    let row = is(&world, &row.id, SandboxStatus::Missing).await;
+    assert!(row.status_detail.is_some_and(|why| why.contains("gone")));
+    assert_eq!(world.backend.starts(), starts);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_sandbox_of_which_nothing_is_left_is_missing() {
+    let world = World::new().await;
+    let row = sandbox(&world).await;
+    let paused = world.app.sandboxes.pause(&mine(), &row.id).await;
+    paused.expect("paused");
+    world.backend.lose(&row.id);
+    is(&world, &row.id, SandboxStatus::Missing).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_never_served_a_host_removes_nothing_from_it() {
+    let world = World::new().await;
+    let row = sandbox(&world).await;
+    let other = world.with_an_empty_store();
+    a_while().await;
+    assert_eq!(other.backend.existing(), 1, "{}", row.id);
+}

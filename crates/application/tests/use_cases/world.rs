@@ -91,6 +91,24 @@ impl World {
         }
     }
 
+    /// A process with the same sandboxes that was pointed at another store.
+    pub(crate) fn with_an_empty_store(&self) -> Self {
+        let store = MemoryStore::new();
+        let (backend, agents, specs, ids) = (&self.backend, &self.agents, &self.specs, &self.ids);
+        let (app, tasks) = build(&store, backend, agents, specs, ids, self.change);
+        background::spawn(&app);
+        Self {
+            app,
+            store,
+            backend: Arc::clone(backend),
+            agents: Arc::clone(agents),
+            specs: Arc::clone(specs),
+            ids: Arc::clone(ids),
+            tasks,
+            change: self.change,
+        }
+    }
+
     /// The process dies here and is not started again.
     pub(crate) async fn dies(self) {
         assert!(
@@ -188,6 +206,7 @@ fn build(
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
         answers: Arc::clone(store) as _,
+        hosts: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,
         changes: Arc::clone(store) as _,
         cipher: Arc::new(MarkerCipher),

@@ -23,6 +23,7 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         api_keys: store.clone(),
         users: store.clone(),
         answers: store.clone(),
+        hosts: store.clone(),
         leases: store.clone(),
         changes: store.clone(),
         cipher: Arc::new(MarkerCipher),

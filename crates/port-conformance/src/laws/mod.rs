@@ -6,6 +6,7 @@ pub mod conversation_rows;
 pub mod crowd;
 pub mod deletion;
 pub mod event_store;
+pub mod host_repository;
 pub mod idempotency_repository;
 pub mod lease_repository;
 pub mod pruning;

@@ -1,12 +1,17 @@
 //! Whether the backend can be asked, and what rows say while it cannot.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use domain::clock::Timestamp;
-use domain::sandbox::Contact;
+use domain::id::SandboxId;
+use domain::sandbox::{Contact, Sandbox};
 
 use super::Keeper;
 use crate::AppError;
+
+/// How the words of a row end whose state is the last known one.
+const LAST_KNOWN: &str = "; what is shown is the last known state";
 
 /// What is known about the backend, and whether the rows say it.
 #[derive(Debug, Default)]
@@ -66,11 +71,28 @@ impl Keeper {
         let detail = state
             .lost
             .as_ref()
-            .map(|cause| format!("{cause}; what is shown is the last known state"));
+            .map(|cause| format!("{cause}{LAST_KNOWN}"));
         let (host, sandboxes) = (&self.0.policy.host, &self.0.ports.sandboxes);
         let told = sandboxes.annotate(host, detail.as_deref()).await?;
         tracing::debug!(sandboxes = told, ?detail, "sandboxes annotated");
         self.0.contact.settle(state.lost.as_ref());
+        Ok(())
+    }
+
+    /// Takes away what another process, or an earlier life of this one, wrote while it was out of contact and could not
+    /// take back. To be called when the backend has just answered.
+    pub(super) async fn clear_old_words(
+        &self,
+        rows: &HashMap<SandboxId, Sandbox>,
+    ) -> Result<(), AppError> {
+        let is_old = |row: &Sandbox| {
+            let detail = row.status_detail.as_deref();
+            detail.is_some_and(|detail| detail.ends_with(LAST_KNOWN))
+        };
+        if rows.values().any(is_old) && !self.is_out_of_contact() {
+            let (host, sandboxes) = (&self.0.policy.host, &self.0.ports.sandboxes);
+            sandboxes.annotate(host, None).await?;
+        }
         Ok(())
     }
 

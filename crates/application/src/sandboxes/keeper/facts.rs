@@ -1,6 +1,7 @@
 //! Facts that nobody asked for, and the pass that compares everything.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use domain::conversation::ExecutionStatus;
 use domain::id::SandboxId;
@@ -12,7 +13,11 @@ use crate::{AppError, Tasks};
 impl Keeper {
     /// Something ended that nobody asked to end: find out what is true now and write it down.
     pub(crate) async fn note_fact(&self, fact: &BackendFact) -> Result<(), AppError> {
-        let _turn = self.turn(&fact.id).await;
+        let turn = self.turn(&fact.id).await;
+        turn.unless_lost(self.look_into(fact)).await
+    }
+
+    async fn look_into(&self, fact: &BackendFact) -> Result<(), AppError> {
         let Some(row) = self.row(&fact.id).await? else {
             return Ok(());
         };
@@ -50,7 +55,13 @@ impl Keeper {
     pub(crate) async fn relist(&self, tasks: &Tasks) -> Result<(), AppError> {
         let facts = self.0.ports.backend.list().await?;
         let rows = self.rows().await?;
-        for fact in facts.iter().filter(|fact| !rows.contains_key(&fact.id)) {
+        let orphans = facts.iter().filter(|fact| !rows.contains_key(&fact.id));
+        let orphans: Vec<_> = if self.is_at_home(orphans.clone().count()).await? {
+            orphans.collect()
+        } else {
+            Vec::new()
+        };
+        for fact in orphans {
             let (keeper, id) = (self.clone(), fact.id.clone());
             tasks.spawn(async move { keeper.remove_orphan(&id).await });
         }
@@ -58,6 +69,7 @@ impl Keeper {
             .into_iter()
             .map(|fact| (fact.id, fact.state))
             .collect();
+        self.clear_old_words(&rows).await?;
         for row in rows.into_values() {
             // Where somebody is at it already, their turn ends in a recorded fact.
             let act = needs_action(&row, states.get(&row.id)) && !self.is_under_way(&row);
@@ -72,10 +84,35 @@ impl Keeper {
         Ok(())
     }
 
+    /// Whether what no row owns may be removed: only if the host's sandboxes were made with this store. A host without
+    /// any is at home from now on.
+    async fn is_at_home(&self, orphans: usize) -> Result<bool, AppError> {
+        if self.0.at_home.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let (hosts, host) = (&self.0.ports.hosts, &self.0.policy.host);
+        let is_known = hosts.is_known(host).await?;
+        if !is_known && orphans > 0 {
+            tracing::error!(
+                sandboxes = orphans,
+                host = %host,
+                "this store has never served this host, which runs sandboxes: they were made with another store, and are \
+                 left alone. Is storage.url right? If they are not needed any more, remove them by hand"
+            );
+            return Ok(false);
+        }
+        if !is_known {
+            hosts.register(host, self.0.ports.clock.now()).await?;
+        }
+        self.0.at_home.store(true, Ordering::Relaxed);
+        Ok(true)
+    }
+
     async fn remove_orphan(&self, id: &SandboxId) {
-        let _turn = self.turn(id).await;
+        let turn = self.turn(id).await;
         tracing::warn!(sandbox.id = %id, "removing a sandbox that no row owns");
-        if let Err(error) = self.0.ports.backend.remove(id).await {
+        let removal = async { Ok(self.0.ports.backend.remove(id).await?) };
+        if let Err(error) = turn.unless_lost(removal).await {
             tracing::warn!(sandbox.id = %id, %error, "orphan not removed yet");
         }
     }
@@ -122,7 +159,7 @@ impl Keeper {
 
     /// A sandbox in ERROR whose process still lives (stopping it failed before): it counts in no cap, so it must end.
     async fn stop_again(&self, id: &SandboxId) -> Result<(), AppError> {
-        let _turn = self.turn(id).await;
+        let turn = self.turn(id).await;
         let failed =
             |row: &Sandbox| matches!(row.status, SandboxStatus::Error | SandboxStatus::Missing);
         if self
@@ -130,19 +167,20 @@ impl Keeper {
             .await?
             .is_some_and(|row| row.desired == Desired::Running && failed(&row))
         {
-            self.0.ports.backend.stop(id).await?;
+            let stop = async { Ok(self.0.ports.backend.stop(id).await?) };
+            turn.unless_lost(stop).await?;
         }
         Ok(())
     }
 
     /// A RUNNING row whose process lives: its address may have moved.
     async fn refresh(&self, id: &SandboxId) -> Result<(), AppError> {
-        let _turn = self.turn(id).await;
+        let turn = self.turn(id).await;
         match self.row(id).await? {
             Some(row)
                 if row.desired == Desired::Running && row.status == SandboxStatus::Running =>
             {
-                self.already_up(&row).await.map(drop)
+                turn.unless_lost(self.already_up(&row)).await.map(drop)
             }
             _ => Ok(()),
         }
@@ -174,6 +212,8 @@ fn needs_action(row: &Sandbox, state: Option<&BackendState>) -> bool {
             row.agent_url.as_ref() != Some(&located.agent_url)
         }
         (Desired::Deleted, _, _) | (_, SandboxStatus::Starting | SandboxStatus::Running, _) => true,
+        // Its workspace went away behind our back.
+        (Desired::Paused, SandboxStatus::Paused, None) => row.workspace.is_some(),
         (_, _, state) => matches!(state, Some(BackendState::Running(_))),
     }
 }

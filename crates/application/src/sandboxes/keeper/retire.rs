@@ -8,13 +8,17 @@ use std::time::Duration;
 
 use domain::clock::Timestamp;
 use domain::id::SpecId;
-use domain::sandbox::{Retirement, Sandbox, SandboxSpec};
+use domain::sandbox::{Retirement, Sandbox, SandboxSpec, SandboxStatus};
+use futures::stream::{self, StreamExt};
 
 use super::Keeper;
 use crate::{AppError, Tasks};
 
-/// How many are looked at in one pass.
-const BATCH: usize = 500;
+/// How many are looked at in one pass, and how many of them at once.
+const BATCH: usize = 5_000;
+const PARALLEL: usize = 8;
+/// Looking at what happens inside one takes no longer.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// Limits of one template.
 #[derive(Clone, Copy)]
@@ -35,22 +39,30 @@ impl Keeper {
         let of = |row: &Sandbox| known.get(&row.spec_id).copied().unwrap_or(default);
         let all = || known.values().copied();
         if let Some(idle) = all().filter_map(|l| l.idle).min() {
-            for row in self.due(Retirement::IdleSince, idle).await? {
-                if let Some(idle) = of(&row).idle
-                    && !self.is_in_use(&row, idle).await
-                {
-                    self.end(&row, Retirement::IdleSince(self.before(idle)), tasks)
-                        .await?;
-                }
-            }
+            let due = self.due(Retirement::IdleSince, idle).await?;
+            let due = due
+                .into_iter()
+                .filter_map(|row| Some((of(&row).idle?, row)));
+            stream::iter(due)
+                .for_each_concurrent(PARALLEL, |(idle, row)| async move {
+                    if !self.is_in_use(&row, idle).await {
+                        let why = Retirement::IdleSince(self.before(idle));
+                        self.end(&row, why, tasks).await;
+                    }
+                })
+                .await;
         }
         if let Some(lifetime) = all().filter_map(|l| l.lifetime).min() {
-            for row in self.due(Retirement::OlderThan, lifetime).await? {
-                if let Some(lifetime) = of(&row).lifetime {
-                    self.end(&row, Retirement::OlderThan(self.before(lifetime)), tasks)
-                        .await?;
-                }
-            }
+            let due = self.due(Retirement::OlderThan, lifetime).await?;
+            let due = due
+                .into_iter()
+                .filter_map(|row| Some((of(&row).lifetime?, row)));
+            stream::iter(due)
+                .for_each_concurrent(PARALLEL, |(lifetime, row)| async move {
+                    let why = Retirement::OlderThan(self.before(lifetime));
+                    self.end(&row, why, tasks).await;
+                })
+                .await;
         }
         Ok(())
     }
@@ -69,7 +81,7 @@ impl Keeper {
         Ok(ports.sandboxes.retirable(host, why, BATCH).await?)
     }
 
-    /// Whether somebody uses its agent server directly. One that does not answer, or does not say, is not in use.
+    /// Whether somebody uses its agent server directly. One that is too busy to say is in use; one that is dead is not.
     async fn is_in_use(&self, row: &Sandbox, limit: Duration) -> bool {
         let Some(url) = &row.agent_url else {
             return false;
@@ -77,15 +89,30 @@ impl Keeper {
         let Ok(at) = self.endpoint(row, url) else {
             return false;
         };
-        let idle = self.0.ports.agents.idle_time(&at).await;
-        matches!(idle, Ok(Some(idle)) if idle < limit)
+        let agents = &self.0.ports.agents;
+        match tokio::time::timeout(LOOK, agents.idle_time(&at)).await {
+            Ok(Ok(idle)) => idle.is_some_and(|idle| idle < limit),
+            Ok(Err(_)) | Err(_) => agents.alive(url).await,
+        }
     }
 
-    async fn end(&self, row: &Sandbox, why: Retirement, tasks: &Tasks) -> Result<(), AppError> {
+    async fn end(&self, row: &Sandbox, why: Retirement, tasks: &Tasks) {
+        // The store may not have heard of a run yet: reports get lost, and somebody may speak to the agent server directly.
+        if row.status == SandboxStatus::Running {
+            let looked = tokio::time::timeout(LOOK, self.0.syncer.sandbox(&row.id)).await;
+            if let Ok(Err(error)) = looked {
+                tracing::debug!(sandbox.id = %row.id, %error, "not compared before it is retired");
+            }
+        }
         let ports = &self.0.ports;
         let retired = ports.sandboxes.retire(&row.id, why, ports.clock.now());
-        if retired.await?.is_none() {
-            return Ok(());
+        match retired.await {
+            Ok(Some(_)) => {}
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(sandbox.id = %row.id, %error, "cannot retire a sandbox; trying again");
+                return;
+            }
         }
         tracing::info!(sandbox.id = %row.id, ?why, "sandbox {} is not needed any more", row.id);
         self.not_wanted(&row.id);
@@ -95,7 +122,6 @@ impl Keeper {
                 tracing::warn!(sandbox.id = %id, %error, "sandbox not retired yet; trying again later");
             }
         });
-        Ok(())
     }
 }
 

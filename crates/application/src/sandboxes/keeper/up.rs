@@ -12,6 +12,7 @@ use domain::sandbox::{
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use tokio::sync::SemaphorePermit;
 use url::Url;
 
 use super::{Keeper, Over, Slot, Turn, not_wanted_any_more};
@@ -20,6 +21,8 @@ use crate::AppError;
 /// First pause between two health checks; doubles up to [`SLOWEST_CHECK`].
 const FASTEST_CHECK: Duration = Duration::from_millis(10);
 const SLOWEST_CHECK: Duration = Duration::from_millis(250);
+/// How long one that does not answer counts as booting: keeps others from it.
+const LONGEST_BOOT: Duration = Duration::from_secs(20);
 /// A process that dies while starting is started once more before the start fails.
 const STARTS: u32 = 2;
 
@@ -29,38 +32,97 @@ enum Death {
     Silent,
 }
 
+/// What the backend has of a sandbox.
+pub(super) enum Found {
+    /// It runs, and its agent server answers.
+    Up(Located),
+    /// Something, which can be started.
+    Down,
+    /// Nothing.
+    Nothing,
+}
+
+/// Why a sandbox was not brought up.
+enum Failure {
+    /// The row says what it waits for, or follows another intent by now.
+    Waits(AppError),
+    /// The start failed.
+    Final(AppError),
+}
+
+impl From<AppError> for Failure {
+    /// What the store refuses is tried again by the next pass.
+    fn from(error: AppError) -> Self {
+        Self::Waits(error)
+    }
+}
+
+const NOTHING_LEFT: &str = "nothing is left of the sandbox where it ran: its workspace is gone";
+
 impl Keeper {
     pub(super) async fn bring_up(
         &self,
-        row: &Sandbox,
+        mut row: Sandbox,
         turn: &mut Turn,
-    ) -> Result<Located, AppError> {
+    ) -> Result<(Sandbox, Located), AppError> {
+        loop {
+            let slot = Arc::clone(&turn.slot);
+            let outcome = tokio::select! {
+                outcome = self.find_or_start(&row, &slot) => outcome,
+                over = turn.is_over() => match over {
+                    Over::LeaseLost => return Err(AppError::Elsewhere),
+                    Over::IntentChanged => {
+                        // Paused or deleted: the next turn follows that. Paused and resumed again: this one goes on.
+                        let now = self.row(&row.id).await?;
+                        let wanted = |row: &Sandbox| row.desired == Desired::Running && row.status.is_up();
+                        row = now.filter(wanted).ok_or_else(not_wanted_any_more)?;
+                        continue;
+                    }
+                },
+            };
+            return match outcome {
+                Ok(located) => Ok((row, located)),
+                Err(Failure::Waits(error)) => Err(error),
+                Err(Failure::Final(error)) => {
+                    turn.unless_lost(self.give_up(&row, &error)).await?;
+                    Err(error)
+                }
+            };
+        }
+    }
+
+    async fn find_or_start(&self, row: &Sandbox, slot: &Arc<Slot>) -> Result<Located, Failure> {
         match self.already_up(row).await {
-            Ok(Some(located)) => return Ok(located),
-            Ok(None) => {}
+            Ok(Found::Up(located)) => return Ok(located),
+            // It ran once, so starting it would put an empty workspace in the place of the one that is gone.
+            Ok(Found::Nothing) if row.workspace.is_some() => {
+                let detail = NOTHING_LEFT.to_owned();
+                self.record(row, Desired::Running, &SandboxFacts::Missing { detail })
+                    .await?;
+                return Err(Failure::Waits(AppError::refused(
+                    ErrorClass::Gone,
+                    NOTHING_LEFT,
+                )));
+            }
+            Ok(Found::Down | Found::Nothing) => {}
             Err(error) => return Err(self.out_of_reach(row, error).await),
         }
-        let slot = Arc::clone(&turn.slot);
-        let outcome = tokio::select! {
-            outcome = self.start_and_wait(row, &slot) => outcome,
-            over = turn.is_over() => match over {
-                Over::IntentChanged => Err(not_wanted_any_more()),
-                Over::LeaseLost => return Err(lease_lost()),
-            },
+        let located = self
+            .start_and_wait(row, slot)
+            .await
+            .map_err(Failure::Final)?;
+        let facts = SandboxFacts::Running {
+            located: located.clone(),
         };
-        let error = match outcome {
-            Ok(located) => {
-                let facts = SandboxFacts::Running {
-                    located: located.clone(),
-                };
-                if self.record(row, Desired::Running, &facts).await? {
-                    self.0.syncer.request(&row.id);
-                    return Ok(located);
-                }
-                not_wanted_any_more()
-            }
-            Err(error) => error,
-        };
+        if !self.record(row, Desired::Running, &facts).await? {
+            return Err(Failure::Waits(not_wanted_any_more()));
+        }
+        self.0.syncer.request(&row.id);
+        Ok(located)
+    }
+
+    /// Ends a start that failed.
+    async fn give_up(&self, row: &Sandbox, error: &AppError) -> Result<(), AppError> {
         // Nothing may go on running behind a row that says ERROR: capacity is released for real.
         if let Err(stop) = self.0.ports.backend.stop(&row.id).await
             && !matches!(stop, SandboxError::NotFound)
@@ -70,11 +132,18 @@ impl Keeper {
         let detail = error.public().into_owned();
         self.record(row, Desired::Running, &SandboxFacts::Error { detail })
             .await?;
-        Err(error)
+        Ok(())
     }
 
     /// The backend cannot be asked: a STARTING row says so while it waits for the next pass.
-    async fn out_of_reach(&self, row: &Sandbox, error: AppError) -> AppError {
+    async fn out_of_reach(&self, row: &Sandbox, error: AppError) -> Failure {
+        let waits = matches!(
+            error,
+            AppError::Sandbox(SandboxError::Unavailable { .. } | SandboxError::TimedOut { .. })
+        );
+        if !waits {
+            return Failure::Final(error);
+        }
         if row.status == SandboxStatus::Starting {
             let detail = error.public().into_owned();
             let facts = SandboxFacts::Preparing { detail };
@@ -82,17 +151,18 @@ impl Keeper {
                 tracing::debug!(sandbox.id = %row.id, %error, "cause not recorded");
             }
         }
-        error
+        Failure::Waits(error)
     }
 
     /// A sandbox that runs and answers: adopted after a restart of ours, or simply found again.
-    pub(super) async fn already_up(&self, row: &Sandbox) -> Result<Option<Located>, AppError> {
-        let Some(BackendState::Running(located)) = self.0.ports.backend.inspect(&row.id).await?
-        else {
-            return Ok(None);
+    pub(super) async fn already_up(&self, row: &Sandbox) -> Result<Found, AppError> {
+        let located = match self.0.ports.backend.inspect(&row.id).await? {
+            Some(BackendState::Running(located)) => located,
+            Some(BackendState::Absent) | None => return Ok(Found::Nothing),
+            Some(_) => return Ok(Found::Down),
         };
         if !self.0.ports.agents.alive(&located.agent_url).await {
-            return Ok(None);
+            return Ok(Found::Down);
         }
         if row.status != SandboxStatus::Running
             || row.agent_url.as_ref() != Some(&located.agent_url)
@@ -107,7 +177,7 @@ impl Keeper {
             .await?;
             self.0.syncer.request(&row.id);
         }
-        Ok(Some(located))
+        Ok(Found::Up(located))
     }
 
     /// Has the backend fetch what it needs, while row and followers hear how far that is.
@@ -147,7 +217,7 @@ impl Keeper {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         self.prepare(row, slot).await?;
         // More boots than cores only make all of them late. The semaphore is never closed.
-        let _boot = self.0.boots.acquire().await;
+        let mut boot = self.0.boots.acquire().await.ok();
         let launch = self.launch(row)?;
         let mut last = None;
         for attempt in 1..=STARTS {
@@ -168,10 +238,10 @@ impl Keeper {
                 },
             )
             .await?;
-            match self
-                .wait_until_alive(&row.id, &located.agent_url, &mut exits)
-                .await
-            {
+            let outcome = self
+                .booted(&row.id, &located.agent_url, &mut exits, &mut boot)
+                .await;
+            match outcome {
                 Ok(()) => return Ok(located),
                 Err(Death::Exited(detail)) => {
                     tracing::warn!(sandbox.id = %row.id, attempt, detail, "agent server died while starting");
@@ -189,6 +259,24 @@ impl Keeper {
         Err(start_failed(format!(
             "the agent server ended while starting ({STARTS} tries): {detail}"
         )))
+    }
+
+    /// Waits until it answers. One that hangs is not booting any more, and keeps nobody from it.
+    async fn booted(
+        &self,
+        id: &SandboxId,
+        url: &Url,
+        exits: &mut BoxStream<'static, BackendFact>,
+        boot: &mut Option<SemaphorePermit<'_>>,
+    ) -> Result<(), Death> {
+        let mut alive = std::pin::pin!(self.wait_until_alive(id, url, exits));
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut alive => return outcome,
+                () = tokio::time::sleep(LONGEST_BOOT), if boot.is_some() => *boot = None,
+            }
+        }
     }
 
     fn launch(&self, row: &Sandbox) -> Result<SandboxLaunch, AppError> {
@@ -240,11 +328,6 @@ impl Keeper {
             () = tokio::time::sleep(self.0.policy.sandbox_start_deadline) => Err(Death::Silent),
         }
     }
-}
-
-fn lease_lost() -> AppError {
-    let detail = "Another process goes on with this sandbox. Try again.";
-    AppError::refused(ErrorClass::Unavailable, detail)
 }
 
 fn start_failed(detail: String) -> AppError {

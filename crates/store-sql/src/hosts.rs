@@ -1,0 +1,45 @@
+//! `HostRepository`.
+
+use async_trait::async_trait;
+use diesel::dsl::{exists, select};
+use diesel::prelude::*;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::host::HostRepository;
+use domain::id::HostId;
+
+use crate::connection::AnyConnection;
+use crate::error::Fault;
+use crate::schema::hosts;
+use crate::sql_types::At;
+use crate::store::SqlStore;
+
+fn known(conn: &mut AnyConnection, host: &str) -> Result<bool, Fault> {
+    Ok(select(exists(hosts::table.find(host))).get_result(conn)?)
+}
+
+#[async_trait]
+impl HostRepository for SqlStore {
+    async fn is_known(&self, host: &HostId) -> Result<bool, StoreError> {
+        let host = host.to_string();
+        self.db
+            .background_read(move |conn| known(conn, &host))
+            .await
+    }
+
+    async fn register(&self, host: &HostId, at: Timestamp) -> Result<(), StoreError> {
+        let host = host.to_string();
+        self.db
+            .background(move |conn| {
+                if known(conn, &host)? {
+                    return Ok(());
+                }
+                let row = (hosts::id.eq(&host), hosts::registered_at.eq(At(at)));
+                diesel::insert_into(hosts::table)
+                    .values(row)
+                    .execute(conn)?;
+                Ok(())
+            })
+            .await
+    }
+}

@@ -35,7 +35,8 @@ pub trait SettingsRepository: Send + Sync + 'static {
     /// The settings of this user; `None` before the first save.
     async fn load(&self, owner: &UserId) -> Result<Option<StoredSettings>, StoreError>;
     /// Saves if the stored revision is still `expected` (`None`: nothing is stored yet), else `Stale`. Returns the new
-    /// revision.
+    /// revision. `NotFound` for a user who was deleted
+    /// ([`UserRepository::purge`](crate::identity::UserRepository::purge)).
     async fn save(
         &self,
         owner: &UserId,

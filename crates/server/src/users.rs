@@ -59,7 +59,7 @@ async fn delete(
     }
     let purged = users::purge(store, clock, &user);
     let purged = purged.await.with_context(|| {
-        format!("{user} is not deleted completely: run this command again, or leave the rest to the service")
+        format!("{user} may not be deleted yet: run this command again (what was begun the service goes on with, too)")
     })?;
     match purged {
         Some(purged) => Ok(summary(&user, &purged)),

@@ -23,7 +23,8 @@ use crate::scope::Scope;
 #[async_trait]
 pub trait SandboxRepository: Send + Sync + 'static {
     /// Stores a new sandbox if the caps allow it: counting and inserting are one transaction, so a race of any number
-    /// of inserts never exceeds a cap (`CapReached`). `Conflict` if the id is taken.
+    /// of inserts never exceeds a cap (`CapReached`). `Conflict` if the id is taken, `NotFound` if the owner was deleted
+    /// ([`UserRepository::purge`](crate::identity::UserRepository::purge)).
     /// Counted are rows with `desired = running` and status STARTING or RUNNING.
     async fn insert(&self, sandbox: &Sandbox, caps: &Caps) -> Result<(), StoreError>;
     /// The same with the answer to a request that has a key of its sender's, in one transaction. A key that was used before

@@ -56,7 +56,11 @@ impl Reply {
 
 /// An HTTP client with deadlines that never goes through a proxy.
 pub(crate) fn http() -> reqwest::Client {
-    let builder = reqwest::Client::builder().timeout(DEADLINE).no_proxy();
+    with_deadline(DEADLINE)
+}
+
+fn with_deadline(deadline: Duration) -> reqwest::Client {
+    let builder = reqwest::Client::builder().timeout(deadline).no_proxy();
     builder.build().expect("a client without TLS can be built")
 }
 
@@ -83,6 +87,16 @@ impl Client {
         let key = key.to_owned();
         Self {
             key,
+            ..self.clone()
+        }
+    }
+
+    /// For calls that wait for something to happen, e.g. for a sandbox to come up.
+    #[must_use]
+    pub fn patient(&self) -> Self {
+        let http = with_deadline(stories::READY);
+        Self {
+            http,
             ..self.clone()
         }
     }

@@ -9,7 +9,7 @@ use super::{Client, Conversation, Sandbox, Task};
 use crate::wait::wait_for;
 
 /// A real agent server needs 5 to 9 s of an idle processor to start; suites share theirs.
-const READY: Duration = Duration::from_secs(150);
+pub(super) const READY: Duration = Duration::from_secs(150);
 /// One message of a scripted model, with a real agent server.
 const RUN: Duration = Duration::from_secs(120);
 

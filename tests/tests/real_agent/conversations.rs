@@ -151,6 +151,7 @@ pub(crate) async fn a_stream_tells_every_status_and_the_title_appears(setup: Set
         json!({"content": [{"type": "text", "text": "RUN: echo one > first.txt"}], "run": true});
     let request = json!({"initial_message": message});
     let stream = user
+        .patient()
         .post("/api/v1/app-conversations/stream-start", &request)
         .await;
     let states = stream.ok();

@@ -5,6 +5,7 @@
 
 mod conversations;
 mod crashes;
+mod engine;
 mod first_use;
 mod support;
 

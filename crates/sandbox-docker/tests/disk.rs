@@ -1,15 +1,21 @@
-//! Disk limits that are watched: the engine's storage here knows none.
+//! Disk limits that are watched, because the engine's storage here knows none; and a disk that is full.
 #![expect(
     clippy::unwrap_used,
     reason = "a helper that fails is a test that fails"
 )]
 
+#[path = "support/private.rs"]
+mod private;
 mod support;
 
+use std::fs::{self, File};
+use std::io::Write;
 use std::time::Duration;
 
-use domain::id::SandboxId;
-use domain::sandbox::{BackendState, SandboxBackend};
+use domain::error::Classify;
+use domain::id::{SandboxId, SpecId};
+use domain::sandbox::{BackendState, Progress, SandboxBackend, SandboxError};
+use private::PrivateEngine;
 use sandbox_docker::DockerSandboxes;
 
 use support::{Lab, SPEC};
@@ -82,4 +88,34 @@ async fn one_that_is_resumed_has_time_to_be_tidied() {
     fill(&lab, id, "/workspace/file", 10).await;
     let state = support::told(&mut facts, id).await;
     assert!(matches!(state, BackendState::Exited { .. }), "{state:?}");
+}
+
+#[tokio::test]
+async fn a_full_disk_of_the_engine_is_a_cause_and_not_the_end() {
+    let mut engine = PrivateEngine::prepared();
+    let filler = format!("{}/filler", engine.limit_disk(64));
+    engine.start().await;
+    let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
+    let backend = lab.backend();
+    let spec = SpecId::parse(SPEC).unwrap();
+    backend.prepare(&spec, &Progress::silent()).await.unwrap();
+    let launch = support::launch(SPEC);
+    let mut file = File::create(&filler).unwrap();
+    for block in [1 << 20, 1 << 12, 1] {
+        while file.write_all(&vec![0; block]).is_ok() {}
+    }
+
+    let error = backend.start(&launch).await.unwrap_err();
+    assert!(
+        matches!(error, SandboxError::Unavailable { .. }),
+        "{error:?}"
+    );
+    let cause = error.public();
+    assert!(cause.contains("disk is full"), "{cause}");
+    assert!(!cause.contains("/tmp"), "a path of the host: {cause}");
+
+    drop(file);
+    fs::remove_file(&filler).unwrap();
+    backend.start(&launch).await.unwrap();
+    assert_eq!(lab.status(&launch.id).await, "running");
 }

@@ -1,4 +1,5 @@
 //! An engine of the test's own, to be killed and frozen: its data, its containerd and its network are nobody else's.
+#![expect(dead_code, reason = "each test binary uses its part")]
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -54,6 +55,18 @@ impl PrivateEngine {
             std::thread::yield_now();
         }
         engine
+    }
+
+    /// Gives it a disk of its own of this size, before its first start. Returns where that is.
+    pub(crate) fn limit_disk(&self, mebibytes: u32) -> String {
+        let data = self.path("data");
+        fs::create_dir(&data).unwrap();
+        let size = format!("size={mebibytes}m");
+        let mounted = Command::new("busybox")
+            .args(["mount", "-t", "tmpfs", "-o", &size, "none", &data])
+            .status();
+        assert!(mounted.unwrap().success(), "no mount: this test needs root");
+        data
     }
 
     pub(crate) fn socket(&self) -> String {

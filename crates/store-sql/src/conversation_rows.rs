@@ -14,7 +14,7 @@ use domain::scope::Scope;
 use crate::codec::{Decode, IDS_PER_QUERY, to_json};
 use crate::connection::AnyConnection;
 use crate::error::Fault;
-use crate::sandboxes::SandboxRow;
+use crate::sandbox_rows::SandboxRow;
 use crate::schema::{conversations, deleted_conversations};
 use crate::sql_types::{At, Json, Key};
 

@@ -170,7 +170,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::*;
+    use diesel::sql_types::Text;
     use crate::sql_types::Instant;
 
     hosts (id) {

@@ -14,8 +14,12 @@ use tokio::runtime::Handle;
 
 use crate::changes::Changes;
 use crate::connection::{InvalidStorageUrl, Manager, Target};
+use crate::error::unavailable;
 use crate::migrate::{self, MigrationError};
 use crate::pool::Db;
+
+/// How long [`SqlStore::ping`] waits.
+const PING: Duration = Duration::from_secs(1);
 
 /// What to open and how much of it to use.
 #[derive(Debug, Clone)]
@@ -80,16 +84,18 @@ impl SqlStore {
             .map_err(|gone| OpenError::Connect(gone.into()))?
     }
 
-    /// Whether the database answers; cheap. For `/ready`.
+    /// Whether the database answers; cheap. For `/ready`, whose caller waits for other checks too: so it does not wait as
+    /// long as a request would.
     pub async fn ping(&self) -> Result<(), StoreError> {
         use crate::schema::users::dsl::{id, users};
-        self.db
-            .read(|conn| {
-                // Reads the file, which `SELECT 1` does not.
-                users.select(id).first::<String>(conn).optional()?;
-                Ok(())
-            })
+        let asked = self.db.read(|conn| {
+            // Reads the file, which `SELECT 1` does not.
+            users.select(id).first::<String>(conn).optional()?;
+            Ok(())
+        });
+        tokio::time::timeout(PING, asked)
             .await
+            .unwrap_or_else(|elapsed| Err(unavailable("an answer of the database", elapsed)))
     }
 }
 

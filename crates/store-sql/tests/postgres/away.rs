@@ -73,12 +73,18 @@ async fn while_it_is_away_nothing_fails_for_good() {
     let cluster = Cluster::private("");
     let database = cluster.database();
     let ports = open(database.url()).await.unwrap();
+    let usual = StoreConfig::new(database.url());
+    let ready = SqlStore::open(usual, Handle::current()).await.unwrap();
+    ready.ping().await.unwrap();
     seeded(&ports).await;
     for (round, mode) in (1..).zip(["immediate", "fast"]) {
         for answer in calls(&ports, round * 10).await {
             answer.unwrap();
         }
         cluster.stop(mode);
+        // What `/ready` asks: the answer comes while its caller still waits.
+        let answer = timeout(Duration::from_secs(2), ready.ping()).await;
+        assert_away(&answer.expect("an answer in time"));
         for n in 1..3 {
             let answers = timeout(LONG, calls(&ports, round * 10 + n)).await;
             for answer in answers.expect("an answer in time") {

@@ -179,6 +179,33 @@ async fn running_out_of_memory_is_a_cause() {
 }
 
 #[tokio::test]
+async fn what_goes_wrong_in_a_sandbox_that_runs_on_is_advice() {
+    let lab = Lab::new().await;
+    let hungry = "tail /dev/zero; httpd -f -p 8000";
+    let backend = lab.backend_with(|config| {
+        let mut spec = script(SPEC, hungry);
+        spec.resources.memory = Some(16 << 20);
+        config.specs = vec![spec];
+    });
+    let launch = launch(SPEC);
+    backend.start(&launch).await.unwrap();
+    let moved = "http://host.docker.internal:2/api/v1/webhooks"
+        .parse()
+        .unwrap();
+    let has = async |text: &str| {
+        let advice = backend.advice(&launch.id, &moved).await;
+        advice.iter().any(|line| line.contains(text))
+    };
+    support::until("memory is named", || has("memory ran out")).await;
+    assert!(has("was made to report to http://host.docker.internal:1/").await);
+    let state = backend.inspect(&launch.id).await.unwrap();
+    assert!(matches!(state, Some(BackendState::Running(_))), "{state:?}");
+    backend.stop(&launch.id).await.unwrap();
+    backend.remove(&launch.id).await.unwrap();
+    assert_eq!(backend.advice(&launch.id, &moved).await, [] as [String; 0]);
+}
+
+#[tokio::test]
 async fn a_frozen_sandbox_goes_on_where_it_was() {
     let lab = Lab::new().await;
     let backend = lab.backend_with(|config| config.specs[0].pause = PauseMode::Freeze);

@@ -50,9 +50,17 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     let store = compose::open_store(config).await?;
     let now = compose::clock().now();
     let first_key = first_key(&config.auth, &data_dir, store.as_ref(), now).await?;
-    let sandboxes =
-        compose::open_sandboxes(config, variables, &host, data_dir.backend()?.as_deref()).await?;
-    data_dir.remember_backend(sandboxes.backend.name())?;
+    let before = data_dir.backend()?;
+    let sandboxes = compose::open_sandboxes(config, variables, &host, before.as_deref()).await?;
+    let backend = sandboxes.backend.name();
+    if let Some(before) = before.filter(|before| before != backend) {
+        tracing::warn!(
+            "sandboxes of this installation were made with the backend `{before}`, and this is `{backend}`: they show as \
+             MISSING, what runs of them goes on unwatched, and none is lost; set WORKSPACE_SANDBOX__BACKEND={before} to have \
+             them back"
+        );
+    }
+    data_dir.remember_backend(backend)?;
     let route = Route::new(config, sandboxes.engine.is_some(), bound);
     if let Some(doubt) = &route.doubt {
         tracing::warn!("{doubt}");

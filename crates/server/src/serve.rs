@@ -8,6 +8,7 @@ use actix_web::HttpServer;
 use actix_web::dev::ServerHandle;
 use anyhow::Context as _;
 use application::{App, Tasks, background};
+use domain::id::HostId;
 use http_api::{Door, HttpState};
 use secrecy::ExposeSecret as _;
 use tokio::net::TcpSocket;
@@ -50,17 +51,7 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     let store = compose::open_store(config).await?;
     let now = compose::clock().now();
     let first_key = first_key(&config.auth, &data_dir, store.as_ref(), now).await?;
-    let before = data_dir.backend()?;
-    let sandboxes = compose::open_sandboxes(config, variables, &host, before.as_deref()).await?;
-    let backend = sandboxes.backend.name();
-    if let Some(before) = before.filter(|before| before != backend) {
-        tracing::warn!(
-            "sandboxes of this installation were made with the backend `{before}`, and this is `{backend}`: they show as \
-             MISSING, what runs of them goes on unwatched, and none is lost; set WORKSPACE_SANDBOX__BACKEND={before} to have \
-             them back"
-        );
-    }
-    data_dir.remember_backend(backend)?;
+    let sandboxes = open_sandboxes(config, variables, &host, &data_dir).await?;
     let route = Route::new(config, sandboxes.engine.is_some(), bound);
     if let Some(doubt) = &route.doubt {
         tracing::warn!("{doubt}");
@@ -122,6 +113,27 @@ fn open_callbacks(
         (config.http.clone(), service.http),
         (service.app, tasks.clone()),
     ))
+}
+
+/// Opens the backend, and says when this installation had another one.
+async fn open_sandboxes(
+    config: &Config,
+    variables: &Variables,
+    host: &HostId,
+    data_dir: &DataDir,
+) -> anyhow::Result<Sandboxes> {
+    let before = data_dir.backend()?;
+    let sandboxes = compose::open_sandboxes(config, variables, host, before.as_deref()).await?;
+    let backend = sandboxes.backend.name();
+    if let Some(before) = before.filter(|before| before != backend) {
+        tracing::warn!(
+            "sandboxes of this installation were made with the backend `{before}`, and this is `{backend}`: they show as \
+             MISSING, what runs of them goes on unwatched, and none is lost; set WORKSPACE_SANDBOX__BACKEND={before} to have \
+             them back"
+        );
+    }
+    data_dir.remember_backend(backend)?;
+    Ok(sandboxes)
 }
 
 /// Takes the data directory. A service that was killed while it started a sandbox may still seem to hold it: between

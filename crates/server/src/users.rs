@@ -160,8 +160,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "alice  2026-11-21T12:59:12Z  active",
-                "bob    2026-11-21T12:59:12Z  deleted 2026-11-21T12:59:12Z"
+                "alice  2026-11-21T08:59:12Z  active",
+                "bob    2026-11-21T08:59:12Z  deleted 2026-11-21T08:59:12Z"
             ]
         );
     }

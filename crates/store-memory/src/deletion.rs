@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use domain::clock::Timestamp;
-use domain::id::{ConversationId, SandboxId};
-use domain::start_task::StartStatus;
+use domain::id::{ConversationId, SandboxId, UserId};
+use domain::start_task::{StartStatus, StartTask};
 
 use crate::state::{Grave, State};
 
@@ -12,7 +12,10 @@ impl State {
     /// See `ConversationRepository::delete`. The conversation is there.
     pub(crate) fn delete_tree(&mut self, root: ConversationId, at: Timestamp) {
         let tree = self.tree(root);
-        self.end_starts(&tree, at);
+        if let Some(row) = self.conversations.get(&root) {
+            let owner = row.it.owner.clone();
+            self.end_starts(&owner, &tree, at);
+        }
         let mut sandboxes: BTreeSet<SandboxId> = BTreeSet::new();
         let mut graves = Vec::new();
         for id in tree {
@@ -53,13 +56,19 @@ impl State {
         }
     }
 
-    /// Ended tasks go; unfinished ones end in ERROR.
-    fn end_starts(&mut self, conversations: &BTreeSet<ConversationId>, at: Timestamp) {
-        let ours = |id: &ConversationId| conversations.contains(id);
+    /// Ended tasks go; unfinished ones end in ERROR. Those of the owner alone: somebody else may have failed with the same id.
+    fn end_starts(
+        &mut self,
+        owner: &UserId,
+        conversations: &BTreeSet<ConversationId>,
+        at: Timestamp,
+    ) {
+        let ours =
+            |it: &StartTask| it.owner == *owner && conversations.contains(&it.conversation_id);
         self.tasks
-            .retain(|_, row| !(ours(&row.task.conversation_id) && row.task.status.is_terminal()));
+            .retain(|_, row| !(ours(&row.task) && row.task.status.is_terminal()));
         for row in self.tasks.values_mut() {
-            if ours(&row.task.conversation_id) {
+            if ours(&row.task) {
                 row.task.status = StartStatus::Error;
                 row.task.detail =
                     Some("The conversation was deleted before its start had ended.".to_owned());

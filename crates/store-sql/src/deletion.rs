@@ -26,10 +26,10 @@ pub(crate) fn delete_tree(
     root: ConversationId,
     at: Timestamp,
 ) -> Result<(), Fault> {
-    let tree = descendants(conn, root)?;
+    let (owner, tree) = descendants(conn, root)?;
     let ids: Vec<Key> = tree.keys().copied().collect();
     for part in ids.chunks(PART) {
-        end_start_tasks(conn, part, at)?;
+        end_start_tasks(conn, &owner, part, at)?;
         // Events go with their conversation (ON DELETE CASCADE).
         diesel::delete(conversations::table.filter(conversations::id.eq_any(part)))
             .execute(conn)?;
@@ -61,11 +61,11 @@ pub(crate) fn delete_tree(
     Ok(())
 }
 
-/// The conversation and all below it (of the same owner), with their sandboxes. A circle of parents ends.
+/// The owner of the conversation, and it with all (of theirs) below it, with their sandboxes. A circle of parents ends.
 fn descendants(
     conn: &mut AnyConnection,
     root: ConversationId,
-) -> Result<BTreeMap<Key, String>, Fault> {
+) -> Result<(String, BTreeMap<Key, String>), Fault> {
     let (id, owner, sandbox): (Key, String, String) = conversations::table
         .find(Key::from(root))
         .select((
@@ -92,22 +92,28 @@ fn descendants(
         }
         level = next;
     }
-    Ok(tree)
+    Ok((owner, tree))
 }
 
-/// Ended tasks go; unfinished ones end in ERROR, so that their workers (and whoever follows them) learn of it.
+/// Ended tasks go; unfinished ones end in ERROR, so that their workers (and whoever follows them) learn of it. Those of the
+/// owner alone: somebody else may have failed with the same id.
 fn end_start_tasks(
     conn: &mut AnyConnection,
+    owner: &str,
     conversations: &[Key],
     at: Timestamp,
 ) -> Result<(), Fault> {
     diesel::delete(
         start_tasks::table
             .filter(start_tasks::conversation_id.eq_any(conversations))
+            .filter(start_tasks::owner.eq(owner))
             .filter(diesel::dsl::not(start_tasks::is_open)),
     )
     .execute(conn)?;
-    diesel::update(start_tasks::table.filter(start_tasks::conversation_id.eq_any(conversations)))
+    let theirs = start_tasks::table
+        .filter(start_tasks::conversation_id.eq_any(conversations))
+        .filter(start_tasks::owner.eq(owner));
+    diesel::update(theirs)
         .set((
             start_tasks::status.eq(StartStatus::Error.as_str()),
             start_tasks::detail.eq(DELETED_UNDER_IT),

@@ -304,6 +304,7 @@ macro_rules! conversation_repository_conformance {
                 a_sandbox_that_a_start_needs_stays,
                 an_unfinished_start_ends,
                 others_are_left_alone,
+                a_failed_start_of_another_user_stays,
                 agent_servers_are_told_when_they_run,
             ]
         );

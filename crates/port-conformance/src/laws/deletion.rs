@@ -56,6 +56,34 @@ fn part(n: u64, of: u64, sandbox: &str) -> Conversation {
     }
 }
 
+/// Somebody who tried the same id and failed keeps the task that says so.
+pub async fn a_failed_start_of_another_user_stays(ports: &Ports) {
+    for (n, owner, end) in [
+        (1, "bob", StartStatus::Error),
+        (2, "alice", StartStatus::Ready),
+    ] {
+        let mut new = start(n, owner, &format!("of-{owner}"), at(0));
+        new.task.conversation_id = conversation_id(9);
+        let fence = ports.claimed(&new).await.fence;
+        let begun = step(StartStatus::StartingConversation);
+        let it = conversation(9, owner, &format!("of-{owner}"), at(0));
+        let (tasks, id) = (&ports.tasks, new.task.id);
+        tasks
+            .begin_conversation(id, fence, &it, &begun, at(1))
+            .await
+            .unwrap();
+        tasks.advance(id, fence, &step(end), at(2)).await.unwrap();
+    }
+    assert!(delete(ports, conversation_id(9)).await);
+    let ids = [task_id(1), task_id(2)];
+    let left = ports.tasks.find_many(&Scope::System, &ids).await.unwrap();
+    assert_eq!(
+        left[0].as_ref().map(|it| it.status),
+        Some(StartStatus::Error)
+    );
+    assert_eq!(left[1], None);
+}
+
 /// Sub-conversations (of any depth) and events go along; what was deleted cannot be deleted again.
 pub async fn a_conversation_goes_with_what_is_below_it(ports: &Ports) {
     ports.sandbox("s", "alice").await;

@@ -3,9 +3,11 @@
 //!
 //! A suite whose image or engine is missing fails and says what to do.
 
+mod choice;
 mod containers;
 mod engine;
 mod neighbours;
 mod private_engine;
+mod retiring;
 mod secrets;
 mod support;

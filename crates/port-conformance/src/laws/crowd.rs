@@ -14,7 +14,7 @@ use crate::fixtures::{
     step,
 };
 
-const MANY: u64 = 30;
+const MANY: u64 = 50;
 const TURNS: i64 = 5;
 
 /// Many sandboxes send events of their own conversations.
@@ -28,11 +28,13 @@ pub async fn many_sandboxes_send_events(ports: &Ports) {
     }
     join_all((0..MANY).map(|n| async move {
         let (origin, id) = (sandbox_id(&format!("s{n}")), conversation_id(n));
-        for turn in 0..TURNS {
-            let batch = ["a", "b"].map(|name| event(&format!("{turn}{name}"), "A", at(turn)));
+        for turn in 0..2 * TURNS {
+            let batch: Vec<_> = (0..10)
+                .map(|n| event(&format!("{turn}-{n}"), "A", at(turn)))
+                .collect();
             let nothing = Observation::default();
             let stored = ports.events.append(&origin, id, &batch, &nothing, at(turn));
-            assert_eq!(stored.await.unwrap(), Appended::Stored { new: 2 });
+            assert_eq!(stored.await.unwrap(), Appended::Stored { new: 10 });
         }
     }))
     .await;

@@ -229,7 +229,10 @@ impl SandboxBackend for DockerSandboxes {
     async fn prepare(&self, spec: &SpecId, progress: &Progress) -> Result<(), SandboxError> {
         let (inner, spec, progress) = (Arc::clone(&self.inner), spec.clone(), progress.clone());
         self.detached(async move {
-            inner.images.ensure(inner.spec(&spec)?, &progress).await?;
+            // Of a template that is not configured any more there may be containers, which need no image.
+            if let Ok(spec) = inner.spec(&spec) {
+                inner.images.ensure(spec, &progress).await?;
+            }
             inner.network.ensure().await.map(drop)
         })
         .await

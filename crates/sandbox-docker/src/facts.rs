@@ -32,6 +32,8 @@ const PARALLEL_INSPECTIONS: usize = 8;
 /// How long after an end an engine may find out that memory was the cause.
 const AFTERTHOUGHT: Duration = Duration::from_millis(250);
 const JUST_NOW: Duration = Duration::from_secs(5);
+/// A container that worked for somebody ran longer.
+const BRIEFLY: Duration = Duration::from_secs(10);
 
 /// What bears the name of a sandbox.
 pub(crate) enum Found<T> {
@@ -49,6 +51,7 @@ pub(crate) struct Container {
     pub(crate) exit: Exit,
     /// Whether it was started at least once, so that it may hold somebody's work.
     pub(crate) has_run: bool,
+    started_at: String,
     finished_at: String,
     ports: PortMap,
     /// `NAME=VALUE`. Holds keys: nothing prints it.
@@ -70,6 +73,7 @@ impl Container {
             // The engine's word for never.
             has_run: !started.is_empty() && !started.starts_with("0001-"),
             finished_at: state.finished_at.unwrap_or_default(),
+            started_at: started.to_owned(),
             labels: config.labels.unwrap_or_default(),
             ports: seen
                 .network_settings
@@ -85,6 +89,16 @@ impl Container {
             self.status,
             Status::RUNNING | Status::PAUSED | Status::RESTARTING | Status::STOPPING
         )
+    }
+
+    /// Whether it ended so soon that nothing can have been done in it.
+    pub(crate) fn ran_briefly(&self) -> bool {
+        let time = |text: &str| DateTime::parse_from_rfc3339(text);
+        match (time(&self.started_at), time(&self.finished_at)) {
+            // One that ends at once may have ended before it began, by the words of the engine.
+            (Ok(start), Ok(end)) => (end - start).to_std().map_or(true, |ran| ran < BRIEFLY),
+            _ => false,
+        }
     }
 
     /// Whether it ended a moment ago, by the clocks of the engine and of this machine.
@@ -236,7 +250,15 @@ impl Inner {
         let states = containers.into_iter().map(|(id, listed)| async move {
             let state = match self.listed_state(&id, &listed) {
                 Some(state) => Some(state),
-                None => self.inspected_state(&id).await?,
+                None => match self.inspected_state(&id).await {
+                    // One that the engine cannot show must not hide all others.
+                    Err(error) if !error.is_contact() => {
+                        tracing::warn!(sandbox.id = %id, %error, "a container that ended cannot be looked at");
+                        let detail = format!("its container ended, and {}", error.detail());
+                        Some(BackendState::Exited { detail })
+                    }
+                    seen => seen?,
+                },
             };
             Ok::<_, EngineError>(state.map(|state| BackendFact { id, state }))
         });

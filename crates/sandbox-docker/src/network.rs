@@ -76,11 +76,16 @@ impl Network {
     /// Sets the rules of the packet filter again if there is a network: after the engine was away they may be lost.
     pub(crate) async fn restore_rules(&self) -> Result<(), SandboxError> {
         // Looking for a rule and setting it are two steps, which must not be done twice at once.
-        let _ready = self.ready.lock().await;
+        let mut ready = self.ready.lock().await;
         if self.settled().await.map_err(failed)?.is_none() {
             return Ok(());
         }
-        self.block_metadata().await
+        let blocked = self.block_metadata().await;
+        if blocked.is_err() {
+            // They are required: nothing starts until they are in place.
+            *ready = None;
+        }
+        blocked
     }
 
     /// Whether sandboxes could be put into it right now. Only where rules are required that may be in the way: otherwise

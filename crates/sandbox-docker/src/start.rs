@@ -56,7 +56,9 @@ impl Inner {
     /// The template of this name.
     pub(crate) fn spec(&self, id: &SpecId) -> Result<&DockerSpec, SandboxError> {
         let spec = self.config.specs.iter().find(|spec| spec.id == *id);
-        spec.ok_or_else(|| start_failed(format!("there is no sandbox template {id} any more")))
+        spec.ok_or_else(|| start_failed(format!(
+                "there is no sandbox template {id} any more, and no container of it: the operator has to configure it again"
+            )))
     }
 
     /// The guard is of this sandbox.
@@ -81,7 +83,9 @@ impl Inner {
     ) -> Result<Located, SandboxError> {
         let known = self.memory.recall(&launch.id).0;
         // Creating costs one call less where nothing is there, and looking where something is.
-        let mut look_first = matches!(known, Life::Up | Life::Down | Life::Ended);
+        // What is there needs no template: an upgrade may have taken its own away.
+        let mut look_first = matches!(known, Life::Up | Life::Down | Life::Ended)
+            || self.spec(&launch.spec).is_err();
         let deadline = Instant::now() + self.engine.limit();
         while Instant::now() < deadline {
             if !look_first && let Made::New(id) = self.create(launch, operation).await? {
@@ -249,7 +253,7 @@ impl Inner {
                 self.settled(launch, thawed.await, operation).await
             }
             // Its agent server could not even be run, so there is nothing in it to keep. The template may be right now.
-            Status::EXITED if found.exit.is_unrunnable() => {
+            Status::EXITED if found.exit.is_unrunnable() && found.ran_briefly() => {
                 self.discard(&found.id).await.map(|()| None)
             }
             Status::CREATED | Status::EXITED | Status::EMPTY => {

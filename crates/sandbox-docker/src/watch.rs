@@ -29,6 +29,8 @@ const PING: Duration = Duration::from_secs(3);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long there has to be no sandbox before the network is removed: making one takes the engine a while.
 const NETWORK_IDLE: Duration = Duration::from_secs(15);
+/// How often the rules of the packet filter are looked at.
+const RULES_INTERVAL: Duration = Duration::from_secs(60);
 /// Looks at the same time.
 const PARALLEL_LOOKS: usize = 8;
 
@@ -80,18 +82,13 @@ impl Inner {
             "in contact with the container engine"
         );
         self.contact.send_replace(Some(Contact::Made));
-        let inner = Arc::clone(self);
-        self.spawn(async move {
-            // The packet filter may have been emptied together with the engine.
-            if let Err(error) = inner.network.restore_rules().await {
-                tracing::warn!(%error, "the rules of the sandboxes' network are not in place");
-            }
-        });
+        self.restore_rules();
         // What happened since before the list was made is replayed.
         let mut events = self.events(info.system_time.as_deref().and_then(since))?;
         let mut ticks = interval(PING);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut empty_since = Some(Instant::now());
+        let mut empty_since = Instant::now();
+        let mut ruled_at = Instant::now();
         loop {
             tokio::select! {
                 event = events.next() => match event {
@@ -104,9 +101,23 @@ impl Inner {
                         .call_within("asking whether the engine is there", PATIENCE, bollard::Docker::ping)
                         .await?;
                     self.tidy(&mut empty_since).await;
+                    if ruled_at.elapsed() > RULES_INTERVAL && !self.memory.is_empty() {
+                        ruled_at = Instant::now();
+                        self.restore_rules();
+                    }
                 }
             }
         }
+    }
+
+    /// The packet filter may have been emptied, together with the engine or by hand.
+    fn restore_rules(self: &Arc<Self>) {
+        let inner = Arc::clone(self);
+        self.spawn(async move {
+            if let Err(error) = inner.network.restore_rules().await {
+                tracing::warn!(%error, "the rules of the sandboxes' network are not in place");
+            }
+        });
     }
 
     fn events(
@@ -172,9 +183,15 @@ impl Inner {
                 }
                 self.tell(fact);
             }),
-            // The next list will show it.
+            // Without contact the next list will show it.
             Err(error) => {
                 tracing::warn!(sandbox.id = %look.id, %error, "a sandbox could not be looked at");
+                let id = look.id.clone();
+                drop(look);
+                sleep(LONGEST).await;
+                if matches!(*self.contact.borrow(), Some(Contact::Made)) {
+                    self.memory.mark(&id, false);
+                }
             }
         }
     }
@@ -204,13 +221,14 @@ impl Inner {
     }
 
     /// Removes the network when nothing has needed it for a while.
-    async fn tidy(&self, empty_since: &mut Option<Instant>) {
+    async fn tidy(&self, empty_since: &mut Instant) {
         if !self.memory.is_empty() {
-            *empty_since = Some(Instant::now());
-        } else if empty_since.is_some_and(|since| since.elapsed() > NETWORK_IDLE) {
-            match self.network.remove_if_unused().await {
-                Ok(()) => *empty_since = None,
-                Err(error) => tracing::debug!(%error, "the sandboxes' network is not removed yet"),
+            *empty_since = Instant::now();
+        } else if empty_since.elapsed() > NETWORK_IDLE {
+            // And again after a while: one that is needed no more may come out of a start that was given up.
+            *empty_since = Instant::now();
+            if let Err(error) = self.network.remove_if_unused().await {
+                tracing::debug!(%error, "the sandboxes' network is not removed yet");
             }
         }
     }

@@ -256,3 +256,24 @@ async fn a_name_that_somebody_took_is_not_ours_to_use() {
     backend.remove(&launch.id).await.unwrap();
     assert_eq!(lab.containers().await, [copy]);
 }
+
+#[tokio::test]
+async fn a_sandbox_outlives_its_template() {
+    let lab = Lab::new().await;
+    for state in ["running", "stopped", "crashed"] {
+        let launch = left(&lab, state).await;
+        let upgraded = lab.backend_with(|config| {
+            config.specs[0].id = domain::id::SpecId::parse("newer").unwrap();
+        });
+        let silent = domain::sandbox::Progress::silent();
+        upgraded.prepare(&launch.spec, &silent).await.unwrap();
+        upgraded.start(&launch).await.unwrap();
+        upgraded.remove(&launch.id).await.unwrap();
+        // Where nothing is there it cannot be made.
+        let refused = upgraded.start(&launch).await;
+        assert!(
+            matches!(refused, Err(SandboxError::StartFailed { .. })),
+            "{refused:?}"
+        );
+    }
+}

@@ -206,11 +206,24 @@ impl Drop for Lab {
             });
         });
         let outcome = cleaner.join();
+        forget_rules(self.instance.as_str());
         assert!(
             outcome.is_ok() || std::thread::panicking(),
             "not cleaned up"
         );
     }
+}
+
+/// Takes away the packet filter's rules of an installation, which does so itself only some time after its last sandbox.
+fn forget_rules(instance: &str) {
+    let script = format!(
+        "iptables -w 10 -S DOCKER-USER 2>/dev/null | grep -F '{instance}' | sed 's/^-A/-D/' | \
+         while read -r rule; do eval \"iptables -w 10 $rule\"; done"
+    );
+    // Without rights there are none.
+    let _ = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .output();
 }
 
 /// Name of the container and of the volume of a sandbox.

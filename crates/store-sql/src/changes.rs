@@ -2,6 +2,19 @@
 //!
 //! The notification is part of the transaction that makes the change, so nobody hears of what is not there. Our own come
 //! back, too: acting on one is a look at a row that is as it should be.
+#![cfg_attr(
+    not(feature = "postgres"),
+    expect(
+        unused_imports,
+        unused_variables,
+        clippy::unnecessary_wraps,
+        reason = "SQLite has nobody to tell"
+    )
+)]
+#![cfg_attr(
+    not(any(feature = "postgres", test)),
+    expect(dead_code, reason = "as above")
+)]
 
 use std::time::Duration;
 

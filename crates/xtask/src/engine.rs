@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 use crate::debian;
-use crate::run::{program, root, say};
+use crate::run::{program, root, run, say};
 
 /// Until an engine that was started answers.
 const START: Duration = Duration::from_secs(90);
@@ -50,7 +50,24 @@ pub(crate) fn prepare() -> anyhow::Result<()> {
     if ask().is_ok() {
         return Ok(());
     }
+    mount_control_groups()?;
     start()
+}
+
+/// Machines that boot without an init system may lack them, and no engine runs without.
+fn mount_control_groups() -> anyhow::Result<()> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let is_one = |line: &str| {
+        let kind = line.split(' ').nth(2);
+        kind.is_some_and(|kind| kind.starts_with("cgroup"))
+    };
+    if mounts.lines().any(is_one) {
+        return Ok(());
+    }
+    if !debian::has_program("cgroupfs-mount") {
+        debian::install("the mount of control groups", &["cgroupfs-mount"])?;
+    }
+    run(&mut program("cgroupfs-mount"))
 }
 
 /// An engine that was named.

@@ -301,6 +301,11 @@ async fn start_reference(python: &str, data: &Path, engine: &Engine) -> anyhow::
         ("DOCKER_HOST", socket),
         ("OH_SANDBOX_KIND", "DockerSandboxServiceInjector"),
         ("OH_SANDBOX_MAX_NUM_SANDBOXES", "1000"),
+        // It takes a machine that has /.dockerenv for a container, and looks for `localhost` elsewhere then.
+        (
+            "OH_SANDBOX_CONTAINER_URL_PATTERN",
+            "http://127.0.0.1:{port}",
+        ),
         ("AGENT_SERVER_IMAGE_REPOSITORY", repository),
         ("AGENT_SERVER_IMAGE_TAG", tag),
     ];

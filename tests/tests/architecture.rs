@@ -69,7 +69,10 @@ const OWNED: &[(&str, &[&str])] = &[
     ("clap", &["server", "xtask", "acceptance"]),
     ("toml", &["server", "acceptance"]),
     // The Docker backend's tests look for secrets in everything that is logged.
-    ("tracing-subscriber", &["server", "acceptance", "sandbox-docker"]),
+    (
+        "tracing-subscriber",
+        &["server", "acceptance", "sandbox-docker"],
+    ),
     ("anyhow", &["server", "xtask", "acceptance"]),
 ];
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-/// Credentials of the machine (every large cloud), and of its tasks (ECS).
+/// Credentials of the machine (AWS, Google, Azure and those who do as they do), and of its tasks (ECS, where the host does not
+/// redirect the address to a program of its own before the filter sees it).
 const ADDRESSES: [&str; 2] = ["169.254.169.254/32", "169.254.170.2/32"];
 /// Docker's chain for rules of others.
 const CHAIN: &str = "DOCKER-USER";
@@ -57,7 +58,8 @@ pub(crate) async fn unblock(bridge: &str, instance: &str) -> Result<(), String> 
     Ok(())
 }
 
-/// Refused rather than dropped, so that a program that asks fails at once.
+/// Refused rather than dropped, so that a program that asks fails at once. Only TCP, by which credentials are asked for, and
+/// not the port of name servers: on one cloud the address is also the machine's resolver.
 fn rule(bridge: &str, instance: &str, address: &str) -> Vec<String> {
     let comment = format!("agent-workspace {instance}: no metadata");
     [
@@ -66,6 +68,11 @@ fn rule(bridge: &str, instance: &str, address: &str) -> Vec<String> {
         bridge,
         "-d",
         address,
+        "-p",
+        "tcp",
+        "!",
+        "--dport",
+        "53",
         "-m",
         "comment",
         "--comment",

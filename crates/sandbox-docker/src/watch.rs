@@ -179,7 +179,9 @@ impl Inner {
         match found {
             Ok(found) => look.conclude(found, |fact| {
                 if let BackendState::Exited { detail } = &fact.state {
-                    tracing::warn!(sandbox.id = %fact.id, detail, "sandbox {} ended by itself", fact.id);
+                    // Without what the sandbox itself has said: that is its owner's.
+                    let cause = detail.lines().next().unwrap_or_default();
+                    tracing::warn!(sandbox.id = %fact.id, cause, "sandbox {} ended by itself", fact.id);
                 }
                 self.tell(fact);
             }),

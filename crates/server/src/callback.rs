@@ -216,7 +216,7 @@ impl CallbackListener {
             .map_err(unusable)?;
         self.tasks.spawn(async move {
             if let Err(error) = server.await {
-                tracing::error!(%error, "the listener for sandboxes failed");
+                tracing::error!(%error, "the listener for sandboxes failed; restart the service to have it again");
             }
         });
         self.replace(Some(handle));

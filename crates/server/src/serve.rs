@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use application::{App, Tasks, background};
 use domain::id::HostId;
 use http_api::{Door, HttpState};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use secrecy::ExposeSecret as _;
 use tokio::net::TcpSocket;
 use tokio::runtime::Handle;
@@ -19,7 +20,7 @@ use crate::banner::Started;
 use crate::bootstrap::first_key;
 use crate::callback::{CallbackListener, Route};
 use crate::compose::{self, Sandboxes, Service, Variables};
-use crate::config::{Config, Http, without_password};
+use crate::config::{Config, Http, Mode, without_password};
 use crate::data_dir::{DataDir, Lock};
 
 /// How long background work may take to stop once requests are done. Whatever it does is resumed on the next start.
@@ -34,9 +35,13 @@ const CONNECTIONS: usize = 4096;
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// Idle connections are kept longer than proxies keep theirs (60 s), so that it is never us who closes first.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
+/// The same behind the door for sandboxes: one that hoards connections must not cost the service its file descriptors.
+const SANDBOX_CONNECTIONS: usize = 256;
+const SANDBOX_KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Runs until a signal to stop. Sandboxes go on without us and are adopted by the next start.
 pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Result<()> {
+    raise_file_limit();
     let data_dir = DataDir::open(&config.data_dir)?;
     let _lock = take(&data_dir).await?;
     warn(config, &data_dir)?;
@@ -53,9 +58,7 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     let first_key = first_key(&config.auth, &data_dir, store.as_ref(), now).await?;
     let sandboxes = open_sandboxes(config, variables, &host, &data_dir).await?;
     let route = Route::new(config, sandboxes.engine.is_some(), bound);
-    if let Some(doubt) = &route.doubt {
-        tracing::warn!("{doubt}");
-    }
+    warn_of_callbacks(config, &route, &sandboxes);
     let tasks = Tasks::new(Handle::current());
     let service = compose::service(
         config,
@@ -136,6 +139,28 @@ async fn open_sandboxes(
     Ok(sandboxes)
 }
 
+/// Connections, sandboxes and the database need more open files than the usual soft limit of 1024.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "the limit of open files stays");
+    }
+}
+
+/// What is doubtful about the way from sandboxes to this service.
+fn warn_of_callbacks(config: &Config, route: &Route, sandboxes: &Sandboxes) {
+    if let Some(doubt) = &route.doubt {
+        tracing::warn!("{doubt}");
+    }
+    if config.auth.mode == Mode::Open && sandboxes.engine.is_some() && !route.needs_listener {
+        tracing::warn!(
+            "no key is needed, and sandboxes reach this service by the address that users do: whatever runs in one can do \
+             what its user can"
+        );
+    }
+}
+
 /// Takes the data directory. A service that was killed while it started a sandbox may still seem to hold it: between
 /// `fork` and `exec` the child shares the lock, for some milliseconds.
 async fn take(data_dir: &DataDir) -> anyhow::Result<Lock> {
@@ -198,16 +223,16 @@ pub(crate) fn http_server(
     impl Future<Output = std::io::Result<()>> + Send + 'static,
     ServerHandle,
 )> {
-    let workers = match door {
-        Door::Everybody => config.workers,
-        // They report, and do nothing else.
-        Door::Sandboxes => 1,
+    let (workers, connections, keep_alive) = match door {
+        Door::Everybody => (config.workers, CONNECTIONS, KEEP_ALIVE),
+        // They report, and do nothing else; and what runs in them may open connections for no other purpose than that.
+        Door::Sandboxes => (1, SANDBOX_CONNECTIONS, SANDBOX_KEEP_ALIVE),
     };
     let server = HttpServer::new(move || http_api::behind(door, state.clone(), app.clone()))
         .workers(workers)
-        .max_connections(CONNECTIONS)
+        .max_connections(connections)
         .client_request_timeout(HEAD_LIMIT)
-        .keep_alive(KEEP_ALIVE)
+        .keep_alive(keep_alive)
         .shutdown_timeout(config.drain.as_secs().max(1))
         // Ours, so that background work ends after requests.
         .disable_signals()

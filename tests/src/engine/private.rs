@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,6 +24,9 @@ pub struct PrivateEngine {
     child: Option<Child>,
 }
 
+/// Several in one process, too.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
 impl PrivateEngine {
     /// Starts one without images.
     ///
@@ -32,7 +36,7 @@ impl PrivateEngine {
     pub fn start() -> Self {
         let dir = tempfile::Builder::new().prefix("aw-engine-").tempdir();
         let dir = dir.expect("a temporary directory can be made");
-        let number = std::process::id();
+        let number = std::process::id() % 100_000 * 8 + NEXT.fetch_add(1, Ordering::SeqCst) % 8;
         let bridge = format!("aw-e{number}");
         // Of 10.128.0.0/9, which hardly anybody uses by hand.
         let address = format!("10.{}.{}.1/24", 128 + number % 128, number / 128 % 256);

@@ -17,7 +17,12 @@ const SECRET: [&str; 4] = [
 /// Shown by the names alone.
 const SECRET_ASSIGNMENTS: [&str; 1] = ["docker.secret_env"];
 /// Shown without what may be a password.
-const SECRET_URL: [&str; 3] = ["storage.url", "sandbox.index_url", "sandbox.proxy"];
+const SECRET_URL: [&str; 4] = [
+    "storage.url",
+    "sandbox.index_url",
+    "sandbox.proxy",
+    "sandbox.callback_url",
+];
 
 pub(super) const REDACTED: &str = "<redacted>";
 

@@ -8,6 +8,7 @@ use domain::id::SandboxId;
 use domain::sandbox::{BackendFact, BackendState, Desired, Sandbox, SandboxFacts, SandboxStatus};
 
 use super::Keeper;
+use super::up::first_line;
 use crate::{AppError, Tasks};
 
 impl Keeper {
@@ -38,7 +39,11 @@ impl Keeper {
                 detail: "the sandbox was removed from outside".to_owned(),
             },
         };
-        tracing::warn!(sandbox.id = %row.id, ?facts, "sandbox ended by itself");
+        let cause = match &facts {
+            SandboxFacts::Error { detail } | SandboxFacts::Missing { detail } => first_line(detail),
+            _ => "",
+        };
+        tracing::warn!(sandbox.id = %row.id, cause, "sandbox ended by itself");
         self.record(&row, Desired::Running, &facts).await?;
         let now = self.0.ports.clock.now();
         self.0

@@ -225,7 +225,7 @@ impl Keeper {
             let located = match ports.backend.start(&launch).await {
                 // It may have ended before the backend could say where it is.
                 Err(SandboxError::StartFailed { detail, .. }) if attempt < STARTS => {
-                    tracing::warn!(sandbox.id = %row.id, attempt, detail, "sandbox died while starting");
+                    tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "sandbox died while starting");
                     continue;
                 }
                 started => started?,
@@ -244,7 +244,7 @@ impl Keeper {
             match outcome {
                 Ok(()) => return Ok(located),
                 Err(Death::Exited(detail)) => {
-                    tracing::warn!(sandbox.id = %row.id, attempt, detail, "agent server died while starting");
+                    tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "agent server died while starting");
                     last = Some(detail);
                 }
                 Err(Death::Silent) => {
@@ -336,4 +336,9 @@ fn start_failed(detail: String) -> AppError {
         source: None,
     }
     .into()
+}
+
+/// The cause without what the sandbox itself has said: that is its owner's, and not for the operator's log.
+pub(super) fn first_line(detail: &str) -> &str {
+    detail.lines().next().unwrap_or_default()
 }

@@ -11,10 +11,23 @@ use crate::run::{program, run, say};
 /// Somebody else may be installing something.
 const LOCK_WAIT: &str = "DPkg::Lock::Timeout=300";
 
-/// Whether packages can be installed here: as root, with apt.
+/// Whether packages can be installed here: as root or with sudo, with apt.
 pub(crate) fn can_install() -> bool {
-    let is_root = fs::metadata("/proc/self").is_ok_and(|ours| ours.uid() == 0);
-    is_root && Path::new("/usr/bin/apt-get").exists()
+    (is_root() || has_program("sudo")) && Path::new("/usr/bin/apt-get").exists()
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|ours| ours.uid() == 0)
+}
+
+/// `apt-get`, which may ask for a password.
+fn apt_get() -> std::process::Command {
+    if is_root() {
+        return program("apt-get");
+    }
+    let mut sudo = program("sudo");
+    sudo.args(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+    sudo
 }
 
 /// Whether a program is on `PATH`.
@@ -38,7 +51,7 @@ pub(crate) fn install(missing: &str, packages: &[&str]) -> anyhow::Result<()> {
         update()?;
     }
     let install = || {
-        let mut apt = program("apt-get");
+        let mut apt = apt_get();
         apt.args([
             "install",
             "-q",
@@ -56,7 +69,7 @@ pub(crate) fn install(missing: &str, packages: &[&str]) -> anyhow::Result<()> {
 }
 
 fn update() -> anyhow::Result<()> {
-    run(program("apt-get").args(["update", "-q", "-o", LOCK_WAIT]))
+    run(apt_get().args(["update", "-q", "-o", LOCK_WAIT]))
 }
 
 fn has_lists() -> bool {
@@ -66,21 +79,50 @@ fn has_lists() -> bool {
         .any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
 }
 
+/// What the service is linked with.
+pub(crate) fn libraries() -> anyhow::Result<()> {
+    let has_libpq = has_program("pg_config")
+        || [
+            "/usr/include/postgresql/libpq-fe.h",
+            "/usr/include/libpq-fe.h",
+        ]
+        .iter()
+        .any(|header| Path::new(header).exists());
+    if !has_libpq {
+        install(
+            "libpq, with which the service reaches Postgres",
+            &["libpq-dev"],
+        )?;
+    }
+    if !has_program("cc") {
+        install("a C compiler", &["build-essential"])?;
+    }
+    Ok(())
+}
+
 /// What single suites need beside an engine: a Postgres server (`store-sql`), the compose program that Debian has (the
 /// packaging suite), and a `busybox` that runs in an empty image.
 pub(crate) fn tools() -> anyhow::Result<()> {
     if !has_postgres() {
         install("a Postgres server (initdb)", &["postgresql"])?;
     }
-    for (name, package) in [
-        ("docker-compose", "docker-compose"),
-        ("busybox", "busybox-static"),
-    ] {
+    for (name, package) in [("docker-compose", "docker-compose"), ("ip", "iproute2")] {
         if !has_program(name) {
             install(name, &[package])?;
         }
     }
+    if !has_static_busybox() {
+        install("a busybox that runs in an empty image", &["busybox-static"])?;
+    }
     Ok(())
+}
+
+/// Debian has two packages with a program of this name.
+fn has_static_busybox() -> bool {
+    let linked = program("sh")
+        .args(["-c", "ldd \"$(command -v busybox)\""])
+        .output();
+    has_program("busybox") && linked.is_ok_and(|linked| !linked.status.success())
 }
 
 /// Debian keeps the server's programs off `PATH`.

@@ -29,6 +29,13 @@ struct Cli {
 enum Task {
     /// Everything that CI checks: format, lints, documentation, all tests, the `OpenAPI` document.
     Ci,
+    /// Runs the service (`cargo run --release`) after installing the libraries that it is linked with, where they are
+    /// missing.
+    Run {
+        /// Handed on to the service.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// All test suites, with what they need: agent servers are installed below `target/acceptance`, an engine is started
     /// where none runs, images are made.
     Test {
@@ -62,6 +69,9 @@ enum Task {
         /// How often the service is killed meanwhile.
         #[arg(long, default_value_t = 20, requires = "sandboxes")]
         kills: u64,
+        /// For so long, two services on one Postgres, one of which is killed every five seconds.
+        #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes"])]
+        replicas_minutes: Option<u64>,
         /// Which requests, or in which order.
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -80,6 +90,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Ci => ci(),
+        Task::Run { args } => serve(&args),
         Task::Test {
             no_agent_servers,
             args,
@@ -90,6 +101,7 @@ fn main() -> ExitCode {
             requests,
             minutes,
             sandboxes: None,
+            replicas_minutes: None,
             kills: _,
             seed,
             release,
@@ -101,6 +113,12 @@ fn main() -> ExitCode {
             release,
             ..
         } => soak::sandboxes(sandboxes, kills, seed, release),
+        Task::Soak {
+            replicas_minutes: Some(minutes),
+            seed,
+            release,
+            ..
+        } => soak::replicas(minutes, seed, release),
         Task::Openapi { check } => openapi::write(check),
     };
     done.map_or_else(
@@ -112,7 +130,13 @@ fn main() -> ExitCode {
     )
 }
 
+fn serve(args: &[String]) -> anyhow::Result<()> {
+    debian::libraries()?;
+    run::run(cargo().args(["run", "--release", "--"]).args(args))
+}
+
 fn ci() -> anyhow::Result<()> {
+    debian::libraries()?;
     say("lock file");
     let locked = ["metadata", "--locked", "--quiet", "--format-version", "1"];
     run::output(cargo().args(locked))?;

@@ -1,7 +1,7 @@
 //! What the tests do for a minute, for longer: hostile requests, and sandboxes of a service that is killed.
 
 use crate::run::{cargo, programs, run, say};
-use crate::{engine, images};
+use crate::{debian, engine, images};
 
 /// Starts, pauses, resumes and deletes so many containers while the service is killed so often. A failure tells the seed and
 /// what was done to the sandbox.
@@ -28,6 +28,27 @@ pub(crate) fn sandboxes(
         .env("SOAK_SANDBOXES", sandboxes.to_string())
         .env("SOAK_KILLS", kills.to_string())
         .env("SOAK_SEED", seed.to_string()))
+}
+
+/// Two services on one Postgres, one of which is killed every five seconds, while Postgres is restarted twice.
+pub(crate) fn replicas(minutes: u64, seed: u64, release: bool) -> anyhow::Result<()> {
+    say("the engine, a Postgres server, and the image of the stub agent server");
+    engine::prepare()?;
+    debian::tools()?;
+    images::stub(&programs()?.stub)?;
+    let profile = release.then_some("--release");
+    if release {
+        run(cargo()
+            .args(["build", "-p", "server", "-p", "acceptance", "--bins"])
+            .args(profile))?;
+    }
+    say("two services that are killed");
+    run(cargo()
+        .args(["test", "-p", "acceptance", "--test", "replicas"])
+        .args(profile)
+        .args(["nothing_is_lost", "--", "--nocapture", "--test-threads=1"])
+        .env("REPLICAS_SECONDS", (minutes * 60).to_string())
+        .env("REPLICAS_SEED", seed.to_string()))
 }
 
 /// Sends hostile requests; a failure tells the seed and the request.

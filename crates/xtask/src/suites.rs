@@ -15,6 +15,7 @@ struct Count {
 
 /// Builds, installs and starts what the suites need; quick when all is there.
 pub(crate) fn prepare(with_agent_servers: bool) -> anyhow::Result<()> {
+    debian::libraries()?;
     say("the service");
     let programs = programs()?;
     say("the engine, and tools of single suites");

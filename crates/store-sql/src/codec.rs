@@ -65,6 +65,17 @@ pub(crate) fn to_json(value: &impl Serialize) -> Result<Json, StoreError> {
         .map_err(|cause| StoreError::Other(cause.into()))
 }
 
+/// Text of others, as columns can hold it: Postgres takes any character but NUL, so that one is stored as U+FFFD, on both
+/// databases. What our own types let through has none.
+pub(crate) fn plain(text: impl Into<String>) -> String {
+    let text = text.into();
+    if text.contains('\0') {
+        text.replace('\0', "\u{fffd}")
+    } else {
+        text
+    }
+}
+
 /// The owner to filter by, as the column has it.
 pub(crate) fn owner(scope: &Scope) -> Option<String> {
     scope.user().map(|user| user.as_str().to_owned())

@@ -11,7 +11,7 @@ use domain::id::{ConversationId, SandboxId};
 use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 
-use crate::codec::{Decode, IDS_PER_QUERY, to_json};
+use crate::codec::{Decode, IDS_PER_QUERY, plain, to_json};
 use crate::connection::AnyConnection;
 use crate::error::Fault;
 use crate::sandbox_rows::SandboxRow;
@@ -67,16 +67,16 @@ impl TryFrom<&Conversation> for ConversationRow {
             id: it.id.into(),
             owner: it.owner.to_string(),
             sandbox_id: it.sandbox_id.to_string(),
-            title: it.title.clone(),
-            title_folded: it.title.as_deref().map(fold_title),
+            title: it.title.clone().map(plain),
+            title_folded: it.title.as_deref().map(fold_title).map(plain),
             auto_title: it.auto_title,
-            selected_repository: it.selected_repository.clone(),
-            selected_branch: it.selected_branch.clone(),
+            selected_repository: it.selected_repository.clone().map(plain),
+            selected_branch: it.selected_branch.clone().map(plain),
             git_provider: it.git_provider.map(|provider| provider.to_string()),
             started_by: it.trigger.map(|trigger| trigger.to_string()),
             pr_numbers: to_json(&it.pr_numbers)?,
-            llm_model: it.llm_model.clone(),
-            agent_kind: it.agent_kind.clone(),
+            llm_model: it.llm_model.clone().map(plain),
+            agent_kind: plain(it.agent_kind.as_str()),
             metrics: to_json(&it.metrics)?,
             parent: it.parent.map(Key::from),
             is_public: it.public,
@@ -261,9 +261,9 @@ pub(crate) fn observe(
     }
     diesel::update(conversations::table.find(Key::from(it.id)))
         .set(ObservedColumns {
-            title_folded: it.title.as_deref().map(fold_title),
-            title: it.title,
-            llm_model: it.llm_model,
+            title_folded: it.title.as_deref().map(fold_title).map(plain),
+            title: it.title.map(plain),
+            llm_model: it.llm_model.map(plain),
             metrics: to_json(&it.metrics)?,
             tags: to_json(&it.tags)?,
             execution_status: it.execution_status.map(|status| status.to_string()),

@@ -14,11 +14,12 @@ use domain::error::StoreError;
 use domain::event::Appended;
 use domain::id::{ConversationId, SandboxId};
 use domain::page::{Page, PageRequest};
+use domain::patch::Patch;
 use domain::sandbox::{Desired, SandboxStatus};
 use domain::scope::Scope;
 use uuid::Uuid;
 
-use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner};
+use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner, plain};
 use crate::connection::{Any, AnyConnection};
 use crate::conversation_rows::{self as rows, ConversationRow, JoinedRow};
 use crate::deletion;
@@ -65,7 +66,7 @@ macro_rules! matching {
             None if filter.include_sub_conversations => {}
             None => query = query.filter(conversations::parent.is_null()),
         }
-        if let Some(needle) = filter.title_contains.as_deref().map(fold_title) {
+        if let Some(needle) = filter.title_contains.as_deref().map(fold_title).map(plain) {
             query = if needle.is_empty() {
                 query.filter(conversations::title_folded.is_not_null())
             } else {
@@ -133,14 +134,15 @@ struct ChangedColumns {
 
 impl ChangedColumns {
     fn new(change: &ConversationChange, at: Timestamp) -> Self {
-        let title = change.title.clone().into_update();
+        let text = |patch: &Patch<String>| patch.clone().into_update().map(|it| it.map(plain));
+        let title = text(&change.title);
         Self {
             title_folded: title.as_ref().map(|title| title.as_deref().map(fold_title)),
             auto_title: title.as_ref().map(|_| false),
             title,
             is_public: change.public.clone().into_update(),
-            selected_repository: change.selected_repository.clone().into_update(),
-            selected_branch: change.selected_branch.clone().into_update(),
+            selected_repository: text(&change.selected_repository),
+            selected_branch: text(&change.selected_branch),
             git_provider: change
                 .git_provider
                 .clone()

@@ -13,7 +13,7 @@ use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageLimit, PageRequest};
 use domain::scope::Scope;
 
-use crate::codec::{Decode, IDS_PER_QUERY, in_order, to_json};
+use crate::codec::{Decode, IDS_PER_QUERY, in_order, plain, to_json};
 use crate::connection::{Any, AnyConnection, on_backend};
 use crate::conversation_rows as rows;
 use crate::error::Fault;
@@ -101,7 +101,7 @@ fn store_new(
             conversation_id: conversation,
             seq,
             event_id: event.id.to_string(),
-            kind: event.kind.clone(),
+            kind: plain(event.kind.as_str()),
             happened_at: At(event.timestamp),
             body: to_json(&event.body)?.0,
         });
@@ -119,7 +119,7 @@ fn matching<'a>(conversation: ConversationId, filter: &EventFilter) -> events::B
         .into_boxed::<Any>()
         .filter(events::conversation_id.eq(Key::from(conversation)));
     if let Some(kind) = &filter.kind {
-        query = query.filter(events::kind.eq(kind.clone()));
+        query = query.filter(events::kind.eq(plain(kind.as_str())));
     }
     if let Some(from) = filter.from {
         query = query.filter(events::happened_at.ge(At(from)));

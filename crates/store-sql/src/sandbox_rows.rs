@@ -6,7 +6,7 @@ use domain::error::StoreError;
 use domain::identity::KeyHash;
 use domain::sandbox::Sandbox;
 
-use crate::codec::{Decode, to_json};
+use crate::codec::{Decode, plain, to_json};
 use crate::error::Fault;
 use crate::schema::sandboxes;
 use crate::sql_types::{At, Json};
@@ -44,13 +44,13 @@ impl TryFrom<&Sandbox> for SandboxRow {
             host: sandbox.host.to_string(),
             desired: sandbox.desired.to_string(),
             status: sandbox.status.to_string(),
-            status_detail: sandbox.status_detail.clone(),
+            status_detail: sandbox.status_detail.clone().map(plain),
             key_hash: sandbox.key_hash.to_string(),
             session_key: sandbox.session_key.as_text().to_owned(),
             secret_key: sandbox.secret_key.as_text().to_owned(),
             agent_url: sandbox.agent_url.as_ref().map(ToString::to_string),
             exposed_urls: to_json(&sandbox.exposed_urls)?,
-            workspace: sandbox.workspace.clone(),
+            workspace: sandbox.workspace.clone().map(plain),
             created_at: At(sandbox.created_at),
             updated_at: At(sandbox.updated_at),
             paused_at: sandbox.paused_at.map(At),

@@ -17,7 +17,7 @@ use domain::sandbox::{
 use domain::scope::Scope;
 
 use crate::changes::announce;
-use crate::codec::{IDS_PER_QUERY, in_order, owner};
+use crate::codec::{IDS_PER_QUERY, in_order, owner, plain};
 use crate::connection::{Any, AnyConnection};
 use crate::error::Fault;
 use crate::idempotency;
@@ -296,6 +296,8 @@ impl SandboxRepository for SqlStore {
                 };
                 let mut sandbox = before.clone();
                 sandbox.absorb(&facts);
+                // As it will be stored, to be compared with what is.
+                sandbox.status_detail = sandbox.status_detail.map(plain);
                 // The reconciler says the same again and again; that is no change.
                 if sandbox != before {
                     sandbox.updated_at = at;
@@ -380,7 +382,7 @@ impl SandboxRepository for SqlStore {
     }
 
     async fn annotate(&self, host: &HostId, detail: Option<&str>) -> Result<u64, StoreError> {
-        let (host, detail) = (host.to_string(), detail.map(str::to_owned));
+        let (host, detail) = (host.to_string(), detail.map(plain));
         self.db
             .background(move |conn| {
                 let shown = [

@@ -6,7 +6,7 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::start_task::{StartStatus, StartTask, Step};
 
-use crate::codec::{Decode, to_json};
+use crate::codec::{Decode, plain, to_json};
 use crate::schema::start_tasks;
 use crate::sql_types::{At, Json, Key};
 
@@ -45,7 +45,7 @@ impl TryFrom<&StartTask> for StartTaskRow {
             owner: task.owner.to_string(),
             host: task.host.to_string(),
             status: task.status.to_string(),
-            detail: task.detail.clone(),
+            detail: task.detail.clone().map(plain),
             notes: to_json(&task.notes)?,
             conversation_id: task.conversation_id.into(),
             sandbox_id: task.sandbox_id.to_string(),
@@ -124,7 +124,7 @@ impl StepColumns {
         let ends = status.is_terminal();
         Ok(Self {
             status: status.to_string(),
-            detail: Some(step.detail.clone()),
+            detail: Some(step.detail.clone().map(plain)),
             notes: to_json(&step.notes)?,
             agent_server_url: step.agent_server_url.clone(),
             timings: to_json(&step.timings)?,

@@ -84,6 +84,11 @@ mod crowd {
     port_conformance::crowd_conformance!(fresh());
 }
 
+mod odd_text {
+    use super::fresh;
+    port_conformance::odd_text_conformance!(fresh());
+}
+
 mod start_tasks {
     use super::fresh;
     port_conformance::start_task_repository_conformance!(fresh());

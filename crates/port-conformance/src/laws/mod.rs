@@ -9,6 +9,7 @@ pub mod event_store;
 pub mod host_repository;
 pub mod idempotency_repository;
 pub mod lease_repository;
+pub mod odd_text;
 pub mod pruning;
 pub mod purge;
 pub mod purge_races;

@@ -212,6 +212,11 @@ pub fn foreign_tokens() -> Vec<PageToken> {
         "../../etc/passwd",
         "\u{0}",
         "djF8",
+        // In the form of our SQL stores, at places that are none: `v1|sandboxes|5|` and NUL, and so on.
+        "djF8c2FuZGJveGVzfDV8AA",
+        "djF8Y29udmVyc2F0aW9uc3w1fAA",
+        "djF8Y29udmVyc2F0aW9uc3w1fHg",
+        "djF8c3RhcnQtdGFza3MtY3JlYXRlZHw1fHg",
     ]
     .map(|text| PageToken(text.to_owned()))
     .into()

@@ -203,15 +203,17 @@ impl SandboxRepository for SqlStore {
 
     async fn search(&self, scope: &Scope, page: &PageRequest) -> Result<Page<Sandbox>, StoreError> {
         let (scope, page) = (scope.clone(), page.clone());
-        let after: Option<Cursor<String>> = page_token::read(LISTING, &page)?;
+        let after: Option<Cursor<SandboxId>> = page_token::read(LISTING, &page)?;
         self.db
             .read(move |conn| {
                 let mut query = visible(&scope);
                 if let Some(Cursor { key, tie }) = after.clone() {
                     query = query.filter(
-                        sandboxes::created_at
-                            .le(key)
-                            .and(sandboxes::created_at.lt(key).or(sandboxes::id.lt(tie))),
+                        sandboxes::created_at.le(key).and(
+                            sandboxes::created_at
+                                .lt(key)
+                                .or(sandboxes::id.lt(tie.to_string())),
+                        ),
                     );
                 }
                 let rows = query

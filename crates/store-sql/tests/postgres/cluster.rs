@@ -6,6 +6,7 @@
 //! to the server itself start a private one, which goes the same way.
 
 use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -52,8 +53,11 @@ impl Cluster {
     pub(crate) fn shared() -> &'static Self {
         static SHARED: OnceLock<Cluster> = OnceLock::new();
         SHARED.get_or_init(|| {
-            let checkout = env!("CARGO_MANIFEST_DIR").replace('/', "-");
-            let dir = std::env::temp_dir().join(format!("postgres{checkout}-{}", me()));
+            // One for each checkout and user. The path of a socket must not be long.
+            let mut checkout = DefaultHasher::new();
+            env!("CARGO_MANIFEST_DIR").hash(&mut checkout);
+            let name = format!("store-sql-{:x}-{}", checkout.finish(), me());
+            let dir = std::env::temp_dir().join(name);
             fs::create_dir_all(&dir).expect("a directory for the server");
             let owner = fs::metadata(&dir).expect("its owner").uid();
             assert_eq!(owner, me(), "{} is somebody else's", dir.display());

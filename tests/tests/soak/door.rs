@@ -52,12 +52,18 @@ pub(crate) struct Door {
     cut: Cell<u64>,
     /// Answers that say that it takes longer.
     slow: Cell<u64>,
+    /// Sandboxes that were seen RUNNING: others were paused or deleted before that.
+    ran: Cell<u64>,
 }
 
 impl fmt::Display for Door {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (sent, cut, slow) = (self.sent.get(), self.cut.get(), self.slow.get());
-        write!(f, "{sent} requests ({cut} cut off, {slow} answered 503)")
+        let ran = self.ran.get();
+        write!(
+            f,
+            "{ran} of them seen RUNNING, {sent} requests ({cut} cut off, {slow} answered 503)"
+        )
     }
 }
 
@@ -71,7 +77,13 @@ impl Door {
             sent: Cell::default(),
             cut: Cell::default(),
             slow: Cell::default(),
+            ran: Cell::default(),
         }
+    }
+
+    /// One more sandbox runs.
+    pub(crate) fn runs(&self) {
+        self.ran.set(self.ran.get() + 1);
     }
 
     /// Since the storm began.

@@ -14,7 +14,7 @@ use crate::life::{Life, Wish};
 /// How many sandboxes a lane has at once (and now and then one more, when a start was cut off and came to be all the same).
 pub(crate) const AT_ONCE: usize = 2;
 /// Most pauses, resumes and looks in a life.
-const MOST_STEPS: usize = 6;
+const MOST_STEPS: usize = 8;
 /// Until a sandbox is what it was to become. Kills begin it anew.
 const SETTLES: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(100);
@@ -89,10 +89,10 @@ impl<'a> Lane<'a> {
         life.steps -= 1;
         let runs = life.can_be(Wish::Running);
         match self.dice.roll(10) {
-            0..=2 => self.settle(at).await?,
+            0..=4 => self.settle(at).await?,
             // Once more what is so already.
-            3 if runs => self.act(at, Wish::Running).await?,
-            3 => self.act(at, Wish::Paused).await?,
+            5 if runs => self.act(at, Wish::Running).await?,
+            5 => self.act(at, Wish::Paused).await?,
             _ if runs => self.act(at, Wish::Paused).await?,
             _ => self.act(at, Wish::Running).await?,
         }
@@ -216,7 +216,12 @@ async fn look(door: &Door, life: &mut Life) -> Result<bool, String> {
     let path = format!("{START}?id={}", life.id);
     let seen = door.read(&life.key, &path).await?;
     let seen = &seen[0];
-    if !life.fits(seen) {
+    let has_run = life.has_run;
+    let fits = life.fits(seen);
+    if life.has_run && !has_run {
+        door.runs();
+    }
+    if !fits {
         life.note(door.elapsed(), format!("seen: {seen}"));
         return Err(life.wrong("it is not what it should be"));
     }

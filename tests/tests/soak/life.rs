@@ -37,7 +37,7 @@ pub(crate) struct Life {
     /// Everything that may be wanted now: one wish after an acknowledgement, more after requests that were cut off.
     wishes: BTreeSet<Wish>,
     /// Seen RUNNING.
-    has_run: bool,
+    pub(crate) has_run: bool,
     /// How many things are still done with it.
     pub(crate) steps: usize,
     history: Vec<String>,

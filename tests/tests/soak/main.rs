@@ -64,11 +64,11 @@ async fn what_was_acknowledged_is_true_and_nothing_is_left_after_a_storm_with_ki
     let left = end::nothing_is_left(&mut service, &users, &door).await;
     assert!(left.is_ok(), "seed {}: {}", options.seed, left.unwrap_err());
     tell(&format!(
-        "soak with seed {}: {} sandboxes of {USERS} users, {} kills, {door}, {} s, {memory} MiB resident; left: no \
+        "soak with seed {}: {} kills, {USERS} users, {} sandboxes, {door}, {} s, {memory} MiB resident; left: no \
          container, volume, network, row or capacity; nothing acknowledged was lost",
         options.seed,
-        options.sandboxes,
         options.kills,
+        options.sandboxes,
         began.elapsed().as_secs(),
     ));
 }

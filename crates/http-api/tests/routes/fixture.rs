@@ -116,7 +116,7 @@ impl World {
             users: store.clone(),
             answers: store.clone(),
             hosts: store.clone(),
-        leases: store.clone(),
+            leases: store.clone(),
             changes: store.clone(),
             cipher: Arc::new(Keyring::new(&MasterKey::generate().unwrap(), &[])),
             clock: clock.clone(),

@@ -274,3 +274,21 @@ async fn a_store_that_never_served_a_host_removes_nothing_from_it() {
     a_while().await;
     assert_eq!(other.backend.existing(), 1, "{}", row.id);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_is_paused_before_it_was_made_is_paused_and_can_be_resumed() {
+    let world = World::new().await;
+    world
+        .backend
+        .prepare_slowly("pulling", Duration::from_secs(600));
+    let started = world.app.sandboxes.start(&alice(), None).await;
+    let id = started.expect("within the caps").id;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let paused = world.app.sandboxes.pause(&mine(), &id).await;
+    paused.expect("paused");
+    is(&world, &id, SandboxStatus::Paused).await;
+    world.backend.prepare_slowly("pulled", Duration::ZERO);
+    let resumed = world.app.sandboxes.resume(&mine(), &id).await;
+    resumed.expect("resumes");
+    is(&world, &id, SandboxStatus::Running).await;
+}

@@ -32,6 +32,11 @@ impl Keeper {
                 self.record(row, Desired::Paused, &SandboxFacts::Paused)
                     .await?;
             }
+            // It was never made, so nothing is missing: resuming it makes it.
+            Err(SandboxError::NotFound) if row.workspace.is_none() => {
+                self.record(row, Desired::Paused, &SandboxFacts::Paused)
+                    .await?;
+            }
             Err(SandboxError::NotFound) => {
                 let detail = "nothing was left of the sandbox when it was to be paused".to_owned();
                 self.record(row, Desired::Paused, &SandboxFacts::Missing { detail })

@@ -12,7 +12,7 @@ const STATES: usize = 64;
 
 /// Delivers every state of a task, in order, to those who follow it in this process. Published only after the store has
 /// it. An mpsc queue, not a watch: no state of a task that runs here may be skipped. One that runs in another process is
-/// read from the store when it changes ([`Updates::elsewhere`]).
+/// read from the store when it changes (`elsewhere`).
 #[derive(Debug, Default, Clone)]
 pub struct Updates(Arc<Mutex<State>>);
 

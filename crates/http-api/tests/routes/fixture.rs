@@ -94,6 +94,22 @@ impl Answer {
     }
 }
 
+/// The keys of both users.
+async fn add_keys(store: &MemoryStore, now: Timestamp, ids: &dyn IdGenerator) {
+    for (user, text) in [("ada", ADA), ("bob", BOB)] {
+        let key = ApiKey {
+            id: ApiKeyId::new(ids.uuid()),
+            user: UserId::parse(user).unwrap(),
+            hash: KeyHash::of(text),
+            prefix: "aw_".to_owned(),
+            created_at: now,
+            expires_at: None,
+            last_used_at: None,
+        };
+        ApiKeyRepository::insert(store, &key).await.unwrap();
+    }
+}
+
 impl World {
     /// Idle: start tasks are not worked on, so their first state can be looked at.
     pub(crate) async fn idle() -> Self {
@@ -122,20 +138,7 @@ impl World {
             clock: clock.clone(),
             ids: Arc::clone(&ids),
         };
-        for (user, text) in [("ada", ADA), ("bob", BOB)] {
-            let key = ApiKey {
-                id: ApiKeyId::new(ids.uuid()),
-                user: UserId::parse(user).unwrap(),
-                hash: KeyHash::of(text),
-                prefix: "aw_".to_owned(),
-                created_at: clock.now(),
-                expires_at: None,
-                last_used_at: None,
-            };
-            ApiKeyRepository::insert(store.as_ref(), &key)
-                .await
-                .unwrap();
-        }
+        add_keys(&store, clock.now(), ids.as_ref()).await;
         let mut policy = Policy::new(
             HostId::parse("host").unwrap(),
             "http://127.0.0.1:3000/api/v1/webhooks".parse().unwrap(),

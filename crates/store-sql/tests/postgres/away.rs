@@ -152,7 +152,12 @@ async fn a_statement_that_is_cut_off_may_be_tried_again() {
             admin.batch_execute(cut).unwrap();
         }
         let answers = timeout(LONG, under_way).await.expect("answers in time");
-        answers.unwrap().iter().for_each(assert_away);
+        for answer in &answers.unwrap() {
+            // A server that turns everybody out may let go of the lock first, and then one of them gets through.
+            if !(cut.is_empty() && answer.is_ok()) {
+                assert_away(answer);
+            }
+        }
     }
 }
 

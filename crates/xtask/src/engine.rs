@@ -51,6 +51,7 @@ pub(crate) fn prepare() -> anyhow::Result<()> {
         return Ok(());
     }
     mount_control_groups()?;
+    forget_the_dead();
     start()
 }
 
@@ -97,6 +98,26 @@ fn ask() -> anyhow::Result<String> {
             .unwrap_or("docker version does not end")
             .trim()
     );
+}
+
+/// An engine that was killed leaves the numbers of its processes behind, and one that starts takes whatever has such a number
+/// now (or is not waited for) for its predecessor.
+fn forget_the_dead() {
+    for (file, name) in [
+        ("/var/run/docker.pid", "dockerd"),
+        ("/var/run/docker/containerd/containerd.pid", "containerd"),
+    ] {
+        let Ok(pid) = fs::read_to_string(file) else {
+            continue;
+        };
+        // `number (name) state …`
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        let lives = stat.contains(&format!("({name})")) && !stat.contains(") Z");
+        if !lives {
+            // What cannot be removed is told by the engine.
+            let _ = fs::remove_file(file);
+        }
+    }
 }
 
 fn start() -> anyhow::Result<()> {

@@ -12,7 +12,7 @@ mod retire;
 mod up;
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use domain::agent::AgentEndpoint;
@@ -59,6 +59,8 @@ struct Slot {
     changes: watch::Sender<u64>,
     /// What a start under way is waiting for, in a line.
     progress: watch::Sender<Option<String>>,
+    /// Whether a change by another process already waits for its turn.
+    has_follower: AtomicBool,
 }
 
 /// The right to act on one sandbox. Changes of intent are seen from before the row is read.
@@ -162,6 +164,7 @@ impl Keeper {
             lock: Arc::default(),
             changes: watch::Sender::new(0),
             progress: watch::Sender::new(None),
+            has_follower: AtomicBool::new(false),
         });
         slots.insert(id.clone(), Arc::downgrade(&slot));
         slot
@@ -212,22 +215,39 @@ impl Keeper {
         let Some(row) = self.row(id).await? else {
             return Ok(());
         };
-        let is_settled = match row.desired {
-            // Whoever shares the host acts on what it asked for itself.
-            Desired::Running => {
-                row.status != SandboxStatus::Starting || self.0.policy.is_host_shared
-            }
-            Desired::Paused => matches!(row.status, SandboxStatus::Paused | SandboxStatus::Missing),
-            Desired::Deleted => false,
-        };
-        if is_settled {
+        if self.is_settled(&row) {
             return Ok(());
         }
         if row.desired != Desired::Running {
             // A start that is under way here gives up.
             self.not_wanted(id);
         }
-        self.converge(id).await
+        // On Postgres our own changes come back, one for each line of progress. One waits for its turn, for all of them.
+        let slot = self.slot(id);
+        if slot.has_follower.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mut turn = self.turn(id).await;
+        // Before the row is read: what changes from here on is followed anew.
+        slot.has_follower.store(false, Ordering::SeqCst);
+        match self.row(id).await? {
+            Some(row) if !self.is_settled(&row) => self.act(row, &mut turn).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a row needs nothing of this process.
+    fn is_settled(&self, row: &Sandbox) -> bool {
+        match row.desired {
+            // Whoever shares the host acts on what it asked for itself.
+            Desired::Running => {
+                row.status != SandboxStatus::Starting || self.0.policy.is_host_shared
+            }
+            Desired::Paused => {
+                matches!(row.status, SandboxStatus::Paused | SandboxStatus::Missing)
+            }
+            Desired::Deleted => false,
+        }
     }
 
     /// Makes the backend do what the row wants.
@@ -238,18 +258,20 @@ impl Keeper {
             let Some(row) = self.row(id).await? else {
                 return Ok(());
             };
-            match row.desired {
-                Desired::Running if row.status.is_up() => {
-                    self.bring_up(row, &mut turn).await.map(drop)
-                }
-                // It failed meanwhile, and waits for its owner.
-                Desired::Running => Ok(()),
-                Desired::Paused => turn.unless_lost(self.put_down(&row)).await,
-                Desired::Deleted => turn.unless_lost(self.clear(&row)).await,
-            }
+            self.act(row, &mut turn).await
         }
         .instrument(span)
         .await
+    }
+
+    async fn act(&self, row: Sandbox, turn: &mut Turn) -> Result<(), AppError> {
+        match row.desired {
+            Desired::Running if row.status.is_up() => self.bring_up(row, turn).await.map(drop),
+            // It failed meanwhile, and waits for its owner.
+            Desired::Running => Ok(()),
+            Desired::Paused => turn.unless_lost(self.put_down(&row)).await,
+            Desired::Deleted => turn.unless_lost(self.clear(&row)).await,
+        }
     }
 
     /// The running sandbox with its agent server answering; starts it when it does not run, within the caps. For the

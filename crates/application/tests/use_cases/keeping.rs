@@ -292,3 +292,21 @@ async fn a_sandbox_that_is_paused_before_it_was_made_is_paused_and_can_be_resume
     resumed.expect("resumes");
     is(&world, &id, SandboxStatus::Running).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn hearing_of_its_own_changes_costs_a_start_nothing() {
+    let world = World::new().await;
+    world
+        .backend
+        .prepare_slowly("pulling", Duration::from_secs(60));
+    let row = sandbox(&world).await;
+    let asked = world.agents.calls().alive;
+    a_while().await;
+    is(&world, &row.id, SandboxStatus::Running).await;
+    assert_eq!(
+        world.agents.calls().alive,
+        asked,
+        "nobody waited for a turn to ask again"
+    );
+    assert_eq!(asked, 1);
+}

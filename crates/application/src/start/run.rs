@@ -22,7 +22,7 @@ use crate::settings::SettingsService;
 use crate::{AppError, Inner};
 
 /// A task that could not be finished in so many claims (each a crash, a lost lease or a store that went away) fails.
-const MOST_ATTEMPTS: u32 = 10;
+const MOST_ATTEMPTS: u32 = 50;
 /// How long a full sandbox is asked again before the start fails: a slot is held meanwhile.
 const PATIENCE_WITH_A_FULL_SANDBOX: Duration = Duration::from_secs(30);
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use agent_client::{Config, HttpAgentRuntime};
 use domain::agent::{
-    AgentEndpoint, AgentRuntime, CondenserConfig, LaunchRequest, LlmConfig, McpServer,
+    AgentEndpoint, AgentRuntime, CondenserConfig, LaunchRequest, LaunchSecret, LlmConfig, McpServer,
 };
 use domain::clock::SystemClock;
 use domain::conversation::{ExecutionStatus, MessageInput};
@@ -185,7 +185,7 @@ impl Lab {
         };
         let greeting = (
             "GREETING".to_owned(),
-            SecretString::from("hello-from-a-secret"),
+            LaunchSecret::Value(SecretString::from("hello-from-a-secret")),
         );
         LaunchRequest {
             conversation_id,
@@ -205,6 +205,10 @@ impl Lab {
             secrets: BTreeMap::from([greeting]),
             auto_title: true,
             agent_type,
+            acp: None,
+            plugins: Vec::new(),
+            hooks: None,
+            disabled_skills: Vec::new(),
             tags: BTreeMap::from([("origin".to_owned(), "converse".to_owned())]),
             max_budget: None,
         }

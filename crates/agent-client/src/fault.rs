@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::agent::{AgentError, LaunchRequest, McpServer};
+use domain::agent::{AgentError, LaunchRequest, LaunchSecret, McpServer};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
@@ -55,7 +55,12 @@ impl<'a> Scrubber<'a> {
         secrets.extend(&request.llm.api_key);
         secrets.extend(request.llm.secret_options.values());
         secrets.extend(&request.search_api_key);
-        secrets.extend(request.secrets.values());
+        for secret in request.secrets.values() {
+            match secret {
+                LaunchSecret::Value(value) => secrets.push(value),
+                LaunchSecret::LookUp { headers, .. } => secrets.extend(headers.values()),
+            }
+        }
         for server in &request.mcp {
             match server {
                 McpServer::Remote { api_key, .. } => secrets.extend(api_key),

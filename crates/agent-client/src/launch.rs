@@ -1,6 +1,6 @@
 //! The body of `POST /api/conversations`, from fields that both dialects know.
 
-use domain::agent::{CondenserConfig, LaunchRequest, LlmConfig, McpServer};
+use domain::agent::{CondenserConfig, LaunchRequest, LaunchSecret, LlmConfig, McpServer};
 use domain::conversation::MessageInput;
 use domain::start_task::AgentType;
 use secrecy::{ExposeSecret, SecretString};
@@ -214,7 +214,20 @@ fn analyzer(name: Option<&str>) -> Value {
 }
 
 fn secrets(request: &LaunchRequest) -> Map<String, Value> {
-    let secret = |value| json!({"kind": "StaticSecret", "value": exposed(value)});
+    let secret = |secret: &LaunchSecret| match secret {
+        LaunchSecret::Value(value) => json!({"kind": "StaticSecret", "value": exposed(value)}),
+        LaunchSecret::LookUp {
+            url,
+            headers,
+            description,
+        } => {
+            let headers: Map<String, Value> = headers
+                .iter()
+                .map(|(name, value)| (name.clone(), exposed(value)))
+                .collect();
+            json!({"kind": "LookupSecret", "url": url, "headers": headers, "description": description})
+        }
+    };
     request
         .secrets
         .iter()

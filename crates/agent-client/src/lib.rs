@@ -11,6 +11,7 @@ mod launch;
 mod runtime;
 mod server_info;
 mod transport;
+mod workspace;
 
 pub use config::Config;
 pub use runtime::HttpAgentRuntime;

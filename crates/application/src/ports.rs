@@ -9,14 +9,17 @@ use domain::cipher::Cipher;
 use domain::clock::Clock;
 use domain::conversation::ConversationRepository;
 use domain::event::EventStore;
+use domain::git::GitHosting;
 use domain::host::HostRepository;
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::idempotency::IdempotencyRepository;
 use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::lease::LeaseRepository;
 use domain::sandbox::{Caps, SandboxBackend, SandboxRepository, SandboxSpecCatalog};
+use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;
 use domain::start_task::StartTaskRepository;
+use domain::workspace::SandboxWorkspace;
 use url::Url;
 
 /// One adapter per port.
@@ -38,6 +41,12 @@ pub struct Ports {
     pub agents: Arc<dyn AgentRuntime>,
     /// Settings.
     pub settings: Arc<dyn SettingsRepository>,
+    /// Custom secrets.
+    pub secrets: Arc<dyn SecretRepository>,
+    /// The inside of sandboxes.
+    pub workspace: Arc<dyn SandboxWorkspace>,
+    /// Git providers.
+    pub git: Arc<dyn GitHosting>,
     /// API keys.
     pub api_keys: Arc<dyn ApiKeyRepository>,
     /// Users, and their end.

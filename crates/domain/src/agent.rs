@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -79,6 +80,55 @@ pub struct CondenserConfig {
     pub keep_first: u32,
 }
 
+/// A secret of a conversation: commands of the agent that name it get it as an environment variable.
+#[derive(Debug, Clone)]
+pub enum LaunchSecret {
+    /// The value itself, as it is at the start.
+    Value(SecretString),
+    /// The agent server asks for the value whenever it is needed, so that a change reaches a live sandbox.
+    LookUp {
+        /// Where; answers the value as plain text.
+        url: Url,
+        /// Headers of the request; their values are secret.
+        headers: BTreeMap<String, SecretString>,
+        /// What it is for.
+        description: Option<String>,
+    },
+}
+
+/// An agent that is a program of its own and speaks ACP (Agent Client Protocol) with the agent server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AcpAgent {
+    /// A known one (`claude-code`, `codex`, `gemini-cli`), or `custom`.
+    pub server: String,
+    /// The program and its arguments, when not the known one's own.
+    pub command: Vec<String>,
+    /// Further arguments.
+    pub args: Vec<String>,
+    /// Its model.
+    pub model: Option<String>,
+    /// Its session mode.
+    pub session_mode: Option<String>,
+    /// Longest turn in seconds.
+    pub prompt_timeout: Option<f64>,
+    /// Further options of the agent side's document that the user set (never secret ones).
+    pub options: Map<String, Value>,
+}
+
+/// A plugin to load: contract v1, section 2 (`PluginSpec`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plugin {
+    /// `github:owner/repo`, a git URL, or a path.
+    pub source: String,
+    /// Branch, tag or commit.
+    #[serde(rename = "ref")]
+    pub reference: Option<String>,
+    /// Directory inside the repository.
+    pub repo_path: Option<String>,
+    /// Values for its parameters.
+    pub parameters: Option<Map<String, Value>>,
+}
+
 /// What to start. The adapter builds the body for the agent server's version.
 #[derive(Debug, Clone)]
 pub struct LaunchRequest {
@@ -104,12 +154,20 @@ pub struct LaunchRequest {
     pub system_message_suffix: Option<String>,
     /// First message; starts the agent.
     pub initial_message: Option<MessageInput>,
-    /// Environment secrets of the conversation.
-    pub secrets: BTreeMap<String, SecretString>,
+    /// Secrets of the conversation.
+    pub secrets: BTreeMap<String, LaunchSecret>,
     /// Whether the agent server shall make a title.
     pub auto_title: bool,
     /// Which agent.
     pub agent_type: AgentType,
+    /// A program that is the agent, instead of the agent server's own.
+    pub acp: Option<AcpAgent>,
+    /// Plugins.
+    pub plugins: Vec<Plugin>,
+    /// The project's agent hooks, as [`SandboxWorkspace::hooks`](crate::workspace::SandboxWorkspace::hooks) read them.
+    pub hooks: Option<Value>,
+    /// Names of skills that are not to be loaded.
+    pub disabled_skills: Vec<String>,
     /// Labels.
     pub tags: BTreeMap<String, String>,
     /// Budget in US dollars.

@@ -106,6 +106,14 @@ pub enum StoreError {
     /// A cap on running sandboxes would be exceeded.
     #[error("{0}")]
     CapReached(Cap),
+    /// The owner has as many of them as one may have.
+    #[error("you already have {most} {entity}, the most one user may have")]
+    Full {
+        /// Of what.
+        entity: &'static str,
+        /// How many are too many.
+        most: usize,
+    },
     /// Pool exhausted, database busy or gone: try again.
     #[error("store unavailable: {what}")]
     Unavailable {
@@ -131,7 +139,7 @@ pub enum StoreError {
 impl Classify for StoreError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::Conflict { .. } | Self::Stale { .. } => ErrorClass::Conflict,
+            Self::Conflict { .. } | Self::Stale { .. } | Self::Full { .. } => ErrorClass::Conflict,
             Self::NotFound { .. } => ErrorClass::NotFound,
             Self::InvalidPageToken => ErrorClass::Unprocessable,
             Self::CapReached(_) => ErrorClass::RateLimited,

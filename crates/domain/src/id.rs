@@ -100,6 +100,8 @@ uuid_id! {
     StartTaskId;
     /// A user's API key (the record, not its text).
     ApiKeyId;
+    /// A custom secret (the record, not its name).
+    SecretId;
 }
 
 /// Letters, digits, `-` and `_` only: a sandbox id becomes a directory and container name.

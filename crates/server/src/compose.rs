@@ -18,6 +18,7 @@ use domain::error::Classify as _;
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::sandbox::{Caps, SandboxBackend, SandboxSpecCatalog};
+use git_hosting::HttpGitHosting;
 use http_api::{Check, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
 use keyring::{Keyring, MasterKey, RandomIds, private_file};
 use sandbox_process::launcher;
@@ -172,8 +173,10 @@ pub(crate) fn service(
     tasks: Tasks,
     (bound, route): (SocketAddr, &Route),
 ) -> anyhow::Result<Service> {
-    let agents = HttpAgentRuntime::new(agent_client::Config::default(), clock())
-        .context("cannot make an HTTP client")?;
+    let agents = Arc::new(
+        HttpAgentRuntime::new(agent_client::Config::default(), clock())
+            .context("cannot make an HTTP client")?,
+    );
     let ports = Ports {
         conversations: Arc::clone(store) as _,
         events: Arc::clone(store) as _,
@@ -181,8 +184,11 @@ pub(crate) fn service(
         sandboxes: Arc::clone(store) as _,
         backend: Arc::clone(&sandboxes.backend),
         specs: Arc::clone(&sandboxes.specs),
-        agents: Arc::new(agents),
+        agents: Arc::clone(&agents) as _,
         settings: Arc::clone(store) as _,
+        secrets: Arc::clone(store) as _,
+        workspace: agents,
+        git: Arc::new(HttpGitHosting),
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
         answers: Arc::clone(store) as _,

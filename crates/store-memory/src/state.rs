@@ -12,6 +12,7 @@ use domain::idempotency::KeptAnswer;
 use domain::identity::{ApiKey, User};
 use domain::sandbox::{Desired, Sandbox};
 use domain::scope::Scope;
+use domain::secret::CustomSecret;
 use domain::settings::StoredSettings;
 use domain::start_task::StartTask;
 use tokio::sync::broadcast;
@@ -67,6 +68,7 @@ pub(crate) struct State {
     pub(crate) tasks: BTreeMap<StartTaskId, TaskRow>,
     pub(crate) sandboxes: BTreeMap<SandboxId, Sandbox>,
     pub(crate) settings: BTreeMap<UserId, StoredSettings>,
+    pub(crate) secrets: BTreeMap<(UserId, String), CustomSecret>,
     pub(crate) keys: BTreeMap<ApiKeyId, ApiKey>,
     pub(crate) users: BTreeMap<UserId, User>,
     /// By owner and key.

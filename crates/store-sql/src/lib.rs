@@ -29,6 +29,7 @@ mod retirement;
 mod sandbox_rows;
 mod sandboxes;
 mod schema;
+mod secrets;
 mod settings;
 mod sql_types;
 mod start_rows;

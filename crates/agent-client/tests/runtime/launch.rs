@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use domain::agent::{AgentRuntime, CondenserConfig, LaunchRequest, LlmConfig, McpServer};
+use domain::agent::{
+    AgentRuntime, CondenserConfig, LaunchRequest, LaunchSecret, LlmConfig, McpServer,
+};
 use domain::conversation::ExecutionStatus;
 use domain::error::Classify;
 use domain::start_task::AgentType;
@@ -51,9 +53,16 @@ fn request() -> LaunchRequest {
         search_api_key: Some(secret("tvly-key")),
         system_message_suffix: Some("Be kind.".to_owned()),
         initial_message: Some(hello()),
-        secrets: BTreeMap::from([("TOKEN".to_owned(), secret("token-value"))]),
+        secrets: BTreeMap::from([(
+            "TOKEN".to_owned(),
+            LaunchSecret::Value(secret("token-value")),
+        )]),
         auto_title: true,
         agent_type: AgentType::Default,
+        acp: None,
+        plugins: Vec::new(),
+        hooks: None,
+        disabled_skills: Vec::new(),
         tags: BTreeMap::from([
             ("origin".to_owned(), "test".to_owned()),
             ("Not Allowed".to_owned(), "x".to_owned()),

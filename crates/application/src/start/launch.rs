@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::agent::LaunchRequest;
+use domain::agent::{LaunchRequest, LaunchSecret};
 use domain::sandbox::Located;
 use domain::start_task::StartTask;
 use secrecy::{ExposeSecret, SecretString};
@@ -30,6 +30,10 @@ pub(super) fn request(
         .join("\n\n");
     let mut secrets = profile.secrets;
     secrets.extend(open_secrets(ports, task)?);
+    let secrets = secrets
+        .into_iter()
+        .map(|(name, value)| (name, LaunchSecret::Value(value)))
+        .collect();
     Ok(LaunchRequest {
         conversation_id: task.conversation_id,
         working_dir: located.workspace.clone(),
@@ -45,6 +49,10 @@ pub(super) fn request(
         secrets,
         auto_title: wants_auto_title(&task.request),
         agent_type: task.request.agent_type,
+        acp: None,
+        plugins: Vec::new(),
+        hooks: None,
+        disabled_skills: profile.disabled_skills,
         tags: BTreeMap::new(),
         max_budget: profile.max_budget_per_task,
     })

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::agent::LaunchSecret;
 use domain::error::{Classify, ErrorClass};
 use domain::id::{ConversationId, SandboxId};
 use domain::sandbox::{Caps, SandboxStatus};
@@ -45,7 +46,10 @@ async fn a_start_ends_in_a_conversation_that_was_asked_for() {
     };
     assert_eq!(launch.llm.model, "openai/other");
     assert_eq!(launch.system_message_suffix.as_deref(), Some("Be brief."));
-    assert_eq!(launch.secrets["TOKEN"].expose_secret(), "t0");
+    let LaunchSecret::Value(token) = &launch.secrets["TOKEN"] else {
+        panic!("secrets of a request are its own")
+    };
+    assert_eq!(token.expose_secret(), "t0");
     assert!(!launch.auto_title, "a person chose the title");
     for status in ["WORKING", "WAITING_FOR_SANDBOX", "STARTING_CONVERSATION"] {
         assert!(task.timings.contains_key(status), "{status} is timed");

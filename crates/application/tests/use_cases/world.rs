@@ -14,7 +14,8 @@ use domain::scope::Scope;
 use domain::start_task::{StartRequest, StartTask};
 use serde_json::json;
 use store_memory::{
-    FakeAgentRuntime, FakeSandboxBackend, FakeSpecs, MarkerCipher, MemoryStore, SequentialIds,
+    FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSpecs, FakeWorkspace, MarkerCipher,
+    MemoryStore, SequentialIds,
 };
 
 pub(crate) struct World {
@@ -203,6 +204,9 @@ fn build(
         specs: Arc::clone(specs) as _,
         agents: Arc::clone(agents) as _,
         settings: Arc::clone(store) as _,
+        secrets: Arc::clone(store) as _,
+        workspace: Arc::new(FakeWorkspace::default()),
+        git: Arc::new(FakeGitHosting::default()),
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
         answers: Arc::clone(store) as _,

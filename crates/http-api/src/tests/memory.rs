@@ -6,7 +6,8 @@ use application::{App, AuthMode, Policy, Ports, Tasks};
 use domain::clock::Clock;
 use domain::id::HostId;
 use store_memory::{
-    FakeAgentRuntime, FakeSandboxBackend, FakeSpecs, MarkerCipher, MemoryStore, SequentialIds,
+    FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSpecs, FakeWorkspace, MarkerCipher,
+    MemoryStore, SequentialIds,
 };
 
 /// The application over this store. Nothing runs in its background.
@@ -20,6 +21,9 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         specs: Arc::new(FakeSpecs::default()),
         agents: Arc::new(FakeAgentRuntime::default()),
         settings: store.clone(),
+        secrets: store.clone(),
+        workspace: Arc::new(FakeWorkspace::default()),
+        git: Arc::new(FakeGitHosting::default()),
         api_keys: store.clone(),
         users: store.clone(),
         answers: store.clone(),

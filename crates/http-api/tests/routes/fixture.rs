@@ -13,7 +13,10 @@ use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
 use http_api::{Check, Door, HttpConfig, HttpPorts, HttpState, Readiness};
 use keyring::{Keyring, MasterKey};
 use serde_json::{Value, json};
-use store_memory::{FakeAgentRuntime, FakeSandboxBackend, FixedClock, MemoryStore, SequentialIds};
+use store_memory::{
+    FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeWorkspace, FixedClock, MemoryStore,
+    SequentialIds,
+};
 
 pub(crate) const ADA: &str = "aw_ada";
 pub(crate) const BOB: &str = "aw_bob";
@@ -128,6 +131,9 @@ impl World {
             specs: Arc::new(Specs(clock.now())),
             agents: agents.clone(),
             settings: store.clone(),
+            secrets: store.clone(),
+            workspace: Arc::new(FakeWorkspace::default()),
+            git: Arc::new(FakeGitHosting::default()),
             api_keys: store.clone(),
             users: store.clone(),
             answers: store.clone(),

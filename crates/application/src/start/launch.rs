@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use domain::agent::{LaunchRequest, LaunchSecret};
-use domain::sandbox::Located;
 use domain::start_task::StartTask;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::check::wants_auto_title;
+use super::prepare::Prepared;
 use crate::AppError;
 use crate::ports::Ports;
 use crate::settings::LaunchProfile;
@@ -17,7 +17,7 @@ pub(super) fn request(
     ports: &Ports,
     task: &StartTask,
     profile: LaunchProfile,
-    located: &Located,
+    prepared: Prepared,
 ) -> Result<LaunchRequest, AppError> {
     let suffixes = [
         profile.system_message_suffix,
@@ -36,7 +36,7 @@ pub(super) fn request(
         .collect();
     Ok(LaunchRequest {
         conversation_id: task.conversation_id,
-        working_dir: located.workspace.clone(),
+        working_dir: prepared.working_dir,
         llm: profile.llm,
         condenser: profile.condenser,
         max_iterations: profile.max_iterations,
@@ -51,7 +51,7 @@ pub(super) fn request(
         agent_type: task.request.agent_type,
         acp: None,
         plugins: Vec::new(),
-        hooks: None,
+        hooks: prepared.hooks,
         disabled_skills: profile.disabled_skills,
         tags: BTreeMap::new(),
         max_budget: profile.max_budget_per_task,

@@ -3,6 +3,7 @@
 mod check;
 mod earlier;
 mod launch;
+mod prepare;
 mod run;
 mod updates;
 mod worker;

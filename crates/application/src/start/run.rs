@@ -16,6 +16,7 @@ use domain::start_task::{Claimed, StartStatus, StartTask, Step};
 use tokio::time::Instant;
 
 use super::check::wants_auto_title;
+use super::prepare::Prepared;
 use super::{earlier, launch};
 use crate::conversations::provisional_title;
 use crate::settings::SettingsService;
@@ -128,7 +129,12 @@ impl Run {
         ] {
             self.enter(status).await?;
         }
-        let request = launch::request(&self.inner.ports, &self.task, profile, &located)?;
+        let prepared = Prepared {
+            working_dir: located.workspace.clone(),
+            ..Prepared::default()
+        };
+        self.task.notes.extend(prepared.notes.iter().cloned());
+        let request = launch::request(&self.inner.ports, &self.task, profile, prepared)?;
         let asked_before = self.task.status == StartStatus::StartingConversation;
         self.begin(&located, request.llm.model.clone()).await?;
         let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;

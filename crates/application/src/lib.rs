@@ -16,6 +16,7 @@ mod housekeeping;
 pub mod ports;
 pub mod repeat;
 pub mod sandboxes;
+pub mod secrets;
 pub mod settings;
 pub mod start;
 pub mod sync;
@@ -33,6 +34,7 @@ use crate::authenticate::Authenticate;
 use crate::conversations::Conversations;
 use crate::events::Events;
 use crate::sandboxes::{Keeper, Sandboxes};
+use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::start::{Starts, Updates};
 use crate::sync::Syncer;
@@ -56,6 +58,8 @@ pub struct App {
     pub webhooks: Webhooks,
     /// Settings of users.
     pub settings: SettingsService,
+    /// Secrets of users.
+    pub secrets: SecretsService,
     /// Users, for whoever administers the service.
     pub users: Users,
     pub(crate) inner: Arc<Inner>,
@@ -81,6 +85,7 @@ impl App {
             Arc::clone(&ports.cipher),
             Arc::clone(&ports.clock),
         );
+        let secrets = SecretsService::new(ports.clone(), settings.clone(), &policy.webhook_url);
         let syncer = Syncer::new(ports.clone(), policy.clone());
         let keeper = Keeper::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
         let inner = Arc::new(Inner {
@@ -100,6 +105,7 @@ impl App {
             events: Events::new(Arc::clone(&inner)),
             webhooks: Webhooks::new(Arc::clone(&inner)),
             settings,
+            secrets,
             users: Users::new(Arc::clone(&inner)),
             inner,
         }

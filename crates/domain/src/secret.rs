@@ -11,33 +11,56 @@ use crate::page::{Page, PageRequest};
 /// Secrets that one user may keep.
 pub const MOST_SECRETS: usize = 1_000;
 
+/// What [`StoreError::Full`] calls them.
+pub const SECRETS: &str = "secrets";
+
+/// A sealed value with the id that it is sealed for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretValue {
+    /// Ours; never shown. A new value comes with a new one, so that storing a value needs nothing of what was stored before.
+    pub id: SecretId,
+    /// The value, sealed with context [`SecretValue::context`].
+    pub sealed: Sealed,
+}
+
+impl SecretValue {
+    /// Associated data of the sealed value: no other user's row and no other value's place opens it. It does not name the
+    /// secret, so that a new name needs no key.
+    pub fn context(owner: &UserId, id: SecretId) -> String {
+        format!("user/{owner}/secret/{id}")
+    }
+}
+
 /// One secret as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CustomSecret {
-    /// Ours; never shown. Names change, this does not.
-    pub id: SecretId,
     /// Whose.
     pub owner: UserId,
     /// Name, unique for the owner: `[A-Za-z_][A-Za-z0-9_]*`, at most 255 characters.
     pub name: String,
     /// What it is for, in the owner's words; may be empty.
     pub description: String,
-    /// The value, sealed with context [`CustomSecret::context`].
-    pub value: Sealed,
+    /// The value.
+    pub value: SecretValue,
     /// When it was made.
     pub created_at: Timestamp,
     /// When it last changed.
     pub updated_at: Timestamp,
 }
 
-impl CustomSecret {
-    /// Associated data of the sealed value. It names the row and not the secret's name, so that a new name needs no key.
-    pub fn context(owner: &UserId, id: SecretId) -> String {
-        format!("user/{owner}/secret/{id}")
-    }
+/// What to change of a secret; `None` keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SecretChange {
+    /// Another name.
+    pub name: Option<String>,
+    /// Another description.
+    pub description: Option<String>,
+    /// Another value.
+    pub value: Option<SecretValue>,
 }
 
-/// Where secrets are kept.
+/// Where secrets are kept. Every call is one transaction, and none needs what an earlier one read: writers at the same time
+/// come one after the other.
 #[async_trait]
 pub trait SecretRepository: Send + Sync + 'static {
     /// The secret of this name.
@@ -50,14 +73,22 @@ pub trait SecretRepository: Send + Sync + 'static {
         name_contains: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<CustomSecret>, StoreError>;
-    /// All of them in order of creation (ties by id): at most [`MOST_SECRETS`].
+    /// All of them in order of creation (ties by name): at most [`MOST_SECRETS`].
     async fn all(&self, owner: &UserId) -> Result<Vec<CustomSecret>, StoreError>;
-    /// Stores a new secret. `Conflict` if its name is taken, `Full` if the owner has [`MOST_SECRETS`], `NotFound` for a user
-    /// who was deleted.
+    /// Stores a new secret. `Conflict` if its name is taken, `Full` (of [`SECRETS`]) if the owner has [`MOST_SECRETS`],
+    /// `NotFound` for a user who was deleted ([`UserRepository::purge`](crate::identity::UserRepository::purge)).
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError>;
-    /// Gives the secret `id` another name, description and value, if it still has the state of `before` (its `updated_at` and
-    /// name), else `Stale`; `Conflict` if the new name is another secret's. `NotFound` if there is none.
-    async fn update(&self, before: &CustomSecret, after: &CustomSecret) -> Result<(), StoreError>;
+    /// Stores a new secret as [`SecretRepository::insert`] does, or makes `change` if its name is taken. Whether it was new.
+    async fn put(&self, secret: &CustomSecret, change: &SecretChange) -> Result<bool, StoreError>;
+    /// Changes the secret of this name and sets its `updated_at`; whether there was one. `Conflict` if the new name is
+    /// another secret's.
+    async fn change(
+        &self,
+        owner: &UserId,
+        name: &str,
+        change: &SecretChange,
+        at: Timestamp,
+    ) -> Result<bool, StoreError>;
     /// Deletes the secret of this name; whether there was one.
     async fn delete(&self, owner: &UserId, name: &str) -> Result<bool, StoreError>;
 }

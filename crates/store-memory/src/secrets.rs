@@ -1,12 +1,71 @@
 //! `SecretRepository`.
 
 use async_trait::async_trait;
+use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest};
-use domain::secret::{CustomSecret, MOST_SECRETS, SecretRepository};
+use domain::secret::{CustomSecret, MOST_SECRETS, SECRETS, SecretChange, SecretRepository};
 
-use crate::state::MemoryStore;
+use crate::page;
+use crate::state::{MemoryStore, State};
+
+const LISTING: &str = "secrets";
+
+impl State {
+    fn insert_secret(&mut self, secret: &CustomSecret) -> Result<(), StoreError> {
+        self.refuse_deleted(&secret.owner)?;
+        let key = (secret.owner.clone(), secret.name.clone());
+        if self.secrets.contains_key(&key) {
+            return Err(StoreError::Conflict { entity: "secret" });
+        }
+        let owners = self.secrets.keys().map(|(owner, _)| owner);
+        if owners.filter(|it| **it == secret.owner).count() >= MOST_SECRETS {
+            return Err(StoreError::Full {
+                entity: SECRETS,
+                most: MOST_SECRETS,
+            });
+        }
+        self.secrets.insert(key, secret.clone());
+        Ok(())
+    }
+
+    fn change_secret(
+        &mut self,
+        owner: &UserId,
+        name: &str,
+        change: &SecretChange,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let key = (owner.clone(), name.to_owned());
+        if !self.secrets.contains_key(&key) {
+            return Ok(false);
+        }
+        let new_key = (owner.clone(), change.name.clone().unwrap_or(key.1.clone()));
+        if new_key != key && self.secrets.contains_key(&new_key) {
+            return Err(StoreError::Conflict { entity: "secret" });
+        }
+        if let Some(mut secret) = self.secrets.remove(&key) {
+            secret.name.clone_from(&new_key.1);
+            if let Some(description) = &change.description {
+                secret.description.clone_from(description);
+            }
+            if let Some(value) = &change.value {
+                secret.value.clone_from(value);
+            }
+            secret.updated_at = at;
+            self.secrets.insert(new_key, secret);
+        }
+        Ok(true)
+    }
+
+    /// How many there were.
+    pub(crate) fn purge_secrets(&mut self, owner: &UserId) -> u64 {
+        let before = self.secrets.len();
+        self.secrets.retain(|(of, _), _| of != owner);
+        (before - self.secrets.len()) as u64
+    }
+}
 
 #[async_trait]
 impl SecretRepository for MemoryStore {
@@ -21,11 +80,15 @@ impl SecretRepository for MemoryStore {
         name_contains: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<CustomSecret>, StoreError> {
-        let _ = (owner, name_contains, page);
-        Ok(Page {
-            items: Vec::new(),
-            next: None,
-        })
+        let needle = name_contains.unwrap_or("").to_ascii_lowercase();
+        let state = self.lock();
+        let found = state
+            .secrets
+            .values()
+            .filter(|secret| secret.owner == *owner)
+            .filter(|secret| secret.name.to_ascii_lowercase().contains(&needle))
+            .map(|secret| ((0, secret.name.clone()), secret.clone()));
+        page::cut(LISTING, page, false, found)
     }
 
     async fn all(&self, owner: &UserId) -> Result<Vec<CustomSecret>, StoreError> {
@@ -36,35 +99,33 @@ impl SecretRepository for MemoryStore {
             .filter(|secret| secret.owner == *owner)
             .cloned()
             .collect();
-        all.sort_by_key(|secret| (secret.created_at, secret.id));
+        // A stable sort of what is in order of names.
+        all.sort_by_key(|secret| secret.created_at);
         Ok(all)
     }
 
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError> {
-        let mut state = self.lock();
-        let key = (secret.owner.clone(), secret.name.clone());
-        if state.secrets.contains_key(&key) {
-            return Err(StoreError::Conflict { entity: "secret" });
-        }
-        if state
-            .secrets
-            .keys()
-            .filter(|(owner, _)| *owner == secret.owner)
-            .count()
-            >= MOST_SECRETS
-        {
-            return Err(StoreError::Full {
-                entity: "secrets",
-                most: MOST_SECRETS,
-            });
-        }
-        state.secrets.insert(key, secret.clone());
-        Ok(())
+        self.lock().insert_secret(secret)
     }
 
-    async fn update(&self, before: &CustomSecret, after: &CustomSecret) -> Result<(), StoreError> {
-        let _ = (before, after);
-        Err(StoreError::NotFound { entity: "secret" })
+    async fn put(&self, secret: &CustomSecret, change: &SecretChange) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        state.refuse_deleted(&secret.owner)?;
+        let at = secret.updated_at;
+        if state.change_secret(&secret.owner, &secret.name, change, at)? {
+            return Ok(false);
+        }
+        state.insert_secret(secret).map(|()| true)
+    }
+
+    async fn change(
+        &self,
+        owner: &UserId,
+        name: &str,
+        change: &SecretChange,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.lock().change_secret(owner, name, change, at)
     }
 
     async fn delete(&self, owner: &UserId, name: &str) -> Result<bool, StoreError> {

@@ -1,10 +1,11 @@
 //! `SecretRepository`.
 
 use async_trait::async_trait;
+use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest};
-use domain::secret::{CustomSecret, SecretRepository};
+use domain::secret::{CustomSecret, SecretChange, SecretRepository};
 
 use crate::store::SqlStore;
 
@@ -31,8 +32,17 @@ impl SecretRepository for SqlStore {
     async fn insert(&self, _: &CustomSecret) -> Result<(), StoreError> {
         not_yet()
     }
-    async fn update(&self, _: &CustomSecret, _: &CustomSecret) -> Result<(), StoreError> {
+    async fn put(&self, _: &CustomSecret, _: &SecretChange) -> Result<bool, StoreError> {
         not_yet()
+    }
+    async fn change(
+        &self,
+        _: &UserId,
+        _: &str,
+        _: &SecretChange,
+        _: Timestamp,
+    ) -> Result<bool, StoreError> {
+        Ok(false)
     }
     async fn delete(&self, _: &UserId, _: &str) -> Result<bool, StoreError> {
         Ok(false)

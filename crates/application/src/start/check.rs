@@ -8,26 +8,11 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use crate::conversations::{check_branch, check_repository};
+use crate::secrets::{LARGEST_VALUE, is_reserved};
 
 /// Secrets in one request at most (contract v1, section 3.2).
 const MOST_SECRETS: usize = 50;
 const LONGEST_NAME: usize = 256;
-const LARGEST_VALUE: usize = 65_536;
-/// Names that the sandbox itself needs.
-const RESERVED: &[&str] = &[
-    "OPENVSCODE_SERVER_ROOT",
-    "OH_ENABLE_VNC",
-    "LOG_JSON",
-    "OH_CONVERSATIONS_PATH",
-    "OH_BASH_EVENTS_DIR",
-    "PYTHONUNBUFFERED",
-    "ENV_LOG_LEVEL",
-    "OH_WEBHOOKS_0_BASE_URL",
-    "OH_ALLOW_CORS_ORIGINS_0",
-    "WORKER_1",
-    "WORKER_2",
-];
-
 /// Number, size and names of a request's secrets.
 pub fn check_secrets(secrets: &BTreeMap<String, SecretString>) -> Result<(), String> {
     if secrets.len() > MOST_SECRETS {
@@ -43,8 +28,7 @@ pub fn check_secrets(secrets: &BTreeMap<String, SecretString>) -> Result<(), Str
                 "Secret name '{shown}' must have 1 to {LONGEST_NAME} characters, without '=' or NUL"
             ));
         }
-        let upper = name.to_ascii_uppercase();
-        if RESERVED.contains(&upper.as_str()) || upper.starts_with("LLM_") {
+        if is_reserved(name) {
             return Err(format!("Secret name '{shown}' is reserved"));
         }
         if value.expose_secret().len() > LARGEST_VALUE {

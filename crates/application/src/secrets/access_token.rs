@@ -1,0 +1,125 @@
+//! Access tokens: what stands for one provider's token inside one sandbox.
+//!
+//! A program in the sandbox (a git credential helper) holds the access token and gets the provider's token for it, again
+//! and again (`GET /api/v1/webhooks/secrets`). So the provider's token lies on no disk of the sandbox, and a rotated one
+//! is used at once. An access token is opaque, opens one provider's token of one user, only while the sandbox it was made
+//! for is at work, and not after its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::cipher::{Cipher, Sealed};
+use domain::clock::{Clock, Timestamp};
+use domain::conversation::GitProvider;
+use domain::id::{SandboxId, UserId};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+
+use crate::AppError;
+
+/// Associated data: nothing else that is sealed opens as a token, and no token as anything else.
+const CONTEXT: &str = "access-token";
+/// No token of ours is longer; a longer text is refused unopened.
+const LONGEST: usize = 4_096;
+/// The reference's tokens live for 14 days.
+const LONGEST_LIFE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// What an access token says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Grant {
+    pub(super) owner: UserId,
+    pub(super) sandbox: SandboxId,
+    pub(super) provider: GitProvider,
+    expires_at: Timestamp,
+}
+
+/// Makes access tokens, and reads them.
+#[derive(Clone)]
+pub struct AccessTokens {
+    cipher: Arc<dyn Cipher>,
+    clock: Arc<dyn Clock>,
+}
+
+impl AccessTokens {
+    /// Over these ports.
+    pub fn new(cipher: Arc<dyn Cipher>, clock: Arc<dyn Clock>) -> Self {
+        Self { cipher, clock }
+    }
+
+    /// A token that opens this user's token of `provider` from inside `sandbox` for the time `ttl` (at most 14 days).
+    /// URL-safe text of a few hundred characters, for the header `X-Access-Token`.
+    pub fn mint(
+        &self,
+        owner: &UserId,
+        sandbox: &SandboxId,
+        provider: GitProvider,
+        ttl: Duration,
+    ) -> Result<SecretString, AppError> {
+        let grant = Grant {
+            owner: owner.clone(),
+            sandbox: sandbox.clone(),
+            provider,
+            expires_at: self.clock.now().plus(ttl.min(LONGEST_LIFE)),
+        };
+        let text = serde_json::to_string(&grant)
+            .map_err(|error| domain::cipher::CipherError::Other(error.into()))?;
+        let sealed = self.cipher.seal(CONTEXT, &SecretString::from(text))?;
+        Ok(SecretString::from(sealed.as_text().to_owned()))
+    }
+
+    /// What the token says; `None` if it is not ours, was changed, or is past its end.
+    pub(super) fn read(&self, token: &SecretString) -> Option<Grant> {
+        let text = token.expose_secret();
+        if text.len() > LONGEST {
+            return None;
+        }
+        let opened = self.cipher.open(CONTEXT, &Sealed::from_text(text)).ok()?;
+        let grant: Grant = serde_json::from_str(opened.expose_secret()).ok()?;
+        (self.clock.now() < grant.expires_at).then_some(grant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::clock::SystemClock;
+    use store_memory::MarkerCipher;
+
+    use super::*;
+
+    fn tokens() -> AccessTokens {
+        AccessTokens::new(Arc::new(MarkerCipher), Arc::new(SystemClock))
+    }
+
+    fn minted(ttl: Duration) -> SecretString {
+        let (owner, sandbox) = (UserId::parse("alice"), SandboxId::parse("S"));
+        tokens()
+            .mint(&owner.unwrap(), &sandbox.unwrap(), GitProvider::Gitlab, ttl)
+            .unwrap()
+    }
+
+    #[test]
+    fn a_token_says_what_it_was_made_for_until_its_end() {
+        let grant = tokens().read(&minted(Duration::from_secs(600))).unwrap();
+        assert_eq!(
+            (grant.owner.as_str(), grant.sandbox.as_str()),
+            ("alice", "S")
+        );
+        assert_eq!(grant.provider, GitProvider::Gitlab);
+        assert_eq!(tokens().read(&minted(Duration::ZERO)), None);
+    }
+
+    #[test]
+    fn no_token_lives_for_ever() {
+        let grant = tokens().read(&minted(Duration::MAX)).unwrap();
+        let end = SystemClock.now().plus(LONGEST_LIFE);
+        assert!(grant.expires_at <= end);
+    }
+
+    #[test]
+    fn whatever_else_comes_is_no_token() {
+        let long = format!("access-token|{}", " ".repeat(LONGEST));
+        for text in ["", "garbage", "é\0", "access-token|{}", "x|{}", &long] {
+            assert_eq!(tokens().read(&SecretString::from(text)), None, "{text:.40}");
+        }
+    }
+}

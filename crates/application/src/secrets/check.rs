@@ -1,0 +1,141 @@
+//! What a secret may be called and how large it may be: one list of names for the user's own secrets and for those of a
+//! request.
+
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::settings::MASK;
+
+/// Characters of a name.
+const LONGEST_NAME: usize = 255;
+/// Characters of a description.
+const LONGEST_DESCRIPTION: usize = 4_096;
+/// Bytes of a value.
+pub(crate) const LARGEST_VALUE: usize = 65_536;
+/// Names that the sandbox itself needs.
+const RESERVED: &[&str] = &[
+    "OPENVSCODE_SERVER_ROOT",
+    "OH_ENABLE_VNC",
+    "LOG_JSON",
+    "OH_CONVERSATIONS_PATH",
+    "OH_BASH_EVENTS_DIR",
+    "PYTHONUNBUFFERED",
+    "ENV_LOG_LEVEL",
+    "OH_WEBHOOKS_0_BASE_URL",
+    "OH_ALLOW_CORS_ORIGINS_0",
+    "WORKER_1",
+    "WORKER_2",
+];
+
+/// Whether a secret of this name would get into the way of the sandbox, or of the agent's own model.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    let upper = name.to_ascii_uppercase();
+    RESERVED.contains(&upper.as_str()) || upper.starts_with("LLM_")
+}
+
+/// Whether the text can be the name of an environment variable in every shell.
+pub(super) fn is_name(text: &str) -> bool {
+    let head = text.bytes().next().unwrap_or_default();
+    text.len() <= LONGEST_NAME
+        && (head.is_ascii_alphabetic() || head == b'_')
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// Why this cannot be the name of a secret, in words.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let shown: String = name.chars().take(64).collect();
+    if name.chars().count() > LONGEST_NAME {
+        return Err(format!(
+            "Invalid secret name '{shown}…'. It has more than {LONGEST_NAME} characters."
+        ));
+    }
+    if !is_name(name) {
+        return Err(format!(
+            "Invalid secret name '{shown}'. Must start with a letter or underscore, and contain only alphanumeric \
+             characters and underscores."
+        ));
+    }
+    if is_reserved(name) {
+        return Err(format!("Secret name '{shown}' is reserved"));
+    }
+    Ok(())
+}
+
+/// Why this cannot be a description.
+pub fn check_description(text: &str) -> Result<(), String> {
+    if text.chars().count() > LONGEST_DESCRIPTION {
+        return Err(format!(
+            "The description has more than {LONGEST_DESCRIPTION} characters"
+        ));
+    }
+    Ok(())
+}
+
+/// Why this cannot be the value of a secret. Never repeats it.
+pub fn check_value(value: &SecretString) -> Result<(), String> {
+    let text = value.expose_secret();
+    if text.len() > LARGEST_VALUE {
+        return Err(format!("The value is larger than {LARGEST_VALUE} bytes"));
+    }
+    if text.contains('\0') {
+        return Err("The value must not contain the character NUL".to_owned());
+    }
+    if text == MASK {
+        return Err("The value is the mask that stands for a secret".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_environment_variables() {
+        for good in ["A", "_", "a1", "MY_TOKEN", &"n".repeat(255)] {
+            assert_eq!(check_name(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "1A",
+            "A-B",
+            "A B",
+            "clé",
+            "A=B",
+            "A\0",
+            "a/b c=$(id)",
+            "LLM_API_KEY",
+            "llm_x",
+            "worker_1",
+            "WORKER_2",
+            &"n".repeat(256),
+            &"é".repeat(300),
+        ] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn values_have_a_bound_and_are_not_repeated() {
+        let value = |text: &str| check_value(&SecretString::from(text.to_owned()));
+        assert_eq!(value(""), Ok(()));
+        assert_eq!(value(&"v".repeat(LARGEST_VALUE)), Ok(()));
+        assert!(value(MASK).is_err() && value("a\0b").is_err());
+        let refused = value(&"hunter2".repeat(LARGEST_VALUE)).expect_err("too large");
+        assert!(!refused.contains("hunter2"));
+        assert!(check_description(&"d".repeat(4_096)).is_ok());
+        assert!(check_description(&"d".repeat(4_097)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_passes_as_a_name_needs_no_quoting_anywhere(name in "\\PC{0,40}") {
+            if check_name(&name).is_ok() {
+                prop_assert!(!name.is_empty() && name.is_ascii());
+                prop_assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
+                prop_assert!(!name.starts_with(|c: char| c.is_ascii_digit()));
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What a sandbox may open of its owner's secrets, and how its agent server is told where.
+//!
+//! Names: a custom secret by its own; a provider's token by the name that its environment variable has (`GITHUB_TOKEN`), or
+//! by the one that lists show (`github_token`). A custom secret of the same name comes first: its owner made it on purpose.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::agent::LaunchSecret;
+use domain::conversation::GitProvider;
+use domain::error::ErrorClass;
+use domain::sandbox::{Desired, Sandbox};
+use domain::scope::Scope;
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+use super::SecretsService;
+use super::check::is_name;
+use crate::AppError;
+use crate::settings::{ProviderToken, token_name};
+
+/// Header by which a sandbox shows who it is.
+const KEY_HEADER: &str = "X-Session-API-Key";
+
+/// A secret without its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretInfo {
+    /// Name.
+    pub name: String,
+    /// What it is for, if somebody said so.
+    pub description: Option<String>,
+}
+
+impl SecretsService {
+    /// What the sandbox may open: custom secrets, oldest first, then the tokens of git providers (as `github_token`).
+    pub async fn visible(&self, to: &Sandbox) -> Result<Vec<SecretInfo>, AppError> {
+        let mut found: Vec<_> = self
+            .list(&to.owner)
+            .await?
+            .into_iter()
+            .map(|secret| SecretInfo {
+                name: secret.name,
+                description: Some(secret.description).filter(|text| !text.is_empty()),
+            })
+            .collect();
+        let own: BTreeSet<_> = found.iter().map(|secret| secret.name.clone()).collect();
+        for provider in self.tokens_of(to).await?.into_keys() {
+            let name = listed_name(provider);
+            if !own.contains(&name) {
+                found.push(SecretInfo {
+                    name,
+                    description: Some(description_of(provider)),
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The value of a secret of the sandbox's owner.
+    pub async fn reveal(&self, to: &Sandbox, name: &str) -> Result<SecretString, AppError> {
+        let not_found = || AppError::not_found("Secret not found");
+        if !is_name(name) {
+            return Err(not_found());
+        }
+        let value = if let Some(secret) = self.ports.secrets.find(&to.owner, name).await? {
+            self.open(&secret)?
+        } else {
+            let provider = provider_of(name).ok_or_else(not_found)?;
+            let mut tokens = self.tokens_of(to).await?;
+            tokens.remove(&provider).ok_or_else(not_found)?.token
+        };
+        if value.expose_secret().is_empty() {
+            return Err(AppError::not_found("Secret has no value"));
+        }
+        Ok(value)
+    }
+
+    /// The provider's token that an access token stands for. `Unauthenticated` for every token that does not count
+    /// (any more), whatever is wrong with it.
+    pub async fn provider_token(&self, token: &SecretString) -> Result<SecretString, AppError> {
+        let refused = || AppError::refused(ErrorClass::Unauthenticated, "Unauthorized");
+        let grant = self.tokens.read(token).ok_or_else(refused)?;
+        let scope = Scope::User(grant.owner);
+        let sandbox = self.ports.sandboxes.find(&scope, &grant.sandbox).await?;
+        let sandbox = sandbox.filter(is_at_work).ok_or_else(refused)?;
+        let mut tokens = self.tokens_of(&sandbox).await?;
+        let token = tokens.remove(&grant.provider);
+        Ok(token
+            .ok_or_else(|| AppError::not_found("No such provider"))?
+            .token)
+    }
+
+    /// Where the agent server of this sandbox asks for the owner's secrets, by the name of the environment variable: a value
+    /// that changes later reaches the sandbox while it lives. An address is given, never a value; secrets without a value
+    /// are left out.
+    pub async fn launch_secrets(
+        &self,
+        sandbox: &Sandbox,
+    ) -> Result<BTreeMap<String, LaunchSecret>, AppError> {
+        let key = self
+            .ports
+            .cipher
+            .open(&Sandbox::key_context(&sandbox.id), &sandbox.session_key)?;
+        let look_up = |name: &str, description: Option<String>| LaunchSecret::LookUp {
+            url: self.address(sandbox, name),
+            headers: BTreeMap::from([(KEY_HEADER.to_owned(), key.clone())]),
+            description,
+        };
+        let mut found: BTreeMap<_, _> = self
+            .tokens_of(sandbox)
+            .await?
+            .into_keys()
+            .map(|provider| {
+                let name = token_name(provider);
+                let secret = look_up(&name, Some(description_of(provider)));
+                (name, secret)
+            })
+            .collect();
+        for secret in self.list(&sandbox.owner).await? {
+            if self.open(&secret)?.expose_secret().is_empty() {
+                continue;
+            }
+            let description = Some(secret.description).filter(|text| !text.is_empty());
+            let look_up = look_up(&secret.name, description);
+            found.insert(secret.name, look_up);
+        }
+        Ok(found)
+    }
+
+    fn address(&self, sandbox: &Sandbox, name: &str) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend([
+                "sandboxes",
+                sandbox.id.as_str(),
+                "settings",
+                "secrets",
+                name,
+            ]);
+        }
+        url
+    }
+
+    async fn tokens_of(
+        &self,
+        sandbox: &Sandbox,
+    ) -> Result<BTreeMap<GitProvider, ProviderToken>, AppError> {
+        let settings = self.settings.load(&sandbox.owner).await?;
+        Ok(settings.unwrap_or_default().provider_tokens)
+    }
+}
+
+/// Whether a sandbox may open secrets: it runs or starts, and its owner wants it to. Unlike for late reports there is no
+/// grace after a pause: an agent that was stopped needs no secrets.
+pub fn is_at_work(sandbox: &Sandbox) -> bool {
+    sandbox.status.is_up() && sandbox.desired == Desired::Running
+}
+
+/// `…/api/v1` of `…/api/v1/webhooks`.
+pub(super) fn base_of(webhook_url: &Url) -> Url {
+    let mut base = webhook_url.clone();
+    if let Ok(mut path) = base.path_segments_mut() {
+        path.pop_if_empty().pop();
+    }
+    base.set_query(None);
+    base.set_fragment(None);
+    base
+}
+
+fn listed_name(provider: GitProvider) -> String {
+    format!("{provider}_token")
+}
+
+fn description_of(provider: GitProvider) -> String {
+    format!("{provider} authentication token")
+}
+
+fn provider_of(name: &str) -> Option<GitProvider> {
+    let all = GitProvider::ALL.iter().map(|(_, provider)| *provider);
+    all.into_iter()
+        .find(|provider| name == token_name(*provider) || name == listed_name(*provider))
+}

@@ -1,0 +1,193 @@
+//! A user's own secrets, and what of a user's secrets a live sandbox may open.
+//!
+//! Knows: names, bounds, who may read a value. Must never know: HTTP, where secrets are stored, how they are sealed.
+//!
+//! * A value goes in and comes out nowhere but in a sandbox of its owner that is at work ([`SecretsService::reveal`],
+//!   [`SecretsService::provider_token`]).
+//! * Every write is one transaction that needs nothing of what was read before, so writers at the same time lose nothing.
+
+mod access_token;
+mod check;
+mod for_sandbox;
+
+use domain::error::{ErrorClass, StoreError};
+use domain::id::{SecretId, UserId};
+use domain::page::{Page, PageRequest};
+use domain::secret::{CustomSecret, SecretChange, SecretValue};
+use secrecy::SecretString;
+use url::Url;
+
+use crate::AppError;
+use crate::ports::Ports;
+use crate::settings::SettingsService;
+
+pub use access_token::AccessTokens;
+pub(crate) use check::{LARGEST_VALUE, is_reserved};
+pub use check::{check_description, check_name, check_value};
+pub use for_sandbox::{SecretInfo, is_at_work};
+
+/// A secret as it comes in.
+#[derive(Debug, Clone)]
+pub struct NewSecret {
+    /// Name, see [`check_name`].
+    pub name: String,
+    /// Value, see [`check_value`].
+    pub value: SecretString,
+    /// What it is for; `None`: as it was, or empty.
+    pub description: Option<String>,
+}
+
+/// A change of a secret as it comes in.
+#[derive(Debug, Clone)]
+pub struct SecretUpdate {
+    /// Its name from now on.
+    pub name: String,
+    /// Its description from now on.
+    pub description: String,
+    /// Its value from now on; `None` keeps it.
+    pub value: Option<SecretString>,
+}
+
+/// Loads and changes secrets.
+#[derive(Clone)]
+pub struct SecretsService {
+    ports: Ports,
+    settings: SettingsService,
+    tokens: AccessTokens,
+    /// `…/api/v1/`, as sandboxes reach us.
+    base: Url,
+}
+
+impl SecretsService {
+    /// Over these ports; `webhook_url` is where sandboxes report to (`…/api/v1/webhooks`).
+    pub fn new(ports: Ports, settings: SettingsService, webhook_url: &Url) -> Self {
+        let tokens = AccessTokens::new(ports.cipher.clone(), ports.clock.clone());
+        Self {
+            ports,
+            settings,
+            tokens,
+            base: for_sandbox::base_of(webhook_url),
+        }
+    }
+
+    /// Makes access tokens.
+    pub fn access_tokens(&self) -> &AccessTokens {
+        &self.tokens
+    }
+
+    /// A page by name; only names that contain the text, whatever its case.
+    pub async fn search(
+        &self,
+        owner: &UserId,
+        name_contains: Option<&str>,
+        page: &PageRequest,
+    ) -> Result<Page<CustomSecret>, AppError> {
+        let found = self.ports.secrets.search(owner, name_contains, page);
+        Ok(found.await?)
+    }
+
+    /// All of them, oldest first.
+    pub async fn list(&self, owner: &UserId) -> Result<Vec<CustomSecret>, AppError> {
+        Ok(self.ports.secrets.all(owner).await?)
+    }
+
+    /// Stores a secret; one of this name gets the value, and the description if there is one. Whether it was new.
+    pub async fn put(&self, owner: &UserId, input: &NewSecret) -> Result<bool, AppError> {
+        let secret = self.sealed(owner, input)?;
+        let change = SecretChange {
+            name: None,
+            description: input.description.clone(),
+            value: Some(secret.value.clone()),
+        };
+        Ok(self.ports.secrets.put(&secret, &change).await?)
+    }
+
+    /// Stores a secret whose name is free; `Invalid` if it is not.
+    pub async fn create(&self, owner: &UserId, input: &NewSecret) -> Result<(), AppError> {
+        let secret = self.sealed(owner, input)?;
+        let stored = self.ports.secrets.insert(&secret).await;
+        stored.map_err(|error| taken(error, &input.name))
+    }
+
+    /// Changes the secret of this name. `NotFound` if there is none, `Invalid` if the new name is another's.
+    pub async fn update(
+        &self,
+        owner: &UserId,
+        name: &str,
+        input: &SecretUpdate,
+    ) -> Result<(), AppError> {
+        check(check_name(&input.name))?;
+        check(check_description(&input.description))?;
+        let value = input.value.as_ref();
+        let value = value.map(|value| self.seal(owner, value)).transpose()?;
+        let change = SecretChange {
+            name: Some(input.name.clone()),
+            description: Some(input.description.clone()),
+            value,
+        };
+        let now = self.ports.clock.now();
+        let changed = self.ports.secrets.change(owner, name, &change, now).await;
+        if changed.map_err(|error| taken(error, &input.name))? {
+            Ok(())
+        } else {
+            Err(missing(name))
+        }
+    }
+
+    /// Deletes the secret of this name; `NotFound` if there is none.
+    pub async fn delete(&self, owner: &UserId, name: &str) -> Result<(), AppError> {
+        if self.ports.secrets.delete(owner, name).await? {
+            Ok(())
+        } else {
+            Err(missing(name))
+        }
+    }
+
+    fn sealed(&self, owner: &UserId, input: &NewSecret) -> Result<CustomSecret, AppError> {
+        check(check_name(&input.name))?;
+        check(check_description(
+            input.description.as_deref().unwrap_or(""),
+        ))?;
+        let now = self.ports.clock.now();
+        Ok(CustomSecret {
+            owner: owner.clone(),
+            name: input.name.clone(),
+            description: input.description.clone().unwrap_or_default(),
+            value: self.seal(owner, &input.value)?,
+            created_at: now,
+            updated_at: now,
+        })
+    }
+
+    fn seal(&self, owner: &UserId, value: &SecretString) -> Result<SecretValue, AppError> {
+        check(check_value(value))?;
+        let id = SecretId::new(self.ports.ids.uuid());
+        let context = SecretValue::context(owner, id);
+        Ok(SecretValue {
+            id,
+            sealed: self.ports.cipher.seal(&context, value)?,
+        })
+    }
+
+    fn open(&self, secret: &CustomSecret) -> Result<SecretString, AppError> {
+        let value = &secret.value;
+        let context = SecretValue::context(&secret.owner, value.id);
+        Ok(self.ports.cipher.open(&context, &value.sealed)?)
+    }
+}
+
+fn check(checked: Result<(), String>) -> Result<(), AppError> {
+    checked.map_err(|why| AppError::refused(ErrorClass::Unprocessable, why))
+}
+
+fn missing(name: &str) -> AppError {
+    AppError::not_found(format!("Secret with ID {name} not found"))
+}
+
+/// A taken name is a client's mistake and no race: 400 on the wire.
+fn taken(error: StoreError, name: &str) -> AppError {
+    match error {
+        StoreError::Conflict { .. } => AppError::invalid(format!("Secret {name} already exists")),
+        other => other.into(),
+    }
+}

@@ -1,6 +1,7 @@
 //! Git providers: where repositories are, and what can be asked of those who host them.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use secrecy::SecretString;
@@ -205,8 +206,16 @@ pub enum GitError {
         /// Why, for the user.
         reason: String,
     },
+    /// Not a name that a repository can have there.
+    #[error("a repository of {provider} is named {expected}")]
+    InvalidRepository {
+        /// Who.
+        provider: GitProvider,
+        /// What names look like, for the user.
+        expected: &'static str,
+    },
     /// A page token that is not ours.
-    #[error("invalid page token")]
+    #[error("page token was not issued by this server")]
     InvalidPageToken,
     /// The provider asks us to wait.
     #[error("{provider} limits requests")]
@@ -231,17 +240,27 @@ impl Classify for GitError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. } => ErrorClass::NotFound,
-            Self::Unsupported { .. } | Self::Forbidden { .. } | Self::InvalidPageToken => {
+            Self::Unsupported { .. } | Self::Forbidden { .. } | Self::InvalidRepository { .. } => {
                 ErrorClass::Invalid
             }
-            Self::Denied { .. } | Self::Limited { .. } | Self::Unavailable { .. } => {
-                ErrorClass::Upstream
-            }
+            Self::InvalidPageToken => ErrorClass::Unprocessable,
+            Self::Denied { .. } => ErrorClass::Unauthenticated,
+            Self::Limited { .. } => ErrorClass::RateLimited,
+            Self::Unavailable { .. } => ErrorClass::Upstream,
         }
     }
 
     fn public(&self) -> Cow<'_, str> {
         self.to_string().into()
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Limited { retry_after, .. } => {
+                Some(Duration::from_secs(retry_after.unwrap_or(60)))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -188,7 +188,7 @@ pub(crate) fn service(
         settings: Arc::clone(store) as _,
         secrets: Arc::clone(store) as _,
         workspace: agents,
-        git: Arc::new(HttpGitHosting),
+        git: Arc::new(HttpGitHosting::new(git_hosting::Config::default())),
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
         answers: Arc::clone(store) as _,

@@ -1,4 +1,7 @@
-//! Git providers that know nothing.
+//! Git providers in memory: what tests put there, cut into pages.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
@@ -6,51 +9,152 @@ use domain::git::{
     Branch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
     Repository, RepositoryQuery, SuggestedTask,
 };
+use secrecy::ExposeSecret as _;
 
-/// Answers that nothing is there.
+/// What one provider has.
+#[derive(Debug, Clone, Default)]
+pub struct FakeProvider {
+    /// Whose every token is. `None`: tokens are refused.
+    pub user: Option<GitUser>,
+    /// Repositories, in their order. Words of a query are looked for in their names; sorting is left alone.
+    pub repositories: Vec<Repository>,
+    /// Branches of every repository.
+    pub branches: Vec<Branch>,
+    /// Installations; `None` where the provider has none.
+    pub installations: Option<Vec<String>>,
+    /// Suggested tasks.
+    pub tasks: Vec<SuggestedTask>,
+    /// Fails every request with this, made anew each time.
+    pub fault: Option<fn(GitProvider) -> GitError>,
+}
+
+/// Providers that have what [`FakeGitHosting::set`] said, and nothing before. Clone addresses are made without a look at it.
 #[derive(Debug, Default)]
-pub struct FakeGitHosting;
+pub struct FakeGitHosting {
+    providers: Mutex<BTreeMap<GitProvider, FakeProvider>>,
+    calls: Mutex<Vec<(GitProvider, String)>>,
+}
 
-fn nothing<T>(provider: GitProvider) -> Result<T, GitError> {
-    Err(GitError::NotFound { provider })
+impl FakeGitHosting {
+    /// What this provider has from now on.
+    pub fn set(&self, provider: GitProvider, has: FakeProvider) {
+        lock(&self.providers).insert(provider, has);
+    }
+
+    /// Providers that were asked, each with the token that it got.
+    pub fn calls(&self) -> Vec<(GitProvider, String)> {
+        lock(&self.calls).clone()
+    }
+
+    fn ask(&self, access: &GitAccess) -> Result<FakeProvider, GitError> {
+        let provider = access.provider;
+        let token = access.token.expose_secret().to_owned();
+        lock(&self.calls).push((provider, token));
+        let has = lock(&self.providers).get(&provider).cloned();
+        let has = has.ok_or(GitError::NotFound { provider })?;
+        match has.fault {
+            Some(fault) => Err(fault(provider)),
+            None => Ok(has),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Pages whose tokens are the number of items before.
+fn cut<T>(items: Vec<T>, page: &GitPageRequest) -> Result<GitPage<T>, GitError> {
+    let before = page.after.as_deref().map_or(Ok(0), str::parse::<usize>);
+    let before = before.map_err(|_| GitError::InvalidPageToken)?;
+    let end = before.saturating_add(page.limit);
+    let next = (end < items.len()).then(|| end.to_string());
+    Ok(GitPage {
+        items: items.into_iter().skip(before).take(page.limit).collect(),
+        next,
+    })
+}
+
+fn source(provider: GitProvider, base: &str, repository: &str) -> Result<CloneSource, GitError> {
+    let base = base.trim_end_matches('/');
+    let url = format!("{base}/{repository}.git").parse();
+    Ok(CloneSource {
+        url: url.map_err(|_| GitError::InvalidRepository {
+            provider,
+            expected: "owner/repository",
+        })?,
+        username: String::new(),
+        token: None,
+    })
 }
 
 #[async_trait]
 impl GitHosting for FakeGitHosting {
     async fn user(&self, access: &GitAccess) -> Result<GitUser, GitError> {
-        nothing(access.provider)
+        let provider = access.provider;
+        self.ask(access)?.user.ok_or(GitError::Denied { provider })
     }
+
     async fn repositories(
         &self,
         access: &GitAccess,
-        _: &RepositoryQuery,
-        _: &GitPageRequest,
+        query: &RepositoryQuery,
+        page: &GitPageRequest,
     ) -> Result<GitPage<Repository>, GitError> {
-        nothing(access.provider)
+        let text = query.text.as_deref().unwrap_or_default();
+        let mut repositories = self.ask(access)?.repositories;
+        repositories.retain(|repository| repository.full_name.contains(text));
+        cut(repositories, page)
     }
+
     async fn branches(
         &self,
         access: &GitAccess,
-        _: &str,
-        _: &str,
-        _: &GitPageRequest,
+        _repository: &str,
+        text: &str,
+        page: &GitPageRequest,
     ) -> Result<GitPage<Branch>, GitError> {
-        nothing(access.provider)
+        let mut branches = self.ask(access)?.branches;
+        branches.retain(|branch| branch.name.contains(text));
+        cut(branches, page)
     }
+
     async fn installations(
         &self,
         access: &GitAccess,
-        _: &GitPageRequest,
+        page: &GitPageRequest,
     ) -> Result<GitPage<String>, GitError> {
-        nothing(access.provider)
+        let provider = access.provider;
+        let what = "installations";
+        let installations = self.ask(access)?.installations;
+        let installations = installations.ok_or(GitError::Unsupported { provider, what })?;
+        cut(installations, page)
     }
+
     async fn suggested_tasks(&self, access: &GitAccess) -> Result<Vec<SuggestedTask>, GitError> {
-        nothing(access.provider)
+        Ok(self.ask(access)?.tasks)
     }
-    async fn clone_source(&self, access: &GitAccess, _: &str) -> Result<CloneSource, GitError> {
-        nothing(access.provider)
+
+    async fn clone_source(
+        &self,
+        access: &GitAccess,
+        repository: &str,
+    ) -> Result<CloneSource, GitError> {
+        let base = access.host.as_ref().map(ToString::to_string);
+        let base = base.unwrap_or_else(|| format!("https://{}.example.com", access.provider));
+        Ok(CloneSource {
+            username: "git-user".to_owned(),
+            token: Some(access.token.clone()),
+            ..source(access.provider, &base, repository)?
+        })
     }
-    async fn public_source(&self, provider: GitProvider, _: &str) -> Result<CloneSource, GitError> {
-        nothing(provider)
+
+    async fn public_source(
+        &self,
+        provider: GitProvider,
+        repository: &str,
+    ) -> Result<CloneSource, GitError> {
+        let base = format!("https://{provider}.example.com");
+        source(provider, &base, repository)
     }
 }

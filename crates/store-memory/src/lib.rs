@@ -24,12 +24,13 @@ mod settings;
 mod start_tasks;
 mod state;
 mod users;
+mod vault;
 
 pub use fake_agent::{Calls, FakeAgentRuntime, Mood};
 pub use fake_backend::FakeSandboxBackend;
 pub use fake_cipher::MarkerCipher;
 pub use fake_clock::{FixedClock, SequentialIds};
-pub use fake_git::FakeGitHosting;
+pub use fake_git::{FakeGitHosting, FakeProvider};
 pub use fake_specs::FakeSpecs;
 pub use fake_workspace::FakeWorkspace;
 pub use state::MemoryStore;

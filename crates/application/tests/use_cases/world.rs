@@ -206,7 +206,7 @@ fn build(
         settings: Arc::clone(store) as _,
         secrets: Arc::clone(store) as _,
         workspace: Arc::new(FakeWorkspace::default()),
-        git: Arc::new(FakeGitHosting),
+        git: Arc::new(FakeGitHosting::default()),
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
         answers: Arc::clone(store) as _,

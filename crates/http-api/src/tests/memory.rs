@@ -23,7 +23,7 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         settings: store.clone(),
         secrets: store.clone(),
         workspace: Arc::new(FakeWorkspace::default()),
-        git: Arc::new(FakeGitHosting),
+        git: Arc::new(FakeGitHosting::default()),
         api_keys: store.clone(),
         users: store.clone(),
         answers: store.clone(),

@@ -133,7 +133,7 @@ impl World {
             settings: store.clone(),
             secrets: store.clone(),
             workspace: Arc::new(FakeWorkspace::default()),
-            git: Arc::new(FakeGitHosting),
+            git: Arc::new(FakeGitHosting::default()),
             api_keys: store.clone(),
             users: store.clone(),
             answers: store.clone(),

@@ -1,0 +1,347 @@
+//! Which addresses may be called: public ones, and what the operator allows beside them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What an operator allows beside public addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum PrivateHosts {
+    /// Nothing.
+    #[default]
+    Refused,
+    /// Loopback, private, shared (CGNAT) and unique local addresses, whoever they belong to, and `http://`. Never link-local
+    /// addresses: a cloud's metadata service is there.
+    Allowed,
+    /// These only.
+    Listed(Vec<AllowedHost>),
+}
+
+/// An entry of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AllowedHost {
+    /// A host name in lower case: what [`PrivateHosts::Allowed`] allows, for this name alone.
+    Name(String),
+    /// All addresses of a network, whatever kind they are.
+    Network(Network),
+}
+
+/// Addresses with a common prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: u128,
+    prefix: u32,
+    is_v4: bool,
+}
+
+impl std::str::FromStr for AllowedHost {
+    type Err = &'static str;
+
+    /// `10.0.0.0/8`, `fd00::/8`, an address, or a host name.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address = address.trim_start_matches('[').trim_end_matches(']');
+        let Ok(address) = address.parse::<IpAddr>() else {
+            let is_name = prefix.is_none()
+                && !text.is_empty()
+                && text.len() <= 253
+                && text.split('.').all(is_label);
+            return if is_name {
+                Ok(Self::Name(text.to_ascii_lowercase()))
+            } else {
+                Err("is neither a host name nor a network such as 10.0.0.0/8")
+            };
+        };
+        let address = unmapped(address);
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            None => most,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|prefix| *prefix <= most)
+                .ok_or("has no prefix length of such an address")?,
+        };
+        Ok(Self::Network(Network {
+            address: bits(address),
+            prefix,
+            is_v4: address.is_ipv4(),
+        }))
+    }
+}
+
+fn is_label(label: &str) -> bool {
+    (1..=63).contains(&label.len())
+        && label
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+}
+
+impl Network {
+    fn contains(self, address: IpAddr) -> bool {
+        let width = if self.is_v4 { 32 } else { 128 };
+        let differing = bits(address) ^ self.address;
+        // A shift by the whole width is no shift in Rust: /0 is every address of the family.
+        self.is_v4 == address.is_ipv4()
+            && differing.checked_shr(width - self.prefix).unwrap_or(0) == 0
+    }
+}
+
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+/// The IPv4 address that an IPv6 one stands for: mapped (`::ffff:0:0/96`), the old compatible form, translated (NAT64) and
+/// 6to4 ones all end at an IPv4 host.
+fn unmapped(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(v6) = address else {
+        return address;
+    };
+    let embedded = |high: u16, low: u16| {
+        IpAddr::V4(Ipv4Addr::from_bits(
+            (u32::from(high) << 16) | u32::from(low),
+        ))
+    };
+    match v6.segments() {
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            embedded(high, low)
+        }
+        // `::` and `::1` are addresses of their own.
+        [0, 0, 0, 0, 0, 0, high, low] if (high, low) > (0, 1) => embedded(high, low),
+        [0x2002, high, low, ..] => embedded(high, low),
+        _ => address,
+    }
+}
+
+/// What an address is reached by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Public,
+    /// Networks that an operator may own.
+    Private,
+    /// Link-local (metadata services), multicast, unspecified, reserved.
+    Never,
+}
+
+fn kind(address: IpAddr) -> Kind {
+    match unmapped(address) {
+        IpAddr::V4(v4) => kind_v4(v4),
+        IpAddr::V6(v6) => kind_v6(v6),
+    }
+}
+
+fn kind_v4(address: Ipv4Addr) -> Kind {
+    // The metadata service of one large cloud is inside the shared space.
+    if address.octets() == [100, 100, 100, 200] {
+        return Kind::Never;
+    }
+    match address.octets() {
+        // Loopback; RFC 1918; shared address space of carriers (RFC 6598).
+        [127 | 10, ..] | [192, 168, ..] | [172, 16..=31, ..] | [100, 64..=127, ..] => Kind::Private,
+        // "This network", link-local, protocol assignments, documentation, 6to4 relays, benchmarks, multicast, reserved.
+        [0 | 224..=255, ..]
+        | [169, 254, ..]
+        | [192, 0, 0 | 2, _]
+        | [198, 51, 100, _]
+        | [203, 0, 113, _]
+        | [192, 88, 99, _]
+        | [198, 18 | 19, ..] => Kind::Never,
+        _ => Kind::Public,
+    }
+}
+
+fn kind_v6(address: Ipv6Addr) -> Kind {
+    // Metadata services that have a unique local address.
+    const METADATA: [Ipv6Addr; 2] = [
+        Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+        Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+    ];
+    if METADATA.contains(&address) {
+        return Kind::Never;
+    }
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 1] | [0xfc00..=0xfdff, ..] => Kind::Private,
+        // Documentation and Teredo (2001::/32), and local-use translation; then all that is not global unicast (2000::/3).
+        [0x2001, 0xdb8 | 0, ..] | [0x3fff, 0..=0x0fff, ..] => Kind::Never,
+        [0x2000..=0x3fff, ..] => Kind::Public,
+        _ => Kind::Never,
+    }
+}
+
+impl PrivateHosts {
+    /// Whether the address, reached by this host name, may be called.
+    pub fn permits(&self, name: &str, address: IpAddr) -> bool {
+        match kind(address) {
+            Kind::Public => true,
+            Kind::Private => self.names(name) || self.contains(address),
+            Kind::Never => self.contains(address),
+        }
+    }
+
+    /// Whether a token may go over plain `http://` to this host, as written in its URL.
+    pub(crate) fn permits_plain(&self, host: &str) -> bool {
+        let literal = host.trim_start_matches('[').trim_end_matches(']');
+        self.names(host) || literal.parse().is_ok_and(|address| self.contains(address))
+    }
+
+    fn names(&self, host: &str) -> bool {
+        match self {
+            Self::Refused => false,
+            Self::Allowed => true,
+            Self::Listed(list) => list.iter().any(
+                |entry| matches!(entry, AllowedHost::Name(name) if name.eq_ignore_ascii_case(host)),
+            ),
+        }
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        let Self::Listed(list) = self else {
+            return false;
+        };
+        let address = unmapped(address);
+        list.iter().any(
+            |entry| matches!(entry, AllowedHost::Network(network) if network.contains(address)),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn listed(entries: &[&str]) -> PrivateHosts {
+        PrivateHosts::Listed(entries.iter().map(|e| e.parse().unwrap()).collect())
+    }
+
+    #[test]
+    fn kinds_of_addresses() {
+        for (text, expected) in [
+            ("140.82.121.4", Kind::Public),
+            ("2606:50c0:8000::153", Kind::Public),
+            ("172.32.0.1", Kind::Public),
+            ("100.128.0.1", Kind::Public),
+            ("127.0.0.1", Kind::Private),
+            ("127.255.255.254", Kind::Private),
+            ("10.1.2.3", Kind::Private),
+            ("172.31.255.255", Kind::Private),
+            ("192.168.0.1", Kind::Private),
+            ("100.64.0.1", Kind::Private),
+            ("::1", Kind::Private),
+            ("fd12::1", Kind::Private),
+            ("::ffff:127.0.0.1", Kind::Private),
+            ("::127.0.0.1", Kind::Private),
+            ("64:ff9b::10.0.0.1", Kind::Private),
+            ("2002:a00:1::", Kind::Private),
+            ("::ffff:169.254.169.254", Kind::Never),
+            ("64:ff9b::169.254.169.254", Kind::Never),
+            ("169.254.169.254", Kind::Never),
+            ("100.100.100.200", Kind::Never),
+            ("fd00:ec2::254", Kind::Never),
+            ("fe80::1", Kind::Never),
+            ("fec0::1", Kind::Never),
+            ("ff02::1", Kind::Never),
+            ("::", Kind::Never),
+            ("0.0.0.0", Kind::Never),
+            ("0.1.2.3", Kind::Never),
+            ("224.0.0.1", Kind::Never),
+            ("255.255.255.255", Kind::Never),
+            ("2001:db8::1", Kind::Never),
+            ("2001:0:1::", Kind::Never),
+            ("64:ff9b:1::1", Kind::Never),
+        ] {
+            assert_eq!(kind(text.parse().unwrap()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_allowed_beside_public_addresses() {
+        let table = [
+            (PrivateHosts::Refused, "h", "10.0.0.1", false),
+            (PrivateHosts::Refused, "h", "8.8.8.8", true),
+            (PrivateHosts::Allowed, "h", "10.0.0.1", true),
+            (PrivateHosts::Allowed, "h", "::1", true),
+            (PrivateHosts::Allowed, "h", "169.254.169.254", false),
+            (listed(&["Git.corp"]), "git.CORP", "10.0.0.1", true),
+            (listed(&["git.corp"]), "git.corp", "169.254.169.254", false),
+            (listed(&["git.corp"]), "evil.corp", "10.0.0.1", false),
+            (listed(&["10.0.0.0/8"]), "h", "10.255.0.1", true),
+            (listed(&["10.0.0.0/8"]), "h", "::ffff:10.255.0.1", true),
+            (listed(&["10.0.0.0/8"]), "h", "11.0.0.1", true),
+            (listed(&["10.0.0.0/8"]), "h", "192.168.0.1", false),
+            (listed(&["169.254.0.0/16"]), "h", "169.254.1.1", true),
+            (listed(&["fd00::/8"]), "h", "fd00::1", true),
+            (listed(&["0.0.0.0/0"]), "h", "127.0.0.1", true),
+            (listed(&["0.0.0.0/0"]), "h", "::1", false),
+            (listed(&["::1"]), "h", "::1", true),
+        ];
+        for (hosts, name, address, expected) in table {
+            let permitted = hosts.permits(name, address.parse().unwrap());
+            assert_eq!(permitted, expected, "{hosts:?} {name} {address}");
+        }
+    }
+
+    #[test]
+    fn plain_http_needs_the_name_or_a_listed_address() {
+        assert!(!PrivateHosts::Refused.permits_plain("h"));
+        assert!(PrivateHosts::Allowed.permits_plain("h"));
+        let hosts = listed(&["git.corp", "10.0.0.0/8"]);
+        assert!(hosts.permits_plain("git.corp") && hosts.permits_plain("10.1.1.1"));
+        assert!(!hosts.permits_plain("other.corp") && !hosts.permits_plain("[::1]"));
+    }
+
+    #[test]
+    fn entries_that_are_no_host() {
+        for bad in [
+            "",
+            "a b",
+            "10.0.0.0/33",
+            "10.0.0.0/x",
+            "h/8",
+            "http://h",
+            "::/129",
+            "a..b",
+        ] {
+            assert!(bad.parse::<AllowedHost>().is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        /// Whatever form an IPv4 address is wrapped in, it is judged as the IPv4 address.
+        #[test]
+        fn a_wrapped_address_is_no_way_around(raw: u32) {
+            let v4 = Ipv4Addr::from_bits(raw);
+            let expected = kind(IpAddr::V4(v4));
+            prop_assert_eq!(kind(IpAddr::V6(v4.to_ipv6_mapped())), expected);
+            let [_, _, _, _, _, _, a, b] = v4.to_ipv6_mapped().segments();
+            prop_assert_eq!(kind(IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, a, b))), expected);
+            prop_assert_eq!(kind(IpAddr::V6(Ipv6Addr::new(0x2002, a, b, 7, 0, 0, 0, 9))), expected);
+        }
+
+        /// What the standard library knows to be local is never public.
+        #[test]
+        fn local_addresses_are_never_public(raw: u32, high: u128) {
+            let v4 = Ipv4Addr::from_bits(raw);
+            let local = v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_multicast()
+                || v4.is_unspecified() || v4.is_broadcast() || v4.is_documentation();
+            prop_assert!(!local || kind(IpAddr::V4(v4)) != Kind::Public);
+            let v6 = Ipv6Addr::from_bits(high);
+            let local = v6.is_unique_local() || v6.is_unicast_link_local() || v6.is_multicast();
+            prop_assert!(!local || kind(IpAddr::V6(v6)) != Kind::Public);
+        }
+
+        /// A network contains exactly the addresses that share its prefix.
+        #[test]
+        fn networks(address: u32, other: u32, prefix in 0u32..=32) {
+            let network = format!("{}/{prefix}", Ipv4Addr::from_bits(address));
+            let hosts = listed(&[&network]);
+            let shares = prefix == 0 || address >> (32 - prefix) == other >> (32 - prefix);
+            prop_assert_eq!(hosts.contains(IpAddr::V4(Ipv4Addr::from_bits(other))), shares);
+        }
+    }
+}

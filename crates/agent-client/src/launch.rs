@@ -1,96 +1,42 @@
 //! The body of `POST /api/conversations`, from fields that both dialects know.
 
-use domain::agent::{CondenserConfig, LaunchRequest, LaunchSecret, LlmConfig, McpServer};
+use domain::agent::{
+    AcpAgent, AgentTool, CondenserConfig, LaunchRequest, LaunchSecret, LlmConfig, Plugin,
+};
 use domain::conversation::MessageInput;
 use domain::start_task::AgentType;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
+use crate::mcp::McpEntry;
+use crate::plugins;
 use crate::server_info::ServerInfo;
 
-/// Tavily's hosted MCP server: the agent's search tool.
-const SEARCH_URL: &str = "https://mcp.tavily.com/mcp/";
-const SEARCH_NAME: &str = "tavily";
 /// Longest tag value that the agent server accepts; its keys are lower-case letters and digits.
 const MAX_TAG: usize = 256;
 
-/// What the planning prompt asks a plan to look like.
-const PLAN_STRUCTURE: &str = "The plan has these sections, in this order: Goal, Findings (with the files they come from), \
-    Approach, Steps, Tests, Open questions.";
-
-/// One entry of the agent's `mcp_config`.
-pub(crate) struct McpEntry {
-    pub(crate) name: String,
-    pub(crate) document: Value,
-}
-
-/// The MCP servers of a launch, the search service among them. A server of the user's with the name of the search
-/// service takes its place.
-pub(crate) fn mcp_entries(request: &LaunchRequest) -> Vec<McpEntry> {
-    let mut entries: Vec<McpEntry> = request.mcp.iter().map(mcp_entry).collect();
-    if let Some(key) = &request.search_api_key
-        && entries.iter().all(|entry| entry.name != SEARCH_NAME)
-    {
-        // The key goes into a header and not into the URL, as in Tavily's examples: URLs are answered and logged.
-        let document = json!({"url": SEARCH_URL, "transport": "http", "auth": bearer(key)});
-        entries.push(McpEntry {
-            name: SEARCH_NAME.to_owned(),
-            document,
-        });
-    }
-    entries
-}
-
-fn mcp_entry(server: &McpServer) -> McpEntry {
-    match server {
-        McpServer::Remote {
-            name,
-            url,
-            api_key,
-            sse,
-            timeout,
-        } => {
-            let transport = if *sse { "sse" } else { "http" };
-            let mut document = json!({"url": url, "transport": transport});
-            if let Some(key) = api_key {
-                document["auth"] = bearer(key);
-            }
-            if let Some(seconds) = timeout {
-                document["timeout"] = json!(seconds);
-            }
-            McpEntry {
-                name: name.clone(),
-                document,
-            }
-        }
-        McpServer::Stdio {
-            name,
-            command,
-            args,
-            env,
-        } => {
-            let env: Map<String, Value> =
-                env.iter().map(|(k, v)| (k.clone(), exposed(v))).collect();
-            let document =
-                json!({"transport": "stdio", "command": command, "args": args, "env": env});
-            McpEntry {
-                name: name.clone(),
-                document,
-            }
-        }
-    }
-}
-
-fn bearer(key: &SecretString) -> Value {
-    json!({"strategy": "bearer", "value": exposed(key)})
-}
+/// What the planning prompt asks a plan to look like: the sections that the agent server's planning tool writes into the
+/// document it begins with.
+const PLAN_STRUCTURE: &str = "The plan has exactly these sections, in this order:\n\n\
+    1. OBJECTIVE: what is to be achieved, and the problem in operational terms.\n\
+    2. CONTEXT SUMMARY: the files, components and data that matter, dependencies and constraints.\n\
+    3. APPROACH OVERVIEW: the way that was chosen, and why not another.\n\
+    4. IMPLEMENTATION STEPS: one after the other, each with its goal, how it is done, and where.\n\
+    5. TESTING AND VALIDATION: how to see that it works.";
 
 fn exposed(secret: &SecretString) -> Value {
     Value::String(secret.expose_secret().to_owned())
 }
 
-/// The whole body. Carries keys in clear, as the protocol wants it: never log it.
-pub(crate) fn body(request: &LaunchRequest, server: &ServerInfo, mcp: &[McpEntry]) -> Value {
+/// The whole body, and what in it is not as asked, for a person. Carries keys in clear, as the protocol wants it: never
+/// log it. `mcp` and `plugins` are those that may be used.
+pub(crate) fn body(
+    request: &LaunchRequest,
+    server: &ServerInfo,
+    mcp: &[McpEntry],
+    plugins: &[&Plugin],
+) -> (Value, Vec<String>) {
+    let mut notes = Vec::new();
     let mut body = json!({
         "conversation_id": request.conversation_id.dashed(),
         "workspace": {"kind": "LocalWorkspace", "working_dir": request.working_dir},
@@ -99,15 +45,25 @@ pub(crate) fn body(request: &LaunchRequest, server: &ServerInfo, mcp: &[McpEntry
         "autotitle": request.auto_title,
         "tags": tags(request),
         "secrets": secrets(request),
-        "agent": agent(request, server, mcp),
     });
+    match &request.acp {
+        // As settings and not as an agent: the agent server knows the programs that it can run, and their versions.
+        Some(acp) => body["agent_settings"] = acp_settings(acp, request, mcp),
+        None => body["agent"] = agent(request, server, mcp, &mut notes),
+    }
     if let Some(max) = request.max_iterations {
         body["max_iterations"] = json!(max.max(1));
     }
     if let Some(first) = &request.initial_message {
         body["initial_message"] = message(first);
     }
-    body
+    if !plugins.is_empty() {
+        body["plugins"] = plugins.iter().map(|it| plugins::document(it)).collect();
+    }
+    if let Some(hooks) = &request.hooks {
+        body["hook_config"] = hooks.clone();
+    }
+    (body, notes)
 }
 
 /// The body of a message, alone or as the first one.
@@ -115,25 +71,41 @@ pub(crate) fn message(message: &MessageInput) -> Value {
     json!({"role": message.role, "content": message.content, "run": message.run})
 }
 
-fn agent(request: &LaunchRequest, server: &ServerInfo, mcp: &[McpEntry]) -> Value {
-    let mcp: Map<String, Value> = mcp
-        .iter()
+fn mcp_config(mcp: &[McpEntry]) -> Map<String, Value> {
+    mcp.iter()
         .map(|entry| (entry.name.clone(), entry.document.clone()))
-        .collect();
-    // Skills of the user's home and of public repositories stay off: the home is the sandbox's own, and public ones are
-    // fetched from the network before the first answer.
-    let context = json!({
+        .collect()
+}
+
+/// Skills of the user's home and of public repositories stay off: the home is the sandbox's own, and public ones are
+/// fetched from the network before the first answer.
+fn context(request: &LaunchRequest) -> Value {
+    let mut context = json!({
         "system_message_suffix": request.system_message_suffix,
         "load_user_skills": false,
         "load_public_skills": false,
         "load_project_skills": true,
     });
+    if !request.disabled_skills.is_empty() {
+        context["disabled_skills"] = json!(request.disabled_skills);
+    }
+    context
+}
+
+fn agent(
+    request: &LaunchRequest,
+    server: &ServerInfo,
+    mcp: &[McpEntry],
+    notes: &mut Vec<String>,
+) -> Value {
     let mut agent = json!({
         "kind": "Agent",
         "llm": llm(&request.llm, "agent", server.is_tolerant()),
-        "tools": tools(request.agent_type, server),
-        "mcp_config": mcp,
-        "agent_context": context,
+        "tools": tools(request, server, notes),
+        "mcp_config": mcp_config(mcp),
+        "agent_context": context(request),
+        // Somebody may be asked, but nobody sits at a terminal.
+        "system_prompt_kwargs": {"cli_mode": false},
     });
     if let Some(config) = &request.condenser {
         agent["condenser"] = condenser(config, &request.llm);
@@ -143,6 +115,28 @@ fn agent(request: &LaunchRequest, server: &ServerInfo, mcp: &[McpEntry]) -> Valu
         agent["system_prompt_kwargs"] = json!({"plan_structure": PLAN_STRUCTURE});
     }
     agent
+}
+
+/// The settings of a program that is the agent. No model key is among them: such a program has its own ways to its model,
+/// and takes keys from the conversation's secrets (`ANTHROPIC_API_KEY`, ...). Its data stays with the conversation, so
+/// that it finds its session again after a pause.
+fn acp_settings(acp: &AcpAgent, request: &LaunchRequest, mcp: &[McpEntry]) -> Value {
+    let mut settings = acp.options.clone();
+    settings.extend(Map::from_iter([
+        ("agent_kind".to_owned(), json!("acp")),
+        ("acp_server".to_owned(), json!(acp.server)),
+        ("acp_command".to_owned(), json!(acp.command)),
+        ("acp_args".to_owned(), json!(acp.args)),
+        ("acp_model".to_owned(), json!(acp.model)),
+        ("acp_session_mode".to_owned(), json!(acp.session_mode)),
+        ("acp_isolate_data_dir".to_owned(), json!(true)),
+        ("mcp_config".to_owned(), json!(mcp_config(mcp))),
+        ("agent_context".to_owned(), context(request)),
+    ]));
+    if let Some(seconds) = acp.prompt_timeout {
+        settings.insert("acp_prompt_timeout".to_owned(), json!(seconds));
+    }
+    Value::Object(settings)
 }
 
 /// `stream` is what the user set, else `streams`: old agent servers post every fragment of a streamed answer to the
@@ -174,21 +168,49 @@ fn condenser(config: &CondenserConfig, model: &LlmConfig) -> Value {
 }
 
 /// A tool that an installation cannot serve is accepted at the start and fails the first run, so optional ones are asked
-/// for only where they are offered.
-fn tools(agent: AgentType, server: &ServerInfo) -> Value {
-    let (basic, optional): (&[&str], &[&str]) = match agent {
-        AgentType::Default => (
-            &["terminal", "file_editor", "task_tracker"],
-            &["browser_tool_set"],
-        ),
-        AgentType::Plan => (&["glob", "grep", "planning_file_editor"], &[]),
+/// for only where they are offered, and those that the user chose are left out where they are not.
+fn tools(request: &LaunchRequest, server: &ServerInfo, notes: &mut Vec<String>) -> Value {
+    let (basic, optional): (&[&str], &[&str]) = match request.agent_type {
+        AgentType::Plan => return planning_tools(request),
+        AgentType::Default if request.sub_agents => {
+            (BASIC_TOOLS, &["browser_tool_set", "task_tool_set"])
+        }
+        AgentType::Default => (BASIC_TOOLS, &["browser_tool_set"]),
     };
-    let offered = optional.iter().filter(|name| server.has_tool(name));
-    basic
-        .iter()
-        .chain(offered)
-        .map(|name| json!({"name": name}))
+    let Some(chosen) = &request.tools else {
+        let offered = optional.iter().filter(|name| server.has_tool(name));
+        return basic
+            .iter()
+            .chain(offered)
+            .map(|name| json!({"name": name}))
+            .collect();
+    };
+    // One that says nothing is believed to have everything.
+    let offers = |tool: &&AgentTool| server.usable_tools.is_empty() || server.has_tool(&tool.name);
+    let (offered, missing): (Vec<_>, Vec<_>) = chosen.iter().partition(offers);
+    notes.extend(missing.iter().map(|tool| {
+        let name: String = tool
+            .name
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(60)
+            .collect();
+        format!("Tool {name} was left out: the agent server does not have it.")
+    }));
+    offered
+        .into_iter()
+        .map(|tool| json!({"name": tool.name, "params": tool.params}))
         .collect()
+}
+
+const BASIC_TOOLS: &[&str] = &["terminal", "file_editor", "task_tracker"];
+
+fn planning_tools(request: &LaunchRequest) -> Value {
+    let mut editor = json!({"name": "planning_file_editor"});
+    if let Some(path) = &request.plan_path {
+        editor["params"] = json!({"plan_path": path});
+    }
+    json!([{"name": "glob"}, {"name": "grep"}, editor])
 }
 
 fn confirmation(request: &LaunchRequest) -> &'static str {

@@ -8,6 +8,8 @@
 mod config;
 mod fault;
 mod launch;
+mod mcp;
+mod plugins;
 mod runtime;
 mod server_info;
 mod transport;

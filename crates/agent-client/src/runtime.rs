@@ -6,21 +6,24 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::agent::{
-    AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, LaunchRequest, Sent,
+    AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, LaunchRequest, Plugin,
+    Sent,
 };
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::MessageInput;
+use domain::crash_point;
 use domain::event::Event;
 use domain::id::ConversationId;
-use futures::future::join_all;
 use reqwest::Method;
-use serde_json::{Value, json};
-use tracing::{Instrument, debug_span, warn};
+use serde_json::Value;
+use tracing::{Instrument, debug_span};
 use url::Url;
 
 use crate::config::Config;
 use crate::fault::{Fault, Scrubber, refused};
-use crate::launch::{self, McpEntry};
+use crate::launch;
+use crate::mcp::{self, McpEntry};
+use crate::plugins;
 use crate::server_info::ServerInfo;
 use crate::transport::{Call, Reply, Transport};
 
@@ -31,8 +34,8 @@ const PAGE_SIZES: [&str; 3] = ["100", "10", "1"];
 
 /// [`AgentRuntime`] over one shared HTTP client.
 pub struct HttpAgentRuntime {
-    transport: Transport,
-    config: Config,
+    pub(crate) transport: Transport,
+    pub(crate) config: Config,
     clock: Arc<dyn Clock>,
 }
 
@@ -55,55 +58,75 @@ impl HttpAgentRuntime {
         ServerInfo::read(&document(&reply, &Scrubber::of_key(&at.key))?)
     }
 
-    /// The MCP servers that answer, in their order. An old agent server refuses every run of a conversation that has one
-    /// which does not, and the user's work matters more than one tool.
-    /// Returns them with a note for each that is left out.
-    async fn usable(
+    /// The MCP servers and plugins of a launch that may be used, and a note for each that may not: the user's work matters
+    /// more than one tool. How long it asks bounds how late a start may be.
+    ///
+    /// An old agent server refuses every run of a conversation with an MCP server that does not answer, so there such a
+    /// server is left out. A plugin that does not load fails the runs of both.
+    async fn usable<'a>(
         &self,
         at: &AgentEndpoint,
-        entries: Vec<McpEntry>,
-    ) -> (Vec<McpEntry>, Vec<String>) {
-        let probes = entries
-            .into_iter()
-            .map(|entry| async { (self.answers(at, &entry).await, entry) });
-        let (good, bad): (Vec<_>, Vec<_>) =
-            join_all(probes).await.into_iter().partition(|(ok, _)| *ok);
-        let notes = bad.into_iter().map(|(_, entry)| {
-            warn!(
-                mcp.server = entry.name,
-                "MCP server does not answer; starting without it"
-            );
-            format!(
-                "MCP server {} does not answer; the conversation was started without it.",
-                entry.name
-            )
-        });
-        (
-            good.into_iter().map(|(_, entry)| entry).collect(),
-            notes.collect(),
-        )
+        request: &'a LaunchRequest,
+        server: &ServerInfo,
+    ) -> (Vec<McpEntry>, Vec<&'a Plugin>, Vec<String>) {
+        let entries = mcp::entries(request);
+        let patience = self.config.probe;
+        let answering = async {
+            if server.is_tolerant() {
+                return vec![true; entries.len()];
+            }
+            mcp::answering(&self.transport, at, &entries, patience).await
+        };
+        let loading = plugins::loading(&self.transport, at, &request.plugins, patience);
+        let (answering, loading) = futures::join!(answering, loading);
+        let mut notes = Vec::new();
+        let mut kept = Vec::new();
+        for (entry, answers) in entries.into_iter().zip(answering) {
+            if answers {
+                kept.push(entry);
+            } else {
+                let name = entry.name;
+                notes.push(format!(
+                    "MCP server {name} does not answer; the conversation was started without it."
+                ));
+            }
+        }
+        let mut good = Vec::new();
+        for (plugin, loads) in request.plugins.iter().zip(loading) {
+            if loads {
+                good.push(plugin);
+            } else {
+                let label = plugins::label(plugin);
+                notes.push(format!(
+                    "Plugin {label} could not be fetched or read; the conversation was started without it."
+                ));
+            }
+        }
+        (kept, good, notes)
     }
 
-    async fn answers(&self, at: &AgentEndpoint, entry: &McpEntry) -> bool {
-        let Ok(call) = Call::new(Method::POST, at, &["api", "mcp", "test"], self.config.probe)
-        else {
-            return false;
-        };
-        let patience = self.config.probe.as_secs_f64() * 0.9;
-        let body = json!({"server": entry.document, "timeout": patience});
-        match self
-            .transport
-            .exchange(&call.json(&body).idempotent())
-            .await
-        {
-            Ok(reply) if reply.is_success() => {
-                let verdict: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
-                verdict["ok"] == true
-            }
-            // A server too old for this route tells us nothing.
-            Ok(reply) => matches!(reply.status, 404 | 405),
-            Err(_) => false,
+    /// A note for each MCP server that does not answer where the agent server leaves it out by itself, which it tells
+    /// nobody. Asked while the conversation is being made.
+    async fn silent(
+        &self,
+        at: &AgentEndpoint,
+        server: &ServerInfo,
+        entries: &[McpEntry],
+    ) -> Vec<String> {
+        if !server.is_tolerant() {
+            return Vec::new();
         }
+        let patience = self.config.mcp_notice;
+        let answering = mcp::answering(&self.transport, at, entries, patience).await;
+        let silent = entries.iter().zip(answering).filter(|(_, ok)| !ok);
+        silent
+            .map(|(entry, _)| {
+                format!(
+                    "MCP server {} does not answer; the agent works without it.",
+                    entry.name
+                )
+            })
+            .collect()
     }
 
     async fn launch(
@@ -112,19 +135,21 @@ impl HttpAgentRuntime {
         request: &LaunchRequest,
     ) -> Result<AgentConversation, AgentError> {
         let server = self.server_info(at).await?;
-        let mut mcp = launch::mcp_entries(request);
-        let mut notes = Vec::new();
-        if !server.is_tolerant() {
-            (mcp, notes) = self.usable(at, mcp).await;
-        }
+        let (mcp, plugins, mut notes) = self.usable(at, request, &server).await;
+        let (body, more) = launch::body(request, &server, &mcp, &plugins);
+        notes.extend(more);
         let call = Call::new(
             Method::POST,
             at,
             &["api", "conversations"],
             self.config.start,
         )?
-        .json(&launch::body(request, &server, &mcp));
-        let reply = self.transport.exchange(&call).await?;
+        .json(&body);
+        let making = self.transport.exchange(&call);
+        let making = crash_point::around_future("agent: making the conversation", making);
+        let (reply, silent) = futures::join!(making, self.silent(at, &server, &mcp));
+        let reply = reply?;
+        notes.extend(silent);
         let info = document(&reply, &Scrubber::of_launch(&at.key, request))?;
         let mut conversation = conversation(&info)?;
         conversation.notes = notes;
@@ -152,10 +177,9 @@ impl HttpAgentRuntime {
         message: &MessageInput,
     ) -> Result<Sent, AgentError> {
         let call = of_conversation(Method::POST, at, id, &["events"], self.config.send)?;
-        let reply = self
-            .transport
-            .exchange(&call.json(&launch::message(message)))
-            .await?;
+        let call = call.json(&launch::message(message));
+        let saying = self.transport.exchange(&call);
+        let reply = crash_point::around_future("agent: saying", saying).await?;
         match reply.status {
             429 => Ok(Sent::RunRefused),
             _ if reply.is_success() => Ok(Sent::Delivered),
@@ -291,7 +315,9 @@ impl AgentRuntime for HttpAgentRuntime {
 
     async fn interrupt(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
         let call = of_conversation(Method::POST, at, id, &["interrupt"], self.config.stop)?;
-        let reply = self.transport.exchange(&call.idempotent()).await?;
+        let call = call.idempotent();
+        let interrupting = self.transport.exchange(&call);
+        let reply = crash_point::around_future("agent: interrupting", interrupting).await?;
         match reply.status {
             _ if reply.is_success() => Ok(()),
             // 1.34 answers 400 and nothing else to an id it does not have.
@@ -302,7 +328,8 @@ impl AgentRuntime for HttpAgentRuntime {
 
     async fn forget(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
         let call = of_conversation(Method::DELETE, at, id, &[], self.config.stop)?;
-        let reply = self.transport.exchange(&call).await?;
+        let forgetting = self.transport.exchange(&call);
+        let reply = crash_point::around_future("agent: forgetting", forgetting).await?;
         match reply.status {
             _ if reply.is_success() => Ok(()),
             // Not there: 400 from 1.34, 404 from 1.58.
@@ -325,7 +352,7 @@ fn of_conversation(
     Call::new(method, at, &segments, deadline)
 }
 
-fn document(reply: &Reply, scrub: &Scrubber<'_>) -> Result<Value, AgentError> {
+pub(crate) fn document(reply: &Reply, scrub: &Scrubber<'_>) -> Result<Value, AgentError> {
     if !reply.is_success() {
         return Err(refused(reply.status, &reply.body, scrub));
     }

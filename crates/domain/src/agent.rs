@@ -129,6 +129,15 @@ pub struct Plugin {
     pub parameters: Option<Map<String, Value>>,
 }
 
+/// A tool of the agent, by the agent server's own name for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentTool {
+    /// `terminal`, `file_editor`, …
+    pub name: String,
+    /// Its parameters.
+    pub params: Map<String, Value>,
+}
+
 /// What to start. The adapter builds the body for the agent server's version.
 #[derive(Debug, Clone)]
 pub struct LaunchRequest {
@@ -160,6 +169,12 @@ pub struct LaunchRequest {
     pub auto_title: bool,
     /// Which agent.
     pub agent_type: AgentType,
+    /// The coding agent's tools; `None`: the usual ones. The planning agent has its own.
+    pub tools: Option<Vec<AgentTool>>,
+    /// Whether the coding agent may hand tasks to agents of its own.
+    pub sub_agents: bool,
+    /// Absolute path of the planning agent's document; `None` leaves it to the agent server.
+    pub plan_path: Option<String>,
     /// A program that is the agent, instead of the agent server's own.
     pub acp: Option<AcpAgent>,
     /// Plugins.

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use domain::agent::{
-    AgentRuntime, CondenserConfig, LaunchRequest, LaunchSecret, LlmConfig, McpServer,
+    AcpAgent, AgentRuntime, AgentTool, CondenserConfig, LaunchRequest, LaunchSecret, LlmConfig,
+    McpServer, Plugin,
 };
 use domain::conversation::ExecutionStatus;
 use domain::error::Classify;
 use domain::start_task::AgentType;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::stub::{Act, Stub};
+use crate::stub::{Act, Seen, Stub, Trial};
 use crate::support::{ID, OTHER, at, hello, id, runtime, secret, server};
 
 fn request() -> LaunchRequest {
@@ -59,6 +60,9 @@ fn request() -> LaunchRequest {
         )]),
         auto_title: true,
         agent_type: AgentType::Default,
+        tools: None,
+        sub_agents: false,
+        plan_path: None,
         acp: None,
         plugins: Vec::new(),
         hooks: None,
@@ -79,11 +83,16 @@ fn info(status: u16, last_user_message: &Value) -> Act {
     )
 }
 
-async fn sent_body(version: &str, acts: Vec<Act>, request: &LaunchRequest) -> Value {
-    let mut all = vec![server(version)];
-    all.extend(acts);
-    all.push(info(201, &Value::Null));
-    let stub = Stub::start(all).await;
+async fn sent_body(version: &str, request: &LaunchRequest) -> Value {
+    launched(version, request, |_| Act::Json(200, json!({"ok": true})))
+        .await
+        .0
+}
+
+/// The body that was sent, and the notes.
+async fn launched(version: &str, request: &LaunchRequest, trial: Trial) -> (Value, Vec<String>) {
+    let acts = [server(version), info(201, &Value::Null)];
+    let stub = Stub::with_trials(acts, trial).await;
     let started = runtime().start(&at(&stub), request).await.unwrap();
     assert_eq!(
         (started.id, started.execution_status),
@@ -94,12 +103,12 @@ async fn sent_body(version: &str, acts: Vec<Act>, request: &LaunchRequest) -> Va
         (last.line.as_str(), last.key.as_deref()),
         ("POST /api/conversations", Some("session-key-1"))
     );
-    last.body
+    (last.body, started.notes)
 }
 
 #[tokio::test]
 async fn the_launch_body_carries_every_setting() {
-    let body = sent_body("1.58.0", vec![], &request()).await;
+    let body = sent_body("1.58.0", &request()).await;
     let llm = |usage: &str, stream: bool| {
         json!({"temperature": 0.5, "model": "openai/m", "stream": stream, "aws_secret_access_key": "aws-key",
                "usage_id": usage, "base_url": "http://llm/v1", "api_key": "llm-key"})
@@ -129,6 +138,7 @@ async fn the_launch_body_carries_every_setting() {
                               "load_public_skills": false, "load_project_skills": true},
             "condenser": {"kind": "LLMSummarizingCondenser", "llm": llm("condenser", false),
                           "max_size": 240, "keep_first": 2},
+            "system_prompt_kwargs": {"cli_mode": false},
         },
     });
     assert_eq!(body, expected);
@@ -146,16 +156,22 @@ async fn what_is_not_set_is_left_to_the_agent_server_and_refusable_values_are_me
     bare.llm.base_url = None;
     bare.llm.api_key = None;
     bare.agent_type = AgentType::Plan;
+    bare.plan_path = Some("/w/project/.agents_tmp/PLAN.md".to_owned());
     bare.condenser = Some(CondenserConfig {
         max_size: 20,
         keep_first: 19,
     });
-    let body = sent_body("1.58.0", vec![], &bare).await;
+    let body = sent_body("1.58.0", &bare).await;
     assert_eq!(body["confirmation_policy"]["kind"], "NeverConfirm");
     assert_eq!(body["security_analyzer"], Value::Null);
     assert_eq!(body["agent"]["mcp_config"], json!({}));
     assert_eq!(body["agent"]["condenser"]["keep_first"], 8);
-    assert_eq!(body["agent"]["tools"][2]["name"], "planning_file_editor");
+    let editor = json!({"name": "planning_file_editor",
+        "params": {"plan_path": "/w/project/.agents_tmp/PLAN.md"}});
+    assert_eq!(
+        body["agent"]["tools"],
+        json!([{"name": "glob"}, {"name": "grep"}, editor])
+    );
     assert_eq!(
         body["agent"]["system_prompt_filename"],
         "system_prompt_planning.j2"
@@ -168,16 +184,181 @@ async fn what_is_not_set_is_left_to_the_agent_server_and_refusable_values_are_me
     }
 }
 
+/// Only `docs` answers; `fetch` says that it cannot, the search service breaks the trial.
+fn only_docs(seen: &Seen) -> Act {
+    match seen.body["server"]["url"].as_str() {
+        Some("https://mcp.example/x") => Act::Json(200, json!({"ok": true})),
+        None => Act::Json(200, json!({"ok": false, "error": "refused"})),
+        Some(_) => Act::Json(500, json!({"detail": "x"})),
+    }
+}
+
 #[tokio::test]
-async fn an_old_server_is_asked_which_mcp_servers_answer_and_streams_only_if_told_to() {
-    let probes = vec![
-        Act::Json(200, json!({"ok": true})),
-        Act::Json(200, json!({"ok": false, "error": "refused"})),
-        Act::Json(500, json!({"detail": "x"})),
-    ];
-    let body = sent_body("1.34.0", probes, &request()).await;
-    let kept = body["agent"]["mcp_config"].as_object().unwrap();
-    assert_eq!(kept.len(), 1);
+async fn a_silent_mcp_server_is_left_out_by_us_or_by_the_server_and_always_noted() {
+    for (version, kept) in [("1.34.0", 1), ("1.58.0", 3)] {
+        let (body, notes) = launched(version, &request(), only_docs).await;
+        let servers = body["agent"]["mcp_config"].as_object().unwrap();
+        assert_eq!(servers.len(), kept, "{version}");
+        assert_eq!(notes.len(), 2, "{version}: {notes:?}");
+        assert!(notes[0].starts_with("MCP server fetch does not answer"));
+        assert!(notes[1].starts_with("MCP server tavily does not answer"));
+    }
+}
+
+/// Hung ones cost a start the patience with one of them.
+#[tokio::test]
+async fn however_many_mcp_servers_hang_a_start_waits_once() {
+    let mut many = request();
+    many.mcp = (0..50)
+        .map(|n| McpServer::Stdio {
+            name: format!("s{n}"),
+            command: "c".to_owned(),
+            args: vec![],
+            env: BTreeMap::new(),
+        })
+        .collect();
+    for version in ["1.34.0", "1.58.0"] {
+        let (_, notes) = launched(version, &many, |_| Act::Hang).await;
+        assert_eq!(notes.len(), 51, "{version}");
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_that_does_not_load_is_left_out_and_the_rest_is_passed_on() {
+    let plugin = |source: &str| Plugin {
+        source: source.to_owned(),
+        reference: Some("v1".to_owned()),
+        repo_path: Some("plugins/one".to_owned()),
+        parameters: json!({"a": 1}).as_object().cloned(),
+    };
+    let mut with = request();
+    with.mcp = vec![];
+    with.search_api_key = None;
+    with.plugins = vec![plugin("github:o/good"), plugin("https://u:secret@h/bad")];
+    let trial: Trial = |seen| match seen.body["source"].as_str() {
+        Some("https://u:secret@h/bad") => Act::Json(400, json!({"detail": "fetch"})),
+        _ => Act::Json(200, json!({"name": "good"})),
+    };
+    for version in ["1.34.0", "1.58.0"] {
+        let (body, notes) = launched(version, &with, trial).await;
+        let expected =
+            json!([{"source": "github:o/good", "ref": "v1", "repo_path": "plugins/one"}]);
+        assert_eq!(body["plugins"], expected);
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(notes[0].starts_with("Plugin one could not be fetched"));
+        assert!(!notes[0].contains("secret"));
+    }
+
+    let acts = [server("1.58.0"), info(201, &Value::Null)];
+    let stub = Stub::with_trials(acts, trial).await;
+    runtime().start(&at(&stub), &with).await.unwrap();
+    let lines: Vec<String> = stub.tried().into_iter().map(|seen| seen.line).collect();
+    let gone = "DELETE /api/plugins/installed/good".to_owned();
+    assert!(
+        lines.contains(&gone),
+        "what was tried is taken away again: {lines:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_the_project_and_the_settings_say_is_passed_on() {
+    let mut with = request();
+    let hooks = json!({"stop": [{"matcher": "*", "hooks": [{"command": "true"}]}]});
+    with.hooks = Some(hooks.clone());
+    with.disabled_skills = vec!["noisy".to_owned()];
+    with.sub_agents = true;
+    let tool = |name: &str| AgentTool {
+        name: name.to_owned(),
+        params: json!({"a": 1}).as_object().cloned().unwrap(),
+    };
+    with.tools = Some(vec![tool("terminal"), tool("teleport")]);
+    let works: Trial = |_| Act::Json(200, json!({"ok": true}));
+    let (body, notes) = launched("1.34.0", &with, works).await;
+    assert_eq!(body["hook_config"], hooks);
+    assert_eq!(
+        body["agent"]["agent_context"]["disabled_skills"],
+        json!(["noisy"])
+    );
+    assert_eq!(
+        body["agent"]["tools"],
+        json!([{"name": "terminal", "params": {"a": 1}}])
+    );
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("teleport"));
+}
+
+/// Names of models are the gateway's business: none is changed on its way.
+#[tokio::test]
+async fn every_style_of_model_name_passes_through() {
+    for model in [
+        "gpt-5.5",
+        "openai/gpt-5.5",
+        "anthropic/claude-sonnet-4-5-20250929",
+        "claude-opus-4",
+        "gemini/gemini-3-pro",
+        "bedrock/anthropic.claude-3-5-sonnet-20241022-v2:0",
+        "azure/my deployment",
+        "litellm_proxy/openai/gpt-5.5",
+        "openrouter/anthropic/claude-3.7-sonnet:thinking",
+        "huggingface/meta-llama/Llama-3.3-70B-Instruct",
+        "ollama/llama3.2:1b",
+        "openhands/claude-sonnet-4-5",
+        "Größe/ü",
+    ] {
+        let mut with = request();
+        with.mcp = vec![];
+        with.llm.model = model.to_owned();
+        let body = sent_body("1.58.0", &with).await;
+        assert_eq!(body["agent"]["llm"]["model"], model);
+        assert_eq!(body["agent"]["condenser"]["llm"]["model"], model);
+    }
+}
+
+/// A program that is the agent gets no key of the model and no search service, and keeps its data with the conversation.
+#[tokio::test]
+async fn an_acp_agent_is_described_by_its_settings() {
+    let mut with = request();
+    with.acp = Some(AcpAgent {
+        server: "custom".to_owned(),
+        command: vec!["my-agent".to_owned()],
+        args: vec!["--acp".to_owned()],
+        model: Some("sonnet".to_owned()),
+        session_mode: None,
+        prompt_timeout: Some(60.0),
+        options: Map::new(),
+    });
+    let body = sent_body("1.34.0", &with).await;
+    let shown = body.to_string();
+    assert!(
+        !shown.contains("llm-key") && !shown.contains("aws-key") && !shown.contains("tvly-key")
+    );
+    assert!(body.get("agent").is_none());
+    let settings = &body["agent_settings"];
+    for (name, expected) in [
+        ("agent_kind", json!("acp")),
+        ("acp_server", json!("custom")),
+        ("acp_command", json!(["my-agent"])),
+        ("acp_args", json!(["--acp"])),
+        ("acp_model", json!("sonnet")),
+        ("acp_session_mode", Value::Null),
+        ("acp_prompt_timeout", json!(60.0)),
+        ("acp_isolate_data_dir", json!(true)),
+    ] {
+        assert_eq!(settings[name], expected, "{name}");
+    }
+    assert_eq!(settings["mcp_config"].as_object().unwrap().len(), 2);
+    assert_eq!(
+        settings["agent_context"]["system_message_suffix"],
+        "Be kind."
+    );
+    assert_eq!(body["secrets"]["TOKEN"]["value"], "token-value");
+}
+
+#[tokio::test]
+async fn an_old_server_streams_only_if_told_to() {
+    let mut plain = request();
+    plain.mcp = vec![];
+    let body = sent_body("1.34.0", &plain).await;
     assert_eq!(body["agent"]["llm"]["stream"], false);
 
     let mut streaming = request();
@@ -187,7 +368,7 @@ async fn an_old_server_is_asked_which_mcp_servers_answer_and_streams_only_if_tol
         .llm
         .options
         .insert("stream".to_owned(), json!(true));
-    let body = sent_body("1.34.0", vec![], &streaming).await;
+    let body = sent_body("1.34.0", &streaming).await;
     assert_eq!(body["agent"]["llm"]["stream"], true);
 }
 

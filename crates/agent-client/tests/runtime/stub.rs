@@ -1,9 +1,10 @@
 //! An agent server of a few lines: answers one request per connection, from a list, and remembers what it was asked.
+//! What is only tried (MCP servers and plugins, in any order) has answers of its own.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -29,10 +30,14 @@ pub(crate) struct Seen {
     pub(crate) body: Value,
 }
 
-#[derive(Default)]
+/// How a trial goes.
+pub(crate) type Trial = fn(&Seen) -> Act;
+
 struct State {
     acts: VecDeque<Act>,
     seen: Vec<Seen>,
+    trial: Trial,
+    tried: Vec<Seen>,
 }
 
 pub(crate) struct Stub {
@@ -48,7 +53,12 @@ impl Drop for Stub {
 }
 
 impl Stub {
+    /// With this list, and everything that is tried works.
     pub(crate) async fn start(acts: impl IntoIterator<Item = Act>) -> Self {
+        Self::with_trials(acts, |_| Act::Json(200, json!({"ok": true, "name": "p"}))).await
+    }
+
+    pub(crate) async fn with_trials(acts: impl IntoIterator<Item = Act>, trial: Trial) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap())
             .parse()
@@ -56,6 +66,8 @@ impl Stub {
         let state = Arc::new(Mutex::new(State {
             acts: acts.into_iter().collect(),
             seen: vec![],
+            trial,
+            tried: vec![],
         }));
         let serving = serve(listener, Arc::clone(&state));
         #[expect(
@@ -69,6 +81,11 @@ impl Stub {
     /// The requests so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.state.lock().unwrap().seen.clone()
+    }
+
+    /// What was tried so far.
+    pub(crate) fn tried(&self) -> Vec<Seen> {
+        self.state.lock().unwrap().tried.clone()
     }
 
     /// Their first lines.
@@ -106,8 +123,15 @@ async fn answer(stream: TcpStream, state: Arc<Mutex<State>>) {
     let body = serde_json::from_slice(&body).unwrap_or_default();
     let act = {
         let mut state = state.lock().unwrap();
-        state.seen.push(Seen { line, key, body });
-        state.acts.pop_front()
+        let seen = Seen { line, key, body };
+        if seen.line.contains("/api/mcp/test") || seen.line.contains("/api/plugins") {
+            let act = (state.trial)(&seen);
+            state.tried.push(seen);
+            Some(act)
+        } else {
+            state.seen.push(seen);
+            state.acts.pop_front()
+        }
     };
     match act {
         Some(Act::Json(status, document)) => {

@@ -28,6 +28,8 @@ pub(crate) fn runtime() -> HttpAgentRuntime {
     let config = Config {
         alive: Duration::from_millis(100),
         read: Duration::from_secs(5),
+        probe: Duration::from_secs(2),
+        mcp_notice: Duration::from_secs(2),
         max_body: 1000,
         ..Config::default()
     };

@@ -120,7 +120,14 @@ impl AgentConversation {
             execution_status: text("/execution_status").and_then(|s| s.parse().ok()),
             title: text("/title").filter(|title| !title.trim().is_empty()),
             metrics: info.get("stats").and_then(read_metrics),
-            llm_model: text("/current_model_id").or_else(|| text("/agent/llm/model")),
+            // The `llm` of a program that is the agent is a stand-in (`acp-managed`).
+            llm_model: text("/current_model_id").or_else(|| {
+                text(if acp {
+                    "/agent/acp_model"
+                } else {
+                    "/agent/llm/model"
+                })
+            }),
             agent_kind: if acp { "acp" } else { "openhands" }.to_owned(),
             tags: tags.unwrap_or_default(),
             updated_at: text("/updated_at").as_deref().and_then(read_time),

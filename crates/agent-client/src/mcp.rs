@@ -1,0 +1,125 @@
+//! The MCP servers of a launch: the agent's list, and which of them answer.
+
+use std::time::Duration;
+
+use domain::agent::{AgentEndpoint, LaunchRequest, McpServer};
+use futures::future::join_all;
+use reqwest::Method;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value, json};
+use tracing::warn;
+
+use crate::transport::{Call, Transport};
+
+/// Tavily's hosted MCP server: the agent's search tool.
+const SEARCH_URL: &str = "https://mcp.tavily.com/mcp/";
+const SEARCH_NAME: &str = "tavily";
+
+/// One entry of the agent's `mcp_config`.
+pub(crate) struct McpEntry {
+    pub(crate) name: String,
+    pub(crate) document: Value,
+}
+
+/// The MCP servers of a launch, the search service among them. A server of the user's with the name of the search
+/// service takes its place. A program that is the agent gets only the user's own, as it brings its own search.
+pub(crate) fn entries(request: &LaunchRequest) -> Vec<McpEntry> {
+    let mut entries: Vec<McpEntry> = request.mcp.iter().map(entry).collect();
+    if let Some(key) = &request.search_api_key
+        && request.acp.is_none()
+        && entries.iter().all(|entry| entry.name != SEARCH_NAME)
+    {
+        // The key goes into a header and not into the URL, as in Tavily's examples: URLs are answered and logged.
+        let document = json!({"url": SEARCH_URL, "transport": "http", "auth": bearer(key)});
+        entries.push(McpEntry {
+            name: SEARCH_NAME.to_owned(),
+            document,
+        });
+    }
+    entries
+}
+
+fn entry(server: &McpServer) -> McpEntry {
+    match server {
+        McpServer::Remote {
+            name,
+            url,
+            api_key,
+            sse,
+            timeout,
+        } => {
+            let transport = if *sse { "sse" } else { "http" };
+            let mut document = json!({"url": url, "transport": transport});
+            if let Some(key) = api_key {
+                document["auth"] = bearer(key);
+            }
+            if let Some(seconds) = timeout {
+                document["timeout"] = json!(seconds);
+            }
+            McpEntry {
+                name: name.clone(),
+                document,
+            }
+        }
+        McpServer::Stdio {
+            name,
+            command,
+            args,
+            env,
+        } => {
+            let env: Map<String, Value> = env
+                .iter()
+                .map(|(k, v)| (k.clone(), v.expose_secret().into()))
+                .collect();
+            let document =
+                json!({"transport": "stdio", "command": command, "args": args, "env": env});
+            McpEntry {
+                name: name.clone(),
+                document,
+            }
+        }
+    }
+}
+
+fn bearer(key: &SecretString) -> Value {
+    json!({"strategy": "bearer", "value": key.expose_secret()})
+}
+
+/// Which of the servers answer, in their order. All are asked at once, and whoever has not answered within `patience`
+/// does not: however many there are, a start waits that long at most.
+pub(crate) async fn answering(
+    transport: &Transport,
+    at: &AgentEndpoint,
+    entries: &[McpEntry],
+    patience: Duration,
+) -> Vec<bool> {
+    let asked = entries.iter().map(|entry| async move {
+        let answers = answers(transport, at, entry, patience).await;
+        if !answers {
+            warn!(mcp.server = entry.name, "MCP server does not answer");
+        }
+        answers
+    });
+    join_all(asked).await
+}
+
+async fn answers(
+    transport: &Transport,
+    at: &AgentEndpoint,
+    entry: &McpEntry,
+    patience: Duration,
+) -> bool {
+    let Ok(call) = Call::new(Method::POST, at, &["api", "mcp", "test"], patience) else {
+        return false;
+    };
+    let body = json!({"server": entry.document, "timeout": patience.as_secs_f64() * 0.9});
+    match transport.exchange(&call.json(&body).idempotent()).await {
+        Ok(reply) if reply.is_success() => {
+            let verdict: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+            verdict["ok"] == true
+        }
+        // A server too old for this route tells us nothing.
+        Ok(reply) => matches!(reply.status, 404 | 405),
+        Err(_) => false,
+    }
+}

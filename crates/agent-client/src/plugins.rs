@@ -1,0 +1,113 @@
+//! The plugins of a launch: the agent server's documents, and which of them load.
+
+use std::time::Duration;
+
+use domain::agent::{AgentEndpoint, AgentError, Plugin};
+use futures::future::join_all;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tracing::warn;
+
+use crate::transport::{Call, Transport};
+
+/// `PluginSource` of the agent server. Parameters are for the agent to read, not for it.
+pub(crate) fn document(plugin: &Plugin) -> Value {
+    json!({"source": plugin.source, "ref": plugin.reference, "repo_path": plugin.repo_path})
+}
+
+/// Which of the plugins load, in their order. One that does not would fail every run of the conversation. All are asked
+/// at once, each for `patience` at most.
+///
+/// An agent server has no route that only tries: it is installed, which fetches and reads it (and leaves what was fetched
+/// in its cache, for the launch), and taken away again.
+pub(crate) async fn loading(
+    transport: &Transport,
+    at: &AgentEndpoint,
+    plugins: &[Plugin],
+    patience: Duration,
+) -> Vec<bool> {
+    let tried = plugins.iter().map(|plugin| async move {
+        let loads = loads(transport, at, plugin, patience).await;
+        if !loads {
+            warn!(plugin = label(plugin), "plugin does not load");
+        }
+        loads
+    });
+    join_all(tried).await
+}
+
+async fn loads(
+    transport: &Transport,
+    at: &AgentEndpoint,
+    plugin: &Plugin,
+    patience: Duration,
+) -> bool {
+    // The agent server fills in secrets of the conversation, which is not there yet.
+    let named = plugin.reference.iter().chain([&plugin.source]);
+    if named.into_iter().any(|text| text.contains("${")) {
+        return true;
+    }
+    let install = ["api", "plugins", "install"];
+    let Ok(call) = Call::new(Method::POST, at, &install, patience) else {
+        return false;
+    };
+    let Ok(reply) = transport.exchange(&call.json(&document(plugin))).await else {
+        return false;
+    };
+    if reply.is_success() {
+        let installed: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+        let path = ["api", "plugins", "installed"];
+        let name = installed["name"].as_str().unwrap_or_default();
+        if let Ok(call) = Call::new(Method::DELETE, at, &[&path[..], &[name]].concat(), patience)
+            && let Err(error) = transport.exchange(&call).await
+        {
+            let error = AgentError::from(error);
+            warn!(%error, plugin = label(plugin), "a plugin that was tried stays installed");
+        }
+    }
+    // 409: it is installed already; 404 and 405: a server too old for this route tells us nothing.
+    reply.is_success() || matches!(reply.status, 404 | 405 | 409)
+}
+
+/// What a person calls it: no URL, which may hold credentials.
+pub(crate) fn label(plugin: &Plugin) -> String {
+    let path = plugin.repo_path.as_deref().unwrap_or(&plugin.source);
+    let last = path
+        .trim_end_matches(['/', '\\'])
+        .rsplit(['/', '\\', ':', '@'])
+        .next();
+    let plain = |c: &char| c.is_ascii_alphanumeric() || "._-".contains(*c);
+    last.unwrap_or_default()
+        .chars()
+        .filter(plain)
+        .take(60)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_shows_no_credentials() {
+        for (source, repo_path, expected) in [
+            ("github:owner/repo", None, "repo"),
+            ("https://user:hunter2@host", None, "host"),
+            ("https://user:hunter2@host/o/r.git", None, "r.git"),
+            (
+                "https://user:hunter2@host/o/r.git",
+                Some("plugins/fine"),
+                "fine",
+            ),
+            ("/plugins/mine/", None, "mine"),
+        ] {
+            let plugin = Plugin {
+                source: source.to_owned(),
+                reference: None,
+                repo_path: repo_path.map(str::to_owned),
+                parameters: None,
+            };
+            assert_eq!(label(&plugin), expected);
+        }
+    }
+}

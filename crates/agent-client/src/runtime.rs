@@ -145,8 +145,7 @@ impl HttpAgentRuntime {
             self.config.start,
         )?
         .json(&body);
-        let making = self.transport.exchange(&call);
-        let making = crash_point::around_future("agent: making the conversation", making);
+        let making = self.change("agent: making the conversation", &call);
         let (reply, silent) = futures::join!(making, self.silent(at, &server, &mcp));
         let reply = reply?;
         notes.extend(silent);
@@ -178,13 +177,20 @@ impl HttpAgentRuntime {
     ) -> Result<Sent, AgentError> {
         let call = of_conversation(Method::POST, at, id, &["events"], self.config.send)?;
         let call = call.json(&launch::message(message));
-        let saying = self.transport.exchange(&call);
-        let reply = crash_point::around_future("agent: saying", saying).await?;
+        let reply = self.change("agent: saying", &call).await?;
         match reply.status {
             429 => Ok(Sent::RunRefused),
             _ if reply.is_success() => Ok(Sent::Delivered),
             status => Err(refused(status, &reply.body, &Scrubber::of_key(&at.key))),
         }
+    }
+
+    /// An exchange that changes something there.
+    async fn change(&self, deed: &'static str, call: &Call) -> Result<Reply, Fault> {
+        crash_point::before(deed);
+        let outcome = self.transport.exchange(call).await;
+        crash_point::after(deed);
+        outcome
     }
 
     async fn page(
@@ -316,8 +322,7 @@ impl AgentRuntime for HttpAgentRuntime {
     async fn interrupt(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
         let call = of_conversation(Method::POST, at, id, &["interrupt"], self.config.stop)?;
         let call = call.idempotent();
-        let interrupting = self.transport.exchange(&call);
-        let reply = crash_point::around_future("agent: interrupting", interrupting).await?;
+        let reply = self.change("agent: interrupting", &call).await?;
         match reply.status {
             _ if reply.is_success() => Ok(()),
             // 1.34 answers 400 and nothing else to an id it does not have.
@@ -328,8 +333,7 @@ impl AgentRuntime for HttpAgentRuntime {
 
     async fn forget(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
         let call = of_conversation(Method::DELETE, at, id, &[], self.config.stop)?;
-        let forgetting = self.transport.exchange(&call);
-        let reply = crash_point::around_future("agent: forgetting", forgetting).await?;
+        let reply = self.change("agent: forgetting", &call).await?;
         match reply.status {
             _ if reply.is_success() => Ok(()),
             // Not there: 400 from 1.34, 404 from 1.58.

@@ -20,6 +20,7 @@ pub mod change;
 pub mod cipher;
 pub mod clock;
 pub mod conversation;
+pub mod crash_point;
 pub mod error;
 pub mod event;
 pub mod git;

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bollard::{API_DEFAULT_VERSION, Docker};
+use domain::crash_point;
 use domain::sandbox::SandboxError;
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
@@ -97,7 +98,10 @@ impl Engine {
         let client = self.client()?;
         // bollard logs bodies at debug level: the environment of a container, with its keys, would be in our log.
         let request = async { request(client).await }.with_subscriber(NoSubscriber::default());
-        match tokio::time::timeout(limit, request).await {
+        crash_point::before(what);
+        let outcome = tokio::time::timeout(limit, request).await;
+        crash_point::after(what);
+        match outcome {
             Ok(outcome) => outcome.map_err(|error| EngineError::new(what, error)),
             Err(_) => Err(EngineError::of(what, Kind::TimedOut)),
         }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use domain::crash_point;
 use tokio::process::Command;
 
 /// Credentials of the machine (AWS, Google, Azure and those who do as they do), and of its tasks (ECS, where the host does not
@@ -120,7 +121,10 @@ async fn iptables(arguments: &[&str]) -> Result<(Option<i32>, String), String> {
         .env("PATH", PATH)
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    let output = match tokio::time::timeout(LIMIT, command.output()).await {
+    crash_point::before("running iptables");
+    let done = tokio::time::timeout(LIMIT, command.output()).await;
+    crash_point::after("running iptables");
+    let output = match done {
         Ok(Ok(output)) => output,
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
             return Err("there is no program iptables".to_owned());

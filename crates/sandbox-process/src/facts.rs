@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use domain::crash_point;
 use domain::id::SandboxId;
 use domain::sandbox::{AGENT_SERVER, BackendFact, BackendState, ExposedUrl, Located, SandboxError};
 use url::Url;
@@ -104,9 +105,8 @@ impl Inner {
 
     pub(crate) async fn store(&self, id: &SandboxId, state: &State) -> Result<(), SandboxError> {
         let (file, state) = (self.places(id).state(), state.clone());
-        blocking(move || state.store(&file))
-            .await?
-            .map_err(errors::other)
+        let write = move || crash_point::around(state.phase.deed(), || state.store(&file));
+        blocking(write).await?.map_err(errors::other)
     }
 
     pub(crate) async fn load(&self, id: &SandboxId) -> Result<Option<State>, SandboxError> {

@@ -16,6 +16,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use domain::crash_point;
 use domain::id::{HostId, SandboxId};
 
 use crate::digest;
@@ -164,14 +165,16 @@ impl Places {
     /// Deletes everything but the lock. What cannot be deleted stays, with the state file, so that it is still listed.
     /// Blocks.
     pub(crate) fn delete(&self) -> io::Result<()> {
-        delete_tree(&self.short)?;
+        let delete =
+            |path: &Path| crash_point::around("process: deleting files", || delete_tree(path));
+        delete(&self.short)?;
         for entry in entries(&self.root)? {
             if entry == self.state() {
                 continue;
             }
-            delete_tree(&entry)?;
+            delete(&entry)?;
         }
-        delete_tree(&self.root)
+        delete(&self.root)
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
+use domain::crash_point;
 use domain::id::{HostId, SandboxId};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use tokio::time::{Instant, timeout};
@@ -158,7 +159,7 @@ fn round(
         }
         living.push(stat.key);
         if let Some(handle) = PidHandle::open(stat.key)? {
-            handle.signal(Signal::KILL)?;
+            crash_point::around("process: SIGKILL", || handle.signal(Signal::KILL))?;
             handles.push(handle);
         }
     }

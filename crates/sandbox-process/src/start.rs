@@ -15,6 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use domain::crash_point;
 use domain::id::SandboxId;
 use domain::sandbox::{Located, SandboxError, SandboxLaunch};
 use tokio::process::Child;
@@ -138,7 +139,9 @@ impl Inner {
             let _runtime = runtime.enter();
             runnable(&program, &search_path)?;
             let log = log::open(&places.log())?;
-            spawn::spawn(&arguments, &variables, &places.root, log)
+            crash_point::around("process: spawning", || {
+                spawn::spawn(&arguments, &variables, &places.root, log)
+            })
         })
         .await
     }
@@ -147,7 +150,7 @@ impl Inner {
         let (roots, places) = (self.layout.clone(), self.places(id));
         let prepared = blocking(move || {
             roots.create()?;
-            places.create()?;
+            crash_point::around("process: making its directories", || places.create())?;
             io::Result::Ok(State::load(&places.state()))
         });
         prepared.await?.map_err(errors::other)

@@ -46,6 +46,19 @@ pub(crate) enum Phase {
     },
 }
 
+impl Phase {
+    /// What writing it is called at a crash point.
+    pub(crate) const fn deed(&self) -> &'static str {
+        match self {
+            Self::Starting => "process: writing that it starts",
+            Self::Running => "process: writing that it runs",
+            Self::Stopping => "process: writing that it is being stopped",
+            Self::Stopped => "process: writing that it is stopped",
+            Self::Exited { .. } => "process: writing that it ended",
+        }
+    }
+}
+
 impl State {
     /// Reads the file; `None` when there is none. An unreadable one counts as none: the sandbox is then found by its
     /// marker, or started on the same directory. Blocks.

@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::crash_point;
 use domain::id::SandboxId;
 use domain::sandbox::SandboxError;
 use rustix::process::Signal;
@@ -43,7 +44,9 @@ impl Inner {
         let places = self.places(id);
         let deleted = blocking(move || {
             places.delete()?;
-            fs::remove_file(&places.lock)
+            crash_point::around("process: deleting its lock", || {
+                fs::remove_file(&places.lock)
+            })
         });
         deleted.await?.map_err(errors::still_here)?;
         tracing::info!(sandbox.id = %id, "sandbox {id} removed");
@@ -129,7 +132,7 @@ impl Inner {
         let Some(handle) = PidHandle::open(main)? else {
             return Ok(());
         };
-        handle.signal(Signal::TERM)?;
+        crash_point::around("process: SIGTERM", || handle.signal(Signal::TERM))?;
         // One that somebody froze would not even see it.
         handle.signal(Signal::CONT)?;
         let exit = handle.watch()?;

@@ -8,6 +8,8 @@ mod callback;
 mod cli;
 mod compose;
 mod config;
+#[cfg(debug_assertions)]
+mod crash_points;
 mod data_dir;
 mod doctor;
 mod healthcheck;
@@ -58,6 +60,8 @@ fn main() -> ExitCode {
         }
     };
     logging::start(&config.log);
+    #[cfg(debug_assertions)]
+    crash_points::install(&variables);
     finish(run(
         cli.command.unwrap_or(Command::Serve),
         &config,

@@ -7,6 +7,7 @@ use diesel::connection::{
     AnsiTransactionManager, Connection, SimpleConnection, TransactionManager,
 };
 use diesel::r2d2::{ManageConnection, R2D2Connection};
+use domain::crash_point;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::error::Fault;
@@ -169,10 +170,15 @@ pub(crate) fn transact<T>(
             )?;
         }
     }
+    let name = std::any::type_name_of_val(&job);
     // If `job` panics, the pool throws the connection away (`has_broken`), and the database rolls back.
     match job(conn) {
         Ok(value) => {
-            Transactions::commit_transaction(conn)?;
+            if intent == Intent::Read {
+                Transactions::commit_transaction(conn)?;
+            } else {
+                crash_point::around(name, || Transactions::commit_transaction(conn))?;
+            }
             Ok(value)
         }
         Err(fault) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bollard::Docker;
 use bollard::auth::DockerCredentials;
 use bollard::query_parameters::CreateImageOptionsBuilder;
+use domain::crash_point;
 use futures::StreamExt;
 use secrecy::ExposeSecret;
 use tokio::sync::watch;
@@ -64,6 +65,7 @@ async fn fetch(
     let options = CreateImageOptionsBuilder::new()
         .from_image(&reference::with_tag(image))
         .build();
+    crash_point::before("pulling the image");
     let mut told = pin!(docker.create_image(Some(options), None, credentials(config, image)));
     let mut layers = Layers::default();
     let mut moved = Instant::now();
@@ -74,6 +76,7 @@ async fn fetch(
             return Err(PullError::stalled(image, config.pull_stall.as_secs()));
         };
         let Some(info) = next else {
+            crash_point::after("pulling the image");
             return Ok(());
         };
         let info = info.map_err(|error| failed(EngineError::new("pulling the image", error)))?;

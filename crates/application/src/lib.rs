@@ -80,11 +80,14 @@ pub(crate) struct Inner {
 impl App {
     /// Wires the use-cases. Nothing runs in the background before [`background::spawn`].
     pub fn new(ports: Ports, policy: Policy, tasks: Tasks) -> Self {
-        let settings = SettingsService::new(
+        let mut settings = SettingsService::new(
             Arc::clone(&ports.settings),
             Arc::clone(&ports.cipher),
             Arc::clone(&ports.clock),
         );
+        if policy.verify_git_tokens {
+            settings = settings.verifying(Arc::clone(&ports.git));
+        }
         let secrets = SecretsService::new(ports.clone(), settings.clone(), &policy.webhook_url);
         let syncer = Syncer::new(ports.clone(), policy.clone());
         let keeper = Keeper::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
@@ -100,7 +103,7 @@ impl App {
         Self {
             authenticate: Authenticate::new(Arc::clone(&inner)),
             conversations: Conversations::new(Arc::clone(&inner)),
-            starts: Starts::new(Arc::clone(&inner), settings.clone()),
+            starts: Starts::new(Arc::clone(&inner), settings.clone(), secrets.clone()),
             sandboxes: Sandboxes::new(Arc::clone(&inner), settings.clone()),
             events: Events::new(Arc::clone(&inner)),
             webhooks: Webhooks::new(Arc::clone(&inner)),

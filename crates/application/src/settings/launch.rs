@@ -1,8 +1,10 @@
 //! What a start needs from the settings.
 
+mod acp;
+
 use std::collections::BTreeMap;
 
-use domain::agent::{CondenserConfig, LlmConfig, McpServer};
+use domain::agent::{AcpAgent, AgentTool, CondenserConfig, LlmConfig, McpServer};
 use domain::conversation::GitProvider;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
@@ -15,8 +17,14 @@ use super::model::{LLM_API_KEY, Settings};
 /// Everything in [`domain::agent::LaunchRequest`] that comes from the user's settings.
 #[derive(Debug, Clone)]
 pub struct LaunchProfile {
-    /// Model, with the options that the user set.
+    /// Model, with the options that the user set. Only its name means anything with [`LaunchProfile::acp`].
     pub llm: LlmConfig,
+    /// The program that is the agent, if the user chose one.
+    pub acp: Option<AcpAgent>,
+    /// Tools that the user chose; `None`: the usual ones.
+    pub tools: Option<Vec<AgentTool>>,
+    /// Whether the agent may hand tasks to agents of its own.
+    pub sub_agents: bool,
     /// Condenser; `None` if the user switched it off.
     pub condenser: Option<CondenserConfig>,
     /// Ask before every risky action.
@@ -69,9 +77,14 @@ pub(super) fn profile(
     model_override: Option<&str>,
 ) -> Result<LaunchProfile, NeedsSettings> {
     let mut notes = Vec::new();
-    if settings.agent.variant() == "acp" {
-        notes.push("ACP agents are not started here yet; the coding agent is used.".to_owned());
-    }
+    let acp = acp::agent(settings)?;
+    let llm = match &acp {
+        Some(agent) => {
+            notes.extend(acp::note(agent, model_override));
+            acp::no_model(agent)
+        }
+        None => language_model(settings, model_override)?,
+    };
     let opaque = settings.agent.mcp.as_ref();
     let opaque: Option<Value> = opaque.and_then(|t| serde_json::from_str(t.expose_secret()).ok());
     let (mcp, mcp_notes) = mcp::for_agent(settings.mcp.as_ref(), opaque.as_ref());
@@ -79,7 +92,10 @@ pub(super) fn profile(
     let analyzer = settings.conversation_effective("security_analyzer");
     let max_iterations = settings.conversation_effective("max_iterations").as_u64();
     Ok(LaunchProfile {
-        llm: language_model(settings, model_override)?,
+        llm,
+        acp,
+        tools: tools(settings),
+        sub_agents: settings.agent.effective("enable_sub_agents") == true,
         condenser: condenser(settings),
         confirmation_mode: settings.conversation_effective("confirmation_mode") == true,
         security_analyzer: analyzer
@@ -104,13 +120,44 @@ pub(super) fn profile(
         git_user_email: filled(settings.git_user_email.as_ref()),
         git_full_clone: settings.git_full_clone,
         default_sandbox_spec_id: filled(settings.default_sandbox_spec_id.as_ref()),
-        disabled_skills: settings.disabled_skills.clone().unwrap_or_default(),
+        disabled_skills: disabled_skills(settings),
         system_message_suffix: settings
             .agent
             .text("agent_context.system_message_suffix")
             .map(str::to_owned),
         notes,
     })
+}
+
+/// A skill stays off that either place names.
+fn disabled_skills(settings: &Settings) -> Vec<String> {
+    let mut names = settings.disabled_skills.clone().unwrap_or_default();
+    let more = settings.agent.effective("agent_context.disabled_skills");
+    for name in more.as_array().into_iter().flatten() {
+        if let Some(name) = name.as_str()
+            && !names.iter().any(|known| known == name)
+        {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+/// Names, or documents with `name` and `params`. What cannot be read is passed over, as elsewhere in the settings.
+fn tools(settings: &Settings) -> Option<Vec<AgentTool>> {
+    let value = settings.agent.effective("tools");
+    let read = |tool: &Value| {
+        let name = tool.as_str().or_else(|| tool.get("name")?.as_str())?;
+        Some(AgentTool {
+            name: name.to_owned(),
+            params: tool
+                .get("params")
+                .and_then(Value::as_object)
+                .cloned()
+                .unwrap_or_default(),
+        })
+    };
+    Some(value.as_array()?.iter().filter_map(read).collect())
 }
 
 fn filled(text: Option<&String>) -> Option<String> {

@@ -7,6 +7,7 @@ use domain::conversation::ExecutionStatus;
 use domain::start_task::StartTask;
 use tokio::time::Instant;
 
+use super::launch::first_message;
 use crate::ports::Ports;
 
 /// How long a request may be at work at an agent server after its sender died. Making a conversation takes it some
@@ -36,7 +37,7 @@ pub(super) async fn outcome(
         if let Some(info) = seen.ok().and_then(|mut infos| infos.pop()).flatten() {
             // A first message always begins a run.
             let begun = !matches!(info.execution_status, None | Some(ExecutionStatus::Idle));
-            if begun || task.request.initial_message.is_none() {
+            if begun || first_message(&task.request).is_none() {
                 return Some(info);
             }
         }

@@ -2,40 +2,49 @@
 
 use std::collections::BTreeMap;
 
-use domain::agent::{LaunchRequest, LaunchSecret};
-use domain::start_task::StartTask;
+use domain::agent::{LaunchRequest, LaunchSecret, Plugin};
+use domain::conversation::{GitProvider, MessageInput};
+use domain::sandbox::{Located, Sandbox};
+use domain::start_task::{AgentType, StartRequest, StartTask};
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value, json};
 
 use super::check::wants_auto_title;
 use super::prepare::Prepared;
 use crate::AppError;
 use crate::ports::Ports;
+use crate::secrets::SecretsService;
 use crate::settings::LaunchProfile;
 
-/// Assembles the request. Secrets of the request win over those of the settings with the same name.
-pub(super) fn request(
+/// The tag that names the program of an ACP agent (contract v1, section 2.1).
+const ACP_SERVER_TAG: &str = "acpserver";
+
+/// What a planning agent is told first: it would otherwise offer to do what it cannot.
+const PLANNING: &str = "<IMPORTANT_PLANNING_BOUNDARIES>\n\
+    You make plans; you cannot run commands or change the project. When the plan in PLAN.md is complete, do not offer to \
+    carry it out and do not ask whether to proceed. Tell the user that the plan can be handed to the coding agent: with \
+    the Build button below its preview, or by switching to the coding agent and asking it to carry out the plan.\n\
+    </IMPORTANT_PLANNING_BOUNDARIES>";
+
+/// Assembles the request.
+pub(super) async fn request(
     ports: &Ports,
+    secrets: &SecretsService,
     task: &StartTask,
     profile: LaunchProfile,
+    sandbox: &Sandbox,
     prepared: Prepared,
 ) -> Result<LaunchRequest, AppError> {
-    let suffixes = [
-        profile.system_message_suffix,
-        task.request.system_message_suffix.clone(),
-    ];
-    let suffix = suffixes
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join("\n\n");
-    let mut secrets = profile.secrets;
-    secrets.extend(open_secrets(ports, task)?);
-    let secrets = secrets
-        .into_iter()
-        .map(|(name, value)| (name, LaunchSecret::Value(value)))
-        .collect();
+    let asked = &task.request;
+    let acp = profile.acp;
+    let secrets = all_secrets(ports, secrets, task, sandbox, acp.is_some()).await?;
+    let plans = asked.agent_type == AgentType::Plan && acp.is_none();
+    let tags = acp
+        .iter()
+        .map(|acp| (ACP_SERVER_TAG.to_owned(), acp.server.clone()));
     Ok(LaunchRequest {
         conversation_id: task.conversation_id,
+        plan_path: plans.then(|| plan_path(&prepared.working_dir, asked.git_provider)),
         working_dir: prepared.working_dir,
         llm: profile.llm,
         condenser: profile.condenser,
@@ -44,18 +53,138 @@ pub(super) fn request(
         security_analyzer: profile.security_analyzer,
         mcp: profile.mcp,
         search_api_key: profile.search_api_key,
-        system_message_suffix: (!suffix.is_empty()).then_some(suffix),
-        initial_message: task.request.initial_message.clone(),
+        system_message_suffix: joined([
+            plans.then(|| PLANNING.to_owned()),
+            profile.system_message_suffix,
+            asked.system_message_suffix.clone(),
+        ]),
+        initial_message: first_message(asked),
         secrets,
-        auto_title: wants_auto_title(&task.request),
-        agent_type: task.request.agent_type,
-        acp: None,
-        plugins: Vec::new(),
+        auto_title: wants_auto_title(asked),
+        agent_type: asked.agent_type,
+        tools: profile.tools,
+        sub_agents: profile.sub_agents,
+        tags: tags.collect(),
+        acp,
+        plugins: plugins(asked),
         hooks: prepared.hooks,
         disabled_skills: profile.disabled_skills,
-        tags: BTreeMap::new(),
         max_budget: profile.max_budget_per_task,
     })
+}
+
+/// What the conversation's row says about its agent from the beginning (contract v1, section 2.1).
+pub(super) struct Shown {
+    pub(super) agent_kind: &'static str,
+    pub(super) llm_model: Option<String>,
+    pub(super) tags: BTreeMap<String, String>,
+}
+
+pub(super) fn shown(request: &LaunchRequest) -> Shown {
+    let (agent_kind, llm_model) = match &request.acp {
+        Some(acp) => ("acp", acp.model.clone()),
+        None => ("openhands", Some(request.llm.model.clone())),
+    };
+    Shown {
+        agent_kind,
+        llm_model,
+        tags: request.tags.clone(),
+    }
+}
+
+/// Absolute path, inside the sandbox, of the directory that the start was given: the workspace, or one in it that the
+/// conversations of a group do not share.
+pub(super) fn directory(task: &StartTask, located: &Located) -> String {
+    match &task.request.directory {
+        Some(own) => format!("{}/{own}", located.workspace.trim_end_matches('/')),
+        None => located.workspace.clone(),
+    }
+}
+
+/// The document of a planning agent, where front ends look for it. Some providers do not take a name that begins with a
+/// dot.
+fn plan_path(working_dir: &str, provider: Option<GitProvider>) -> String {
+    let directory = match provider {
+        Some(GitProvider::Gitlab | GitProvider::AzureDevops) => "agents-tmp-config",
+        _ => ".agents_tmp",
+    };
+    format!("{}/{directory}/PLAN.md", working_dir.trim_end_matches('/'))
+}
+
+fn joined(texts: [Option<String>; 3]) -> Option<String> {
+    let texts: Vec<String> = texts.into_iter().flatten().collect();
+    (!texts.is_empty()).then(|| texts.join("\n\n"))
+}
+
+/// The plugins of the request. They were read when it came in.
+fn plugins(request: &StartRequest) -> Vec<Plugin> {
+    let plugins = request.plugins.iter().flatten();
+    plugins
+        .filter_map(|plugin| serde_json::from_value(plugin.clone()).ok())
+        .collect()
+}
+
+/// The first message, with what the plugins are to be told: an agent server takes no parameters of plugins, so the agent
+/// reads them.
+pub(super) fn first_message(request: &StartRequest) -> Option<MessageInput> {
+    let told = parameters(&plugins(request));
+    let Some(told) = told else {
+        return request.initial_message.clone();
+    };
+    let part = json!({"type": "text", "text": told});
+    let mut message = request.initial_message.clone().unwrap_or(MessageInput {
+        role: "user".to_owned(),
+        content: Vec::new(),
+        run: true,
+    });
+    message.content.push(part);
+    Some(message)
+}
+
+fn parameters(plugins: &[Plugin]) -> Option<String> {
+    let mut lines = Vec::new();
+    for plugin in plugins {
+        let none = Map::new();
+        let given = plugin.parameters.as_ref().unwrap_or(&none);
+        if !given.is_empty() {
+            lines.push(format!("{}:", plugin_name(plugin)));
+        }
+        for (name, value) in given {
+            let value = match value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            lines.push(format!("- {name}: {value}"));
+        }
+    }
+    (!lines.is_empty()).then(|| format!("Plugin Configuration Parameters:\n{}", lines.join("\n")))
+}
+
+fn plugin_name(plugin: &Plugin) -> &str {
+    let path = plugin.repo_path.as_deref().unwrap_or(&plugin.source);
+    let path = path.trim_end_matches('/');
+    path.rsplit(['/', ':', '@']).next().unwrap_or(path)
+}
+
+/// The secrets of the user, and on top of them those that came with the request. The user's own are looked up when they
+/// are needed, so that a change reaches the live sandbox. A program that is the agent gets values: it reads them from its
+/// environment once, and an agent server that was restarted has lost the headers of look-ups by then.
+async fn all_secrets(
+    ports: &Ports,
+    service: &SecretsService,
+    task: &StartTask,
+    sandbox: &Sandbox,
+    by_value: bool,
+) -> Result<BTreeMap<String, LaunchSecret>, AppError> {
+    let mut secrets = service.launch_secrets(sandbox).await?;
+    if by_value {
+        for (name, secret) in &mut secrets {
+            *secret = LaunchSecret::Value(service.reveal(sandbox, name).await?);
+        }
+    }
+    let own = open_secrets(ports, task)?.into_iter();
+    secrets.extend(own.map(|(name, value)| (name, LaunchSecret::Value(value))));
+    Ok(secrets)
 }
 
 fn open_secrets(
@@ -74,4 +203,54 @@ fn open_secrets(
         .into_iter()
         .map(|(name, value)| (name, SecretString::from(value)))
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_is_where_front_ends_look_for_it() {
+        for (provider, expected) in [
+            (None, "/w/.agents_tmp/PLAN.md"),
+            (Some(GitProvider::Github), "/w/.agents_tmp/PLAN.md"),
+            (Some(GitProvider::Gitlab), "/w/agents-tmp-config/PLAN.md"),
+            (
+                Some(GitProvider::AzureDevops),
+                "/w/agents-tmp-config/PLAN.md",
+            ),
+        ] {
+            assert_eq!(plan_path("/w/", provider), expected);
+        }
+    }
+
+    #[test]
+    fn an_agent_is_told_the_parameters_of_plugins() {
+        let plugin = |parameters: Value| json!({"source": "github:o/r", "ref": null, "repo_path": "plugins/fine", "parameters": parameters});
+        let mut request = StartRequest {
+            plugins: Some(vec![
+                plugin(json!({"city": "Bern", "days": 3})),
+                plugin(Value::Null),
+            ]),
+            ..StartRequest::default()
+        };
+        let alone = first_message(&request).expect("the parameters are a message");
+        let told = "Plugin Configuration Parameters:\nfine:\n- city: Bern\n- days: 3";
+        assert_eq!(alone.content, [json!({"type": "text", "text": told})]);
+        assert!(alone.run);
+
+        let hello = json!({"type": "text", "text": "hello"});
+        request.initial_message = Some(MessageInput {
+            role: "user".to_owned(),
+            content: vec![hello.clone()],
+            run: true,
+        });
+        let both = first_message(&request).expect("a message");
+        assert_eq!(both.content.len(), 2);
+        assert_eq!(both.content[0], hello);
+
+        request.plugins = Some(vec![plugin(json!({}))]);
+        assert_eq!(first_message(&request), request.initial_message);
+        assert_eq!(plugins(&request).len(), 1);
+    }
 }

@@ -28,6 +28,7 @@ pub use updates::Updates;
 
 use crate::repeat::{Answer, Repeatable, repeated};
 use crate::sandboxes::{choose_spec, reserve};
+use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::{AppError, Inner};
 
@@ -36,6 +37,7 @@ use crate::{AppError, Inner};
 pub struct Starts {
     inner: Arc<Inner>,
     settings: SettingsService,
+    secrets: SecretsService,
     /// Wakes the worker when a task was committed here.
     wake: Arc<Notify>,
 }
@@ -57,10 +59,15 @@ struct Chosen {
 }
 
 impl Starts {
-    pub(crate) fn new(inner: Arc<Inner>, settings: SettingsService) -> Self {
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        settings: SettingsService,
+        secrets: SecretsService,
+    ) -> Self {
         Self {
             inner,
             settings,
+            secrets,
             wake: Arc::new(Notify::new()),
         }
     }

@@ -85,7 +85,12 @@ impl Starts {
     async fn under_lease(&self, claim: Claimed, until: Instant) {
         let (id, fence) = (claim.task.id, claim.fence);
         let _here = self.inner.updates.runs_here(id);
-        let run = Run::new(self.inner.clone(), self.settings.clone(), claim);
+        let run = Run::new(
+            self.inner.clone(),
+            self.settings.clone(),
+            self.secrets.clone(),
+            claim,
+        );
         tokio::select! {
             () = run.finish() => return,
             () = self.keep_lease(id, fence, until) => {}

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use port::{
-    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, StartTaskFilter, StartTaskOrder,
+    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, StartTaskFilter, StartTaskOrder,
     StartTaskRepository, Step,
 };
 
@@ -109,6 +109,10 @@ pub struct StartRequest {
     pub public: Option<bool>,
     /// Plugins as sent.
     pub plugins: Option<Vec<Value>>,
+    /// Name of a directory in the workspace in which the agent works, so that the conversations of a sandbox do not meet;
+    /// `None`: the workspace itself. Ours to choose, never the client's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
     /// Names of the secrets that came with the request; the values are sealed in [`StartTask::sealed_secrets`].
     pub secret_names: Option<Vec<String>>,
 }
@@ -134,6 +138,7 @@ impl Default for StartRequest {
             agent_type: AgentType::Default,
             public: None,
             plugins: None,
+            directory: None,
             secret_names: None,
         }
     }

@@ -18,6 +18,9 @@ use crate::scope::Scope;
 /// and the queue must end somewhere.
 pub const MOST_OPEN_STARTS: u32 = 100;
 
+/// The entity of a `NotFound` that means the conversation which a new one is part of.
+pub const PARENT: &str = "parent conversation";
+
 /// A task to be committed, with the sandbox that is reserved for it.
 #[derive(Debug, Clone)]
 pub struct NewStart {

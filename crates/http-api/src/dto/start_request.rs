@@ -61,6 +61,7 @@ impl Decode for StartBody {
             agent_type: agent_type?,
             public: public?,
             plugins: plugins?.map(|all| all.into_iter().map(|plugin| plugin.0).collect()),
+            directory: None,
             secret_names: None,
         };
         Some(Self(StartInput {

@@ -1,0 +1,79 @@
+//! An agent that is a program of its own, as the settings describe it.
+
+use domain::agent::{AcpAgent, LlmConfig};
+use serde_json::{Map, Value};
+
+use super::{NeedsSettings, short};
+use crate::settings::fields;
+use crate::settings::model::Settings;
+
+/// What the agent side starts when the user chose nothing.
+const DEFAULT_SERVER: &str = "claude-code";
+/// The one whose program the user has to name.
+const CUSTOM: &str = "custom";
+/// Fields that the agent side fills in by itself when they are not sent.
+const OPTIONS: [&str; 1] = ["acp_file_secrets"];
+
+/// The program, if the settings ask for one.
+pub(super) fn agent(settings: &Settings) -> Result<Option<AcpAgent>, NeedsSettings> {
+    let document = &settings.agent;
+    if document.variant() != "acp" {
+        return Ok(None);
+    }
+    let server = document.text("acp_server").unwrap_or(DEFAULT_SERVER);
+    let command = strings(settings, "acp_command");
+    if server == CUSTOM && command.is_empty() {
+        return Err(NeedsSettings(
+            "The ACP agent has no command. Set acp_command in the settings, or choose a known acp_server.".to_owned(),
+        ));
+    }
+    let timeout = document.effective("acp_prompt_timeout").as_f64();
+    Ok(Some(AcpAgent {
+        server: server.to_owned(),
+        command,
+        args: strings(settings, "acp_args"),
+        model: document.text("acp_model").map(str::to_owned),
+        session_mode: document.text("acp_session_mode").map(str::to_owned),
+        prompt_timeout: timeout.filter(|seconds| *seconds > 0.0),
+        options: OPTIONS
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), own_value(settings, name)?)))
+            .collect(),
+    }))
+}
+
+/// In place of the model: such a program brings its own, and the key of the user's model is none of its business.
+pub(super) fn no_model(agent: &AcpAgent) -> LlmConfig {
+    LlmConfig {
+        model: agent.model.clone().unwrap_or_default(),
+        base_url: None,
+        api_key: None,
+        options: Map::new(),
+        secret_options: std::collections::BTreeMap::new(),
+    }
+}
+
+/// What the request asked for and such a program cannot be told.
+pub(super) fn note(agent: &AcpAgent, model_override: Option<&str>) -> Option<String> {
+    let asked = model_override.filter(|model| Some(*model) != agent.model.as_deref())?;
+    Some(format!(
+        "llm_model '{}' has no effect on an ACP agent: its model is acp_model in the settings.",
+        short(asked)
+    ))
+}
+
+fn own_value(settings: &Settings, key: &str) -> Option<Value> {
+    let field = fields::AGENT.field(key)?;
+    let value = fields::set_value(&settings.agent.overlay, field)?;
+    field.coerce(value).ok()
+}
+
+fn strings(settings: &Settings, key: &str) -> Vec<String> {
+    let value = own_value(settings, key);
+    let items = value.as_ref().and_then(Value::as_array);
+    items
+        .into_iter()
+        .flatten()
+        .filter_map(|item| item.as_str().map(str::to_owned))
+        .collect()
+}

@@ -50,6 +50,12 @@ impl<'a> Scrubber<'a> {
         Self(vec![key.expose_secret()])
     }
 
+    pub(crate) fn of_all(secrets: [&'a SecretString; 2]) -> Self {
+        let mut texts = secrets.map(ExposeSecret::expose_secret).to_vec();
+        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        Self(texts)
+    }
+
     pub(crate) fn of_launch(key: &'a SecretString, request: &'a LaunchRequest) -> Self {
         let mut secrets = vec![key];
         secrets.extend(&request.llm.api_key);

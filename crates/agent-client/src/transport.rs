@@ -20,11 +20,18 @@ pub(crate) struct Call {
     url: Url,
     key: Option<HeaderValue>,
     body: Option<Vec<u8>>,
+    content_type: &'static str,
     deadline: Duration,
     idempotent: bool,
+    /// Bytes of the answer, when not the configured `max_body`.
+    at_most: Option<usize>,
 }
 
-/// What came back: the status and at most `max_body` bytes.
+/// Between the parts of a form: nothing that anybody writes by chance.
+const BOUNDARY: &str = "agent-workspace-5f1c9f0e8d2b4a7c-part";
+const FORM: &str = "multipart/form-data; boundary=agent-workspace-5f1c9f0e8d2b4a7c-part";
+
+/// What came back: the status and at most `max_body` bytes (or what the call allows).
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
@@ -71,8 +78,10 @@ impl Call {
             url,
             key: None,
             body: None,
+            content_type: "application/json",
             deadline,
             idempotent,
+            at_most: None,
         })
     }
 
@@ -83,6 +92,24 @@ impl Call {
 
     pub(crate) fn json(mut self, body: &Value) -> Self {
         self.body = Some(body.to_string().into_bytes());
+        self
+    }
+
+    /// A form with one file in its field `file`.
+    pub(crate) fn form_file(mut self, content: &[u8]) -> Self {
+        let head = format!(
+            "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"file\"\r\n\
+             Content-Type: application/octet-stream\r\n\r\n"
+        );
+        let tail = format!("\r\n--{BOUNDARY}--\r\n");
+        self.body = Some([head.as_bytes(), content, tail.as_bytes()].concat());
+        self.content_type = FORM;
+        self
+    }
+
+    /// No more than this is read of the answer.
+    pub(crate) fn at_most(mut self, bytes: usize) -> Self {
+        self.at_most = Some(bytes);
         self
     }
 
@@ -138,7 +165,7 @@ impl Transport {
         }
         if let Some(body) = &call.body {
             request = request
-                .header(CONTENT_TYPE, "application/json")
+                .header(CONTENT_TYPE, call.content_type)
                 .body(body.clone());
         }
         let fault = |e: reqwest::Error| match () {
@@ -148,14 +175,15 @@ impl Transport {
         };
         let mut response = request.send().await.map_err(fault)?;
         let status = response.status().as_u16();
+        let limit = call.at_most.unwrap_or(self.max_body);
         let announced = response.content_length().unwrap_or(0);
-        if announced > self.max_body as u64 {
-            return Err(Fault::TooLarge(self.max_body));
+        if announced > limit as u64 {
+            return Err(Fault::TooLarge(limit));
         }
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(fault)? {
-            if body.len() + chunk.len() > self.max_body {
-                return Err(Fault::TooLarge(self.max_body));
+            if body.len() + chunk.len() > limit {
+                return Err(Fault::TooLarge(limit));
             }
             body.extend_from_slice(&chunk);
         }

@@ -1,33 +1,247 @@
 //! `SandboxWorkspace`: commands and files through the agent server.
+//!
+//! A command runs by `POST /api/bash/execute_bash_command`, which both dialects have and which answers when the command
+//! has ended: nothing is polled. The agent server itself ends a command at its `timeout` (the whole process group:
+//! SIGTERM, a second later SIGKILL) and then answers exit code -1.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::agent::{AgentEndpoint, AgentError};
 use domain::workspace::{SandboxWorkspace, ShellCommand, ShellOutcome, Skill};
-use secrecy::SecretString;
-use serde_json::Value;
+use reqwest::Method;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+use tracing::{Instrument, debug_span};
 
-use crate::runtime::HttpAgentRuntime;
+use crate::fault::{Fault, Scrubber, refused};
+use crate::runtime::{HttpAgentRuntime, document};
+use crate::transport::Call;
+
+/// Most of a command's output that is passed on: its end.
+const MOST_OUTPUT: usize = 4 << 10;
+/// An answer to a command holds at most 1 MiB of each stream (`MAX_CONTENT_CHAR_LENGTH` of the agent server) as JSON, in
+/// which a character may take six bytes.
+const LARGEST_ANSWER: usize = 16 << 20;
+/// What ending a command at its deadline may take the agent server (twice a second of patience), and the way there and back.
+const GRACE: Duration = Duration::from_secs(10);
+/// Skills of one project that are read.
+const MOST_SKILLS: usize = 1_000;
+/// What the agent server answers for a command that it ended, or could not start.
+const ENDED: i64 = -1;
+const NOT_STARTED: &str = "Error executing command:";
 
 #[async_trait]
 impl SandboxWorkspace for HttpAgentRuntime {
-    async fn run(&self, _: &AgentEndpoint, _: &ShellCommand) -> Result<ShellOutcome, AgentError> {
-        Err(AgentError::NotFound)
+    async fn run(
+        &self,
+        at: &AgentEndpoint,
+        command: &ShellCommand,
+    ) -> Result<ShellOutcome, AgentError> {
+        let seconds = whole_seconds(command.deadline);
+        let limit = Duration::from_secs(seconds).saturating_add(GRACE);
+        // The agent server hands the text to `sh`, and other shells than bash understand less.
+        let script = format!("exec bash -c {}", quoted(&command.script));
+        let mut body = json!({"command": script, "timeout": seconds});
+        if let Some(directory) = &command.directory {
+            body["cwd"] = json!(directory);
+        }
+        let call = Call::new(
+            Method::POST,
+            at,
+            &["api", "bash", "execute_bash_command"],
+            limit,
+        )?
+        .json(&body)
+        .at_most(LARGEST_ANSWER);
+        let running = self.transport.exchange(&call);
+        let reply = running.instrument(debug_span!("agent.command")).await;
+        match reply {
+            // An agent server that ends nothing at the deadline: for us the command was ended.
+            Err(Fault::TimedOut(_)) => Ok(ShellOutcome {
+                exit_code: None,
+                output: String::new(),
+            }),
+            reply => outcome(&document(&reply?, &Scrubber::of_key(&at.key))?),
+        }
     }
-    async fn write(&self, _: &AgentEndpoint, _: &str, _: &SecretString) -> Result<(), AgentError> {
-        Err(AgentError::NotFound)
+
+    async fn write(
+        &self,
+        at: &AgentEndpoint,
+        path: &str,
+        content: &SecretString,
+    ) -> Result<(), AgentError> {
+        let call = Call::new(
+            Method::POST,
+            at,
+            &["api", "file", "upload"],
+            self.config.send,
+        )?
+        .query("path", path)
+        .form_file(content.expose_secret().as_bytes())
+        .idempotent();
+        let reply = self.transport.exchange(&call).await?;
+        if reply.is_success() {
+            return Ok(());
+        }
+        // A refusal could quote what it refuses.
+        let hidden = [&at.key, content];
+        Err(refused(
+            reply.status,
+            &reply.body,
+            &Scrubber::of_all(hidden),
+        ))
     }
+
     async fn read(
         &self,
-        _: &AgentEndpoint,
-        _: &str,
-        _: usize,
+        at: &AgentEndpoint,
+        path: &str,
+        limit: usize,
     ) -> Result<Option<String>, AgentError> {
-        Err(AgentError::NotFound)
+        let call = Call::new(
+            Method::GET,
+            at,
+            &["api", "file", "download"],
+            self.config.read,
+        )?
+        .query("path", path)
+        // An error's text may be longer than what is allowed of the file.
+        .at_most(limit.max(4 << 10));
+        match self.transport.exchange(&call).await {
+            Ok(reply) if reply.is_success() => {
+                let text = String::from_utf8(reply.body).ok();
+                Ok(text.filter(|text| text.len() <= limit))
+            }
+            // 404: nothing there; 400: no file (a directory).
+            Ok(reply) if matches!(reply.status, 400 | 404) => Ok(None),
+            Ok(reply) => Err(refused(
+                reply.status,
+                &reply.body,
+                &Scrubber::of_key(&at.key),
+            )),
+            Err(Fault::TooLarge(_)) => Ok(None),
+            Err(fault) => Err(fault.into()),
+        }
     }
-    async fn skills(&self, _: &AgentEndpoint, _: &str) -> Result<Vec<Skill>, AgentError> {
-        Ok(Vec::new())
+
+    async fn skills(&self, at: &AgentEndpoint, project: &str) -> Result<Vec<Skill>, AgentError> {
+        let body = json!({
+            "load_public": false, "load_user": false, "load_org": false, "load_project": true,
+            "project_dir": project,
+        });
+        let mut answer = self.of_project(at, "skills", &body).await?;
+        let Value::Array(skills) = answer["skills"].take() else {
+            return Err(AgentError::Malformed("skills that are no list".to_owned()));
+        };
+        let read = skills.iter().filter_map(skill);
+        Ok(read.take(MOST_SKILLS).collect())
     }
-    async fn hooks(&self, _: &AgentEndpoint, _: &str) -> Result<Option<Value>, AgentError> {
-        Ok(None)
+
+    async fn hooks(&self, at: &AgentEndpoint, project: &str) -> Result<Option<Value>, AgentError> {
+        let body = json!({"project_dir": project});
+        let mut answer = self.of_project(at, "hooks", &body).await?;
+        let hooks = answer["hook_config"].take();
+        Ok(hooks.is_object().then_some(hooks))
+    }
+}
+
+impl HttpAgentRuntime {
+    /// `POST /api/{what}`: these only read, so they may be asked again.
+    async fn of_project(
+        &self,
+        at: &AgentEndpoint,
+        what: &str,
+        body: &Value,
+    ) -> Result<Value, AgentError> {
+        let call = Call::new(Method::POST, at, &["api", what], self.config.read)?
+            .json(body)
+            .idempotent();
+        let reply = self.transport.exchange(&call).await?;
+        document(&reply, &Scrubber::of_key(&at.key))
+    }
+}
+
+/// Rounded up: the agent server knows whole seconds, and 0 would end everything at once.
+fn whole_seconds(deadline: Duration) -> u64 {
+    let rest = u64::from(deadline.subsec_nanos() > 0);
+    deadline.as_secs().saturating_add(rest).max(1)
+}
+
+/// One word for a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// A `BashOutput` of the agent server: the last one, which carries the exit code.
+fn outcome(answer: &Value) -> Result<ShellOutcome, AgentError> {
+    let Some(code) = answer["exit_code"].as_i64() else {
+        return Err(AgentError::Malformed(
+            "a command that ended without an exit code".to_owned(),
+        ));
+    };
+    let text = |stream: &str| answer[stream].as_str().unwrap_or_default();
+    let (out, err) = (text("stdout"), text("stderr"));
+    if code == ENDED && err.starts_with(NOT_STARTED) {
+        return Err(AgentError::Malformed(
+            "the sandbox could not start a command".to_owned(),
+        ));
+    }
+    Ok(ShellOutcome {
+        exit_code: (code != ENDED).then(|| i32::try_from(code).unwrap_or(i32::MAX)),
+        output: end_of(&format!("{out}{err}")),
+    })
+}
+
+/// The last [`MOST_OUTPUT`] bytes without control characters; lines stay lines.
+fn end_of(output: &str) -> String {
+    let clean: String = output
+        .chars()
+        .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))
+        .collect();
+    let mut start = clean.len().saturating_sub(MOST_OUTPUT);
+    while !clean.is_char_boundary(start) {
+        start += 1;
+    }
+    clean[start..].to_owned()
+}
+
+fn skill(document: &Value) -> Option<Skill> {
+    let text = |name: &str| document[name].as_str().map(str::to_owned);
+    let triggers = document["triggers"].as_array().into_iter().flatten();
+    Some(Skill {
+        name: text("name")?,
+        kind: text("type")?,
+        content: text("content")?,
+        triggers: triggers
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_an_output_is_short_and_plain() {
+        assert_eq!(end_of("a\x1b[31mb\r\n\tc\0"), "a[31mb\n\tc");
+        let long = format!("{}é{}", "x".repeat(9_000), "y".repeat(MOST_OUTPUT - 1));
+        assert_eq!(end_of(&long), "y".repeat(MOST_OUTPUT - 1));
+        assert_eq!(end_of(""), "");
+    }
+
+    #[test]
+    fn a_deadline_is_a_whole_number_of_seconds_and_never_none() {
+        for (deadline, seconds) in [(0, 1), (1, 1), (999, 1), (1_000, 1), (1_001, 2)] {
+            assert_eq!(whole_seconds(Duration::from_millis(deadline)), seconds);
+        }
+    }
+
+    #[test]
+    fn nothing_gets_out_of_a_quoted_word() {
+        assert_eq!(quoted("a 'b' $(c)"), r"'a '\''b'\'' $(c)'");
     }
 }

@@ -10,3 +10,4 @@ mod exchange;
 mod launch;
 mod stub;
 mod support;
+mod workspace;

@@ -28,6 +28,8 @@ pub(crate) struct Seen {
     pub(crate) line: String,
     pub(crate) key: Option<String>,
     pub(crate) body: Value,
+    /// The body as it came.
+    pub(crate) text: String,
 }
 
 /// How a trial goes.
@@ -120,10 +122,16 @@ async fn answer(stream: TcpStream, state: Arc<Mutex<State>>) {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).await.unwrap();
     let line = first.trim_end().trim_end_matches(" HTTP/1.1").to_owned();
+    let text = String::from_utf8_lossy(&body).into_owned();
     let body = serde_json::from_slice(&body).unwrap_or_default();
     let act = {
         let mut state = state.lock().unwrap();
-        let seen = Seen { line, key, body };
+        let seen = Seen {
+            line,
+            key,
+            body,
+            text,
+        };
         if seen.line.contains("/api/mcp/test") || seen.line.contains("/api/plugins") {
             let act = (state.trial)(&seen);
             state.tried.push(seen);

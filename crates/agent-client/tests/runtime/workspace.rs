@@ -1,0 +1,187 @@
+//! Commands and files: what is asked of the agent server, and what its answers become.
+
+use std::time::Duration;
+
+use domain::agent::AgentError;
+use domain::workspace::{SandboxWorkspace, ShellCommand};
+use serde_json::{Value, json};
+
+use crate::stub::{Act, Stub};
+use crate::support::{at, runtime, secret};
+
+fn command(script: &str) -> ShellCommand {
+    ShellCommand {
+        script: script.to_owned(),
+        directory: None,
+        deadline: Duration::from_millis(2_500),
+    }
+}
+
+fn output(exit_code: Value, stdout: &str, stderr: &str) -> Act {
+    let answer = json!({
+        "id": "1", "command_id": "2", "order": 0, "kind": "BashOutput",
+        "exit_code": exit_code, "stdout": stdout, "stderr": stderr,
+    });
+    Act::Json(200, answer)
+}
+
+#[tokio::test]
+async fn a_command_is_one_word_for_bash_with_a_deadline_in_whole_seconds() {
+    let stub = Stub::start([output(json!(3), "out\n", "err\n")]).await;
+    let mut command = command("echo 'it''s' \"$HOME\"");
+    command.directory = Some("/workspace".to_owned());
+    let outcome = runtime().run(&at(&stub), &command).await.unwrap();
+    assert_eq!(outcome.exit_code, Some(3));
+    assert_eq!(outcome.output, "out\nerr\n");
+    assert!(!outcome.is_success());
+    let seen = &stub.seen()[0];
+    assert_eq!(seen.line, "POST /api/bash/execute_bash_command");
+    assert_eq!(
+        seen.body,
+        json!({
+            "command": r#"exec bash -c 'echo '\''it'\'''\''s'\'' "$HOME"'"#,
+            "timeout": 3,
+            "cwd": "/workspace",
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_command_that_the_agent_server_ended_has_no_exit_code() {
+    let stub = Stub::start([output(json!(-1), "half", "")]).await;
+    let outcome = runtime()
+        .run(&at(&stub), &command("sleep 9"))
+        .await
+        .unwrap();
+    assert_eq!((outcome.exit_code, outcome.output.as_str()), (None, "half"));
+}
+
+#[tokio::test]
+async fn a_command_that_could_not_run_is_an_error_and_is_not_sent_again() {
+    let stub = Stub::start([
+        output(json!(-1), "", "Error executing command: no such directory"),
+        output(Value::Null, "still running", ""),
+        Act::Json(503, json!({"detail": "Agent server is not initialised"})),
+        Act::Drop,
+        output(json!(0), "", ""),
+    ])
+    .await;
+    let (runtime, at, command) = (runtime(), at(&stub), command("true"));
+    for _ in 0..2 {
+        let failed = runtime.run(&at, &command).await;
+        assert!(
+            matches!(failed, Err(AgentError::Malformed(_))),
+            "{failed:?}"
+        );
+    }
+    let failed = runtime.run(&at, &command).await;
+    assert!(
+        matches!(failed, Err(AgentError::Rejected { status: 503, .. })),
+        "{failed:?}"
+    );
+    // A command may have had its effect.
+    let failed = runtime.run(&at, &command).await;
+    assert!(
+        matches!(failed, Err(AgentError::Unreachable(_))),
+        "{failed:?}"
+    );
+    assert_eq!(stub.lines().len(), 4);
+}
+
+#[tokio::test]
+async fn only_the_end_of_a_long_output_is_kept() {
+    // More than the suite's runtime reads of other answers.
+    let stub = Stub::start([output(json!(0), &"x".repeat(100_000), "the end")]).await;
+    let outcome = runtime().run(&at(&stub), &command("yes")).await.unwrap();
+    assert_eq!(outcome.output.len(), 4096);
+    assert!(outcome.output.ends_with("xthe end"));
+}
+
+#[tokio::test]
+async fn a_file_is_uploaded_as_a_form_and_its_content_stays_out_of_errors() {
+    let stub = Stub::start([
+        Act::Json(200, json!({"success": true})),
+        Act::Json(500, json!({"detail": "Failed to upload file: hush-hush"})),
+    ])
+    .await;
+    let (runtime, at, content) = (runtime(), at(&stub), secret("hush-hush"));
+    let path = "/home/a b/x&y";
+    runtime.write(&at, path, &content).await.unwrap();
+    let seen = &stub.seen()[0];
+    assert_eq!(
+        seen.line,
+        "POST /api/file/upload?path=%2Fhome%2Fa+b%2Fx%26y"
+    );
+    assert!(
+        seen.text.contains("name=\"file\"") && seen.text.contains("\r\n\r\nhush-hush\r\n--"),
+        "{}",
+        seen.text
+    );
+    let error = runtime.write(&at, path, &content).await.unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("hush"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_file_is_read_if_it_is_a_small_text() {
+    let raw = |bytes: &[u8]| {
+        let head = format!("HTTP/1.1 200 X\r\ncontent-length: {}\r\n\r\n", bytes.len());
+        Act::Raw([head.as_bytes(), bytes].concat())
+    };
+    let stub = Stub::start([
+        raw(b"hello"),
+        raw(b"123456789"),
+        raw(&vec![b'x'; 10_000]),
+        raw(b"\xff\xfe"),
+        Act::Json(404, json!({"detail": "File not found"})),
+        Act::Json(400, json!({"detail": "Path is not a file"})),
+        Act::Json(401, json!({"detail": "Unauthorized"})),
+    ])
+    .await;
+    let (runtime, at) = (runtime(), at(&stub));
+    let found = runtime.read(&at, "/a", 8).await.unwrap();
+    assert_eq!(found.as_deref(), Some("hello"));
+    for what in [
+        "too long",
+        "much too long",
+        "no text",
+        "missing",
+        "a directory",
+    ] {
+        assert_eq!(runtime.read(&at, "/a", 8).await.unwrap(), None, "{what}");
+    }
+    runtime.read(&at, "/a", 8).await.unwrap_err();
+    assert_eq!(stub.lines()[0], "GET /api/file/download?path=%2Fa");
+}
+
+#[tokio::test]
+async fn skills_and_hooks_of_a_project_are_read() {
+    let skills = json!({"skills": [
+        {"name": "style", "type": "repo", "content": "Be brief.", "triggers": [], "source": "x"},
+        {"name": "deploy", "type": "knowledge", "content": "c", "triggers": ["ship", "deploy"]},
+        {"type": "repo", "content": "without a name"},
+    ], "sources": {}});
+    let config = json!({"pre_tool_use": [{"matcher": "*", "hooks": []}]});
+    let stub = Stub::start([
+        Act::Json(200, skills),
+        Act::Json(200, json!({"hook_config": config})),
+        Act::Json(200, json!({"hook_config": null})),
+        Act::Json(200, json!({"skills": 5})),
+    ])
+    .await;
+    let (runtime, at) = (runtime(), at(&stub));
+    let skills = runtime.skills(&at, "/p").await.unwrap();
+    let names: Vec<_> = skills.iter().map(|skill| skill.name.as_str()).collect();
+    assert_eq!(names, ["style", "deploy"]);
+    assert_eq!(skills[1].triggers, ["ship", "deploy"]);
+    assert_eq!(skills[1].kind, "knowledge");
+    assert_eq!(runtime.hooks(&at, "/p").await.unwrap(), Some(config));
+    assert_eq!(runtime.hooks(&at, "/p").await.unwrap(), None);
+    assert!(runtime.skills(&at, "/p").await.is_err());
+    let bodies: Vec<_> = stub.seen().into_iter().map(|seen| seen.body).collect();
+    assert_eq!(
+        bodies[0],
+        json!({"load_public": false, "load_user": false, "load_org": false, "load_project": true, "project_dir": "/p"})
+    );
+    assert_eq!(bodies[1], json!({"project_dir": "/p"}));
+    assert_eq!(stub.lines()[1], "POST /api/hooks");
+}

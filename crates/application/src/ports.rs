@@ -19,6 +19,7 @@ use domain::sandbox::{Caps, SandboxBackend, SandboxRepository, SandboxSpecCatalo
 use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;
 use domain::start_task::StartTaskRepository;
+use domain::vault::{Fingerprints, VaultRepository};
 use domain::workspace::SandboxWorkspace;
 use url::Url;
 
@@ -59,8 +60,12 @@ pub struct Ports {
     pub leases: Arc<dyn LeaseRepository>,
     /// What other processes commit.
     pub changes: Arc<dyn ChangeFeed>,
+    /// Which process has which master keys.
+    pub vault: Arc<dyn VaultRepository>,
     /// Sealing.
     pub cipher: Arc<dyn Cipher>,
+    /// Keyed hashes.
+    pub fingerprints: Arc<dyn Fingerprints>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Ids and secrets.
@@ -89,6 +94,8 @@ pub struct Policy {
     pub webhook_url: Url,
     /// Origins that browsers may come from, handed on to agent servers.
     pub cors_origins: Vec<String>,
+    /// Whether a git provider is asked about its token before the token is stored.
+    pub verify_git_tokens: bool,
     /// Caps on running sandboxes.
     pub caps: Caps,
     /// From the start of a sandbox's process until its agent server must answer.
@@ -97,6 +104,10 @@ pub struct Policy {
     pub parallel_boots: usize,
     /// Getting the backend ready for its first start (downloads), at most.
     pub prepare_deadline: Duration,
+    /// A repository must be cloned within this time.
+    pub clone_deadline: Duration,
+    /// A repository's setup script is ended after this time.
+    pub setup_deadline: Duration,
     /// How long a claimed start task is ours without a renewal.
     pub lease: Duration,
     /// How often unclaimed tasks are looked for when nothing announces one (another replica may have died).
@@ -154,6 +165,7 @@ impl Policy {
             auth,
             webhook_url,
             cors_origins: Vec::new(),
+            verify_git_tokens: false,
             caps: Caps {
                 per_user: 10,
                 overall: 50,
@@ -161,6 +173,8 @@ impl Policy {
             sandbox_start_deadline: Duration::from_secs(120),
             parallel_boots: 8,
             prepare_deadline: Duration::from_secs(20 * 60),
+            clone_deadline: Duration::from_secs(120),
+            setup_deadline: Duration::from_secs(600),
             lease: Duration::from_secs(10),
             claim_interval: Duration::from_secs(2),
             max_parallel_starts: 8,

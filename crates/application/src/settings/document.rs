@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::mcp::{McpConfig, Show};
 use super::model::{AgentDocument, GROUPINGS, ProviderToken, Settings, exposed, wipe};
+use super::profiles::Profiles;
 
 /// Not a JSON object.
 #[derive(Debug, PartialEq, Eq)]
@@ -116,11 +117,12 @@ pub(super) fn decode(text: &SecretString) -> Result<Settings, Unreadable> {
             v.is_object().then(|| McpConfig::from_json(v))
         }),
         provider_tokens: provider_tokens(&mut r),
+        profiles: r.take("llm_profiles", Profiles::read).unwrap_or_default(),
         unread: r.0,
     })
 }
 
-fn secrets(value: &Value) -> Option<BTreeMap<String, SecretString>> {
+pub(super) fn secrets(value: &Value) -> Option<BTreeMap<String, SecretString>> {
     let map = value.as_object()?;
     Some(
         map.iter()
@@ -232,9 +234,8 @@ fn plain(s: &Settings) -> [(&'static str, Value); 23] {
     ]
 }
 
-fn secret_parts(s: &Settings) -> [(&'static str, Value); 6] {
+fn secret_parts(s: &Settings) -> [(&'static str, Value); 7] {
     let hidden = |secret: &Option<SecretString>| secret.as_ref().map_or(Value::Null, exposed);
-    let agent_secrets = s.agent.secrets.iter().map(|(k, v)| (k.clone(), exposed(v)));
     let mcp = s
         .mcp
         .as_ref()
@@ -244,9 +245,16 @@ fn secret_parts(s: &Settings) -> [(&'static str, Value); 6] {
         ("sandbox_api_key", hidden(&s.sandbox_api_key)),
         ("agent_mcp", hidden(&s.agent.mcp)),
         ("mcp_config", mcp),
-        ("agent_secrets", Value::Object(agent_secrets.collect())),
+        ("agent_secrets", in_clear(&s.agent.secrets)),
         ("provider_tokens", Value::Object(tokens(s))),
+        ("llm_profiles", s.profiles.to_json()),
     ]
+}
+
+/// Named secrets as a JSON object; the caller wipes it.
+pub(super) fn in_clear(secrets: &BTreeMap<String, SecretString>) -> Value {
+    let members = secrets.iter().map(|(k, v)| (k.clone(), exposed(v)));
+    Value::Object(members.collect())
 }
 
 fn tokens(s: &Settings) -> Map<String, Value> {
@@ -328,7 +336,7 @@ mod tests {
         })
     }
 
-    const KEYS: [&str; 12] = [
+    const KEYS: [&str; 13] = [
         "language",
         "max_budget_per_task",
         "agent_settings",
@@ -337,6 +345,7 @@ mod tests {
         "conversation_settings",
         "mcp_config",
         "provider_tokens",
+        "llm_profiles",
         "registered_marketplaces",
         "search_api_key",
         "disabled_skills",

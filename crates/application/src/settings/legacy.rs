@@ -1,16 +1,19 @@
-//! `POST /api/settings`: the settings page of the 1.3 line of front ends saves everything it knows at once.
+//! `POST /api/settings`: a partial save. It changes only what it names.
 //!
-//! As in the reference, a field that is absent or null is **reset** to its default, except `llm_model`, `llm_api_key`,
-//! `llm_base_url`, `search_api_key` and `user_consents_to_analytics`, which stay. Unlike there, `mcp_config` and
-//! `sandbox_api_key` stay as well (a partial request must not lose secrets), and masks that come back keep what is
-//! stored. Fields of the V1 API that this operation does not know are never touched.
+//! * A field that is absent stays. (The reference resets it, so that a save of one page loses what another one set.)
+//! * Null resets a plain field to its default. Where every answer shows null instead of the value, and where the settings
+//!   page of the 1.3 line sends null for what it did not touch, null stays: `llm_model`, `llm_api_key`, `llm_base_url`,
+//!   `search_api_key`, `sandbox_api_key`, `mcp_config` and `user_consents_to_analytics`.
+//! * Blank clears a secret, and a mask that comes back keeps it. That page sends `search_api_key` as `""` whenever it
+//!   saves anything, together with the `search_api_key_set` that it was shown: `""` beside `true` is an echo and stays.
+//! * A blank `llm_model`, `llm_base_url` or `agent` means not set.
 //!
-//! Blanks: `llm_api_key` `""` clears, `search_api_key` `""` keeps (the page sends it whenever the field is untouched),
-//! white space clears both. A blank `llm_model`, `llm_base_url` or `agent` means not set.
+//! Fields of the V1 API that this operation does not know are never touched.
 
 use domain::id::UserId;
+use domain::patch::Patch;
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::fields::put;
 use super::mcp::{McpConfig, Show};
@@ -18,34 +21,36 @@ use super::model::{AgentDocument, LLM_API_KEY, SecretInput, Settings};
 use super::{SettingsService, UpdateError, llm};
 use crate::error::AppError;
 
-/// Body of the legacy save. `None` is absent or null.
+/// Body of the legacy save. What can be reset is a [`Patch`]; of the rest `None` is absent or null, and stays.
 #[derive(Debug, Clone, Default)]
 #[expect(missing_docs, reason = "the fields of the interface document")]
 pub struct LegacySettings {
-    pub language: Option<String>,
-    pub agent: Option<String>,
-    pub max_iterations: Option<i64>,
-    pub security_analyzer: Option<String>,
-    pub confirmation_mode: Option<bool>,
+    pub language: Patch<String>,
+    pub agent: Patch<String>,
+    pub max_iterations: Patch<i64>,
+    pub security_analyzer: Patch<String>,
+    pub confirmation_mode: Patch<bool>,
     pub llm_model: Option<String>,
     pub llm_api_key: Option<SecretString>,
     pub llm_base_url: Option<String>,
-    pub remote_runtime_resource_factor: Option<i64>,
+    pub remote_runtime_resource_factor: Patch<i64>,
     pub enable_default_condenser: Option<bool>,
     pub enable_sound_notifications: Option<bool>,
     pub enable_proactive_conversation_starters: Option<bool>,
     pub enable_solvability_analysis: Option<bool>,
     pub user_consents_to_analytics: Option<bool>,
-    pub sandbox_base_container_image: Option<String>,
-    pub sandbox_runtime_container_image: Option<String>,
+    pub sandbox_base_container_image: Patch<String>,
+    pub sandbox_runtime_container_image: Patch<String>,
     pub mcp_config: Option<McpConfig>,
     pub search_api_key: Option<SecretString>,
+    /// What the client was shown of it.
+    pub search_api_key_set: bool,
     pub sandbox_api_key: Option<SecretString>,
-    pub max_budget_per_task: Option<f64>,
-    pub email: Option<String>,
-    pub email_verified: Option<bool>,
-    pub git_user_name: Option<String>,
-    pub git_user_email: Option<String>,
+    pub max_budget_per_task: Patch<f64>,
+    pub email: Patch<String>,
+    pub email_verified: Patch<bool>,
+    pub git_user_name: Patch<String>,
+    pub git_user_email: Patch<String>,
 }
 
 impl SettingsService {
@@ -67,63 +72,74 @@ impl SettingsService {
 }
 
 fn merge(mut s: Settings, input: &LegacySettings) -> Settings {
-    let default = Settings::default();
     let input = input.clone();
-    s.language = input.language;
-    s.remote_runtime_resource_factor = input.remote_runtime_resource_factor;
-    s.enable_sound_notifications = input
-        .enable_sound_notifications
-        .unwrap_or(default.enable_sound_notifications);
-    s.enable_proactive_conversation_starters = input
-        .enable_proactive_conversation_starters
-        .unwrap_or(default.enable_proactive_conversation_starters);
-    s.enable_solvability_analysis = input
-        .enable_solvability_analysis
-        .unwrap_or(default.enable_solvability_analysis);
-    s.user_consents_to_analytics = input
-        .user_consents_to_analytics
-        .or(s.user_consents_to_analytics);
-    s.sandbox_base_container_image = input.sandbox_base_container_image;
-    s.sandbox_runtime_container_image = input.sandbox_runtime_container_image;
-    s.max_budget_per_task = input.max_budget_per_task;
-    s.email = input.email;
-    s.email_verified = input.email_verified;
-    s.git_user_name = input.git_user_name;
-    s.git_user_email = input.git_user_email;
+    input.language.apply(&mut s.language);
+    let factor = input.remote_runtime_resource_factor;
+    factor.apply(&mut s.remote_runtime_resource_factor);
+    let base_image = input.sandbox_base_container_image;
+    base_image.apply(&mut s.sandbox_base_container_image);
+    let runtime_image = input.sandbox_runtime_container_image;
+    runtime_image.apply(&mut s.sandbox_runtime_container_image);
+    input.max_budget_per_task.apply(&mut s.max_budget_per_task);
+    input.email.apply(&mut s.email);
+    input.email_verified.apply(&mut s.email_verified);
+    input.git_user_name.apply(&mut s.git_user_name);
+    input.git_user_email.apply(&mut s.git_user_email);
+    for (switch, given) in [
+        (
+            &mut s.enable_sound_notifications,
+            input.enable_sound_notifications,
+        ),
+        (
+            &mut s.enable_proactive_conversation_starters,
+            input.enable_proactive_conversation_starters,
+        ),
+        (
+            &mut s.enable_solvability_analysis,
+            input.enable_solvability_analysis,
+        ),
+    ] {
+        *switch = given.unwrap_or(*switch);
+    }
+    let analytics = input.user_consents_to_analytics;
+    s.user_consents_to_analytics = analytics.or(s.user_consents_to_analytics);
     if let Some(mcp) = input.mcp_config {
         s.mcp = Some(mcp.over(s.mcp.as_ref()));
     }
-    if let Some(key) = input.search_api_key
-        && !key.expose_secret().is_empty()
-    {
+    let shown_as_set = input.search_api_key_set;
+    let is_echo = |key: &SecretString| shown_as_set && key.expose_secret().is_empty();
+    if let Some(key) = input.search_api_key.filter(|key| !is_echo(key)) {
         SecretInput::from_text(key.expose_secret()).apply(&mut s.search_api_key);
     }
     if let Some(key) = input.sandbox_api_key {
         SecretInput::from_text(key.expose_secret()).apply(&mut s.sandbox_api_key);
     }
-    for (key, value) in [
-        ("max_iterations", input.max_iterations.map(Value::from)),
-        (
-            "confirmation_mode",
-            input.confirmation_mode.map(Value::from),
-        ),
-        (
-            "security_analyzer",
-            input.security_analyzer.map(Value::from),
-        ),
-    ] {
-        put(&mut s.conversation, key, value);
-    }
+    let conversation = &mut s.conversation;
+    patch(conversation, "max_iterations", input.max_iterations);
+    patch(conversation, "confirmation_mode", input.confirmation_mode);
+    patch(conversation, "security_analyzer", input.security_analyzer);
     let overlay = &mut s.agent.overlay;
-    put(overlay, "agent", filled(input.agent).map(Value::from));
-    put(
-        overlay,
-        "condenser.enabled",
-        input.enable_default_condenser.map(Value::from),
-    );
+    let agent = match input.agent {
+        Patch::Set(text) if text.trim().is_empty() => Patch::Clear,
+        other => other,
+    };
+    patch(overlay, "agent", agent);
+    if let Some(enabled) = input.enable_default_condenser {
+        put(overlay, "condenser.enabled", Some(enabled.into()));
+    }
     s.agent
         .change_llm(input.llm_model, input.llm_base_url, input.llm_api_key);
+    s.settle_profiles();
     s
+}
+
+/// Changes a field of a sparse document; none of its own means the default.
+fn patch<T: Into<Value>>(overlay: &mut Map<String, Value>, key: &str, change: Patch<T>) {
+    match change {
+        Patch::Keep => {}
+        Patch::Set(value) => put(overlay, key, Some(value.into())),
+        Patch::Clear => put(overlay, key, None),
+    }
 }
 
 fn filled(text: Option<String>) -> Option<String> {
@@ -239,11 +255,11 @@ mod tests {
         merge(
             Settings::default(),
             &input(|i| {
-                i.language = Some("en".into());
-                i.agent = Some("CodeActAgent".into());
-                i.max_iterations = Some(100);
-                i.confirmation_mode = Some(true);
-                i.security_analyzer = Some("llm".into());
+                i.language = Patch::Set("en".into());
+                i.agent = Patch::Set("CodeActAgent".into());
+                i.max_iterations = Patch::Set(100);
+                i.confirmation_mode = Patch::Set(true);
+                i.security_analyzer = Patch::Set("llm".into());
                 i.llm_model = Some("anthropic/claude".into());
                 i.llm_api_key = Some("sk-1".into());
                 i.llm_base_url = Some("https://llm.example".into());
@@ -255,7 +271,7 @@ mod tests {
                 i.mcp_config = Some(McpConfig::from_json(
                     &json!({"shttp_servers": [{"url": "https://h", "api_key": "m-1"}]}),
                 ));
-                i.email = Some("a@b.c".into());
+                i.email = Patch::Set("a@b.c".into());
             }),
         )
     }
@@ -265,55 +281,89 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_save_resets_all_but_models_secrets_and_servers() {
+    fn a_save_changes_only_what_it_names() {
+        let same = |s: &Settings| {
+            assert_eq!(s.language.as_deref(), Some("en"));
+            assert_eq!(s.email.as_deref(), Some("a@b.c"));
+            assert_eq!(s.legacy_agent(), Some("CodeActAgent"));
+            assert_eq!(s.legacy_max_iterations(), Some(100));
+            assert_eq!(s.legacy_confirmation_mode(), Some(true));
+            assert_eq!(s.legacy_security_analyzer(), Some("llm"));
+            assert!(!s.legacy_default_condenser() && !s.enable_solvability_analysis);
+            assert_eq!(s.agent.llm_model(), Some("anthropic/claude"));
+            assert_eq!(s.agent.llm_base_url(), Some("https://llm.example"));
+            assert_eq!(clear(s.agent.llm_api_key()), Some("sk-1"));
+            assert_eq!(clear(s.search_api_key.as_ref()), Some("tvly-1"));
+            assert_eq!(clear(s.sandbox_api_key.as_ref()), Some("sbx-1"));
+            assert_eq!(s.user_consents_to_analytics, Some(true));
+            let mcp = s.legacy_mcp().unwrap();
+            assert_eq!(mcp["shttp_servers"][0]["api_key"], "**********");
+        };
         let s = merge(full(), &LegacySettings::default());
-        assert_eq!(s.language, None);
-        assert_eq!(s.email, None);
-        assert_eq!(s.legacy_agent(), None);
+        same(&s);
+        let s = merge(s, &input(|i| i.git_user_name = Patch::Set("n".into())));
+        same(&s);
+        assert_eq!(s.git_user_name.as_deref(), Some("n"));
+    }
+
+    #[test]
+    fn null_resets_a_plain_field() {
+        let s = merge(
+            full(),
+            &input(|i| {
+                i.language = Patch::Clear;
+                i.max_iterations = Patch::Clear;
+                i.agent = Patch::Clear;
+                i.confirmation_mode = Patch::Clear;
+            }),
+        );
+        assert_eq!((s.language.as_deref(), s.legacy_agent()), (None, None));
         assert_eq!(s.legacy_max_iterations(), None);
         assert_eq!(s.legacy_confirmation_mode(), None);
-        assert_eq!(s.legacy_security_analyzer(), None);
-        assert!(s.legacy_default_condenser());
-        assert!(s.enable_solvability_analysis);
-        assert_eq!(s.agent.llm_model(), Some("anthropic/claude"));
-        assert_eq!(s.agent.llm_base_url(), Some("https://llm.example"));
-        assert_eq!(clear(s.agent.llm_api_key()), Some("sk-1"));
-        assert_eq!(clear(s.search_api_key.as_ref()), Some("tvly-1"));
-        assert_eq!(clear(s.sandbox_api_key.as_ref()), Some("sbx-1"));
-        assert_eq!(s.user_consents_to_analytics, Some(true));
-        assert_eq!(
-            s.legacy_mcp().unwrap()["shttp_servers"][0]["api_key"],
-            "**********"
-        );
+        assert_eq!(s.conversation_effective("max_iterations"), 500);
+        assert_eq!(s.email.as_deref(), Some("a@b.c"));
     }
 
     #[test]
     fn secrets_are_kept_by_masks_and_cleared_by_blanks() {
+        let (old, new) = (Some("old"), Some("new"));
         // What is sent for each key, and what is stored then.
-        for (sent, llm, search, sandbox) in [
-            (None, Some("sk-1"), Some("tvly-1"), Some("sbx-1")),
-            (
-                Some("**********"),
-                Some("sk-1"),
-                Some("tvly-1"),
-                Some("sbx-1"),
-            ),
-            (Some(""), None, Some("tvly-1"), None),
-            (Some("   "), None, None, None),
-            (Some(" new "), Some("new"), Some("new"), Some("new")),
-        ] {
-            let secret = || sent.map(SecretString::from);
-            let s = merge(
-                full(),
-                &input(|i| {
+        let table = [
+            (None, old),
+            (Some("**********"), old),
+            (Some(""), None),
+            (Some(" "), None),
+        ];
+        for (sent, kept) in table.into_iter().chain([(Some(" new "), new)]) {
+            let all = |text: Option<&str>| {
+                let secret = || text.map(SecretString::from);
+                input(|i| {
                     i.llm_api_key = secret();
                     i.search_api_key = secret();
                     i.sandbox_api_key = secret();
-                }),
-            );
-            assert_eq!(clear(s.agent.llm_api_key()), llm, "{sent:?}");
-            assert_eq!(clear(s.search_api_key.as_ref()), search, "{sent:?}");
-            assert_eq!(clear(s.sandbox_api_key.as_ref()), sandbox, "{sent:?}");
+                })
+            };
+            let s = merge(merge(full(), &all(old)), &all(sent));
+            assert_eq!(clear(s.agent.llm_api_key()), kept, "{sent:?}");
+            assert_eq!(clear(s.search_api_key.as_ref()), kept, "{sent:?}");
+            assert_eq!(clear(s.sandbox_api_key.as_ref()), kept, "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn the_search_key_that_a_page_did_not_touch_is_kept() {
+        for (sent, shown, kept) in [
+            ("", true, Some("tvly-1")),
+            ("", false, None),
+            (" ", true, None),
+            ("x", true, Some("x")),
+        ] {
+            let page = input(|i| {
+                i.search_api_key = Some(sent.into());
+                i.search_api_key_set = shown;
+            });
+            let s = merge(full(), &page);
+            assert_eq!(clear(s.search_api_key.as_ref()), kept, "{sent:?} {shown}");
         }
     }
 

@@ -12,8 +12,8 @@
 //! # Saving
 //!
 //! A change is read, applied and saved against the revision that was read, again if somebody else was faster. Changes
-//! of one user queue up inside this process, so that a burst of requests does not retry itself to death; other
-//! replicas are kept apart by the revision alone.
+//! of one user queue up inside this process, so that a burst of requests does not retry itself to death, and leave other
+//! replicas room between them; see [`turns`].
 
 mod document;
 mod fields;
@@ -23,20 +23,22 @@ mod llm;
 mod marketplaces;
 mod mcp;
 mod model;
+mod profiles;
 mod providers;
 mod refusal;
+mod turns;
 mod v1;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::cipher::Cipher;
 use domain::clock::Clock;
 use domain::error::{ErrorClass, StoreError};
+use domain::git::GitHosting;
 use domain::id::UserId;
 use domain::settings::{Revision, SettingsRepository, StoredSettings};
 use secrecy::ExposeSecret;
-use tokio::sync::Mutex;
 
 use crate::error::AppError;
 
@@ -46,16 +48,14 @@ pub use mcp::{McpConfig, McpRemote, McpStdio, has_credentials};
 pub use model::{
     AgentDocument, GROUPINGS, LLM_API_KEY, MASK, ProviderToken, SecretInput, Settings,
 };
-pub use providers::{GitProvidersInput, TokenInput};
+pub use profiles::{MOST_PROFILES, Profile, ProfileRefusal, Profiles, SaveProfile};
+pub use providers::{GitProvidersInput, TokenInput, TokenRefusal};
 pub use refusal::{Issue, IssueKind};
 pub use v1::{Reveal, V1Refusal, agent_schema, conversation_schema};
 
-/// Queues for changes. Users that share one only wait for each other.
-const QUEUES: usize = 64;
-
-/// How often a change is tried again after another replica was faster. Each failure means that somebody else's save
-/// went through, so this only ends under a steady stream of saves for one user from elsewhere.
-const ATTEMPTS: usize = 16;
+/// How long a change waits for its turn and is tried again after other replicas were faster. Each failure means that
+/// somebody else's save went through, so this only ends under a steady stream of saves for one user.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Bytes of a stored document.
 const MAX_DOCUMENT: usize = 1024 * 1024;
@@ -81,7 +81,9 @@ pub struct SettingsService {
     store: Arc<dyn SettingsRepository>,
     cipher: Arc<dyn Cipher>,
     clock: Arc<dyn Clock>,
-    queues: Arc<[Mutex<()>]>,
+    turns: turns::Turns,
+    /// Whom new git tokens are shown before they are stored; `None`: nobody.
+    verifier: Option<Arc<dyn GitHosting>>,
 }
 
 impl SettingsService {
@@ -91,13 +93,20 @@ impl SettingsService {
         cipher: Arc<dyn Cipher>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let queues = (0..QUEUES).map(|_| Mutex::new(())).collect();
         Self {
             store,
             cipher,
             clock,
-            queues,
+            turns: turns::Turns::new(),
+            verifier: None,
         }
+    }
+
+    /// The same, asking a git provider whether it accepts its token before the token is stored.
+    #[must_use]
+    pub fn verifying(mut self, providers: Arc<dyn GitHosting>) -> Self {
+        self.verifier = Some(providers);
+        self
     }
 
     /// The settings of a user; `None` before anything was stored. A document that does not open is `Corrupt`.
@@ -136,24 +145,53 @@ impl SettingsService {
         F: FnMut(Settings) -> Result<Settings, E> + Send,
         E: Send,
     {
-        let _turn = self.queue(owner).lock().await;
-        for _ in 0..ATTEMPTS {
-            let (before, revision) = match self.load_revision(owner).await? {
-                Some((settings, revision)) => (settings, Some(revision)),
-                None => (Settings::default(), None),
+        let stored = self.update_if(owner, |found| change(found.unwrap_or_default()).map(Some));
+        Ok(stored.await?.unwrap_or_default())
+    }
+
+    /// The same; `change` also learns whether there are settings, and may leave them (`None`). Returns what was stored.
+    async fn update_if<E, F>(
+        &self,
+        owner: &UserId,
+        change: F,
+    ) -> Result<Option<Settings>, UpdateError<E>>
+    where
+        F: FnMut(Option<Settings>) -> Result<Option<Settings>, E> + Send,
+        E: Send,
+    {
+        let ended = tokio::time::timeout(PATIENCE, self.change_in_turn(owner, change)).await;
+        ended.unwrap_or_else(|_| {
+            Err(AppError::refused(
+                ErrorClass::Unavailable,
+                "Your settings are being changed from several places at once. Try again.",
+            )
+            .into())
+        })
+    }
+
+    async fn change_in_turn<E, F>(
+        &self,
+        owner: &UserId,
+        mut change: F,
+    ) -> Result<Option<Settings>, UpdateError<E>>
+    where
+        F: FnMut(Option<Settings>) -> Result<Option<Settings>, E> + Send,
+        E: Send,
+    {
+        let mut turn = self.turns.take(owner).await;
+        loop {
+            let (before, revision) = self.load_revision(owner).await?.unzip();
+            let Some(after) = change(before).map_err(UpdateError::Refused)? else {
+                return Ok(None);
             };
-            let after = change(before).map_err(UpdateError::Refused)?;
             match self.save(owner, &after, revision).await {
-                Ok(()) => return Ok(after),
-                Err(AppError::Store(StoreError::Stale { .. } | StoreError::Conflict { .. })) => {}
+                Ok(()) => return Ok(Some(after)),
+                Err(AppError::Store(StoreError::Stale { .. } | StoreError::Conflict { .. })) => {
+                    turn.was_beaten().await;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(AppError::refused(
-            ErrorClass::Unavailable,
-            "Your settings are being changed from several places at once. Try again.",
-        )
-        .into())
     }
 
     async fn save(
@@ -174,13 +212,6 @@ impl SettingsService {
             .save(owner, &sealed, expected, self.clock.now())
             .await?;
         Ok(())
-    }
-
-    fn queue(&self, owner: &UserId) -> &Mutex<()> {
-        let mut hasher = DefaultHasher::new();
-        owner.hash(&mut hasher);
-        let slot = hasher.finish() % QUEUES as u64;
-        &self.queues[usize::try_from(slot).unwrap_or(0)]
     }
 
     /// What a start needs from the user's settings. `model_override` is the model that the start request names. If the

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::fields;
 use super::mcp::McpConfig;
+use super::profiles::Profiles;
 
 /// What stands for a secret in answers. Coming back in a request, it means "as stored".
 pub const MASK: &str = "**********";
@@ -96,6 +97,8 @@ pub struct Settings {
     pub mcp: Option<McpConfig>,
     /// Git tokens.
     pub provider_tokens: BTreeMap<GitProvider, ProviderToken>,
+    /// Named configurations of the model.
+    pub profiles: Profiles,
     /// What a stored document holds beyond this version's understanding: kept as it is, never shown.
     pub(super) unread: Map<String, Value>,
 }
@@ -137,6 +140,7 @@ impl Default for Settings {
             conversation: Map::new(),
             mcp: None,
             provider_tokens: BTreeMap::new(),
+            profiles: Profiles::default(),
             unread: Map::new(),
         }
     }

@@ -1,9 +1,14 @@
 //! Git tokens: one entry per provider, changed one by one.
 //!
 //! A token is never kept for another host than the one it was given for: who can name a host could otherwise have the
-//! token sent there. No provider is contacted: a token is stored as it is given.
+//! token sent there. No provider is contacted: a token is stored as it is given, unless the service verifies tokens. Then a
+//! new token is shown to its own provider at its own host, and to nobody else, and only a clear no keeps it out: who cannot
+//! be asked may be up again when the token is needed.
+
+use std::time::Duration;
 
 use domain::conversation::GitProvider;
+use domain::git::{GitAccess, GitError, GitHosting};
 use domain::id::UserId;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
@@ -34,6 +39,18 @@ pub struct GitProvidersInput {
     pub mcp_config: Option<McpConfig>,
 }
 
+/// Why tokens were not stored.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TokenRefusal {
+    /// The request is wrong in itself.
+    Invalid(Vec<Issue>),
+    /// These providers do not accept the token that was sent for them.
+    Rejected(Vec<GitProvider>),
+}
+
+/// Until when all providers together must have said something of the tokens they are shown.
+const VERIFIED_WITHIN: Duration = Duration::from_secs(5);
+
 /// Their member in the stored document.
 const TOKENS: &str = "provider_tokens";
 
@@ -43,10 +60,19 @@ impl SettingsService {
         &self,
         owner: &UserId,
         input: &GitProvidersInput,
-    ) -> Result<(), UpdateError<Vec<Issue>>> {
-        self.update(owner, |settings| merge(settings, input))
-            .await?;
-        Ok(())
+    ) -> Result<(), UpdateError<TokenRefusal>> {
+        let invalid = |issues| UpdateError::Refused(TokenRefusal::Invalid(issues));
+        if let Some(providers) = &self.verifier {
+            // What is refused anyway is refused before anybody is asked.
+            let settings = self.load(owner).await?.unwrap_or_default();
+            let wanted = merge(settings, input).map_err(invalid)?;
+            let verified = verify(providers.as_ref(), &wanted, input).await;
+            verified.map_err(UpdateError::Refused)?;
+        }
+        let saved = self.update(owner, |settings| {
+            merge(settings, input).map_err(TokenRefusal::Invalid)
+        });
+        saved.await.map(|_| ())
     }
 
     /// Forgets all git tokens. Does nothing (and stores nothing) if there are none.
@@ -67,6 +93,59 @@ impl SettingsService {
             Ok(_) => Ok(()),
             Err(UpdateError::Failed(error)) => Err(error),
             Err(UpdateError::Refused(never)) => match never {},
+        }
+    }
+}
+
+/// Shows every new token to its provider, all at the same time.
+async fn verify(
+    providers: &dyn GitHosting,
+    wanted: &Settings,
+    input: &GitProvidersInput,
+) -> Result<(), TokenRefusal> {
+    let asked = input
+        .provider_tokens
+        .iter()
+        .filter_map(|(provider, token)| {
+            let text = token.token.as_ref()?.expose_secret();
+            matches!(SecretInput::from_text(text), SecretInput::Set(_)).then_some(())?;
+            let access = wanted.provider_tokens.get(provider)?.access(*provider);
+            Some(async move {
+                let answer = tokio::time::timeout(VERIFIED_WITHIN, providers.user(&access)).await;
+                (access.provider, answer)
+            })
+        });
+    let (mut rejected, mut issues) = (Vec::new(), Vec::new());
+    for (provider, answer) in futures::future::join_all(asked).await {
+        match answer {
+            Ok(Ok(_)) => {}
+            Ok(Err(GitError::Denied { .. })) => rejected.push(provider),
+            Ok(Err(GitError::Forbidden { reason, .. })) => issues.push(Issue::at(
+                &[TOKENS, provider.as_str(), "host"],
+                IssueKind::Other(format!("the host may not be called: {reason}")),
+            )),
+            Ok(Err(error)) => tracing::info!(%provider, %error, "git token stored unverified"),
+            Err(_) => tracing::info!(%provider, "git token stored unverified: no answer in time"),
+        }
+    }
+    if !issues.is_empty() {
+        return Err(TokenRefusal::Invalid(issues));
+    }
+    if !rejected.is_empty() {
+        return Err(TokenRefusal::Rejected(rejected));
+    }
+    Ok(())
+}
+
+impl ProviderToken {
+    /// The token as what it opens, for whoever calls the provider.
+    pub fn access(&self, provider: GitProvider) -> GitAccess {
+        let host = identity(provider, self.host.as_deref());
+        GitAccess {
+            provider,
+            host: host.and_then(|text| Url::parse(&text).ok()),
+            token: self.token.clone(),
+            user: self.user_id.clone(),
         }
     }
 }

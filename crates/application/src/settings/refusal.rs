@@ -5,6 +5,10 @@ use std::fmt;
 /// What is wrong with one value. The texts are those that clients of the reference know.
 #[derive(Debug, Clone, PartialEq)]
 pub enum IssueKind {
+    /// Not there.
+    Missing,
+    /// A field that nobody knows, where such are refused.
+    Unknown,
     /// Not a string.
     String,
     /// Not an integer.
@@ -43,6 +47,8 @@ impl IssueKind {
     /// The error type of the validation body.
     pub fn code(&self) -> &'static str {
         match self {
+            Self::Missing => "missing",
+            Self::Unknown => "extra_forbidden",
             Self::String => "string_type",
             Self::Integer => "int_type",
             Self::IntegerText => "int_parsing",
@@ -76,6 +82,8 @@ pub(super) fn alternatives<S: AsRef<str>>(words: &[S]) -> String {
 impl fmt::Display for IssueKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Missing => "Field required",
+            Self::Unknown => "Extra inputs are not permitted",
             Self::String => "Input should be a valid string",
             Self::Integer => "Input should be a valid integer",
             Self::IntegerText => {

@@ -1,15 +1,16 @@
 //! The service over a store that keeps revisions, and a cipher that only marks.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use domain::cipher::Sealed;
 use domain::clock::{SystemClock, Timestamp};
 use domain::conversation::GitProvider;
 use domain::error::Classify;
+use domain::git::{GitError, GitUser};
 use serde_json::json;
-use store_memory::MarkerCipher;
+use store_memory::{FakeGitHosting, FakeProvider, MarkerCipher};
 
 use super::*;
 
@@ -18,12 +19,23 @@ struct Store {
     rows: std::sync::Mutex<BTreeMap<String, StoredSettings>>,
     /// How many saves are beaten by another replica.
     beaten: AtomicUsize,
+    latency_ms: AtomicU64,
+}
+
+impl Store {
+    async fn answers_after_a_while(&self) {
+        tokio::task::yield_now().await;
+        let latency = Duration::from_millis(self.latency_ms.load(Ordering::SeqCst));
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
+        }
+    }
 }
 
 #[async_trait]
 impl SettingsRepository for Store {
     async fn load(&self, owner: &UserId) -> Result<Option<StoredSettings>, StoreError> {
-        tokio::task::yield_now().await;
+        self.answers_after_a_while().await;
         Ok(self.rows.lock().unwrap().get(owner.as_str()).cloned())
     }
 
@@ -34,7 +46,7 @@ impl SettingsRepository for Store {
         expected: Option<Revision>,
         at: Timestamp,
     ) -> Result<Revision, StoreError> {
-        tokio::task::yield_now().await;
+        self.answers_after_a_while().await;
         let mut rows = self.rows.lock().unwrap();
         let now = rows.get(owner.as_str()).map(|r| r.revision);
         let beaten = self
@@ -96,14 +108,41 @@ async fn fifty_changes_at_once_lose_nothing_even_from_two_replicas() {
     assert_eq!(skills.len(), 50);
 }
 
-#[tokio::test]
-async fn a_change_gives_up_after_many_lost_races() {
+/// The store takes as long as stores do, so that a whole queue of changes at one replica is a long time.
+#[tokio::test(start_paused = true)]
+async fn a_long_queue_at_one_replica_does_not_keep_another_one_out() {
+    let (store, busy) = service();
+    store.latency_ms.store(5, Ordering::SeqCst);
+    let other = SettingsService::new(store, Arc::new(MarkerCipher), Arc::new(SystemClock));
+    let user = alice();
+    let began = tokio::time::Instant::now();
+    let queue = (0..400).map(|n| busy.update(&user, skill(format!("s{n}"))));
+    let queue = futures::future::join_all(queue);
+    let change = async {
+        other.update(&user, skill("other".into())).await.unwrap();
+        began.elapsed()
+    };
+    let (saved, waited) = futures::join!(queue, change);
+    assert!(saved.iter().all(Result::is_ok));
+    assert!(
+        waited * 4 < began.elapsed(),
+        "{waited:?} of {:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_tried_again_for_a_while() {
     let (store, service) = service();
-    store.beaten.store(ATTEMPTS - 1, Ordering::SeqCst);
+    store.latency_ms.store(20, Ordering::SeqCst);
+    store.beaten.store(100, Ordering::SeqCst);
     assert!(service.update(&alice(), skill("a".into())).await.is_ok());
-    store.beaten.store(ATTEMPTS, Ordering::SeqCst);
+    store.beaten.store(usize::MAX, Ordering::SeqCst);
     match service.update(&alice(), skill("b".into())).await {
-        Err(UpdateError::Failed(error)) => assert_eq!(error.class(), ErrorClass::Unavailable),
+        Err(UpdateError::Failed(error)) => {
+            assert_eq!(error.class(), ErrorClass::Unavailable);
+            assert!(error.retry_after().is_some());
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -147,6 +186,110 @@ async fn a_document_that_is_too_large_is_refused() {
         Err(UpdateError::Failed(error)) => assert_eq!(error.class(), ErrorClass::TooLarge),
         other => panic!("{other:?}"),
     }
+}
+
+fn tokens(tokens: &[(GitProvider, &str, Option<&str>)]) -> GitProvidersInput {
+    let entry = |(provider, token, host): &(GitProvider, &str, Option<&str>)| {
+        let input = TokenInput {
+            token: Some((*token).into()),
+            host: host.map(str::to_owned),
+            user_id: None,
+        };
+        (*provider, input)
+    };
+    GitProvidersInput {
+        provider_tokens: tokens.iter().map(entry).collect(),
+        mcp_config: None,
+    }
+}
+
+/// GitHub accepts every token, GitLab none; Forgejo is away, and Bitbucket may not be called.
+fn providers() -> FakeGitHosting {
+    let git = FakeGitHosting::default();
+    let user = GitUser {
+        id: "1".into(),
+        login: "alice".into(),
+        avatar_url: String::new(),
+        company: None,
+        name: None,
+        email: None,
+    };
+    let away = |provider| GitError::Unavailable {
+        provider,
+        source: "no route to host".into(),
+    };
+    let forbidden = |provider| GitError::Forbidden {
+        provider,
+        reason: "a private address".into(),
+    };
+    let has = |user, fault| FakeProvider {
+        user,
+        fault,
+        ..FakeProvider::default()
+    };
+    git.set(GitProvider::Github, has(Some(user), None));
+    git.set(GitProvider::Gitlab, has(None, None));
+    git.set(GitProvider::Forgejo, has(None, Some(away)));
+    git.set(GitProvider::Bitbucket, has(None, Some(forbidden)));
+    git
+}
+
+#[tokio::test]
+async fn a_new_token_is_shown_to_its_own_provider_and_kept_unless_that_says_no() {
+    use GitProvider::{Bitbucket, Forgejo, Github, Gitlab};
+    let git = Arc::new(providers());
+    let (_, service) = service();
+    let service = service.verifying(git.clone());
+    let user = alice();
+    let accepted = tokens(&[(Github, "gh", None), (Forgejo, "fj", Some("git.example"))]);
+    service.add_git_providers(&user, &accepted).await.unwrap();
+    let asked = [(Github, "gh".to_owned()), (Forgejo, "fj".to_owned())];
+    assert_eq!(git.calls(), asked, "each its own, and nobody else");
+
+    let refused = |outcome| match outcome {
+        Err(UpdateError::Refused(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    };
+    let rejected = tokens(&[(Gitlab, "gl", None), (Github, "new", None)]);
+    let outcome = service.add_git_providers(&user, &rejected).await;
+    assert_eq!(refused(outcome), TokenRefusal::Rejected(vec![Gitlab]));
+    let private = tokens(&[(Bitbucket, "bb", Some("10.0.0.1"))]);
+    let outcome = service.add_git_providers(&user, &private).await;
+    let TokenRefusal::Invalid(issues) = refused(outcome) else {
+        panic!()
+    };
+    assert_eq!(issues[0].at, ["provider_tokens", "bitbucket", "host"]);
+    let stored = service.load(&user).await.unwrap().unwrap().provider_tokens;
+    let kept: Vec<GitProvider> = stored.keys().copied().collect();
+    assert_eq!(kept, [Github, Forgejo]);
+    assert_eq!(stored[&Github].token.expose_secret(), "gh");
+
+    // Nobody is asked about what is kept, or refused anyway.
+    let before = git.calls().len();
+    let same = tokens(&[(Github, "", None), (Gitlab, "", None)]);
+    service.add_git_providers(&user, &same).await.unwrap();
+    let moved = tokens(&[(Github, "", Some("evil.example")), (Gitlab, "gl", None)]);
+    let outcome = service.add_git_providers(&user, &moved).await;
+    assert!(matches!(refused(outcome), TokenRefusal::Invalid(_)));
+    assert_eq!(git.calls().len(), before);
+}
+
+#[test]
+fn a_token_opens_its_own_host() {
+    let host = |provider, host: Option<&str>| {
+        let token = ProviderToken {
+            token: "t".into(),
+            user_id: None,
+            host: host.map(str::to_owned),
+        };
+        token.access(provider).host.map(String::from)
+    };
+    assert_eq!(host(GitProvider::Github, None), None);
+    assert_eq!(host(GitProvider::Github, Some("github.com")), None);
+    let own = host(GitProvider::Github, Some("ghe.example:8443"));
+    assert_eq!(own.as_deref(), Some("https://ghe.example:8443/"));
+    let plain = host(GitProvider::Gitlab, Some("http://git.example/base"));
+    assert_eq!(plain.as_deref(), Some("http://git.example/base"));
 }
 
 #[tokio::test]

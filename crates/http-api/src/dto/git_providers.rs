@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use application::settings::{GitProvidersInput, Issue, TokenInput};
+use actix_web::http::StatusCode;
+use application::settings::{GitProvidersInput, Issue, TokenInput, TokenRefusal, UpdateError};
 use domain::conversation::GitProvider;
 use secrecy::SecretString;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::mcp::{McpConfigDto, McpConfigInput};
-use crate::decode::{Choice, Decode, Errors, Fault, Object, Path};
+use crate::decode::{Choice, Decode, Errors, Fault, Flavour, Object, Path};
+use crate::problem::Problem;
 
 /// The providers that the legacy operation names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +91,45 @@ impl Decode for AddGitProviders {
             mcp_config: mcp?.map(|mcp| mcp.0),
         }))
     }
+}
+
+/// Tokens that their providers do not accept; nothing was stored.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TokensRejected)]
+pub struct TokensRejectedDto {
+    /// In words, about the first of them.
+    error: String,
+    /// One item for each, at `["body", "provider_tokens", <provider>, "token"]`, with `type` `invalid_token`.
+    #[schema(value_type = Vec<Object>)]
+    detail: Value,
+}
+
+/// Why no token was stored, in the shape of the route.
+pub(crate) fn tokens_refused(error: UpdateError<TokenRefusal>, flavour: Flavour) -> Problem {
+    match error {
+        UpdateError::Refused(TokenRefusal::Invalid(issues)) => {
+            Problem::invalid(&errors_of(&issues), flavour)
+        }
+        UpdateError::Refused(TokenRefusal::Rejected(providers)) => rejected(&providers, flavour),
+        UpdateError::Failed(error) => error.into(),
+    }
+}
+
+fn rejected(providers: &[GitProvider], flavour: Flavour) -> Problem {
+    let text = |provider: &GitProvider| {
+        format!("Invalid token. Please make sure it is a valid {provider} token.")
+    };
+    let mut errors = Errors::new();
+    for provider in providers {
+        let at = ["provider_tokens", provider.as_str(), "token"].map(str::to_owned);
+        let fault = Fault::new("invalid_token", text(provider));
+        note(&mut errors, &Path::body(true), &at, fault);
+    }
+    let body = TokensRejectedDto {
+        error: providers.first().map(text).unwrap_or_default(),
+        detail: errors.detail(flavour),
+    };
+    Problem::with_body(StatusCode::UNAUTHORIZED, json!(body))
 }
 
 /// The issues of the application as errors of the body.

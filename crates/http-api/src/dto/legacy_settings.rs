@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::mcp::{McpConfigDto, McpConfigInput};
 use super::settings::{Empty, tokens_set};
-use crate::decode::{Decode, Errors, Fault, Object, Path};
+use crate::decode::{Decode, Errors, Fault, Object, Path, Secret};
 
 /// `secrets_store` of the legacy answer: its members are always empty objects.
 #[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
@@ -77,9 +77,8 @@ pub struct LegacySettingsDto {
     search_api_key_set: bool,
 }
 
-/// The settings page. A field that is absent or null is reset, except `llm_model`,
-/// `llm_api_key`, `llm_base_url`, `search_api_key`, `sandbox_api_key`, `mcp_config` and `user_consents_to_analytics`,
-/// which stay. Unknown fields are ignored.
+/// What to change: a field that is absent stays. Null resets a field, but not `llm_model`, `llm_api_key`, `llm_base_url`,
+/// `search_api_key`, `sandbox_api_key`, `mcp_config` and `user_consents_to_analytics`, which stay. Unknown fields are ignored.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "the shape of the interface document"
@@ -110,7 +109,7 @@ pub struct LegacySettingsUpdateDto {
     sandbox_base_container_image: Option<String>,
     sandbox_runtime_container_image: Option<String>,
     mcp_config: Option<McpConfigDto>,
-    /// White space clears, an empty text keeps; the mask keeps.
+    /// Blank clears; the mask keeps, as does `""` beside `search_api_key_set: true` (the 1.3 settings page).
     #[schema(format = Password)]
     search_api_key: Option<String>,
     /// Blank clears; the mask keeps.
@@ -170,31 +169,34 @@ impl Decode for LegacySettingsInput {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let o = &mut object;
-        let language = o.optional("language");
-        let agent = o.optional("agent");
-        let max_iterations = o.optional("max_iterations");
-        let security_analyzer = o.optional("security_analyzer");
-        let confirmation_mode = o.optional("confirmation_mode");
+        let language = o.patch("language");
+        let agent = o.patch("agent");
+        let max_iterations = o.patch("max_iterations");
+        let security_analyzer = o.patch("security_analyzer");
+        let confirmation_mode = o.patch("confirmation_mode");
         let llm_model = o.optional("llm_model");
         let llm_api_key = o.optional("llm_api_key");
         let llm_base_url = o.optional("llm_base_url");
-        let resource_factor = o.optional("remote_runtime_resource_factor");
+        let resource_factor = o.patch("remote_runtime_resource_factor");
         let store = secrets_store(o);
         let condenser = switch(o, "enable_default_condenser");
         let sound = switch(o, "enable_sound_notifications");
         let starters = switch(o, "enable_proactive_conversation_starters");
         let solvability = switch(o, "enable_solvability_analysis");
         let analytics = o.optional("user_consents_to_analytics");
-        let base_image = o.optional("sandbox_base_container_image");
-        let runtime_image = o.optional("sandbox_runtime_container_image");
+        let base_image = o.patch("sandbox_base_container_image");
+        let runtime_image = o.patch("sandbox_runtime_container_image");
         let mcp = o.optional::<McpConfigInput>("mcp_config");
         let search_api_key = o.optional("search_api_key");
+        // An echo of the answer, not to be judged: anything but true says nothing.
+        let shown_as_set =
+            o.default::<Secret<Value>>("search_api_key_set", || Secret(json!(false)));
         let sandbox_api_key = o.optional("sandbox_api_key");
-        let budget = o.optional("max_budget_per_task");
-        let email = o.optional("email");
-        let email_verified = o.optional("email_verified");
-        let git_user_name = o.optional("git_user_name");
-        let git_user_email = o.optional("git_user_email");
+        let budget = o.patch("max_budget_per_task");
+        let email = o.patch("email");
+        let email_verified = o.patch("email_verified");
+        let git_user_name = o.patch("git_user_name");
+        let git_user_email = o.patch("git_user_email");
         store?;
         Some(Self(LegacySettings {
             language: language?,
@@ -215,6 +217,7 @@ impl Decode for LegacySettingsInput {
             sandbox_runtime_container_image: runtime_image?,
             mcp_config: mcp?.map(|mcp| mcp.0),
             search_api_key: search_api_key?,
+            search_api_key_set: shown_as_set.is_some_and(|shown| shown.0 == true),
             sandbox_api_key: sandbox_api_key?,
             max_budget_per_task: budget?,
             email: email?,

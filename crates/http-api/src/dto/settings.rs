@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::profiles::SavedProfilesDto;
 use crate::problem::Problem;
 
 /// Kept for clients that expect it: always empty.
@@ -52,15 +53,6 @@ pub struct SecretsStoreDto {
     provider_tokens: Empty,
 }
 
-/// Profiles of models (not offered yet): always empty.
-#[derive(Debug, Clone, Default, Serialize, ToSchema)]
-#[schema(as = LLMProfiles)]
-pub struct ProfilesDto {
-    profiles: Empty,
-    #[schema(required)]
-    active: Option<String>,
-}
-
 /// What both V1 answers show.
 #[expect(clippy::struct_excessive_bools, reason = "the shape of the contract")]
 #[derive(Debug, Serialize, ToSchema)]
@@ -94,7 +86,7 @@ pub struct SettingsFields {
     conversation_settings: Value,
     sandbox_grouping_strategy: String,
     default_sandbox_spec_id: Option<String>,
-    llm_profiles: ProfilesDto,
+    llm_profiles: SavedProfilesDto,
     active_agent_profile_id: Option<String>,
     active_agent_profile_revision: Option<i64>,
     #[schema(value_type = Vec<Object>)]
@@ -129,7 +121,7 @@ impl SettingsFields {
             conversation_settings: s.conversation_view(),
             sandbox_grouping_strategy: s.sandbox_grouping_strategy.clone(),
             default_sandbox_spec_id: s.default_sandbox_spec_id.clone(),
-            llm_profiles: ProfilesDto::default(),
+            llm_profiles: SavedProfilesDto::of(&s.profiles, reveal, now),
             active_agent_profile_id: None,
             active_agent_profile_revision: None,
             registered_marketplaces: s.registered_marketplaces.clone(),

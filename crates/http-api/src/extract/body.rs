@@ -29,6 +29,26 @@ impl<T: Decode> Part for Body<T> {
     }
 }
 
+/// A JSON body that may be missing, or null.
+#[derive(Debug, Clone)]
+pub struct OptionalBody<T>(pub Option<T>);
+
+impl<T: Decode> Part for OptionalBody<T> {
+    async fn extract(
+        req: &HttpRequest,
+        payload: &mut Payload,
+        flavour: Flavour,
+        errors: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        let bytes = read(req, payload, state_of(req)?.limits().body).await?;
+        if matches!(bytes.trim_ascii(), b"" | b"null") {
+            return Ok(Some(Self(None)));
+        }
+        let value = decode_body(req, bytes, flavour, errors).await?;
+        Ok(value.map(|value| Self(Some(value))))
+    }
+}
+
 /// A JSON body together with the bytes it came from (to compare a repeated request with the first).
 #[derive(Debug, Clone)]
 pub struct BodyWithBytes<T> {

@@ -23,7 +23,7 @@ use crate::problem::Problem;
 use crate::state::HttpState;
 
 pub use batch::{EventBatch, EventPart};
-pub use body::{Body, BodyWithBytes, RawJson, WebhookBody};
+pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
 pub use header::IdempotencyKey;
 pub use params::{Named, PathParam, PathParams, Query};
 pub(crate) use parse::ParseBudget;

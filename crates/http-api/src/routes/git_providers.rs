@@ -1,34 +1,30 @@
 //! Git tokens in the V1 API.
 
 use actix_web::{delete, post, web};
-use application::settings::UpdateError;
 
 use crate::decode::Flavour;
-use crate::dto::git_providers::{GitProviders, GitProvidersDto, errors_of};
+use crate::dto::git_providers::{GitProviders, GitProvidersDto, TokensRejectedDto, tokens_refused};
 use crate::dto::settings::Message;
 use crate::extract::{Actor, Application, Body, Call};
 use crate::problem::Problem;
 
-/// Stores git tokens, provider by provider. No provider is contacted.
+/// Stores git tokens, provider by provider. A provider is asked about its new token only where the service is configured to
+/// verify tokens.
 #[utoipa::path(
     tag = "Secrets",
     request_body = GitProvidersDto,
-    responses((status = 200, description = "Stored", body = Message))
+    responses((status = 200, description = "Stored", body = Message), (status = 401, description = "No key, or a token that its provider does not accept", body = TokensRejectedDto))
 )]
 #[post("/api/v1/secrets/git-providers")]
 pub(super) async fn store(
     app: Application,
     Call(actor, Body(input)): Call<Actor, Body<GitProviders>>,
 ) -> Result<web::Json<Message>, Problem> {
-    match app.settings.add_git_providers(&actor.user, &input.0).await {
-        Ok(()) => Ok(web::Json(Message {
-            message: "Git providers stored",
-        })),
-        Err(UpdateError::Refused(issues)) => {
-            Err(Problem::invalid(&errors_of(&issues), Flavour::V1))
-        }
-        Err(UpdateError::Failed(error)) => Err(error.into()),
-    }
+    let stored = app.settings.add_git_providers(&actor.user, &input.0).await;
+    stored.map_err(|error| tokens_refused(error, Flavour::V1))?;
+    Ok(web::Json(Message {
+        message: "Git providers stored",
+    }))
 }
 
 /// Forgets all git tokens.

@@ -2,11 +2,12 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{get, post, web};
-use application::settings::UpdateError;
 use serde_json::json;
 
 use crate::decode::Flavour;
-use crate::dto::git_providers::{AddGitProviders, AddGitProvidersDto, errors_of};
+use crate::dto::git_providers::{
+    AddGitProviders, AddGitProvidersDto, TokensRejectedDto, tokens_refused,
+};
 use crate::dto::legacy_settings::{
     LegacySettingsDto, LegacySettingsInput, LegacySettingsUpdateDto,
 };
@@ -25,7 +26,7 @@ pub(super) async fn load(
     Ok(web::Json(LegacySettingsDto::from(&settings)))
 }
 
-/// Stores the settings page. What is absent is reset, except the model, its endpoint, MCP servers and every secret.
+/// Changes what the body names.
 #[utoipa::path(
     tag = "Legacy",
     request_body = LegacySettingsUpdateDto,
@@ -42,26 +43,23 @@ pub(super) async fn store(
     }))
 }
 
-/// Stores git tokens, provider by provider, and an MCP configuration. No provider is contacted.
+/// Stores git tokens, provider by provider, and an MCP configuration. A provider is asked about its new token only where the
+/// service is configured to verify tokens.
 #[utoipa::path(
     tag = "Legacy",
     request_body = AddGitProvidersDto,
-    responses((status = 200, description = "Done", body = Message))
+    responses((status = 200, description = "Done", body = Message), (status = 401, description = "No key, or a token that its provider does not accept", body = TokensRejectedDto))
 )]
 #[post("/api/add-git-providers")]
 pub(super) async fn add_git_providers(
     app: Application,
     Call(LegacyActor(actor), Body(input)): Call<LegacyActor, Body<AddGitProviders>>,
 ) -> Result<web::Json<Message>, Problem> {
-    match app.settings.add_git_providers(&actor.user, &input.0).await {
-        Ok(()) => Ok(web::Json(Message {
-            message: "Git providers stored",
-        })),
-        Err(UpdateError::Refused(issues)) => {
-            Err(Problem::invalid(&errors_of(&issues), Flavour::Legacy))
-        }
-        Err(UpdateError::Failed(error)) => Err(error.into()),
-    }
+    let stored = app.settings.add_git_providers(&actor.user, &input.0).await;
+    stored.map_err(|error| tokens_refused(error, Flavour::Legacy))?;
+    Ok(web::Json(Message {
+        message: "Git providers stored",
+    }))
 }
 
 /// Forgets all git tokens.

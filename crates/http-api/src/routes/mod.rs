@@ -5,10 +5,14 @@ mod docs;
 mod events;
 mod git_providers;
 mod health;
+mod legacy_secrets;
 mod legacy_settings;
 mod process_stats;
+mod profiles;
+mod sandbox_secrets;
 mod sandbox_specs;
 mod sandboxes;
+mod secrets;
 mod settings;
 mod start_tasks;
 mod users;
@@ -38,8 +42,22 @@ pub(crate) fn register(config: &mut ServiceConfig<'_>) {
         .service(settings::store)
         .service(settings::agent)
         .service(settings::conversation)
+        .service(profiles::list)
+        .service(profiles::load)
+        .service(profiles::save)
+        .service(profiles::remove)
+        .service(profiles::activate)
+        .service(profiles::rename)
         .service(git_providers::store)
         .service(git_providers::unset)
+        .service(secrets::search)
+        .service(secrets::create)
+        .service(secrets::update)
+        .service(secrets::remove)
+        .service(legacy_secrets::list)
+        .service(legacy_secrets::create)
+        .service(legacy_secrets::update)
+        .service(legacy_secrets::remove)
         .service(users::me);
     register_work(config);
 }
@@ -64,13 +82,16 @@ fn register_work(config: &mut ServiceConfig<'_>) {
         .service(sandboxes::pause)
         .service(sandboxes::resume)
         .service(sandboxes::remove)
+        .service(sandbox_secrets::list)
+        .service(sandbox_secrets::reveal)
         .service(sandbox_specs::search)
         .service(sandbox_specs::batch)
         .service(events::search)
         .service(events::count)
         .service(events::batch)
         .service(webhooks::conversation)
-        .service(webhooks::events);
+        .service(webhooks::events)
+        .service(sandbox_secrets::provider_token);
 }
 
 /// Registers what sandboxes may call, for a listener of their own. Nothing that takes a user's key: where requests need
@@ -79,7 +100,10 @@ pub(crate) fn register_for_sandboxes(config: &mut ServiceConfig<'_>) {
     config
         .service(health::alive)
         .service(webhooks::conversation)
-        .service(webhooks::events);
+        .service(webhooks::events)
+        .service(sandbox_secrets::list)
+        .service(sandbox_secrets::reveal)
+        .service(sandbox_secrets::provider_token);
 }
 
 /// Registers what serves the documentation itself and is not part of it.

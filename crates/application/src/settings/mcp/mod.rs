@@ -17,7 +17,7 @@ pub use address::has_credentials;
 pub(super) use agent::for_agent;
 pub(super) use opaque::{
     masked as masked_opaque, masked_members, unmask as unmask_opaque, with_credentials,
-    without_masks,
+    with_masks_restored, without_masks,
 };
 
 use super::model::{MASK, exposed};

@@ -152,6 +152,12 @@ pub(crate) fn without_masks(mut value: Value) -> Value {
     value
 }
 
+/// The value with its masks replaced by what stands at the same place of `before`.
+pub(crate) fn with_masks_restored(mut value: Value, before: Option<&Value>) -> Value {
+    restore(&mut value, before);
+    value
+}
+
 /// Replaces masks by what stands at the same place; a mask with nothing behind it is removed.
 fn restore(value: &mut Value, before: Option<&Value>) {
     match value {

@@ -32,7 +32,7 @@ pub enum V1Refusal {
 }
 
 /// Levels of nesting in a request. Documents are read back by a parser with a limit, inside other documents.
-const MAX_DEPTH: usize = 24;
+pub(super) const MAX_DEPTH: usize = 24;
 
 impl SettingsService {
     /// Saves as the V1 operation does.
@@ -41,8 +41,12 @@ impl SettingsService {
         owner: &UserId,
         body: &Map<String, Value>,
     ) -> Result<(), UpdateError<V1Refusal>> {
-        self.update(owner, |settings| merge(settings, body)).await?;
-        Ok(())
+        let saved = self.update(owner, |settings| {
+            let mut settings = merge(settings, body)?;
+            settings.settle_profiles();
+            Ok(settings)
+        });
+        saved.await.map(|_| ())
     }
 }
 
@@ -123,7 +127,7 @@ const LONGEST_NAME: usize = 100;
 
 /// Where a text with NUL is, innermost name first. Such a text is lost or cut on the way to a process, and a document
 /// with it does not fit into every store.
-fn nul_in(key: &str, value: &Value) -> Option<Vec<String>> {
+pub(super) fn nul_in(key: &str, value: &Value) -> Option<Vec<String>> {
     let found = match value {
         _ if key.contains('\0') => Some(Vec::new()),
         Value::String(text) => text.contains('\0').then(Vec::new),
@@ -142,7 +146,7 @@ fn nul_in(key: &str, value: &Value) -> Option<Vec<String>> {
     })
 }
 
-fn depth(value: &Value) -> usize {
+pub(super) fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
         Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
@@ -237,7 +241,7 @@ fn strings(value: &Value) -> Result<Vec<String>, IssueKind> {
         .collect()
 }
 
-fn secret(value: &Value) -> Result<SecretInput, IssueKind> {
+pub(super) fn secret(value: &Value) -> Result<SecretInput, IssueKind> {
     match value {
         Value::Null => Ok(SecretInput::Clear),
         Value::String(text) => Ok(SecretInput::from_text(text)),

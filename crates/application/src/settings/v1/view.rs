@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::super::fields::{AGENT, CONVERSATION, Field, Section};
 use super::super::mcp::{masked_members, masked_opaque};
 use super::super::model::{AgentDocument, MASK, Settings, exposed};
+use super::super::profiles::Profile;
 
 /// How secrets are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +31,33 @@ impl Reveal {
     }
 }
 
+impl Profile {
+    /// Its configuration, complete, as it stands in `agent_settings.llm` while it is in force.
+    pub fn view(&self, reveal: Reveal, now: Timestamp) -> Value {
+        self.agent.view(reveal, now)["llm"].take()
+    }
+}
+
 /// The documents as the V1 routes show them.
 impl Settings {
     /// `agent_settings`, complete. Values inside `mcp_config` and of extra headers are masked unless revealed in clear.
     pub fn agent_view(&self, reveal: Reveal, now: Timestamp) -> Value {
-        let (agent, variant) = (&self.agent, self.agent.variant());
+        self.agent.view(reveal, now)
+    }
+
+    /// `conversation_settings`, complete.
+    pub fn conversation_view(&self) -> Value {
+        let mut document = CONVERSATION.defaults.clone();
+        for field in &CONVERSATION.fields {
+            document[&field.key] = CONVERSATION.effective(&self.conversation, field);
+        }
+        document
+    }
+}
+
+impl AgentDocument {
+    fn view(&self, reveal: Reveal, now: Timestamp) -> Value {
+        let (agent, variant) = (self, self.variant());
         let mut document = AGENT.defaults.clone();
         for field in &AGENT.fields {
             let Some(slot) = document.pointer_mut(&field.pointer()) else {
@@ -69,17 +92,6 @@ impl Settings {
         document
     }
 
-    /// `conversation_settings`, complete.
-    pub fn conversation_view(&self) -> Value {
-        let mut document = CONVERSATION.defaults.clone();
-        for field in &CONVERSATION.fields {
-            document[&field.key] = CONVERSATION.effective(&self.conversation, field);
-        }
-        document
-    }
-}
-
-impl AgentDocument {
     fn mcp_view(&self, reveal: Reveal) -> Value {
         let stored = self.mcp.as_ref();
         let stored: Option<Value> =

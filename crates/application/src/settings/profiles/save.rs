@@ -1,0 +1,172 @@
+//! What a request to save a profile makes of it.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::super::fields::{self, AGENT};
+use super::super::mcp::with_masks_restored;
+use super::super::model::{AgentDocument, LLM_API_KEY, SecretInput, Settings};
+use super::super::refusal::{Issue, IssueKind};
+use super::super::v1::{MAX_DEPTH, depth, nul_in, secret};
+use super::agent::LLM;
+use super::{MOST_PROFILES, Profile, ProfileRefusal};
+
+/// Shown in every configuration, so it comes back; it follows from `auth_type`.
+const DERIVED: &str = "is_subscription";
+/// Objects whose values may be secret and are shown masked.
+const GUARDED: [&str; 2] = ["extra_headers", "litellm_extra_body"];
+
+/// A profile to be saved.
+#[derive(Clone)]
+pub struct SaveProfile {
+    /// The configuration; `None`: the one in force. Secrets that are absent, null or the mask stay as they are in the
+    /// profile of this name; a blank one is cleared.
+    pub llm: Option<Map<String, Value>>,
+    /// Whether secrets are stored with it.
+    pub include_secrets: bool,
+    /// Whether the profile of this name keeps the key that it has, or has not.
+    pub preserve_existing_api_key: bool,
+}
+
+impl Default for SaveProfile {
+    fn default() -> Self {
+        Self {
+            llm: None,
+            include_secrets: true,
+            preserve_existing_api_key: false,
+        }
+    }
+}
+
+impl fmt::Debug for SaveProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SaveProfile").finish_non_exhaustive()
+    }
+}
+
+pub(super) fn save(
+    mut settings: Settings,
+    name: &str,
+    input: &SaveProfile,
+) -> Result<Settings, ProfileRefusal> {
+    let existing = settings.profiles.find(name).map(|profile| &profile.agent);
+    let mut agent = match &input.llm {
+        Some(llm) => configured(llm, existing).map_err(ProfileRefusal::Invalid)?,
+        None => settings.agent.llm_part(),
+    };
+    if input.preserve_existing_api_key
+        && let Some(existing) = existing
+    {
+        agent.take_key_of(existing);
+    }
+    if !input.include_secrets {
+        agent.forget_secrets();
+    }
+    let profiles = &mut settings.profiles;
+    let is_full = profiles.list.len() >= MOST_PROFILES;
+    let mut known = profiles.list.iter_mut();
+    match known.find(|profile| profile.name == name) {
+        Some(profile) => profile.agent = agent,
+        None if is_full => return Err(ProfileRefusal::Full),
+        None => profiles.list.push(Profile {
+            name: name.to_owned(),
+            agent,
+        }),
+    }
+    settings.settle_profiles();
+    Ok(settings)
+}
+
+/// The configuration that was sent, over nothing but the secrets of the profile there is.
+fn configured(
+    llm: &Map<String, Value>,
+    existing: Option<&AgentDocument>,
+) -> Result<AgentDocument, Vec<Issue>> {
+    let mut issues = faults(llm);
+    let mut llm = llm.clone();
+    llm.shift_remove(DERIVED);
+    for key in GUARDED {
+        if let Some(value) = llm.get_mut(key) {
+            let before = existing.and_then(|agent| agent.llm_values()?.get(key));
+            *value = with_masks_restored(value.take(), before);
+        }
+    }
+    let mut agent = AgentDocument::default();
+    if let Some(existing) = existing {
+        agent.secrets = existing.llm_secrets();
+        agent.key_vendor.clone_from(&existing.key_vendor);
+    }
+    let (mut held, mut key_given) = (std::mem::take(&mut agent.secrets), false);
+    let mut diff = Map::new();
+    diff.insert(LLM.to_owned(), Value::Object(llm));
+    let wrong = AGENT.merge(&mut agent.overlay, &diff, &mut |field, value| {
+        // Every configuration is shown with its secrets null.
+        if value.is_null() {
+            return Ok(());
+        }
+        let (input, pointer) = (secret(value)?, field.pointer());
+        key_given |= pointer == LLM_API_KEY && matches!(input, SecretInput::Set(_));
+        let mut slot = held.remove(&pointer);
+        input.apply(&mut slot);
+        held.extend(slot.map(|secret| (pointer, secret)));
+        Ok(())
+    });
+    agent.secrets = held;
+    issues.extend(wrong);
+    agent.settle_llm("", true, key_given);
+    if issues.is_empty() {
+        Ok(agent)
+    } else {
+        Err(issues)
+    }
+}
+
+/// What is wrong before a single value is looked at.
+fn faults(llm: &Map<String, Value>) -> Vec<Issue> {
+    let mut issues = Vec::new();
+    match llm.get("model") {
+        None => issues.push(Issue::at(&[LLM, "model"], IssueKind::Missing)),
+        Some(Value::String(text)) if text.trim().is_empty() => {
+            let blank = IssueKind::Other("model must not be blank".to_owned());
+            issues.push(Issue::at(&[LLM, "model"], blank));
+        }
+        Some(_) => {}
+    }
+    for (key, value) in llm {
+        let known = key == DERIVED || AGENT.field(&format!("{LLM}.{key}")).is_some();
+        if !known {
+            issues.push(Issue::at(&[LLM, key], IssueKind::Unknown));
+        } else if depth(value) > MAX_DEPTH {
+            let deep = format!("nested more than {MAX_DEPTH} levels deep");
+            issues.push(Issue::at(&[LLM, key], IssueKind::Other(deep)));
+        } else if let Some(at) = nul_in(key, value) {
+            let at: Vec<&str> = std::iter::once(LLM)
+                .chain(at.iter().map(String::as_str).rev())
+                .collect();
+            let nul = IssueKind::Other("Text cannot contain NUL".to_owned());
+            issues.push(Issue::at(&at, nul));
+        }
+    }
+    issues
+}
+
+impl AgentDocument {
+    fn take_key_of(&mut self, other: &Self) {
+        self.secrets.remove(LLM_API_KEY);
+        self.key_vendor = None;
+        if let Some(key) = other.llm_api_key() {
+            self.secrets.insert(LLM_API_KEY.to_owned(), key.clone());
+            self.key_vendor.clone_from(&other.key_vendor);
+        }
+    }
+
+    /// Also what stands in free-form objects that are shown masked.
+    fn forget_secrets(&mut self) {
+        self.secrets.clear();
+        self.key_vendor = None;
+        for key in GUARDED {
+            fields::put(&mut self.overlay, &format!("{LLM}.{key}"), None);
+        }
+    }
+}

@@ -108,6 +108,8 @@ pub struct Purged {
     pub api_keys: u64,
     /// Documents of settings deleted: one or none.
     pub settings: u64,
+    /// Custom secrets deleted.
+    pub secrets: u64,
     /// Sandboxes that are to be removed from now on.
     pub sandboxes: u64,
     /// Start tasks deleted.
@@ -127,6 +129,7 @@ impl AddAssign for Purged {
     fn add_assign(&mut self, later: Self) {
         self.api_keys += later.api_keys;
         self.settings += later.settings;
+        self.secrets += later.secrets;
         self.sandboxes += later.sandboxes;
         self.start_tasks += later.start_tasks;
         self.conversations += later.conversations;
@@ -152,10 +155,10 @@ pub trait UserRepository: Send + Sync + 'static {
     /// Deletes what there is of a user: about `limit` rows in one call, so that no transaction is huge. To be repeated while
     /// there is more. `None` if there is no such user and nothing of such a one.
     ///
-    /// All at once with the first call: `deleted_at` is set, API keys and settings go, unfinished starts end in ERROR without
-    /// their secrets (a worker's next write is `Stale`), and all sandboxes become `Desired::Deleted`, so that their keys
-    /// open nothing and whoever serves their host removes them. From then on nothing of this user can be stored: sandboxes,
-    /// starts and settings are refused (`NotFound` of a [`DELETED_USER`]), and so are keys
+    /// All at once with the first call: `deleted_at` is set, API keys, settings and secrets go, unfinished starts end in
+    /// ERROR without their secrets (a worker's next write is `Stale`), and all sandboxes become `Desired::Deleted`, so that
+    /// their keys open nothing and whoever serves their host removes them. From then on nothing of this user can be stored:
+    /// sandboxes, starts, settings and secrets are refused (`NotFound` of a [`DELETED_USER`]), and so are keys
     /// ([`ApiKeyRepository::insert`]). With the further ones go answers, start tasks, and conversations with their events;
     /// they are not remembered as deleted, for without a sandbox nobody can report about them.
     async fn purge(

@@ -6,12 +6,15 @@ use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ExecutionStatus, Metrics, Observation};
 use domain::event::Event;
-use domain::id::{ConversationId, EventId, HostId, SandboxId, SpecId, StartTaskId, UserId};
+use domain::id::{
+    ConversationId, EventId, HostId, SandboxId, SecretId, SpecId, StartTaskId, UserId,
+};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageLimit, PageRequest, PageToken};
 use domain::sandbox::{Caps, Desired, ExposedUrl, Located, Sandbox, SandboxStatus};
 use domain::scope::Scope;
-use domain::start_task::{NewStart, StartRequest, StartStatus, StartTask, Step};
+use domain::secret::{CustomSecret, SecretValue};
+use domain::start_task::{NewStart, Place, StartRequest, StartStatus, StartTask, Step};
 use serde_json::json;
 use url::Url;
 use uuid::Uuid;
@@ -60,6 +63,26 @@ pub fn conversation_id(n: u64) -> ConversationId {
 /// A start-task id, see [`uuid()`].
 pub fn task_id(n: u64) -> StartTaskId {
     StartTaskId::new(uuid(n))
+}
+
+/// A secret whose value is sealed for an id of its own.
+pub fn secret(n: u64, owner: &str, name: &str, created_at: Timestamp) -> CustomSecret {
+    CustomSecret {
+        owner: user(owner),
+        name: name.to_owned(),
+        description: format!("what {name} is for – é"),
+        value: secret_value(n),
+        created_at,
+        updated_at: created_at,
+    }
+}
+
+/// The sealed value with this id.
+pub fn secret_value(n: u64) -> SecretValue {
+    SecretValue {
+        id: SecretId::new(uuid(n)),
+        sealed: Sealed::from_text(format!("sealed {n}")),
+    }
 }
 
 /// A sandbox of `owner` that was just asked for.

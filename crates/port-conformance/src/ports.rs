@@ -11,8 +11,11 @@ use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::lease::LeaseRepository;
 use domain::sandbox::{Sandbox, SandboxRepository};
 use domain::scope::Scope;
+use domain::sealed::SealedRecords;
+use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;
 use domain::start_task::{Claimed, Inserted, NewStart, StartTaskRepository};
+use domain::vault::VaultRepository;
 
 use crate::fixtures::{self, PLENTY, at, host};
 
@@ -29,6 +32,8 @@ pub struct Ports {
     pub sandboxes: Arc<dyn SandboxRepository>,
     /// Settings.
     pub settings: Arc<dyn SettingsRepository>,
+    /// Custom secrets.
+    pub secrets: Arc<dyn SecretRepository>,
     /// API keys.
     pub keys: Arc<dyn ApiKeyRepository>,
     /// Answers to repeatable requests.
@@ -50,6 +55,7 @@ impl Ports {
             + StartTaskRepository
             + SandboxRepository
             + SettingsRepository
+            + SecretRepository
             + ApiKeyRepository
             + IdempotencyRepository
             + HostRepository
@@ -62,6 +68,7 @@ impl Ports {
             tasks: store.clone(),
             sandboxes: store.clone(),
             settings: store.clone(),
+            secrets: store.clone(),
             keys: store.clone(),
             answers: store.clone(),
             hosts: store.clone(),

@@ -98,6 +98,7 @@ fn summary(user: &UserId, purged: &Purged) -> String {
             "document of settings",
             "documents of settings",
         ),
+        (purged.secrets, "secret", "secrets"),
         (purged.conversations, "conversation", "conversations"),
         (purged.events, "event", "events"),
         (purged.start_tasks, "start task", "start tasks"),

@@ -30,6 +30,7 @@ impl State {
     fn has_rows(&self, user: &UserId) -> bool {
         self.keys.values().any(|it| it.user == *user)
             || self.settings.contains_key(user)
+            || self.secrets.keys().any(|(owner, _)| owner == user)
             || self.conversations.values().any(|it| it.it.owner == *user)
             || self.tasks.values().any(|it| it.task.owner == *user)
             || self.answers.keys().any(|(owner, _)| owner == user)
@@ -51,6 +52,7 @@ impl State {
         let mut purged = Purged {
             api_keys: (keys - self.keys.len()) as u64,
             settings: u64::from(self.settings.remove(user).is_some()),
+            secrets: self.purge_secrets(user),
             ..Purged::default()
         };
         for row in self.tasks.values_mut() {

@@ -13,8 +13,8 @@ use crate::deletion::PART;
 use crate::error::Fault;
 use crate::sandboxes::mark_deleted;
 use crate::schema::{
-    api_keys, conversations, deleted_conversations, events, idempotency_keys, sandboxes, settings,
-    start_tasks,
+    api_keys, conversations, deleted_conversations, events, idempotency_keys, sandboxes, secrets,
+    settings, start_tasks,
 };
 use crate::sql_types::{At, Key};
 
@@ -43,6 +43,7 @@ pub(crate) fn has_rows(conn: &mut AnyConnection, user: &str) -> Result<bool, Fau
         )
         || finds!(conn, api_keys::table.filter(api_keys::user_id.eq(user)))
         || finds!(conn, settings::table.filter(settings::owner.eq(user)))
+        || finds!(conn, secrets::table.filter(secrets::owner.eq(user)))
         || finds!(conn, wanted))
 }
 
@@ -82,11 +83,13 @@ impl Budget {
     }
 }
 
-/// What goes at once, however much it is: keys, settings, the right to run.
+/// What goes at once, however much it is: keys, settings, secrets, the right to run.
 fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<Purged, Fault> {
     let keys = api_keys::table.filter(api_keys::user_id.eq(user));
     let api_keys = diesel::delete(keys).execute(conn)?;
     let settings = diesel::delete(settings::table.find(user)).execute(conn)?;
+    let theirs = secrets::table.filter(secrets::owner.eq(user));
+    let secrets = diesel::delete(theirs).execute(conn)?;
     end_starts(conn, user, at)?;
     let wanted: Vec<String> = sandboxes::table
         .filter(sandboxes::owner.eq(user))
@@ -99,6 +102,7 @@ fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<Purged,
     Ok(Purged {
         api_keys: api_keys as u64,
         settings: settings as u64,
+        secrets: secrets as u64,
         sandboxes: wanted.len() as u64,
         ..Purged::default()
     })

@@ -179,6 +179,44 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    use diesel::sql_types::Text;
+    use crate::sql_types::{Id, Instant};
+
+    secrets (owner, name) {
+        owner -> Text,
+        name -> Text,
+        description -> Text,
+        value_id -> Id,
+        value -> Text,
+        created_at -> Instant,
+        updated_at -> Instant,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::Text;
+    use crate::sql_types::Instant;
+
+    vault (name) {
+        name -> Text,
+        sealed -> Text,
+        changed_at -> Instant,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{Nullable, Text};
+    use crate::sql_types::Instant;
+
+    key_holders (name) {
+        name -> Text,
+        master_keys -> Text,
+        seals_with -> Nullable<Text>,
+        seen_at -> Instant,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(
     conversations,
     deleted_conversations,

@@ -1,50 +1,262 @@
 //! `SecretRepository`.
 
 use async_trait::async_trait;
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DriverError};
+use diesel::sql_types::Text;
+use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest};
-use domain::secret::{CustomSecret, SecretChange, SecretRepository};
+use domain::secret::{
+    CustomSecret, MOST_SECRETS, SECRETS, SecretChange, SecretRepository, SecretValue,
+};
 
+use crate::codec::{Decode, plain};
+use crate::connection::{Any, AnyConnection};
+use crate::error::Fault;
+use crate::page_token::{self, Cursor};
+use crate::schema::secrets;
+use crate::sql_types::{At, Key};
 use crate::store::SqlStore;
+use crate::users::refuse_deleted;
 
-fn not_yet<T>() -> Result<T, StoreError> {
-    Err(StoreError::NotFound { entity: "secret" })
+const LISTING: &str = "secrets";
+
+diesel::define_sql_function! {
+    /// ASCII letters only: that is all `SQLite` knows, and the column's collation on Postgres does.
+    fn lower(text: Text) -> Text;
+}
+
+diesel::define_sql_function! {
+    /// Spelled alike in `SQLite` and Postgres, and without wildcards.
+    fn replace(text: Text, needle: Text, by: Text) -> Text;
+}
+
+#[derive(Queryable, Selectable, Insertable)]
+#[diesel(table_name = secrets)]
+struct SecretRow {
+    owner: String,
+    name: String,
+    description: String,
+    value_id: Key,
+    value: String,
+    created_at: At,
+    updated_at: At,
+}
+
+impl From<&CustomSecret> for SecretRow {
+    fn from(secret: &CustomSecret) -> Self {
+        Self {
+            owner: secret.owner.to_string(),
+            name: secret.name.clone(),
+            description: plain(secret.description.as_str()),
+            value_id: secret.value.id.into(),
+            value: secret.value.sealed.as_text().to_owned(),
+            created_at: At(secret.created_at),
+            updated_at: At(secret.updated_at),
+        }
+    }
+}
+
+impl TryFrom<SecretRow> for CustomSecret {
+    type Error = StoreError;
+
+    fn try_from(row: SecretRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            owner: Decode("secret").parse("owner", &row.owner)?,
+            name: row.name,
+            description: row.description,
+            value: SecretValue {
+                id: row.value_id.into(),
+                sealed: Sealed::from_text(row.value),
+            },
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
+        })
+    }
+}
+
+#[derive(AsChangeset)]
+#[diesel(table_name = secrets)]
+struct Changed {
+    name: Option<String>,
+    description: Option<String>,
+    value_id: Option<Key>,
+    value: Option<String>,
+    updated_at: At,
+}
+
+impl Changed {
+    fn new(change: &SecretChange, at: Timestamp) -> Self {
+        let value = change.value.as_ref();
+        Self {
+            name: change.name.clone(),
+            description: change.description.as_deref().map(plain),
+            value_id: value.map(|value| value.id.into()),
+            value: value.map(|value| value.sealed.as_text().to_owned()),
+            updated_at: At(at),
+        }
+    }
+}
+
+fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), Fault> {
+    let owner = secret.owner.as_str();
+    refuse_deleted(conn, owner)?;
+    let theirs = secrets::table.filter(secrets::owner.eq(owner));
+    let names = theirs.filter(secrets::name.eq(&secret.name));
+    if names.count().get_result::<i64>(conn)? > 0 {
+        return Err(crate::error::conflict("secret"));
+    }
+    // As if alone: of a crowd that finds room for one, one gets it.
+    let count: i64 = theirs.count().get_result(conn)?;
+    if usize::try_from(count).unwrap_or(usize::MAX) >= MOST_SECRETS {
+        return Err(StoreError::Full {
+            entity: SECRETS,
+            most: MOST_SECRETS,
+        }
+        .into());
+    }
+    diesel::insert_into(secrets::table)
+        .values(SecretRow::from(secret))
+        .execute(conn)
+        .map_err(lost_race)?;
+    Ok(())
+}
+
+/// A name that was free a moment ago in the same transaction: somebody else was faster, and the next try sees what is there.
+fn lost_race(error: DriverError) -> Fault {
+    match error {
+        DriverError::DatabaseError(DatabaseErrorKind::UniqueViolation, info) => Fault::Driver(
+            DriverError::DatabaseError(DatabaseErrorKind::SerializationFailure, info),
+        ),
+        other => Fault::Driver(other),
+    }
+}
+
+/// How many there were: one or none.
+fn update(
+    conn: &mut AnyConnection,
+    owner: &str,
+    name: &str,
+    changed: &Changed,
+) -> Result<usize, Fault> {
+    diesel::update(secrets::table.find((owner, name)))
+        .set(changed)
+        .execute(conn)
+        .map_err(Fault::taken("secret"))
 }
 
 #[async_trait]
 impl SecretRepository for SqlStore {
-    async fn find(&self, _: &UserId, _: &str) -> Result<Option<CustomSecret>, StoreError> {
-        Ok(None)
+    async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError> {
+        let key = (owner.to_string(), plain(name));
+        self.db
+            .read(move |conn| {
+                let row = secrets::table
+                    .find((&key.0, &key.1))
+                    .select(SecretRow::as_select())
+                    .first(conn)
+                    .optional()?;
+                Ok(row.map(CustomSecret::try_from).transpose()?)
+            })
+            .await
     }
+
     async fn search(
         &self,
-        _: &UserId,
-        _: Option<&str>,
-        _: &PageRequest,
+        owner: &UserId,
+        name_contains: Option<&str>,
+        page: &PageRequest,
     ) -> Result<Page<CustomSecret>, StoreError> {
-        not_yet()
+        let (owner, page) = (owner.to_string(), page.clone());
+        let needle = name_contains.map(|text| plain(text.to_ascii_lowercase()));
+        let needle = needle.filter(|text| !text.is_empty());
+        // Names are their own order; the time in the token is always the same.
+        let after = page_token::read::<String>(LISTING, &page)?;
+        self.db
+            .read(move |conn| {
+                let mut query = secrets::table
+                    .filter(secrets::owner.eq(owner.clone()))
+                    .into_boxed::<Any>();
+                if let Some(needle) = needle.clone() {
+                    let folded = lower(secrets::name);
+                    query = query.filter(replace(folded, needle, "").ne(lower(secrets::name)));
+                }
+                if let Some(after) = &after {
+                    query = query.filter(secrets::name.gt(plain(after.tie.as_str())));
+                }
+                let rows: Vec<SecretRow> = query
+                    .order(secrets::name.asc())
+                    .limit(page_token::probe(&page))
+                    .select(SecretRow::as_select())
+                    .load(conn)?;
+                let cut = page_token::cut(LISTING, &page, rows, |row| Cursor {
+                    key: At(Timestamp::from_micros(0)),
+                    tie: row.name.clone(),
+                });
+                Ok(cut.try_map(CustomSecret::try_from)?)
+            })
+            .await
     }
-    async fn all(&self, _: &UserId) -> Result<Vec<CustomSecret>, StoreError> {
-        Ok(Vec::new())
+
+    async fn all(&self, owner: &UserId) -> Result<Vec<CustomSecret>, StoreError> {
+        let owner = owner.to_string();
+        self.db
+            .read(move |conn| {
+                let rows: Vec<SecretRow> = secrets::table
+                    .filter(secrets::owner.eq(&owner))
+                    .order((secrets::created_at.asc(), secrets::name.asc()))
+                    .select(SecretRow::as_select())
+                    .load(conn)?;
+                let all = rows.into_iter().map(CustomSecret::try_from);
+                Ok(all.collect::<Result<_, _>>()?)
+            })
+            .await
     }
-    async fn insert(&self, _: &CustomSecret) -> Result<(), StoreError> {
-        not_yet()
+
+    async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError> {
+        let secret = secret.clone();
+        self.db.write(move |conn| insert(conn, &secret)).await
     }
-    async fn put(&self, _: &CustomSecret, _: &SecretChange) -> Result<bool, StoreError> {
-        not_yet()
+
+    async fn put(&self, secret: &CustomSecret, change: &SecretChange) -> Result<bool, StoreError> {
+        let secret = secret.clone();
+        let changed = Changed::new(change, secret.updated_at);
+        self.db
+            .write(move |conn| {
+                refuse_deleted(conn, secret.owner.as_str())?;
+                if update(conn, secret.owner.as_str(), &secret.name, &changed)? > 0 {
+                    return Ok(false);
+                }
+                insert(conn, &secret)?;
+                Ok(true)
+            })
+            .await
     }
+
     async fn change(
         &self,
-        _: &UserId,
-        _: &str,
-        _: &SecretChange,
-        _: Timestamp,
+        owner: &UserId,
+        name: &str,
+        change: &SecretChange,
+        at: Timestamp,
     ) -> Result<bool, StoreError> {
-        Ok(false)
+        let (owner, name) = (owner.to_string(), plain(name));
+        let changed = Changed::new(change, at);
+        self.db
+            .write(move |conn| Ok(update(conn, &owner, &name, &changed)? > 0))
+            .await
     }
-    async fn delete(&self, _: &UserId, _: &str) -> Result<bool, StoreError> {
-        Ok(false)
+
+    async fn delete(&self, owner: &UserId, name: &str) -> Result<bool, StoreError> {
+        let key = (owner.to_string(), plain(name));
+        self.db
+            .write(move |conn| {
+                let there = diesel::delete(secrets::table.find((&key.0, &key.1))).execute(conn)?;
+                Ok(there > 0)
+            })
+            .await
     }
 }

@@ -18,7 +18,7 @@ use diesel::serialize::{self, IsNull, Output, ToSql};
 use diesel::sql_types::{BigInt, HasSqlType, Text};
 use diesel::sqlite::Sqlite;
 use domain::clock::Timestamp;
-use domain::id::{ApiKeyId, ConversationId, StartTaskId};
+use domain::id::{ApiKeyId, ConversationId, SecretId, StartTaskId};
 use uuid::Uuid;
 
 use crate::connection::Any;
@@ -99,7 +99,7 @@ macro_rules! keys_of {
     )*};
 }
 
-keys_of!(ApiKeyId, ConversationId, StartTaskId);
+keys_of!(ApiKeyId, ConversationId, SecretId, StartTaskId);
 
 /// What the common backend needs to know of values of `$rust` in columns of `$sql`.
 macro_rules! on_any {

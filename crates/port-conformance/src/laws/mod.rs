@@ -19,6 +19,8 @@ pub mod retirement_races;
 pub mod sandbox_backend;
 pub mod sandbox_life;
 pub mod sandbox_repository;
+pub mod sealed_records;
+pub mod secret_repository;
 pub mod settings_repository;
 pub mod start_life;
 pub mod start_task_repository;

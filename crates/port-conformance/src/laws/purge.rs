@@ -9,12 +9,13 @@ use domain::idempotency::{KeptAnswer, KeyedRequest, Repetition};
 use domain::identity::{DELETED_USER, Purged};
 use domain::sandbox::Desired;
 use domain::scope::Scope;
+use domain::secret::SecretChange;
 use domain::start_task::{NewStart, StartStatus, StartTaskFilter, StartTaskOrder};
 
 use super::user_repository::key;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, event, page, sandbox, sandbox_id, scope, start,
-    start_in, step, task_id, user,
+    PLENTY, at, conversation, conversation_id, event, page, sandbox, sandbox_id, scope, secret,
+    start, start_in, step, task_id, user,
 };
 use crate::{Ports, assert_is};
 
@@ -68,6 +69,10 @@ async fn furnish(ports: &Ports, owner: &str, n: u64) -> i64 {
     let (document, id) = (Sealed::from_text("sealed settings"), user(owner));
     let saved = ports.settings.save(&id, &document, None, at(1)).await;
     saved.unwrap();
+    for (n, name) in [(n + 9, "A"), (n + 10, "B")] {
+        let it = secret(n, owner, name, at(1));
+        ports.secrets.insert(&it).await.unwrap();
+    }
     let name = |what: &str| format!("{owner}-{what}");
     for what in ["up", "paused", "deleted"] {
         ports.sandbox(&name(what), owner).await;
@@ -135,6 +140,7 @@ async fn shown(ports: &Ports, owner: &str) -> Vec<String> {
         format!("{:?}", sandboxes.items),
         format!("{:?}", ports.keys.list(Some(&id)).await.unwrap()),
         format!("{:?}", ports.settings.load(&id).await.unwrap()),
+        format!("{:?}", ports.secrets.all(&id).await.unwrap()),
         format!(
             "{:?}",
             ports.answers.look_up(&request(owner)).await.unwrap()
@@ -166,6 +172,7 @@ pub async fn nothing_of_a_user_is_left(ports: &Ports) {
         let expected = Purged {
             api_keys: 2,
             settings: 1,
+            secrets: 2,
             // `up`, `paused` and `own`; the fourth was on its way already.
             sandboxes: 3,
             start_tasks: 3,
@@ -239,6 +246,7 @@ pub async fn the_first_call_ends_everything(ports: &Ports) {
     );
     assert_eq!(ports.keys.list(Some(&alice)).await.unwrap(), []);
     assert_eq!(ports.settings.load(&alice).await.unwrap(), None);
+    assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);
     let found = ports.sandboxes.search(&scope("alice"), &page(9)).await;
     assert_eq!(found.unwrap().items, []);
     let id = task_id(108);
@@ -312,6 +320,10 @@ pub async fn nothing_new_of_a_deleted_user_is_stored(ports: &Ports) {
     let document = Sealed::from_text("sealed again");
     let saved = ports.settings.save(&alice, &document, None, at(9)).await;
     gone(saved.err());
+    let late = secret(119, "alice", "A", at(9));
+    gone(ports.secrets.insert(&late).await.err());
+    let change = SecretChange::default();
+    gone(ports.secrets.put(&late, &change).await.err());
     let inside = start_in(121, "alice", "alice-up", at(9));
     let inside = ports.tasks.insert(&inside, &PLENTY).await;
     assert_is!(inside, Err(StoreError::NotFound { entity: "sandbox" }));

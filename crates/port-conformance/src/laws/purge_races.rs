@@ -4,12 +4,13 @@ use domain::cipher::Sealed;
 use domain::page::Page;
 use domain::sandbox::{Desired, Sandbox};
 use domain::scope::Scope;
+use domain::secret::SecretChange;
 use domain::start_task::{StartTaskFilter, StartTaskOrder};
 use futures::future::{join, join_all};
 
 use super::user_repository::key;
 use crate::Ports;
-use crate::fixtures::{PLENTY, at, page, sandbox, start, user};
+use crate::fixtures::{PLENTY, at, page, sandbox, secret, start, user};
 
 /// Whatever request comes at the moment of the deletion either is refused or goes along: nothing stays behind.
 pub async fn what_is_stored_at_the_same_moment_goes_along(ports: &Ports) {
@@ -25,6 +26,9 @@ pub async fn what_is_stored_at_the_same_moment_goes_along(ports: &Ports) {
             let _ = ports.tasks.insert(&new, &PLENTY).await;
             let _ = ports.sandboxes.insert(&row, &PLENTY).await;
             let _ = ports.settings.save(alice, document, None, at(1)).await;
+            let it = secret(n, "alice", &format!("S{n}"), at(1));
+            let _ = ports.secrets.insert(&it).await;
+            let _ = ports.secrets.put(&it, &SecretChange::default()).await;
             let _ = ports.keys.insert(&key(100 + n, "alice", 1)).await;
         }
     }));
@@ -43,6 +47,7 @@ pub async fn what_is_stored_at_the_same_moment_goes_along(ports: &Ports) {
     assert_eq!(ports.users.half_deleted(9).await.unwrap(), []);
     assert_eq!(ports.keys.list(None).await.unwrap(), []);
     assert_eq!(ports.settings.load(&alice).await.unwrap(), None);
+    assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);
     let rows: Page<Sandbox> = ports
         .sandboxes
         .search(&Scope::System, &page(100))

@@ -35,6 +35,11 @@ mod settings {
     port_conformance::settings_repository_conformance!(fresh());
 }
 
+mod secrets {
+    use super::fresh;
+    port_conformance::secret_repository_conformance!(fresh());
+}
+
 mod api_keys {
     use super::fresh;
     port_conformance::api_key_repository_conformance!(fresh());

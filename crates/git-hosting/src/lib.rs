@@ -1,13 +1,27 @@
-//! The APIs of git providers over HTTP.
+//! The APIs of git providers over HTTP: [`HttpGitHosting`] implements [`domain::git::GitHosting`].
 //!
-//! Knows: how each provider is asked, and which hosts may be called. Must never know: settings, stores, our own HTTP surface.
+//! Knows: how each provider is asked (one file each), how its pages become ours (`paging.rs`), and which hosts may be called
+//! (`guard.rs`, `address.rs`). A token goes to the host that was named with it and nowhere else.
+//! Must never know: settings, stores, our own HTTP surface.
 
 mod address;
+mod api;
+mod azure;
+mod bitbucket;
+mod bitbucket_dc;
+mod client;
 mod clone;
+mod config;
+mod forgejo;
+mod github;
+mod gitlab;
 mod guard;
 mod names;
+mod paging;
+mod session;
 
-pub use address::{AllowedHost, Network, PrivateHosts};
+use std::future::Future;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
@@ -17,66 +31,112 @@ use domain::git::{
 };
 use secrecy::SecretString;
 
-use crate::guard::Guard;
+pub use address::{AllowedHost, Network, PrivateHosts};
+pub use config::{Authorities, Config};
 
-/// What an operator may set.
-#[derive(Debug, Clone, Default)]
-pub struct Config {
-    /// Hosts beside public ones.
-    pub private_hosts: PrivateHosts,
-}
+use crate::api::Api;
+use crate::client::Http;
+use crate::guard::Guard;
 
 /// Every provider.
 #[derive(Debug)]
 pub struct HttpGitHosting {
+    http: Http,
     guard: Guard,
+    timeout: Duration,
 }
 
 impl HttpGitHosting {
-    /// Nothing is called before the first request.
-    pub fn new(config: Config) -> Self {
-        Self {
-            guard: Guard::new(config.private_hosts),
-        }
+    /// Reads the system's certificate authorities. Nothing is called before the first request.
+    ///
+    /// # Errors
+    /// An authority of the configuration cannot be used.
+    pub fn new(config: &Config) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let guard = Guard::new(config.private_hosts.clone());
+        Ok(Self {
+            http: Http::new(config, guard.clone())?,
+            guard,
+            timeout: config.timeout,
+        })
     }
-}
 
-fn nothing<T>(provider: GitProvider) -> Result<T, GitError> {
-    Err(GitError::NotFound { provider })
+    fn api(&self, access: &GitAccess) -> Result<Box<dyn Api>, GitError> {
+        let http = &self.http;
+        Ok(match access.provider {
+            GitProvider::Github => Box::new(github::Github::new(http, access)?),
+            GitProvider::Gitlab => Box::new(gitlab::Gitlab::new(http, access)?),
+            GitProvider::Bitbucket => Box::new(bitbucket::Bitbucket::new(http, access)?),
+            GitProvider::BitbucketDataCenter => {
+                Box::new(bitbucket_dc::BitbucketDataCenter::new(http, access)?)
+            }
+            GitProvider::Forgejo => Box::new(forgejo::Forgejo::new(http, access)?),
+            GitProvider::AzureDevops => Box::new(azure::Azure::new(http, access)?),
+            GitProvider::EnterpriseSso => {
+                return Err(GitError::Unsupported {
+                    provider: access.provider,
+                    what: "this",
+                });
+            }
+        })
+    }
+
+    /// The answer within the deadline, over all the requests that it takes.
+    async fn bounded<T>(
+        &self,
+        access: &GitAccess,
+        answer: impl Future<Output = Result<T, GitError>> + Send,
+    ) -> Result<T, GitError> {
+        let answer = tokio::time::timeout(self.timeout, answer).await;
+        answer.unwrap_or_else(|_| {
+            let what = format!("no answer within {:?}", self.timeout);
+            Err(session::unavailable(access.provider, what))
+        })
+    }
 }
 
 #[async_trait]
 impl GitHosting for HttpGitHosting {
     async fn user(&self, access: &GitAccess) -> Result<GitUser, GitError> {
-        nothing(access.provider)
+        let api = self.api(access)?;
+        self.bounded(access, api.user()).await
     }
+
     async fn repositories(
         &self,
         access: &GitAccess,
-        _: &RepositoryQuery,
-        _: &GitPageRequest,
+        query: &RepositoryQuery,
+        page: &GitPageRequest,
     ) -> Result<GitPage<Repository>, GitError> {
-        nothing(access.provider)
+        let api = self.api(access)?;
+        self.bounded(access, api.repositories(query, page)).await
     }
+
     async fn branches(
         &self,
         access: &GitAccess,
-        _: &str,
-        _: &str,
-        _: &GitPageRequest,
+        repository: &str,
+        text: &str,
+        page: &GitPageRequest,
     ) -> Result<GitPage<Branch>, GitError> {
-        nothing(access.provider)
+        let api = self.api(access)?;
+        self.bounded(access, api.branches(repository, text, page))
+            .await
     }
+
     async fn installations(
         &self,
         access: &GitAccess,
-        _: &GitPageRequest,
+        page: &GitPageRequest,
     ) -> Result<GitPage<String>, GitError> {
-        nothing(access.provider)
+        let api = self.api(access)?;
+        self.bounded(access, api.installations(page)).await
     }
+
     async fn suggested_tasks(&self, access: &GitAccess) -> Result<Vec<SuggestedTask>, GitError> {
-        nothing(access.provider)
+        let api = self.api(access)?;
+        self.bounded(access, api.suggested_tasks()).await
     }
+
     async fn clone_source(
         &self,
         access: &GitAccess,
@@ -89,6 +149,7 @@ impl GitHosting for HttpGitHosting {
         }
         Ok(source)
     }
+
     async fn public_source(
         &self,
         provider: GitProvider,

@@ -40,7 +40,7 @@ fn expected(provider: GitProvider) -> &'static str {
     }
 }
 
-fn is_segment(part: &str) -> bool {
+pub(crate) fn is_segment(part: &str) -> bool {
     // Percent signs could decode to any of the others further on; a leading dash could be taken for an option.
     let odd = |c: char| {
         c.is_control()
@@ -94,6 +94,15 @@ pub(crate) fn web_base(access: &GitAccess) -> Result<Url, GitError> {
     };
     if provider == GitProvider::EnterpriseSso {
         return own;
+    }
+    // An organisation of Azure DevOps alone, without the host.
+    let is_bare = url.path() == "/" && url.port().is_none() && url.scheme() == "https";
+    if let (GitProvider::AzureDevops, Some(url::Host::Domain(name)), true) =
+        (provider, url.host(), is_bare)
+        && !name.contains('.')
+    {
+        let name = name.to_owned();
+        return below(provider, &own?, &[&name]);
     }
     // People name the API's address as well as that of the pages.
     let is_api = matches!(url.host_str(), Some("api.github.com" | "api.bitbucket.org"));

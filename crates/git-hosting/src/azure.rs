@@ -1,0 +1,327 @@
+//! Azure DevOps (`https://dev.azure.com/ORGANISATION`) and servers of one's own (`https://host/tfs/COLLECTION`).
+
+use async_trait::async_trait;
+use domain::conversation::GitProvider;
+use domain::git::{
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, Repository,
+    RepositoryQuery, SuggestedTask, SuggestedTaskType,
+};
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::api::{Api, MAX_TASKS, named_by_url, or_nothing, words};
+use crate::client::Http;
+use crate::clone::azure_base;
+use crate::names::{is_segment, segments, web_base};
+use crate::paging::{Chunk, List, page};
+use crate::session::{Answer, Scheme, Session, flag, number, text};
+
+const PROVIDER: GitProvider = GitProvider::AzureDevops;
+const VERSION: (&str, &str) = ("api-version", "7.0");
+const MOST: usize = 100;
+/// Work items whose titles are asked for.
+const MAX_ITEMS: usize = 50;
+
+pub(crate) struct Azure {
+    session: Session,
+    web: Url,
+}
+
+impl Azure {
+    pub(crate) fn new(http: &Http, access: &GitAccess) -> Result<Self, GitError> {
+        let web = web_base(access)?;
+        Ok(Self {
+            session: Session::new(http, access, web.clone(), Scheme::Azure)?,
+            web,
+        })
+    }
+
+    /// The organisation that the host names.
+    fn organization(&self) -> Result<String, GitError> {
+        let host = self.web.host_str().unwrap_or_default();
+        if let Some(name) = host.strip_suffix(".visualstudio.com") {
+            return Ok(name.to_owned());
+        }
+        let mut path = self.web.path_segments().into_iter().flatten();
+        let name = if host == "dev.azure.com" {
+            path.next()
+        } else {
+            path.next_back()
+        };
+        let name = name.filter(|name| !name.is_empty()).map(decoded);
+        name.ok_or_else(|| GitError::Forbidden {
+            provider: PROVIDER,
+            reason: "name the organization with it: https://dev.azure.com/ORGANIZATION".into(),
+        })
+    }
+
+    async fn get(
+        &self,
+        organization: &str,
+        path: &[&str],
+        parameters: &[(&str, &str)],
+    ) -> Result<Answer, GitError> {
+        let url = self.url(organization, path, parameters)?;
+        self.session.understand(self.session.read(url).await?)
+    }
+
+    fn url(
+        &self,
+        organization: &str,
+        path: &[&str],
+        parameters: &[(&str, &str)],
+    ) -> Result<Url, GitError> {
+        if !is_segment(organization) {
+            return Err(GitError::NotFound { provider: PROVIDER });
+        }
+        let base = azure_base(&self.web, organization)?;
+        let mut url = crate::names::below(PROVIDER, &base, path)?;
+        url.query_pairs_mut()
+            .extend_pairs(parameters)
+            .append_pair(VERSION.0, VERSION.1);
+        Ok(url)
+    }
+
+    async fn work_items(&self, organization: &str) -> Result<Vec<SuggestedTask>, GitError> {
+        let top = [("$top", "50")];
+        let url = self.url(organization, &["_apis", "wit", "wiql"], &top)?;
+        let query = "SELECT [System.Id] FROM WorkItems WHERE [System.AssignedTo] = @Me AND [System.State] NOT IN \
+                     ('Closed', 'Completed', 'Done', 'Inactive', 'Removed', 'Resolved') \
+                     ORDER BY [System.ChangedDate] DESC";
+        let found = self.session.ask(url, &json!({"query": query})).await?.body;
+        let ids = found.pointer("/workItems").and_then(Value::as_array);
+        let ids = ids
+            .into_iter()
+            .flatten()
+            .filter_map(|item| number(item, "/id"));
+        let ids: Vec<String> = ids.take(MAX_ITEMS).map(|id| id.to_string()).collect();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = ids.join(",");
+        let fields = ("fields", "System.Title,System.TeamProject");
+        let parameters = [("ids", ids.as_str()), fields];
+        let path = ["_apis", "wit", "workitems"];
+        let mut answer = self.get(organization, &path, &parameters).await?;
+        let task = |value: &Value| {
+            Some(SuggestedTask {
+                git_provider: PROVIDER,
+                task_type: SuggestedTaskType::OpenIssue,
+                // Work items belong to a project and to no repository of it.
+                repo: format!(
+                    "{organization}/{}",
+                    text(value, "/fields/System.TeamProject")?
+                ),
+                issue_number: number(value, "/id")?,
+                title: text(value, "/fields/System.Title").unwrap_or_default(),
+            })
+        };
+        Ok(answer.list(Some("value")).iter().filter_map(task).collect())
+    }
+
+    async fn pull_requests(
+        &self,
+        organization: &str,
+        user: &str,
+    ) -> Result<Vec<SuggestedTask>, GitError> {
+        let parameters = [
+            ("searchCriteria.creatorId", user),
+            ("searchCriteria.status", "active"),
+            ("$top", "100"),
+        ];
+        let path = ["_apis", "git", "pullrequests"];
+        let mut answer = self.get(organization, &path, &parameters).await?;
+        let task = |value: &Value| {
+            let project = text(value, "/repository/project/name")?;
+            let name = text(value, "/repository/name")?;
+            // Votes below zero: "waiting for the author" and "rejected".
+            let mut reviewers = value.pointer("/reviewers")?.as_array()?.iter();
+            let task_type = if text(value, "/mergeStatus").is_some_and(|s| s == "conflicts") {
+                SuggestedTaskType::MergeConflicts
+            } else if reviewers.any(|r| number(r, "/vote").is_some_and(|vote| vote < 0)) {
+                SuggestedTaskType::UnresolvedComments
+            } else {
+                return None;
+            };
+            Some(SuggestedTask {
+                git_provider: PROVIDER,
+                task_type,
+                repo: format!("{organization}/{project}/{name}"),
+                issue_number: number(value, "/pullRequestId")?,
+                title: text(value, "/title").unwrap_or_default(),
+            })
+        };
+        Ok(answer.list(Some("value")).iter().filter_map(task).collect())
+    }
+
+    async fn connection(&self, organization: &str) -> Result<Value, GitError> {
+        let url = self.url(organization, &["_apis", "connectionData"], &[])?;
+        // Only as a preview.
+        let url = url
+            .as_str()
+            .replace("api-version=7.0", "api-version=7.0-preview.1");
+        let url = url
+            .parse()
+            .map_err(|_| GitError::NotFound { provider: PROVIDER })?;
+        let reply = self.session.read(url).await?;
+        Ok(self.session.understand(reply)?.body)
+    }
+}
+
+fn decoded(text: &str) -> String {
+    let pairs = format!("n={}", text.replace('+', "%2B"));
+    let mut pairs = url::form_urlencoded::parse(pairs.as_bytes());
+    pairs
+        .next()
+        .map(|(_, value)| value.into_owned())
+        .unwrap_or_default()
+}
+
+fn repository(organization: &str, value: &Value) -> Option<Repository> {
+    if flag(value, "/isDisabled").unwrap_or_default() {
+        return None;
+    }
+    let project = text(value, "/project/name")?;
+    let name = text(value, "/name")?;
+    let main_branch = text(value, "/defaultBranch");
+    Some(Repository {
+        id: text(value, "/id")?,
+        full_name: format!("{organization}/{project}/{name}"),
+        git_provider: PROVIDER,
+        is_public: text(value, "/project/visibility").is_some_and(|v| v == "public"),
+        stargazers_count: None,
+        pushed_at: None,
+        owner_type: Some(OwnerType::Organization),
+        main_branch: main_branch.map(|b| b.trim_start_matches("refs/heads/").to_owned()),
+    })
+}
+
+fn branch(value: &Value) -> Option<Branch> {
+    Some(Branch {
+        name: text(value, "/name")?
+            .strip_prefix("refs/heads/")?
+            .to_owned(),
+        commit_sha: text(value, "/objectId").unwrap_or_default(),
+        // Told only by the policies of the project, one request for each branch.
+        protected: false,
+        last_push_date: None,
+    })
+}
+
+#[async_trait]
+impl Api for Azure {
+    async fn user(&self) -> Result<GitUser, GitError> {
+        let data = self.connection(&self.organization()?).await?;
+        let name = text(&data, "/authenticatedUser/providerDisplayName");
+        let account = text(&data, "/authenticatedUser/properties/Account/$value");
+        let id = text(&data, "/authenticatedUser/id");
+        // Without credentials it is somebody too: nobody.
+        let anonymous = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+        let id = id.filter(|id| id != anonymous);
+        Ok(GitUser {
+            id: id.ok_or(GitError::Denied { provider: PROVIDER })?,
+            login: account.clone().or_else(|| name.clone()).unwrap_or_default(),
+            avatar_url: String::new(),
+            company: None,
+            name,
+            email: account.filter(|account| account.contains('@')),
+        })
+    }
+
+    /// All repositories come in one answer; pages are cut from it, in an order of their own.
+    async fn repositories(
+        &self,
+        query: &RepositoryQuery,
+        request: &GitPageRequest,
+    ) -> Result<GitPage<Repository>, GitError> {
+        let organization = match &query.installation {
+            Some(named) if !named.is_empty() => named.clone(),
+            _ => self.organization()?,
+        };
+        let words = words(query).unwrap_or_default();
+        let list = List::new(&[
+            "azure repositories",
+            self.web.as_str(),
+            &organization,
+            words,
+        ]);
+        let host = self.web.join("/").unwrap_or_else(|_| self.web.clone());
+        let named = named_by_url(words, &host).map(|path| decoded(&path.replace("/_git/", "/")));
+        let lower = named.as_deref().unwrap_or(words).to_lowercase();
+        let fetch = async |_, _| {
+            let path = ["_apis", "git", "repositories"];
+            let mut values = self
+                .get(&organization, &path, &[])
+                .await?
+                .list(Some("value"));
+            values.sort_by_key(|v| (text(v, "/project/name"), text(v, "/name")));
+            Ok(Chunk { values, next: None })
+        };
+        let wanted = |value: &Value| {
+            let found = repository(&organization, value)?;
+            found
+                .full_name
+                .to_lowercase()
+                .contains(&lower)
+                .then_some(found)
+        };
+        page(list, request, MOST, wanted, fetch).await
+    }
+
+    async fn branches(
+        &self,
+        repository: &str,
+        words: &str,
+        request: &GitPageRequest,
+    ) -> Result<GitPage<Branch>, GitError> {
+        let parts = segments(PROVIDER, repository)?;
+        let [organization, project, name] = parts[..] else {
+            return Err(GitError::NotFound { provider: PROVIDER });
+        };
+        let path = [project, "_apis", "git", "repositories", name, "refs"];
+        let list = List::new(&["azure branches", self.web.as_str(), repository, words]);
+        let fetch = async |cursor: Option<String>, size: usize| {
+            let size = size.to_string();
+            let mut parameters = vec![("filter", "heads/"), ("$top", size.as_str())];
+            if !words.is_empty() {
+                parameters.push(("filterContains", words));
+            }
+            parameters.extend(
+                cursor
+                    .as_deref()
+                    .map(|cursor| ("continuationToken", cursor)),
+            );
+            let mut answer = self.get(organization, &path, &parameters).await?;
+            let next = answer.header("x-ms-continuationtoken").map(str::to_owned);
+            let values = answer.list(Some("value"));
+            Ok(Chunk { values, next })
+        };
+        page(list, request, MOST, branch, fetch).await
+    }
+
+    /// Tokens are of one organisation, mostly; it is the one of the host.
+    async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
+        let list = List::new(&["azure organizations", self.web.as_str()]);
+        let organization = self.organization()?;
+        let fetch = async |_, _| {
+            let values = vec![Value::from(organization.clone())];
+            Ok(Chunk { values, next: None })
+        };
+        let name = |value: &Value| value.as_str().map(str::to_owned);
+        page(list, request, MOST, name, fetch).await
+    }
+
+    async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {
+        let organization = self.organization()?;
+        let user = self.user().await?.id;
+        let (pull_requests, items) = tokio::join!(
+            self.pull_requests(&organization, &user),
+            self.work_items(&organization),
+        );
+        // Tokens may well be for code alone.
+        let (mut tasks, items) = (or_nothing(pull_requests)?, or_nothing(items)?);
+        tasks.extend(items);
+        tasks.truncate(MAX_TASKS);
+        Ok(tasks)
+    }
+}

@@ -1,0 +1,249 @@
+//! Bitbucket Data Center (`https://host/rest/api/1.0`).
+
+use async_trait::async_trait;
+use domain::conversation::GitProvider;
+use domain::git::{
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, Repository,
+    RepositoryQuery, SuggestedTask, SuggestedTaskType,
+};
+use serde_json::Value;
+use url::Url;
+
+use crate::api::{Api, MAX_TASKS, words};
+use crate::client::Http;
+use crate::names::{below, is_segment, segments, web_base};
+use crate::paging::{Chunk, List, page};
+use crate::session::{Scheme, Session, flag, id, number, text};
+
+const PROVIDER: GitProvider = GitProvider::BitbucketDataCenter;
+const MOST: usize = 100;
+
+pub(crate) struct BitbucketDataCenter {
+    session: Session,
+    web: Url,
+    user: Option<String>,
+}
+
+impl BitbucketDataCenter {
+    pub(crate) fn new(http: &Http, access: &GitAccess) -> Result<Self, GitError> {
+        let web = web_base(access)?;
+        let base = below(PROVIDER, &web, &["rest", "api", "1.0"])?;
+        Ok(Self {
+            session: Session::new(http, access, base, Scheme::Pair)?,
+            web,
+            user: access.user.clone(),
+        })
+    }
+
+    async fn list(
+        &self,
+        path: &[&str],
+        parameters: &[(&str, &str)],
+        cursor: Option<String>,
+        size: usize,
+    ) -> Result<Chunk, GitError> {
+        // Pages begin where the one before said, which need not be a multiple of their length.
+        let start = cursor.unwrap_or_else(|| "0".into());
+        if start.parse::<u64>().is_err() {
+            return Err(GitError::InvalidPageToken);
+        }
+        let size = size.to_string();
+        let mut all = parameters.to_vec();
+        all.extend([("start", start.as_str()), ("limit", &size)]);
+        let mut answer = self.session.get(path, &all).await?;
+        let is_last = flag(&answer.body, "/isLastPage").unwrap_or(true);
+        let next = number(&answer.body, "/nextPageStart").filter(|_| !is_last);
+        Ok(Chunk {
+            values: answer.list(Some("values")),
+            next: next.map(|next| next.to_string()),
+        })
+    }
+}
+
+fn repository(value: &Value) -> Option<Repository> {
+    let project = text(value, "/project/key")?;
+    let slug = text(value, "/slug")?;
+    let is_personal = text(value, "/project/type").is_some_and(|kind| kind == "PERSONAL");
+    Some(Repository {
+        id: id(value, "/id")?,
+        full_name: format!("{project}/{slug}"),
+        git_provider: PROVIDER,
+        is_public: flag(value, "/public").unwrap_or_default(),
+        stargazers_count: None,
+        pushed_at: None,
+        owner_type: Some(if is_personal {
+            OwnerType::User
+        } else {
+            OwnerType::Organization
+        }),
+        // Only told by a request for each.
+        main_branch: text(value, "/defaultBranch"),
+    })
+}
+
+fn branch(value: &Value) -> Option<Branch> {
+    let name = text(value, "/displayId");
+    let name = name.or_else(|| Some(text(value, "/id")?.strip_prefix("refs/heads/")?.to_owned()));
+    Some(Branch {
+        name: name?,
+        commit_sha: text(value, "/latestCommit").unwrap_or_default(),
+        protected: false,
+        last_push_date: None,
+    })
+}
+
+fn task(value: &Value) -> Option<SuggestedTask> {
+    let mut reviewers = value.pointer("/reviewers")?.as_array()?.iter();
+    let outcome = text(value, "/properties/mergeResult/outcome");
+    let task_type = if outcome.is_some_and(|outcome| outcome == "CONFLICTED") {
+        SuggestedTaskType::MergeConflicts
+    } else if reviewers.any(|r| text(r, "/status").is_some_and(|s| s == "NEEDS_WORK"))
+        || number(value, "/properties/openTaskCount").is_some_and(|count| count > 0)
+    {
+        SuggestedTaskType::UnresolvedComments
+    } else {
+        return None;
+    };
+    let project = text(value, "/toRef/repository/project/key")?;
+    let slug = text(value, "/toRef/repository/slug")?;
+    Some(SuggestedTask {
+        git_provider: PROVIDER,
+        task_type,
+        repo: format!("{project}/{slug}"),
+        issue_number: number(value, "/id")?,
+        title: text(value, "/title").unwrap_or_default(),
+    })
+}
+
+/// A name as a header has it.
+fn percent_decoded(text: &str) -> String {
+    let pairs = format!("n={}", text.replace('&', "%26").replace('+', "%2B"));
+    url::form_urlencoded::parse(pairs.as_bytes())
+        .next()
+        .map(|(_, value)| value.into_owned())
+        .unwrap_or_default()
+}
+
+#[async_trait]
+impl Api for BitbucketDataCenter {
+    /// There is no resource for "me": every answer names its user in a header, except for tokens of projects and
+    /// repositories, which have none.
+    async fn user(&self) -> Result<GitUser, GitError> {
+        let answer = self.session.get(&["projects"], &[("limit", "1")]).await?;
+        let login = answer.header("x-ausername").map(percent_decoded);
+        let login = login.or_else(|| self.user.clone()).unwrap_or_default();
+        let mut user = Value::Null;
+        if !login.is_empty() {
+            let filter = [("filter", login.as_str()), ("limit", "25")];
+            let found = self.session.get(&["users"], &filter).await;
+            let found = found.map(|mut answer| answer.list(Some("values")));
+            let is_theirs = |user: &Value| {
+                text(user, "/name").is_some_and(|name| name.eq_ignore_ascii_case(&login))
+            };
+            user = found
+                .unwrap_or_default()
+                .into_iter()
+                .find(is_theirs)
+                .unwrap_or_default();
+        }
+        let id = id(&user, "/id").unwrap_or_else(|| login.clone());
+        let avatar = text(&user, "/avatarUrl").and_then(|to| self.web.join(&to).ok());
+        Ok(GitUser {
+            id,
+            login,
+            avatar_url: avatar.map(String::from).unwrap_or_default(),
+            company: None,
+            name: text(&user, "/displayName"),
+            email: text(&user, "/emailAddress"),
+        })
+    }
+
+    async fn repositories(
+        &self,
+        query: &RepositoryQuery,
+        request: &GitPageRequest,
+    ) -> Result<GitPage<Repository>, GitError> {
+        let words = words(query).unwrap_or_default();
+        let (project, name) = match words.split_once('/') {
+            Some((project, name)) if is_segment(project) => (project, name),
+            _ => (query.installation.as_deref().unwrap_or_default(), words),
+        };
+        let list = List::new(&[
+            "bitbucket dc repositories",
+            self.web.as_str(),
+            project,
+            name,
+        ]);
+        if project.is_empty() {
+            let parameters = [("name", name)];
+            let parameters = if name.is_empty() {
+                &[][..]
+            } else {
+                &parameters
+            };
+            let fetch = |cursor, size| self.list(&["repos"], parameters, cursor, size);
+            return page(list, request, MOST, repository, fetch).await;
+        }
+        if !is_segment(project) {
+            return Ok(GitPage {
+                items: Vec::new(),
+                next: None,
+            });
+        }
+        // A project's list knows no words.
+        let lower = name.to_lowercase();
+        let named = |value: &Value| {
+            let found = repository(value)?;
+            found
+                .full_name
+                .to_lowercase()
+                .contains(&lower)
+                .then_some(found)
+        };
+        let path = ["projects", project, "repos"];
+        let fetch = |cursor, size| self.list(&path, &[], cursor, size);
+        page(list, request, MOST, named, fetch).await
+    }
+
+    async fn branches(
+        &self,
+        repository: &str,
+        words: &str,
+        request: &GitPageRequest,
+    ) -> Result<GitPage<Branch>, GitError> {
+        let parts = segments(PROVIDER, repository)?;
+        let [project, name] = parts[..] else {
+            return Err(GitError::NotFound { provider: PROVIDER });
+        };
+        let path = ["projects", project, "repos", name, "branches"];
+        let parameters = [("orderBy", "MODIFICATION"), ("filterText", words)];
+        let parameters = if words.is_empty() {
+            &parameters[..1]
+        } else {
+            &parameters
+        };
+        let list = List::new(&[
+            "bitbucket dc branches",
+            self.web.as_str(),
+            repository,
+            words,
+        ]);
+        let fetch = |cursor, size| self.list(&path, parameters, cursor, size);
+        page(list, request, MOST, branch, fetch).await
+    }
+
+    /// The keys of projects.
+    async fn installations(&self, request: &GitPageRequest) -> Result<GitPage<String>, GitError> {
+        let list = List::new(&["bitbucket dc projects", self.web.as_str()]);
+        let fetch = |cursor, size| self.list(&["projects"], &[], cursor, size);
+        page(list, request, MOST, |value| text(value, "/key"), fetch).await
+    }
+
+    async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {
+        let path = ["dashboard", "pull-requests"];
+        let parameters = [("state", "OPEN"), ("role", "AUTHOR"), ("limit", "100")];
+        let mut answer = self.session.get(&path, &parameters).await?;
+        let values = answer.list(Some("values"));
+        Ok(values.iter().filter_map(task).take(MAX_TASKS).collect())
+    }
+}

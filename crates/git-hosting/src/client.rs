@@ -1,0 +1,233 @@
+//! The one HTTP client: guarded hosts, deadlines, bounded answers, no redirect to another host.
+
+use std::error::Error;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use domain::conversation::GitProvider;
+use domain::git::GitError;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, USER_AGENT,
+};
+use hyper::{Method, Request};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::{ClientConfig, RootCertStore};
+use tower_service::Service;
+use url::Url;
+
+use crate::config::{Authorities, Config};
+use crate::guard::{Failed, Guard, Refused};
+
+const AGENT: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
+/// Redirects within one host: a repository that was renamed, a path that was.
+const MAX_REDIRECTS: usize = 3;
+/// Idle connections that are kept, for each host.
+const IDLE: usize = 4;
+
+type Connector = HttpsConnector<HttpConnector<Pinned>>;
+
+/// Resolves names to addresses that were checked, so that what is connected to is what was judged.
+#[derive(Debug, Clone)]
+struct Pinned(Guard);
+
+impl Service<Name> for Pinned {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = Box<dyn Error + Send + Sync>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let guard = self.0.clone();
+        Box::pin(async move {
+            // The connector puts the port of the URL in the place of this one.
+            match guard.resolve(name.as_str(), 0).await {
+                Ok(found) => Ok(found.into_iter()),
+                Err(Failed::Refused(refused)) => Err(refused.into()),
+                Err(Failed::NotResolved(error)) => Err(error.into()),
+            }
+        })
+    }
+}
+
+/// A request, without its credentials.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) url: Url,
+    pub(crate) body: Option<Vec<u8>>,
+}
+
+/// An answer of any status.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+/// No answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("{0}")]
+    Refused(#[from] Refused),
+    #[error("no connection, or it broke")]
+    Broken(#[source] Box<dyn Error + Send + Sync>),
+    #[error("the answer has more than {0} bytes")]
+    TooLarge(usize),
+    #[error("it redirects to another host, or too often")]
+    Redirected,
+    #[error("the request cannot be made")]
+    Unusable,
+}
+
+impl Fault {
+    pub(crate) fn into_error(self, provider: GitProvider) -> GitError {
+        match self {
+            Self::Refused(refused) => refused.into_error(provider),
+            other => GitError::Unavailable {
+                provider,
+                source: other.into(),
+            },
+        }
+    }
+}
+
+/// The client.
+#[derive(Debug, Clone)]
+pub(crate) struct Http {
+    client: Client<Connector, Full<Bytes>>,
+    guard: Guard,
+    max_body: usize,
+}
+
+impl Http {
+    pub(crate) fn new(config: &Config, guard: Guard) -> Result<Self, rustls::Error> {
+        let mut http = HttpConnector::new_with_resolver(Pinned(guard.clone()));
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(config.connect));
+        http.set_nodelay(true);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls(&config.authorities)?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(config.timeout)
+            .pool_max_idle_per_host(IDLE)
+            .build(connector);
+        Ok(Self {
+            client,
+            guard,
+            max_body: config.max_body,
+        })
+    }
+
+    /// Sends the request. The credentials go to the host of its URL and nowhere else.
+    pub(crate) async fn exchange(
+        &self,
+        call: &Call,
+        credentials: &HeaderValue,
+        accept: &'static str,
+    ) -> Result<Reply, Fault> {
+        let mut url = call.url.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            self.guard.check(&url)?;
+            let mut reply = self.attempt(call, &url, credentials, accept).await?;
+            if !matches!(reply.status, 301 | 302 | 307 | 308) || call.method != Method::GET {
+                reply.headers.remove(LOCATION);
+                return Ok(reply);
+            }
+            let to = reply.header("location").and_then(|to| url.join(to).ok());
+            let to = to.filter(|to| to.origin() == url.origin());
+            url = to.ok_or(Fault::Redirected)?;
+        }
+        Err(Fault::Redirected)
+    }
+
+    async fn attempt(
+        &self,
+        call: &Call,
+        url: &Url,
+        credentials: &HeaderValue,
+        accept: &'static str,
+    ) -> Result<Reply, Fault> {
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(url.as_str())
+            .header(USER_AGENT, AGENT)
+            .header(ACCEPT, accept)
+            .header(AUTHORIZATION, credentials);
+        if call.body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let body = Full::from(call.body.clone().unwrap_or_default());
+        let request = request.body(body).map_err(|_| Fault::Unusable)?;
+        let response = self.client.request(request).await.map_err(broken)?;
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, self.max_body).collect().await;
+        let body = body.map_err(|error| {
+            if error.is::<http_body_util::LengthLimitError>() {
+                Fault::TooLarge(self.max_body)
+            } else {
+                Fault::Broken(error)
+            }
+        })?;
+        Ok(Reply {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            body: body.to_bytes().to_vec(),
+        })
+    }
+}
+
+/// What the resolver said is at the bottom of what the client says.
+fn broken(error: hyper_util::client::legacy::Error) -> Fault {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
+    while let Some(error) = cause {
+        if let Some(refused) = error.downcast_ref::<Refused>() {
+            return refused.clone().into();
+        }
+        cause = error.source();
+    }
+    Fault::Broken(error.into())
+}
+
+fn tls(authorities: &Authorities) -> Result<ClientConfig, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    let system = rustls_native_certs::load_native_certs();
+    let (known, _) = roots.add_parsable_certificates(system.certs);
+    if known == 0 {
+        let errors = system.errors.len();
+        tracing::warn!(
+            errors,
+            "this machine has no certificate authorities: git providers cannot be reached by https, except with \
+             git.ca_file (on Debian, install ca-certificates)"
+        );
+    }
+    for certificate in &authorities.0 {
+        roots.add(certificate.clone())?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}

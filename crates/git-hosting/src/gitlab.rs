@@ -1,0 +1,239 @@
+//! GitLab, its own and self-managed ones (`https://host/api/v4`).
+
+use async_trait::async_trait;
+use domain::conversation::GitProvider;
+use domain::git::{
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, Repository,
+    RepositoryKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+};
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::api::{Api, MAX_TASKS, named_by_url, or_nothing, words};
+use crate::client::Http;
+use crate::names::{below, segments, web_base};
+use crate::paging::{Chunk, List, page, page_number};
+use crate::session::{Answer, Scheme, Session, flag, id, number, text};
+
+const PROVIDER: GitProvider = GitProvider::Gitlab;
+const MOST: usize = 100;
+
+pub(crate) struct Gitlab {
+    session: Session,
+    web: Url,
+    graphql: Url,
+}
+
+impl Gitlab {
+    pub(crate) fn new(http: &Http, access: &GitAccess) -> Result<Self, GitError> {
+        let web = web_base(access)?;
+        let base = below(PROVIDER, &web, &["api", "v4"])?;
+        let graphql = below(PROVIDER, &web, &["api", "graphql"])?;
+        Ok(Self {
+            session: Session::new(http, access, base, Scheme::Bearer)?,
+            web,
+            graphql,
+        })
+    }
+
+    async fn list(
+        &self,
+        path: &[&str],
+        parameters: &[(&str, &str)],
+        cursor: Option<String>,
+        size: usize,
+    ) -> Result<Chunk, GitError> {
+        let (number, size) = (
+            page_number(cursor.as_deref())?.to_string(),
+            size.to_string(),
+        );
+        let mut all = parameters.to_vec();
+        all.extend([("page", number.as_str()), ("per_page", &size)]);
+        Ok(chunk(self.session.get(path, &all).await?))
+    }
+}
+
+fn chunk(mut answer: Answer) -> Chunk {
+    let next = answer.header("x-next-page").map(str::to_owned);
+    Chunk {
+        values: answer.list(None),
+        next,
+    }
+}
+
+fn repository(value: &Value) -> Option<Repository> {
+    let is_group = text(value, "/namespace/kind").is_some_and(|kind| kind == "group");
+    Some(Repository {
+        id: id(value, "/id")?,
+        full_name: text(value, "/path_with_namespace")?,
+        git_provider: PROVIDER,
+        is_public: text(value, "/visibility").is_some_and(|visibility| visibility == "public"),
+        stargazers_count: value.pointer("/star_count").and_then(Value::as_u64),
+        pushed_at: text(value, "/last_activity_at"),
+        owner_type: Some(if is_group {
+            OwnerType::Organization
+        } else {
+            OwnerType::User
+        }),
+        main_branch: text(value, "/default_branch"),
+    })
+}
+
+fn branch(value: &Value) -> Option<Branch> {
+    Some(Branch {
+        name: text(value, "/name")?,
+        commit_sha: text(value, "/commit/id").unwrap_or_default(),
+        protected: flag(value, "/protected").unwrap_or_default(),
+        last_push_date: text(value, "/commit/committed_date"),
+    })
+}
+
+const TASKS: &str = "query{currentUser{authoredMergeRequests(state:opened,sort:UPDATED_DESC,first:50){\
+    nodes{iid title conflicts project{fullPath} headPipeline{status}\
+    resolvableDiscussionsCount resolvedDiscussionsCount}}}}";
+
+fn merge_request(value: &Value) -> Option<SuggestedTask> {
+    let count = |name| number(value, name).unwrap_or_default();
+    let open = count("/resolvableDiscussionsCount") > count("/resolvedDiscussionsCount");
+    let task_type = if flag(value, "/conflicts").unwrap_or_default() {
+        SuggestedTaskType::MergeConflicts
+    } else if text(value, "/headPipeline/status").is_some_and(|status| status == "FAILED") {
+        SuggestedTaskType::FailingChecks
+    } else if open {
+        SuggestedTaskType::UnresolvedComments
+    } else {
+        return None;
+    };
+    task(value, task_type, text(value, "/project/fullPath")?)
+}
+
+fn task(value: &Value, task_type: SuggestedTaskType, repo: String) -> Option<SuggestedTask> {
+    Some(SuggestedTask {
+        git_provider: PROVIDER,
+        task_type,
+        repo,
+        issue_number: number(value, "/iid")?,
+        title: text(value, "/title").unwrap_or_default(),
+    })
+}
+
+fn issue(value: &Value) -> Option<SuggestedTask> {
+    // `group/project#7`
+    let reference = text(value, "/references/full")?;
+    let (repo, _) = reference.rsplit_once('#')?;
+    task(value, SuggestedTaskType::OpenIssue, repo.to_owned())
+}
+
+#[async_trait]
+impl Api for Gitlab {
+    async fn user(&self) -> Result<GitUser, GitError> {
+        let user = self.session.get(&["user"], &[]).await?.body;
+        Ok(GitUser {
+            id: id(&user, "/id").unwrap_or_default(),
+            login: text(&user, "/username").unwrap_or_default(),
+            avatar_url: text(&user, "/avatar_url").unwrap_or_default(),
+            company: text(&user, "/organization"),
+            name: text(&user, "/name"),
+            email: text(&user, "/email"),
+        })
+    }
+
+    async fn repositories(
+        &self,
+        query: &RepositoryQuery,
+        request: &GitPageRequest,
+    ) -> Result<GitPage<Repository>, GitError> {
+        let words = words(query);
+        let sort = format!("{:?}", query.sort);
+        let parts = [
+            "gitlab repositories",
+            self.web.as_str(),
+            words.unwrap_or_default(),
+            &sort,
+        ];
+        let list = List::new(&parts);
+        if let Some(path) = words.and_then(|words| named_by_url(words, &self.web)) {
+            let fetch = async |_, _| {
+                let found = self.session.get(&["projects", &path], &[]).await.map(Some);
+                let values = or_nothing(found)?.map(|answer| vec![answer.body]);
+                let values = values.unwrap_or_default();
+                Ok(Chunk { values, next: None })
+            };
+            return page(list, request, MOST, repository, fetch).await;
+        }
+        // It does not sort by forks.
+        let by_stars = query
+            .sort
+            .is_some_and(|sort| sort.by == RepositoryKey::Stars);
+        let ascending = query.sort.is_some_and(|sort| !sort.descending);
+        let mut parameters = vec![
+            ("membership", "true"),
+            (
+                "order_by",
+                if by_stars {
+                    "star_count"
+                } else {
+                    "last_activity_at"
+                },
+            ),
+            ("sort", if ascending { "asc" } else { "desc" }),
+        ];
+        if let Some(words) = words {
+            parameters.extend([("search", words), ("search_namespaces", "true")]);
+        }
+        let fetch = |cursor, size| self.list(&["projects"], &parameters, cursor, size);
+        page(list, request, MOST, repository, fetch).await
+    }
+
+    async fn branches(
+        &self,
+        repository: &str,
+        words: &str,
+        request: &GitPageRequest,
+    ) -> Result<GitPage<Branch>, GitError> {
+        // One segment: its slashes are encoded.
+        let project = segments(PROVIDER, repository)?.join("/");
+        let path = ["projects", &project, "repository", "branches"];
+        let list = List::new(&["gitlab branches", self.web.as_str(), repository, words]);
+        let parameters = [("search", words)];
+        let parameters = if words.is_empty() {
+            &[][..]
+        } else {
+            &parameters
+        };
+        let fetch = |cursor, size| self.list(&path, parameters, cursor, size);
+        page(list, request, MOST, branch, fetch).await
+    }
+
+    async fn installations(&self, _: &GitPageRequest) -> Result<GitPage<String>, GitError> {
+        Err(GitError::Unsupported {
+            provider: PROVIDER,
+            what: "installations",
+        })
+    }
+
+    async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {
+        let issues = [
+            ("scope", "assigned_to_me"),
+            ("state", "opened"),
+            ("per_page", "50"),
+        ];
+        let query = json!({"query": TASKS});
+        let (merge_requests, issues) = tokio::join!(
+            self.session.ask(self.graphql.clone(), &query),
+            self.session.get(&["issues"], &issues),
+        );
+        let merge_requests = merge_requests?.body;
+        let path = "/data/currentUser/authoredMergeRequests/nodes";
+        let merge_requests = merge_requests.pointer(path).and_then(Value::as_array);
+        let issues = issues?.list(None);
+        let merge_requests = merge_requests
+            .into_iter()
+            .flatten()
+            .filter_map(merge_request);
+        Ok(merge_requests
+            .chain(issues.iter().filter_map(issue))
+            .take(MAX_TASKS)
+            .collect())
+    }
+}

@@ -1,0 +1,215 @@
+//! One user's access to one provider's API: requests with its credentials, answers as JSON or as a [`GitError`].
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use domain::conversation::GitProvider;
+use domain::git::{GitAccess, GitError};
+use hyper::Method;
+use hyper::header::HeaderValue;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+use url::Url;
+
+use crate::client::{Call, Http, Reply};
+use crate::names::below;
+
+const JSON: &str = "application/json";
+
+/// Ready to ask.
+#[derive(Debug)]
+pub(crate) struct Session {
+    http: Http,
+    pub(crate) provider: GitProvider,
+    /// Where its API is.
+    pub(crate) base: Url,
+    credentials: HeaderValue,
+}
+
+/// How a token is sent (contract v0, section 4).
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Scheme {
+    Bearer,
+    /// `token …`, of Forgejo and Gitea.
+    Token,
+    /// `user:secret` by Basic, anything else by Bearer.
+    Pair,
+    /// A JSON web token by Bearer, anything else as the password of nobody.
+    Azure,
+}
+
+impl Scheme {
+    fn value(self, token: &SecretString) -> String {
+        let text = token.expose_secret();
+        let basic = |pair: &str| format!("Basic {}", STANDARD.encode(pair));
+        let is_jwt = text.starts_with("ey") && text.split('.').count() == 3;
+        match self {
+            Self::Token => format!("token {text}"),
+            Self::Pair if text.contains(':') => basic(text),
+            Self::Azure if !is_jwt => basic(&format!(":{text}")),
+            Self::Bearer | Self::Pair | Self::Azure => format!("Bearer {text}"),
+        }
+    }
+}
+
+impl Session {
+    pub(crate) fn new(
+        http: &Http,
+        access: &GitAccess,
+        base: Url,
+        scheme: Scheme,
+    ) -> Result<Self, GitError> {
+        let provider = access.provider;
+        let value = SecretString::from(scheme.value(&access.token));
+        let mut credentials = HeaderValue::from_str(value.expose_secret())
+            .map_err(|_| GitError::Denied { provider })?;
+        credentials.set_sensitive(true);
+        Ok(Self {
+            http: http.clone(),
+            provider,
+            base,
+            credentials,
+        })
+    }
+
+    /// An address of the API.
+    pub(crate) fn url(&self, segments: &[&str], query: &[(&str, &str)]) -> Result<Url, GitError> {
+        let mut url = below(self.provider, &self.base, segments)?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        Ok(url)
+    }
+
+    /// Reads it, whatever the answer says.
+    pub(crate) async fn read(&self, url: Url) -> Result<Reply, GitError> {
+        self.send(Method::GET, url, None).await
+    }
+
+    /// Reads it; anything but success is an error.
+    pub(crate) async fn get(
+        &self,
+        segments: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<Answer, GitError> {
+        let reply = self.read(self.url(segments, query)?).await?;
+        self.understand(reply)
+    }
+
+    /// Asks with a JSON body (GraphQL and query languages: nothing is changed by it).
+    pub(crate) async fn ask(&self, url: Url, body: &Value) -> Result<Answer, GitError> {
+        let body = Some(body.to_string().into_bytes());
+        let reply = self.send(Method::POST, url, body).await?;
+        self.understand(reply)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        url: Url,
+        body: Option<Vec<u8>>,
+    ) -> Result<Reply, GitError> {
+        let call = Call { method, url, body };
+        let reply = self.http.exchange(&call, &self.credentials, JSON).await;
+        reply.map_err(|fault| fault.into_error(self.provider))
+    }
+
+    /// JSON of a success, or what the status says.
+    pub(crate) fn understand(&self, reply: Reply) -> Result<Answer, GitError> {
+        let provider = self.provider;
+        let retry_after = || {
+            reply
+                .header("retry-after")
+                .and_then(|text| text.parse().ok())
+        };
+        let is_spent = reply.header("x-ratelimit-remaining") == Some("0");
+        match reply.status {
+            // Azure DevOps shows its sign-in page instead of refusing a token.
+            203 => Err(GitError::Denied { provider }),
+            200..=299 => match serde_json::from_slice(&reply.body) {
+                Ok(body) => Ok(Answer { body, reply }),
+                Err(error) => Err(unavailable(provider, format!("no JSON: {error}"))),
+            },
+            429 => Err(GitError::Limited {
+                provider,
+                retry_after: retry_after(),
+            }),
+            403 if is_spent || reply.header("retry-after").is_some() => Err(GitError::Limited {
+                provider,
+                retry_after: retry_after(),
+            }),
+            401 | 403 => Err(GitError::Denied { provider }),
+            404 | 410 => Err(GitError::NotFound { provider }),
+            // Without the body: it may repeat what was sent.
+            other => Err(unavailable(provider, format!("status {other}"))),
+        }
+    }
+}
+
+/// A provider that answered something else than what it documents.
+pub(crate) fn unavailable(provider: GitProvider, what: String) -> GitError {
+    GitError::Unavailable {
+        provider,
+        source: what.into(),
+    }
+}
+
+/// A success.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) body: Value,
+    reply: Reply,
+}
+
+impl Answer {
+    /// A header that is there and not empty.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.reply.header(name).filter(|text| !text.is_empty())
+    }
+
+    /// Whether the `Link` header names a next page.
+    pub(crate) fn has_next_link(&self) -> bool {
+        let link = self.header("link").unwrap_or_default();
+        link.split(',').any(|link| link.contains("rel=\"next\""))
+    }
+
+    /// The items of a list, at this member or of the body itself.
+    pub(crate) fn list(&mut self, member: Option<&str>) -> Vec<Value> {
+        let list = match member {
+            Some(member) => self.body.get_mut(member).map(Value::take),
+            None => Some(self.body.take()),
+        };
+        match list {
+            Some(Value::Array(list)) => list,
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A member that is a string, not empty.
+pub(crate) fn text(value: &Value, path: &str) -> Option<String> {
+    let found = value.pointer(path)?.as_str()?;
+    (!found.is_empty()).then(|| found.to_owned())
+}
+
+/// A member that is a number or a string, as text.
+pub(crate) fn id(value: &Value, path: &str) -> Option<String> {
+    match value.pointer(path)? {
+        Value::Number(number) => Some(number.to_string()),
+        Value::String(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// A member that is a whole number, also as a string.
+pub(crate) fn number(value: &Value, path: &str) -> Option<i64> {
+    match value.pointer(path)? {
+        Value::Number(number) => number.as_i64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// A member that is a boolean.
+pub(crate) fn flag(value: &Value, path: &str) -> Option<bool> {
+    value.pointer(path)?.as_bool()
+}

@@ -40,22 +40,22 @@ pub(super) fn is_name(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Why this cannot be the name of a secret, in words.
+/// Why this cannot be the name of a secret. Does not repeat it: people paste a value into the wrong field.
 pub fn check_name(name: &str) -> Result<(), String> {
-    let shown: String = name.chars().take(64).collect();
     if name.chars().count() > LONGEST_NAME {
         return Err(format!(
-            "Invalid secret name '{shown}…'. It has more than {LONGEST_NAME} characters."
+            "Invalid secret name. It has more than {LONGEST_NAME} characters."
         ));
     }
     if !is_name(name) {
-        return Err(format!(
-            "Invalid secret name '{shown}'. Must start with a letter or underscore, and contain only alphanumeric \
-             characters and underscores."
-        ));
+        return Err(
+            "Invalid secret name. Must start with a letter or underscore, and contain only alphanumeric characters and \
+             underscores."
+                .to_owned(),
+        );
     }
     if is_reserved(name) {
-        return Err(format!("Secret name '{shown}' is reserved"));
+        return Err("The secret name is reserved".to_owned());
     }
     Ok(())
 }

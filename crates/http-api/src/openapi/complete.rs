@@ -48,12 +48,15 @@ fn unique_id(operation: &Value, path: &str, method: &str) -> String {
 }
 
 fn add_components(document: &mut Value) {
-    for (kind, name, component) in components() {
+    for (kind, name, component) in components().into_iter().chain(security_schemes()) {
         document["components"][kind][name] = component;
     }
 }
 
-fn components() -> [(&'static str, &'static str, Value); 7] {
+/// Where in the components, under which name, what.
+type Component = (&'static str, &'static str, Value);
+
+fn components() -> [Component; 5] {
     let list_of = |name: &str| {
         json!({
             "type": "object",
@@ -97,6 +100,11 @@ fn components() -> [(&'static str, &'static str, Value); 7] {
             list_of("LegacyValidationError"),
         ),
         ("schemas", "Detail", detail),
+    ]
+}
+
+fn security_schemes() -> [Component; 3] {
+    [
         (
             "securitySchemes",
             "ApiKey",
@@ -109,6 +117,14 @@ fn components() -> [(&'static str, &'static str, Value); 7] {
             "securitySchemes",
             "Bearer",
             json!({"type": "http", "scheme": "bearer"}),
+        ),
+        (
+            "securitySchemes",
+            "AccessToken",
+            json!({
+                "type": "apiKey", "in": "header", "name": "X-Access-Token",
+                "description": "What a program in a sandbox got for one git provider.",
+            }),
         ),
     ]
 }

@@ -2,8 +2,8 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, get, web};
+use application::secrets::is_at_work;
 use application::settings::Reveal;
-use domain::sandbox::{Desired, Sandbox};
 use serde_json::Value;
 
 use crate::decode::{Decode, Errors, Object, Path};
@@ -35,11 +35,6 @@ impl Who for Caller {
             Actor::identify(req).await.map(Self::User)
         }
     }
-}
-
-/// Unlike for late reports there is no grace: an agent that was stopped needs no secrets.
-fn is_at_work(sandbox: &Sandbox) -> bool {
-    sandbox.status.is_up() && sandbox.desired == Desired::Running
 }
 
 /// A value that is not a boolean counts as no: it is refused after authentication.

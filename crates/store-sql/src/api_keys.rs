@@ -77,7 +77,7 @@ impl ApiKeyRepository for SqlStore {
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError> {
         let hash = hash.0.clone();
         self.db
-            .read(move |conn| {
+            .look(move |conn| {
                 let row = api_keys::table
                     .filter(api_keys::hash.eq(&hash))
                     .select(ApiKeyRow::as_select())
@@ -91,7 +91,7 @@ impl ApiKeyRepository for SqlStore {
     async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError> {
         let user = user.map(ToString::to_string);
         self.db
-            .read(move |conn| {
+            .look(move |conn| {
                 let mut query = api_keys::table.into_boxed::<Any>();
                 if let Some(user) = user.clone() {
                     query = query.filter(api_keys::user_id.eq(user));

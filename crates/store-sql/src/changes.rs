@@ -138,8 +138,7 @@ async fn listen(
 #[cfg(feature = "postgres")]
 fn connect(target: &Target) -> Option<diesel::PgConnection> {
     use diesel::connection::SimpleConnection;
-    use diesel::r2d2::ManageConnection;
-    let connected = crate::connection::Manager::new(target.clone()).connect();
+    let connected = crate::connection::Manager::new(target.clone()).establish();
     let Ok(AnyConnection::Postgres(mut conn)) = connected else {
         return None;
     };

@@ -3,6 +3,8 @@
 //! The derived `establish` of a `MultiConnection` tries each variant in turn (a mistyped Postgres URL would open a `SQLite`
 //! file of that name), so it is never used: [`Manager`] decides by the scheme alone.
 
+use std::time::{Duration, Instant};
+
 use diesel::connection::{
     AnsiTransactionManager, Connection, SimpleConnection, TransactionManager,
 };
@@ -75,25 +77,34 @@ pub(crate) struct Manager {
     target: Target,
 }
 
+/// A connection of a pool.
+pub(crate) struct Live {
+    pub(crate) conn: AnyConnection,
+    /// It is known to be cut off.
+    is_cut: bool,
+    /// When it was used last.
+    used: Instant,
+}
+
+impl Live {
+    /// Whether it was lost with this fault; then it is thrown away when it comes back.
+    pub(crate) fn is_lost(&mut self, fault: &Fault) -> bool {
+        self.is_cut = fault.is_cut().unwrap_or_else(|| self.conn.ping().is_err());
+        self.is_cut
+    }
+}
+
+/// A connection that was used a moment ago is not asked whether it still works: that would be one more round trip for each
+/// call. The first statement tells it, too, and then the pool's user takes another one.
+const FRESH: Duration = Duration::from_secs(1);
+
 impl Manager {
     pub(crate) const fn new(target: Target) -> Self {
         Self { target }
     }
-}
 
-/// * `journal_mode=WAL` with `synchronous=NORMAL`: a commit is in the operating system's hands when it returns, so what
-///   was acknowledged survives `kill -9` of the service. A power cut or kernel crash may lose the last commits (never
-///   more than back to the last checkpoint, and never consistency): the price of not syncing the disk for every event.
-/// * `busy_timeout`: another process (`keys create`) may hold the write lock for a moment.
-/// * `mmap_size=0`, the default, stays: a read error must be an error, not a signal.
-const SQLITE_SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; \
-    PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;";
-
-impl ManageConnection for Manager {
-    type Connection = AnyConnection;
-    type Error = diesel::r2d2::Error;
-
-    fn connect(&self) -> Result<AnyConnection, Self::Error> {
+    /// A connection for whoever keeps it.
+    pub(crate) fn establish(&self) -> Result<AnyConnection, diesel::r2d2::Error> {
         use diesel::r2d2::Error::{ConnectionError, QueryError};
         match &self.target {
             Target::Sqlite(path) => {
@@ -114,19 +125,48 @@ impl ManageConnection for Manager {
             }
         }
     }
+}
 
-    fn is_valid(&self, conn: &mut AnyConnection) -> Result<(), Self::Error> {
-        conn.ping().map_err(diesel::r2d2::Error::QueryError)
+/// * `journal_mode=WAL` with `synchronous=NORMAL`: a commit is in the operating system's hands when it returns, so what
+///   was acknowledged survives `kill -9` of the service. A power cut or kernel crash may lose the last commits (never
+///   more than back to the last checkpoint, and never consistency): the price of not syncing the disk for every event.
+/// * `busy_timeout`: another process (`keys create`) may hold the write lock for a moment.
+/// * `mmap_size=0`, the default, stays: a read error must be an error, not a signal.
+const SQLITE_SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; \
+    PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;";
+
+impl ManageConnection for Manager {
+    type Connection = Live;
+    type Error = diesel::r2d2::Error;
+
+    fn connect(&self) -> Result<Live, Self::Error> {
+        Ok(Live {
+            conn: self.establish()?,
+            is_cut: false,
+            used: Instant::now(),
+        })
     }
 
-    fn has_broken(&self, conn: &mut AnyConnection) -> bool {
-        std::thread::panicking() || conn.is_broken()
+    fn is_valid(&self, live: &mut Live) -> Result<(), Self::Error> {
+        if live.used.elapsed() < FRESH {
+            return Ok(());
+        }
+        live.conn.ping().map_err(diesel::r2d2::Error::QueryError)
+    }
+
+    /// Asked when it comes back.
+    fn has_broken(&self, live: &mut Live) -> bool {
+        live.used = Instant::now();
+        live.is_cut || std::thread::panicking() || live.conn.is_broken()
     }
 }
 
 /// What a transaction is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Intent {
+    /// A single statement that reads: it sees one moment without a transaction around it, and without the round trips of
+    /// one.
+    Look,
     /// One consistent view, nothing written.
     Read,
     /// As if alone: `SQLite` takes the write lock at once (no upgrade that could fail half-way), Postgres runs
@@ -137,14 +177,19 @@ pub(crate) enum Intent {
     WriteLocked,
 }
 
-/// Runs `job` in one transaction.
-pub(crate) fn transact<T>(
-    conn: &mut AnyConnection,
-    intent: Intent,
-    job: impl FnOnce(&mut AnyConnection) -> Result<T, Fault>,
-) -> Result<T, Fault> {
-    type Transactions = <AnyConnection as Connection>::TransactionManager;
+impl Intent {
+    /// Whether it may be done twice.
+    pub(crate) const fn only_reads(self) -> bool {
+        matches!(self, Self::Look | Self::Read)
+    }
+}
+
+type Transactions = <AnyConnection as Connection>::TransactionManager;
+
+/// Begins a transaction, where one is needed.
+pub(crate) fn begin(conn: &mut AnyConnection, intent: Intent) -> Result<(), Fault> {
     match (&mut *conn, intent) {
+        (_, Intent::Look) => {}
         (AnyConnection::Sqlite(c), Intent::Read) => {
             AnsiTransactionManager::begin_transaction_sql(c, "BEGIN DEFERRED")?;
         }
@@ -169,6 +214,18 @@ pub(crate) fn transact<T>(
                 "BEGIN ISOLATION LEVEL READ COMMITTED",
             )?;
         }
+    }
+    Ok(())
+}
+
+/// Runs `job` in the transaction that has begun, and ends it.
+pub(crate) fn finish<T>(
+    conn: &mut AnyConnection,
+    intent: Intent,
+    job: impl FnOnce(&mut AnyConnection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    if intent == Intent::Look {
+        return job(conn);
     }
     let name = std::any::type_name_of_val(&job);
     // If `job` panics, the pool throws the connection away (`has_broken`), and the database rolls back.

@@ -1,8 +1,9 @@
 //! Rows of conversations, and the reads and writes that several ports share inside one transaction.
 
-use std::collections::HashMap;
-
+use diesel::expression::{AppearsOnTable, SelectableExpression, ValidGrouping, is_aggregate};
 use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ConversationView, Observation, fold_title};
 use domain::error::StoreError;
@@ -11,8 +12,8 @@ use domain::id::{ConversationId, SandboxId};
 use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 
-use crate::codec::{Decode, IDS_PER_QUERY, plain, to_json};
-use crate::connection::AnyConnection;
+use crate::codec::{Decode, plain, to_json};
+use crate::connection::{Any, AnyConnection};
 use crate::error::Fault;
 use crate::sandbox_rows::SandboxRow;
 use crate::schema::{conversations, deleted_conversations};
@@ -48,15 +49,15 @@ pub(crate) struct ConversationRow {
 /// The columns that a report may change.
 #[derive(AsChangeset)]
 #[diesel(table_name = conversations, treat_none_as_null = true)]
-struct ObservedColumns {
-    title: Option<String>,
-    title_folded: Option<String>,
-    llm_model: Option<String>,
-    metrics: Json,
-    tags: Json,
-    execution_status: Option<String>,
-    status_at: Option<At>,
-    updated_at: At,
+pub(crate) struct ObservedColumns {
+    pub(crate) title: Option<String>,
+    pub(crate) title_folded: Option<String>,
+    pub(crate) llm_model: Option<String>,
+    pub(crate) metrics: Json,
+    pub(crate) tags: Json,
+    pub(crate) execution_status: Option<String>,
+    pub(crate) status_at: Option<At>,
+    pub(crate) updated_at: At,
 }
 
 impl TryFrom<&Conversation> for ConversationRow {
@@ -120,46 +121,69 @@ impl TryFrom<ConversationRow> for Conversation {
     }
 }
 
-/// A row with its sandbox's, as a list reads them.
-pub(crate) type JoinedRow = (ConversationRow, Option<SandboxRow>);
+/// A row with its sandbox's and its children, as a list reads them.
+pub(crate) type JoinedRow = (ConversationRow, Option<SandboxRow>, String);
 
-/// Adds the children of all rows with one more query.
-pub(crate) fn views(
-    conn: &mut AnyConnection,
-    scope: &Scope,
-    rows: Vec<JoinedRow>,
-) -> Result<Vec<ConversationView>, Fault> {
-    let mut children: HashMap<Key, Vec<ConversationId>> = HashMap::new();
-    for part in rows.chunks(IDS_PER_QUERY) {
-        let parents = part.iter().map(|(row, _)| row.id);
-        // The owner is looked at here and not in SQL: a planner without statistics would walk through everything the
-        // owner has rather than look up a hundred parents.
-        let found: Vec<(Option<Key>, Key, String)> = conversations::table
-            .filter(conversations::parent.eq_any(parents))
-            .order((conversations::created_at.asc(), conversations::id.asc()))
-            .select((
-                conversations::parent,
-                conversations::id,
-                conversations::owner,
-            ))
-            .load(conn)?;
-        let visible = |by: &str| scope.user().is_none_or(|user| user.as_str() == by);
-        for (parent, id, _) in found.into_iter().filter(|(_, _, by)| visible(by)) {
-            // What has no parent was not asked for.
-            if let Some(parent) = parent {
-                children.entry(parent).or_default().push(id.into());
+/// The ids of a conversation's children, oldest first, as one text with commas: one statement reads a list, whose plan is
+/// kept. (They are their parent's owner's, which is also what makes the index do for the order.)
+#[derive(Clone, Copy)]
+pub(crate) struct Children(&'static str);
+
+impl Children {
+    /// As this database says it.
+    pub(crate) const fn on(conn: &AnyConnection) -> Self {
+        Self(match conn {
+            AnyConnection::Sqlite(_) => {
+                "coalesce((SELECT group_concat(id, ',') FROM (SELECT child.id FROM conversations AS child \
+                 WHERE child.parent = conversations.id AND child.owner = conversations.owner \
+                 ORDER BY child.created_at, child.id)), '')"
             }
-        }
-    }
-    rows.into_iter()
-        .map(|(row, sandbox)| {
-            Ok(ConversationView {
-                children: children.remove(&row.id).unwrap_or_default(),
-                sandbox: sandbox.map(Sandbox::try_from).transpose()?,
-                conversation: row.try_into()?,
-            })
+            #[cfg(feature = "postgres")]
+            AnyConnection::Postgres(_) => {
+                "array_to_string(ARRAY(SELECT child.id FROM conversations AS child \
+                 WHERE child.parent = conversations.id AND child.owner = conversations.owner \
+                 ORDER BY child.created_at, child.id), ',')"
+            }
         })
-        .collect()
+    }
+
+    fn read(text: &str) -> Result<Vec<ConversationId>, StoreError> {
+        let ids = text.split(',').filter(|id| !id.is_empty());
+        let decode = Decode("conversation");
+        ids.map(|id| decode.parse("child", id)).collect()
+    }
+}
+
+impl Expression for Children {
+    type SqlType = Text;
+}
+
+impl<From> AppearsOnTable<From> for Children {}
+impl<From> SelectableExpression<From> for Children {}
+
+impl<GroupBy> ValidGrouping<GroupBy> for Children {
+    type IsAggregate = is_aggregate::Never;
+}
+
+impl QueryFragment<Any> for Children {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Any>) -> QueryResult<()> {
+        out.push_sql(self.0);
+        Ok(())
+    }
+}
+
+impl QueryId for Children {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+/// As the port shows it.
+pub(crate) fn view((row, sandbox, children): JoinedRow) -> Result<ConversationView, Fault> {
+    Ok(ConversationView {
+        children: Children::read(&children)?,
+        sandbox: sandbox.map(Sandbox::try_from).transpose()?,
+        conversation: row.try_into()?,
+    })
 }
 
 /// One row, whosever it is.
@@ -254,22 +278,34 @@ pub(crate) fn observe(
     if report.is_empty() && !grew {
         return Ok(());
     }
+    let id = row.id;
+    let (columns, has_changed) = observed(row, report, at)?;
+    if has_changed || grew {
+        diesel::update(conversations::table.find(id))
+            .set(columns)
+            .execute(conn)?;
+    }
+    Ok(())
+}
+
+/// The columns of a row after a report, and whether the report has changed any.
+pub(crate) fn observed(
+    row: ConversationRow,
+    report: &Observation,
+    at: Timestamp,
+) -> Result<(ObservedColumns, bool), Fault> {
     let mut status_at = row.status_at.map(|at| at.0);
     let mut it = Conversation::try_from(row)?;
-    if !it.absorb(report, &mut status_at) && !grew {
-        return Ok(());
-    }
-    diesel::update(conversations::table.find(Key::from(it.id)))
-        .set(ObservedColumns {
-            title_folded: it.title.as_deref().map(fold_title).map(plain),
-            title: it.title.map(plain),
-            llm_model: it.llm_model.map(plain),
-            metrics: to_json(&it.metrics)?,
-            tags: to_json(&it.tags)?,
-            execution_status: it.execution_status.map(|status| status.to_string()),
-            status_at: status_at.map(At),
-            updated_at: At(at),
-        })
-        .execute(conn)?;
-    Ok(())
+    let has_changed = it.absorb(report, &mut status_at);
+    let columns = ObservedColumns {
+        title_folded: it.title.as_deref().map(fold_title).map(plain),
+        title: it.title.map(plain),
+        llm_model: it.llm_model.map(plain),
+        metrics: to_json(&it.metrics)?,
+        tags: to_json(&it.tags)?,
+        execution_status: it.execution_status.map(|status| status.to_string()),
+        status_at: status_at.map(At),
+        updated_at: At(at),
+    };
+    Ok((columns, has_changed))
 }

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner, plain};
 use crate::connection::{Any, AnyConnection};
-use crate::conversation_rows::{self as rows, ConversationRow, JoinedRow};
+use crate::conversation_rows::{self as rows, Children, ConversationRow, JoinedRow};
 use crate::deletion;
 use crate::error::Fault;
 use crate::page_token::{self, Cursor};
@@ -108,10 +108,11 @@ fn view(
         .select((
             ConversationRow::as_select(),
             Option::<SandboxRow>::as_select(),
+            Children::on(conn),
         ))
         .first(conn)
         .optional()?;
-    Ok(rows::views(conn, scope, row.into_iter().collect())?.pop())
+    row.map(rows::view).transpose()
 }
 
 /// What a [`ConversationChange`] sets: `None` keeps a column, `Some(None)` clears it.
@@ -206,7 +207,7 @@ impl ConversationRepository for SqlStore {
         id: ConversationId,
     ) -> Result<Option<ConversationView>, StoreError> {
         let scope = scope.clone();
-        self.db.read(move |conn| view(conn, &scope, id)).await
+        self.db.look(move |conn| view(conn, &scope, id)).await
     }
 
     async fn find_many(
@@ -228,9 +229,11 @@ impl ConversationRepository for SqlStore {
                         .select((
                             ConversationRow::as_select(),
                             Option::<SandboxRow>::as_select(),
+                            Children::on(conn),
                         ))
                         .load(conn)?;
-                    for view in rows::views(conn, &scope, loaded)? {
+                    for row in loaded {
+                        let view = rows::view(row)?;
                         found.insert(view.conversation.id, view);
                     }
                 }
@@ -248,7 +251,7 @@ impl ConversationRepository for SqlStore {
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
         let after: Option<Cursor<Uuid>> = page_token::read(LISTING, &page)?;
         self.db
-            .read(move |conn| {
+            .look(move |conn| {
                 let mut query = matching!(joined!(), &scope, &filter);
                 if let Some(Cursor { key, tie }) = after {
                     // The first comparison is implied by the rest; it is what lets the index skip to the place.
@@ -266,16 +269,14 @@ impl ConversationRepository for SqlStore {
                     .select((
                         ConversationRow::as_select(),
                         Option::<SandboxRow>::as_select(),
+                        Children::on(conn),
                     ))
                     .load(conn)?;
-                let page = page_token::cut(LISTING, &page, loaded, |(row, _)| Cursor {
+                page_token::cut(LISTING, &page, loaded, |(row, ..)| Cursor {
                     key: row.created_at,
                     tie: row.id.0,
-                });
-                Ok(Page {
-                    items: rows::views(conn, &scope, page.items)?,
-                    next: page.next,
                 })
+                .try_map(rows::view)
             })
             .await
     }
@@ -283,7 +284,7 @@ impl ConversationRepository for SqlStore {
     async fn count(&self, scope: &Scope, filter: &ConversationFilter) -> Result<u64, StoreError> {
         let (scope, filter) = (scope.clone(), filter.clone());
         self.db
-            .read(move |conn| {
+            .look(move |conn| {
                 let query = conversations::table.into_boxed::<Any>();
                 let count: i64 = matching!(query, &scope, &filter).count().get_result(conn)?;
                 Ok(u64::try_from(count).unwrap_or_default())

@@ -46,6 +46,30 @@ impl Fault {
         }
     }
 
+    /// Whether the connection is gone; `None`: the connection must be asked.
+    pub(crate) const fn is_cut(&self) -> Option<bool> {
+        match self {
+            Self::Driver(
+                DriverError::DatabaseError(
+                    DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand,
+                    _,
+                )
+                | DriverError::BrokenTransactionManager,
+            ) => Some(true),
+            // What libpq itself has to say may be in any language.
+            Self::Driver(DriverError::DatabaseError(DatabaseErrorKind::Unknown, _)) => None,
+            _ => Some(false),
+        }
+    }
+
+    /// As an answer to the caller, now that the connection is known to be gone.
+    pub(crate) fn of_cut(self) -> Self {
+        match self {
+            Self::Driver(error) => Self::Store(unavailable("database", error)),
+            Self::Store(_) => self,
+        }
+    }
+
     /// In the port's words.
     pub(crate) fn into_store(self) -> StoreError {
         match self {

@@ -13,6 +13,8 @@ use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageLimit, PageRequest};
 use domain::scope::Scope;
 
+#[cfg(feature = "postgres")]
+use crate::append::Append;
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, plain, to_json};
 use crate::connection::{Any, AnyConnection, on_backend};
 use crate::conversation_rows as rows;
@@ -165,23 +167,21 @@ fn within_budget(limit: PageLimit, places: &[Place]) -> PageLimit {
     most.unwrap_or(limit)
 }
 
-/// Reads what stands at the places. Events are never changed, and go only with their conversation.
-fn load_places(
-    conn: &mut AnyConnection,
+/// What is asked for, in order and from the cursor on.
+fn ordered<'a>(
     conversation: ConversationId,
-    page: Page<Place>,
-) -> Result<Page<EventRow>, Fault> {
-    let seqs: Vec<i64> = page.items.iter().map(|place| place.0).collect();
-    let loaded: Vec<EventRow> = events::table
-        .filter(events::conversation_id.eq(Key::from(conversation)))
-        .filter(events::seq.eq_any(&seqs))
-        .select(EventRow::as_select())
-        .load(conn)?;
-    let mut rows: HashMap<i64, EventRow> = loaded.into_iter().map(|row| (row.seq, row)).collect();
-    Ok(Page {
-        items: seqs.iter().filter_map(|seq| rows.remove(seq)).collect(),
-        next: page.next,
-    })
+    filter: &EventFilter,
+    order: EventOrder,
+    cursor: Option<Cursor<i64>>,
+) -> events::BoxedQuery<'a, Any> {
+    let mut query = matching(conversation, filter);
+    if let Some(cursor) = cursor {
+        query = after(query, order, cursor);
+    }
+    match order {
+        EventOrder::Timestamp => query.order((events::happened_at.asc(), events::seq.asc())),
+        EventOrder::TimestampDesc => query.order((events::happened_at.desc(), events::seq.desc())),
+    }
 }
 
 #[async_trait]
@@ -201,8 +201,19 @@ impl EventStore for SqlStore {
                     Ok(row) => row,
                     Err(answer) => return Ok(answer),
                 };
-                let new = store_new(conn, conversation, &batch)?;
-                rows::observe(conn, row, &observation, new > 0, at)?;
+                let new = match conn {
+                    AnyConnection::Sqlite(_) => {
+                        let new = store_new(conn, conversation, &batch)?;
+                        rows::observe(conn, row, &observation, new > 0, at)?;
+                        new
+                    }
+                    #[cfg(feature = "postgres")]
+                    AnyConnection::Postgres(conn) => {
+                        let (columns, has_changed) = rows::observed(row, &observation, at)?;
+                        Append::new(conversation.into(), &batch, columns, has_changed)?
+                            .store(conn)?
+                    }
+                };
                 Ok(Appended::Stored { new })
             })
             .await
@@ -260,20 +271,8 @@ impl EventStore for SqlStore {
                         next: None,
                     });
                 }
-                let mut query = matching(conversation, &filter);
-                if let Some(cursor) = cursor {
-                    query = after(query, order, cursor);
-                }
-                query = match order {
-                    EventOrder::Timestamp => {
-                        query.order((events::happened_at.asc(), events::seq.asc()))
-                    }
-                    EventOrder::TimestampDesc => {
-                        query.order((events::happened_at.desc(), events::seq.desc()))
-                    }
-                };
                 // Only the places at first: a page of large documents must not be in memory to be cut.
-                let places: Vec<Place> = query
+                let places: Vec<Place> = ordered(conversation, &filter, order, cursor)
                     .limit(page_token::probe(&page))
                     .select((events::seq, events::happened_at, octet_length(events::body)))
                     .load(conn)?;
@@ -283,7 +282,16 @@ impl EventStore for SqlStore {
                     key: place.1,
                     tie: place.0,
                 });
-                Ok(load_places(conn, conversation, cut)?.try_map(Event::try_from)?)
+                // The same view, so the same rows. (By their numbers they would be a statement of their own each time.)
+                let rows: Vec<EventRow> = ordered(conversation, &filter, order, cursor)
+                    .limit(i64::try_from(cut.items.len()).unwrap_or(i64::MAX))
+                    .select(EventRow::as_select())
+                    .load(conn)?;
+                let items = rows.into_iter().map(Event::try_from);
+                Ok(Page {
+                    items: items.collect::<Result<_, _>>()?,
+                    next: cut.next,
+                })
             })
             .await
     }

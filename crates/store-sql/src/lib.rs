@@ -8,7 +8,10 @@
 //! behind a bounded queue (`pool`).
 
 mod api_keys;
+#[cfg(feature = "postgres")]
+mod append;
 mod changes;
+mod circuit;
 mod codec;
 mod connection;
 mod conversation_rows;

@@ -172,7 +172,7 @@ impl SandboxRepository for SqlStore {
     async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError> {
         let (scope, id) = (scope.clone(), id.clone());
         self.db
-            .read(move |conn| load(conn, &scope, id.as_str()))
+            .look(move |conn| load(conn, &scope, id.as_str()))
             .await
     }
 
@@ -233,7 +233,7 @@ impl SandboxRepository for SqlStore {
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
         let hash = hash.0.clone();
         self.db
-            .intake_read(move |conn| {
+            .intake_look(move |conn| {
                 let row = sandboxes::table
                     .filter(sandboxes::key_hash.eq(&hash))
                     .select(SandboxRow::as_select())

@@ -37,7 +37,7 @@ impl SettingsRepository for SqlStore {
     async fn load(&self, owner: &UserId) -> Result<Option<StoredSettings>, StoreError> {
         let owner = owner.to_string();
         self.db
-            .read(move |conn| {
+            .look(move |conn| {
                 let row = settings::table
                     .find(&owner)
                     .select(SettingsRow::as_select())

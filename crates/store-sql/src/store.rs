@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel::r2d2::ManageConnection;
 use domain::error::StoreError;
 use secrecy::SecretString;
 use tokio::runtime::Handle;
@@ -88,7 +87,7 @@ impl SqlStore {
     /// long as a request would.
     pub async fn ping(&self) -> Result<(), StoreError> {
         use crate::schema::users::dsl::{id, users};
-        let asked = self.db.read(|conn| {
+        let asked = self.db.look(|conn| {
             // Reads the file, which `SELECT 1` does not.
             users.select(id).first::<String>(conn).optional()?;
             Ok(())
@@ -110,15 +109,14 @@ fn open(config: &StoreConfig, runtime: Handle) -> Result<Arc<SqlStore>, OpenErro
         Target::Postgres(_) => {}
     }
     let mut conn = Manager::new(target.clone())
-        .connect()
+        .establish()
         .map_err(|error| OpenError::Connect(error.into()))?;
     let ran = migrate::run(&mut conn)?;
     if ran > 0 {
         tracing::info!(migrations = ran, "database schema brought up to date");
     }
     let changes = Changes::of(&target, &runtime);
-    let db = Db::connect(&target, config.connections, config.wait, runtime)
-        .map_err(|error| OpenError::Connect(error.into()))?;
+    let db = Db::new(&target, config.connections, config.wait, runtime);
     Ok(Arc::new(SqlStore { db, changes }))
 }
 

@@ -12,13 +12,14 @@ use domain::error::{Classify, StoreError};
 use domain::id::{SandboxId, StartTaskId};
 use domain::sandbox::{Located, Sandbox};
 use domain::scope::Scope;
-use domain::start_task::{Claimed, StartStatus, StartTask, Step};
+use domain::start_task::{Claimed, PARENT, StartStatus, StartTask, Step};
 use tokio::time::Instant;
 
 use super::check::wants_auto_title;
-use super::prepare::Prepared;
+use super::prepare::{Plan, Preparation, Prepared};
 use super::{earlier, launch};
 use crate::conversations::provisional_title;
+use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::{AppError, Inner};
 
@@ -34,6 +35,7 @@ const ADVICE_LIMIT: Duration = Duration::from_secs(6);
 pub(super) struct Run {
     inner: Arc<Inner>,
     settings: SettingsService,
+    secrets: SecretsService,
     task: StartTask,
     fence: i64,
     entered: Instant,
@@ -74,10 +76,16 @@ impl From<StoreError> for Stop {
 }
 
 impl Run {
-    pub(super) fn new(inner: Arc<Inner>, settings: SettingsService, claim: Claimed) -> Self {
+    pub(super) fn new(
+        inner: Arc<Inner>,
+        settings: SettingsService,
+        secrets: SecretsService,
+        claim: Claimed,
+    ) -> Self {
         Self {
             inner,
             settings,
+            secrets,
             task: claim.task,
             fence: claim.fence,
             entered: Instant::now(),
@@ -117,27 +125,21 @@ impl Run {
                 self.task.notes.push(note.clone());
             }
         }
+        let settings = self.settings.load(&self.task.owner).await?;
+        let settings = settings.unwrap_or_default();
+        let plan = Plan::of(&self.inner.ports, &self.task, &profile, &settings).await?;
         self.enter(StartStatus::WaitingForSandbox).await?;
         let (sandbox, located) = self.sandbox().await?;
-        // Preparing a repository, its scripts, hooks and skills belongs to a later version: the task's notes say what
-        // was asked for. Clients know these statuses, so each is passed through.
-        for status in [
-            StartStatus::PreparingRepository,
-            StartStatus::RunningSetupScript,
-            StartStatus::SettingUpGitHooks,
-            StartStatus::SettingUpSkills,
-        ] {
-            self.enter(status).await?;
-        }
-        let prepared = Prepared {
-            working_dir: located.workspace.clone(),
-            ..Prepared::default()
-        };
-        self.task.notes.extend(prepared.notes.iter().cloned());
-        let request = launch::request(&self.inner.ports, &self.task, profile, prepared)?;
-        let asked_before = self.task.status == StartStatus::StartingConversation;
-        self.begin(&located, request.llm.model.clone()).await?;
         let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
+        let root = launch::directory(&self.task, &located);
+        let prepared = self.prepare(&plan, &at, &root).await?;
+        let (ports, task) = (&self.inner.ports, &self.task);
+        let request =
+            launch::request(ports, &self.secrets, task, profile, &sandbox, prepared).await?;
+        let asked_before = self.task.status == StartStatus::StartingConversation;
+        let mut agent = launch::shown(&request);
+        agent.tags.extend(plan.tags());
+        self.begin(&located, agent).await?;
         let (info, advice) = futures::join!(
             self.tell(&at, &request, asked_before),
             self.advice(&sandbox.id)
@@ -176,6 +178,39 @@ impl Run {
                 .await?;
             self.entered(stored);
         }
+    }
+
+    /// Repository, setup script, git hooks, skills and agent hooks: a status each, also where there is nothing to do
+    /// (contract v1, section 4.1).
+    async fn prepare(
+        &mut self,
+        plan: &Plan,
+        at: &AgentEndpoint,
+        root: &str,
+    ) -> Result<Prepared, Stop> {
+        let (inner, task) = (Arc::clone(&self.inner), self.task.clone());
+        let mut work = Preparation::new(&inner.ports, &inner.policy, at, plan, &task, root);
+        self.enter_with(StartStatus::PreparingRepository, work.shown())
+            .await?;
+        work.repository(&task).await?;
+        let running = work
+            .has_setup()
+            .then(|| "Running .openhands/setup.sh".to_owned());
+        self.enter_with(StartStatus::RunningSetupScript, running)
+            .await?;
+        work.setup().await?;
+        self.enter(StartStatus::SettingUpGitHooks).await?;
+        work.git_hooks().await?;
+        self.enter(StartStatus::SettingUpSkills).await?;
+        work.skills().await;
+        let prepared = work.done();
+        for note in &prepared.notes {
+            // An earlier run may have noted it already.
+            if !self.task.notes.contains(note) {
+                self.task.notes.push(note.clone());
+            }
+        }
+        Ok(prepared)
     }
 
     /// What the owner should know about a sandbox that runs. It is looked for while the conversation is being made.
@@ -232,10 +267,19 @@ impl Run {
 
     /// Stores and publishes a status, unless an earlier run was further.
     async fn enter(&mut self, status: StartStatus) -> Result<(), Stop> {
+        self.enter_with(status, None).await
+    }
+
+    /// The same, saying what is being done.
+    async fn enter_with(
+        &mut self,
+        status: StartStatus,
+        detail: Option<String>,
+    ) -> Result<(), Stop> {
         if self.task.status >= status {
             return Ok(());
         }
-        let step = self.step(status, None);
+        let step = self.step(status, detail);
         let stored = self
             .inner
             .ports
@@ -247,7 +291,7 @@ impl Run {
     }
 
     /// The conversation's row is there before the agent server hears of it, so its first reports find it.
-    async fn begin(&mut self, located: &Located, llm_model: String) -> Result<(), Stop> {
+    async fn begin(&mut self, located: &Located, agent: launch::Shown) -> Result<(), Stop> {
         let mut step = self.step(StartStatus::StartingConversation, None);
         step.agent_server_url = Some(
             located
@@ -256,13 +300,18 @@ impl Run {
                 .trim_end_matches('/')
                 .to_owned(),
         );
-        let conversation = self.conversation(llm_model);
+        let conversation = self.conversation(agent);
         let tasks = &self.inner.ports.start_tasks;
         let stored = tasks
             .begin_conversation(self.task.id, self.fence, &conversation, &step, self.now())
             .await;
         match stored {
             Ok(task) => self.entered(task),
+            Err(StoreError::NotFound { entity: PARENT }) => {
+                return Err(Stop::Failed(
+                    "the parent conversation was deleted while this one was starting".to_owned(),
+                ));
+            }
             Err(StoreError::NotFound { .. }) => {
                 return Err(Stop::Failed(
                     "the sandbox was paused or deleted while the conversation was starting"
@@ -277,7 +326,7 @@ impl Run {
         Ok(())
     }
 
-    fn conversation(&self, llm_model: String) -> Conversation {
+    fn conversation(&self, agent: launch::Shown) -> Conversation {
         let (task, request, now) = (&self.task, &self.task.request, self.now());
         Conversation {
             id: task.conversation_id,
@@ -295,12 +344,12 @@ impl Run {
             git_provider: request.git_provider,
             trigger: request.trigger,
             pr_numbers: request.pr_number.clone(),
-            llm_model: Some(llm_model),
-            agent_kind: "openhands".to_owned(),
+            llm_model: agent.llm_model,
+            agent_kind: agent.agent_kind.to_owned(),
             metrics: Metrics::default(),
             parent: request.parent_conversation_id,
             public: request.public,
-            tags: std::collections::BTreeMap::new(),
+            tags: agent.tags,
             execution_status: None,
             created_at: now,
             updated_at: now,

@@ -1,0 +1,205 @@
+//! What there is to prepare, from the request and the owner's settings. Known before a sandbox is made, so that a start
+//! which cannot succeed costs none.
+
+use std::collections::BTreeMap;
+
+use domain::conversation::GitProvider;
+use domain::error::ErrorClass;
+use domain::git::{CloneSource, GitAccess, GitError};
+use domain::id::ConversationId;
+use domain::start_task::StartTask;
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+use crate::AppError;
+use crate::ports::Ports;
+use crate::settings::{LaunchProfile, Settings};
+
+/// Who commits are by; what is missing is left as the sandbox has it.
+#[derive(Debug, Clone, Default)]
+pub(in crate::start) struct Identity {
+    pub(super) name: Option<String>,
+    pub(super) email: Option<String>,
+}
+
+/// A repository to clone.
+#[derive(Debug, Clone)]
+pub(in crate::start) struct Repository {
+    /// As asked for: `owner/repo`.
+    pub(super) name: String,
+    /// Its directory inside the workspace.
+    pub(super) directory: String,
+    /// Branch (or tag) asked for.
+    pub(super) branch: Option<String>,
+    /// Branch to work on when none was asked for: the same for every attempt of this start.
+    pub(super) working_branch: String,
+    /// With the whole history.
+    pub(super) full: bool,
+    /// Who hosts it.
+    pub(in crate::start) provider: GitProvider,
+    /// Where it is.
+    pub(super) source: CloneSource,
+    /// The stored token is `user:secret`, of which git gets the secret.
+    pub(super) is_pair: bool,
+}
+
+impl Repository {
+    /// Name of the host that it is cloned from.
+    pub(super) fn host(&self) -> &str {
+        self.source.url.host_str().unwrap_or_default()
+    }
+}
+
+/// Everything that is prepared.
+#[derive(Debug, Clone, Default)]
+pub(in crate::start) struct Plan {
+    pub(super) identity: Identity,
+    pub(in crate::start) repository: Option<Repository>,
+    /// Values that must not be in a note, longest first.
+    pub(super) secrets: Vec<SecretString>,
+    /// The conversation has a directory of its own, because its sandbox is shared with others.
+    pub(in crate::start) own_directory: bool,
+}
+
+impl Plan {
+    /// Reads the request and the settings. Refused is what the person who asked can mend: a host that may not be called, a
+    /// provider that does not answer.
+    pub(in crate::start) async fn of(
+        ports: &Ports,
+        task: &StartTask,
+        profile: &LaunchProfile,
+        settings: &Settings,
+    ) -> Result<Self, AppError> {
+        let mut plan = Self {
+            identity: Identity {
+                name: profile.git_user_name.clone(),
+                email: profile.git_user_email.clone(),
+            },
+            secrets: secrets(profile),
+            ..Self::default()
+        };
+        let request = &task.request;
+        if let Some(name) = &request.selected_repository {
+            let provider = request
+                .git_provider
+                .unwrap_or_else(|| only_provider(settings));
+            let source = source(ports, settings, provider, name)
+                .await
+                .map_err(|error| not_found_out(name, provider, &error))?;
+            plan.repository = Some(Repository {
+                name: name.clone(),
+                directory: directory(name).to_owned(),
+                is_pair: is_pair(settings, provider, &source),
+                branch: request.selected_branch.clone(),
+                working_branch: working_branch(task.conversation_id),
+                full: profile.git_full_clone,
+                provider,
+                source,
+            });
+        }
+        Ok(plan)
+    }
+}
+
+impl Plan {
+    /// What a conversation says about its repository (contract v1, section 2.1).
+    pub(in crate::start) fn tags(&self) -> BTreeMap<String, String> {
+        let Some(repository) = &self.repository else {
+            return BTreeMap::new();
+        };
+        let mut tags = BTreeMap::from([
+            ("repo_name".to_owned(), repository.name.clone()),
+            ("git_provider".to_owned(), repository.provider.to_string()),
+        ]);
+        if let Some(branch) = &repository.branch {
+            tags.insert("selected_branch".to_owned(), branch.clone());
+        }
+        tags
+    }
+}
+
+/// Without a named provider: the one that a token is stored of, if it is the only one; else GitHub.
+fn only_provider(settings: &Settings) -> GitProvider {
+    let mut stored = settings.provider_tokens.keys();
+    match (stored.next(), stored.next()) {
+        (Some(only), None) => *only,
+        _ => GitProvider::Github,
+    }
+}
+
+async fn source(
+    ports: &Ports,
+    settings: &Settings,
+    provider: GitProvider,
+    repository: &str,
+) -> Result<CloneSource, GitError> {
+    let Some(stored) = settings.provider_tokens.get(&provider) else {
+        return ports.git.public_source(provider, repository).await;
+    };
+    let host = stored.host.as_deref().map(|host| address(provider, host));
+    let access = GitAccess {
+        provider,
+        host: host.transpose()?,
+        token: stored.token.clone(),
+        user: stored.user_id.clone(),
+    };
+    ports.git.clone_source(&access, repository).await
+}
+
+/// A host as the user wrote it: a name, perhaps with a port, or a URL.
+fn address(provider: GitProvider, host: &str) -> Result<Url, GitError> {
+    let text = if host.contains("://") {
+        host.to_owned()
+    } else {
+        format!("https://{host}")
+    };
+    Url::parse(&text).map_err(|_| GitError::Forbidden {
+        provider,
+        reason: "it is no host name".to_owned(),
+    })
+}
+
+fn not_found_out(name: &str, provider: GitProvider, error: &GitError) -> AppError {
+    AppError::refused(
+        ErrorClass::Upstream,
+        format!(
+            "Repository {name} cannot be cloned: {error}. Look at the host and the token of {provider} in the settings."
+        ),
+    )
+}
+
+/// The last part of its name.
+fn directory(name: &str) -> &str {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    last.strip_suffix(".git")
+        .filter(|name| !name.is_empty())
+        .unwrap_or(last)
+}
+
+fn is_pair(settings: &Settings, provider: GitProvider, source: &CloneSource) -> bool {
+    let stored = settings.provider_tokens.get(&provider);
+    match (stored, &source.token) {
+        (Some(stored), Some(secret)) => stored
+            .token
+            .expose_secret()
+            .split_once(':')
+            .is_some_and(|(_, end)| end == secret.expose_secret()),
+        _ => false,
+    }
+}
+
+/// `openhands-workspace-…`, as clients know it from other servers of this API.
+fn working_branch(conversation: ConversationId) -> String {
+    let id = conversation.to_string();
+    let end = id.len().saturating_sub(16);
+    format!("openhands-workspace-{}", &id[end..])
+}
+
+/// What scripts of a repository could print, and a note must not show.
+fn secrets(profile: &LaunchProfile) -> Vec<SecretString> {
+    let mut all: Vec<SecretString> = profile.secrets.values().cloned().collect();
+    all.extend(profile.llm.api_key.clone());
+    all.extend(profile.llm.secret_options.values().cloned());
+    all.extend(profile.search_api_key.clone());
+    all
+}

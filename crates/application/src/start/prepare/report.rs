@@ -1,0 +1,361 @@
+//! From what the preparing commands print to what is there, and to causes that a person can act on.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use domain::workspace::ShellOutcome;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::plan::Repository;
+
+/// Characters of a command's output that are quoted in a note or a cause.
+const QUOTED: usize = 500;
+/// Shorter values are not worth hiding and would maim every text.
+const SHORTEST_SECRET: usize = 4;
+
+/// What a project directory brings along, and where the private directory is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) private: Option<String>,
+    pub(super) state: State,
+    pub(super) git: Git,
+    /// Branch that is checked out in a repository that was there before.
+    pub(super) branch: Option<String>,
+    brings: BTreeSet<String>,
+}
+
+/// Whether the sandbox has git.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Git {
+    /// It has.
+    #[default]
+    Works,
+    /// There is none.
+    Missing,
+    /// It could not make a repository.
+    Failed,
+}
+
+/// What is where the repository belongs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing.
+    #[default]
+    Absent,
+    /// This start's own clone.
+    Ours,
+    /// A clone of the same address that was there before.
+    Same,
+    /// Something else.
+    Other,
+}
+
+impl Found {
+    /// Reads `key=value` lines; others are passed over.
+    pub(super) fn read(output: &str) -> Self {
+        let mut found = Self::default();
+        for (key, value) in output.lines().filter_map(|line| line.split_once('=')) {
+            match (key, value) {
+                ("private", path) if path.starts_with('/') => {
+                    found.private = Some(path.to_owned());
+                }
+                ("state", "ours") => found.state = State::Ours,
+                ("state", "same") => found.state = State::Same,
+                ("state", "other") => found.state = State::Other,
+                ("branch", name) if !name.is_empty() => found.branch = Some(name.to_owned()),
+                ("git", "no") => found.git = Git::Missing,
+                ("git", "failed") => found.git = Git::Failed,
+                ("has", what) => {
+                    found.brings.insert(what.to_owned());
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// Whether the project has `what`: `git`, `setup.sh`, `pre-commit.sh`, `hooks.json`, `skills`.
+    pub(super) fn has(&self, what: &str) -> bool {
+        self.brings.contains(what)
+    }
+}
+
+/// Takes secrets out of a text.
+pub(super) fn scrubbed(text: &str, secrets: &[SecretString]) -> String {
+    let mut values: Vec<&str> = secrets.iter().map(ExposeSecret::expose_secret).collect();
+    // Longest first, so that a secret that contains another goes as a whole.
+    values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+    let mut text = text.to_owned();
+    for value in values
+        .into_iter()
+        .filter(|value| value.len() >= SHORTEST_SECRET)
+    {
+        text = text.replace(value, "**********");
+    }
+    text
+}
+
+/// The end of an output as one line; `None` if nothing was printed.
+pub(super) fn quote(output: &str, secrets: &[SecretString]) -> Option<String> {
+    let clean = scrubbed(output, secrets);
+    let line = clean.split_whitespace().collect::<Vec<_>>().join(" ");
+    let skip = line.chars().count().saturating_sub(QUOTED);
+    let end: String = line.chars().skip(skip).collect();
+    match (end.is_empty(), skip) {
+        (true, _) => None,
+        (false, 0) => Some(end),
+        (false, _) => Some(format!("… {end}")),
+    }
+}
+
+/// What goes wrong with clones.
+#[derive(Debug, Clone, Copy)]
+enum Trouble {
+    NoProgram,
+    NoToken,
+    NoBranch,
+    Refused,
+    Asks,
+    Unknown,
+    Distrusted,
+    Unreachable,
+    Full,
+    SentAway,
+}
+
+/// What git (in the language C), curl, or our credential helper say. The first line that has a match decides.
+const SAYINGS: [(Trouble, &[&str]); 10] = [
+    (
+        Trouble::NoProgram,
+        &["agent-workspace: no curl and no python"],
+    ),
+    (Trouble::NoToken, &["agent-workspace: no token"]),
+    (Trouble::NoBranch, &["not found in upstream"]),
+    (
+        Trouble::Refused,
+        &[
+            "Authentication failed",
+            "error: 401",
+            "error: 403",
+            "Access denied",
+        ],
+    ),
+    (
+        Trouble::Asks,
+        &["could not read Username", "could not read Password"],
+    ),
+    (
+        Trouble::Unknown,
+        &["Repository not found", "/' not found", "error: 404"],
+    ),
+    (
+        Trouble::Distrusted,
+        &[
+            "SSL certificate",
+            "certificate verif",
+            "SSL peer certificate",
+            "self-signed certificate",
+        ],
+    ),
+    (
+        Trouble::Unreachable,
+        &[
+            "Could not resolve host",
+            "Failed to connect",
+            "Couldn't connect",
+            "Could not connect",
+            "Connection refused",
+            "Connection timed out",
+            "Connection reset",
+            "Network is unreachable",
+            "Empty reply from server",
+        ],
+    ),
+    (
+        Trouble::Full,
+        &["No space left on device", "Disk quota exceeded"],
+    ),
+    (Trouble::SentAway, &["redirect"]),
+];
+
+/// Why a clone failed, and what to do about it.
+pub(super) fn clone_failure(
+    repository: &Repository,
+    outcome: &ShellOutcome,
+    deadline: Duration,
+    secrets: &[SecretString],
+) -> String {
+    let said = outcome.output.as_str();
+    let trouble = SAYINGS
+        .iter()
+        .find(|(_, texts)| texts.iter().any(|text| said.contains(text)));
+    let why = match (outcome.exit_code, trouble) {
+        (None, _) => format!(
+            "{} did not deliver it within {} s. Try again, or have less of it cloned (git_full_clone off).",
+            repository.host(),
+            deadline.as_secs()
+        ),
+        (Some(_), Some((trouble, _))) => in_words(*trouble, repository),
+        (Some(code), None) => report_of(said, code, secrets),
+    };
+    format!("Repository {} was not cloned: {why}", repository.name)
+}
+
+fn report_of(said: &str, code: i32, secrets: &[SecretString]) -> String {
+    quote(said, secrets).unwrap_or_else(|| format!("git ended with exit code {code}."))
+}
+
+fn in_words(trouble: Trouble, repository: &Repository) -> String {
+    let (host, provider) = (repository.host(), repository.provider);
+    match trouble {
+        Trouble::NoProgram => {
+            "the sandbox's image has neither curl nor python3, one of which is needed to ask for the token.".to_owned()
+        }
+        Trouble::NoToken => format!(
+            "the sandbox could not get the token of {provider} from this service. Look at the address that sandboxes \
+             call back (docs/repositories.md)."
+        ),
+        Trouble::NoBranch => {
+            let branch = repository.branch.as_deref().unwrap_or_default();
+            format!("it has no branch {branch}.")
+        }
+        Trouble::Refused => format!(
+            "{host} does not accept the token of {provider}, or the token may not read it. Store a valid token in the \
+             settings."
+        ),
+        Trouble::Asks => format!(
+            "{host} asks for credentials. Store a valid token of {provider} in the settings."
+        ),
+        Trouble::Unknown => {
+            format!("{host} does not know it, or the token of {provider} may not see it.")
+        }
+        Trouble::Distrusted => format!(
+            "the sandbox does not trust the certificate of {host}. A private certificate authority has to be made known to \
+             sandboxes (docs/repositories.md)."
+        ),
+        Trouble::Unreachable => format!("{host} cannot be reached from the sandbox."),
+        Trouble::Full => "the sandbox's disk is full.".to_owned(),
+        Trouble::SentAway => format!("{host} sends to another host, which is not asked."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::conversation::GitProvider;
+    use domain::git::CloneSource;
+
+    use super::*;
+
+    fn repository() -> Repository {
+        Repository {
+            name: "acme/tools".to_owned(),
+            directory: "tools".to_owned(),
+            branch: Some("next".to_owned()),
+            working_branch: "openhands-workspace-1".to_owned(),
+            full: false,
+            provider: GitProvider::Gitlab,
+            source: CloneSource {
+                url: "https://git.acme.test/acme/tools.git".parse().unwrap(),
+                username: "oauth2".to_owned(),
+                token: Some(SecretString::from("hunter2hunter2")),
+            },
+            is_pair: false,
+        }
+    }
+
+    fn cause(exit_code: Option<i32>, output: &str) -> String {
+        let outcome = ShellOutcome {
+            exit_code,
+            output: output.to_owned(),
+        };
+        let secrets = [SecretString::from("hunter2hunter2")];
+        clone_failure(&repository(), &outcome, Duration::from_secs(120), &secrets)
+    }
+
+    #[test]
+    fn what_git_says_becomes_a_cause_to_act_on() {
+        let table = [
+            (
+                "fatal: Authentication failed for 'https://git.acme.test/acme/tools.git/'",
+                "does not accept the token of gitlab",
+            ),
+            (
+                "fatal: unable to access 'https://git.acme.test/acme/tools.git/': The requested URL returned error: 403",
+                "does not accept the token of gitlab",
+            ),
+            (
+                "fatal: could not read Username for 'https://git.acme.test': terminal prompts disabled",
+                "asks for credentials",
+            ),
+            (
+                "remote: Repository not found.\nfatal: repository 'https://git.acme.test/acme/tools.git/' not found",
+                "does not know it",
+            ),
+            (
+                "warning: Could not find remote branch next to clone.\nfatal: Remote branch next not found in upstream origin",
+                "it has no branch next",
+            ),
+            (
+                "fatal: unable to access 'https://git.acme.test/': Could not resolve host: git.acme.test",
+                "cannot be reached",
+            ),
+            (
+                "fatal: unable to access 'https://git.acme.test/': Failed to connect to git.acme.test port 443: Connection refused",
+                "cannot be reached",
+            ),
+            (
+                "fatal: unable to access 'https://git.acme.test/': server certificate verification failed. CAfile: none",
+                "does not trust the certificate",
+            ),
+            (
+                "fatal: write error: No space left on device",
+                "the sandbox's disk is full",
+            ),
+            (
+                "agent-workspace: no token\nfatal: credential helper '!sh …' told us to quit",
+                "from this service",
+            ),
+            (
+                "agent-workspace: no curl and no python\nagent-workspace: no token",
+                "neither curl nor python3",
+            ),
+            (
+                "error: something new with hunter2hunter2 in it",
+                "something new with ********** in it",
+            ),
+            ("", "exit code 128"),
+        ];
+        for (said, expected) in table {
+            let cause = cause(Some(128), said);
+            assert!(cause.contains(expected), "{said}\n  became: {cause}");
+            assert!(cause.starts_with("Repository acme/tools was not cloned: "));
+            assert!(!cause.contains("hunter2"), "{cause}");
+        }
+        assert!(cause(None, "").contains("within 120 s"));
+    }
+
+    #[test]
+    fn facts_are_read_and_noise_is_passed_over() {
+        let text = "private=/home/a/.agent-workspace/1\nstate=same\nbranch=main\nhas=setup.sh\nhas=skills\nhas=skills\nnoise\n=\nhas=x\n";
+        let found = Found::read(text);
+        assert_eq!(
+            found,
+            Found {
+                private: Some("/home/a/.agent-workspace/1".to_owned()),
+                state: State::Same,
+                branch: Some("main".to_owned()),
+                brings: ["setup.sh", "skills", "x"].map(str::to_owned).into(),
+                ..Found::default()
+            }
+        );
+        assert_eq!(Found::read("private=relative"), Found::default());
+    }
+
+    #[test]
+    fn the_end_of_an_output_is_quoted_on_one_line() {
+        assert_eq!(quote(" \n", &[]), None);
+        assert_eq!(quote("a\n  b\n", &[]).as_deref(), Some("a b"));
+        let long = quote(&"é".repeat(900), &[]).unwrap();
+        assert_eq!(long.chars().count(), QUOTED + 2);
+    }
+}

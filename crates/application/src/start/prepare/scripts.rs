@@ -1,0 +1,290 @@
+//! The commands that prepare a workspace, as text for `bash`.
+//!
+//! Everything that comes from outside is one quoted word. Each script may be cut off anywhere and run again: what is
+//! done is found, what is half done is removed. A script that takes long leaves its process id in the private directory,
+//! so that the worker after a crash waits for it instead of running it twice beside itself.
+//!
+//! What the next step has to know is printed as lines `key=value`; [`super::report`] reads them.
+
+use std::fmt::Write;
+
+use url::Position;
+
+use super::plan::{Identity, Repository};
+
+/// Ours inside a sandbox: under its home (or, if that cannot be written to, its directory for temporary files).
+const PRIVATE: &str = ".agent-workspace";
+/// How the hook that we install is recognised.
+const OUR_HOOK: &str = "Installed by agent-workspace";
+/// Bytes of a command's output that are shown.
+const SHOWN: usize = 3_000;
+
+/// One word for a shell.
+pub(super) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Tells what a project brings along. `$1`: its directory.
+const FACTS: &str = r#"
+facts() {
+  for name in setup.sh pre-commit.sh hooks.json; do
+    if [ -f "$1/.openhands/$name" ]; then echo "has=$name"; fi
+  done
+  for name in .openhands/skills .openhands/microagents .agents/skills; do
+    if [ -d "$1/$name" ]; then echo "has=skills"; fi
+  done
+  if [ -e "$1/.git" ]; then echo "has=git"; fi
+}
+"#;
+
+/// Waits while an earlier run of the script with this name is at work. `$private` is on its command line, so a process
+/// that only has the same number is not taken for it.
+const TURN: &str = r#"
+turn() {
+  while
+    pid=$(cat "$private/$1.pid" 2>/dev/null) && [ "$pid" != $$ ] &&
+      tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -qF -- "$private"
+  do sleep 0.1; done
+  echo $$ >"$private/$1.pid"
+}
+"#;
+
+/// Sets who commits are by. `$@`: git's arguments before the names of the settings.
+fn identity(identity: &Identity) -> String {
+    let mut text = String::from("identity() {\n  :\n");
+    for (key, value) in [
+        ("user.name", &identity.name),
+        ("user.email", &identity.email),
+    ] {
+        if let Some(value) = value {
+            let value = quoted(value);
+            let _ = writeln!(text, "  git \"$@\" {key} {value} 2>/dev/null");
+        }
+    }
+    text.push_str("}\n");
+    text
+}
+
+/// The first command: makes the workspace and the private directory of this start, and tells what is there.
+/// Without a repository an empty workspace becomes one.
+pub(super) fn look(
+    workspace: &str,
+    task: &str,
+    who: &Identity,
+    repository: Option<&Repository>,
+) -> String {
+    let mut script = format!(
+        r#"workspace={workspace}
+mkdir -p -- "$workspace" || exit 1
+cd -- "$workspace" || exit 1
+for base in "$HOME" "${{TMPDIR:-/tmp}}"; do
+  private="$base/{PRIVATE}/{task}"
+  if [ -n "$base" ] && mkdir -p -- "$private" 2>/dev/null && chmod 700 "$base/{PRIVATE}" "$private" 2>/dev/null; then break; fi
+  private=
+done
+if [ -z "$private" ]; then echo 'neither the home nor the directory for temporary files can be written to'; exit 1; fi
+echo "private=$private"
+"#,
+        workspace = quoted(workspace),
+    );
+    script.push_str(FACTS);
+    script.push_str(&identity(who));
+    script.push_str(
+        r#"command -v git >/dev/null || { facts "$workspace"; echo git=no; exit 0; }
+identity config --global
+git config --global --get-all safe.directory 2>/dev/null | grep -qxF -e "$workspace" -e '*' ||
+  git config --global --add safe.directory "$workspace" 2>/dev/null
+"#,
+    );
+    match repository {
+        None => script.push_str(
+            r#"if [ -z "$(ls -A)" ]; then git init --quiet && identity config || echo git=failed; fi
+facts "$workspace"
+"#,
+        ),
+        Some(repository) => {
+            let _ = write!(
+                script,
+                r#"target="$workspace"/{directory}
+if [ -d "$target/.git" ]; then
+  if [ "$(git --git-dir="$target/.git" config --get remote.origin.url)" = {url} ]; then
+    if [ -f "$private/cloned" ]; then echo state=ours; else echo state=same; fi
+    echo "branch=$(git --git-dir="$target/.git" symbolic-ref --quiet --short HEAD)"
+  else echo state=other; fi
+  facts "$target"
+elif [ -e "$target" ] && [ -n "$(ls -A "$target")" ]; then echo state=other
+else echo state=absent; fi
+"#,
+                directory = quoted(&repository.directory),
+                url = quoted(repository.source.url.as_str()),
+            );
+        }
+    }
+    script
+}
+
+/// Clones beside the target and moves the whole thing there. `helper` is the file name of the credential helper in the
+/// private directory; it is removed at the end, whatever the end is.
+pub(super) fn clone(
+    workspace: &str,
+    private: &str,
+    task: &str,
+    who: &Identity,
+    repository: &Repository,
+    helper: Option<&str>,
+) -> String {
+    let mut options = String::new();
+    if !repository.full {
+        options.push_str(" --depth=1");
+    }
+    if let Some(branch) = &repository.branch {
+        let _ = write!(options, " --branch={}", quoted(branch));
+    }
+    let checkout = if repository.branch.is_none() {
+        let branch = quoted(&repository.working_branch);
+        format!("git -C \"$part\" checkout --quiet -b {branch} >>\"$out\" 2>&1 || fail\n")
+    } else {
+        String::new()
+    };
+    let credentials = helper.map_or_else(String::new, |helper| {
+        format!(
+            "helper=\"$private\"/{}\ncredentials=(-c \"credential.helper=!sh $(printf %q \"$helper\")\")\n",
+            quoted(helper)
+        )
+    });
+    format!(
+        r#"private={private}
+workspace={workspace}
+target="$workspace"/{directory}
+part="$workspace"/.clone-{task}
+out="$private/clone.out"
+helper=
+credentials=()
+{credentials}trap 'if [ -n "$helper" ]; then rm -f -- "$helper"; fi' EXIT
+fail() {{ code=$?; rm -rf -- "$part"; tail -c {SHOWN} "$out"; exit "$code"; }}
+{FACTS}{TURN}{identity}turn clone
+if [ ! -e "$target/.git" ]; then
+  rm -rf -- "$part"
+  unset GIT_ASKPASS SSH_ASKPASS GIT_DIR GIT_WORK_TREE GIT_TRACE GIT_TRACE_CURL GIT_CURL_VERBOSE
+  export LC_ALL=C GIT_TERMINAL_PROMPT=0 GIT_LFS_SKIP_SMUDGE=1
+  git -c protocol.allow=never -c protocol.{scheme}.allow=always -c http.followRedirects=initial \
+    -c credential.helper= "${{credentials[@]}}" -c core.askPass= -c core.hooksPath=/dev/null \
+    -c submodule.recurse=false -c advice.detachedHead=false \
+    clone --quiet --no-recurse-submodules --template={options} -- {url} "$part" >"$out" 2>&1 </dev/null || fail
+  {checkout}  identity -C "$part" config
+  : >"$private/cloned"
+  mv -T -- "$part" "$target" >>"$out" 2>&1 || fail
+fi
+facts "$target"
+"#,
+        private = quoted(private),
+        workspace = quoted(workspace),
+        directory = quoted(&repository.directory),
+        identity = identity(who),
+        scheme = repository.source.url.scheme(),
+        url = quoted(repository.source.url.as_str()),
+    )
+}
+
+/// Removes what a clone left that was ended from outside.
+pub(super) fn clean_up(workspace: &str, private: &str, task: &str, helper: Option<&str>) -> String {
+    let helper = helper.map_or_else(String::new, |name| {
+        format!("rm -f -- {}/{}\n", quoted(private), quoted(name))
+    });
+    format!("{helper}rm -rf -- {}/.clone-{task}\n", quoted(workspace))
+}
+
+/// Runs the project's setup script, once for each start. What it starts in the background goes on.
+pub(super) fn setup(private: &str, project: &str) -> String {
+    format!(
+        r#"private={private}
+{TURN}turn setup
+if [ ! -f "$private/setup.exit" ]; then
+  cd -- {project} || exit 1
+  bash -c 'source ./.openhands/setup.sh' >"$private/setup.out" 2>&1 </dev/null
+  echo $? >"$private/setup.part" && mv -f -- "$private/setup.part" "$private/setup.exit"
+fi
+{end}
+exit "$(cat "$private/setup.exit")"
+"#,
+        private = quoted(private),
+        project = quoted(project),
+        end = end_of_setup(private),
+    )
+}
+
+/// Shows the end of what the setup script printed.
+pub(super) fn end_of_setup(private: &str) -> String {
+    format!("tail -c {SHOWN} {}/setup.out", quoted(private))
+}
+
+/// Has git run `.openhands/pre-commit.sh` before each commit. A hook that was there goes on running, before it.
+pub(super) fn pre_commit(project: &str) -> String {
+    let hook = format!(
+        r#"#!/bin/sh
+# {OUR_HOOK}: runs the project's own .openhands/pre-commit.sh.
+earlier="$(dirname "$0")/pre-commit.local"
+if [ -x "$earlier" ]; then "$earlier" "$@" || exit $?; fi
+cd "$(git rev-parse --show-toplevel)" || exit 1
+if [ -f .openhands/pre-commit.sh ]; then exec bash .openhands/pre-commit.sh "$@"; fi
+"#
+    );
+    format!(
+        r#"cd -- {project} || exit 1
+hooks="$(git rev-parse --git-common-dir)/hooks" && mkdir -p -- "$hooks" || exit 1
+hook="$hooks/pre-commit"
+if [ -e "$hook" ] && ! grep -qF {mark} "$hook"; then
+  mv -f -- "$hook" "$hook.local" && chmod +x "$hook.local" || exit 1
+fi
+printf %s {hook} >"$hook.part" && chmod +x "$hook.part" && mv -f -- "$hook.part" "$hook"
+"#,
+        project = quoted(project),
+        mark = quoted(OUR_HOOK),
+        hook = quoted(&hook),
+    )
+}
+
+/// A git credential helper that asks `url` for the token, with the access token `{access}` in a header. It answers only for
+/// the host `origin`; the secret is in no process's arguments or environment, and in no file.
+pub(super) fn credential_helper(repository: &Repository, url: &str, access: &str) -> String {
+    let (source, pair) = (
+        &repository.source,
+        if repository.is_pair { "yes" } else { "" },
+    );
+    let origin = &source.url[..Position::BeforePath];
+    format!(
+        r#"#!/bin/sh
+# Written by agent-workspace for one clone, and removed after it.
+[ "$1" = get ] || exit 0
+protocol= host=
+while IFS='=' read -r key value; do
+  case $key in protocol) protocol=$value ;; host) host=$value ;; esac
+done
+[ "$protocol://$host" = {origin} ] || exit 0
+url={url}
+access={access}
+if command -v curl >/dev/null 2>&1; then
+  secret=$(printf 'url = "%s"\nheader = "X-Access-Token: %s"\n' "$url" "$access" |
+    curl -q -fsS --max-time 20 --config -)
+elif python=$(command -v python3 || command -v python); then
+  secret=$(printf '%s\n%s\n' "$url" "$access" | "$python" -c 'import sys
+from urllib.request import Request, urlopen
+url, access = sys.stdin.read().split("\n")[:2]
+request = Request(url, headers={{"X-Access-Token": access}})
+sys.stdout.write(urlopen(request, timeout=20).read().decode())')
+else
+  echo 'agent-workspace: no curl and no python' >&2
+fi
+if [ -n "{pair}" ]; then secret=${{secret#*:}}; fi
+if [ -z "$secret" ]; then echo 'agent-workspace: no token' >&2; echo quit=1; exit 0; fi
+printf 'username=%s\npassword=%s\n' {username} "$secret"
+"#,
+        origin = quoted(origin),
+        url = quoted(url),
+        access = quoted(access),
+        username = quoted(&source.username),
+    )
+}
+
+#[cfg(test)]
+mod tests;

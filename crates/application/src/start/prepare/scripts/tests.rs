@@ -1,0 +1,346 @@
+//! The scripts, run by a real bash with a real git.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use domain::conversation::GitProvider;
+use domain::git::CloneSource;
+use tempfile::TempDir;
+
+use super::super::plan::{Identity, Repository};
+use super::super::report::{Found, State};
+use super::*;
+
+const TASK: &str = "0123456789abcdef0123456789abcdef";
+
+/// A home, a workspace whose name needs quoting, and a repository that is cloned from a file URL.
+struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self {
+            dir: TempDir::new().unwrap(),
+        };
+        std::fs::create_dir(place.dir.path().join("home")).unwrap();
+        place
+    }
+
+    fn home(&self) -> String {
+        self.dir.path().join("home").display().to_string()
+    }
+
+    fn workspace(&self) -> String {
+        self.dir
+            .path()
+            .join("it's a $(work) space")
+            .display()
+            .to_string()
+    }
+
+    fn in_workspace(&self, name: &str) -> std::path::PathBuf {
+        Path::new(&self.workspace()).join(name)
+    }
+
+    fn start(&self, script: &str) -> std::process::Child {
+        Command::new("bash")
+            .args(["-c", script])
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", self.home())
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("bash")
+    }
+
+    fn run(&self, script: &str) -> Output {
+        self.start(script).wait_with_output().unwrap()
+    }
+
+    fn ok(&self, script: &str) -> String {
+        let output = self.run(script);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{script}\n{said}\n{errors}");
+        said
+    }
+
+    /// A repository with everything that a project can bring along.
+    fn origin(&self) -> Repository {
+        let origin = self.dir.path().join("origin/tools.git");
+        self.ok(&format!(
+            "git init --quiet --initial-branch=main {0} && cd {0} && mkdir -p .openhands/skills \
+             && echo hello >README.md && echo 'echo set up; echo done >>set-up.txt' >.openhands/setup.sh \
+             && echo 'echo checked >>checked.txt' >.openhands/pre-commit.sh && echo '{{}}' >.openhands/hooks.json \
+             && echo s >.openhands/skills/s.md && git add -A && git -c user.name=a -c user.email=a commit --quiet -m one \
+             && git checkout --quiet -b feature/x && echo f >feature.txt && git add -A \
+             && git -c user.name=a -c user.email=a commit --quiet -m two && git checkout --quiet main",
+            origin.display()
+        ));
+        Repository {
+            name: "acme/tools".to_owned(),
+            directory: "tools".to_owned(),
+            branch: None,
+            working_branch: "openhands-workspace-77".to_owned(),
+            full: false,
+            provider: GitProvider::Github,
+            source: CloneSource {
+                url: format!("file://{}", origin.display()).parse().unwrap(),
+                username: "x-access-token".to_owned(),
+                token: None,
+            },
+            is_pair: false,
+        }
+    }
+
+    fn look(&self, repository: Option<&Repository>) -> Found {
+        Found::read(&self.ok(&look(&self.workspace(), TASK, &who(), repository)))
+    }
+
+    fn clone(&self, repository: &Repository, private: &str) -> String {
+        clone(&self.workspace(), private, TASK, &who(), repository, None)
+    }
+}
+
+fn who() -> Identity {
+    Identity {
+        name: Some("Ann O'Neil".to_owned()),
+        email: Some("ann@example.test".to_owned()),
+    }
+}
+
+#[test]
+fn an_empty_workspace_becomes_a_repository_once() {
+    let place = Place::new();
+    let found = place.look(None);
+    let private = found.private.clone().unwrap();
+    assert_eq!(private, format!("{}/.agent-workspace/{TASK}", place.home()));
+    assert!(found.has("git") && !found.has("setup.sh"));
+    assert_eq!(place.look(None), found);
+    let name =
+        place.ok("git config --global user.name; git config --global --get-all safe.directory");
+    assert_eq!(name, format!("Ann O'Neil\n{}\n", place.workspace()));
+    let mode = place.ok(&format!("stat -c %a {private}"));
+    assert_eq!(mode.trim(), "700");
+}
+
+#[test]
+fn what_is_in_a_workspace_stays_as_it_is() {
+    let place = Place::new();
+    std::fs::create_dir(place.workspace()).unwrap();
+    std::fs::write(place.in_workspace("work.txt"), "mine").unwrap();
+    assert!(!place.look(None).has("git"));
+    let repository = place.origin();
+    std::fs::create_dir(place.in_workspace("tools")).unwrap();
+    assert_eq!(
+        place.look(Some(&repository)).state,
+        State::Absent,
+        "an empty directory"
+    );
+    std::fs::write(place.in_workspace("tools/work.txt"), "mine").unwrap();
+    assert_eq!(place.look(Some(&repository)).state, State::Other);
+}
+
+#[test]
+fn a_clone_is_on_a_branch_of_its_own_and_found_again() {
+    let place = Place::new();
+    let repository = place.origin();
+    let found = place.look(Some(&repository));
+    assert_eq!(found.state, State::Absent);
+    let private = found.private.unwrap();
+    // What an attempt that was killed left behind.
+    std::fs::create_dir_all(place.in_workspace(&format!(".clone-{TASK}/x"))).unwrap();
+    let cloned = Found::read(&place.ok(&place.clone(&repository, &private)));
+    for what in ["git", "setup.sh", "pre-commit.sh", "hooks.json", "skills"] {
+        assert!(cloned.has(what), "{what}");
+    }
+    let git = |arguments: &str| {
+        let target = quoted(&place.in_workspace("tools").display().to_string());
+        place.ok(&format!("git -C {target} {arguments}"))
+    };
+    assert_eq!(
+        git("symbolic-ref --short HEAD").trim(),
+        "openhands-workspace-77"
+    );
+    assert_eq!(git("rev-list --count HEAD").trim(), "1");
+    assert_eq!(git("config --local user.email").trim(), "ann@example.test");
+    assert_eq!(git("status --porcelain"), "");
+    let names = place.ok(&format!("ls -A {}", quoted(&place.workspace())));
+    assert_eq!(names, "tools\n", "nothing is left beside it");
+
+    let again = place.look(Some(&repository));
+    assert_eq!(
+        (again.state, again.branch.as_deref()),
+        (State::Ours, Some("openhands-workspace-77"))
+    );
+    std::fs::write(place.in_workspace("tools/work.txt"), "mine").unwrap();
+    place.ok(&place.clone(&repository, &private));
+    assert!(
+        place.in_workspace("tools/work.txt").exists(),
+        "not cloned again"
+    );
+    let other = look(
+        &place.workspace(),
+        "another-task",
+        &who(),
+        Some(&repository),
+    );
+    assert_eq!(Found::read(&place.ok(&other)).state, State::Same);
+}
+
+#[test]
+fn a_branch_is_cloned_with_or_without_history_and_a_missing_one_leaves_nothing() {
+    let place = Place::new();
+    let mut repository = place.origin();
+    repository.branch = Some("feature/x".to_owned());
+    repository.full = true;
+    let private = place.look(Some(&repository)).private.unwrap();
+    repository.branch = Some("nope".to_owned());
+    let failed = place.run(&place.clone(&repository, &private));
+    assert!(!failed.status.success());
+    let said = String::from_utf8_lossy(&failed.stdout).into_owned();
+    assert!(said.contains("not found in upstream"), "{said}");
+    let names = place.ok(&format!("ls -A {}", quoted(&place.workspace())));
+    assert_eq!(names, "");
+    repository.branch = Some("feature/x".to_owned());
+    place.ok(&place.clone(&repository, &private));
+    let target = quoted(&place.in_workspace("tools").display().to_string());
+    let said = place.ok(&format!(
+        "cd {target} && git symbolic-ref --short HEAD && git rev-list --count HEAD && cat feature.txt"
+    ));
+    assert_eq!(said, "feature/x\n2\nf\n");
+}
+
+#[test]
+fn a_worker_waits_for_the_clone_that_an_earlier_one_began() {
+    let place = Place::new();
+    let repository = place.origin();
+    let private = place.look(Some(&repository)).private.unwrap();
+    // An earlier clone that is at work: its command line names the private directory.
+    let go = place.dir.path().join("go");
+    let earlier = format!(
+        "echo $$ >{private}/clone.pid; while [ ! -e {} ]; do sleep 0.05; done; mkdir -p {}/.git; : {private}",
+        quoted(&go.display().to_string()),
+        quoted(&place.in_workspace("tools").display().to_string()),
+    );
+    let mut earlier = place.start(&earlier);
+    while !Path::new(&private).join("clone.pid").exists() {
+        std::thread::yield_now();
+    }
+    let mut later = place.start(&place.clone(&repository, &private));
+    for _ in 0..50_000 {
+        assert!(later.try_wait().unwrap().is_none(), "it did not wait");
+        std::thread::yield_now();
+    }
+    std::fs::write(&go, "").unwrap();
+    assert!(earlier.wait().unwrap().success());
+    assert!(later.wait().unwrap().success());
+    assert!(
+        !place.in_workspace("tools/README.md").exists(),
+        "it cloned again"
+    );
+}
+
+#[test]
+fn the_setup_script_runs_once_for_a_start_and_its_children_go_on() {
+    let place = Place::new();
+    let mut repository = place.origin();
+    repository.branch = Some("main".to_owned());
+    let private = place.look(Some(&repository)).private.unwrap();
+    place.ok(&place.clone(&repository, &private));
+    let project = place.in_workspace("tools");
+    let script = setup(&private, &project.display().to_string());
+    assert_eq!(place.ok(&script), "set up\n");
+    assert_eq!(place.ok(&script), "set up\n", "told again");
+    let text = std::fs::read_to_string(project.join("set-up.txt")).unwrap();
+    assert_eq!(text, "done\n", "and not run again");
+
+    std::fs::remove_file(format!("{private}/setup.exit")).unwrap();
+    let background = "(sleep 5; echo late >late.txt) &\necho begun\nreturn 7\n";
+    std::fs::write(project.join(".openhands/setup.sh"), background).unwrap();
+    let output = place.run(&script);
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(
+        output.stdout, b"begun\n",
+        "it did not wait for the background"
+    );
+    assert_eq!(place.run(&script).status.code(), Some(7));
+    assert!(!project.join("late.txt").exists());
+}
+
+#[test]
+fn a_pre_commit_script_runs_at_commits_and_an_earlier_hook_before_it() {
+    let place = Place::new();
+    let mut repository = place.origin();
+    repository.branch = Some("main".to_owned());
+    let private = place.look(Some(&repository)).private.unwrap();
+    place.ok(&place.clone(&repository, &private));
+    let project = place.in_workspace("tools");
+    let hooks = project.join(".git/hooks");
+    std::fs::create_dir_all(&hooks).unwrap();
+    std::fs::write(
+        hooks.join("pre-commit"),
+        "#!/bin/sh\necho earlier >>checked.txt\n",
+    )
+    .unwrap();
+    let script = pre_commit(&project.display().to_string());
+    place.ok(&script);
+    place.ok(&script);
+    let target = quoted(&project.display().to_string());
+    place.ok(&format!(
+        "cd {target} && mkdir sub && cd sub && git commit --quiet --allow-empty -m x"
+    ));
+    let text = std::fs::read_to_string(project.join("checked.txt")).unwrap();
+    assert_eq!(text, "earlier\nchecked\n");
+    // A script that refuses.
+    std::fs::write(project.join(".openhands/pre-commit.sh"), "exit 3\n").unwrap();
+    let refused = place.run(&format!(
+        "cd {target} && git commit --quiet --allow-empty -m y"
+    ));
+    assert!(!refused.status.success());
+}
+
+#[test]
+fn the_helper_answers_for_its_host_only() {
+    let place = Place::new();
+    let mut repository = place.origin();
+    repository.source.url = "https://git.acme.test:8443/acme/tools.git".parse().unwrap();
+    repository.is_pair = true;
+    // In place of curl: shows that the access token comes by standard input, and answers.
+    let bin = place.dir.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let curl =
+        "#!/bin/sh\ncat >\"$HOME/asked\"\necho \"$@\" >\"$HOME/arguments\"\nprintf 'me:s3cret'\n";
+    std::fs::write(bin.join("curl"), curl).unwrap();
+    let text = credential_helper(&repository, "http://127.0.0.1:1/secrets", "access-1");
+    let file = place.dir.path().join("helper");
+    std::fs::write(&file, text).unwrap();
+    let ask = |host: &str, action: &str| {
+        place.ok(&format!(
+            "chmod +x {bin}/curl; export PATH={bin}:$PATH; printf 'protocol=https\\nhost={host}\\n\\n' | sh {file} {action}",
+            bin = bin.display(),
+            file = file.display()
+        ))
+    };
+    for (host, action) in [
+        ("evil.test", "get"),
+        ("git.acme.test", "get"),
+        ("git.acme.test:8443", "store"),
+    ] {
+        assert_eq!(ask(host, action), "", "{host} {action}");
+    }
+    assert!(!Path::new(&place.home()).join("asked").exists());
+    let answer = ask("git.acme.test:8443", "get");
+    assert_eq!(answer, "username=x-access-token\npassword=s3cret\n");
+    let asked = std::fs::read_to_string(format!("{}/asked", place.home())).unwrap();
+    assert_eq!(
+        asked,
+        "url = \"http://127.0.0.1:1/secrets\"\nheader = \"X-Access-Token: access-1\"\n"
+    );
+    let arguments = std::fs::read_to_string(format!("{}/arguments", place.home())).unwrap();
+    assert!(!arguments.contains("access-1"), "{arguments}");
+}

@@ -169,7 +169,7 @@ pub fn start(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> 
             created_at,
             updated_at: created_at,
         },
-        sandbox: Some(sandbox(sandbox_name, owner, created_at)),
+        place: Place::New(sandbox(sandbox_name, owner, created_at)),
         answer: None,
     }
 }
@@ -177,7 +177,7 @@ pub fn start(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> 
 /// A start of conversation `n` in a sandbox that is there.
 pub fn start_in(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> NewStart {
     let mut new = start(n, owner, sandbox_name, created_at);
-    new.sandbox = None;
+    new.place = Place::Named;
     new.task.owns_sandbox = false;
     new
 }

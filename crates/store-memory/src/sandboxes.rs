@@ -5,12 +5,12 @@ use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
 use domain::error::{Cap, StoreError};
-use domain::id::{HostId, SandboxId, UserId};
+use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::idempotency::{KeptAnswer, Repetition};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    Caps, Desired, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+    Caps, Desired, Occupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
 };
 use domain::scope::Scope;
 
@@ -70,6 +70,40 @@ impl State {
         due && !busy && !starting
     }
 
+    /// Stores that a sandbox which is not up is wanted to run, within the caps.
+    pub(crate) fn resume(
+        &mut self,
+        mut sandbox: Sandbox,
+        caps: Caps,
+        at: Timestamp,
+    ) -> Result<Sandbox, StoreError> {
+        self.check_caps(&sandbox.owner, caps)?;
+        sandbox.status = SandboxStatus::Starting;
+        sandbox.status_detail = None;
+        sandbox.desired = Desired::Running;
+        sandbox.updated_at = at;
+        self.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
+        Ok(sandbox)
+    }
+
+    /// How much a sandbox is used.
+    pub(crate) fn occupancy(&self, sandbox: &Sandbox) -> Occupancy {
+        let inside = self.conversations.values().map(|row| &row.it);
+        let inside = inside.filter(|it| it.sandbox_id == sandbox.id);
+        let starting = self
+            .tasks
+            .values()
+            .filter(|row| row.task.sandbox_id == sandbox.id && !row.task.status.is_terminal());
+        let count = inside.clone().count() + starting.clone().filter(|row| !row.begun).count();
+        let changed = inside.map(|it| it.updated_at);
+        let used = changed.chain(starting.map(|row| row.task.created_at)).max();
+        Occupancy {
+            conversations: u32::try_from(count).unwrap_or(u32::MAX),
+            used_at: used.unwrap_or(sandbox.created_at),
+            sandbox: sandbox.clone(),
+        }
+    }
+
     /// Whether the sandbox could be inserted now.
     pub(crate) fn check_insert(&self, sandbox: &Sandbox, caps: Caps) -> Result<(), StoreError> {
         self.refuse_deleted(&sandbox.owner)?;
@@ -83,7 +117,7 @@ impl State {
 }
 
 impl MemoryStore {
-    fn tell_sandbox(&self, sandbox: &Sandbox) {
+    pub(crate) fn tell_sandbox(&self, sandbox: &Sandbox) {
         self.tell(Change::Sandbox {
             id: sandbox.id.clone(),
             host: sandbox.host.clone(),
@@ -156,6 +190,18 @@ impl SandboxRepository for MemoryStore {
             .cloned())
     }
 
+    async fn running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<Occupancy>, StoreError> {
+        let state = self.lock();
+        let running = |it: &&Sandbox| {
+            it.owner == *owner
+                && it.spec_id == *spec
+                && it.desired == Desired::Running
+                && it.status == SandboxStatus::Running
+        };
+        let found = state.sandboxes.values().filter(running);
+        Ok(found.map(|it| state.occupancy(it)).collect())
+    }
+
     async fn set_desired(
         &self,
         scope: &Scope,
@@ -177,9 +223,9 @@ impl SandboxRepository for MemoryStore {
                 return Ok(Some(sandbox));
             }
             Desired::Running => {
-                state.check_caps(&sandbox.owner, *caps)?;
-                sandbox.status = SandboxStatus::Starting;
-                sandbox.status_detail = None;
+                let sandbox = state.resume(sandbox, *caps, at)?;
+                self.tell_sandbox(&sandbox);
+                return Ok(Some(sandbox));
             }
             Desired::Paused if sandbox.desired == desired => return Ok(Some(sandbox)),
             Desired::Paused => sandbox.paused_at = Some(at),

@@ -8,11 +8,11 @@ use domain::error::{Cap, StoreError};
 use domain::id::{HostId, StartTaskId};
 use domain::idempotency::Repetition;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{Caps, Desired, Sandbox};
+use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, StartStatus, StartTask, StartTaskFilter,
-    StartTaskOrder, StartTaskRepository, Step,
+    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place, StartStatus, StartTask,
+    StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 
 use crate::state::{State, TaskRow};
@@ -80,6 +80,34 @@ impl State {
         }
     }
 
+    /// The sandbox that was resumed for it, if one was.
+    fn take_place(&mut self, start: &NewStart, caps: Caps) -> Result<Option<Sandbox>, StoreError> {
+        let task = &start.task;
+        if let Place::New(sandbox) = &start.place {
+            self.check_insert(sandbox, caps)?;
+            self.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
+            return Ok(None);
+        }
+        let none = StoreError::NotFound { entity: "sandbox" };
+        let sandbox = self.wanted_sandbox(&task.sandbox_id).cloned();
+        let sandbox = sandbox.filter(|it| it.owner == task.owner).ok_or(none)?;
+        let runs = sandbox.desired == Desired::Running;
+        match start.place {
+            Place::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
+                Err(StoreError::NotFound { entity: "sandbox" })
+            }
+            Place::Shared { most } if self.occupancy(&sandbox).conversations >= most => {
+                Err(StoreError::Full {
+                    entity: "conversations in that sandbox",
+                    most: most as usize,
+                })
+            }
+            Place::Shared { .. } => Ok(None),
+            _ if runs && sandbox.status.is_up() => Ok(None),
+            _ => self.resume(sandbox, caps, task.created_at).map(Some),
+        }
+    }
+
     fn fail(
         &mut self,
         id: StartTaskId,
@@ -94,7 +122,10 @@ impl State {
             self.events.remove(&task.conversation_id);
         }
         let runs = |it: &Sandbox| it.desired == Desired::Running;
-        if task.owns_sandbox && self.wanted_sandbox(&task.sandbox_id).is_some_and(runs) {
+        let owned = task.owns_sandbox && self.wanted_sandbox(&task.sandbox_id).is_some_and(runs);
+        let mut graves = self.deleted.values();
+        let lost = graves.any(|it| it.sandbox == task.sandbox_id && it.at >= task.created_at);
+        if owned || lost {
             self.let_go(&task.sandbox_id, at);
         }
         Ok(task)
@@ -144,13 +175,10 @@ impl StartTaskRepository for MemoryStore {
         if open.count() >= MOST_OPEN_STARTS as usize {
             return Err(StoreError::CapReached(Cap::Starts(MOST_OPEN_STARTS)));
         }
-        match &start.sandbox {
-            Some(sandbox) => state.check_insert(sandbox, *caps)?,
-            None => {
-                state
-                    .wanted_sandbox(&task.sandbox_id)
-                    .filter(|sandbox| sandbox.owner == task.owner)
-                    .ok_or(StoreError::NotFound { entity: "sandbox" })?;
+        if let Some(parent) = task.request.parent_conversation_id {
+            let parent = state.conversations.get(&parent);
+            if parent.is_none_or(|row| row.it.owner != task.owner) {
+                return Err(StoreError::NotFound { entity: PARENT });
             }
         }
         if state.tasks.contains_key(&task.id) {
@@ -158,8 +186,8 @@ impl StartTaskRepository for MemoryStore {
                 entity: "start task",
             });
         }
-        if let Some(sandbox) = &start.sandbox {
-            state.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
+        if let Some(resumed) = state.take_place(start, *caps)? {
+            self.tell_sandbox(&resumed);
         }
         let row = TaskRow {
             task: task.clone(),
@@ -286,6 +314,10 @@ impl StartTaskRepository for MemoryStore {
             return Err(StoreError::NotFound { entity: "sandbox" });
         }
         if !begun {
+            let parent = conversation.parent;
+            if parent.is_some_and(|it| !state.conversations.contains_key(&it)) {
+                return Err(StoreError::NotFound { entity: PARENT });
+            }
             let known = state.conversations.contains_key(&conversation.id);
             if known || state.deleted.contains_key(&conversation.id) {
                 return Err(TAKEN);

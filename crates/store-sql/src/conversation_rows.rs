@@ -24,7 +24,7 @@ use crate::sql_types::{At, Json, Key};
 #[diesel(table_name = conversations, treat_none_as_default_value = false)]
 pub(crate) struct ConversationRow {
     pub(crate) id: Key,
-    owner: String,
+    pub(crate) owner: String,
     sandbox_id: String,
     title: Option<String>,
     title_folded: Option<String>,

@@ -127,6 +127,18 @@ fn end_start_tasks(
     Ok(())
 }
 
+/// Whether a conversation of this sandbox was deleted since.
+pub(crate) fn has_lost_one(
+    conn: &mut AnyConnection,
+    sandbox: &str,
+    since: Timestamp,
+) -> Result<bool, Fault> {
+    let lost = deleted_conversations::table
+        .filter(deleted_conversations::sandbox_id.eq(sandbox))
+        .filter(deleted_conversations::deleted_at.ge(At(since)));
+    Ok(diesel::select(diesel::dsl::exists(lost)).get_result(conn)?)
+}
+
 /// Which of these sandboxes no conversation and no unfinished start task needs (any more).
 pub(crate) fn unneeded_sandboxes(
     conn: &mut AnyConnection,

@@ -23,6 +23,7 @@ mod hosts;
 mod idempotency;
 mod leases;
 mod migrate;
+mod occupancy;
 mod page_token;
 mod pool;
 #[cfg(feature = "postgres")]
@@ -32,6 +33,7 @@ mod retirement;
 mod sandbox_rows;
 mod sandboxes;
 mod schema;
+mod sealed;
 mod secrets;
 mod settings;
 mod sql_types;
@@ -39,6 +41,7 @@ mod start_rows;
 mod start_tasks;
 mod store;
 mod users;
+mod vault;
 
 pub use connection::InvalidStorageUrl;
 pub use migrate::MigrationError;

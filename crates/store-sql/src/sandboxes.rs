@@ -7,12 +7,12 @@ use diesel::prelude::*;
 use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::error::{Cap, StoreError};
-use domain::id::{HostId, SandboxId, UserId};
+use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::idempotency::{KeptAnswer, Repetition};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    Caps, Desired, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+    Caps, Desired, Occupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
 };
 use domain::scope::Scope;
 
@@ -21,6 +21,7 @@ use crate::codec::{IDS_PER_QUERY, in_order, owner, plain};
 use crate::connection::{Any, AnyConnection};
 use crate::error::Fault;
 use crate::idempotency;
+use crate::occupancy;
 use crate::page_token::{self, Cursor};
 use crate::retirement::due;
 use crate::sandbox_rows::{SandboxRow, sandboxes_of};
@@ -141,6 +142,22 @@ fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), Fault> {
     announce(conn, &change)
 }
 
+/// Commits that a sandbox which is not up is wanted to run, within the caps; part of the caller's transaction.
+pub(crate) fn resume(
+    conn: &mut AnyConnection,
+    mut sandbox: Sandbox,
+    caps: Caps,
+    at: Timestamp,
+) -> Result<Sandbox, Fault> {
+    check_caps(conn, &sandbox.owner, caps)?;
+    sandbox.status = SandboxStatus::Starting;
+    sandbox.status_detail = None;
+    sandbox.desired = Desired::Running;
+    sandbox.updated_at = at;
+    store(conn, &sandbox)?;
+    Ok(sandbox)
+}
+
 #[async_trait]
 impl SandboxRepository for SqlStore {
     async fn insert(&self, sandbox: &Sandbox, caps: &Caps) -> Result<(), StoreError> {
@@ -244,6 +261,13 @@ impl SandboxRepository for SqlStore {
             .await
     }
 
+    async fn running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<Occupancy>, StoreError> {
+        let (owner, spec) = (owner.clone(), spec.clone());
+        self.db
+            .read(move |conn| occupancy::running(conn, &owner, &spec))
+            .await
+    }
+
     async fn set_desired(
         &self,
         scope: &Scope,
@@ -265,9 +289,7 @@ impl SandboxRepository for SqlStore {
                         return Ok(Some(sandbox));
                     }
                     Desired::Running => {
-                        check_caps(conn, &sandbox.owner, caps)?;
-                        sandbox.status = SandboxStatus::Starting;
-                        sandbox.status_detail = None;
+                        return Ok(Some(resume(conn, sandbox, caps, at)?));
                     }
                     Desired::Paused if sandbox.desired == desired => return Ok(Some(sandbox)),
                     Desired::Paused => sandbox.paused_at = Some(at),

@@ -11,11 +11,11 @@ use domain::error::{Cap, StoreError};
 use domain::id::{HostId, StartTaskId};
 use domain::idempotency::Repetition;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{Caps, Desired, Sandbox};
+use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, StartStatus, StartTask, StartTaskFilter,
-    StartTaskOrder, StartTaskRepository, Step,
+    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place, StartStatus, StartTask,
+    StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 use uuid::Uuid;
 
@@ -23,12 +23,13 @@ use crate::changes::announce;
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner};
 use crate::connection::{Any, AnyConnection};
 use crate::conversation_rows as conversations;
-use crate::deletion::unneeded_sandboxes;
+use crate::deletion::{has_lost_one, unneeded_sandboxes};
 use crate::error::{Fault, conflict, not_found, stale};
 use crate::idempotency;
+use crate::occupancy::check_room;
 use crate::page_token::{self, Cursor};
 use crate::purge;
-use crate::sandboxes::{insert_within_caps, load_wanted, mark_deleted};
+use crate::sandboxes::{insert_within_caps, load_wanted, mark_deleted, resume};
 use crate::schema::start_tasks;
 use crate::sql_types::{At, Key};
 use crate::start_rows::{StartTaskRow, StepColumns};
@@ -91,7 +92,9 @@ fn fail(
         diesel::delete(table.find(Key::from(task.conversation_id))).execute(conn)?;
     }
     let runs = |it: &Sandbox| it.desired == Desired::Running;
-    if task.owns_sandbox && load_wanted(conn, &task.sandbox_id)?.is_some_and(|it| runs(&it)) {
+    let owned =
+        task.owns_sandbox && load_wanted(conn, &task.sandbox_id)?.is_some_and(|it| runs(&it));
+    if owned || has_lost_one(conn, &row.sandbox_id, task.created_at)? {
         // The task itself is ended by now and does not count.
         let unneeded = unneeded_sandboxes(conn, &[row.sandbox_id])?;
         mark_deleted(conn, &unneeded, at)?;
@@ -125,6 +128,25 @@ fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTa
     }
 }
 
+fn take_place(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<(), Fault> {
+    let task = &start.task;
+    if let Place::New(sandbox) = &start.place {
+        return insert_within_caps(conn, sandbox, caps);
+    }
+    let sandbox = load_wanted(conn, &task.sandbox_id)?
+        .filter(|sandbox| sandbox.owner == task.owner)
+        .ok_or_else(|| not_found("sandbox"))?;
+    let runs = sandbox.desired == Desired::Running;
+    match start.place {
+        Place::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
+            Err(not_found("sandbox"))
+        }
+        Place::Shared { most } => check_room(conn, &sandbox.id, most),
+        _ if runs && sandbox.status.is_up() => Ok(()),
+        _ => resume(conn, sandbox, caps, task.created_at).map(drop),
+    }
+}
+
 fn insert(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<Inserted, Fault> {
     let task = &start.task;
     if let Some(answer) = &start.answer {
@@ -144,14 +166,12 @@ fn insert(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<Inse
     if open >= i64::from(MOST_OPEN_STARTS) {
         return Err(StoreError::CapReached(Cap::Starts(MOST_OPEN_STARTS)).into());
     }
-    match &start.sandbox {
-        Some(sandbox) => insert_within_caps(conn, sandbox, caps)?,
-        None => {
-            load_wanted(conn, &task.sandbox_id)?
-                .filter(|sandbox| sandbox.owner == task.owner)
-                .ok_or_else(|| not_found("sandbox"))?;
-        }
+    if let Some(parent) = task.request.parent_conversation_id {
+        conversations::load(conn, parent)?
+            .filter(|it| it.owner == task.owner.as_str())
+            .ok_or_else(|| not_found(PARENT))?;
     }
+    take_place(conn, start, caps)?;
     diesel::insert_into(start_tasks::table)
         .values(StartTaskRow::try_from(task)?)
         .execute(conn)
@@ -177,6 +197,9 @@ fn begin(
     if !row.begun {
         if conversations::is_deleted(conn, conversation.id)? {
             return Err(conflict("conversation"));
+        }
+        if let Some(parent) = conversation.parent {
+            conversations::load(conn, parent)?.ok_or_else(|| not_found(PARENT))?;
         }
         conversations::insert(conn, conversation)?;
         diesel::update(start_tasks::table.find(Key::from(id)))

@@ -2,6 +2,7 @@
 
 mod check;
 mod earlier;
+mod grouping;
 mod launch;
 mod prepare;
 mod run;
@@ -15,10 +16,11 @@ use domain::conversation::ConversationView;
 use domain::error::StoreError;
 use domain::id::{ConversationId, StartTaskId, UserId};
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{Desired, Sandbox, SandboxStatus};
+use domain::sandbox::{MOST_TOGETHER, Sandbox};
 use domain::scope::Scope;
 use domain::start_task::{
-    Inserted, NewStart, StartRequest, StartStatus, StartTask, StartTaskFilter, StartTaskOrder,
+    Inserted, NewStart, PARENT, Place, StartRequest, StartStatus, StartTask, StartTaskFilter,
+    StartTaskOrder,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Notify, mpsc};
@@ -26,11 +28,15 @@ use tokio::sync::{Notify, mpsc};
 pub use check::check_secrets;
 pub use updates::Updates;
 
+use self::grouping::Chosen;
+
 use crate::repeat::{Answer, Repeatable, repeated};
-use crate::sandboxes::{choose_spec, reserve};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::{AppError, Inner};
+
+/// The entity of a `NotFound` that means the sandbox of a start.
+const SANDBOX: &str = "sandbox";
 
 /// Starts conversations and shows the tasks that do it.
 #[derive(Clone)]
@@ -51,11 +57,11 @@ pub struct StartInput {
     pub secrets: Option<BTreeMap<String, SecretString>>,
 }
 
-/// Where a conversation will run.
-struct Chosen {
-    row: Sandbox,
-    /// To be stored with the task.
-    is_new: bool,
+/// A start to be committed.
+struct Planned {
+    start: NewStart,
+    /// Sandboxes that it may share instead of a new one, best first.
+    shared: Vec<Sandbox>,
 }
 
 impl Starts {
@@ -75,8 +81,8 @@ impl Starts {
     /// Checks the request, commits a task with its sandbox, and answers. Asking again with the same `conversation_id`
     /// answers the task there is.
     pub async fn start(&self, owner: &UserId, input: StartInput) -> Result<StartTask, AppError> {
-        let start = self.plan(owner, input).await?;
-        match self.commit(start).await? {
+        let planned = self.plan(owner, input).await?;
+        match self.commit(planned).await? {
             Answer::New(task) => Ok(task),
             // Only a request with a key can have been answered before.
             Answer::Repeated(_) => Err(AppError::KeyReused),
@@ -94,9 +100,16 @@ impl Starts {
         if let Some(answer) = repeatable.earlier(ports, owner).await? {
             return Ok(Answer::Repeated(answer));
         }
-        let mut start = self.plan(owner, input).await?;
-        start.answer = Some(repeatable.answer(owner, &start.task, ports.clock.now()));
-        self.commit(start).await
+        let mut planned = self.plan(owner, input).await?;
+        let start = &mut planned.start;
+        start.answer = Some(repeatable.answer(ports, owner, &start.task));
+        let id = start.task.id;
+        match self.commit(planned).await? {
+            Answer::New(earlier) if earlier.id != id => {
+                repeatable.keep(ports, owner, earlier).await
+            }
+            answer => Ok(answer),
+        }
     }
 
     /// Follows a task that is there: as it is now, and every later state.
@@ -130,11 +143,11 @@ impl Starts {
         owner: &UserId,
         input: StartInput,
     ) -> Result<(StartTask, mpsc::Receiver<StartTask>), AppError> {
-        let start = self.plan(owner, input).await?;
-        let id = start.task.id;
+        let planned = self.plan(owner, input).await?;
+        let id = planned.start.task.id;
         // Subscribed before the commit: no state can be missed.
-        let updates = self.inner.updates.subscribe(&start.task);
-        let committed = self.commit(start).await;
+        let updates = self.inner.updates.subscribe(&planned.start.task);
+        let committed = self.commit(planned).await;
         let Answer::New(task) = committed.inspect_err(|_| self.inner.updates.end(id))? else {
             return Err(AppError::KeyReused);
         };
@@ -191,25 +204,51 @@ impl Starts {
         Ok(self.inner.ports.start_tasks.find_many(scope, ids).await?)
     }
 
-    async fn commit(&self, start: NewStart) -> Result<Answer<StartTask>, AppError> {
-        let inserted = self
-            .inner
-            .ports
-            .start_tasks
-            .insert(&start, &self.inner.policy.caps)
-            .await;
-        match inserted {
+    /// Commits it where there is room. Whether a sandbox has room is known only in the transaction: one that has filled up,
+    /// stopped or gone since it was looked at is passed over, and at the end there is the new one.
+    async fn commit(&self, planned: Planned) -> Result<Answer<StartTask>, AppError> {
+        for sandbox in planned.shared {
+            let mut start = planned.start.clone();
+            start.task.host = sandbox.host;
+            start.task.sandbox_id = sandbox.id;
+            start.task.owns_sandbox = false;
+            start.place = Place::Shared {
+                most: MOST_TOGETHER,
+            };
+            match self.insert(&start).await {
+                Err(StoreError::Full { .. } | StoreError::NotFound { entity: SANDBOX }) => {}
+                done => return self.committed(start.task, done),
+            }
+        }
+        let done = self.insert(&planned.start).await;
+        self.committed(planned.start.task, done)
+    }
+
+    async fn insert(&self, start: &NewStart) -> Result<Inserted, StoreError> {
+        let tasks = &self.inner.ports.start_tasks;
+        tasks.insert(start, &self.inner.policy.caps).await
+    }
+
+    fn committed(
+        &self,
+        task: StartTask,
+        done: Result<Inserted, StoreError>,
+    ) -> Result<Answer<StartTask>, AppError> {
+        match done {
             Ok(Inserted::New) => {
                 self.wake.notify_one();
-                Ok(Answer::New(start.task))
+                Ok(Answer::New(task))
             }
             Ok(Inserted::Existing(task)) => Ok(Answer::New(task)),
             Ok(Inserted::Repeated(known)) => {
                 let answer = repeated(known)?.ok_or(AppError::KeyReused)?;
                 Ok(Answer::Repeated(answer))
             }
-            Err(StoreError::Conflict { .. }) => {
+            Err(StoreError::Conflict { .. } | StoreError::Full { .. }) => {
                 Err(AppError::conflict("conversation_id is already in use"))
+            }
+            Err(StoreError::NotFound { entity: PARENT }) => {
+                Err(AppError::not_found("Parent conversation not found"))
             }
             Err(StoreError::NotFound { .. }) => Err(AppError::not_found("Sandbox not found")),
             Err(error) => Err(error.into()),
@@ -217,7 +256,7 @@ impl Starts {
     }
 
     /// Everything that can be refused is refused here, before any work.
-    async fn plan(&self, owner: &UserId, mut input: StartInput) -> Result<NewStart, AppError> {
+    async fn plan(&self, owner: &UserId, mut input: StartInput) -> Result<Planned, AppError> {
         if let Some(secrets) = &input.secrets {
             check_secrets(secrets).map_err(AppError::invalid)?;
         }
@@ -227,22 +266,40 @@ impl Starts {
             .already_asked(&scope, input.request.conversation_id)
             .await?
         {
-            return Ok(self.again(existing));
+            return Ok(Planned {
+                start: self.again(existing),
+                shared: Vec::new(),
+            });
         }
-        if let Some(parent) = input.request.parent_conversation_id {
-            let parent = self.inner.ports.conversations.find(&scope, parent).await?;
-            inherit(
-                &mut input.request,
-                &parent.ok_or_else(|| AppError::not_found("Parent conversation not found"))?,
-            );
+        let mut parent = None;
+        if let Some(id) = input.request.parent_conversation_id {
+            let found = self.inner.ports.conversations.find(&scope, id).await?;
+            let found =
+                found.ok_or_else(|| AppError::not_found("Parent conversation not found"))?;
+            inherit(&mut input.request, &found);
+            parent = Some(found);
         }
-        let chosen = self.choose_sandbox(&scope, owner, &input.request).await?;
-        let task = self.new_task(owner, input, &chosen)?;
-        Ok(NewStart {
+        let new_id = || ConversationId::new(self.inner.ports.ids.uuid());
+        let id = input.request.conversation_id.unwrap_or_else(new_id);
+        let request = &mut input.request;
+        let chosen = self.choose_sandbox(&scope, owner, id, request, parent.as_ref());
+        let (sandbox, shared, is_new) = match chosen.await? {
+            Chosen::Named(sandbox) => (sandbox, Vec::new(), false),
+            Chosen::Ours { shared, new } => (new, shared, true),
+        };
+        let mut task = self.new_task(owner, input, id, &sandbox)?;
+        task.owns_sandbox = is_new;
+        let place = if is_new {
+            Place::New(sandbox)
+        } else {
+            Place::Named
+        };
+        let start = NewStart {
             task,
-            sandbox: chosen.is_new.then_some(chosen.row),
+            place,
             answer: None,
-        })
+        };
+        Ok(Planned { start, shared })
     }
 
     /// Tells followers of tasks that run in other processes what the store says.
@@ -302,52 +359,18 @@ impl Starts {
         };
         NewStart {
             task,
-            sandbox: None,
+            // Should the predecessor fail at this moment, nothing is begun in its place.
+            place: Place::Shared { most: 0 },
             answer: None,
         }
-    }
-
-    /// The named sandbox (resumed if it sleeps; within the caps), or a new row.
-    async fn choose_sandbox(
-        &self,
-        scope: &Scope,
-        owner: &UserId,
-        request: &StartRequest,
-    ) -> Result<Chosen, AppError> {
-        let (ports, policy) = (&self.inner.ports, &self.inner.policy);
-        let Some(id) = &request.sandbox_id else {
-            let spec = choose_spec(ports, &self.settings, owner, None).await?;
-            let sandbox = reserve(ports, policy, owner, spec.id)?;
-            return Ok(Chosen {
-                row: sandbox,
-                is_new: true,
-            });
-        };
-        let unknown = || AppError::not_found(format!("Sandbox not found: {id}"));
-        let row = ports.sandboxes.find(scope, id).await?.ok_or_else(unknown)?;
-        if row.status == SandboxStatus::Missing {
-            return Err(AppError::conflict(format!(
-                "Sandbox {id} is MISSING and cannot be used"
-            )));
-        }
-        if row.desired != Desired::Running || row.status == SandboxStatus::Error {
-            let resumed = ports.sandboxes.set_desired(
-                scope,
-                id,
-                Desired::Running,
-                &policy.caps,
-                ports.clock.now(),
-            );
-            resumed.await?.ok_or_else(unknown)?;
-        }
-        Ok(Chosen { row, is_new: false })
     }
 
     fn new_task(
         &self,
         owner: &UserId,
         mut input: StartInput,
-        sandbox: &Chosen,
+        conversation_id: ConversationId,
+        sandbox: &Sandbox,
     ) -> Result<StartTask, AppError> {
         let ports = &self.inner.ports;
         let id = StartTaskId::new(ports.ids.uuid());
@@ -372,16 +395,13 @@ impl Starts {
             id,
             owner: owner.clone(),
             // Whoever serves the sandbox's host does the work.
-            host: sandbox.row.host.clone(),
+            host: sandbox.host.clone(),
             status: StartStatus::Working,
             detail: None,
             notes: check::notes(&input.request),
-            conversation_id: input
-                .request
-                .conversation_id
-                .unwrap_or_else(|| ConversationId::new(ports.ids.uuid())),
-            sandbox_id: sandbox.row.id.clone(),
-            owns_sandbox: sandbox.is_new,
+            conversation_id,
+            sandbox_id: sandbox.id.clone(),
+            owns_sandbox: false,
             agent_server_url: None,
             request: input.request,
             sealed_secrets,
@@ -409,7 +429,8 @@ fn inherit(request: &mut StartRequest, parent: &ConversationView) {
             .or_else(|| from.selected_branch.clone());
         request.git_provider = request.git_provider.or(from.git_provider);
     }
-    if request.llm_model.is_none() {
+    // The model of a program that was the agent is no model of the coding agent's.
+    if request.llm_model.is_none() && from.agent_kind != "acp" {
         request.llm_model.clone_from(&from.llm_model);
     }
 }

@@ -10,6 +10,7 @@
 //!   MISSING: the row is there, the backend has nothing left of it.   Desired::Deleted hides the row from its owner.
 //! ```
 
+mod grouping;
 mod port;
 
 use std::time::Duration;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+pub use grouping::{Grouping, MOST_TOGETHER, Occupancy};
 pub use port::{
     BackendFact, BackendState, Capabilities, Contact, Located, Progress, SandboxBackend,
     SandboxError, SandboxLaunch, SandboxRepository, SandboxSpecCatalog,

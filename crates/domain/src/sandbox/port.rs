@@ -10,7 +10,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use secrecy::SecretString;
 use url::Url;
 
-use super::{Caps, Desired, ExposedUrl, Retirement, Sandbox, SandboxFacts, SandboxSpec};
+use super::{Caps, Desired, ExposedUrl, Occupancy, Retirement, Sandbox, SandboxFacts, SandboxSpec};
 use crate::clock::Timestamp;
 use crate::error::{Cause, Classify, ErrorClass, StoreError};
 use crate::id::{HostId, SandboxId, SpecId, UserId};
@@ -47,6 +47,9 @@ pub trait SandboxRepository: Send + Sync + 'static {
     async fn search(&self, scope: &Scope, page: &PageRequest) -> Result<Page<Sandbox>, StoreError>;
     /// The sandbox whose session key has this hash, whatever its state.
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError>;
+    /// The sandboxes of this owner that were made from this template, are wanted to run and RUNNING, in any order: how
+    /// much each is used. One query. At most 500, those made last.
+    async fn running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<Occupancy>, StoreError>;
     /// Commits an intent; `None` if there is no such sandbox (a deleted one stays deleted).
     /// * `Running`: already STARTING or RUNNING stays as it is; else the caps are checked as in `insert`, status
     ///   becomes STARTING and the detail is cleared.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use port::{
-    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, StartTaskFilter, StartTaskOrder,
+    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place, StartTaskFilter, StartTaskOrder,
     StartTaskRepository, Step,
 };
 

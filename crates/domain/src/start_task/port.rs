@@ -21,13 +21,29 @@ pub const MOST_OPEN_STARTS: u32 = 100;
 /// The entity of a `NotFound` that means the conversation which a new one is part of.
 pub const PARENT: &str = "parent conversation";
 
+/// Where a start runs.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "short-lived, one per start")]
+pub enum Place {
+    /// In a new sandbox: this row (STARTING).
+    New(Sandbox),
+    /// In the one that the task names, which its owner chose. If it is not up it is resumed.
+    Named,
+    /// In the one that the task names, which we chose: only while it is RUNNING and wanted to run (`NotFound`), and fewer
+    /// conversations than so many are in it or being started there (`Full`).
+    Shared {
+        /// So many.
+        most: u32,
+    },
+}
+
 /// A task to be committed, with the sandbox that is reserved for it.
 #[derive(Debug, Clone)]
 pub struct NewStart {
     /// The task, in WORKING.
     pub task: StartTask,
-    /// A new sandbox row (STARTING), when none was named.
-    pub sandbox: Option<Sandbox>,
+    /// Where it runs.
+    pub place: Place,
     /// The answer, when the request has a key of its sender's.
     pub answer: Option<KeptAnswer>,
 }
@@ -97,7 +113,8 @@ pub enum StartTaskOrder {
 #[async_trait]
 pub trait StartTaskRepository: Send + Sync + 'static {
     /// Commits a task, its sandbox and the answer in one transaction. A key that was used before comes first: then nothing
-    /// else is looked at (`Repeated`). The caps apply when there is a new sandbox (`CapReached`).
+    /// else is looked at (`Repeated`). The caps apply when a sandbox is made or resumed (`CapReached`). With a parent that
+    /// its owner does not have (any more): `NotFound` of [`PARENT`].
     /// At most one unfailed task per conversation id: the same owner gets `Existing`; a conversation of somebody else
     /// with this id, a conversation without a task, or a deleted one is `Conflict`. A named sandbox that was deleted meanwhile is `NotFound`.
     /// More than [`MOST_OPEN_STARTS`] unfinished tasks of one owner are refused (`CapReached`).
@@ -138,7 +155,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<StartTask, StoreError>;
     /// Stores the conversation (unless this task has stored it before) and the step, in one transaction. `NotFound` if
-    /// the sandbox row is gone or not wanted to run; `Conflict` if the id is taken by another.
+    /// the sandbox row is gone or not wanted to run, or, of [`PARENT`], if the conversation's parent is; `Conflict` if the id is taken by another.
     async fn begin_conversation(
         &self,
         id: StartTaskId,
@@ -149,8 +166,9 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     ) -> Result<StartTask, StoreError>;
     /// Ends the task in ERROR (`step.status` is ERROR), in one transaction with releasing what it held: its
     /// conversation row if it had begun one (without remembering it as deleted), its sealed secrets, its lease, and its
-    /// sandbox (`Desired::Deleted`) if it owns it, it is wanted to run, and no other conversation or unfinished task needs
-    /// it (one that its owner paused stays).
+    /// sandbox (`Desired::Deleted`) if no other conversation or unfinished task needs it, and either it owns it and it is
+    /// wanted to run (one that its owner paused stays), or a conversation in it was deleted since the task was made (the
+    /// sandbox would have gone with that one, had it not been for this task).
     async fn fail(
         &self,
         id: StartTaskId,

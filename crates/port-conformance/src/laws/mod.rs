@@ -23,5 +23,7 @@ pub mod sealed_records;
 pub mod secret_repository;
 pub mod settings_repository;
 pub mod start_life;
+pub mod start_place;
 pub mod start_task_repository;
 pub mod user_repository;
+pub mod vault_repository;

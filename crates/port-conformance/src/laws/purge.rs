@@ -208,10 +208,7 @@ pub async fn nothing_of_a_user_is_left(ports: &Ports) {
 /// Not even with the same ids: a part of a conversation of theirs, a failed start of a conversation that they have.
 pub async fn others_are_left_alone(ports: &Ports) {
     furnish(ports, "bob", 200).await;
-    let shared = NewStart {
-        sandbox: None,
-        ..start_in(150, "bob", "bob-up", at(1))
-    };
+    let shared = start_in(150, "bob", "bob-up", at(1));
     run(ports, &shared, Some(StartStatus::Error)).await;
     furnish(ports, "alice", 100).await;
     let mut hers = start(151, "alice", "alice-other", at(1));

@@ -9,8 +9,8 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired};
 use domain::scope::Scope;
 use domain::start_task::{
-    AgentType, Inserted, MOST_OPEN_STARTS, StartRequest, StartStatus, StartTask, StartTaskFilter,
-    StartTaskOrder,
+    AgentType, Inserted, MOST_OPEN_STARTS, Place, StartRequest, StartStatus, StartTask,
+    StartTaskFilter, StartTaskOrder,
 };
 use futures::future::join_all;
 use serde_json::json;
@@ -67,7 +67,7 @@ pub async fn what_is_committed_is_found(ports: &Ports) {
     ports.start(&new).await;
     assert_eq!(find(ports, new.task.id).await, Some(new.task));
     let sandbox = ports.sandbox_row(&sandbox_id("s")).await;
-    assert_eq!(sandbox, new.sandbox);
+    assert_eq!(sandbox.map(Place::New), Some(new.place));
 }
 
 /// Somebody else's task is not there; the system sees all.
@@ -393,6 +393,19 @@ macro_rules! start_task_repository_conformance {
                 a_failed_start_is_not_adopted,
                 failure_keeps_what_others_need,
                 a_host_can_be_released,
+            ]
+        );
+        $crate::stamp_laws!(
+            start_place,
+            $fresh,
+            [
+                running_ones_are_found,
+                use_is_counted,
+                a_race_never_exceeds_the_room,
+                only_what_runs_is_shared,
+                a_named_sandbox_is_resumed_with_the_task,
+                a_part_needs_its_parent,
+                a_sandbox_without_losses_outlives_a_failed_start,
             ]
         );
     };

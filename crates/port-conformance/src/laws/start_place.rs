@@ -1,0 +1,265 @@
+//! Laws of `StartTaskRepository` and `SandboxRepository::running`: where a start finds its place, and what becomes of that
+//! place when its parent or neighbours go.
+
+use domain::error::{Cap, StoreError};
+use domain::id::SpecId;
+use domain::sandbox::{Caps, Desired, Occupancy, SandboxFacts, SandboxStatus};
+use domain::start_task::{Inserted, NewStart, PARENT, Place, StartStatus};
+use futures::future::join_all;
+
+use crate::fixtures::{
+    PLENTY, at, conversation, conversation_id, located, sandbox_id, scope, start_in, step, task_id,
+    user,
+};
+use crate::{Ports, assert_is};
+
+/// A sandbox that runs.
+async fn up(ports: &Ports, name: &str, owner: &str) {
+    ports.sandbox(name, owner).await;
+    let facts = SandboxFacts::Running {
+        located: located(1),
+    };
+    let id = sandbox_id(name);
+    let recorded = ports.sandboxes.record(&id, Desired::Running, &facts, at(1));
+    assert!(recorded.await.expect("record"));
+}
+
+/// A start that shares a sandbox.
+fn sharing(n: u64, name: &str, most: u32) -> NewStart {
+    let mut start = start_in(n, "alice", name, at(2));
+    start.place = Place::Shared { most };
+    start
+}
+
+fn part_of(mut start: NewStart, parent: u64) -> NewStart {
+    start.task.request.parent_conversation_id = Some(conversation_id(parent));
+    start
+}
+
+/// The sandboxes and their conversations, by id.
+async fn running(ports: &Ports, owner: &str, spec: &SpecId) -> Vec<Occupancy> {
+    let mut found = ports.sandboxes.running(&user(owner), spec).await.unwrap();
+    found.sort_by_key(|it| it.sandbox.id.to_string());
+    found
+}
+
+/// Those of this owner and template alone, and only what runs and is wanted to.
+pub async fn running_ones_are_found(ports: &Ports) {
+    for name in ["a", "b", "paused"] {
+        up(ports, name, "alice").await;
+    }
+    up(ports, "bobs", "bob").await;
+    let starting = ports.sandbox("starting", "alice").await;
+    let (alice, paused) = (scope("alice"), sandbox_id("paused"));
+    let pause = ports
+        .sandboxes
+        .set_desired(&alice, &paused, Desired::Paused, &PLENTY, at(3));
+    pause.await.unwrap();
+    let found = running(ports, "alice", &starting.spec_id).await;
+    let names: Vec<_> = found.iter().map(|it| it.sandbox.id.to_string()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(
+        found[0].sandbox,
+        ports.sandbox_row(&sandbox_id("a")).await.unwrap()
+    );
+    let other = SpecId::parse("another-template").unwrap();
+    assert_eq!(running(ports, "alice", &other).await, []);
+}
+
+/// Conversations and starts that have none yet, each once; last used is the latest of both.
+pub async fn use_is_counted(ports: &Ports) {
+    for name in ["empty", "used"] {
+        up(ports, name, "alice").await;
+    }
+    let mut talk = conversation(1, "alice", "used", at(5));
+    talk.updated_at = at(40);
+    ports.conversation(&talk).await;
+    ports
+        .conversation(&conversation(2, "alice", "used", at(6)))
+        .await;
+    ports.start(&start_in(3, "alice", "used", at(30))).await;
+    let spec = ports
+        .sandbox_row(&sandbox_id("used"))
+        .await
+        .unwrap()
+        .spec_id;
+    let seen = |found: &[Occupancy]| -> Vec<_> {
+        let figures = found.iter().map(|it| (it.conversations, it.used_at));
+        figures.collect()
+    };
+    let found = running(ports, "alice", &spec).await;
+    assert_eq!(seen(&found), [(0, at(0)), (3, at(40))]);
+
+    let fence = ports
+        .tasks
+        .claim(&found[0].sandbox.host, at(31), at(90), 9)
+        .await
+        .unwrap()[0]
+        .fence;
+    let begun = step(StartStatus::StartingConversation);
+    let third = conversation(3, "alice", "used", at(50));
+    let stored = ports
+        .tasks
+        .begin_conversation(task_id(3), fence, &third, &begun, at(50));
+    stored.await.unwrap();
+    let found = running(ports, "alice", &spec).await;
+    assert_eq!(
+        seen(&found),
+        [(0, at(0)), (3, at(50))],
+        "begun is not counted twice"
+    );
+}
+
+/// Any number of starts at once never put more into a shared sandbox than it may hold.
+pub async fn a_race_never_exceeds_the_room(ports: &Ports) {
+    up(ports, "s", "alice").await;
+    ports
+        .conversation(&conversation(99, "alice", "s", at(1)))
+        .await;
+    let starts: Vec<_> = (1..=20).map(|n| sharing(n, "s", 6)).collect();
+    let answers = join_all(starts.iter().map(|it| ports.tasks.insert(it, &PLENTY))).await;
+    let (new, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+    assert_eq!(new.len(), 5);
+    for answer in refused {
+        assert_is!(answer, Err(StoreError::Full { most: 6, .. }));
+    }
+}
+
+/// What does not run any more, or is somebody else's, is not shared; and nothing is resumed for it.
+pub async fn only_what_runs_is_shared(ports: &Ports) {
+    ports.sandbox("starting", "alice").await;
+    up(ports, "bobs", "bob").await;
+    up(ports, "paused", "alice").await;
+    let (alice, paused) = (scope("alice"), sandbox_id("paused"));
+    let pause = ports
+        .sandboxes
+        .set_desired(&alice, &paused, Desired::Paused, &PLENTY, at(3));
+    pause.await.unwrap();
+    for (n, name) in [(1, "starting"), (2, "bobs"), (3, "paused"), (4, "nowhere")] {
+        let answer = ports.tasks.insert(&sharing(n, name, 20), &PLENTY).await;
+        assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
+    }
+    let row = ports.sandbox_row(&paused).await.unwrap();
+    assert_eq!(row.desired, Desired::Paused);
+}
+
+/// A sandbox that its owner names is resumed with the task, or neither is committed.
+pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
+    let alice = scope("alice");
+    for name in ["paused", "other"] {
+        up(ports, name, "alice").await;
+    }
+    let paused = sandbox_id("paused");
+    let pause = ports
+        .sandboxes
+        .set_desired(&alice, &paused, Desired::Paused, &PLENTY, at(3));
+    pause.await.unwrap();
+    let one = Caps {
+        per_user: 1,
+        overall: 100,
+    };
+    let start = start_in(1, "alice", "paused", at(4));
+    let answer = ports.tasks.insert(&start, &one).await;
+    assert_is!(answer, Err(StoreError::CapReached(Cap::PerUser(1))));
+    let found = ports.tasks.find_many(&alice, &[task_id(1)]).await.unwrap();
+    assert_eq!(found, [None]);
+    let orphan = part_of(start_in(2, "alice", "paused", at(4)), 77);
+    let answer = ports.tasks.insert(&orphan, &PLENTY).await;
+    assert_is!(answer, Err(StoreError::NotFound { entity: PARENT }));
+    let row = ports.sandbox_row(&paused).await.unwrap();
+    assert_eq!(
+        row.desired,
+        Desired::Paused,
+        "refused starts resume nothing"
+    );
+
+    assert_is!(ports.tasks.insert(&start, &PLENTY).await, Ok(Inserted::New));
+    let row = ports.sandbox_row(&paused).await.unwrap();
+    assert_eq!(
+        (row.desired, row.status),
+        (Desired::Running, SandboxStatus::Starting)
+    );
+    let other = start_in(3, "alice", "other", at(5));
+    assert_is!(ports.tasks.insert(&other, &one).await, Ok(Inserted::New));
+    let row = ports.sandbox_row(&sandbox_id("other")).await.unwrap();
+    assert_eq!(
+        row.status,
+        SandboxStatus::Running,
+        "what is up stays as it is"
+    );
+}
+
+/// A part begins only while its parent is there; that of somebody else is none.
+pub async fn a_part_needs_its_parent(ports: &Ports) {
+    up(ports, "s", "alice").await;
+    up(ports, "bobs", "bob").await;
+    for (n, owner, name) in [(1, "alice", "s"), (2, "bob", "bobs")] {
+        ports
+            .conversation(&conversation(n, owner, name, at(1)))
+            .await;
+    }
+    let foreign = part_of(start_in(10, "alice", "s", at(2)), 2);
+    let answer = ports.tasks.insert(&foreign, &PLENTY).await;
+    assert_is!(answer, Err(StoreError::NotFound { entity: PARENT }));
+
+    let fence = ports
+        .claimed(&part_of(start_in(11, "alice", "s", at(2)), 1))
+        .await
+        .fence;
+    let alice = scope("alice");
+    let gone = ports
+        .conversations
+        .delete(&alice, conversation_id(1), at(3));
+    assert!(gone.await.unwrap());
+    let row = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
+    assert_eq!(row.desired, Desired::Running, "the part still needs it");
+    let mut part = conversation(11, "alice", "s", at(4));
+    part.parent = Some(conversation_id(1));
+    let begun = step(StartStatus::StartingConversation);
+    let answer = ports
+        .tasks
+        .begin_conversation(task_id(11), fence, &part, &begun, at(4));
+    assert_is!(answer.await, Err(StoreError::NotFound { entity: PARENT }));
+    assert!(ports.view(conversation_id(11)).await.is_none());
+
+    let failed = step(StartStatus::Error);
+    ports
+        .tasks
+        .fail(task_id(11), fence, &failed, at(5))
+        .await
+        .unwrap();
+    let row = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
+    assert_eq!(row.desired, Desired::Deleted, "nobody needs it any more");
+}
+
+/// A failed start lets go of a named sandbox only if that would have gone without it.
+pub async fn a_sandbox_without_losses_outlives_a_failed_start(ports: &Ports) {
+    up(ports, "s", "alice").await;
+    ports
+        .conversation(&conversation(1, "alice", "s", at(1)))
+        .await;
+    let fence = ports
+        .claimed(&start_in(10, "alice", "s", at(2)))
+        .await
+        .fence;
+    let failed = step(StartStatus::Error);
+    ports
+        .tasks
+        .fail(task_id(10), fence, &failed, at(5))
+        .await
+        .unwrap();
+    up(ports, "empty", "alice").await;
+    let fence = ports
+        .claimed(&start_in(11, "alice", "empty", at(2)))
+        .await
+        .fence;
+    ports
+        .tasks
+        .fail(task_id(11), fence, &failed, at(5))
+        .await
+        .unwrap();
+    for name in ["s", "empty"] {
+        let row = ports.sandbox_row(&sandbox_id(name)).await.unwrap();
+        assert_eq!(row.desired, Desired::Running, "{name}");
+    }
+}

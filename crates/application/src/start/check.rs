@@ -42,17 +42,25 @@ pub fn check_secrets(secrets: &BTreeMap<String, SecretString>) -> Result<(), Str
 
 /// Combinations that make no sense, and the message that a suggested task stands for.
 pub(super) fn check_request(request: &mut StartRequest) -> Result<(), String> {
-    if let Some(repository) = &request.selected_repository {
-        check_repository(repository)?;
-    }
-    if let Some(branch) = &request.selected_branch {
-        check_branch(branch)?;
-    }
     if let Some(task) = &request.suggested_task {
         if request.initial_message.is_some() {
             return Err("suggested_task cannot be combined with initial_message".to_owned());
         }
         request.initial_message = Some(message_for(task));
+        // It is about this repository, so it is worked on there.
+        let text = |name: &str| task.get(name).and_then(Value::as_str);
+        if request.selected_repository.is_none() {
+            request.selected_repository = text("repo").map(str::to_owned);
+        }
+        if request.git_provider.is_none() {
+            request.git_provider = text("git_provider").and_then(|name| name.parse().ok());
+        }
+    }
+    if let Some(repository) = &request.selected_repository {
+        check_repository(repository)?;
+    }
+    if let Some(branch) = &request.selected_branch {
+        check_branch(branch)?;
     }
     Ok(())
 }
@@ -83,21 +91,6 @@ fn message_for(task: &Value) -> MessageInput {
 /// What this version does not do yet is said in the task, never passed over in silence.
 pub(super) fn notes(request: &StartRequest) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Some(repository) = &request.selected_repository {
-        notes.push(format!(
-            "Repository {repository} is recorded but was not cloned: this version does not prepare repositories yet."
-        ));
-    }
-    if request
-        .plugins
-        .as_ref()
-        .is_some_and(|plugins| !plugins.is_empty())
-    {
-        notes.push(
-            "Plugins are recorded but were not installed: this version does not load plugins yet."
-                .to_owned(),
-        );
-    }
     if request.agent_profile_id.is_some() {
         notes.push("agent_profile_id is recorded but has no effect in this version.".to_owned());
     }
@@ -132,6 +125,8 @@ pub(super) fn wants_auto_title(request: &StartRequest) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use domain::conversation::GitProvider;
+
     use super::*;
 
     fn secrets(name: &str, value: &str) -> BTreeMap<String, SecretString> {
@@ -156,6 +151,42 @@ mod tests {
     fn a_refused_secret_does_not_show_its_value() {
         let error = check_secrets(&secrets("N", &"hunter2".repeat(10_000))).expect_err("too large");
         assert!(!error.contains("hunter2"));
+    }
+
+    #[test]
+    fn a_suggested_task_is_a_message_about_its_repository() {
+        let task = |kind: &str| json!({"git_provider": "gitlab", "task_type": kind, "repo": "o/r", "issue_number": 7, "title": "It breaks"});
+        for (kind, begins) in [
+            (
+                "MERGE_CONFLICTS",
+                "Resolve the merge conflicts of pull request #7 of o/r",
+            ),
+            ("OPEN_ISSUE", "Solve issue #7 of o/r: It breaks"),
+        ] {
+            let mut request = StartRequest {
+                suggested_task: Some(task(kind)),
+                ..StartRequest::default()
+            };
+            check_request(&mut request).expect("it makes sense");
+            let message = request.initial_message.as_ref().expect("a message");
+            let text = message.content[0]["text"].as_str().expect("text");
+            assert!(text.starts_with(begins), "{text}");
+            assert_eq!(request.selected_repository.as_deref(), Some("o/r"));
+            assert_eq!(request.git_provider, Some(GitProvider::Gitlab));
+            assert!(
+                check_request(&mut request).is_err(),
+                "a message is there already"
+            );
+        }
+        let mut elsewhere = StartRequest {
+            suggested_task: Some(task("OPEN_PR")),
+            selected_repository: Some("me/fork".to_owned()),
+            git_provider: Some(GitProvider::Github),
+            ..StartRequest::default()
+        };
+        check_request(&mut elsewhere).expect("it makes sense");
+        assert_eq!(elsewhere.selected_repository.as_deref(), Some("me/fork"));
+        assert_eq!(elsewhere.git_provider, Some(GitProvider::Github));
     }
 
     #[test]

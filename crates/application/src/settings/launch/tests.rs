@@ -108,12 +108,14 @@ fn everything_that_takes_effect_is_in_the_profile() {
             "llm": {"model": "openai/m", "base_url": "http://l/v1", "temperature": 0.5, "num_retries": 2,
                     "usage_id": "x", "top_p": "wrong"},
             "condenser": {"max_size": 40, "keep_first": 30},
-            "agent_context": {"system_message_suffix": "Be brief."}},
+            "agent_context": {"system_message_suffix": "Be brief.", "disabled_skills": ["b", "c"]},
+            "tools": [{"name": "terminal", "params": {"a": 1}}, "glob", 5], "enable_sub_agents": true},
         "agent_secrets": {"/llm/api_key": "sk", "/llm/aws_secret_access_key": "aws",
                           "/verification/critic_api_key": "c"},
         "agent_mcp": "{\"a\": {\"url\": \"https://h\"}, \"b\": 5}",
         "conversation_settings": {"max_iterations": 42, "confirmation_mode": true, "security_analyzer": "none"},
         "mcp_config": {"stdio_servers": [{"name": "n", "command": "c"}]},
+        "disabled_skills": ["a", "b"],
         "search_api_key": "tvly", "max_budget_per_task": 1.5, "git_user_name": "N", "git_user_email": " ",
         "provider_tokens": {"github": {"token": "gh", "host": null},
                             "azure_devops": {"token": "az", "host": "dev.azure.com/o"}},
@@ -151,6 +153,61 @@ fn everything_that_takes_effect_is_in_the_profile() {
         (Some("N"), None)
     );
     assert_eq!(p.system_message_suffix.as_deref(), Some("Be brief."));
+    assert_eq!(p.disabled_skills, ["a", "b", "c"]);
+    let names: Vec<String> = p.tools.unwrap().into_iter().map(|t| t.name).collect();
+    assert_eq!(names, ["terminal", "glob"]);
+    assert!(p.sub_agents && p.acp.is_none());
+}
+
+#[test]
+fn a_program_that_is_the_agent_needs_no_model_and_gets_no_key() {
+    let with = |acp: Value| {
+        let mut agent = acp.as_object().unwrap().clone();
+        agent.insert("agent_kind".into(), "acp".into());
+        agent.insert(
+            "llm".into(),
+            json!({"model": "openai/m", "base_url": "http://l"}),
+        );
+        settings(&json!({"agent_settings": agent, "agent_secrets": {"/llm/api_key": "sk"}}))
+    };
+    let known = profile(&with(json!({})), None).unwrap();
+    let agent = known.acp.unwrap();
+    assert_eq!(agent.server, "claude-code");
+    assert_eq!(
+        (agent.command.len(), agent.prompt_timeout),
+        (0, Some(1800.0))
+    );
+    assert!(agent.options.is_empty());
+    assert!(known.llm.api_key.is_none() && known.llm.base_url.is_none());
+    assert_eq!(known.notes.len(), 0, "{:?}", known.notes);
+
+    let own = with(
+        json!({"acp_server": "custom", "acp_command": ["my-agent"], "acp_args": ["-x"],
+        "acp_model": "m1", "acp_session_mode": "plan", "acp_prompt_timeout": 5,
+        "acp_file_secrets": [{"secret_name": "S"}]}),
+    );
+    let custom = profile(&own, Some("openai/other")).unwrap();
+    let agent = custom.acp.unwrap();
+    assert_eq!(
+        (agent.command, agent.args),
+        (vec!["my-agent".to_owned()], vec!["-x".to_owned()])
+    );
+    assert_eq!(agent.model.as_deref(), Some("m1"));
+    assert_eq!(agent.session_mode.as_deref(), Some("plan"));
+    assert_eq!(agent.prompt_timeout, Some(5.0));
+    assert_eq!(
+        agent.options["acp_file_secrets"],
+        json!([{"secret_name": "S"}])
+    );
+    assert_eq!(
+        custom.notes.len(),
+        1,
+        "the request's model is not passed over in silence"
+    );
+    assert!(profile(&own, Some("m1")).unwrap().notes.is_empty());
+
+    let NeedsSettings(text) = profile(&with(json!({"acp_server": "custom"})), None).unwrap_err();
+    assert!(text.contains("acp_command"), "{text}");
 }
 
 #[test]

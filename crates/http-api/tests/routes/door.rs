@@ -44,7 +44,11 @@ async fn nothing_that_a_user_may_call_is_behind_it() {
     let world = World::idle().await;
     let document = http_api::openapi_document();
     let paths = document["paths"].as_object().unwrap();
-    let is_for_sandboxes = |path: &str| path == "/alive" || path.starts_with("/api/v1/webhooks/");
+    let is_for_sandboxes = |path: &str| {
+        path == "/alive"
+            || path.starts_with("/api/v1/webhooks/")
+            || path.contains("/settings/secrets")
+    };
     let mut refused = 0;
     for (path, operations) in paths.iter().filter(|(path, _)| !is_for_sandboxes(path)) {
         let filled: Vec<&str> = path
@@ -79,6 +83,24 @@ async fn nothing_that_a_user_may_call_is_behind_it() {
             .send_to(Door::Sandboxes, request("get", path, ADA))
             .await;
         assert_eq!(answer.status, 404, "{path}");
+    }
+    // What takes a sandbox's key takes no user's.
+    for (path, text) in [
+        (
+            "/api/v1/sandboxes/s/settings/secrets",
+            "Invalid session API key",
+        ),
+        (
+            "/api/v1/sandboxes/s/settings/secrets/A",
+            "Invalid session API key",
+        ),
+        ("/api/v1/webhooks/secrets", "Unauthorized"),
+    ] {
+        let asked = request("get", path, ADA);
+        world
+            .send_to(Door::Sandboxes, asked)
+            .await
+            .refuses(401, text);
     }
     // And they are where they were, also after the other door was used first.
     let answer = world.get(ADA, "/openapi.json").await;

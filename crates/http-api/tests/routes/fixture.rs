@@ -53,7 +53,7 @@ impl Readiness for Ready {
 
 /// The service, and what stands behind it.
 pub(crate) struct World {
-    app: App,
+    pub(crate) app: App,
     state: HttpState,
     pub(crate) clock: Arc<FixedClock>,
     pub(crate) agents: Arc<FakeAgentRuntime>,
@@ -237,6 +237,13 @@ impl World {
 
     pub(crate) async fn post(&self, key: &str, path: &str, body: &Value) -> Answer {
         let request = TestRequest::post()
+            .uri(path)
+            .insert_header(("X-Session-API-Key", key));
+        self.send(request.set_json(body)).await
+    }
+
+    pub(crate) async fn put(&self, key: &str, path: &str, body: &Value) -> Answer {
+        let request = TestRequest::put()
             .uri(path)
             .insert_header(("X-Session-API-Key", key));
         self.send(request.set_json(body)).await

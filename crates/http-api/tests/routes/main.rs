@@ -16,6 +16,8 @@ mod repeating;
 #[cfg(test)]
 mod sandboxes;
 #[cfg(test)]
+mod secrets;
+#[cfg(test)]
 mod starts;
 #[cfg(test)]
 mod surface;

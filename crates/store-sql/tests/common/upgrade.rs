@@ -197,7 +197,17 @@ pub(crate) async fn shown(ports: &Ports) -> Vec<String> {
     shown.push(format!("{:#?}", ports.keys.list(None).await.unwrap()));
     let forgotten = ports.conversations.forgotten(100).await.unwrap();
     shown.push(format!("{forgotten:#?}"));
+    shown.push(secrets(ports).await);
     shown
+}
+
+/// There were none in the first version: the table is there, and is used.
+async fn secrets(ports: &Ports) -> String {
+    let alice = user("alice");
+    assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);
+    let secret = fixtures::secret(1, "alice", "A", at(1));
+    ports.secrets.insert(&secret).await.unwrap();
+    format!("{:#?}", ports.secrets.all(&alice).await)
 }
 
 /// With a message that can be read.

@@ -1,6 +1,8 @@
 //! The settings routes of both APIs over the application in memory. Bodies are facts of the contract.
 
+mod decisions;
 mod legacy;
+mod profiles;
 mod secrets;
 mod v1;
 
@@ -30,16 +32,21 @@ use crate::problem::Problem;
 use crate::state::{HttpConfig, HttpPorts, HttpState};
 
 const KEY: &str = "aw_user";
+const OTHER_KEY: &str = "aw_other";
 const SANDBOX_KEY: &str = "sandbox-key";
 
-/// One user, `ada`, with one sandbox.
+/// Two users, `ada` with one sandbox and `bob`.
 struct Door(Sandbox);
 
 #[async_trait]
 impl Authenticator for Door {
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
-        let known = key.is_some_and(|key| key.expose_secret() == KEY);
-        Ok(known.then(|| Actor { user: ada() }))
+        let user = match key.map(ExposeSecret::expose_secret) {
+            Some(KEY) => ada(),
+            Some(OTHER_KEY) => UserId::parse("bob").unwrap(),
+            _ => return Ok(None),
+        };
+        Ok(Some(Actor { user }))
     }
 
     async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {

@@ -1,0 +1,244 @@
+//! Every row of section 0 of the legacy contract (`D1` to `D27`), as decided, and of the table in its section 10 (`T1` to
+//! `T14`): what is asked, and what must be answered. Each row starts with a user who has stored nothing.
+
+mod rows;
+
+use application::settings::MASK;
+use domain::conversation::GitProvider;
+use domain::git::GitError;
+use serde_json::json;
+use store_memory::{FakeGitHosting, FakeProvider};
+
+use super::*;
+
+const SETTINGS: &str = "/api/settings";
+const PROVIDERS: &str = "/api/add-git-providers";
+const MISSING: &str = r#"{"detail":[{"loc":["header","X-Session-API-Key"],"msg":"Field required","type":"missing"}]}"#;
+const WRONG: &str = r#"{"detail":[{"loc":["header","X-Session-API-Key"],"msg":"Invalid API key","type":"invalid_api_key"}]}"#;
+const STORED: &str = r#"{"message":"Git providers stored"}"#;
+
+/// A request, and what its answer must be.
+struct Step {
+    key: &'static str,
+    method: Method,
+    path: &'static str,
+    content_type: Option<&'static str>,
+    body: Vec<u8>,
+    status: u16,
+    checks: Vec<Check>,
+}
+
+enum Check {
+    /// The whole body.
+    Is(Value),
+    /// What stands at a JSON pointer.
+    At(&'static str, Value),
+    /// The body has no such member.
+    Lacks(&'static str),
+    /// `loc` of the only item of `detail`, after `body`, and its type.
+    Fault(&'static [&'static str], &'static str),
+    /// The text is nowhere in the body.
+    Never(&'static str),
+}
+use Check::{At, Fault, Is, Lacks, Never};
+
+fn get(checks: Vec<Check>) -> Step {
+    Step {
+        key: KEY,
+        method: Method::GET,
+        path: SETTINGS,
+        content_type: None,
+        body: Vec::new(),
+        status: 200,
+        checks,
+    }
+}
+
+fn post(path: &'static str, body: impl AsRef<[u8]>, status: u16, checks: Vec<Check>) -> Step {
+    Step {
+        method: Method::POST,
+        path,
+        content_type: Some("application/json"),
+        body: body.as_ref().to_vec(),
+        status,
+        checks,
+        ..get(Vec::new())
+    }
+}
+
+/// Git tokens that are stored.
+fn tokens(body: &str) -> Step {
+    let body = format!("{{\"provider_tokens\":{body}}}");
+    post(PROVIDERS, body, 200, vec![Is(json_of(STORED))])
+}
+
+/// Git tokens, or servers, that are refused for one reason.
+fn refused(body: &str, loc: &'static [&'static str], kind: &'static str) -> Step {
+    post(PROVIDERS, body, 422, vec![Fault(loc, kind)])
+}
+
+fn by(key: &'static str, step: Step) -> Step {
+    Step { key, ..step }
+}
+
+fn json_of(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+fn has_tokens(set: Value) -> Step {
+    get(vec![At("/provider_tokens_set", set)])
+}
+
+fn rows() -> Vec<(&'static str, Vec<Step>)> {
+    let mut all = rows::first_rows();
+    all.extend(rows::further_rows());
+    all.extend(rows::target_rows());
+    all
+}
+
+impl Check {
+    fn holds(&self, answer: &Answer, row: &str) {
+        let told = format!("{row}: {}", answer.text);
+        match self {
+            Is(body) => assert_eq!(answer.json(), *body, "{row}"),
+            At(pointer, value) => assert_eq!(answer.json().pointer(pointer), Some(value), "{told}"),
+            Lacks(pointer) => assert_eq!(answer.json().pointer(pointer), None, "{told}"),
+            Fault(loc, kind) => {
+                let body = answer.json();
+                let items = body["detail"].as_array().unwrap();
+                let whole: Vec<&str> = ["body"].iter().chain(*loc).copied().collect();
+                assert_eq!(items.len(), 1, "{told}");
+                assert_eq!(
+                    (&items[0]["loc"], &items[0]["type"]),
+                    (&json!(whole), &json!(kind)),
+                    "{told}"
+                );
+                assert_eq!(items[0].as_object().unwrap().len(), 3, "{told}");
+            }
+            Never(text) => assert!(!answer.text.contains(text), "{told}"),
+        }
+    }
+}
+
+#[actix_web::test]
+async fn every_row_holds() {
+    for (row, steps) in rows() {
+        let world = World::new();
+        for step in steps {
+            let mut request = request(step.method, step.path, step.key).set_payload(step.body);
+            if let Some(content_type) = step.content_type {
+                request = request.insert_header(("Content-Type", content_type));
+            }
+            let answer = world.send(request).await;
+            assert_eq!(answer.status, step.status, "{row}: {}", answer.text);
+            for check in &step.checks {
+                check.holds(&answer, row);
+            }
+        }
+    }
+}
+
+/// `D18`: where tokens are verified, one that its provider refuses is 401 with both shapes, and nothing is stored.
+#[actix_web::test]
+async fn d18_a_token_that_its_provider_refuses_is_told_in_both_shapes() {
+    let git = FakeGitHosting::default();
+    git.set(GitProvider::Github, FakeProvider::default());
+    let git = Arc::new(git);
+    let mut world = World::new();
+    world.application.settings = world.application.settings.verifying(git.clone());
+    let text = "Invalid token. Please make sure it is a valid github token.";
+    for path in [PROVIDERS, "/api/v1/secrets/git-providers"] {
+        let body =
+            json!({"provider_tokens": {"github": {"token": "t0p"}, "gitlab": {"token": ""}}});
+        let answer = world.post(path, &body).await;
+        assert_eq!(answer.status, 401, "{path}: {}", answer.text);
+        let item = json!({"type": "invalid_token", "loc": ["body", "provider_tokens", "github", "token"], "msg": text});
+        assert_eq!(
+            answer.json(),
+            json!({"error": text, "detail": [item]}),
+            "{path}"
+        );
+    }
+    assert_eq!(
+        git.calls(),
+        vec![(GitProvider::Github, "t0p".to_owned()); 2]
+    );
+    assert_eq!(world.stored().await, None);
+    // Who cannot be asked does not keep a token out.
+    let away = |provider| GitError::Unavailable {
+        provider,
+        source: "no route to host".into(),
+    };
+    let fault = Some(away as fn(GitProvider) -> GitError);
+    git.set(
+        GitProvider::Github,
+        FakeProvider {
+            fault,
+            ..FakeProvider::default()
+        },
+    );
+    let body = json!({"provider_tokens": {"github": {"token": "t0p"}}});
+    world
+        .post_ok(PROVIDERS, &body, "Git providers stored")
+        .await;
+}
+
+/// `T14`, and in it that nobody's change is lost.
+#[actix_web::test]
+async fn t14_fifty_posts_at_once_lose_nothing() {
+    let world = World::new();
+    let app = crate::app(world.state.clone(), world.application.clone());
+    let app = &test::init_service(app).await;
+    let providers = ["github", "gitlab", "bitbucket", "forgejo", "azure_devops"];
+    let posts = (0..50).map(|n| {
+        let tokens = json!({providers[n % 5]: {"token": format!("t{n}")}});
+        let (path, body) = match n % 10 {
+            0..5 => (PROVIDERS, json!({"provider_tokens": tokens})),
+            field => {
+                let field = [
+                    "language",
+                    "agent",
+                    "email",
+                    "git_user_name",
+                    "git_user_email",
+                ][field - 5];
+                (SETTINGS, json!({field: "x"}))
+            }
+        };
+        async move {
+            ask(app, posting(path, &body.to_string()).to_request())
+                .await
+                .status
+        }
+    });
+    let statuses = futures::future::join_all(posts).await;
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    let settings = world.get(SETTINGS).await.json();
+    assert_eq!(
+        settings["provider_tokens_set"].as_object().unwrap().len(),
+        5
+    );
+    for field in [
+        "language",
+        "agent",
+        "email",
+        "git_user_name",
+        "git_user_email",
+    ] {
+        assert_eq!(settings[field], "x", "{field}");
+    }
+}
+
+/// No row is forgotten. `D18` and `T14` are tests of their own above; `D26` is a test of the server's limits.
+#[test]
+fn every_row_is_here() {
+    let named: Vec<&str> = rows().into_iter().map(|(row, _)| row).collect();
+    let all = (1..=27)
+        .map(|n| format!("D{n}"))
+        .chain((1..=14).map(|n| format!("T{n}")));
+    let apart = ["D18", "D26", "T14"];
+    let missing: Vec<String> = all
+        .filter(|row| !named.contains(&row.as_str()) && !apart.contains(&row.as_str()))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}

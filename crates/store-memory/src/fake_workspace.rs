@@ -1,7 +1,7 @@
 //! The inside of a sandbox that a test scripts.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use domain::agent::{AgentEndpoint, AgentError};
@@ -9,18 +9,77 @@ use domain::workspace::{SandboxWorkspace, ShellCommand, ShellOutcome, Skill};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-/// Commands succeed and are remembered; files are kept in memory.
+/// Commands succeed without a word, unless a test says otherwise, and are remembered; files are kept in memory.
 #[derive(Debug, Default)]
-pub struct FakeWorkspace {
-    commands: Mutex<Vec<ShellCommand>>,
-    files: Mutex<BTreeMap<String, String>>,
+pub struct FakeWorkspace(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    commands: Vec<ShellCommand>,
+    files: BTreeMap<String, String>,
+    answers: Vec<(String, ShellOutcome)>,
+    hanging: Vec<String>,
+    hooks: Option<Value>,
+    skills: Vec<Skill>,
+    is_mute: bool,
 }
 
 impl FakeWorkspace {
     /// What was run so far.
     pub fn commands(&self) -> Vec<ShellCommand> {
-        let commands = self.commands.lock();
-        commands.unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().commands.clone()
+    }
+
+    /// How many commands so far have this in their script.
+    pub fn count(&self, part: &str) -> usize {
+        let state = self.lock();
+        let all = state.commands.iter();
+        all.filter(|command| command.script.contains(part)).count()
+    }
+
+    /// What was written so far, by path.
+    pub fn files(&self) -> BTreeMap<String, String> {
+        self.lock().files.clone()
+    }
+
+    /// Commands with this in their script end like this from now on. The last one that was said wins.
+    pub fn answer(&self, part: &str, exit_code: Option<i32>, output: &str) {
+        let outcome = ShellOutcome {
+            exit_code,
+            output: output.to_owned(),
+        };
+        let mut state = self.lock();
+        state.hanging.retain(|hanging| hanging != part);
+        state.answers.push((part.to_owned(), outcome));
+    }
+
+    /// Commands with this in their script never end, until [`Self::answer`] says how.
+    pub fn hang(&self, part: &str) {
+        self.lock().hanging.push(part.to_owned());
+    }
+
+    /// Every project has these agent hooks and skills.
+    pub fn set_project(&self, hooks: Option<Value>, skills: Vec<Skill>) {
+        let mut state = self.lock();
+        (state.hooks, state.skills) = (hooks, skills);
+    }
+
+    /// Nothing answers about hooks and skills.
+    pub fn mute(&self) {
+        self.lock().is_mute = true;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn heard(&self) -> Result<MutexGuard<'_, State>, AgentError> {
+        let state = self.lock();
+        if state.is_mute {
+            let reason = "told to".to_owned();
+            return Err(AgentError::Malformed(reason));
+        }
+        Ok(state)
     }
 }
 
@@ -31,14 +90,22 @@ impl SandboxWorkspace for FakeWorkspace {
         _: &AgentEndpoint,
         command: &ShellCommand,
     ) -> Result<ShellOutcome, AgentError> {
-        let commands = self.commands.lock();
-        commands
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(command.clone());
-        Ok(ShellOutcome {
-            exit_code: Some(0),
-            output: String::new(),
-        })
+        let (hangs, outcome) = {
+            let mut state = self.lock();
+            state.commands.push(command.clone());
+            let has = |part: &str| command.script.contains(part);
+            let said = state.answers.iter().rev().find(|(part, _)| has(part));
+            let silent = ShellOutcome {
+                exit_code: Some(0),
+                output: String::new(),
+            };
+            let outcome = said.map_or(silent, |(_, outcome)| outcome.clone());
+            (state.hanging.iter().any(|part| has(part)), outcome)
+        };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        Ok(outcome)
     }
 
     async fn write(
@@ -47,8 +114,8 @@ impl SandboxWorkspace for FakeWorkspace {
         path: &str,
         content: &SecretString,
     ) -> Result<(), AgentError> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.insert(path.to_owned(), content.expose_secret().to_owned());
+        let text = content.expose_secret().to_owned();
+        self.lock().files.insert(path.to_owned(), text);
         Ok(())
     }
 
@@ -58,15 +125,16 @@ impl SandboxWorkspace for FakeWorkspace {
         path: &str,
         limit: usize,
     ) -> Result<Option<String>, AgentError> {
-        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(files.get(path).filter(|text| text.len() <= limit).cloned())
+        let state = self.lock();
+        let text = state.files.get(path);
+        Ok(text.filter(|text| text.len() <= limit).cloned())
     }
 
     async fn skills(&self, _: &AgentEndpoint, _: &str) -> Result<Vec<Skill>, AgentError> {
-        Ok(Vec::new())
+        Ok(self.heard()?.skills.clone())
     }
 
     async fn hooks(&self, _: &AgentEndpoint, _: &str) -> Result<Option<Value>, AgentError> {
-        Ok(None)
+        Ok(self.heard()?.hooks.clone())
     }
 }

@@ -1,8 +1,11 @@
 //! Use-cases over stores and fakes in memory, with tokio's time paused.
 
+mod grouping;
 mod housekeeping;
 mod keeping;
 mod replicas;
+mod repositories;
+mod rotation;
 mod sandboxes;
 mod starts;
 mod users;

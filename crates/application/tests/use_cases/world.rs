@@ -24,6 +24,7 @@ pub(crate) struct World {
     pub(crate) backend: Arc<FakeSandboxBackend>,
     pub(crate) agents: Arc<FakeAgentRuntime>,
     pub(crate) specs: Arc<FakeSpecs>,
+    pub(crate) workspace: Arc<FakeWorkspace>,
     ids: Arc<SequentialIds>,
     tasks: Tasks,
     change: fn(&mut Policy),
@@ -34,8 +35,9 @@ impl World {
     pub(crate) fn empty(change: fn(&mut Policy)) -> Self {
         let store = MemoryStore::new();
         let (backend, agents, specs) = (Arc::default(), Arc::default(), Arc::default());
+        let workspace = Arc::default();
         let ids = Arc::new(SequentialIds::default());
-        let (app, tasks) = build(&store, &backend, &agents, &specs, &ids, change);
+        let (app, tasks) = build(&store, &backend, &agents, &specs, &workspace, &ids, change);
         background::spawn(&app);
         Self {
             app,
@@ -43,6 +45,7 @@ impl World {
             backend,
             agents,
             specs,
+            workspace,
             ids,
             tasks,
             change,
@@ -78,7 +81,8 @@ impl World {
             Arc::default()
         };
         let (agents, specs, ids) = (&self.agents, &self.specs, &self.ids);
-        let (app, tasks) = build(&self.store, &backend, agents, specs, ids, change);
+        let workspace = &self.workspace;
+        let (app, tasks) = build(&self.store, &backend, agents, specs, workspace, ids, change);
         background::spawn(&app);
         Self {
             app,
@@ -86,6 +90,7 @@ impl World {
             backend,
             agents: Arc::clone(agents),
             specs: Arc::clone(specs),
+            workspace: Arc::clone(&self.workspace),
             ids: Arc::clone(ids),
             tasks,
             change,
@@ -96,7 +101,15 @@ impl World {
     pub(crate) fn with_an_empty_store(&self) -> Self {
         let store = MemoryStore::new();
         let (backend, agents, specs, ids) = (&self.backend, &self.agents, &self.specs, &self.ids);
-        let (app, tasks) = build(&store, backend, agents, specs, ids, self.change);
+        let (app, tasks) = build(
+            &store,
+            backend,
+            agents,
+            specs,
+            &self.workspace,
+            ids,
+            self.change,
+        );
         background::spawn(&app);
         Self {
             app,
@@ -104,6 +117,7 @@ impl World {
             backend: Arc::clone(backend),
             agents: Arc::clone(agents),
             specs: Arc::clone(specs),
+            workspace: Arc::clone(&self.workspace),
             ids: Arc::clone(ids),
             tasks,
             change: self.change,
@@ -129,6 +143,7 @@ impl World {
             &self.backend,
             &self.agents,
             &self.specs,
+            &self.workspace,
             &self.ids,
             self.change,
         );
@@ -166,6 +181,13 @@ impl World {
         .await
     }
 
+    /// The task as it is now.
+    pub(crate) async fn task(&self, task: &StartTask) -> StartTask {
+        let found = self.app.starts.find_many(&mine(), &[task.id]).await;
+        let mut found = found.expect("readable");
+        found.pop().flatten().expect("it is there")
+    }
+
     pub(crate) async fn view(&self, id: ConversationId) -> Option<ConversationView> {
         let found = self
             .app
@@ -192,6 +214,7 @@ fn build(
     backend: &Arc<FakeSandboxBackend>,
     agents: &Arc<FakeAgentRuntime>,
     specs: &Arc<FakeSpecs>,
+    workspace: &Arc<FakeWorkspace>,
     ids: &Arc<SequentialIds>,
     change: fn(&mut Policy),
 ) -> (App, Tasks) {
@@ -205,7 +228,7 @@ fn build(
         agents: Arc::clone(agents) as _,
         settings: Arc::clone(store) as _,
         secrets: Arc::clone(store) as _,
-        workspace: Arc::new(FakeWorkspace::default()),
+        workspace: Arc::clone(workspace) as _,
         git: Arc::new(FakeGitHosting::default()),
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
@@ -213,7 +236,9 @@ fn build(
         hosts: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,
         changes: Arc::clone(store) as _,
+        vault: Arc::clone(store) as _,
         cipher: Arc::new(MarkerCipher),
+        fingerprints: Arc::new(MarkerCipher),
         clock: clock(),
         ids: Arc::clone(ids) as _,
     };

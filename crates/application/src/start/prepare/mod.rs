@@ -59,7 +59,7 @@ pub(super) struct Preparation<'a> {
 }
 
 impl<'a> Preparation<'a> {
-    /// In the sandbox's workspace `root`, or in a directory of the conversation's own in it.
+    /// In the sandbox's workspace `root`, or in the directory in it that the conversation was given.
     pub(super) fn new(
         ports: &'a Ports,
         policy: &'a Policy,
@@ -69,10 +69,9 @@ impl<'a> Preparation<'a> {
         root: &str,
     ) -> Self {
         let root = root.trim_end_matches('/');
-        let workspace = if plan.own_directory {
-            format!("{root}/{}", task.conversation_id)
-        } else {
-            root.to_owned()
+        let workspace = match &task.request.directory {
+            Some(directory) => format!("{root}/{directory}"),
+            None => root.to_owned(),
         };
         let working_dir = match &plan.repository {
             Some(repository) => format!("{workspace}/{}", repository.directory),

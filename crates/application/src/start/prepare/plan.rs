@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 
 use domain::conversation::GitProvider;
 use domain::error::ErrorClass;
-use domain::git::{CloneSource, GitAccess, GitError};
+use domain::git::{CloneSource, GitError};
 use domain::id::ConversationId;
 use domain::start_task::StartTask;
 use secrecy::{ExposeSecret, SecretString};
-use url::Url;
 
 use crate::AppError;
 use crate::ports::Ports;
@@ -57,8 +56,6 @@ pub(in crate::start) struct Plan {
     pub(in crate::start) repository: Option<Repository>,
     /// Values that must not be in a note, longest first.
     pub(super) secrets: Vec<SecretString>,
-    /// The conversation has a directory of its own, because its sandbox is shared with others.
-    pub(in crate::start) own_directory: bool,
 }
 
 impl Plan {
@@ -136,27 +133,8 @@ async fn source(
     let Some(stored) = settings.provider_tokens.get(&provider) else {
         return ports.git.public_source(provider, repository).await;
     };
-    let host = stored.host.as_deref().map(|host| address(provider, host));
-    let access = GitAccess {
-        provider,
-        host: host.transpose()?,
-        token: stored.token.clone(),
-        user: stored.user_id.clone(),
-    };
+    let access = stored.access(provider);
     ports.git.clone_source(&access, repository).await
-}
-
-/// A host as the user wrote it: a name, perhaps with a port, or a URL.
-fn address(provider: GitProvider, host: &str) -> Result<Url, GitError> {
-    let text = if host.contains("://") {
-        host.to_owned()
-    } else {
-        format!("https://{host}")
-    };
-    Url::parse(&text).map_err(|_| GitError::Forbidden {
-        provider,
-        reason: "it is no host name".to_owned(),
-    })
 }
 
 fn not_found_out(name: &str, provider: GitProvider, error: &GitError) -> AppError {

@@ -1,0 +1,278 @@
+//! Preparing the workspace of a conversation.
+
+use std::sync::Arc;
+
+use application::settings::{GitProvidersInput, TokenInput};
+use application::start::StartInput;
+use domain::conversation::GitProvider;
+use domain::sandbox::SandboxStatus;
+use domain::start_task::{StartStatus, StartTask};
+use domain::workspace::Skill;
+use serde_json::json;
+use store_memory::FakeWorkspace;
+
+use crate::world::{World, alice, input, until};
+
+/// What the first command prints where there is nothing yet.
+const NOTHING: &str = "private=/home/a/.agent-workspace/1\nstate=absent\n";
+const CLONE: &str = " clone --quiet";
+const LOOK: &str = "echo state=absent";
+const SETUP: &str = "source ./.openhands/setup.sh";
+const HOOK: &str = "Installed by agent-workspace";
+
+async fn world() -> (World, Arc<FakeWorkspace>) {
+    let world = World::new().await;
+    let workspace = Arc::clone(&world.workspace);
+    workspace.answer(LOOK, Some(0), NOTHING);
+    (world, workspace)
+}
+
+async fn token(world: &World, provider: GitProvider, token: &str) {
+    let input = GitProvidersInput {
+        provider_tokens: vec![(
+            provider,
+            TokenInput {
+                token: Some(token.to_owned().into()),
+                ..TokenInput::default()
+            },
+        )],
+        mcp_config: None,
+    };
+    let stored = world.app.settings.add_git_providers(&alice(), &input).await;
+    stored.expect("the token is stored");
+}
+
+fn tools() -> StartInput {
+    input(|r| r.selected_repository = Some("acme/tools".to_owned()))
+}
+
+fn clone_of(workspace: &FakeWorkspace) -> String {
+    let commands = workspace.commands();
+    let clone = commands
+        .iter()
+        .find(|command| command.script.contains(CLONE));
+    clone.expect("it was cloned").script.clone()
+}
+
+async fn working_dir(world: &World) -> String {
+    let launches = world.agents.launches();
+    launches.last().expect("a launch").working_dir.clone()
+}
+
+fn assert_failed(task: &StartTask, cause: &str) {
+    let detail = task.detail.as_deref().unwrap_or_default();
+    assert_eq!(task.status, StartStatus::Error, "{detail}");
+    assert!(detail.contains(cause), "{detail}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_repository_there_is_one_quick_command() {
+    let (world, workspace) = world().await;
+    let task = world.started(input(|_| {})).await;
+    assert_eq!((task.status, task.detail), (StartStatus::Ready, None));
+    assert_eq!(workspace.commands().len(), 1);
+    assert_eq!(workspace.count("git init"), 1);
+    assert!(workspace.files().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repository_is_cloned_with_a_token_that_no_command_shows() {
+    let (world, workspace) = world().await;
+    token(&world, GitProvider::Gitlab, "glpat-hunter2").await;
+    workspace.answer(CLONE, Some(0), "has=git\n");
+    let mut asked = tools();
+    asked.request.selected_branch = Some("next".to_owned());
+    let task = world.started(asked).await;
+    assert_eq!((task.status, &task.detail), (StartStatus::Ready, &None));
+    let script = clone_of(&workspace);
+    // The only provider that there is a token of.
+    assert!(
+        script.contains("'https://gitlab.example.com/acme/tools.git'"),
+        "{script}"
+    );
+    assert!(script.contains("--depth=1 --branch='next'"), "{script}");
+    assert!(working_dir(&world).await.ends_with("/tools"));
+    let view = world.view(task.conversation_id).await.expect("it is there");
+    let tags = &view.conversation.tags;
+    let expected = [
+        ("git_provider", "gitlab"),
+        ("repo_name", "acme/tools"),
+        ("selected_branch", "next"),
+    ];
+    for (name, value) in expected {
+        assert_eq!(tags.get(name).map(String::as_str), Some(value), "{tags:?}");
+    }
+    let (path, helper) = workspace.files().pop_first().expect("a credential helper");
+    assert!(path.starts_with("/home/a/.agent-workspace/1/"), "{path}");
+    assert!(
+        helper.contains("http://127.0.0.1:3000/api/v1/webhooks/secrets"),
+        "{helper}"
+    );
+    assert!(
+        script.contains(path.rsplit('/').next().unwrap_or_default()),
+        "{script}"
+    );
+    for text in workspace
+        .commands()
+        .iter()
+        .map(|c| &c.script)
+        .chain([&helper])
+    {
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_public_repository_needs_no_token_and_comes_from_github() {
+    let (world, workspace) = world().await;
+    let task = world.started(tools()).await;
+    assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
+    let script = clone_of(&workspace);
+    assert!(
+        script.contains("'https://github.example.com/acme/tools.git'"),
+        "{script}"
+    );
+    let end: String = task.conversation_id.to_string().chars().skip(16).collect();
+    assert!(
+        script.contains(&format!("'openhands-workspace-{end}'")),
+        "{script}"
+    );
+    assert!(workspace.files().is_empty(), "nobody has a token");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_that_fails_ends_the_start_with_its_cause_and_leaves_nothing() {
+    let (world, workspace) = world().await;
+    token(&world, GitProvider::Github, "ghp-wrong").await;
+    let table = [
+        (
+            Some(128),
+            "fatal: Authentication failed for 'https://x/'",
+            "does not accept the token of github",
+        ),
+        (
+            Some(128),
+            "fatal: repository 'https://x/' not found",
+            "does not know it",
+        ),
+        (None, "", "within 120 s"),
+        (Some(1), "out with ghp-wrong", "out with **********"),
+    ];
+    for (code, said, cause) in table {
+        workspace.answer(CLONE, code, said);
+        let cleaned = workspace.count("rm -rf -- ");
+        let task = world.started(tools()).await;
+        assert_failed(&task, cause);
+        assert!(workspace.count("rm -rf -- ") > cleaned + 1, "cleaned up");
+        assert!(world.agents.launches().is_empty());
+        until(|| async {
+            world
+                .sandbox(&task.sandbox_id)
+                .await
+                .is_none()
+                .then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_stands_in_the_way_is_named_and_what_is_the_same_is_used() {
+    let (world, workspace) = world().await;
+    workspace.answer(LOOK, Some(0), "private=/p\nstate=other\n");
+    assert_failed(&world.started(tools()).await, "a different tools");
+    workspace.answer(LOOK, Some(0), "private=/p\ngit=no\n");
+    assert_failed(&world.started(tools()).await, "no git");
+    workspace.answer(LOOK, Some(1), "mkdir: cannot create directory");
+    assert_failed(&world.started(tools()).await, "mkdir: cannot");
+    assert_eq!(workspace.count(CLONE), 0);
+    workspace.answer(LOOK, Some(0), "private=/p\nstate=same\nbranch=main\n");
+    let task = world.started(tools()).await;
+    assert_eq!(task.status, StartStatus::Ready);
+    let note = task.detail.expect("a note");
+    assert!(note.contains("is used as it is, on branch main"), "{note}");
+    assert_eq!(workspace.count(CLONE), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn setup_script_hooks_and_skills_degrade_with_notes() {
+    let (world, workspace) = world().await;
+    token(&world, GitProvider::Github, "ghp-hunter2").await;
+    let all = "has=git\nhas=setup.sh\nhas=pre-commit.sh\nhas=hooks.json\nhas=skills\n";
+    workspace.answer(CLONE, Some(0), all);
+    workspace.answer(SETUP, Some(3), "no such tool, ghp-hunter2\n");
+    workspace.answer(HOOK, Some(1), "read-only");
+    workspace.mute();
+    let task = world.started(tools()).await;
+    let notes = task.detail.expect("notes");
+    assert_eq!(task.status, StartStatus::Ready, "{notes}");
+    for part in [
+        "setup.sh failed with exit code 3. Its last words: no such tool, **********",
+        "pre-commit.sh was not installed: read-only",
+        "hooks.json are not used",
+        "skills could not be read",
+    ] {
+        assert!(notes.contains(part), "{part} is not in: {notes}");
+    }
+    workspace.answer(SETUP, None, "");
+    let task = world.started(tools()).await;
+    assert!(
+        task.detail
+            .expect("notes")
+            .contains("was ended after 600 s")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_hooks_are_passed_to_the_launch() {
+    let (world, workspace) = world().await;
+    workspace.answer(CLONE, Some(0), "has=git\nhas=hooks.json\nhas=skills\n");
+    let hooks = json!({"stop": [{"matcher": "*", "hooks": []}]});
+    let skill = Skill {
+        name: "s".to_owned(),
+        kind: "repo".to_owned(),
+        content: String::new(),
+        triggers: Vec::new(),
+    };
+    workspace.set_project(Some(hooks.clone()), vec![skill]);
+    let task = world.started(tools()).await;
+    assert_eq!((task.status, &task.detail), (StartStatus::Ready, &None));
+    assert_eq!(world.agents.launches()[0].hooks, Some(hooks));
+    // What is there and cannot be used is said.
+    workspace.set_project(None, Vec::new());
+    let task = world.started(tools()).await;
+    let notes = task.detail.expect("notes");
+    assert!(
+        notes.contains("hooks.json are not used") && notes.contains("No skill"),
+        "{notes}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_cut_off_while_it_clones_goes_on_in_the_same_sandbox() {
+    let (world, workspace) = world().await;
+    workspace.hang(CLONE);
+    let task = world.start(tools()).await;
+    until(|| async { (workspace.count(CLONE) > 0).then_some(()) }).await;
+    let shown = world.task(&task).await;
+    assert_eq!(shown.status, StartStatus::PreparingRepository);
+    assert_eq!(
+        shown.detail.as_deref(),
+        Some("Cloning acme/tools from github.example.com")
+    );
+    let world = world.killed().await;
+    workspace.answer(CLONE, Some(0), "has=git\nhas=setup.sh\n");
+    let ended = world.ended(&task).await;
+    assert_eq!((ended.status, &ended.detail), (StartStatus::Ready, &None));
+    assert_eq!(world.backend.starts(), 1);
+    let scripts: Vec<String> = workspace.commands().into_iter().map(|c| c.script).collect();
+    let looks: Vec<_> = scripts
+        .iter()
+        .filter(|script| script.contains(LOOK))
+        .collect();
+    assert_eq!(looks.len(), 2);
+    assert_eq!(looks[0], looks[1], "every attempt looks for the same");
+    assert_eq!(workspace.count(SETUP), 1);
+    let sandbox = world.sandbox(&task.sandbox_id).await.expect("it is there");
+    assert_eq!(sandbox.status, SandboxStatus::Running);
+}

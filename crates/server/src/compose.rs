@@ -2,6 +2,7 @@
 
 mod docker;
 mod process;
+mod vault;
 
 use std::ffi::OsString;
 use std::io;
@@ -12,7 +13,6 @@ use agent_client::HttpAgentRuntime;
 use anyhow::Context as _;
 use application::{App, AuthMode, Policy, Ports, Tasks};
 use async_trait::async_trait;
-use domain::cipher::{CipherError, Sealed};
 use domain::clock::{Clock, SystemClock};
 use domain::error::Classify as _;
 use domain::id::{HostId, IdGenerator, UserId};
@@ -20,19 +20,18 @@ use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::sandbox::{Caps, SandboxBackend, SandboxSpecCatalog};
 use git_hosting::HttpGitHosting;
 use http_api::{Check, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
-use keyring::{Keyring, MasterKey, RandomIds, private_file};
+use keyring::RandomIds;
 use sandbox_process::launcher;
-use secrecy::ExposeSecret as _;
-use store_sql::{SqlStore, StoreConfig};
+use store_sql::{Look, SqlStore, StoreConfig};
 use tokio::runtime::Handle;
 
 use crate::bootstrap::first_user;
 use crate::callback::Route;
 use crate::config::{Backend, Config, Mode};
-use crate::data_dir::DataDir;
 
 pub(crate) use docker::{Engine, Survey};
 pub(crate) use process::{agent_server_outlook, prepare};
+pub(crate) use vault::{Follower, Vault, open as open_vault};
 
 /// Variables of the process.
 pub(crate) type Variables = [(OsString, OsString)];
@@ -54,12 +53,23 @@ pub(crate) fn ids() -> Arc<dyn IdGenerator> {
 
 /// Opens the store, which brings its schema up to date.
 pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<SqlStore>> {
+    SqlStore::open(store_config(config), Handle::current())
+        .await
+        .context("cannot open the store")
+}
+
+/// Looks at the store without changing anything.
+pub(crate) async fn look_at_store(config: &Config) -> anyhow::Result<Look> {
+    SqlStore::look(store_config(config), Handle::current())
+        .await
+        .context("cannot look at the store")
+}
+
+fn store_config(config: &Config) -> StoreConfig {
     let mut store = StoreConfig::new(config.storage.url.clone());
     store.connections = config.storage.connections;
     store.wait = config.storage.wait;
-    SqlStore::open(store, Handle::current())
-        .await
-        .context("cannot open the store")
+    store
 }
 
 /// Opens the store for the sake of API keys alone.
@@ -77,33 +87,6 @@ pub(crate) fn local_user(config: &Config) -> Option<UserId> {
     (config.auth.mode == Mode::Open).then(first_user)
 }
 
-/// The master key, checked against the data directory's canary: with another key no secret would open.
-pub(crate) fn open_keyring(config: &Config, data_dir: &DataDir) -> anyhow::Result<Keyring> {
-    let generated = if config.secrets.master_key.is_none() {
-        Some(MasterKey::from_file_or_generate(&data_dir.master_key())?.0)
-    } else {
-        None
-    };
-    let master_key = config.secrets.master_key.as_ref().or(generated.as_ref());
-    let master_key = master_key.context("there is no master key")?;
-    let keyring = Keyring::new(master_key, &config.secrets.previous);
-    let path = data_dir.canary();
-    let fresh = keyring.canary().context("cannot seal")?;
-    let (canary, _) = private_file::read_or_create(&path, || fresh.as_text().into())
-        .with_context(|| format!("cannot use {}", path.display()))?;
-    match keyring.check_canary(&Sealed::from_text(canary.expose_secret())) {
-        Ok(()) => Ok(keyring),
-        Err(CipherError::UnknownKey { key_id }) => anyhow::bail!(
-            "this is not the master key of this installation: its secrets were sealed with the key {key_id}, and this \
-             key is {}. Restore the key (WORKSPACE_SECRETS__MASTER_KEY or {}), or name the former one in \
-             WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS",
-            keyring.key_id(),
-            data_dir.master_key().display()
-        ),
-        Err(error) => Err(error).with_context(|| format!("{} is damaged", path.display())),
-    }
-}
-
 /// What runs sandboxes, and why it was chosen.
 pub(crate) struct Sandboxes {
     pub(crate) backend: Arc<dyn SandboxBackend>,
@@ -114,27 +97,46 @@ pub(crate) struct Sandboxes {
     pub(crate) engine: Option<Engine>,
 }
 
-/// Makes the backend that was asked for. `before` names the one that the sandboxes of this installation were made with:
-/// `auto` stays with it, because another one would not find them.
+/// What sandboxes will be, before anything was made for them.
+pub(crate) enum Picked {
+    /// Containers; nothing is made for them before they are.
+    Containers(Sandboxes),
+    /// Processes, for this reason.
+    Processes(String),
+}
+
+/// Makes the backend that was asked for.
 pub(crate) async fn open_sandboxes(
     config: &Config,
     variables: &Variables,
     host: &HostId,
     before: Option<&str>,
 ) -> anyhow::Result<Sandboxes> {
+    match pick_sandboxes(config, host, before).await? {
+        Picked::Containers(sandboxes) => Ok(sandboxes),
+        Picked::Processes(why) => process::open(config, variables, host, why).await,
+    }
+}
+
+/// Chooses the backend. `before` names the one that the sandboxes of this installation were made with: `auto` stays with
+/// it, because another one would not find them.
+pub(crate) async fn pick_sandboxes(
+    config: &Config,
+    host: &HostId,
+    before: Option<&str>,
+) -> anyhow::Result<Picked> {
     let with_docker = |why: &str| docker::open(config, host, why);
     match (config.sandbox.backend, before) {
-        (Backend::Process, _) => {
-            process::open(config, variables, host, "configured".to_owned()).await
-        }
-        (Backend::Docker, _) => with_docker("configured"),
+        (Backend::Process, _) => Ok(Picked::Processes("configured".to_owned())),
+        (Backend::Docker, _) => with_docker("configured").map(Picked::Containers),
         (Backend::Auto, Some("process")) => {
             let why = "auto: as before, so that this installation's sandboxes are found; processes are not isolated from \
                        this machine; for containers from now on, set WORKSPACE_SANDBOX__BACKEND=docker";
-            process::open(config, variables, host, why.to_owned()).await
+            Ok(Picked::Processes(why.to_owned()))
         }
         (Backend::Auto, Some("docker")) => {
             with_docker("auto: as before, so that this installation's sandboxes are found")
+                .map(Picked::Containers)
         }
         (Backend::Auto, _) => {
             let sandboxes = with_docker(
@@ -146,13 +148,12 @@ pub(crate) async fn open_sandboxes(
                 Err(error) => Some(format!("{error:#}")),
             };
             let Some(absent) = absent else {
-                return sandboxes;
+                return sandboxes.map(Picked::Containers);
             };
-            let why = format!(
+            Ok(Picked::Processes(format!(
                 "auto: {absent}; processes are not isolated from this machine; for containers, start Docker or name \
                  its socket in WORKSPACE_DOCKER__SOCKET, and start this service again"
-            );
-            process::open(config, variables, host, why).await
+            )))
         }
     }
 }
@@ -167,7 +168,7 @@ pub(crate) struct Service {
 pub(crate) fn service(
     config: &Config,
     host: HostId,
-    keyring: Keyring,
+    vault: Vault,
     store: &Arc<SqlStore>,
     sandboxes: &Sandboxes,
     tasks: Tasks,
@@ -177,6 +178,7 @@ pub(crate) fn service(
         HttpAgentRuntime::new(agent_client::Config::default(), clock())
             .context("cannot make an HTTP client")?,
     );
+    let git = git_hosting(config)?;
     let ports = Ports {
         conversations: Arc::clone(store) as _,
         events: Arc::clone(store) as _,
@@ -188,14 +190,16 @@ pub(crate) fn service(
         settings: Arc::clone(store) as _,
         secrets: Arc::clone(store) as _,
         workspace: agents,
-        git: Arc::new(HttpGitHosting::new(git_hosting::Config::default())),
+        git: Arc::new(git),
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
         answers: Arc::clone(store) as _,
         hosts: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,
         changes: Arc::clone(store) as _,
-        cipher: Arc::new(keyring),
+        vault: Arc::clone(store) as _,
+        cipher: vault.keyring,
+        fingerprints: vault.installation,
         clock: clock(),
         ids: ids(),
     };
@@ -213,6 +217,16 @@ pub(crate) fn service(
     Ok(Service { app, http })
 }
 
+fn git_hosting(config: &Config) -> anyhow::Result<HttpGitHosting> {
+    let git = git_hosting::Config {
+        private_hosts: config.git.private_hosts.clone(),
+        authorities: config.git.authorities.clone(),
+        timeout: config.git.timeout,
+        ..git_hosting::Config::default()
+    };
+    HttpGitHosting::new(&git).map_err(|error| anyhow::anyhow!("cannot call git providers: {error}"))
+}
+
 fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy> {
     let auth = local_user(config).map_or(AuthMode::ApiKey, AuthMode::Open);
     let webhooks = route.webhooks();
@@ -225,9 +239,12 @@ fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy
     };
     policy.sandbox_start_deadline = config.start.sandbox_deadline;
     policy.prepare_deadline = config.start.prepare_deadline;
+    policy.clone_deadline = config.start.clone_deadline;
+    policy.setup_deadline = config.start.setup_deadline;
     policy.max_parallel_starts = config.start.parallel;
     policy.parallel_boots = config.sandbox.parallel_starts;
     policy.retention = config.retention;
+    policy.verify_git_tokens = config.git.verify_tokens;
     if config.sandbox.shared_host.is_some() {
         policy.share_host();
     }

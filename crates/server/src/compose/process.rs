@@ -1,6 +1,7 @@
 //! Sandboxes as local processes.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -35,6 +36,10 @@ pub(super) async fn open(
         process.path.clone_from(path);
     } else if let Some(path) = own_path(variables) {
         process.path = path;
+    }
+    for (name, value) in &config.sandbox.env {
+        let value = value.clone().into();
+        process.extra_env.insert(name.clone(), value);
     }
     let specs = ProcessSpecs::new(&process, SystemClock.now());
     let backend = ProcessSandboxes::new(process)
@@ -91,8 +96,9 @@ pub(crate) async fn agent_server_outlook(
     config: &Config,
     variables: &Variables,
 ) -> anyhow::Result<String> {
-    let AgentServerSource::Provision(provisioner) = agent_server(config, variables)? else {
-        return Ok("configured command".to_owned());
+    let provisioner = match agent_server(config, variables)? {
+        AgentServerSource::Provision(provisioner) => provisioner,
+        AgentServerSource::Command(words) => return configured(config, variables, &words),
     };
     let version = provisioner.version().to_owned();
     if let Some(server) = provisioner.find().await {
@@ -105,4 +111,34 @@ pub(crate) async fn agent_server_outlook(
     Ok(format!(
         "{version} is not installed yet; the first start will, with {with}"
     ))
+}
+
+/// Whether the configured command can be started, as far as a look at its program tells.
+fn configured(
+    config: &Config,
+    variables: &Variables,
+    words: &[OsString],
+) -> anyhow::Result<String> {
+    let program = words.first().context("the configured command is empty")?;
+    let path = config.sandbox.path.clone().or_else(|| own_path(variables));
+    let path = path.unwrap_or_default();
+    let found = if Path::new(program).components().count() > 1 {
+        Some(Path::new(program).to_owned())
+    } else {
+        let places = std::env::split_paths(&path).map(|folder| folder.join(program));
+        places.into_iter().find(|file| file.is_file())
+    };
+    let found = found.with_context(|| {
+        format!(
+            "the configured command's program {} is not in {path}: correct WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND",
+            program.display()
+        )
+    })?;
+    rustix::fs::access(&found, rustix::fs::Access::EXEC_OK).with_context(|| {
+        format!(
+            "the configured command's program {} cannot be started: correct WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND",
+            found.display()
+        )
+    })?;
+    Ok(format!("configured command, {}", found.display()))
 }

@@ -1,5 +1,6 @@
 //! Sections `sandbox` and `start`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use domain::id::HostId;
 use secrecy::SecretString;
 use url::Url;
 
+use super::docker::template::variables;
 use super::reader::Reader;
 use super::storage::Storage;
 
@@ -50,6 +52,8 @@ pub(crate) struct Sandbox {
     pub(crate) wheel_dir: Option<PathBuf>,
     /// `PATH` inside sandboxes, when not our own.
     pub(crate) path: Option<String>,
+    /// Further variables of process sandboxes.
+    pub(crate) env: BTreeMap<String, String>,
     /// Agent servers booting at the same time.
     pub(crate) parallel_starts: usize,
     /// How sandboxes reach us, when not by our own address.
@@ -85,6 +89,7 @@ impl Sandbox {
             proxy: reader.secret("sandbox.proxy"),
             wheel_dir: reader.optional_path("sandbox.wheel_dir"),
             path: reader.optional("sandbox.path"),
+            env: variables(reader, "sandbox.env", &reader.list("sandbox.env")),
             parallel_starts: match reader.number("sandbox.parallel_starts", 0..=1000) {
                 0 => std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),
                 number => number,
@@ -140,6 +145,10 @@ pub(crate) struct Start {
     pub(crate) sandbox_deadline: Duration,
     /// Until the backend must be ready for its first start.
     pub(crate) prepare_deadline: Duration,
+    /// Until a repository must be cloned.
+    pub(crate) clone_deadline: Duration,
+    /// Until a repository's setup script must have ended.
+    pub(crate) setup_deadline: Duration,
 }
 
 impl Start {
@@ -148,6 +157,8 @@ impl Start {
             parallel: reader.number("start.parallel", 1..=1000),
             sandbox_deadline: reader.duration("start.sandbox_deadline"),
             prepare_deadline: reader.duration("start.prepare_deadline"),
+            clone_deadline: reader.duration("start.clone_deadline"),
+            setup_deadline: reader.duration("start.setup_deadline"),
         }
     }
 }

@@ -169,7 +169,12 @@ fn capabilities(reader: &Reader<'_>) -> Vec<String> {
     })
 }
 
-fn variables(reader: &Reader<'_>, key: &str, listed: &[String]) -> BTreeMap<String, String> {
+/// Entries `NAME=VALUE` of the list `key`.
+pub(in crate::config) fn variables(
+    reader: &Reader<'_>,
+    key: &str,
+    listed: &[String],
+) -> BTreeMap<String, String> {
     let read: Option<BTreeMap<String, String>> = listed
         .iter()
         .map(|text| assignment(text).map(|(name, value)| (name.to_owned(), value.to_owned())))

@@ -277,15 +277,15 @@ async fn a_start_cut_off_anywhere_is_finished_by_the_next_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_done_yet_is_noted() {
+async fn what_is_not_done_is_noted() {
     let world = World::new().await;
+    let profile = "an-agent-profile".to_owned();
     let task = world
-        .started(input(|r| r.selected_repository = Some("a/b".to_owned())))
+        .started(input(|r| r.agent_profile_id = Some(profile)))
         .await;
     assert_eq!(task.status, StartStatus::Ready);
-    assert!(
-        task.notes[0].contains("a/b") && task.detail.expect("the notes").contains("not cloned")
-    );
+    let detail = task.detail.expect("the notes");
+    assert!(task.notes[0].contains("agent_profile_id") && detail.contains(&task.notes[0]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,9 +12,11 @@ pub mod background;
 pub mod conversations;
 pub mod error;
 pub mod events;
+pub mod git;
 mod housekeeping;
 pub mod ports;
 pub mod repeat;
+pub mod rotation;
 pub mod sandboxes;
 pub mod secrets;
 pub mod settings;
@@ -33,6 +35,7 @@ pub use tasks::Tasks;
 use crate::authenticate::Authenticate;
 use crate::conversations::Conversations;
 use crate::events::Events;
+use crate::git::GitService;
 use crate::sandboxes::{Keeper, Sandboxes};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
@@ -60,6 +63,8 @@ pub struct App {
     pub settings: SettingsService,
     /// Secrets of users.
     pub secrets: SecretsService,
+    /// Git providers of users.
+    pub git: GitService,
     /// Users, for whoever administers the service.
     pub users: Users,
     pub(crate) inner: Arc<Inner>,
@@ -107,6 +112,7 @@ impl App {
             sandboxes: Sandboxes::new(Arc::clone(&inner), settings.clone()),
             events: Events::new(Arc::clone(&inner)),
             webhooks: Webhooks::new(Arc::clone(&inner)),
+            git: GitService::new(Arc::clone(&inner), settings.clone()),
             settings,
             secrets,
             users: Users::new(Arc::clone(&inner)),

@@ -185,7 +185,7 @@ pub enum GitError {
         provider: GitProvider,
     },
     /// What was asked for is not there, or not for this token.
-    #[error("{provider} does not know it")]
+    #[error("not found at {provider}, or not visible with the token that is stored for it")]
     NotFound {
         /// Who.
         provider: GitProvider,

@@ -2,6 +2,7 @@
 
 pub mod conversation;
 pub mod event;
+pub mod git;
 pub mod git_providers;
 pub mod legacy_settings;
 pub mod mcp;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use domain::conversation::{ExecutionStatus, GitProvider, Trigger};
+use domain::git::{OwnerType, SuggestedTaskType};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{AgentType, StartStatus};
 use utoipa::openapi::RefOr;
@@ -39,6 +40,10 @@ words! {
     StartStatusWord = StartStatus, "AppConversationStartTaskStatus";
     /// Git hosts.
     GitProviderWord = GitProvider, "ProviderType";
+    /// Whose a repository is.
+    OwnerTypeWord = OwnerType, "OwnerType";
+    /// Why a task is suggested.
+    SuggestedTaskTypeWord = SuggestedTaskType, "TaskType";
     /// What started a conversation.
     TriggerWord = Trigger, "ConversationTrigger";
     /// Which agent.

@@ -3,6 +3,7 @@
 mod app_conversations;
 mod docs;
 mod events;
+mod git;
 mod git_providers;
 mod health;
 mod legacy_secrets;
@@ -58,7 +59,12 @@ pub(crate) fn register(config: &mut ServiceConfig<'_>) {
         .service(legacy_secrets::create)
         .service(legacy_secrets::update)
         .service(legacy_secrets::remove)
-        .service(users::me);
+        .service(users::me)
+        .service(git::installations)
+        .service(git::repositories)
+        .service(git::branches)
+        .service(git::suggested_tasks)
+        .service(git::git_info);
     register_work(config);
 }
 

@@ -11,7 +11,7 @@ use domain::id::{ApiKeyId, HostId, IdGenerator, SpecId, UserId};
 use domain::identity::{ApiKey, ApiKeyRepository, KeyHash};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
 use http_api::{Check, Door, HttpConfig, HttpPorts, HttpState, Readiness};
-use keyring::{Keyring, MasterKey};
+use keyring::{InstallationKey, Keyring, MasterKey};
 use serde_json::{Value, json};
 use store_memory::{
     FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeWorkspace, FixedClock, MemoryStore,
@@ -58,6 +58,7 @@ pub(crate) struct World {
     pub(crate) clock: Arc<FixedClock>,
     pub(crate) agents: Arc<FakeAgentRuntime>,
     pub(crate) backend: Arc<FakeSandboxBackend>,
+    pub(crate) git: Arc<FakeGitHosting>,
 }
 
 /// What came back.
@@ -121,6 +122,7 @@ impl World {
             Arc::<FakeAgentRuntime>::default(),
             Arc::<FakeSandboxBackend>::default(),
         );
+        let git = Arc::<FakeGitHosting>::default();
         let ids: Arc<dyn IdGenerator> = Arc::new(SequentialIds::default());
         let ports = Ports {
             conversations: store.clone(),
@@ -133,14 +135,16 @@ impl World {
             settings: store.clone(),
             secrets: store.clone(),
             workspace: Arc::new(FakeWorkspace::default()),
-            git: Arc::new(FakeGitHosting::default()),
+            git: git.clone(),
             api_keys: store.clone(),
             users: store.clone(),
             answers: store.clone(),
             hosts: store.clone(),
             leases: store.clone(),
             changes: store.clone(),
+            vault: store.clone(),
             cipher: Arc::new(Keyring::new(&MasterKey::generate().unwrap(), &[])),
+            fingerprints: Arc::new(InstallationKey::generate().unwrap()),
             clock: clock.clone(),
             ids: Arc::clone(&ids),
         };
@@ -165,6 +169,7 @@ impl World {
             clock,
             agents,
             backend,
+            git,
         }
     }
 

@@ -10,6 +10,8 @@ mod events;
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
+mod git;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod repeating;

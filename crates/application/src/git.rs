@@ -1,0 +1,313 @@
+//! What users see of their git providers: repositories, branches, installations, suggested tasks, themselves.
+//!
+//! Every question goes to the provider that it names, with the token that the user stored for it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::conversation::GitProvider;
+use domain::error::{Classify, ErrorClass};
+use domain::git::{
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, Repository, RepositoryQuery,
+    SuggestedTask,
+};
+use domain::id::UserId;
+use futures::StreamExt as _;
+use futures::stream::FuturesOrdered;
+
+use crate::Inner;
+use crate::error::AppError;
+use crate::settings::{Settings, SettingsService};
+
+/// Why a question about git providers has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum GitFailure {
+    /// The user has no token of any provider, or none of this one.
+    #[error("no git token is stored")]
+    NotConnected(Option<GitProvider>),
+    /// No provider accepts the token that is stored for it.
+    #[error("no git provider accepts its token")]
+    NoneAccepts,
+    /// The provider.
+    #[error(transparent)]
+    Provider(#[from] GitError),
+    /// Our own side.
+    #[error(transparent)]
+    App(#[from] AppError),
+}
+
+impl Classify for GitFailure {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NotConnected(_) => ErrorClass::Forbidden,
+            Self::NoneAccepts => ErrorClass::Unauthenticated,
+            Self::Provider(error) => error.class(),
+            Self::App(error) => error.class(),
+        }
+    }
+
+    fn public(&self) -> Cow<'_, str> {
+        match self {
+            // The texts of the reference, which front ends show.
+            Self::NotConnected(None) => "Git provider token required (such as GitHub).".into(),
+            Self::NotConnected(Some(provider)) => {
+                format!("Git provider token required (of {provider}).").into()
+            }
+            Self::NoneAccepts => "Need valid provider token".into(),
+            Self::Provider(GitError::Denied { provider }) => {
+                format!("Invalid {provider} token").into()
+            }
+            Self::Provider(GitError::Unsupported { provider, what }) => {
+                format!("Provider {provider} doesn't support {what}").into()
+            }
+            Self::Provider(error) => error.public(),
+            Self::App(error) => error.public(),
+        }
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Provider(error) => error.retry_after(),
+            Self::App(error) => error.retry_after(),
+            Self::NotConnected(_) | Self::NoneAccepts => None,
+        }
+    }
+}
+
+/// The questions.
+#[derive(Clone)]
+pub struct GitService {
+    inner: Arc<Inner>,
+    settings: SettingsService,
+}
+
+impl GitService {
+    pub(crate) fn new(inner: Arc<Inner>, settings: SettingsService) -> Self {
+        Self { inner, settings }
+    }
+
+    /// What the user's settings open: an access for every provider that there is a token of, in a fixed order.
+    async fn accesses(&self, user: &UserId) -> Result<Vec<GitAccess>, GitFailure> {
+        let settings = self.settings.load(user).await?.unwrap_or_default();
+        let accesses = accesses(&settings);
+        if accesses.is_empty() {
+            return Err(GitFailure::NotConnected(None));
+        }
+        Ok(accesses)
+    }
+
+    async fn access(&self, user: &UserId, to: GitProvider) -> Result<GitAccess, GitFailure> {
+        let accesses = self.accesses(user).await?;
+        let mut accesses = accesses.into_iter();
+        let found = accesses.find(|access| access.provider == to);
+        found.ok_or(GitFailure::NotConnected(Some(to)))
+    }
+
+    /// Repositories of one provider. Only a search (a query with words) can be sorted; anything else is `Invalid`.
+    pub async fn repositories(
+        &self,
+        user: &UserId,
+        provider: GitProvider,
+        query: &RepositoryQuery,
+        page: &GitPageRequest,
+    ) -> Result<GitPage<Repository>, GitFailure> {
+        let access = self.access(user, provider).await?;
+        let has_words = query
+            .text
+            .as_ref()
+            .is_some_and(|text| !text.trim().is_empty());
+        if query.sort.is_some() && !has_words {
+            let detail =
+                "sort_order needs a query: lists without one have the provider's own order";
+            return Err(AppError::invalid(detail).into());
+        }
+        Ok(self
+            .inner
+            .ports
+            .git
+            .repositories(&access, query, page)
+            .await?)
+    }
+
+    /// Branches of a repository whose names contain the words (none: all).
+    pub async fn branches(
+        &self,
+        user: &UserId,
+        provider: GitProvider,
+        (repository, words): (&str, &str),
+        page: &GitPageRequest,
+    ) -> Result<GitPage<Branch>, GitFailure> {
+        let access = self.access(user, provider).await?;
+        let git = &self.inner.ports.git;
+        Ok(git
+            .branches(&access, repository, words.trim(), page)
+            .await?)
+    }
+
+    /// Installations, workspaces, projects or organisations, where the provider has such a thing.
+    pub async fn installations(
+        &self,
+        user: &UserId,
+        provider: GitProvider,
+        page: &GitPageRequest,
+    ) -> Result<GitPage<String>, GitFailure> {
+        let access = self.access(user, provider).await?;
+        Ok(self.inner.ports.git.installations(&access, page).await?)
+    }
+
+    /// What the user could go on with, over all providers, which are asked at the same time. A provider that fails is left
+    /// out: the others' tasks are worth showing.
+    pub async fn suggested_tasks(
+        &self,
+        user: &UserId,
+        page: &GitPageRequest,
+    ) -> Result<GitPage<SuggestedTask>, GitFailure> {
+        let after = page.after.as_deref().map(Mark::decode).transpose()?;
+        let accesses = self.accesses(user).await?;
+        let git = &self.inner.ports.git;
+        let mut answers: FuturesOrdered<_> = accesses
+            .iter()
+            .map(|access| async move { (access.provider, git.suggested_tasks(access).await) })
+            .collect();
+        let mut tasks = Vec::new();
+        while let Some((provider, answer)) = answers.next().await {
+            match answer {
+                Ok(found) => tasks.extend(found),
+                Err(GitError::Unsupported { .. }) => {}
+                Err(error) => {
+                    tracing::info!(git.provider = %provider, %error, "no tasks of {provider}");
+                }
+            }
+        }
+        Ok(cut(tasks, after.as_ref(), page.limit))
+    }
+
+    /// Who the user is at the first provider (in a fixed order) that says so.
+    pub async fn whoami(&self, user: &UserId) -> Result<GitUser, GitFailure> {
+        let accesses = self.accesses(user).await?;
+        let git = &self.inner.ports.git;
+        let mut answers: FuturesOrdered<_> =
+            accesses.iter().map(|access| git.user(access)).collect();
+        let mut failure = None;
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok(found) => return Ok(found),
+                Err(GitError::Denied { .. } | GitError::Unsupported { .. }) => {}
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        Err(failure.map_or(GitFailure::NoneAccepts, GitFailure::Provider))
+    }
+}
+
+/// One access for every provider whose token is there.
+fn accesses(settings: &Settings) -> Vec<GitAccess> {
+    let tokens = settings.provider_tokens.iter();
+    tokens
+        .map(|(provider, token)| token.access(*provider))
+        .collect()
+}
+
+/// The last task of a page: the next one begins after it, wherever it then stands.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+struct Mark(usize, GitProvider, String, i64);
+
+impl Mark {
+    fn is(&self, task: &SuggestedTask) -> bool {
+        self.1 == task.git_provider && self.2 == task.repo && self.3 == task.issue_number
+    }
+
+    /// Hexadecimal, because it is opaque and any text may be in it.
+    fn encode(&self) -> Option<String> {
+        let text = serde_json::to_string(self).ok()?;
+        let digit = |four: u8| char::from_digit(u32::from(four), 16);
+        let digits = text.bytes().flat_map(|byte| [byte >> 4, byte & 15]);
+        digits.map(digit).collect()
+    }
+
+    fn decode(token: &str) -> Result<Self, GitError> {
+        let pairs = token.as_bytes().chunks(2);
+        let bytes: Option<Vec<u8>> = pairs
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+            .collect();
+        let mark = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        mark.ok_or(GitError::InvalidPageToken)
+    }
+}
+
+fn cut(tasks: Vec<SuggestedTask>, after: Option<&Mark>, limit: usize) -> GitPage<SuggestedTask> {
+    let start = after.map_or(0, |mark| {
+        // A task that is done meanwhile leaves its place to the next one.
+        let found = tasks.iter().position(|task| mark.is(task));
+        found.map_or(mark.0, |found| found + 1)
+    });
+    let end = start.saturating_add(limit);
+    let has_more = tasks.len() > end;
+    let items: Vec<_> = tasks.into_iter().skip(start).take(limit).collect();
+    let last = items.last().filter(|_| has_more);
+    let next = last.and_then(|task| {
+        Mark(
+            end - 1,
+            task.git_provider,
+            task.repo.clone(),
+            task.issue_number,
+        )
+        .encode()
+    });
+    GitPage { items, next }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::git::SuggestedTaskType;
+
+    use super::*;
+
+    fn tasks(numbers: impl IntoIterator<Item = i64>) -> Vec<SuggestedTask> {
+        let task = |issue_number| SuggestedTask {
+            git_provider: GitProvider::Forgejo,
+            task_type: SuggestedTaskType::OpenIssue,
+            repo: "o/r".into(),
+            issue_number,
+            title: "t".into(),
+        };
+        numbers.into_iter().map(task).collect()
+    }
+
+    fn numbers(page: &GitPage<SuggestedTask>) -> Vec<i64> {
+        page.items.iter().map(|task| task.issue_number).collect()
+    }
+
+    #[test]
+    fn every_task_once_for_any_limit() {
+        for limit in 1..=12 {
+            let (mut seen, mut after) = (Vec::new(), None);
+            loop {
+                let page = cut(tasks(0..10), after.as_ref(), limit);
+                seen.extend(numbers(&page));
+                let Some(next) = page.next else { break };
+                after = Some(Mark::decode(&next).unwrap());
+            }
+            assert_eq!(seen, (0..10).collect::<Vec<_>>(), "limit {limit}");
+        }
+    }
+
+    #[test]
+    fn tasks_that_come_and_go_neither_repeat_nor_hide_others() {
+        let first = cut(tasks([1, 2, 3, 4, 5]), None, 2);
+        let mark = Mark::decode(&first.next.unwrap()).unwrap();
+        assert_eq!(
+            numbers(&cut(tasks([9, 1, 2, 3, 4]), Some(&mark), 2)),
+            [3, 4]
+        );
+        assert_eq!(numbers(&cut(tasks([1, 3, 4, 5]), Some(&mark), 2)), [3, 4]);
+    }
+
+    #[test]
+    fn marks_that_are_not_ours() {
+        for token in ["", "zz", "5b5d", "Mg", "é", "7b7d7"] {
+            assert!(Mark::decode(token).is_err(), "{token}");
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Git providers on the wire (contract v1, sections 2 and 3.11).
+
+use domain::conversation::GitProvider;
+use domain::git::{
+    Branch, GitPage, GitPageRequest, GitUser, OwnerType, Repository, RepositoryKey,
+    RepositoryQuery, RepositorySort, SuggestedTask, SuggestedTaskType,
+};
+use domain::page::{PageLimit, PageRequest};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::PageDto;
+use super::words::{GitProviderWord, OwnerTypeWord, SuggestedTaskTypeWord};
+use crate::decode::{Choice, Decode, Errors, Object, Path};
+
+/// Items of a page of branches or tasks when nothing else is said.
+const USUAL: i64 = 30;
+
+/// A repository.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = Repository)]
+pub struct RepositoryDto {
+    /// The provider's own id.
+    id: String,
+    /// `owner/name`; with groups between them, or an organization before them.
+    full_name: String,
+    #[schema(value_type = GitProviderWord)]
+    git_provider: GitProvider,
+    is_public: bool,
+    #[schema(required)]
+    stargazers_count: Option<u64>,
+    /// Always `null`: pages are found by `next_page_id`.
+    #[schema(required)]
+    link_header: Option<String>,
+    /// As the provider writes it.
+    #[schema(required)]
+    pushed_at: Option<String>,
+    #[schema(value_type = Option<OwnerTypeWord>, required)]
+    owner_type: Option<OwnerType>,
+    #[schema(required)]
+    main_branch: Option<String>,
+}
+
+impl From<Repository> for RepositoryDto {
+    fn from(found: Repository) -> Self {
+        Self {
+            id: found.id,
+            full_name: found.full_name,
+            git_provider: found.git_provider,
+            is_public: found.is_public,
+            stargazers_count: found.stargazers_count,
+            link_header: None,
+            pushed_at: found.pushed_at,
+            owner_type: found.owner_type,
+            main_branch: found.main_branch,
+        }
+    }
+}
+
+/// A branch.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = Branch)]
+pub struct BranchDto {
+    name: String,
+    commit_sha: String,
+    /// `false` too where the provider does not tell.
+    protected: bool,
+    /// As the provider writes it, where it tells.
+    #[schema(required)]
+    last_push_date: Option<String>,
+}
+
+impl From<Branch> for BranchDto {
+    fn from(found: Branch) -> Self {
+        Self {
+            name: found.name,
+            commit_sha: found.commit_sha,
+            protected: found.protected,
+            last_push_date: found.last_push_date,
+        }
+    }
+}
+
+/// Something worth starting a conversation for.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = GitSuggestedTask)]
+pub struct SuggestedTaskDto {
+    #[schema(value_type = GitProviderWord)]
+    git_provider: GitProvider,
+    #[schema(value_type = SuggestedTaskTypeWord)]
+    task_type: SuggestedTaskType,
+    repo: String,
+    /// Of the issue or pull request.
+    issue_number: i64,
+    title: String,
+}
+
+impl From<SuggestedTask> for SuggestedTaskDto {
+    fn from(task: SuggestedTask) -> Self {
+        Self {
+            git_provider: task.git_provider,
+            task_type: task.task_type,
+            repo: task.repo,
+            issue_number: task.issue_number,
+            title: task.title,
+        }
+    }
+}
+
+/// Who a token belongs to.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = GitUser)]
+pub struct GitUserDto {
+    id: String,
+    login: String,
+    avatar_url: String,
+    #[schema(required)]
+    company: Option<String>,
+    #[schema(required)]
+    name: Option<String>,
+    #[schema(required)]
+    email: Option<String>,
+}
+
+impl From<GitUser> for GitUserDto {
+    fn from(user: GitUser) -> Self {
+        Self {
+            id: user.id,
+            login: user.login,
+            avatar_url: user.avatar_url,
+            company: user.company,
+            name: user.name,
+            email: user.email,
+        }
+    }
+}
+
+impl<T> PageDto<T> {
+    /// A page of a provider's list.
+    pub fn of_git<D: Into<T>>(page: GitPage<D>) -> Self {
+        Self {
+            items: page.items.into_iter().map(Into::into).collect(),
+            next_page_id: page.next,
+        }
+    }
+}
+
+impl Choice for RepositorySort {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        ("stars-desc", sort(RepositoryKey::Stars, true)),
+        ("stars-asc", sort(RepositoryKey::Stars, false)),
+        ("forks-desc", sort(RepositoryKey::Forks, true)),
+        ("forks-asc", sort(RepositoryKey::Forks, false)),
+        ("updated-desc", sort(RepositoryKey::Updated, true)),
+        ("updated-asc", sort(RepositoryKey::Updated, false)),
+    ];
+}
+
+const fn sort(by: RepositoryKey, descending: bool) -> RepositorySort {
+    RepositorySort { by, descending }
+}
+
+fn git_page(page: PageRequest) -> GitPageRequest {
+    GitPageRequest {
+        after: page.after.map(|token| token.0),
+        limit: page.limit.get(),
+    }
+}
+
+fn usual() -> PageLimit {
+    PageLimit::new(USUAL).unwrap_or_default()
+}
+
+/// Which page, in the document.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(
+    dead_code,
+    reason = "only described; what is read are the models below"
+)]
+pub struct GitPageParams {
+    /// `next_page_id` of the page before.
+    #[param(required = false)]
+    page_id: String,
+    /// Most items of this page.
+    #[param(required = false, minimum = 1, maximum = 100)]
+    limit: i64,
+}
+
+/// `provider` and a page.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct InstallationsQuery {
+    /// Whose.
+    #[param(value_type = GitProviderWord)]
+    pub provider: GitProvider,
+    /// Which.
+    #[param(ignore)]
+    pub page: GitPageRequest,
+}
+
+impl Decode for InstallationsQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let provider = object.required("provider");
+        let page = object.page(PageLimit::MAX).map(git_page);
+        Some(Self {
+            provider: provider?,
+            page: page?,
+        })
+    }
+}
+
+/// Repositories that are wanted.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RepositoriesQuery {
+    /// Whose.
+    #[param(value_type = GitProviderWord)]
+    pub provider: GitProvider,
+    /// Words, `owner/words` or the address of a repository. Without: what the token sees.
+    #[param(rename = "query", value_type = String, required = false)]
+    text: Option<String>,
+    /// Only of this installation, workspace, project or organization.
+    #[param(rename = "installation_id", value_type = String, required = false)]
+    installation: Option<String>,
+    /// Which page.
+    #[param(ignore)]
+    pub page: GitPageRequest,
+    /// Order, of searches only: `stars-desc`, `stars-asc`, `forks-desc`, `forks-asc`, `updated-desc` or `updated-asc`.
+    #[param(rename = "sort_order", value_type = String, required = false)]
+    sort: Option<RepositorySort>,
+}
+
+impl RepositoriesQuery {
+    /// Without provider and page.
+    pub fn query(&self) -> RepositoryQuery {
+        RepositoryQuery {
+            text: self.text.clone(),
+            installation: self.installation.clone().filter(|text| !text.is_empty()),
+            sort: self.sort,
+        }
+    }
+}
+
+impl Decode for RepositoriesQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let provider = object.required("provider");
+        let text = object.optional("query");
+        let installation = object.optional("installation_id");
+        let page = object.page(PageLimit::MAX).map(git_page);
+        let sort = object.optional("sort_order");
+        Some(Self {
+            provider: provider?,
+            text: text?,
+            installation: installation?,
+            page: page?,
+            sort: sort?,
+        })
+    }
+}
+
+/// Branches that are wanted.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct BranchesQuery {
+    /// Whose.
+    #[param(value_type = GitProviderWord)]
+    pub provider: GitProvider,
+    /// `owner/name`.
+    pub repository: String,
+    /// What names contain; empty for all.
+    #[param(rename = "query")]
+    pub text: String,
+    /// Which page.
+    #[param(ignore)]
+    pub page: GitPageRequest,
+}
+
+impl Decode for BranchesQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let provider = object.required("provider");
+        let repository = object.required("repository");
+        let text = object.required("query");
+        let page = object.page(usual()).map(git_page);
+        Some(Self {
+            provider: provider?,
+            repository: repository?,
+            text: text?,
+            page: page?,
+        })
+    }
+}
+
+/// A page of tasks.
+#[derive(Debug, Clone)]
+pub struct SuggestedTasksQuery(pub GitPageRequest);
+
+impl Decode for SuggestedTasksQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        object.page(usual()).map(|page| Self(git_page(page)))
+    }
+}

@@ -81,6 +81,24 @@ impl Postgres {
         format!("postgres://postgres@{socket}/postgres")
     }
 
+    /// What a statement gives, without headings.
+    ///
+    /// # Panics
+    /// When it is refused.
+    #[must_use]
+    pub fn query(&self, sql: &str) -> String {
+        let output = Command::new(programs().join("psql"))
+            .args(["-X", "-A", "-t", "-U", "postgres", "-d", "postgres", "-h"])
+            .arg(self.data())
+            .args(["-c", sql])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap_or_else(|error| panic!("psql: {error}: {INSTALL}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{sql}: {said}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
     fn data(&self) -> PathBuf {
         self.dir.path().join("data")
     }

@@ -80,6 +80,18 @@ impl Service {
     /// # Panics
     /// When it does not answer in time, or ends.
     pub async fn restart(&mut self) {
+        let ended = self.try_restart().await;
+        assert!(
+            ended.is_none(),
+            "the service ended while starting: {ended:?}"
+        );
+    }
+
+    /// The same for a service that may end while it starts; how it ended then.
+    ///
+    /// # Panics
+    /// When it neither answers in time nor ends.
+    pub async fn try_restart(&mut self) -> Option<ExitStatus> {
         self.kill9();
         let log = self.open_log();
         let started = Instant::now();
@@ -99,7 +111,7 @@ impl Service {
                 break;
             }
             if let Some(status) = self.ended() {
-                panic!("the service ended while starting ({status})");
+                return Some(status);
             }
             let waited = started.elapsed();
             assert!(
@@ -109,6 +121,7 @@ impl Service {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.start_time = started.elapsed();
+        None
     }
 
     /// `kill -9`: nothing is tidied up.

@@ -103,9 +103,18 @@ fn reduced(body: &Value, as_legacy: bool) -> Value {
 
 /// Without the members that are only on this side.
 fn without(document: &Value, fact: &Fact, is_ours: bool) -> Value {
+    let is_recorded = |name: &str| {
+        fact.shape
+            .as_ref()
+            .is_some_and(|shape| mentions(shape, name))
+    };
     let known = |name: &str| {
         MEMBERS.iter().any(|member| {
-            member.name == name && member.is_ours == is_ours && member.in_legacy == fact.is_legacy()
+            member.name == name
+                && member.is_ours == is_ours
+                && member.in_legacy == fact.is_legacy()
+                // What is ours in one answer may be everybody's in another.
+                && !(is_ours && is_recorded(name))
         })
     };
     match document {

@@ -161,6 +161,7 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
             "v1-092-events-search-page-garbage",
             "v1-103-sbx-search-page-garbage",
             "v1-116-spec-search-page-garbage",
+            "v1-248-secrets-search-page2",
             "v1-328-events-search-page",
             "v1-367-conv-search-page-2",
             "v1-443-sbx-search-page-2",
@@ -176,6 +177,8 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
             "v1-047-conv-create-string-body",
             "v1-056-conv-create-secret-wrong-type",
             "v1-151-settings-post-not-object",
+            "v1-157-secret-create-null-value",
+            "v1-224-profile-save-unknown-llm-field",
             "v1-260-git-providers-null",
         ],
     ),
@@ -193,6 +196,8 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
             "v1-059-conv-create-parent-unknown",
             "v1-089-events-search-bad-uuid",
             "v1-098-events-batch-bad-id",
+            "v1-136-wh-secrets-garbage-token",
+            "v1-137-wh-secrets-unknown-kid",
             "v1-193-settings-post-bad-diff",
             "v1-284-conv-patch-bad-repo",
             "v1-287-conv-patch-remove-repo-keep-branch",
@@ -231,8 +236,27 @@ pub(crate) const DIFFERENCES: &[(&str, &[&str])] = &[
         &["v1-337-conv-create-unknown-sandbox"],
     ),
     (
-        "A sandbox's key alone shows its owner's settings to the sandbox",
-        &["v1-310-users-me-expose-oss"],
+        "A sandbox's key alone shows its owner's settings and secrets to the sandbox",
+        &["v1-308-sbx-secrets-oss", "v1-310-users-me-expose-oss"],
+    ),
+    (
+        "Secrets have names that a shell takes, in both APIs, and none that the agent's own environment needs; a refused \
+         name is not repeated",
+        &[
+            "v0-163-secrets-post-empty-name",
+            "v0-164-secrets-post-weird-name",
+            "v1-155-secret-create-bad-name",
+            "v1-244-secret-create-unicode-name",
+            "v1-245-secret-create-blocked-prefix",
+            "v1-253-secret-put-bad-name",
+        ],
+    ),
+    (
+        "A secret that is not there is not found, also before there was any",
+        &[
+            "v0-178-secrets-put-no-store",
+            "v0-179-secrets-delete-no-store",
+        ],
     ),
     (
         "Reports of agent servers are taken in as they come: newer kinds, more fields, fewer fields",

@@ -12,6 +12,9 @@ pub(crate) struct Fact {
     pub(crate) name: String,
     /// The server that it was recorded with, and so the state that it expects.
     pub(crate) session: String,
+    /// What was asked before it and is no fact itself.
+    #[serde(default)]
+    pub(crate) before: Vec<Ask>,
     pub(crate) method: String,
     pub(crate) path: String,
     #[serde(default)]
@@ -33,6 +36,16 @@ pub(crate) struct Fact {
     pub(crate) shape: Option<Value>,
     #[serde(default)]
     pub(crate) text_answer: Option<String>,
+}
+
+/// A request whose answer does not matter, but what it does.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ask {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    #[serde(default)]
+    pub(crate) json: Option<Value>,
 }
 
 /// All facts in their order.

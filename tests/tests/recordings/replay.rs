@@ -109,7 +109,19 @@ impl Session {
             })
     }
 
+    /// # Panics
+    /// When one of the requests is refused.
+    async fn do_before(&self, fact: &Fact) {
+        for ask in &fact.before {
+            let method: Method = ask.method.parse().expect("a method");
+            let path = self.fill(&ask.path);
+            let user = self.service.admin();
+            let _ = user.call(method, &path, ask.json.as_ref()).await.ok();
+        }
+    }
+
     async fn ask(&mut self, fact: &Fact) -> Answer {
+        self.do_before(fact).await;
         let method: Method = fact.method.parse().expect("a method");
         let url = format!("{}{}", self.service.url(), self.fill(&fact.path));
         let mut request = self.http.request(method, url);
@@ -119,7 +131,8 @@ impl Session {
         let is_webhook = fact.path.starts_with("/api/v1/webhooks/");
         let mut names = fact.headers.keys();
         let has_key = names.any(|name| name.eq_ignore_ascii_case("x-session-api-key"));
-        let asks_for_secrets = fact.path.contains("expose_secrets");
+        let asks_for_secrets =
+            fact.path.contains("expose_secrets") || fact.path.contains("/settings/secrets");
         if self.is_open && !is_webhook && !asks_for_secrets && !has_key {
             request = request.header("X-Session-API-Key", &self.names["{key}"]);
         }

@@ -10,10 +10,12 @@ mod fault;
 mod launch;
 mod mcp;
 mod plugins;
+mod probe;
 mod runtime;
 mod server_info;
 mod transport;
 mod workspace;
 
 pub use config::Config;
+pub use probe::{Probed, probe};
 pub use runtime::HttpAgentRuntime;

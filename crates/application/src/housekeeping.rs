@@ -18,7 +18,7 @@ const BATCH: usize = 500;
 /// Between start-up, when there is enough to do, and the first pass.
 const DELAY: Duration = Duration::from_secs(20);
 
-/// How long ended leases stay: long enough that no clock of another machine thinks they have not ended.
+/// How long ended leases, and what a silent process said, stay: long enough that no clock of another machine thinks they have not ended.
 const LEASES_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The name of the lease.
@@ -32,15 +32,17 @@ enum Kind {
     Answers,
     Leases,
     DeletedUsers,
+    KeyHolders,
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::StartTasks,
         Self::DeletedConversations,
         Self::Answers,
         Self::Leases,
         Self::DeletedUsers,
+        Self::KeyHolders,
     ];
 }
 
@@ -137,6 +139,7 @@ impl Housekeeping {
             Kind::Answers => ports.answers.prune(before(KEPT_FOR), BATCH).await,
             Kind::Leases => ports.leases.prune(before(LEASES_FOR), BATCH).await,
             Kind::DeletedUsers => ports.users.prune(before(NAME_RESTS), BATCH).await,
+            Kind::KeyHolders => ports.vault.prune_holders(before(LEASES_FOR), BATCH).await,
         }
     }
 }

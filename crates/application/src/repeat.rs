@@ -16,8 +16,10 @@ pub(crate) const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Repeatable<'a, T> {
     /// The sender's key.
     pub key: String,
-    /// Hash of what is asked.
-    pub fingerprint: String,
+    /// Which operation is asked for.
+    pub operation: &'static str,
+    /// What is asked of it, as it was sent. It may hold secrets: only a keyed hash of it is kept.
+    pub input: &'a [u8],
     /// The body of the answer, as JSON. It is stored with what the request makes.
     pub render: &'a (dyn Fn(&T) -> String + Send + Sync),
 }
@@ -32,21 +34,38 @@ pub enum Answer<T> {
 }
 
 impl<T> Repeatable<'_, T> {
-    pub(crate) fn request(&self, owner: &UserId, now: Timestamp) -> KeyedRequest {
+    fn request(&self, ports: &Ports, owner: &UserId, now: Timestamp) -> KeyedRequest {
+        let purpose = format!("idempotency/{}", self.operation);
         KeyedRequest {
             owner: owner.clone(),
             key: self.key.clone(),
-            fingerprint: self.fingerprint.clone(),
+            fingerprint: ports.fingerprints.fingerprint(&purpose, self.input),
             since: now.minus(KEPT_FOR),
         }
     }
 
-    pub(crate) fn answer(&self, owner: &UserId, made: &T, at: Timestamp) -> KeptAnswer {
+    /// What is to be stored with `made`.
+    pub(crate) fn answer(&self, ports: &Ports, owner: &UserId, made: &T) -> KeptAnswer {
+        let at = ports.clock.now();
         KeptAnswer {
-            request: self.request(owner, at),
+            request: self.request(ports, owner, at),
             answer: (self.render)(made),
             at,
         }
+    }
+
+    /// The answer to a request that made nothing because `found` was there: kept too, so that a repetition gets the same
+    /// whatever has become of it by then. There is no transaction that this could be part of, and it needs none: who dies
+    /// before has answered nothing.
+    pub(crate) async fn keep(
+        &self,
+        ports: &Ports,
+        owner: &UserId,
+        found: T,
+    ) -> Result<Answer<T>, AppError> {
+        let answer = self.answer(ports, owner, &found);
+        let earlier = repeated(ports.answers.keep(&answer).await?)?;
+        Ok(earlier.map_or(Answer::New(found), Answer::Repeated))
     }
 
     /// The earlier answer, if there is one. Asked first, so that a repetition is not refused for what the first made.
@@ -55,7 +74,7 @@ impl<T> Repeatable<'_, T> {
         ports: &Ports,
         owner: &UserId,
     ) -> Result<Option<String>, AppError> {
-        let request = self.request(owner, ports.clock.now());
+        let request = self.request(ports, owner, ports.clock.now());
         repeated(ports.answers.look_up(&request).await?)
     }
 }

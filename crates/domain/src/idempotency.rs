@@ -9,6 +9,10 @@ use crate::clock::Timestamp;
 use crate::error::StoreError;
 use crate::id::UserId;
 
+/// Answers that are kept for one user at most: with one more the oldest goes, and its key is free again. Whoever repeats a
+/// request does so within seconds, and an unbounded memory could be filled by starts that fail fast.
+pub const MOST_ANSWERS: usize = 2_000;
+
 /// A request with a key that its sender chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedRequest {
@@ -16,7 +20,8 @@ pub struct KeyedRequest {
     pub owner: UserId,
     /// The key, 1 to 255 visible ASCII characters.
     pub key: String,
-    /// Hash of what was asked (operation and input).
+    /// Keyed hash of what was asked, operation and input ([`Fingerprints`](crate::vault::Fingerprints)): the input may hold
+    /// secrets, and a plain hash would let whoever reads the database guess them.
     pub fingerprint: String,
     /// Answers from before are forgotten: a request with their key is a new one.
     pub since: Timestamp,
@@ -46,11 +51,15 @@ pub enum Repetition {
 
 /// Answers that were given. They are written by the repositories of what the requests made
 /// ([`StartTaskRepository::insert`](crate::start_task::StartTaskRepository::insert),
-/// [`SandboxRepository::insert_once`](crate::sandbox::SandboxRepository::insert_once)).
+/// [`SandboxRepository::insert_once`](crate::sandbox::SandboxRepository::insert_once)), or by `keep` for a request that made
+/// nothing. Whoever writes one forgets those of the same owner beyond the latest [`MOST_ANSWERS`].
 #[async_trait]
 pub trait IdempotencyRepository: Send + Sync + 'static {
     /// What is known of this request.
     async fn look_up(&self, request: &KeyedRequest) -> Result<Repetition, StoreError>;
+    /// Stores the answer to a request that made nothing, because what it asks for was there. [`Repetition::First`] if it is
+    /// stored now; else what was known, and nothing is written.
+    async fn keep(&self, answer: &KeptAnswer) -> Result<Repetition, StoreError>;
     /// Deletes answers from before, at most `limit`; how many there were.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

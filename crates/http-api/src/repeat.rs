@@ -3,7 +3,6 @@
 use actix_web::HttpResponse;
 use actix_web::http::header::ContentType;
 use application::repeat::{Answer, Repeatable};
-use domain::identity::KeyHash;
 use serde::Serialize;
 use utoipa::IntoParams;
 
@@ -16,7 +15,8 @@ const REPLAYED: &str = "Idempotency-Replayed";
 #[expect(dead_code, reason = "only described; `IdempotencyKey` reads it")]
 pub(crate) struct KeyHeader {
     /// Any text of the client's (1 to 255 visible ASCII characters). The same request with the same key within 24 hours
-    /// makes nothing anew and gets the first answer; another request with it is refused.
+    /// makes nothing anew and gets the first answer; another request with it is refused. The latest 2000 keys of a user
+    /// are remembered.
     #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
 }
@@ -25,14 +25,14 @@ pub(crate) struct KeyHeader {
 /// (body or query, as sent) are.
 pub(crate) fn repeatable<'a, T>(
     key: String,
-    operation: &str,
-    input: &[u8],
+    operation: &'static str,
+    input: &'a [u8],
     render: &'a (dyn Fn(&T) -> String + Send + Sync),
 ) -> Repeatable<'a, T> {
-    let asked = format!("{operation}\n{}", String::from_utf8_lossy(input));
     Repeatable {
         key,
-        fingerprint: KeyHash::of(&asked).0,
+        operation,
+        input,
         render,
     }
 }

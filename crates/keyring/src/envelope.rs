@@ -1,6 +1,9 @@
 //! The cipher: one data key per record, wrapped by the master key.
 
 use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
 
 use aes_gcm::aead::inout::InOutBuf;
 use aes_gcm::{AeadInOut, Aes256Gcm, Key, KeyInit, Nonce, Tag};
@@ -11,7 +14,7 @@ use rand::TryRngCore as _;
 use secrecy::{ExposeSecret, SecretString};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use crate::master_key::MasterKey;
+use crate::master_key::{MasterKey, MasterKeyError};
 
 /// First part of the text form. Another layout or algorithm gets another version.
 const VERSION: &str = "v1";
@@ -21,18 +24,32 @@ const KEY: usize = 32;
 /// Before the encrypted secret: the data key's nonce, the wrapped data key with its tag, the secret's nonce.
 const HEADER: usize = NONCE + KEY + TAG + NONCE;
 
+/// Between two searches for unknown keys.
+const SEARCH_PAUSE: Duration = Duration::from_secs(1);
+
 /// What the canary seals, and for which context.
 const CANARY: &str = "agent-workspace canary";
 const CANARY_CONTEXT: &str = "installation/canary";
 
-/// The present master key, which seals, and former ones, which only open.
+/// Master keys: one of them seals, all of them open.
 ///
 /// Text form: `v1.<key id>.<base64url>` of nonce (12), wrapped data key (32 + tag 16), nonce (12), secret (n + tag 16).
 /// All nonces are random. A data key encrypts one message; the master key wraps one data key per write, far below the
 /// 2³² messages at which random nonces of 96 bits become a risk.
+///
+/// Keys come in while the process runs ([`Keyring::reread`]) and never go: whatever was opened once opens until the end.
 pub struct Keyring {
-    current: Wrapper,
-    former: Vec<Wrapper>,
+    keys: RwLock<Keys>,
+    files: Vec<PathBuf>,
+    /// When the files were last read because of an unknown key.
+    searched: Mutex<Option<Instant>>,
+}
+
+struct Keys {
+    /// What seals.
+    present: Arc<Wrapper>,
+    /// All, in the order in which they came.
+    known: Vec<Arc<Wrapper>>,
 }
 
 struct Wrapper {
@@ -49,27 +66,95 @@ impl Wrapper {
     }
 }
 
+impl Keys {
+    fn find(&self, id: &str) -> Option<&Arc<Wrapper>> {
+        self.known.iter().find(|wrapper| wrapper.id == id)
+    }
+
+    fn add(&mut self, key: &MasterKey) -> bool {
+        let is_new = self.find(key.id()).is_none();
+        if is_new {
+            self.known.push(Arc::new(Wrapper::new(key)));
+        }
+        is_new
+    }
+}
+
 impl Keyring {
     /// Seals with `current`, opens with it and with `former` keys.
     pub fn new(current: &MasterKey, former: &[MasterKey]) -> Self {
+        let present = Arc::new(Wrapper::new(current));
+        let mut keys = Keys {
+            known: vec![Arc::clone(&present)],
+            present,
+        };
+        for key in former {
+            keys.add(key);
+        }
         Self {
-            current: Wrapper::new(current),
-            former: former.iter().map(Wrapper::new).collect(),
+            keys: RwLock::new(keys),
+            files: Vec::new(),
+            searched: Mutex::default(),
         }
     }
 
-    /// Public id of the present master key.
-    pub fn key_id(&self) -> &str {
-        &self.current.id
+    /// The same, with files of keys that may get new ones while the process runs.
+    #[must_use]
+    pub fn following(mut self, files: Vec<PathBuf>) -> Self {
+        self.files = files;
+        self
     }
 
-    /// A sealed constant, to be stored beside the first secret.
-    pub fn canary(&self) -> Result<Sealed, CipherError> {
-        self.seal(CANARY_CONTEXT, &CANARY.into())
+    /// Public id of the key that seals.
+    pub fn key_id(&self) -> String {
+        self.keys().present.id.clone()
     }
 
-    /// Whether a stored canary opens. An error means that the secrets of this installation would not open either: a
-    /// service that started anyway would fail one user at a time, and seal new secrets with the wrong key.
+    /// Public ids of all keys.
+    pub fn key_ids(&self) -> Vec<String> {
+        let keys = self.keys();
+        keys.known
+            .iter()
+            .map(|wrapper| wrapper.id.clone())
+            .collect()
+    }
+
+    /// Public id of the key that a value was sealed with; `None` if it was not sealed by a keyring.
+    pub fn key_of(sealed: &Sealed) -> Option<&str> {
+        split(sealed).map(|(id, _)| id)
+    }
+
+    /// Seals with this key from now on. The error says that it is not here.
+    pub fn seal_with(&self, id: &str) -> Result<(), CipherError> {
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let unknown = || CipherError::UnknownKey {
+            key_id: id.to_owned(),
+        };
+        keys.present = Arc::clone(keys.find(id).ok_or_else(unknown)?);
+        Ok(())
+    }
+
+    /// Reads the key files again and adds what is new in them; whether there was anything. The key that seals stays. Files
+    /// that are damaged or gone for the moment (somebody may be replacing them) cost no key that is known; the first such
+    /// error is returned when all files were tried. Blocking, but no more than a look at a small file.
+    pub fn reread(&self) -> Result<bool, MasterKeyError> {
+        let (mut found, mut failed) = (Vec::new(), None);
+        for file in &self.files {
+            match MasterKey::all_from_file(file) {
+                Ok(keys) => found.extend(keys),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut is_new = false;
+        for key in &found {
+            is_new |= keys.add(key);
+        }
+        failed.map_or(Ok(is_new), Err)
+    }
+
+    /// A constant that installations of before kept in a file, sealed by their master key. An error means that the secrets
+    /// of the installation would not open either.
     pub fn check_canary(&self, canary: &Sealed) -> Result<(), CipherError> {
         let text = self.open(CANARY_CONTEXT, canary)?;
         if text.expose_secret() == CANARY {
@@ -79,31 +164,47 @@ impl Keyring {
         }
     }
 
-    fn wrapper(&self, id: &str) -> Option<&Wrapper> {
-        std::iter::once(&self.current)
-            .chain(&self.former)
-            .find(|wrapper| wrapper.id == id)
+    fn keys(&self) -> RwLockReadGuard<'_, Keys> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wrapper(&self, id: &str) -> Option<Arc<Wrapper>> {
+        self.keys().find(id).cloned()
+    }
+
+    /// Looks for an unknown key in the files, unless it did so a moment ago: a value that nobody can open must not cost a
+    /// look at the disk each time.
+    fn search(&self, id: &str) -> Option<Arc<Wrapper>> {
+        if self.files.is_empty() {
+            return None;
+        }
+        {
+            let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+            if searched.is_some_and(|at| at.elapsed() < SEARCH_PAUSE) {
+                drop(searched);
+                // Whoever looked a moment ago may have found it.
+                return self.wrapper(id);
+            }
+            *searched = Some(Instant::now());
+        }
+        // An error is told by whoever follows the files.
+        let _ = self.reread();
+        self.wrapper(id)
     }
 }
 
 impl fmt::Debug for Keyring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyring")
-            .field("current", &self.current.id)
-            .field(
-                "former",
-                &self
-                    .former
-                    .iter()
-                    .map(|wrapper| &wrapper.id)
-                    .collect::<Vec<_>>(),
-            )
-            .finish()
+            .field("present", &self.key_id())
+            .field("known", &self.key_ids())
+            .finish_non_exhaustive()
     }
 }
 
 impl Cipher for Keyring {
     fn seal(&self, context: &str, secret: &SecretString) -> Result<Sealed, CipherError> {
+        let present = Arc::clone(&self.keys().present);
         let mut key = Zeroizing::new([0; KEY]);
         let mut nonces = [0; 2 * NONCE];
         random(key.as_mut_slice())?;
@@ -113,27 +214,22 @@ impl Cipher for Keyring {
 
         let mut bytes = Vec::with_capacity(HEADER + secret.len() + TAG);
         bytes.extend_from_slice(key_nonce);
-        let aad = associated("key", &self.current.id, context);
-        encrypt(
-            &self.current.cipher,
-            key_nonce,
-            &aad,
-            key.as_slice(),
-            &mut bytes,
-        )?;
+        let aad = associated("key", &present.id, context);
+        encrypt(&present.cipher, key_nonce, &aad, key.as_slice(), &mut bytes)?;
         bytes.extend_from_slice(secret_nonce);
-        let aad = associated("secret", &self.current.id, context);
+        let aad = associated("secret", &present.id, context);
         encrypt(&aes(&key), secret_nonce, &aad, secret, &mut bytes)?;
         let text = URL_SAFE_NO_PAD.encode(&bytes);
         Ok(Sealed::from_text(format!(
             "{VERSION}.{}.{text}",
-            self.current.id
+            present.id
         )))
     }
 
     fn open(&self, context: &str, sealed: &Sealed) -> Result<SecretString, CipherError> {
         let (id, text) = split(sealed).ok_or(CipherError::Damaged)?;
-        let wrapper = self.wrapper(id).ok_or_else(|| CipherError::UnknownKey {
+        let wrapper = self.wrapper(id).or_else(|| self.search(id));
+        let wrapper = wrapper.ok_or_else(|| CipherError::UnknownKey {
             key_id: id.to_owned(),
         })?;
         let bytes = URL_SAFE_NO_PAD
@@ -171,7 +267,7 @@ impl Cipher for Keyring {
     }
 
     fn is_outdated(&self, sealed: &Sealed) -> bool {
-        split(sealed).is_none_or(|(id, _)| id != self.current.id)
+        split(sealed).is_none_or(|(id, _)| id != self.keys().present.id)
     }
 }
 
@@ -246,161 +342,4 @@ fn nonce_of(bytes: &[u8]) -> Result<Nonce<aes_gcm::aead::consts::U12>, CipherErr
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn keyring() -> Keyring {
-        Keyring::new(&MasterKey::generate().unwrap(), &[])
-    }
-
-    fn open(keyring: &Keyring, context: &str, text: &str) -> Result<String, CipherError> {
-        keyring
-            .open(context, &Sealed::from_text(text))
-            .map(|secret| secret.expose_secret().to_owned())
-    }
-
-    #[test]
-    fn no_two_sealed_values_are_alike_and_none_holds_the_secret() {
-        let keyring = keyring();
-        let one = keyring.seal("a/b", &"hunter2".into()).unwrap();
-        let two = keyring.seal("a/b", &"hunter2".into()).unwrap();
-        assert_ne!(one.as_text(), two.as_text());
-        assert!(
-            one.as_text()
-                .starts_with(&format!("v1.{}.", keyring.key_id()))
-        );
-        assert!(!format!("{one:?} {keyring:?}").contains("hunter2"));
-    }
-
-    #[test]
-    fn any_flipped_bit_is_noticed() {
-        let keyring = keyring();
-        let sealed = keyring.seal("a/b", &"some secret".into()).unwrap();
-        let prefix = format!("v1.{}.", keyring.key_id());
-        let bytes = URL_SAFE_NO_PAD
-            .decode(&sealed.as_text()[prefix.len()..])
-            .unwrap();
-        for at in 0..bytes.len() {
-            for bit in 0..8 {
-                let mut changed = bytes.clone();
-                changed[at] ^= 1 << bit;
-                let text = format!("{prefix}{}", URL_SAFE_NO_PAD.encode(changed));
-                let error = open(&keyring, "a/b", &text).unwrap_err();
-                assert!(matches!(error, CipherError::Damaged), "{at}.{bit}: {error}");
-            }
-        }
-    }
-
-    #[test]
-    fn any_changed_character_is_noticed() {
-        let keyring = keyring();
-        let sealed = keyring.seal("a/b", &"some secret".into()).unwrap();
-        let text = sealed.as_text();
-        for at in 0..text.len() {
-            for replacement in ["A", "b", "0", ".", "=", "é", ""] {
-                let mut changed = text.to_owned();
-                changed.replace_range(at..=at, replacement);
-                if changed != text {
-                    let error = open(&keyring, "a/b", &changed).unwrap_err();
-                    // Only the key id may turn into the id of another key.
-                    let in_id = (3..19).contains(&at);
-                    match error {
-                        CipherError::Damaged => {}
-                        CipherError::UnknownKey { .. } if in_id => {}
-                        other => panic!("{at}: {other}"),
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn truncated_and_extended_values_do_not_open() {
-        let keyring = keyring();
-        let sealed = keyring.seal("a/b", &"some secret".into()).unwrap();
-        let text = sealed.as_text();
-        for end in 0..text.len() {
-            assert!(open(&keyring, "a/b", &text[..end]).is_err(), "{end}");
-        }
-        assert!(open(&keyring, "a/b", &format!("{text}A")).is_err());
-    }
-
-    #[test]
-    fn a_value_of_another_record_does_not_open() {
-        let keyring = keyring();
-        let sealed = keyring.seal("alice/settings", &"x".into()).unwrap();
-        for context in ["bob/settings", "alice/settings ", "", "alice/settings\0"] {
-            let error = open(&keyring, context, sealed.as_text()).unwrap_err();
-            assert!(matches!(error, CipherError::Damaged), "{context:?}");
-        }
-    }
-
-    #[test]
-    fn the_halves_of_two_values_do_not_fit_together() {
-        let keyring = keyring();
-        let prefix = format!("v1.{}.", keyring.key_id());
-        let [one, two] = ["first", "other"].map(|secret| {
-            let sealed = keyring.seal("a/b", &secret.into()).unwrap();
-            URL_SAFE_NO_PAD
-                .decode(&sealed.as_text()[prefix.len()..])
-                .unwrap()
-        });
-        let mixed = [&one[..HEADER - NONCE], &two[HEADER - NONCE..]].concat();
-        let text = format!("{prefix}{}", URL_SAFE_NO_PAD.encode(mixed));
-        assert!(matches!(
-            open(&keyring, "a/b", &text),
-            Err(CipherError::Damaged)
-        ));
-    }
-
-    #[test]
-    fn rotation_opens_old_values_and_says_that_they_are_old() {
-        let [old_key, new_key] = [(); 2].map(|()| MasterKey::generate().unwrap());
-        let old = Keyring::new(&old_key, &[]);
-        let sealed = old.seal("a/b", &"x".into()).unwrap();
-        assert!(!old.is_outdated(&sealed));
-
-        let new = Keyring::new(&new_key, std::slice::from_ref(&old_key));
-        assert!(new.is_outdated(&sealed));
-        assert_eq!(new.open("a/b", &sealed).unwrap().expose_secret(), "x");
-        let resealed = new.seal("a/b", &"x".into()).unwrap();
-        assert!(!new.is_outdated(&resealed));
-
-        let without = Keyring::new(&new_key, &[]);
-        let error = without.open("a/b", &sealed).unwrap_err();
-        assert!(matches!(error, CipherError::UnknownKey { key_id } if key_id == old_key.id()));
-    }
-
-    #[test]
-    fn a_canary_tells_the_right_key_from_a_wrong_one() {
-        let keyring = keyring();
-        let canary = keyring.canary().unwrap();
-        keyring.check_canary(&canary).unwrap();
-        let other = Keyring::new(&MasterKey::generate().unwrap(), &[]);
-        assert!(matches!(
-            other.check_canary(&canary),
-            Err(CipherError::UnknownKey { .. })
-        ));
-        let not_a_canary = keyring.seal("installation/other", &CANARY.into()).unwrap();
-        assert!(keyring.check_canary(&not_a_canary).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_is_sealed_opens(context: String, secret: String) {
-            let keyring = keyring();
-            let sealed = keyring.seal(&context, &secret.clone().into()).unwrap();
-            prop_assert_eq!(open(&keyring, &context, sealed.as_text()).unwrap(), secret);
-        }
-
-        #[test]
-        fn no_text_panics(text: String) {
-            let keyring = keyring();
-            prop_assert!(open(&keyring, "c", &text).is_err());
-            let with_id = format!("v1.{}.{text}", keyring.key_id());
-            prop_assert!(open(&keyring, "c", &with_id).is_err());
-        }
-    }
-}
+mod tests;

@@ -14,10 +14,12 @@ mod api_key;
 mod base62;
 mod envelope;
 mod ids;
+mod installation;
 mod master_key;
 pub mod private_file;
 
 pub use api_key::{ApiKeyText, InvalidApiKey};
 pub use envelope::Keyring;
 pub use ids::RandomIds;
+pub use installation::InstallationKey;
 pub use master_key::{MasterKey, MasterKeyError};

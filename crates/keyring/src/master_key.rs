@@ -72,26 +72,58 @@ impl MasterKey {
         Ok(Self::new(Zeroizing::new(bytes)))
     }
 
-    /// Reads the key from a file.
-    pub fn from_file(path: &Path) -> Result<Self, MasterKeyError> {
-        let text = private_file::read(path).map_err(|source| file_error(path, source))?;
-        Self::parse(&text).map_err(|_| MasterKeyError::MalformedFile { path: path.into() })
+    /// Reads keys, one a line; there is at least one.
+    pub fn parse_all(text: &SecretString) -> Result<Vec<Self>, MasterKeyError> {
+        let lines = text.expose_secret().lines().map(str::trim);
+        let keys: Vec<Self> = lines
+            .filter(|line| !line.is_empty())
+            .map(|line| Self::parse(&line.into()))
+            .collect::<Result<_, _>>()?;
+        if keys.is_empty() {
+            return Err(MasterKeyError::Malformed);
+        }
+        Ok(keys)
     }
 
-    /// Reads the key from a file, which is made with a new key (mode `0600`) when it does not exist; also says whether
+    /// Reads the keys of a file, one a line: first the one to seal with, then former ones.
+    pub fn all_from_file(path: &Path) -> Result<Vec<Self>, MasterKeyError> {
+        let text = private_file::read(path).map_err(|source| file_error(path, source))?;
+        Self::parse_all(&text).map_err(|_| MasterKeyError::MalformedFile { path: path.into() })
+    }
+
+    /// Writes keys to a file in place of what it holds, whole or not at all.
+    pub fn write_all(path: &Path, keys: &[&Self]) -> Result<(), MasterKeyError> {
+        let mut text = Zeroizing::new(String::new());
+        for key in keys {
+            text.push_str(key.to_base64().expose_secret());
+            text.push('\n');
+        }
+        private_file::replace(path, &text).map_err(|source| file_error(path, source))
+    }
+
+    /// Reads the keys of a file, which is made with a new key (mode `0600`) when it does not exist; also says whether
     /// it was. Of several processes that start at once, all get the same key.
-    pub fn from_file_or_generate(path: &Path) -> Result<(Self, bool), MasterKeyError> {
+    pub fn all_from_file_or_generate(path: &Path) -> Result<(Vec<Self>, bool), MasterKeyError> {
         let fresh = Self::generate()?;
         let (text, created) = private_file::read_or_create(path, || fresh.to_base64())
             .map_err(|source| file_error(path, source))?;
-        let key =
-            Self::parse(&text).map_err(|_| MasterKeyError::MalformedFile { path: path.into() })?;
-        Ok((key, created))
+        let keys = Self::parse_all(&text)
+            .map_err(|_| MasterKeyError::MalformedFile { path: path.into() })?;
+        Ok((keys, created))
     }
 
     /// The key as it is written to a file.
     pub fn to_base64(&self) -> SecretString {
         STANDARD.encode(self.bytes.as_slice()).into()
+    }
+
+    /// The same key once more. There is no `Clone`: copies of a key are to be seen where they are made.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        Self {
+            bytes: self.bytes.clone(),
+            id: self.id.clone(),
+        }
     }
 
     /// Public name of the key: 16 hex digits of a hash of it, from which the key cannot be found.
@@ -162,13 +194,37 @@ mod tests {
     fn a_file_is_made_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("master.key");
-        let (first, created) = MasterKey::from_file_or_generate(&path).unwrap();
+        let (made, created) = MasterKey::all_from_file_or_generate(&path).unwrap();
         assert!(created);
-        let (second, created) = MasterKey::from_file_or_generate(&path).unwrap();
+        let [first] = <[MasterKey; 1]>::try_from(made).unwrap();
+        let (second, created) = MasterKey::all_from_file_or_generate(&path).unwrap();
         assert!(!created);
-        assert_eq!(first.id(), second.id());
-        assert_eq!(MasterKey::from_file(&path).unwrap().id(), first.id());
+        assert_eq!(ids(&second), [first.id()]);
+        assert_eq!(ids(&MasterKey::all_from_file(&path).unwrap()), [first.id()]);
         assert!(!format!("{first:?}").contains(first.to_base64().expose_secret()));
+    }
+
+    fn ids(keys: &[MasterKey]) -> Vec<&str> {
+        keys.iter().map(MasterKey::id).collect()
+    }
+
+    #[test]
+    fn a_file_may_hold_former_keys_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("master.key");
+        let [new, old] = [(); 2].map(|()| MasterKey::generate().unwrap());
+        for keys in [&[&old][..], &[&new, &old]] {
+            MasterKey::write_all(&path, keys).unwrap();
+            let read = MasterKey::all_from_file(&path).unwrap();
+            let written: Vec<_> = keys.iter().map(|key| key.id()).collect();
+            assert_eq!(ids(&read), written);
+        }
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(&path).unwrap().permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(MasterKey::parse_all(&" \n".into()).is_err());
+        assert!(MasterKey::parse_all(&"AAAA\n".into()).is_err());
     }
 
     #[test]
@@ -176,7 +232,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("master.key");
         std::fs::write(&path, "").unwrap();
-        let error = MasterKey::from_file_or_generate(&path).unwrap_err();
+        let error = MasterKey::all_from_file_or_generate(&path).unwrap_err();
         assert!(
             matches!(error, MasterKeyError::MalformedFile { .. }),
             "{error}"

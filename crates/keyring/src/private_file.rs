@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 use zeroize::Zeroizing;
@@ -19,15 +19,7 @@ const MAX_BYTES: u64 = 64 * 1024;
 /// even after a power cut, sees all of it, and of any number of racing starters exactly one wins. A crash in between
 /// leaves a hidden `.NAME.….tmp` file that nobody reads.
 pub fn create(path: &Path, contents: &str) -> io::Result<bool> {
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    let name = path
-        .file_name()
-        .ok_or(io::ErrorKind::InvalidInput)?
-        .to_string_lossy();
-    let temporary = folder.join(format!(".{name}.{}.tmp", &random_secret()[..16]));
+    let (folder, temporary) = beside(path)?;
     let written = write_new(&temporary, contents).and_then(|()| fs::hard_link(&temporary, path));
     let removed = fs::remove_file(&temporary);
     match written {
@@ -40,6 +32,33 @@ pub fn create(path: &Path, contents: &str) -> io::Result<bool> {
     removed?;
     File::open(folder)?.sync_all()?;
     Ok(true)
+}
+
+/// Puts these contents (mode `0600`) in place of what `path` holds: whoever reads it, even after a power cut, sees all of
+/// the one or all of the other.
+pub fn replace(path: &Path, contents: &str) -> io::Result<()> {
+    let (folder, temporary) = beside(path)?;
+    let written = write_new(&temporary, contents).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        // It may not be there at all; the first error says more.
+        let _ = fs::remove_file(&temporary);
+    }
+    written?;
+    File::open(folder)?.sync_all()
+}
+
+/// The folder of a file, and a hidden name in it that nobody else has.
+fn beside(path: &Path) -> io::Result<(&Path, PathBuf)> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let name = path
+        .file_name()
+        .ok_or(io::ErrorKind::InvalidInput)?
+        .to_string_lossy();
+    let temporary = folder.join(format!(".{name}.{}.tmp", &random_secret()[..16]));
+    Ok((folder, temporary))
 }
 
 fn write_new(path: &Path, contents: &str) -> io::Result<()> {

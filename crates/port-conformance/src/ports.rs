@@ -42,6 +42,10 @@ pub struct Ports {
     pub hosts: Arc<dyn HostRepository>,
     /// Leases.
     pub leases: Arc<dyn LeaseRepository>,
+    /// The vault.
+    pub vault: Arc<dyn VaultRepository>,
+    /// What is sealed.
+    pub sealed: Arc<dyn SealedRecords>,
     /// Users.
     pub users: Arc<dyn UserRepository>,
 }
@@ -60,6 +64,8 @@ impl Ports {
             + IdempotencyRepository
             + HostRepository
             + LeaseRepository
+            + VaultRepository
+            + SealedRecords
             + UserRepository,
     {
         Self {
@@ -73,6 +79,8 @@ impl Ports {
             answers: store.clone(),
             hosts: store.clone(),
             leases: store.clone(),
+            vault: store.clone(),
+            sealed: store.clone(),
             users: store,
         }
     }

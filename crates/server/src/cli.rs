@@ -25,8 +25,9 @@ pub(crate) enum Command {
     Serve,
     /// Bring the database up to date, and end. `serve` does so too.
     Migrate,
-    /// Check whether the service could run here: data directory, keys, store, sandbox backend or engine, address.
-    Doctor,
+    /// Check whether the service could run here, and say what to do about what is wrong. Changes nothing. Exit code 1 if
+    /// there is a problem; warnings are none.
+    Doctor(Doctor),
     /// Ask the running service whether it is ready: exit code 0 if it is. For images, which hold no HTTP client.
     Healthcheck,
     /// For process sandboxes: install the agent server now instead of on the first start, and print its command.
@@ -37,6 +38,9 @@ pub(crate) enum Command {
     /// Manage users: those who have, or had, an API key. Works while the service runs.
     #[command(subcommand)]
     Users(Users),
+    /// Manage what secrets are sealed with. Works while the service runs.
+    #[command(subcommand)]
+    Secrets(Secrets),
     /// Print the `OpenAPI` document.
     Openapi,
     /// Print the effective configuration, secrets redacted, and where each value comes from.
@@ -68,6 +72,34 @@ pub(crate) enum Users {
     List,
     /// Delete a user with everything of theirs, for good.
     Delete(Delete),
+}
+
+/// How `doctor` says it.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// As one JSON document, for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What to do with secrets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Secrets {
+    /// Seal all secrets with another master key. The one in the data directory is replaced by a new one; one that is given
+    /// (`secrets.master_key`, `…_file`) is changed there first, with the former one beside it, see docs/secrets.md. May be
+    /// stopped and run again at any moment.
+    RotateKey(RotateKey),
+}
+
+/// How to rotate the master key.
+#[derive(Debug, Args)]
+pub(crate) struct RotateKey {
+    /// Only say what there is to do.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How long to wait for services that do not have the new key yet, or do not use it yet.
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = lifetime)]
+    pub(crate) wait: std::time::Duration,
 }
 
 /// A user to delete.

@@ -31,7 +31,10 @@ use crate::config::{Backend, Config, Mode};
 
 pub(crate) use docker::{Engine, Survey};
 pub(crate) use process::{agent_server_outlook, prepare};
-pub(crate) use vault::{Follower, Vault, open as open_vault};
+pub(crate) use agent_client::probe;
+pub(crate) use vault::{
+    Follower, Vault, check_legacy, is_sealed, master_keys, open as open_vault, unlock,
+};
 
 /// Variables of the process.
 pub(crate) type Variables = [(OsString, OsString)];
@@ -256,6 +259,7 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
         limits: Limits {
             body: config.http.max_body,
             webhook_body: config.http.max_webhook_body,
+            requests_per_second: config.http.requests_per_second,
             ..Limits::default()
         },
         cors_origins: config.http.cors_origins.clone(),

@@ -50,9 +50,14 @@ impl DataDir {
         self.0.join("master.key")
     }
 
-    /// A constant sealed with the master key, by which a wrong one is noticed.
+    /// A constant sealed with the master key, by which installations of before noticed a wrong one; now the store has it.
     pub(crate) fn canary(&self) -> PathBuf {
         self.0.join("master.check")
+    }
+
+    /// Held by whoever rotates the master key.
+    pub(crate) fn rotation_lock(&self) -> PathBuf {
+        self.0.join("rotation.lock")
     }
 
     /// The generated first API key.
@@ -102,6 +107,28 @@ impl DataDir {
         file.rewind()?;
         writeln!(file, "{}", std::process::id())?;
         Ok(Lock { _file: file })
+    }
+
+    /// The directory without making it; `None` if it is not there.
+    pub(crate) fn existing(path: &Path) -> Option<Self> {
+        path.is_dir().then(|| Self(path.to_owned()))
+    }
+
+    /// The names of what would be in the directory, which need not be there.
+    pub(crate) fn unmade(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
+    /// Whether a service is using it now. Asks without a trace, but for a moment in which a service that starts would wait.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let file = File::open(self.0.join("service.lock"));
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
+    /// The name that was chosen, if one was.
+    pub(crate) fn known_host(&self) -> Option<HostId> {
+        let text = keyring::private_file::read(&self.0.join("host.id")).ok()?;
+        HostId::parse(text.expose_secret()).ok()
     }
 
     /// Which backend runs the sandboxes that are in here, if there was one: by what the last service wrote down, else by

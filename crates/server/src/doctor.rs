@@ -1,136 +1,67 @@
-//! The `doctor` command: could the service run here?
+//! The `doctor` command: could the service run here? It only looks, and changes nothing.
 
+mod clock;
 mod containers;
+mod database;
+mod machine;
+mod report;
 
-use std::fmt::Write as _;
+use domain::id::HostId;
 
-use crate::compose::{self, Sandboxes, Variables};
-use crate::config::{Config, without_password};
+use crate::compose::{self, Picked, Variables};
+use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::serve;
-use secrecy::ExposeSecret as _;
 
-/// Findings, line by line.
-#[derive(Debug, Default)]
-pub(crate) struct Report {
-    text: String,
-    failures: usize,
-}
+pub(crate) use report::Report;
 
-impl Report {
-    /// For standard output.
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Whether the service could run.
-    pub(crate) fn is_healthy(&self) -> bool {
-        self.failures == 0
-    }
-
-    /// What works, and is not as it could be.
-    fn advise(&mut self, what: &str, advice: &str) {
-        let _ = writeln!(self.text, "advice  {what}: {advice}");
-    }
-
-    fn add<T>(
-        &mut self,
-        what: &str,
-        found: anyhow::Result<T>,
-        note: impl FnOnce(&T) -> String,
-    ) -> Option<T> {
-        // Writing to a String cannot fail.
-        match found {
-            Ok(found) => {
-                let _ = writeln!(self.text, "ok      {what}: {}", note(&found));
-                Some(found)
-            }
-            Err(error) => {
-                self.failures += 1;
-                let _ = writeln!(self.text, "FAILED  {what}: {error:#}");
-                None
-            }
-        }
-    }
-}
-
-/// Checks everything, also after a failure. Opens what `serve` would open (and so makes what is missing).
+/// Checks everything, also after a failure.
 pub(crate) async fn examine(config: &Config, variables: &Variables) -> Report {
     let mut report = Report::default();
-    let path = config.data_dir.display().to_string();
-    let data_dir = report.add("data directory", DataDir::open(&config.data_dir), |_| path);
-    let Some(data_dir) = data_dir else {
-        return report;
-    };
-    report.add("data directory is writable", write_to(&data_dir), |()| {
-        "yes".to_owned()
-    });
-    let lock = data_dir.lock();
-    let is_running = lock.is_err();
-    let note = if is_running {
-        "a service is running on it"
-    } else {
-        "no service is running on it"
-    };
-    report.add("use", Ok(()), |()| note.to_owned());
-
-    let keyring = compose::open_keyring(config, &data_dir);
-    report.add("master key", keyring, |keyring| {
-        format!("key {}", keyring.key_id())
-    });
-    let store = compose::open_store(config).await;
-    let url = without_password(config.storage.url.expose_secret());
-    report.add("store", store, |_| url);
-    let sandboxes = open_sandboxes(config, variables, &data_dir).await;
-    let sandboxes = report.add("sandboxes", sandboxes, |sandboxes| {
-        format!("{} ({})", sandboxes.backend.name(), sandboxes.why)
-    });
-    match sandboxes {
-        Some(Sandboxes {
-            engine: Some(engine),
-            ..
-        }) => containers::examine(config, &engine, &mut report).await,
-        Some(Sandboxes { backend, .. }) => {
-            let agent_server = compose::agent_server_outlook(config, variables).await;
-            report.add("agent server", agent_server, Clone::clone);
-            // It would also ask for an installed agent server.
-            if config.sandbox.agent_server_command.is_some() {
-                let usable = backend.check().await.map_err(anyhow::Error::from);
-                report.add("processes", usable, |()| "can be started".to_owned());
+    let now = compose::clock();
+    let data_dir = machine::data_dir(config, &mut report);
+    let data_dir = data_dir.as_ref();
+    machine::permissions(config, data_dir, &mut report);
+    database::examine(config, data_dir, now.as_ref(), &mut report).await;
+    match pick(config, data_dir).await {
+        Ok(Picked::Containers(sandboxes)) => {
+            report.ok("sandboxes", format!("docker ({})", sandboxes.why));
+            if let Some(engine) = &sandboxes.engine {
+                containers::examine(config, engine, &mut report).await;
             }
         }
-        None => {}
+        Ok(Picked::Processes(why)) => {
+            report.ok("sandboxes", format!("process ({why})"));
+            let agent_server = compose::agent_server_outlook(config, variables).await;
+            report.add("agent server", agent_server, Clone::clone);
+        }
+        Err(error) => report.problem("sandboxes", format!("{error:#}")),
     }
-    let address = config.http.bind;
-    let bound = if is_running {
-        Ok(())
-    } else {
-        serve::listen(address).map(drop)
-    };
-    report.add("address", bound, |()| {
-        let by = if is_running {
-            " (presumably taken by the running service)"
-        } else {
-            ""
-        };
-        format!("{address}{by}")
-    });
+    let is_running = data_dir.is_some_and(DataDir::is_in_use);
+    address(config, is_running, &mut report);
+    clock::public_url(config, is_running, now.as_ref(), &mut report).await;
     report
 }
 
-fn write_to(data_dir: &DataDir) -> anyhow::Result<()> {
-    let path = data_dir
-        .path()
-        .join(format!(".doctor-{}", std::process::id()));
-    std::fs::write(&path, b"doctor")?;
-    Ok(std::fs::remove_file(&path)?)
+/// What sandboxes would be.
+async fn pick(config: &Config, data_dir: Option<&DataDir>) -> anyhow::Result<Picked> {
+    let host = config.sandbox.shared_host.clone();
+    let host = host.or_else(|| data_dir?.known_host());
+    // Nothing is named after it before the first start has chosen one.
+    let host = host.map_or_else(|| HostId::parse("not-chosen-yet"), Ok)?;
+    let before = match data_dir {
+        Some(dir) => dir.backend()?,
+        None => None,
+    };
+    compose::pick_sandboxes(config, &host, before.as_deref()).await
 }
 
-async fn open_sandboxes(
-    config: &Config,
-    variables: &Variables,
-    data_dir: &DataDir,
-) -> anyhow::Result<Sandboxes> {
-    let host = data_dir.host(compose::ids().as_ref())?;
-    compose::open_sandboxes(config, variables, &host, data_dir.backend()?.as_deref()).await
+fn address(config: &Config, is_running: bool, report: &mut Report) {
+    let (what, address) = ("address", config.http.bind);
+    if is_running {
+        let text = format!("{address} (presumably taken by the running service)");
+        report.ok(what, text);
+    } else {
+        report.add(what, serve::listen(address), |_| address.to_string());
+    }
 }

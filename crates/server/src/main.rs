@@ -15,6 +15,7 @@ mod doctor;
 mod healthcheck;
 mod keys;
 mod logging;
+mod secrets;
 mod serve;
 mod users;
 
@@ -99,9 +100,9 @@ fn run(command: Command, config: &Config, variables: &Variables) -> anyhow::Resu
                 compose::open_store(config).await?;
                 to_stdout("the database is up to date\n")?;
             }
-            Command::Doctor => {
+            Command::Doctor(options) => {
                 let report = doctor::examine(config, variables).await;
-                to_stdout(report.text())?;
+                to_stdout(&report.shown(options.json))?;
                 if !report.is_healthy() {
                     return Ok(ExitCode::FAILURE);
                 }
@@ -129,6 +130,15 @@ fn run(command: Command, config: &Config, variables: &Variables) -> anyhow::Resu
                 to_stdout(
                     &users::run(command, local.as_ref(), store.as_ref(), clock.as_ref()).await?,
                 )?;
+            }
+            Command::Secrets(command) => {
+                let data_dir = DataDir::open(&config.data_dir)?;
+                let store = compose::open_store(config).await?;
+                let (text, is_whole) = secrets::run(command, config, &data_dir, &store).await?;
+                to_stdout(&text)?;
+                if !is_whole {
+                    return Ok(ExitCode::FAILURE);
+                }
             }
             Command::Openapi => return print_openapi(),
             Command::Config => to_stdout(config.shown())?,

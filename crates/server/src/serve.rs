@@ -19,7 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::banner::Started;
 use crate::bootstrap::first_key;
 use crate::callback::{CallbackListener, Route};
-use crate::compose::{self, Sandboxes, Service, Variables};
+use crate::compose::{self, Follower, Sandboxes, Service, Variables};
 use crate::config::{Config, Http, Mode, without_password};
 use crate::data_dir::{DataDir, Lock};
 
@@ -52,8 +52,10 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
         Some(host) => host.clone(),
         None => data_dir.host(compose::ids().as_ref())?,
     };
-    let keyring = compose::open_keyring(config, &data_dir)?;
     let store = compose::open_store(config).await?;
+    let id = format!("{host}/{}", compose::ids().uuid().simple());
+    let (vault, keys) =
+        Follower::start(config, &data_dir, (&store, compose::clock()), id).await?;
     let now = compose::clock().now();
     let first_key = first_key(&config.auth, &data_dir, store.as_ref(), now).await?;
     let sandboxes = open_sandboxes(config, variables, &host, &data_dir).await?;
@@ -63,7 +65,7 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     let service = compose::service(
         config,
         host,
-        keyring,
+        vault,
         &store,
         &sandboxes,
         tasks.clone(),
@@ -89,12 +91,14 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     };
     started.announce();
     start_background(&service.app);
+    keys.spawn(&tasks);
     let callbacks = open_callbacks(config, &route, &sandboxes, service, &tasks, bound);
     let listeners = Listeners { main, callbacks };
     let result = until_stopped(server, &listeners, &mut signals).await;
     if !tasks.stop(BACKGROUND_GRACE).await {
         tracing::warn!("some background work did not stop in time; the next start resumes it");
     }
+    keys.withdraw().await;
     tracing::info!("stopped; sandboxes go on running");
     result
 }

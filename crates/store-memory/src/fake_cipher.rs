@@ -1,6 +1,8 @@
 //! Sealing that a test can read.
 
 use domain::cipher::{Cipher, CipherError, Sealed};
+use domain::identity::KeyHash;
+use domain::vault::Fingerprints;
 use secrecy::{ExposeSecret, SecretString};
 
 /// Seals by writing the context in front, so that tests can look inside and damage what is stored. Keeps the promise
@@ -22,5 +24,12 @@ impl Cipher for MarkerCipher {
 
     fn is_outdated(&self, _: &Sealed) -> bool {
         false
+    }
+}
+
+/// Hashes without a key.
+impl Fingerprints for MarkerCipher {
+    fn fingerprint(&self, purpose: &str, text: &[u8]) -> String {
+        KeyHash::of(&format!("{purpose}\n{}", String::from_utf8_lossy(text))).0
     }
 }

@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::idempotency::{IdempotencyRepository, KeptAnswer, KeyedRequest, Repetition};
+use domain::idempotency::{
+    IdempotencyRepository, KeptAnswer, KeyedRequest, MOST_ANSWERS, Repetition,
+};
 
 use crate::MemoryStore;
 use crate::state::State;
@@ -28,6 +30,12 @@ impl State {
         let request = &answer.request;
         let key = (request.owner.clone(), request.key.clone());
         self.answers.insert(key, answer.clone());
+        let theirs = self.answers.iter().filter(|it| it.0.0 == request.owner);
+        let mut theirs: Vec<_> = theirs.map(|(key, it)| (it.at, key.clone())).collect();
+        theirs.sort();
+        for (_, key) in theirs.iter().rev().skip(MOST_ANSWERS) {
+            self.answers.remove(key);
+        }
     }
 }
 
@@ -35,6 +43,16 @@ impl State {
 impl IdempotencyRepository for MemoryStore {
     async fn look_up(&self, request: &KeyedRequest) -> Result<Repetition, StoreError> {
         Ok(self.lock().repetition(request))
+    }
+
+    async fn keep(&self, answer: &KeptAnswer) -> Result<Repetition, StoreError> {
+        let mut state = self.lock();
+        let known = state.repetition(&answer.request);
+        if known == Repetition::First {
+            state.refuse_deleted(&answer.request.owner)?;
+            state.keep(answer);
+        }
+        Ok(known)
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {

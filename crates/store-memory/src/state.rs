@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::change::Change;
+use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ConversationView};
 use domain::event::Event;
@@ -15,6 +16,7 @@ use domain::scope::Scope;
 use domain::secret::CustomSecret;
 use domain::settings::StoredSettings;
 use domain::start_task::StartTask;
+use domain::vault::KeyHolder;
 use tokio::sync::broadcast;
 
 /// Every repository port, in memory. Each method takes the lock once: that is its transaction. Methods check everything
@@ -76,6 +78,9 @@ pub(crate) struct State {
     pub(crate) hosts: BTreeSet<HostId>,
     /// Holder and end by name.
     pub(crate) leases: BTreeMap<String, (String, Timestamp)>,
+    /// The installation's secret.
+    pub(crate) vault: Option<Sealed>,
+    pub(crate) key_holders: BTreeMap<String, KeyHolder>,
 }
 
 /// A conversation, and when its status was true.

@@ -4,13 +4,16 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::idempotency::{IdempotencyRepository, KeptAnswer, KeyedRequest, Repetition};
+use domain::idempotency::{
+    IdempotencyRepository, KeptAnswer, KeyedRequest, MOST_ANSWERS, Repetition,
+};
 
 use crate::connection::AnyConnection;
 use crate::error::Fault;
 use crate::schema::idempotency_keys::{self as keys, table};
 use crate::sql_types::At;
 use crate::store::SqlStore;
+use crate::users::refuse_deleted;
 
 /// What is known of a request. To be asked first in the transaction that would carry it out: then a race of two ends with
 /// one of them being tried again and finding the other's answer.
@@ -33,7 +36,10 @@ pub(crate) fn repetition(
     })
 }
 
-/// Stores an answer in place of one that is too old to count.
+/// Rows of one statement.
+const PART: usize = 500;
+
+/// Stores an answer in place of one that is too old to count, and forgets the oldest ones beyond `MOST_ANSWERS`.
 pub(crate) fn keep(conn: &mut AnyConnection, kept: &KeptAnswer) -> Result<(), Fault> {
     let request = &kept.request;
     let id = (request.owner.as_str(), request.key.as_str());
@@ -47,6 +53,19 @@ pub(crate) fn keep(conn: &mut AnyConnection, kept: &KeptAnswer) -> Result<(), Fa
             keys::given_at.eq(At(kept.at)),
         ))
         .execute(conn)?;
+    let surplus: Vec<String> = table
+        .filter(keys::owner.eq(id.0))
+        .order((keys::given_at.desc(), keys::key.desc()))
+        .offset(i64::try_from(MOST_ANSWERS).unwrap_or(i64::MAX))
+        .limit(i64::try_from(PART).unwrap_or(i64::MAX))
+        .select(keys::key)
+        .load(conn)?;
+    if !surplus.is_empty() {
+        let oldest = table
+            .filter(keys::owner.eq(id.0))
+            .filter(keys::key.eq_any(surplus));
+        diesel::delete(oldest).execute(conn)?;
+    }
     Ok(())
 }
 
@@ -55,6 +74,20 @@ impl IdempotencyRepository for SqlStore {
     async fn look_up(&self, request: &KeyedRequest) -> Result<Repetition, StoreError> {
         let request = request.clone();
         self.db.read(move |conn| repetition(conn, &request)).await
+    }
+
+    async fn keep(&self, answer: &KeptAnswer) -> Result<Repetition, StoreError> {
+        let answer = answer.clone();
+        self.db
+            .write(move |conn| {
+                let known = repetition(conn, &answer.request)?;
+                if known == Repetition::First {
+                    refuse_deleted(conn, answer.request.owner.as_str())?;
+                    keep(conn, &answer)?;
+                }
+                Ok(known)
+            })
+            .await
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {

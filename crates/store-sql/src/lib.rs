@@ -22,6 +22,7 @@ mod events;
 mod hosts;
 mod idempotency;
 mod leases;
+mod look;
 mod migrate;
 mod occupancy;
 mod page_token;
@@ -44,5 +45,6 @@ mod users;
 mod vault;
 
 pub use connection::InvalidStorageUrl;
+pub use look::{Look, Schema};
 pub use migrate::MigrationError;
 pub use store::{OpenError, SqlStore, StoreConfig};

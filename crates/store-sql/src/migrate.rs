@@ -57,17 +57,36 @@ pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
     }
 }
 
+/// The versions that this program knows, in order.
+pub(crate) fn versions(conn: &AnyConnection) -> Vec<String> {
+    match conn {
+        AnyConnection::Sqlite(_) => known::<diesel::sqlite::Sqlite>(&SQLITE),
+        #[cfg(feature = "postgres")]
+        AnyConnection::Postgres(_) => known::<diesel::pg::Pg>(&POSTGRES),
+    }
+    .unwrap_or_default()
+}
+
+fn known<DB: diesel::backend::Backend>(
+    ours: &EmbeddedMigrations,
+) -> diesel::migration::Result<Vec<String>>
+where
+    EmbeddedMigrations: MigrationSource<DB>,
+{
+    let migrations = MigrationSource::<DB>::migrations(ours)?;
+    Ok(migrations
+        .iter()
+        .map(|migration| migration.name().version().to_string())
+        .collect())
+}
+
 fn pending<C, DB>(conn: &mut C, ours: EmbeddedMigrations) -> Result<usize, MigrationError>
 where
     C: MigrationHarness<DB>,
     DB: diesel::backend::Backend,
     EmbeddedMigrations: MigrationSource<DB>,
 {
-    let known: Vec<String> = MigrationSource::<DB>::migrations(&ours)
-        .map_err(MigrationError::Failed)?
-        .iter()
-        .map(|migration| migration.name().version().to_string())
-        .collect();
+    let known = known::<DB>(&ours).map_err(MigrationError::Failed)?;
     let applied = conn.applied_migrations().map_err(MigrationError::Failed)?;
     if let Some(version) = applied
         .iter()

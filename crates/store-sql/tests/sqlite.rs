@@ -74,6 +74,16 @@ mod leases {
     port_conformance::lease_repository_conformance!(fresh());
 }
 
+mod vault {
+    use super::fresh;
+    port_conformance::vault_repository_conformance!(fresh());
+}
+
+mod sealed {
+    use super::fresh;
+    port_conformance::sealed_records_conformance!(fresh());
+}
+
 mod users {
     use super::fresh;
     port_conformance::user_repository_conformance!(fresh());

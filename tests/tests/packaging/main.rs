@@ -279,8 +279,8 @@ fn doctor_says_what_the_engine_is_good_for_and_makes_nothing_there() {
     let said = String::from_utf8_lossy(&output.stdout);
     let version = engine.docker(&["version", "--format", "{{.Server.Version}}"]);
     for part in [
-        "ok      sandboxes: docker (auto: an engine answers",
-        &format!("ok      engine: {version} on "),
+        "ok       sandboxes: docker (auto: an engine answers",
+        &format!("ok       engine: {version} on "),
         "disk limits: ",
         &format!("template stub: image {stub} is there"),
         &format!("template other: image {absent} is not there yet"),
@@ -289,6 +289,5 @@ fn doctor_says_what_the_engine_is_good_for_and_makes_nothing_there() {
     ] {
         assert!(said.contains(part), "{part} is missing in {said}");
     }
-    let instance = fs::read_to_string(dir.path().join("data/host.id")).unwrap();
-    assert_eq!(engine.networks_of(instance.trim()), [""; 0]);
+    assert!(!dir.path().join("data").exists());
 }

@@ -156,7 +156,7 @@ impl Sandboxes {
         }
         let spec = choose_spec(ports, &self.1, owner, spec).await?;
         let sandbox = reserve(ports, policy, owner, spec.id)?;
-        let answer = repeatable.answer(owner, &sandbox, ports.clock.now());
+        let answer = repeatable.answer(ports, owner, &sandbox);
         let known = ports
             .sandboxes
             .insert_once(&sandbox, &policy.caps, &answer)

@@ -30,7 +30,9 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         hosts: store.clone(),
         leases: store.clone(),
         changes: store.clone(),
+        vault: store.clone(),
         cipher: Arc::new(MarkerCipher),
+        fingerprints: Arc::new(MarkerCipher),
         clock: clock.clone(),
         ids: Arc::new(SequentialIds::default()),
     };

@@ -83,3 +83,26 @@ async fn a_key_that_is_none_is_refused_before_anything_is_done() {
     }
     assert_eq!(count(&world, ADA, &format!("{SANDBOXES}/search")).await, 0);
 }
+
+#[actix_web::test]
+async fn a_start_that_finds_an_earlier_one_is_answered_alike_ever_after() {
+    let world = World::working().await;
+    let body = json!({"conversation_id": "0123456789abcdef0123456789abcdef", "title": "one"});
+    let plain = TestRequest::post()
+        .uri(CONVERSATIONS)
+        .insert_header(("X-Session-API-Key", ADA))
+        .set_json(&body);
+    let task = world.send(plain).await.ok();
+    // The first with a key finds that task: a body of its own, but no conversation of its own.
+    let first = post(&world, ADA, CONVERSATIONS, "k", &body).await;
+    assert!(!first.is_replay);
+    let answer = first.ok();
+    assert_eq!(answer["id"], task["id"]);
+    world.start(ADA, &body).await;
+    // By now the task is READY; the answer is what it was.
+    let again = post(&world, ADA, CONVERSATIONS, "k", &body).await;
+    again.is(200, &answer);
+    assert!(again.is_replay);
+    let other = post(&world, ADA, CONVERSATIONS, "k", &json!({"title": "two"})).await;
+    assert_eq!(other.status, 422);
+}

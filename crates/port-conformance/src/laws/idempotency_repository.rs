@@ -1,7 +1,7 @@
 //! Laws of `IdempotencyRepository`, and of the repositories that write its rows.
 
 use domain::error::{Cap, StoreError};
-use domain::idempotency::{KeptAnswer, KeyedRequest, Repetition};
+use domain::idempotency::{KeptAnswer, KeyedRequest, MOST_ANSWERS, Repetition};
 use domain::sandbox::Caps;
 use domain::start_task::{Inserted, NewStart};
 use futures::future::join_all;
@@ -165,6 +165,41 @@ pub async fn answers_are_forgotten(ports: &Ports) {
     assert_eq!(ports.answers.look_up(&later).await.unwrap(), same);
 }
 
+/// The answer to a request that made nothing is kept like any other: once, and for that request only.
+pub async fn an_answer_is_kept_for_what_was_there(ports: &Ports) {
+    let answers = &ports.answers;
+    let asked = request("alice", "k", "this");
+    let first = answers.keep(&kept(asked.clone(), "one")).await.unwrap();
+    assert_eq!(first, Repetition::First);
+    let same = Repetition::Same("one".to_owned());
+    let second = answers.keep(&kept(asked.clone(), "two")).await.unwrap();
+    assert_eq!(second, same);
+    assert_eq!(answers.look_up(&asked).await.unwrap(), same);
+    let other = kept(request("alice", "k", "that"), "three");
+    assert_eq!(answers.keep(&other).await.unwrap(), Repetition::Other);
+    let start = keyed_start(1, kept(asked, "four"));
+    let inserted = ports.tasks.insert(&start, &PLENTY).await.unwrap();
+    assert_eq!(inserted, Inserted::Repeated(same));
+}
+
+/// The latest answers of a user are kept, and nobody else's go for them.
+pub async fn answers_of_one_user_are_bounded(ports: &Ports) {
+    let answers = &ports.answers;
+    let bobs = request("bob", "k", "this");
+    answers.keep(&kept(bobs.clone(), "bob's")).await.unwrap();
+    let number = |n: usize| request("alice", &format!("k{n}"), "this");
+    for n in 0..=MOST_ANSWERS {
+        let mut answer = kept(number(n), "an answer");
+        answer.at = at(2 + i64::try_from(n).unwrap());
+        assert_eq!(answers.keep(&answer).await.unwrap(), Repetition::First);
+    }
+    let same = Repetition::Same("an answer".to_owned());
+    for (n, known) in [(0, &Repetition::First), (1, &same), (MOST_ANSWERS, &same)] {
+        assert_eq!(answers.look_up(&number(n)).await.unwrap(), *known, "{n}");
+    }
+    assert_ne!(answers.look_up(&bobs).await.unwrap(), Repetition::First);
+}
+
 /// Stamps the laws of `IdempotencyRepository` into tests.
 #[macro_export]
 macro_rules! idempotency_repository_conformance {
@@ -178,6 +213,8 @@ macro_rules! idempotency_repository_conformance {
                 a_refusal_is_not_kept,
                 a_race_makes_one,
                 answers_are_forgotten,
+                an_answer_is_kept_for_what_was_there,
+                answers_of_one_user_are_bounded,
             ]
         );
     };

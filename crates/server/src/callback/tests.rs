@@ -128,7 +128,9 @@ impl World {
         let dir = DataDir::open(&config.data_dir).unwrap();
         let host = dir.host(compose::ids().as_ref()).unwrap();
         let store = compose::open_store(&config).await.unwrap();
-        let keyring = compose::open_keyring(&config, &dir).unwrap();
+        let keys = (&store, compose::clock());
+        let vault = compose::Follower::start(&config, &dir, keys, "test".to_owned()).await;
+        let (vault, _) = vault.unwrap();
         let sandboxes = compose::open_sandboxes(&config, &variables, &host, None).await;
         let route = Route::new(&config, true, config.http.bind);
         let tasks = Tasks::new(Handle::current());
@@ -137,7 +139,7 @@ impl World {
         let service = compose::service(
             &config,
             host,
-            keyring,
+            vault,
             &store,
             &sandboxes,
             tasks.clone(),

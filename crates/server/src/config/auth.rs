@@ -1,5 +1,7 @@
 //! Sections `auth` and `secrets`.
 
+use std::path::PathBuf;
+
 use keyring::MasterKey;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -69,19 +71,21 @@ pub(crate) struct Secrets {
     pub(crate) master_key: Option<MasterKey>,
     /// Former ones.
     pub(crate) previous: Vec<MasterKey>,
+    /// The files that they are in, if any: read again while the service runs.
+    pub(crate) files: Vec<PathBuf>,
 }
 
 impl Secrets {
     pub(super) fn read(reader: &Reader<'_>, storage: &Storage) -> Self {
         let parse = |key: &str, text: &SecretString| {
-            let parsed = MasterKey::parse(text).ok();
-            if parsed.is_none() {
+            let parsed = MasterKey::parse_all(text);
+            parsed.unwrap_or_else(|_| {
                 reader.problem(
                     key,
                     "must be 32 bytes in base64, e.g. from `openssl rand -base64 32`",
                 );
-            }
-            parsed
+                Vec::new()
+            })
         };
         let text = reader.secret("secrets.master_key");
         if text.is_none() && storage.is_shared {
@@ -91,15 +95,23 @@ impl Secrets {
                  Make one with `openssl rand -base64 32` and set WORKSPACE_SECRETS__MASTER_KEY or …_FILE",
             );
         }
-        let master_key = text.and_then(|text| parse("secrets.master_key", &text));
-        let previous = reader.secret_list("secrets.previous_master_keys");
-        let previous = previous
-            .iter()
-            .filter_map(|text| parse("secrets.previous_master_keys", text))
-            .collect();
+        // One a line: the one to seal with, then former ones. So a file is changed for a rotation at once.
+        let given = text.map(|text| parse("secrets.master_key", &text));
+        let mut given = given.unwrap_or_default().into_iter();
+        let master_key = given.next();
+        let mut previous: Vec<MasterKey> = given.collect();
+        for text in reader.secret_list("secrets.previous_master_keys") {
+            previous.extend(parse("secrets.previous_master_keys", &text));
+        }
+        let files = [
+            "secrets.master_key_file",
+            "secrets.previous_master_keys_file",
+        ];
+        let files = files.iter().filter_map(|key| reader.optional_path(key));
         Self {
             master_key,
             previous,
+            files: files.collect(),
         }
     }
 }

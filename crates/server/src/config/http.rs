@@ -20,6 +20,8 @@ pub(crate) struct Http {
     pub(crate) max_body: usize,
     /// Largest body of an agent server's report.
     pub(crate) max_webhook_body: usize,
+    /// Requests that one user may send in a second; 0: any number.
+    pub(crate) requests_per_second: u32,
     /// Threads that serve requests.
     pub(crate) workers: usize,
     /// How long requests under way may take after a signal to stop.
@@ -40,6 +42,7 @@ impl Http {
             cors_origins: origins(reader),
             max_body: reader.number("http.max_body_bytes", 1024..=1 << 30),
             max_webhook_body: reader.number("http.max_webhook_body_bytes", 1024..=1 << 30),
+            requests_per_second: reader.number("http.requests_per_second", 0..=1_000_000),
             workers: if workers == 0 {
                 cores.clamp(2, 4)
             } else {
@@ -47,6 +50,11 @@ impl Http {
             },
             drain: reader.duration("http.drain"),
         }
+    }
+
+    /// Whether the operator said what it is.
+    pub(crate) fn is_url_configured(&self) -> bool {
+        self.configured_url.is_some()
     }
 
     /// The URL that clients use, once the port is known.

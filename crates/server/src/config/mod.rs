@@ -5,6 +5,7 @@
 
 mod auth;
 mod docker;
+mod git;
 mod http;
 mod layers;
 mod log;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use auth::{Auth, Mode, Secrets};
 pub(crate) use docker::{Docker, Metadata, Pause, Template};
+pub(crate) use git::Git;
 pub(crate) use http::{Http, reachable};
 pub(crate) use log::{Format, Log};
 pub(crate) use reader::parse_duration;
@@ -46,6 +48,7 @@ pub(crate) struct Config {
     pub(crate) sandbox: Sandbox,
     pub(crate) docker: Docker,
     pub(crate) start: Start,
+    pub(crate) git: Git,
     pub(crate) retention: application::Retention,
     pub(crate) log: Log,
     text: String,
@@ -107,6 +110,7 @@ impl Config {
             sandbox: Sandbox::read(reader, &storage),
             docker: Docker::read(reader, docker_host(variables)),
             start: Start::read(reader),
+            git: Git::read(reader),
             retention: retention::read(reader),
             log: Log::read(reader),
             text: show::show(layers, &derived),

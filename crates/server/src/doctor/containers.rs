@@ -39,7 +39,7 @@ fn limits(survey: &Survey, report: &mut Report) {
         });
     } else {
         let limits = survey.ignored_limits.join(", ");
-        report.advise(
+        report.warn(
             "limits",
             &format!(
                 "the engine does not keep limits on {limits}: a sandbox can take all there is. Let the machine's kernel \
@@ -84,7 +84,7 @@ fn metadata(config: &Config, survey: &Survey, report: &mut Report) {
                 "can be kept from sandboxes by this machine's packet filter".to_owned()
             });
         }
-        (Some(problem), Metadata::Auto) => report.advise(
+        (Some(problem), Metadata::Auto) => report.warn(
             what,
             &format!(
                 "sandboxes may reach 169.254.169.254 ({problem}). In a cloud, block it: run the service as root, or set a \
@@ -103,14 +103,14 @@ fn callback(config: &Config, survey: &Survey, report: &mut Report) {
     let route = Route::new(config, true, config.http.bind);
     let base = route.base();
     if let Some(doubt) = &route.doubt {
-        return report.advise(what, doubt);
+        return report.warn(what, doubt);
     }
     if !route.needs_listener {
         report.add(what, Ok(()), |()| format!("sandboxes use {base}"));
         return;
     }
     let Some(gateway) = survey.gateway else {
-        return report.advise(
+        return report.warn(
             what,
             "the engine does not say by which address containers reach this machine: set \
              WORKSPACE_SANDBOX__CALLBACK_URL, or let the service listen on another address than loopback",
@@ -123,7 +123,7 @@ fn callback(config: &Config, survey: &Survey, report: &mut Report) {
                 format!("sandboxes use {base}, for which the service also listens on {gateway}")
             });
         }
-        Err(error) => report.advise(
+        Err(error) => report.warn(
             what,
             &format!(
                 "the engine's gateway {gateway} cannot be listened on ({}): sandboxes could not report, and their events \

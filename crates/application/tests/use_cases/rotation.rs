@@ -1,0 +1,314 @@
+//! Rotation of the master key: what dies in the middle, and what is saved meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use application::rotation::Rotation;
+use async_trait::async_trait;
+use domain::cipher::{Cipher, CipherError, Sealed};
+use domain::clock::{Clock as _, SystemClock, Timestamp};
+use domain::error::StoreError;
+use domain::id::UserId;
+use domain::sealed::{Resealed, SealedKind, SealedPlace, SealedRecord, SealedRecords};
+use domain::settings::{SettingsRepository, StoredSettings};
+use domain::vault::{KeyHolder, VaultRepository as _};
+use secrecy::{ExposeSecret as _, SecretString};
+use store_memory::MemoryStore;
+
+/// A cipher that a test can read: `KEY|CONTEXT|SECRET`.
+struct Keys {
+    present: &'static str,
+    known: &'static [&'static str],
+}
+
+impl Cipher for Keys {
+    fn seal(&self, context: &str, secret: &SecretString) -> Result<Sealed, CipherError> {
+        let plain = secret.expose_secret();
+        Ok(Sealed::from_text(format!(
+            "{}|{context}|{plain}",
+            self.present
+        )))
+    }
+
+    fn open(&self, context: &str, sealed: &Sealed) -> Result<SecretString, CipherError> {
+        let (key, rest) = sealed.as_text().split_once('|').expect("a sealed text");
+        if !self.known.contains(&key) {
+            return Err(CipherError::UnknownKey { key_id: key.into() });
+        }
+        let plain = rest.strip_prefix(context).ok_or(CipherError::Damaged)?;
+        Ok(plain[1..].into())
+    }
+
+    fn is_outdated(&self, sealed: &Sealed) -> bool {
+        !sealed.as_text().starts_with(&format!("{}|", self.present))
+    }
+}
+
+const OLD: Keys = Keys {
+    present: "old",
+    known: &["old", "new"],
+};
+const NEW: Keys = Keys {
+    present: "new",
+    known: &["old", "new"],
+};
+
+fn user(n: usize) -> UserId {
+    UserId::parse(&format!("user-{n:04}")).expect("a name")
+}
+
+fn document(n: usize, keys: &Keys, text: &str) -> Sealed {
+    let context = StoredSettings::context(&user(n));
+    keys.seal(&context, &text.into()).expect("seals")
+}
+
+async fn filled(users: usize) -> Arc<MemoryStore> {
+    let store = MemoryStore::new();
+    for n in 0..users {
+        let sealed = document(n, &OLD, &format!("secret {n}"));
+        let (user, at) = (user(n), SystemClock.now());
+        let saved = store.save(&user, &sealed, None, at).await;
+        saved.expect("saves");
+    }
+    store
+}
+
+/// What every user's settings say, opened with either key.
+async fn opened(store: &MemoryStore, users: usize) -> Vec<String> {
+    let mut texts = Vec::new();
+    for n in 0..users {
+        let stored = store
+            .load(&user(n))
+            .await
+            .expect("loads")
+            .expect("is there");
+        let context = StoredSettings::context(&user(n));
+        let text = OLD.open(&context, &stored.document).expect("opens");
+        texts.push(text.expose_secret().to_owned());
+    }
+    texts
+}
+
+fn rotation<'a>(store: &'a MemoryStore, records: &'a dyn SealedRecords) -> Rotation<'a> {
+    Rotation {
+        vault: store,
+        records,
+        cipher: &NEW,
+        clock: &SystemClock,
+    }
+}
+
+/// A store whose calls fail from the `left`-th on, as for a process that dies there: before the call or after it.
+struct Dying {
+    store: Arc<MemoryStore>,
+    left: AtomicUsize,
+    after: bool,
+}
+
+impl Dying {
+    fn dies(&self) -> bool {
+        let alive = self
+            .left
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        alive.is_err()
+    }
+}
+
+fn dead<T>() -> Result<T, StoreError> {
+    Err(StoreError::Stale { entity: "test" })
+}
+
+#[async_trait]
+impl SealedRecords for Dying {
+    async fn page(
+        &self,
+        kind: SealedKind,
+        after: Option<&SealedPlace>,
+        limit: usize,
+    ) -> Result<Vec<SealedRecord>, StoreError> {
+        if self.dies() {
+            return dead();
+        }
+        self.store.page(kind, after, limit).await
+    }
+
+    async fn replace(&self, batch: &[Resealed]) -> Result<u64, StoreError> {
+        let dies = self.dies();
+        if dies && !self.after {
+            return dead();
+        }
+        let count = self.store.replace(batch).await;
+        if dies { dead() } else { count }
+    }
+}
+
+#[tokio::test]
+async fn whoever_dies_leaves_secrets_that_open_and_the_next_run_finishes() {
+    const USERS: usize = 250;
+    let expected: Vec<_> = (0..USERS).map(|n| format!("secret {n}")).collect();
+    let mut deaths = 0;
+    for point in 0.. {
+        let mut finished = 0;
+        for after in [false, true] {
+            let store = filled(USERS).await;
+            let dying = Dying {
+                store: store.clone(),
+                left: AtomicUsize::new(point),
+                after,
+            };
+            let ended = rotation(&store, &dying).reseal(&mut |_| {}).await;
+            finished += usize::from(ended.is_ok());
+            deaths += usize::from(ended.is_err());
+            assert_eq!(opened(&store, USERS).await, expected, "{point} {after}");
+            let next = rotation(&store, store.as_ref());
+            next.reseal(&mut |_| {}).await.expect("finishes");
+            assert_eq!(opened(&store, USERS).await, expected, "{point} {after}");
+            let left: u64 = next
+                .count()
+                .await
+                .expect("counts")
+                .iter()
+                .map(|it| it.outdated)
+                .sum();
+            assert_eq!(left, 0, "{point} {after}");
+        }
+        if finished == 2 {
+            break;
+        }
+    }
+    // Three pages and three batches of settings, and the second look.
+    assert!(deaths > 20, "{deaths}");
+}
+
+/// A store in which every user saves once more between each page and what is made of it.
+struct Storm {
+    store: Arc<MemoryStore>,
+    rounds: AtomicUsize,
+    saves: AtomicUsize,
+    users: usize,
+}
+
+#[async_trait]
+impl SealedRecords for Storm {
+    async fn page(
+        &self,
+        kind: SealedKind,
+        after: Option<&SealedPlace>,
+        limit: usize,
+    ) -> Result<Vec<SealedRecord>, StoreError> {
+        self.store.page(kind, after, limit).await
+    }
+
+    async fn replace(&self, batch: &[Resealed]) -> Result<u64, StoreError> {
+        // At first by services that seal with the old key still, at last with the new one.
+        let round = self.rounds.fetch_add(1, Ordering::SeqCst);
+        if round < 12 {
+            let keys = if round < 8 { &OLD } else { &NEW };
+            for n in 0..self.users {
+                let stored = self.store.load(&user(n)).await?.expect("is there");
+                let text = format!("round {round} of {n}");
+                let at = SystemClock.now();
+                let sealed = document(n, keys, &text);
+                self.store
+                    .save(&user(n), &sealed, Some(stored.revision), at)
+                    .await?;
+            }
+            self.saves.store(round, Ordering::SeqCst);
+        }
+        self.store.replace(batch).await
+    }
+}
+
+#[tokio::test]
+async fn what_is_saved_meanwhile_is_never_lost() {
+    const USERS: usize = 150;
+    let store = filled(USERS).await;
+    let storm = Storm {
+        store: store.clone(),
+        rounds: AtomicUsize::new(0),
+        saves: AtomicUsize::new(0),
+        users: USERS,
+    };
+    rotation(&store, &storm)
+        .reseal(&mut |_| {})
+        .await
+        .expect("ends");
+    let last = storm.saves.load(Ordering::SeqCst);
+    assert!(last >= 8, "{last}");
+    let expected: Vec<_> = (0..USERS).map(|n| format!("round {last} of {n}")).collect();
+    assert_eq!(opened(&store, USERS).await, expected);
+    let counts = rotation(&store, store.as_ref())
+        .count()
+        .await
+        .expect("counts");
+    assert!(counts.iter().all(|it| it.outdated == 0), "{counts:?}");
+}
+
+#[tokio::test]
+async fn what_does_not_open_is_counted_and_left_as_it_is() {
+    let store = filled(3).await;
+    let lost = Sealed::from_text("lost|user/user-0009/settings|x");
+    let saved = store.save(&user(9), &lost, None, SystemClock.now()).await;
+    saved.expect("saves");
+    let counts = rotation(&store, store.as_ref())
+        .reseal(&mut |_| {})
+        .await
+        .expect("ends");
+    let settings = counts[0];
+    assert_eq!(
+        (settings.total, settings.outdated, settings.broken),
+        (4, 4, 1)
+    );
+    let stored = store
+        .load(&user(9))
+        .await
+        .expect("loads")
+        .expect("is there");
+    assert_eq!(stored.document, lost);
+}
+
+fn holder(id: &str, keys: &[&str], seen: i64) -> KeyHolder {
+    KeyHolder {
+        id: id.to_owned(),
+        keys: keys.iter().map(|&key| key.to_owned()).collect(),
+        seals_with: None,
+        seen_at: Timestamp::from_micros(SystemClock.now().micros() + seen),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_that_live_are_waited_for_and_dead_ones_are_not() {
+    let store = MemoryStore::new();
+    let has_new = |it: &KeyHolder| it.keys.iter().any(|key| key == "new");
+    for id in ["dead", "alive"] {
+        store
+            .announce(&holder(id, &["old"], 0))
+            .await
+            .expect("announces");
+    }
+    let beating = store.clone();
+    tokio::spawn(async move {
+        for beat in 1.. {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let keys: &[&str] = if beat < 20 { &["old"] } else { &["old", "new"] };
+            let said = beating.announce(&holder("alive", keys, beat)).await;
+            said.expect("announces");
+        }
+    });
+    let rotation = rotation(&store, store.as_ref());
+    let mut told = Vec::new();
+    let mut tell = |missing: &[KeyHolder]| told.push(missing.len());
+    let missing = rotation
+        .wait_for_services(has_new, Duration::from_secs(60), &mut tell)
+        .await
+        .expect("looks");
+    let ids: Vec<_> = missing.iter().map(|it| it.id.as_str()).collect();
+    assert_eq!(ids, ["alive"]);
+    let missing = rotation
+        .wait_for_services(has_new, Duration::from_secs(60), &mut tell)
+        .await
+        .expect("looks");
+    assert_eq!(missing, []);
+    assert_eq!(told[..2], [2, 1]);
+}

@@ -1,0 +1,301 @@
+//! The master keys of this process, checked against the installation's secret in the store, and followed while it runs.
+//!
+//! The store says which key is in use (the one that the installation's secret is sealed with), so that all processes seal
+//! with the same one, whatever order they were given them in.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use application::Tasks;
+use domain::cipher::{Cipher as _, CipherError, Sealed};
+use domain::clock::Clock;
+use domain::sealed::{SealedKind, SealedRecord, SealedRecords};
+use domain::vault::{KeyHolder, VaultRepository};
+use keyring::{InstallationKey, Keyring, MasterKey, MasterKeyError, private_file};
+use store_sql::SqlStore;
+
+use crate::config::Config;
+use crate::data_dir::DataDir;
+
+/// How often a service looks for new keys, and for the one in use.
+const LOOK: Duration = Duration::from_secs(2);
+/// How often it says which it has when nothing changed: often enough that a rotation does not take it for gone.
+const REPEAT: Duration = Duration::from_secs(10);
+/// How long a service that stops tries to say so.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The keys, and what they open.
+pub(crate) struct Vault {
+    pub(crate) keyring: Arc<Keyring>,
+    pub(crate) installation: Arc<InstallationKey>,
+}
+
+/// The master keys that were given, or those in the data directory.
+pub(crate) fn master_keys(config: &Config, data_dir: &DataDir) -> anyhow::Result<Keyring> {
+    if let Some(first) = &config.secrets.master_key {
+        let keyring = Keyring::new(first, &config.secrets.previous);
+        return Ok(keyring.following(config.secrets.files.clone()));
+    }
+    let path = data_dir.master_key();
+    let found = MasterKey::all_from_file(&path);
+    let mut keys = found.map_err(|error| missing(error, &path))?;
+    // There is at least one: they were read as such.
+    let first = keys.remove(0);
+    keys.extend(config.secrets.previous.iter().map(MasterKey::duplicate));
+    let mut files = vec![path];
+    files.extend(config.secrets.files.iter().cloned());
+    Ok(Keyring::new(&first, &keys).following(files))
+}
+
+fn missing(error: MasterKeyError, path: &Path) -> anyhow::Error {
+    match error {
+        MasterKeyError::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            anyhow!(
+                "the master key of this installation is missing: there is no {}, and what is stored cannot be opened \
+                 without it. Restore the file from a backup, or give the key in WORKSPACE_SECRETS__MASTER_KEY",
+                path.display()
+            )
+        }
+        other => other.into(),
+    }
+}
+
+/// The installation's secret, which the first start makes. Another master key than the one that this installation was made
+/// with is refused: a service that started anyway would fail one user at a time, and seal new secrets with the wrong key.
+pub(crate) async fn open(
+    config: &Config,
+    data_dir: &DataDir,
+    store: &SqlStore,
+    clock: &dyn Clock,
+) -> anyhow::Result<Vault> {
+    let stored = store.installation().await;
+    let mut sealed = stored.context("cannot read the installation's secret")?;
+    let canary = data_dir.canary();
+    if sealed.is_none() {
+        if !is_sealed(store, data_dir).await? && config.secrets.master_key.is_none() {
+            MasterKey::all_from_file_or_generate(&data_dir.master_key())?;
+        }
+        let keyring = master_keys(config, data_dir)?;
+        check_legacy(store, data_dir, &keyring).await?;
+        let fresh = InstallationKey::generate().and_then(|key| key.seal(&keyring));
+        let fresh = fresh.context("cannot make the installation's secret")?;
+        let stored = store.create_installation(&fresh, clock.now()).await;
+        sealed = Some(stored.context("cannot store the installation's secret")?);
+    }
+    let sealed = sealed.context("there is no installation's secret")?;
+    let vault = unlock(master_keys(config, data_dir)?, &sealed, data_dir)?;
+    // The record does its work from here on, also for other machines; a file that stayed would refuse a data directory that
+    // is used with another database.
+    match std::fs::remove_file(&canary) {
+        Ok(()) => tracing::info!("the canary file is replaced by a record in the store"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => {
+            tracing::warn!(%error, "cannot remove the canary file, which has no use any more")
+        }
+    }
+    Ok(vault)
+}
+
+/// Opens the installation's secret, and seals with the key that it is sealed with.
+pub(crate) fn unlock(
+    keyring: Keyring,
+    sealed: &Sealed,
+    data_dir: &DataDir,
+) -> anyhow::Result<Vault> {
+    let opened = InstallationKey::open(&keyring, sealed);
+    let installation =
+        opened.map_err(|error| refusal(error, &keyring, data_dir, "its secret in the store"))?;
+    if let Some(id) = Keyring::key_of(sealed) {
+        keyring.seal_with(id)?;
+    }
+    Ok(Vault {
+        keyring: Arc::new(keyring),
+        installation: Arc::new(installation),
+    })
+}
+
+/// Whether anything was sealed by an installation of before, which has a canary in a file and no secret in the store.
+pub(crate) async fn is_sealed(store: &SqlStore, data_dir: &DataDir) -> anyhow::Result<bool> {
+    let has_canary = read_canary(&data_dir.canary())?.is_some();
+    Ok(has_canary || any_sealed(store).await?.is_some())
+}
+
+/// Whether these keys open what such an installation has: the file, which is in one data directory only, and any secret.
+pub(crate) async fn check_legacy(
+    store: &SqlStore,
+    data_dir: &DataDir,
+    keyring: &Keyring,
+) -> anyhow::Result<()> {
+    if let Some(canary) = read_canary(&data_dir.canary())? {
+        let checked = keyring.check_canary(&canary);
+        checked.map_err(|error| refusal(error, keyring, data_dir, "its canary file"))?;
+    }
+    if let Some(sample) = any_sealed(store).await? {
+        let opened = keyring.open(&sample.place.context(), &sample.sealed);
+        opened.map_err(|error| refusal(error, keyring, data_dir, "a stored secret"))?;
+    }
+    Ok(())
+}
+
+fn read_canary(path: &Path) -> anyhow::Result<Option<Sealed>> {
+    use secrecy::ExposeSecret as _;
+    match private_file::read(path) {
+        Ok(text) => Ok(Some(Sealed::from_text(text.expose_secret()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// Any one sealed value.
+async fn any_sealed(store: &SqlStore) -> anyhow::Result<Option<SealedRecord>> {
+    for kind in SealedKind::ALL {
+        let page = store.page(kind, None, 1).await;
+        let page = page.context("cannot read what is sealed")?;
+        if let Some(record) = page.into_iter().next() {
+            return Ok(Some(record));
+        }
+    }
+    Ok(None)
+}
+
+/// What a wrong key is told by, and what to do.
+fn refusal(error: CipherError, keyring: &Keyring, data_dir: &DataDir, by: &str) -> anyhow::Error {
+    let CipherError::UnknownKey { key_id } = error else {
+        return anyhow::Error::new(error).context(format!(
+            "this installation cannot be opened: {by} is damaged. Restore a backup of the database"
+        ));
+    };
+    anyhow!(
+        "this is not the master key of this installation: {by} was sealed with the key {key_id}, and this process has {}. \
+         Restore the key (WORKSPACE_SECRETS__MASTER_KEY or …_FILE, else {}), or name it in \
+         WORKSPACE_SECRETS__PREVIOUS_MASTER_KEYS and then run `agent-workspace secrets rotate-key`",
+        keyring.key_ids().join(", "),
+        data_dir.master_key().display()
+    )
+}
+
+/// Keeps a service's keys and the store's word about them in step.
+#[derive(Clone)]
+pub(crate) struct Follower {
+    id: String,
+    store: Arc<SqlStore>,
+    keyring: Arc<Keyring>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Follower {
+    /// Opens the vault for a service. That it is there is said before it looks which key is in use, so that a rotation that
+    /// begins in between waits for it.
+    pub(crate) async fn start(
+        config: &Config,
+        data_dir: &DataDir,
+        (store, clock): (&Arc<SqlStore>, Arc<dyn Clock>),
+        id: String,
+    ) -> anyhow::Result<(Vault, Self)> {
+        let newcomer = KeyHolder {
+            id: id.clone(),
+            keys: Vec::new(),
+            seals_with: None,
+            seen_at: clock.now(),
+        };
+        let said = store.announce(&newcomer).await;
+        said.context("cannot write to the store")?;
+        let vault = open(config, data_dir, store, clock.as_ref()).await?;
+        let follower = Self {
+            id,
+            store: Arc::clone(store),
+            keyring: Arc::clone(&vault.keyring),
+            clock,
+        };
+        follower.announce().await?;
+        let (wanted, used) = (config.secrets.master_key.as_ref(), vault.keyring.key_id());
+        if wanted.is_some_and(|wanted| wanted.id() != used) {
+            tracing::warn!(
+                key = used,
+                "the configured master key is not in use yet: `agent-workspace secrets rotate-key` changes to it"
+            );
+        }
+        Ok((vault, follower))
+    }
+
+    /// Looks until the service stops.
+    pub(crate) fn spawn(&self, tasks: &Tasks) {
+        let follower = self.clone();
+        tasks.spawn(async move {
+            let mut tick = tokio::time::interval(LOOK);
+            tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut told = String::new();
+            let mut said = (follower.state(), Instant::now());
+            loop {
+                tick.tick().await;
+                // The same trouble once, not every two seconds.
+                match follower.look(&mut said).await {
+                    Ok(()) => told.clear(),
+                    Err(error) => {
+                        let text = format!("{error:#}");
+                        if text != told {
+                            tracing::warn!("{text}");
+                            told = text;
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// Says that this service is gone. If it cannot, a rotation waits some seconds for it.
+    pub(crate) async fn withdraw(&self) {
+        let gone = tokio::time::timeout(FAREWELL, self.store.withdraw(&self.id));
+        let _ = gone.await;
+    }
+
+    /// What a rotation wants to know.
+    fn state(&self) -> (Vec<String>, String) {
+        (self.keyring.key_ids(), self.keyring.key_id())
+    }
+
+    async fn look(&self, said: &mut ((Vec<String>, String), Instant)) -> anyhow::Result<()> {
+        let keyring = Arc::clone(&self.keyring);
+        let reread = tokio::runtime::Handle::current().spawn_blocking(move || keyring.reread());
+        let reread = reread.await.context("cannot read the key files")?;
+        let sealed = self.store.installation().await;
+        let sealed = sealed.context("cannot look which master key is in use")?;
+        let used = sealed.as_ref().and_then(Keyring::key_of);
+        let mut missing = Ok(());
+        if let Some(used) = used.filter(|used| *used != self.keyring.key_id()) {
+            missing = self.keyring.seal_with(used).with_context(|| {
+                format!(
+                    "the master key was rotated to {used}, which this service does not have: what is sealed with it does \
+                     not open here. Give it the key (WORKSPACE_SECRETS__MASTER_KEY) and start it again"
+                )
+            });
+            if missing.is_ok() {
+                tracing::info!(
+                    key = used,
+                    "the master key was rotated; secrets are sealed with this one from now on"
+                );
+            }
+        }
+        let state = self.state();
+        if said.0 != state || said.1.elapsed() >= REPEAT {
+            self.announce().await?;
+            *said = (state, Instant::now());
+        }
+        missing?;
+        reread.context("cannot read a master key file again; what was read before stays in use")?;
+        Ok(())
+    }
+
+    async fn announce(&self) -> anyhow::Result<()> {
+        let said = KeyHolder {
+            id: self.id.clone(),
+            keys: self.keyring.key_ids(),
+            seals_with: Some(self.keyring.key_id()),
+            seen_at: self.clock.now(),
+        };
+        let announced = self.store.announce(&said).await;
+        announced.context("cannot say which master keys this service has")
+    }
+}

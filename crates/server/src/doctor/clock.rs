@@ -1,0 +1,175 @@
+//! What `doctor` says about clocks and about the URL that clients use.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use chrono::DateTime;
+use domain::clock::{Clock, Timestamp};
+use url::{Host, Url};
+
+use super::Report;
+use crate::compose;
+use crate::config::{Config, Mode};
+
+/// Leases of other processes are judged by one's own clock; they last six seconds at least.
+const TOLERATED: Duration = Duration::from_secs(2);
+const UNBEARABLE: Duration = Duration::from_secs(30);
+/// How long the public URL may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Compares two clocks.
+pub(super) fn skew(what: &str, theirs: Timestamp, ours: Timestamp, report: &mut Report) {
+    let apart = theirs.since(ours).max(ours.since(theirs));
+    let text = format!("{:.1} s apart from this machine's", apart.as_secs_f64());
+    let advice =
+        "let both machines keep time by NTP: leases and expiry times are compared with the clock";
+    if apart > UNBEARABLE {
+        report.problem(what, format!("{text}: {advice}"));
+    } else if apart > TOLERATED {
+        report.warn(what, format!("{text}: {advice}"));
+    } else {
+        report.ok(what, text);
+    }
+}
+
+/// Whether the URL for clients makes sense, and whether it answers.
+pub(super) async fn public_url(
+    config: &Config,
+    is_running: bool,
+    clock: &dyn Clock,
+    report: &mut Report,
+) {
+    let what = "public URL";
+    let bound = config.http.bind;
+    let url = config.http.public_url(bound);
+    if let Some(doubt) = doubt(config, &url, bound) {
+        report.warn(what, doubt);
+    } else {
+        report.ok(what, url.as_str());
+    }
+    if bound.port() == 0 && !config.http.is_url_configured() {
+        return report.ok("reachable", "not asked: the port is chosen at the start");
+    }
+    let mut asked = url.clone();
+    asked.set_path(&format!("{}/alive", url.path().trim_end_matches('/')));
+    let what = "reachable";
+    match compose::probe(asked.clone(), PATIENCE).await {
+        Ok(answer) if answer.status == 200 => {
+            report.ok(what, format!("{asked} answers"));
+            let date = answer.date.as_deref().and_then(instant);
+            if let Some(date) = date {
+                skew("clock of the public URL", date, clock.now(), report);
+            }
+        }
+        Ok(answer) => report.warn(
+            what,
+            format!(
+                "{asked} answers {}: does the proxy hand requests to {bound}, with their paths as they are?",
+                answer.status
+            ),
+        ),
+        Err(_) if !is_running => {
+            report.ok(what, format!("{asked} does not answer, as no service is running here"));
+        }
+        Err(error) => report.warn(
+            what,
+            format!(
+                "{asked} cannot be reached from here ({error}): if clients cannot either, correct WORKSPACE_HTTP__PUBLIC_URL \
+                 or the proxy"
+            ),
+        ),
+    }
+}
+
+/// The time in a header `Date`, which is to the second.
+fn instant(text: &str) -> Option<Timestamp> {
+    let read = DateTime::parse_from_rfc2822(text).ok()?;
+    Some(Timestamp::new(read.to_utc()).plus(Duration::from_millis(500)))
+}
+
+fn doubt(config: &Config, url: &Url, bound: SocketAddr) -> Option<String> {
+    let advice = "set WORKSPACE_HTTP__PUBLIC_URL to the URL that clients use";
+    if !config.http.is_url_configured() && !bound.ip().is_loopback() {
+        return Some(format!("{url} is only a guess from {bound}: {advice}"));
+    }
+    if !matches!(url.scheme(), "http" | "https") {
+        return Some(format!("{url} is no HTTP URL: {advice}"));
+    }
+    if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
+        return Some(format!(
+            "{url} has a path, but the service answers at the root of its host: {advice}, without a path"
+        ));
+    }
+    let is_local = match url.host() {
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    };
+    if url.scheme() == "http" && !is_local && config.auth.mode == Mode::ApiKey {
+        return Some(format!(
+            "{url} is not encrypted: API keys travel as they are. Let a proxy end TLS, and {advice}"
+        ));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn doubted(bind: &str, url: &str) -> Option<String> {
+        let variables = [
+            ("HOME".into(), "/home/someone".into()),
+            ("WORKSPACE_HTTP__BIND".into(), bind.into()),
+            ("WORKSPACE_HTTP__PUBLIC_URL".into(), url.into()),
+        ];
+        let config = Config::load(None, &variables).unwrap();
+        let bound = config.http.bind;
+        doubt(&config, &config.http.public_url(bound), bound)
+    }
+
+    #[test]
+    fn a_url_that_clients_cannot_mean_is_doubted() {
+        for (bind, url, part) in [
+            ("0.0.0.0:3000", "", Some("only a guess")),
+            ("127.0.0.1:3000", "", None),
+            ("0.0.0.0:3000", "https://a.example.org", None),
+            (
+                "127.0.0.1:3000",
+                "http://a.example.org",
+                Some("not encrypted"),
+            ),
+            ("127.0.0.1:3000", "http://localhost:8080", None),
+            (
+                "127.0.0.1:3000",
+                "https://a.example.org/api",
+                Some("has a path"),
+            ),
+        ] {
+            let doubt = doubted(bind, url);
+            match part {
+                None => assert_eq!(doubt, None, "{url}"),
+                Some(part) => assert!(doubt.unwrap().contains(part), "{url}"),
+            }
+        }
+    }
+
+    #[test]
+    fn clocks_far_apart_are_a_problem() {
+        let at = |seconds: i64| Timestamp::from_micros(1_795_251_552_000_000 + seconds * 1_000_000);
+        for (seconds, level) in [
+            (0, "ok"),
+            (-2, "ok"),
+            (5, "warning"),
+            (-5, "warning"),
+            (60, "problem"),
+        ] {
+            let mut report = Report::default();
+            skew("clock", at(seconds), at(0), &mut report);
+            assert!(report.shown(false).starts_with(level), "{seconds}");
+        }
+        let read = instant("Sat, 21 Nov 2026 08:59:12 GMT").unwrap();
+        assert_eq!(read, at(0).plus(Duration::from_millis(500)));
+    }
+}

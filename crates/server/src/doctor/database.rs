@@ -1,0 +1,165 @@
+//! What `doctor` says about the store and what only it can tell: its clock, the master key, API keys.
+
+use domain::clock::{Clock, Timestamp};
+use domain::identity::ApiKeyRepository as _;
+use domain::vault::VaultRepository as _;
+use keyring::Keyring;
+use secrecy::ExposeSecret as _;
+use store_sql::{Look, Schema, SqlStore};
+
+use super::Report;
+use super::clock::skew;
+use crate::compose;
+use crate::config::{Config, Mode, without_password};
+use crate::data_dir::DataDir;
+
+/// Looks at the database and at what is in it.
+pub(super) async fn examine(
+    config: &Config,
+    data_dir: Option<&DataDir>,
+    clock: &dyn Clock,
+    report: &mut Report,
+) {
+    let url = without_password(config.storage.url.expose_secret());
+    let look = match compose::look_at_store(config).await {
+        Ok(look) => look,
+        Err(error) => {
+            let text =
+                format!("{url}: {error:#}. Is it running, and is WORKSPACE_STORAGE__URL right?");
+            return report.problem("store", text);
+        }
+    };
+    schema(&url, &look, report);
+    if let Some(now) = look.now {
+        skew("clock of the database", now, clock.now(), report);
+    }
+    match (&look.store, look.schema) {
+        (Some(store), _) => {
+            master_key(config, data_dir, store, report).await;
+            api_keys(config, store, clock.now(), report).await;
+        }
+        (None, Schema::Missing) => first_key(config, data_dir, report),
+        (None, _) => report.ok("keys", "looked at once the schema is up to date"),
+    }
+}
+
+fn schema(url: &str, look: &Look, report: &mut Report) {
+    match &look.schema {
+        Schema::Current => report.ok("store", format!("{url}, with the schema of this version")),
+        Schema::Missing => {
+            report.ok("store", format!("{url} is empty yet; the first start makes the schema"));
+        }
+        Schema::Older(count) => report.warn(
+            "store",
+            format!(
+                "{url} has the schema of an older version ({count} migrations behind). `agent-workspace migrate`, or the next \
+                 start, brings it up to date; make a backup before"
+            ),
+        ),
+        Schema::Newer(version) => report.problem(
+            "store",
+            format!(
+                "{url} has schema version {version}, which this version of the program does not know: start the newer \
+                 version, or restore a backup of before the upgrade"
+            ),
+        ),
+    }
+}
+
+/// The key before there is anything that it could fit.
+fn first_key(config: &Config, data_dir: Option<&DataDir>, report: &mut Report) {
+    let what = "master key";
+    let file = data_dir.map(DataDir::master_key).filter(|it| it.exists());
+    match (&config.secrets.master_key, file) {
+        (Some(key), _) => report.ok(
+            what,
+            format!("{}, given; nothing is sealed with it yet", key.id()),
+        ),
+        (None, Some(file)) => report.ok(
+            what,
+            format!(
+                "in {}; nothing in this store is sealed with it yet",
+                file.display()
+            ),
+        ),
+        (None, None) => report.ok(what, "the first start makes one in the data directory"),
+    }
+}
+
+/// Whether the key opens the installation's secret.
+async fn master_key(
+    config: &Config,
+    data_dir: Option<&DataDir>,
+    store: &SqlStore,
+    report: &mut Report,
+) {
+    let what = "master key";
+    let opened = open(config, data_dir, store).await;
+    let keyring = match opened {
+        Ok(Some(keyring)) => keyring,
+        Ok(None) => return first_key(config, data_dir, report),
+        Err(error) => return report.problem(what, format!("{error:#}")),
+    };
+    let used = keyring.key_id();
+    let wanted = config.secrets.master_key.as_ref();
+    if wanted.is_some_and(|wanted| wanted.id() != used) {
+        report.warn(
+            what,
+            format!("{used} is in use, and another one is configured: `agent-workspace secrets rotate-key` changes to it"),
+        );
+    } else {
+        report.ok(
+            what,
+            format!("{used}, which opens this installation's secrets"),
+        );
+    }
+}
+
+/// The keys, if they open what there is; `None` if there is nothing.
+async fn open(
+    config: &Config,
+    data_dir: Option<&DataDir>,
+    store: &SqlStore,
+) -> anyhow::Result<Option<Keyring>> {
+    // Where there is no directory there is no key file either, and this says so.
+    let data_dir = data_dir.cloned();
+    let data_dir = data_dir.unwrap_or_else(|| DataDir::unmade(&config.data_dir));
+    let keys = || compose::master_keys(config, &data_dir);
+    if let Some(sealed) = store.installation().await? {
+        let keyring = keys()?;
+        let id = Keyring::key_of(&sealed).unwrap_or_default().to_owned();
+        compose::unlock(keyring, &sealed, &data_dir)?;
+        let keyring = keys()?;
+        keyring.seal_with(&id)?;
+        return Ok(Some(keyring));
+    }
+    if !compose::is_sealed(store, &data_dir).await? {
+        return Ok(None);
+    }
+    let keyring = keys()?;
+    compose::check_legacy(store, &data_dir, &keyring).await?;
+    Ok(Some(keyring))
+}
+
+async fn api_keys(config: &Config, store: &SqlStore, now: Timestamp, report: &mut Report) {
+    let what = "API keys";
+    let keys = match store.list(None).await {
+        Ok(keys) => keys,
+        Err(error) => return report.problem(what, format!("cannot be read: {error}")),
+    };
+    let expired = keys.iter().filter(|key| key.is_expired(now)).count();
+    let valid = keys.len() - expired;
+    let make = "make one with `agent-workspace keys create --user NAME`";
+    match (config.auth.mode, valid) {
+        (Mode::Open, _) => report.ok(what, "not needed (auth.mode = \"open\")"),
+        (Mode::ApiKey, 0) if config.auth.bootstrap_key.is_some() => {
+            report.ok(what, "none yet; the next start takes the configured one");
+        }
+        (Mode::ApiKey, 0) if keys.is_empty() => report.warn(
+            what,
+            format!("there is none: the first start makes one for `admin`; else {make}"),
+        ),
+        (Mode::ApiKey, 0) => report.warn(what, format!("all {expired} have expired: {make}")),
+        (Mode::ApiKey, _) => report.ok(what, format!("{valid} valid, {expired} expired")),
+    }
+}

@@ -1,0 +1,134 @@
+//! What `doctor` says about the data directory and the files with keys.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access, statvfs};
+
+use super::Report;
+use crate::config::Config;
+use crate::data_dir::DataDir;
+
+/// Less free space than this is a problem, and than that a warning. Bytes.
+const SPACE_NEEDED: u64 = 200 << 20;
+const SPACE_WANTED: u64 = 2 << 30;
+/// The same for files that may still be made.
+const INODES_NEEDED: u64 = 1_000;
+const INODES_WANTED: u64 = 50_000;
+
+/// The data directory, if it is there.
+pub(super) fn data_dir(config: &Config, report: &mut Report) -> Option<DataDir> {
+    let what = "data directory";
+    let path = &config.data_dir;
+    let found = DataDir::existing(path);
+    let place = match &found {
+        Some(_) => path.clone(),
+        None => nearest(path),
+    };
+    let advice = "set WORKSPACE_DATA_DIR to one that this user may write to";
+    if let Err(error) = access(&place, Access::WRITE_OK | Access::EXEC_OK) {
+        let text = format!(
+            "{} cannot be written to ({error}): {advice}",
+            place.display()
+        );
+        report.problem(what, text);
+    } else if found.is_none() && path.exists() {
+        let text = format!("{} is no directory: {advice}", path.display());
+        report.problem(what, text);
+    } else if found.is_none() {
+        let text = format!(
+            "{} is not there yet; the first start makes it",
+            path.display()
+        );
+        report.ok(what, text);
+    } else {
+        report.ok(what, path.display().to_string());
+    }
+    if let Some(dir) = &found {
+        let use_ = if dir.is_in_use() {
+            "a service is running on it"
+        } else {
+            "no service is running on it"
+        };
+        report.ok("use", use_);
+    }
+    space(&place, report);
+    found
+}
+
+/// The nearest directory above that is there.
+fn nearest(path: &Path) -> PathBuf {
+    let there = path.ancestors().skip(1).find(|it| it.is_dir());
+    there.unwrap_or(Path::new("/")).to_owned()
+}
+
+fn space(place: &Path, report: &mut Report) {
+    let what = "disk space";
+    let found = match statvfs(place) {
+        Ok(found) => found,
+        Err(error) => {
+            return report.warn(
+                what,
+                format!("cannot be asked of {} ({error})", place.display()),
+            );
+        }
+    };
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    // Some file systems (btrfs) make inodes as they go, and say 0 of 0.
+    let inodes = (found.f_files > 0).then_some(found.f_favail);
+    let mut text = format!("{} MiB free", free >> 20);
+    if let Some(inodes) = inodes {
+        text += &format!(", and {inodes} files may be made");
+    }
+    let least = inodes.unwrap_or(u64::MAX);
+    let advice = format!(
+        "{text} on the file system of {}: make room, or move the data directory (WORKSPACE_DATA_DIR)",
+        place.display()
+    );
+    if free < SPACE_NEEDED || least < INODES_NEEDED {
+        report.problem(what, advice);
+    } else if free < SPACE_WANTED || least < INODES_WANTED {
+        report.warn(what, advice);
+    } else {
+        report.ok(what, text);
+    }
+}
+
+/// Who may read files with keys.
+pub(super) fn permissions(config: &Config, data_dir: Option<&DataDir>, report: &mut Report) {
+    let what = "file permissions";
+    let mut open = Vec::new();
+    if let Some(dir) = data_dir {
+        if dir.is_open_to_others().unwrap_or_default() {
+            open.push(format!("chmod 700 {}", dir.path().display()));
+        }
+        for file in [dir.master_key(), dir.bootstrap_key()] {
+            open.extend(is_open(&file).then(|| format!("chmod 600 {}", file.display())));
+        }
+        if let Some(file) = database(config) {
+            open.extend(is_open(&file).then(|| format!("chmod 600 {}", file.display())));
+        }
+    }
+    for file in &config.secrets.files {
+        open.extend(is_open(file).then(|| format!("chmod 600 {}", file.display())));
+    }
+    if open.is_empty() {
+        report.ok(what, "only the owner reads keys and data");
+    } else {
+        let text = format!(
+            "other users of this machine may read what is secret: {}",
+            open.join("; ")
+        );
+        report.warn(what, text);
+    }
+}
+
+fn database(config: &Config) -> Option<PathBuf> {
+    use secrecy::ExposeSecret as _;
+    let url = config.storage.url.expose_secret();
+    url.strip_prefix("sqlite://").map(PathBuf::from)
+}
+
+fn is_open(file: &Path) -> bool {
+    std::fs::metadata(file).is_ok_and(|found| found.permissions().mode() & 0o077 != 0)
+}

@@ -1,0 +1,128 @@
+//! What `doctor` found.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Ok,
+    /// Works, and is not as it could be.
+    Warning,
+    /// The service could not run, or not do its work.
+    Problem,
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Finding {
+    level: Level,
+    what: String,
+    text: String,
+}
+
+/// Findings, one a line.
+#[derive(Debug, Default)]
+pub(crate) struct Report(Vec<Finding>);
+
+impl Report {
+    /// For standard output.
+    pub(crate) fn shown(&self, as_json: bool) -> String {
+        if as_json {
+            let checks: Vec<_> = self
+                .0
+                .iter()
+                .map(|it| json!({"check": it.what, "level": it.level.name(), "text": it.text}))
+                .collect();
+            return format!(
+                "{:#}\n",
+                json!({"healthy": self.is_healthy(), "checks": checks})
+            );
+        }
+        let mut text = String::new();
+        for it in &self.0 {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{:7}  {}: {}", it.level.name(), it.what, it.text);
+        }
+        text
+    }
+
+    /// Whether the service could run.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.0.iter().all(|it| it.level != Level::Problem)
+    }
+
+    /// What is as it should be.
+    pub(super) fn ok(&mut self, what: &str, text: impl Into<String>) {
+        self.push(Level::Ok, what, text.into());
+    }
+
+    /// What works, and is not as it could be: what to do.
+    pub(super) fn warn(&mut self, what: &str, text: impl Into<String>) {
+        self.push(Level::Warning, what, text.into());
+    }
+
+    /// What does not work: why, and what to do.
+    pub(super) fn problem(&mut self, what: &str, text: impl Into<String>) {
+        self.push(Level::Problem, what, text.into());
+    }
+
+    /// What works or does not.
+    pub(super) fn add<T>(
+        &mut self,
+        what: &str,
+        found: anyhow::Result<T>,
+        note: impl FnOnce(&T) -> String,
+    ) -> Option<T> {
+        match found {
+            Ok(found) => {
+                self.ok(what, note(&found));
+                Some(found)
+            }
+            Err(error) => {
+                self.problem(what, format!("{error:#}"));
+                None
+            }
+        }
+    }
+
+    fn push(&mut self, level: Level, what: &str, text: String) {
+        let what = what.to_owned();
+        self.0.push(Finding { level, what, text });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_problems_make_it_unhealthy() {
+        let mut report = Report::default();
+        report.ok("a", "fine");
+        report.warn("b", "could be better");
+        assert!(report.is_healthy());
+        assert_eq!(
+            report.shown(false),
+            "ok       a: fine\nwarning  b: could be better\n"
+        );
+        report.add("c", Err::<(), _>(anyhow::anyhow!("broken")), |()| {
+            String::new()
+        });
+        assert!(!report.is_healthy());
+        let document: serde_json::Value = serde_json::from_str(&report.shown(true)).unwrap();
+        assert_eq!(document["healthy"], false);
+        let last = json!({"check": "c", "level": "problem", "text": "broken"});
+        assert_eq!(document["checks"][2], last);
+    }
+}

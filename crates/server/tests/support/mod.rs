@@ -1,0 +1,110 @@
+//! The binary, run and asked from outside.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// The binary with an environment of its own.
+pub(crate) fn service(data_dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_agent-workspace"));
+    command
+        .args(arguments)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("WORKSPACE_DATA_DIR", data_dir)
+        .env("WORKSPACE_HTTP__BIND", "127.0.0.1:0")
+        // Nothing is to be installed or pulled here.
+        .env("WORKSPACE_SANDBOX__BACKEND", "process")
+        .env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", "/bin/true")
+        .envs(variables.iter().copied());
+    command
+}
+
+pub(crate) fn run(data_dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    service(data_dir, arguments, variables).output().unwrap()
+}
+
+pub(crate) fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// A running service; killed at the end of the test.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) address: String,
+    pub(crate) log: BufReader<std::process::ChildStderr>,
+}
+
+impl Running {
+    pub(crate) fn start(data_dir: &Path, variables: &[(&str, &str)]) -> Self {
+        let mut child = service(data_dir, &[], variables)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        let address = loop {
+            line.clear();
+            assert_ne!(
+                log.read_line(&mut line).unwrap(),
+                0,
+                "the service ended before it listened"
+            );
+            if let Some((_, rest)) = line.split_once("listening address=") {
+                break rest.split_whitespace().next().unwrap().to_owned();
+            }
+        };
+        Self {
+            child,
+            address,
+            log,
+        }
+    }
+
+    /// First line of the answer to a request.
+    pub(crate) fn status(&self, path: &str, header: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n"
+        )
+        .unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// The whole answer to a request with a JSON body.
+    pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub(crate) fn stop(mut self) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        assert!(sent.success());
+        // Nobody else empties the pipe.
+        let mut rest = String::new();
+        self.log.read_to_string(&mut rest).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{rest}");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,182 @@
+//! `VaultRepository` and `SealedRecords`.
+
+use async_trait::async_trait;
+use domain::cipher::Sealed;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::sealed::{Resealed, SealedKind, SealedPlace, SealedRecord, SealedRecords};
+use domain::vault::{KeyHolder, VaultRepository};
+
+use crate::MemoryStore;
+use crate::state::State;
+
+#[async_trait]
+impl VaultRepository for MemoryStore {
+    async fn installation(&self) -> Result<Option<Sealed>, StoreError> {
+        Ok(self.lock().vault.clone())
+    }
+
+    async fn create_installation(
+        &self,
+        sealed: &Sealed,
+        _: Timestamp,
+    ) -> Result<Sealed, StoreError> {
+        let mut state = self.lock();
+        Ok(state.vault.get_or_insert_with(|| sealed.clone()).clone())
+    }
+
+    async fn replace_installation(
+        &self,
+        before: &Sealed,
+        after: &Sealed,
+        _: Timestamp,
+    ) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        if state.vault.as_ref() != Some(before) {
+            return Err(StoreError::Stale { entity: "vault" });
+        }
+        state.vault = Some(after.clone());
+        Ok(())
+    }
+
+    async fn announce(&self, holder: &KeyHolder) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        state.key_holders.insert(holder.id.clone(), holder.clone());
+        Ok(())
+    }
+
+    async fn withdraw(&self, holder: &str) -> Result<(), StoreError> {
+        self.lock().key_holders.remove(holder);
+        Ok(())
+    }
+
+    async fn holders(&self, since: Timestamp) -> Result<Vec<KeyHolder>, StoreError> {
+        let state = self.lock();
+        let holders = state.key_holders.values();
+        Ok(holders.filter(|it| it.seen_at >= since).cloned().collect())
+    }
+
+    async fn prune_holders(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let mut state = self.lock();
+        let silent = state.key_holders.values().filter(|it| it.seen_at < before);
+        let silent: Vec<String> = silent.map(|it| it.id.clone()).take(limit).collect();
+        for id in &silent {
+            state.key_holders.remove(id);
+        }
+        Ok(silent.len() as u64)
+    }
+}
+
+/// All values of a kind, each with what it is sorted by.
+fn sealed(state: &State, kind: SealedKind) -> Vec<(String, SealedPlace, Sealed)> {
+    match kind {
+        SealedKind::Settings => state
+            .settings
+            .iter()
+            .map(|(owner, it)| {
+                let place = SealedPlace::Settings(owner.clone());
+                (owner.to_string(), place, it.document.clone())
+            })
+            .collect(),
+        SealedKind::Secrets => state
+            .secrets
+            .values()
+            .map(|it| {
+                let place = SealedPlace::Secret(it.owner.clone(), it.value.id);
+                (it.value.id.to_string(), place, it.value.sealed.clone())
+            })
+            .collect(),
+        SealedKind::SessionKeys => state
+            .sandboxes
+            .values()
+            .map(|it| {
+                let place = SealedPlace::SessionKey(it.id.clone());
+                (it.id.to_string(), place, it.session_key.clone())
+            })
+            .collect(),
+        SealedKind::SecretKeys => state
+            .sandboxes
+            .values()
+            .map(|it| {
+                let place = SealedPlace::SecretKey(it.id.clone());
+                (it.id.to_string(), place, it.secret_key.clone())
+            })
+            .collect(),
+        SealedKind::StartSecrets => state
+            .tasks
+            .values()
+            .filter_map(|row| {
+                let place = SealedPlace::StartSecrets(row.task.id);
+                let sealed = row.task.sealed_secrets.clone()?;
+                Some((row.task.id.to_string(), place, sealed))
+            })
+            .collect(),
+    }
+}
+
+fn sort_key(place: &SealedPlace) -> String {
+    match place {
+        SealedPlace::Settings(owner) => owner.to_string(),
+        SealedPlace::Secret(_, id) => id.to_string(),
+        SealedPlace::SessionKey(id) | SealedPlace::SecretKey(id) => id.to_string(),
+        SealedPlace::StartSecrets(id) => id.to_string(),
+    }
+}
+
+/// Where the value is, if there is one.
+fn slot<'a>(state: &'a mut State, place: &SealedPlace) -> Option<&'a mut Sealed> {
+    match place {
+        SealedPlace::Settings(owner) => {
+            let row = state.settings.get_mut(owner)?;
+            Some(&mut row.document)
+        }
+        SealedPlace::Secret(owner, id) => {
+            let mut all = state.secrets.values_mut();
+            let row = all.find(|it| it.owner == *owner && it.value.id == *id)?;
+            Some(&mut row.value.sealed)
+        }
+        SealedPlace::SessionKey(id) => {
+            let row = state.sandboxes.get_mut(id)?;
+            Some(&mut row.session_key)
+        }
+        SealedPlace::SecretKey(id) => {
+            let row = state.sandboxes.get_mut(id)?;
+            Some(&mut row.secret_key)
+        }
+        SealedPlace::StartSecrets(id) => {
+            let row = state.tasks.get_mut(id)?;
+            row.task.sealed_secrets.as_mut()
+        }
+    }
+}
+
+#[async_trait]
+impl SealedRecords for MemoryStore {
+    async fn page(
+        &self,
+        kind: SealedKind,
+        after: Option<&SealedPlace>,
+        limit: usize,
+    ) -> Result<Vec<SealedRecord>, StoreError> {
+        let mut all = sealed(&self.lock(), kind);
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        let after = after.map(sort_key);
+        let rest = all.into_iter().filter(|it| Some(&it.0) > after.as_ref());
+        Ok(rest
+            .take(limit)
+            .map(|(_, place, sealed)| SealedRecord { place, sealed })
+            .collect())
+    }
+
+    async fn replace(&self, batch: &[Resealed]) -> Result<u64, StoreError> {
+        let mut state = self.lock();
+        let mut count = 0;
+        for it in batch {
+            if let Some(slot) = slot(&mut state, &it.place).filter(|slot| **slot == it.before) {
+                *slot = it.after.clone();
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,141 @@
+//! A look at a database that changes nothing in it: for `doctor`.
+
+use std::sync::Arc;
+
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Text};
+use domain::clock::Timestamp;
+use tokio::runtime::Handle;
+
+use crate::changes::Changes;
+use crate::connection::{AnyConnection, Manager, Target, on_backend};
+use crate::migrate;
+use crate::pool::Db;
+use crate::store::{OpenError, SqlStore, StoreConfig};
+
+/// The schema of a database, compared with the one of this program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Schema {
+    /// There is none, or not even a database file.
+    Missing,
+    /// So many migrations are to be run.
+    Older(usize),
+    /// The same.
+    Current,
+    /// It has this version, which the program does not know.
+    Newer(String),
+}
+
+/// What was seen.
+pub struct Look {
+    /// The schema.
+    pub schema: Schema,
+    /// The repositories, if the schema is [`Schema::Current`]. They are for reading (for `SQLite` nothing else works).
+    pub store: Option<Arc<SqlStore>>,
+    /// What time the database thinks it is, if it has a clock of its own.
+    pub now: Option<Timestamp>,
+}
+
+impl SqlStore {
+    /// Looks at the database without making, migrating or writing anything.
+    pub async fn look(config: StoreConfig, runtime: Handle) -> Result<Look, OpenError> {
+        let at = runtime.clone();
+        runtime
+            .spawn_blocking(move || look(&config, at))
+            .await
+            .map_err(|gone| OpenError::Connect(gone.into()))?
+    }
+}
+
+#[derive(QueryableByName)]
+struct Number {
+    #[diesel(sql_type = BigInt)]
+    number: i64,
+}
+
+#[derive(QueryableByName)]
+struct Version {
+    #[diesel(sql_type = Text)]
+    version: String,
+}
+
+fn look(config: &StoreConfig, runtime: Handle) -> Result<Look, OpenError> {
+    let mut target = Target::parse(&config.url)?;
+    if let Target::Sqlite(path) = &mut target {
+        if !path.exists() {
+            return Ok(Look {
+                schema: Schema::Missing,
+                store: None,
+                now: None,
+            });
+        }
+        *path = read_only(path).into();
+    }
+    let failed = |error: diesel::result::Error| OpenError::Connect(error.into());
+    let mut conn = Manager::new(target.clone())
+        .establish()
+        .map_err(|error| OpenError::Connect(error.into()))?;
+    let schema = schema(&mut conn).map_err(failed)?;
+    let now = now(&mut conn).map_err(failed)?;
+    drop(conn);
+    let store = match schema {
+        Schema::Current => {
+            let changes = Changes::of(&target, &runtime);
+            let db = Db::new(&target, 1, config.wait, runtime);
+            Some(Arc::new(SqlStore { db, changes }))
+        }
+        _ => None,
+    };
+    Ok(Look { schema, store, now })
+}
+
+/// `SQLite`'s own way to name a file that is to be read only.
+fn read_only(path: &std::path::Path) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let escaped = absolute
+        .to_string_lossy()
+        .replace('%', "%25")
+        .replace('?', "%3f")
+        .replace('#', "%23");
+    format!("file:{escaped}?mode=ro")
+}
+
+fn schema(conn: &mut AnyConnection) -> QueryResult<Schema> {
+    let has_table = match conn {
+        AnyConnection::Sqlite(_) => {
+            "SELECT count(*) AS number FROM sqlite_master WHERE name = '__diesel_schema_migrations'"
+        }
+        #[cfg(feature = "postgres")]
+        AnyConnection::Postgres(_) => {
+            "SELECT count(to_regclass('__diesel_schema_migrations')) AS number"
+        }
+    };
+    let found: Number = on_backend!(conn, |c| diesel::sql_query(has_table).get_result(c)?);
+    if found.number == 0 {
+        return Ok(Schema::Missing);
+    }
+    let query = "SELECT version FROM __diesel_schema_migrations ORDER BY version";
+    let applied: Vec<Version> = on_backend!(conn, |c| diesel::sql_query(query).load(c)?);
+    let known = migrate::versions(conn);
+    if let Some(newer) = applied.iter().find(|it| !known.contains(&it.version)) {
+        return Ok(Schema::Newer(newer.version.clone()));
+    }
+    Ok(match known.len() - applied.len().min(known.len()) {
+        0 => Schema::Current,
+        missing => Schema::Older(missing),
+    })
+}
+
+/// `SQLite` asks this machine, which we can do ourselves.
+fn now(conn: &mut AnyConnection) -> QueryResult<Option<Timestamp>> {
+    match conn {
+        AnyConnection::Sqlite(_) => Ok(None),
+        #[cfg(feature = "postgres")]
+        AnyConnection::Postgres(conn) => {
+            let query =
+                "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS number";
+            let micros: Number = diesel::sql_query(query).get_result(conn)?;
+            Ok(Some(Timestamp::from_micros(micros.number)))
+        }
+    }
+}

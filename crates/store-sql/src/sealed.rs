@@ -1,0 +1,197 @@
+//! `SealedRecords`.
+
+use async_trait::async_trait;
+use diesel::prelude::*;
+use domain::cipher::Sealed;
+use domain::error::StoreError;
+use domain::sealed::{Resealed, SealedKind, SealedPlace, SealedRecord, SealedRecords};
+
+use crate::codec::Decode;
+use crate::connection::{Any, AnyConnection};
+use crate::error::Fault;
+use crate::schema::{sandboxes, secrets, settings, start_tasks};
+use crate::sql_types::Key;
+use crate::store::SqlStore;
+
+fn record(place: SealedPlace, text: String) -> SealedRecord {
+    SealedRecord {
+        place,
+        sealed: Sealed::from_text(text),
+    }
+}
+
+fn settings_page(
+    conn: &mut AnyConnection,
+    after: Option<&SealedPlace>,
+    limit: i64,
+) -> Result<Vec<SealedRecord>, Fault> {
+    let mut query = settings::table.into_boxed::<Any>();
+    if let Some(SealedPlace::Settings(owner)) = after {
+        query = query.filter(settings::owner.gt(owner.to_string()));
+    }
+    let rows: Vec<(String, String)> = query
+        .order(settings::owner.asc())
+        .limit(limit)
+        .select((settings::owner, settings::document))
+        .load(conn)?;
+    rows.into_iter()
+        .map(|(owner, text)| {
+            let owner = Decode("settings").parse("owner", &owner)?;
+            Ok(record(SealedPlace::Settings(owner), text))
+        })
+        .collect()
+}
+
+fn secrets_page(
+    conn: &mut AnyConnection,
+    after: Option<&SealedPlace>,
+    limit: i64,
+) -> Result<Vec<SealedRecord>, Fault> {
+    let mut query = secrets::table.into_boxed::<Any>();
+    if let Some(SealedPlace::Secret(_, id)) = after {
+        query = query.filter(secrets::value_id.gt(Key::from(*id)));
+    }
+    let rows: Vec<(String, Key, String)> = query
+        .order(secrets::value_id.asc())
+        .limit(limit)
+        .select((secrets::owner, secrets::value_id, secrets::value))
+        .load(conn)?;
+    rows.into_iter()
+        .map(|(owner, id, text)| {
+            let owner = Decode("secret").parse("owner", &owner)?;
+            Ok(record(SealedPlace::Secret(owner, id.into()), text))
+        })
+        .collect()
+}
+
+/// Either key of sandboxes.
+fn sandboxes_page(
+    conn: &mut AnyConnection,
+    kind: SealedKind,
+    after: Option<&SealedPlace>,
+    limit: i64,
+) -> Result<Vec<SealedRecord>, Fault> {
+    let mut query = sandboxes::table.into_boxed::<Any>();
+    if let Some(SealedPlace::SessionKey(id) | SealedPlace::SecretKey(id)) = after {
+        query = query.filter(sandboxes::id.gt(id.to_string()));
+    }
+    let rows: Vec<(String, String, String)> = query
+        .order(sandboxes::id.asc())
+        .limit(limit)
+        .select((sandboxes::id, sandboxes::session_key, sandboxes::secret_key))
+        .load(conn)?;
+    rows.into_iter()
+        .map(|(id, session, secret)| {
+            let id = Decode("sandbox").parse("id", &id)?;
+            Ok(if kind == SealedKind::SecretKeys {
+                record(SealedPlace::SecretKey(id), secret)
+            } else {
+                record(SealedPlace::SessionKey(id), session)
+            })
+        })
+        .collect()
+}
+
+fn starts_page(
+    conn: &mut AnyConnection,
+    after: Option<&SealedPlace>,
+    limit: i64,
+) -> Result<Vec<SealedRecord>, Fault> {
+    let mut query = start_tasks::table
+        .into_boxed::<Any>()
+        .filter(start_tasks::sealed_secrets.is_not_null());
+    if let Some(SealedPlace::StartSecrets(id)) = after {
+        query = query.filter(start_tasks::id.gt(Key::from(*id)));
+    }
+    let rows: Vec<(Key, Option<String>)> = query
+        .order(start_tasks::id.asc())
+        .limit(limit)
+        .select((start_tasks::id, start_tasks::sealed_secrets))
+        .load(conn)?;
+    let with_secrets = rows.into_iter().filter_map(|(id, text)| Some((id, text?)));
+    Ok(with_secrets
+        .map(|(id, text)| record(SealedPlace::StartSecrets(id.into()), text))
+        .collect())
+}
+
+/// The statement itself says what must be stored still; nothing is read first.
+fn replace_one(conn: &mut AnyConnection, it: &Resealed) -> Result<usize, Fault> {
+    let (before, after) = (it.before.as_text(), it.after.as_text());
+    let replaced = match &it.place {
+        SealedPlace::Settings(owner) => diesel::update(
+            settings::table
+                .find(owner.as_str())
+                .filter(settings::document.eq(before)),
+        )
+        .set(settings::document.eq(after))
+        .execute(conn),
+        SealedPlace::Secret(owner, id) => diesel::update(
+            secrets::table
+                .filter(secrets::owner.eq(owner.as_str()))
+                .filter(secrets::value_id.eq(Key::from(*id)))
+                .filter(secrets::value.eq(before)),
+        )
+        .set(secrets::value.eq(after))
+        .execute(conn),
+        SealedPlace::SessionKey(id) => diesel::update(
+            sandboxes::table
+                .find(id.as_str())
+                .filter(sandboxes::session_key.eq(before)),
+        )
+        .set(sandboxes::session_key.eq(after))
+        .execute(conn),
+        SealedPlace::SecretKey(id) => diesel::update(
+            sandboxes::table
+                .find(id.as_str())
+                .filter(sandboxes::secret_key.eq(before)),
+        )
+        .set(sandboxes::secret_key.eq(after))
+        .execute(conn),
+        SealedPlace::StartSecrets(id) => diesel::update(
+            start_tasks::table
+                .find(Key::from(*id))
+                .filter(start_tasks::sealed_secrets.eq(before)),
+        )
+        .set(start_tasks::sealed_secrets.eq(after))
+        .execute(conn),
+    };
+    Ok(replaced?)
+}
+
+#[async_trait]
+impl SealedRecords for SqlStore {
+    async fn page(
+        &self,
+        kind: SealedKind,
+        after: Option<&SealedPlace>,
+        limit: usize,
+    ) -> Result<Vec<SealedRecord>, StoreError> {
+        let (after, limit) = (after.cloned(), i64::try_from(limit).unwrap_or(i64::MAX));
+        self.db
+            .background_read(move |conn| {
+                let after = after.as_ref();
+                match kind {
+                    SealedKind::Settings => settings_page(conn, after, limit),
+                    SealedKind::Secrets => secrets_page(conn, after, limit),
+                    SealedKind::SessionKeys | SealedKind::SecretKeys => {
+                        sandboxes_page(conn, kind, after, limit)
+                    }
+                    SealedKind::StartSecrets => starts_page(conn, after, limit),
+                }
+            })
+            .await
+    }
+
+    async fn replace(&self, batch: &[Resealed]) -> Result<u64, StoreError> {
+        let batch = batch.to_vec();
+        self.db
+            .background(move |conn| {
+                let mut count = 0;
+                for it in &batch {
+                    count += replace_one(conn, it)?;
+                }
+                Ok(count as u64)
+            })
+            .await
+    }
+}

@@ -1,0 +1,67 @@
+//! A look at a `SQLite` database that changes nothing in it.
+#![expect(clippy::unwrap_used, reason = "tests panic")]
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use domain::vault::VaultRepository as _;
+use store_sql::{Look, Schema, SqlStore, StoreConfig};
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+
+fn config(directory: &TempDir) -> StoreConfig {
+    // A name that SQLite's URLs would read as something else.
+    StoreConfig::new(format!(
+        "sqlite://{}/a?b#%41.db",
+        directory.path().display()
+    ))
+}
+
+async fn look(directory: &TempDir) -> Look {
+    SqlStore::look(config(directory), Handle::current())
+        .await
+        .unwrap()
+}
+
+fn change(directory: &TempDir, sql: &str) {
+    let path = directory.path().join("a?b#%41.db");
+    SqliteConnection::establish(&path.to_string_lossy())
+        .unwrap()
+        .batch_execute(sql)
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_schema_is_compared_and_left_alone() {
+    let directory = TempDir::new().unwrap();
+    assert_eq!(look(&directory).await.schema, Schema::Missing);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+
+    drop(
+        SqlStore::open(config(&directory), Handle::current())
+            .await
+            .unwrap(),
+    );
+    let seen = look(&directory).await;
+    assert_eq!((seen.schema, seen.now), (Schema::Current, None));
+    let store = seen.store.unwrap();
+    assert_eq!(store.installation().await.unwrap(), None);
+    store.withdraw("nobody").await.unwrap_err();
+    drop(store);
+
+    let last = "(SELECT max(version) FROM __diesel_schema_migrations)";
+    change(
+        &directory,
+        &format!("DELETE FROM __diesel_schema_migrations WHERE version = {last}"),
+    );
+    let seen = look(&directory).await;
+    assert_eq!(seen.schema, Schema::Older(1));
+    assert!(seen.store.is_none());
+    assert_eq!(look(&directory).await.schema, Schema::Older(1));
+
+    change(
+        &directory,
+        "INSERT INTO __diesel_schema_migrations (version) VALUES ('99990101000000')",
+    );
+    let newer = Schema::Newer("99990101000000".to_owned());
+    assert_eq!(look(&directory).await.schema, newer);
+}

@@ -73,6 +73,7 @@ pub mod extract;
 mod middleware;
 mod openapi;
 pub mod problem;
+mod rate;
 mod repeat;
 mod routes;
 mod state;

@@ -11,6 +11,7 @@ use url::Url;
 use crate::extract::{Authenticator, ParseBudget};
 use crate::middleware::Cors;
 use crate::openapi::Surface;
+use crate::rate::RateLimit;
 use crate::routes::ProcessStats;
 
 /// Bounds on what a request may cost.
@@ -20,6 +21,8 @@ pub struct Limits {
     pub body: usize,
     /// Largest body of a webhook, in bytes: events carry what tools printed.
     pub webhook_body: usize,
+    /// Requests that one user may send in a second; 0: any number.
+    pub requests_per_second: u32,
     /// Longest wait for a whole body.
     pub body_deadline: Duration,
     /// Longest wait for the answer of `/ready`.
@@ -31,6 +34,7 @@ impl Default for Limits {
         Self {
             body: 2 * 1024 * 1024,
             webhook_body: 32 * 1024 * 1024,
+            requests_per_second: 1_000,
             body_deadline: Duration::from_secs(30),
             ready_deadline: Duration::from_secs(2),
         }
@@ -106,6 +110,7 @@ struct Shared {
     ports: HttpPorts,
     stats: ProcessStats,
     parse_budget: ParseBudget,
+    rate: RateLimit,
 }
 
 impl HttpState {
@@ -123,6 +128,7 @@ impl HttpState {
                 ports,
                 stats,
                 parse_budget: ParseBudget::new(),
+                rate: RateLimit::new(limits.requests_per_second),
             }),
             surfaces: Default::default(),
             door: Door::Everybody,
@@ -147,6 +153,11 @@ impl HttpState {
     /// The memory for reading large bodies; one for all workers.
     pub(crate) fn parse_budget(&self) -> &ParseBudget {
         &self.shared.parse_budget
+    }
+
+    /// How many requests users may send; one count for all workers.
+    pub(crate) fn rate(&self) -> &RateLimit {
+        &self.shared.rate
     }
 
     pub(crate) fn cors(&self) -> &Cors {

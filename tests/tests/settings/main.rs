@@ -100,7 +100,7 @@ async fn nothing_is_lost(client: &Client) {
     assert_eq!(options, expected);
     let tokens = settings["provider_tokens_set"]
         .as_object()
-        .map(|set| set.len());
+        .map(serde_json::Map::len);
     assert_eq!(tokens, Some(PROVIDERS.len()), "{settings}");
     let names = |list: &Value| -> BTreeSet<String> {
         let names = list.as_array().into_iter().flatten();
@@ -178,5 +178,5 @@ async fn a_busy_replica_does_not_keep_the_other_one_out() {
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
     let settings = busy.get(SETTINGS).await.ok();
     let options = settings["agent_settings"]["llm"]["litellm_extra_body"].as_object();
-    assert_eq!(options.map(|set| set.len()), Some(220));
+    assert_eq!(options.map(serde_json::Map::len), Some(220));
 }

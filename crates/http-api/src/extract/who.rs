@@ -92,10 +92,20 @@ impl Who for Anyone {
     }
 }
 
+/// The user with this key, if they have not sent too many requests.
+async fn user_of(req: &HttpRequest, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
+    let state = state_of(req)?;
+    let found = state.authenticator().user(key).await?;
+    if let Some(actor) = &found {
+        state.rate().admit(&actor.user, state.ports().clock.now())?;
+    }
+    Ok(found)
+}
+
 impl Who for Actor {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = key_of(req);
-        let found = state_of(req)?.authenticator().user(key.as_ref()).await?;
+        let found = user_of(req, key.as_ref()).await?;
         found.ok_or_else(Problem::unauthorized)
     }
 }
@@ -109,7 +119,7 @@ impl Who for LegacyActor {
 
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = key_of(req);
-        let found = state_of(req)?.authenticator().user(key.as_ref()).await?;
+        let found = user_of(req, key.as_ref()).await?;
         found.map(Self).ok_or_else(|| {
             let fault = match key {
                 None => Fault::missing(),
@@ -160,7 +170,7 @@ impl Who for UserOrSandbox {
         {
             return Ok(Self::Sandbox(Box::new(caller)));
         }
-        let user = authenticator.user(key.as_ref()).await?;
+        let user = user_of(req, key.as_ref()).await?;
         user.map(Self::User).ok_or_else(Problem::unauthorized)
     }
 }

@@ -29,7 +29,7 @@ use super::fixture::Parts;
 use super::memory::application;
 use crate::extract::{Actor, Authenticator, SandboxCaller};
 use crate::problem::Problem;
-use crate::state::{HttpConfig, HttpPorts, HttpState};
+use crate::state::{HttpConfig, HttpPorts, HttpState, Limits};
 
 const KEY: &str = "aw_user";
 const OTHER_KEY: &str = "aw_other";
@@ -105,6 +105,12 @@ impl World {
     }
 
     fn with_sandbox(sandbox: Sandbox) -> Self {
+        // Its clock stands still, so that all requests of a test are of one second.
+        Self::limited(sandbox, 0)
+    }
+
+    /// With at most so many requests of a user in a second.
+    fn limited(sandbox: Sandbox, requests_per_second: u32) -> Self {
         let store = MemoryStore::new();
         let clock: Arc<dyn Clock> = Arc::new(FixedClock::default());
         let application = application(&store, &clock);
@@ -114,7 +120,15 @@ impl World {
             clock,
             ids: Arc::new(SequentialIds::default()),
         };
-        let state = HttpState::new(&HttpConfig::default(), ports);
+        let limits = Limits {
+            requests_per_second,
+            ..Limits::default()
+        };
+        let config = HttpConfig {
+            limits,
+            ..HttpConfig::default()
+        };
+        let state = HttpState::new(&config, ports);
         Self {
             store,
             state,

@@ -183,6 +183,39 @@ async fn d18_a_token_that_its_provider_refuses_is_told_in_both_shapes() {
         .await;
 }
 
+/// `D26`: so many requests of a user in a second, and no more; strangers are told nothing else than before.
+#[actix_web::test]
+async fn d26_too_many_requests_are_told_when_to_come_back() {
+    let world = World::limited(sandbox(), 3);
+    let app = test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
+    for (key, path, status) in [
+        (KEY, SETTINGS, 200),
+        ("nope", SETTINGS, 401),
+        (KEY, "/api/v1/settings/profiles", 200),
+        (KEY, SETTINGS, 200),
+        (OTHER_KEY, SETTINGS, 200),
+        (KEY, SETTINGS, 429),
+        (KEY, "/api/v1/settings", 429),
+        ("nope", SETTINGS, 401),
+    ] {
+        let request = request(Method::GET, path, key).to_request();
+        let (answer, retry_after) = match app.call(request).await {
+            Ok(response) => {
+                let retry_after = response.headers().get("Retry-After").cloned();
+                (response.into_parts().1.status().as_u16(), retry_after)
+            }
+            Err(error) => {
+                let response = error.error_response();
+                let retry_after = response.headers().get("Retry-After").cloned();
+                (response.status().as_u16(), retry_after)
+            }
+        };
+        assert_eq!(answer, status, "{key} {path}");
+        assert_eq!(retry_after.is_some(), status == 429, "{key} {path}");
+    }
+    assert_eq!(Limits::default().requests_per_second, 1_000, "generous");
+}
+
 /// `T14`, and in it that nobody's change is lost.
 #[actix_web::test]
 async fn t14_fifty_posts_at_once_lose_nothing() {
@@ -229,7 +262,7 @@ async fn t14_fifty_posts_at_once_lose_nothing() {
     }
 }
 
-/// No row is forgotten. `D18` and `T14` are tests of their own above; `D26` is a test of the server's limits.
+/// No row is forgotten. `D18`, `D26` and `T14` are tests of their own above.
 #[test]
 fn every_row_is_here() {
     let named: Vec<&str> = rows().into_iter().map(|(row, _)| row).collect();

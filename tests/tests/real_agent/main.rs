@@ -3,10 +3,15 @@
 //!
 //! A suite whose agent server, image or engine is missing fails and says how to get it.
 
+mod acp;
 mod conversations;
 mod crashes;
 mod engine;
 mod first_use;
+mod grouping;
+mod mcp;
+mod repositories;
+mod secrets;
 mod support;
 
 /// Each story once per release, of a backend or of both.
@@ -46,4 +51,41 @@ stories![both:
     crashes::killed_while_starting_the_conversation_a_start_is_finished_once,
     crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
     crashes::a_killed_agent_server_is_noticed_and_can_be_resumed,
+    secrets::a_changed_secret_is_seen_by_the_next_command,
 ];
+
+/// Repositories: every story with processes, the whole preparation also in containers.
+mod of_repositories {
+    mod process {
+        stories!(release: crate::support::Setup::process,
+            repositories::an_agent_finds_its_repository_prepared,
+            repositories::a_branch_a_wrong_name_and_a_wrong_token_are_told_apart,
+            repositories::killed_while_it_clones_a_start_is_finished_with_one_clone,
+        );
+    }
+    mod docker {
+        stories!(tests: crate::support::Setup::docker, V1_58_0,
+            repositories::an_agent_finds_its_repository_prepared,
+        );
+    }
+}
+
+/// What a start hands to the agent server: every story with processes, MCP servers and programs also in containers.
+mod of_launches {
+    mod process {
+        stories!(release: crate::support::Setup::process,
+            acp::a_program_is_the_agent,
+            acp::a_program_that_ends_is_a_cause_a_person_understands,
+            mcp::the_agent_calls_tools_over_every_transport,
+            mcp::a_broken_mcp_server_costs_a_note,
+            grouping::conversations_share_a_sandbox_and_not_a_directory,
+            grouping::a_planning_agent_writes_its_plan_where_front_ends_look,
+        );
+    }
+    mod docker {
+        stories!(tests: crate::support::Setup::docker, V1_58_0,
+            acp::a_program_is_the_agent,
+            mcp::the_agent_calls_tools_over_every_transport,
+        );
+    }
+}

@@ -1,0 +1,273 @@
+//! A conversation about a repository: a real git host, the real binary, real agent servers.
+
+use std::time::Duration;
+
+use acceptance::git_server::{BRANCH, SKILL};
+use acceptance::processes::command_lines;
+use acceptance::wait::wait_until;
+use acceptance::{Client, GitServer, Sandboxing, ScriptedLlm, Service};
+use serde_json::{Value, json};
+
+use crate::support::Setup;
+
+const TOKEN: &str = "ghp-canary-7c1f0a9d5b3e";
+const PRIVATE_CA: &str = "/etc/private-ca.pem";
+
+struct Town {
+    git: GitServer,
+    llm: ScriptedLlm,
+    service: Service,
+    user: Client,
+}
+
+impl Town {
+    async fn build(setup: &Setup) -> Self {
+        let llm = setup.sandboxing.model().await;
+        // Where the service and its sandboxes both reach it.
+        let address = match &setup.sandboxing {
+            Sandboxing::Process => [127, 0, 0, 1],
+            Sandboxing::Docker(engine) => {
+                let format = "{{(index .IPAM.Config 0).Gateway}}";
+                let gateway = engine.docker(&["network", "inspect", "bridge", "--format", format]);
+                let gateway: std::net::Ipv4Addr = gateway.trim().parse().expect("an address");
+                gateway.octets()
+            }
+        };
+        let git = GitServer::start(address, TOKEN).await;
+        let authority = git.authority().display().to_string();
+        let mut builder = Service::builder()
+            .sandboxing(&setup.sandboxing)
+            .agent_server(setup.version)
+            .env("WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS", "*");
+        builder = match setup.sandboxing {
+            Sandboxing::Process => builder.env(
+                "WORKSPACE_SANDBOX__ENV",
+                &format!("GIT_SSL_CAINFO={authority}"),
+            ),
+            Sandboxing::Docker(_) => builder
+                .env(
+                    "WORKSPACE_DOCKER__ENV",
+                    &format!("GIT_SSL_CAINFO={PRIVATE_CA}"),
+                )
+                .env(
+                    "WORKSPACE_DOCKER__MOUNTS",
+                    &format!("{authority}:{PRIVATE_CA}:ro"),
+                ),
+        };
+        let service = builder.start().await;
+        let user = service.admin();
+        user.use_model("openai/scripted", &llm.base_url(), "sk-scripted")
+            .await;
+        let named = json!({"git_user_name": "Ann O'Neil", "git_user_email": "ann@example.test"});
+        let _ = user.post("/api/v1/settings", &named).await.ok();
+        let town = Self {
+            git,
+            llm,
+            service,
+            user,
+        };
+        town.store_token(TOKEN).await;
+        town
+    }
+
+    async fn store_token(&self, token: &str) {
+        let tokens =
+            json!({"provider_tokens": {"github": {"token": token, "host": self.git.url()}}});
+        let _ = self
+            .user
+            .post("/api/v1/secrets/git-providers", &tokens)
+            .await
+            .ok();
+    }
+
+    /// The token is in nothing that the sandboxes or the service wrote, and in no process's arguments.
+    fn assert_no_token(&self, sandbox: &str) {
+        assert!(!self.service.log().contains(TOKEN), "in the log");
+        for line in command_lines() {
+            assert!(!line.contains(TOKEN), "{line}");
+        }
+        let found = match self.service.container(sandbox) {
+            Some(container) => {
+                let Sandboxing::Docker(engine) = self.service.sandboxing() else {
+                    unreachable!("a container has an engine")
+                };
+                let script =
+                    format!("grep -rlF {TOKEN} /workspace /home /tmp /root 2>/dev/null; true");
+                engine.docker(&["exec", &container, "sh", "-c", &script])
+            }
+            None => {
+                let output = std::process::Command::new("grep")
+                    .args(["-rlF", TOKEN])
+                    .arg(self.service.data())
+                    .output()
+                    .expect("grep runs");
+                String::from_utf8_lossy(&output.stdout).into_owned()
+            }
+        };
+        assert_eq!(found.trim(), "", "files with the token");
+    }
+}
+
+fn request(message: &str, more: &Value) -> Value {
+    let content = json!([{"type": "text", "text": message}]);
+    let mut request = json!({
+        "initial_message": {"role": "user", "content": content, "run": true},
+        "selected_repository": "acme/tools",
+        "git_provider": "github",
+    });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        request[name] = value.clone();
+    }
+    request
+}
+
+pub(crate) async fn an_agent_finds_its_repository_prepared(setup: Setup) {
+    let town = Town::build(&setup).await;
+    let (user, service) = (&town.user, &town.service);
+    let see = "RUN: (pwd; git symbolic-ref --short HEAD; git rev-list --count HEAD; cat README.md set-up.txt) >seen.txt; \
+               git remote -v >>seen.txt; git commit --quiet --allow-empty -m x && git log -1 --format='%an <%ae>' >>seen.txt";
+    let task = user.start(&request(see, &json!({}))).await;
+    let conversation = user.ready(&task).await;
+    let ended = user.task(&task.id).await;
+    assert_eq!(ended.detail, None, "there is nothing to note");
+    user.executed(&conversation.id, "finished").await;
+    let sandbox = &conversation.sandbox_id;
+    let seen = service
+        .workspace_file(sandbox, "tools/seen.txt")
+        .expect("the agent was there");
+    let lines: Vec<&str> = seen.lines().collect();
+    assert!(lines[0].ends_with("/tools"), "{seen}");
+    let end: String = conversation.id.chars().skip(16).collect();
+    assert_eq!(lines[1], format!("openhands-workspace-{end}"), "{seen}");
+    assert_eq!(lines[2], "1", "a shallow clone: {seen}");
+    assert_eq!(lines[3], "# Tools");
+    assert_eq!(
+        lines[4], lines[0],
+        "the setup script ran in the project: {seen}"
+    );
+    let address = format!("{}/acme/tools.git", town.git.url());
+    assert!(lines[5].contains(&address), "{seen}");
+    assert_eq!(
+        lines.last(),
+        Some(&"Ann O'Neil <ann@example.test>"),
+        "{seen}"
+    );
+    let checked = service.workspace_file(sandbox, "tools/.git/checked.txt");
+    assert_eq!(checked.as_deref(), Some("checked\n"), "the git hook ran");
+    let hooked = service.workspace_file(sandbox, "tools/agent-hook.txt");
+    assert!(hooked.is_some(), "the agent hook ran");
+    let told = town
+        .llm
+        .records()
+        .iter()
+        .any(|record| record.body.to_string().contains(SKILL));
+    assert!(told, "the skill reached the model");
+    assert!(town.git.packs() > 0);
+    let document = user
+        .get(&format!(
+            "/api/v1/app-conversations?ids={}",
+            conversation.id
+        ))
+        .await
+        .ok();
+    let tags = &document[0]["tags"];
+    assert_eq!(
+        (&tags["repo_name"], &tags["git_provider"]),
+        (&json!("acme/tools"), &json!("github")),
+        "{document}"
+    );
+    let events = json!(user.events(&conversation.id).await).to_string();
+    assert!(!events.contains(TOKEN), "in an event");
+    let files = service
+        .workspace_file(sandbox, "tools/.git/config")
+        .expect("a configuration");
+    assert!(
+        !files.contains(TOKEN) && !files.contains("credential"),
+        "{files}"
+    );
+    town.assert_no_token(sandbox);
+}
+
+pub(crate) async fn a_branch_a_wrong_name_and_a_wrong_token_are_told_apart(setup: Setup) {
+    let town = Town::build(&setup).await;
+    let user = &town.user;
+    let see = "RUN: git symbolic-ref --short HEAD >seen.txt; git rev-list --count HEAD >>seen.txt; cat NEXT.md >>seen.txt";
+    let full = json!({"git_full_clone": true});
+    let _ = user.post("/api/v1/settings", &full).await.ok();
+    let task = user
+        .start(&request(see, &json!({"selected_branch": BRANCH})))
+        .await;
+    let conversation = user.ready(&task).await;
+    user.executed(&conversation.id, "finished").await;
+    let seen = town
+        .service
+        .workspace_file(&conversation.sandbox_id, "tools/seen.txt");
+    assert_eq!(seen, Some(format!("{BRANCH}\n3\nnext\n")));
+
+    let fails = async |more: Value, cause: &str| {
+        let task = user.start(&request("RUN: true", &more)).await;
+        let ended = user.ended(&task).await;
+        let detail = ended.detail.clone().unwrap_or_default();
+        assert_eq!(ended.status, "ERROR", "{ended:?}");
+        assert!(detail.contains(cause), "{detail}");
+        let sandbox = ended.sandbox_id.expect("a sandbox");
+        wait_until("the end of the sandbox", Duration::from_secs(60), || {
+            !town.service.sandbox_directories().contains(&sandbox)
+        })
+        .await;
+    };
+    fails(json!({"selected_branch": "nope"}), "it has no branch nope").await;
+    fails(
+        json!({"selected_repository": "acme/nothing"}),
+        "does not know it",
+    )
+    .await;
+    town.store_token("ghp-wrong-token").await;
+    fails(json!({}), "does not accept the token of github").await;
+    assert_eq!(user.conversations().await.len(), 1);
+    town.assert_no_token(&conversation.sandbox_id);
+}
+
+pub(crate) async fn killed_while_it_clones_a_start_is_finished_with_one_clone(setup: Setup) {
+    let mut town = Town::build(&setup).await;
+    town.git.hold();
+    let task = town
+        .user
+        .start(&request(
+            "RUN: git status --porcelain >seen.txt",
+            &json!({}),
+        ))
+        .await;
+    let git = &town.git;
+    wait_until("a clone under way", Duration::from_secs(150), || {
+        git.packs() > 0
+    })
+    .await;
+    let before = town.git.packs();
+    town.service.kill9();
+    town.service.restart().await;
+    // The worker is back at the step; the clone that its predecessor began still waits for the host.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    town.git.release();
+    let conversation = town.user.ready(&town.user.task(&task.id).await).await;
+    town.user.executed(&conversation.id, "finished").await;
+    let sandbox = &conversation.sandbox_id;
+    let seen = town.service.workspace_file(sandbox, "tools/seen.txt");
+    assert_eq!(seen.as_deref(), Some(""), "a whole and clean clone");
+    assert_eq!(town.user.sandboxes().await.len(), 1);
+    let list = town.service.sandbox_dir(sandbox).join("workspace");
+    let names: Vec<_> = std::fs::read_dir(list)
+        .expect("a workspace")
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
+    assert_eq!(names, ["tools"], "nothing is left beside it");
+    // Each clone asks twice at most (protocol 2: references, then content).
+    assert!(
+        town.git.packs() <= before + 2,
+        "{} and then {}",
+        before,
+        town.git.packs()
+    );
+    town.assert_no_token(sandbox);
+}

@@ -10,6 +10,7 @@ mod secrets;
 mod starts;
 mod support;
 mod users;
+mod writers;
 
 /// Each story with processes and with containers. What is not here has nothing to do with the kind of sandbox.
 macro_rules! stories {

@@ -13,8 +13,11 @@ const SEARCH_KEY: &str = "tvly-canary-search-77b2";
 const GIT_TOKEN: &str = "ghp_canary_git_token_19d4";
 const CUSTOM: &str = "canary-custom-secret-a83e";
 const MCP_KEY: &str = "canary-mcp-key-4c60";
+const KEPT: &str = "canary-kept-secret-e07b";
 /// What is sent to the agent server with a conversation.
-const LAUNCHED: [&str; 5] = [LLM_KEY, SEARCH_KEY, GIT_TOKEN, CUSTOM, MCP_KEY];
+const LAUNCHED: [&str; 4] = [LLM_KEY, SEARCH_KEY, CUSTOM, MCP_KEY];
+/// What it has to ask for when a command wants it, and by which name.
+const LOOKED_UP: [(&str, &str); 2] = [("GITHUB_TOKEN", GIT_TOKEN), ("KEPT", KEPT)];
 
 #[tokio::test]
 async fn no_secret_is_in_a_log_a_file_an_answer_or_a_command_line() {
@@ -34,11 +37,14 @@ async fn no_secret_is_in_a_log_a_file_an_answer_or_a_command_line() {
             "{canary} did not reach the agent server, so nothing is proved"
         );
     }
+    let session_key = conversation.session_api_key.expect("it is RUNNING");
+    look_up(&user, &conversation.sandbox_id, &session_key, &created).await;
+    let canaries = || LAUNCHED.into_iter().chain([GIT_TOKEN, KEPT]);
 
     let mut answers = refusals(&user).await;
     answers.extend(reads(&user, &task.id, &conversation.id).await);
     for (path, text) in &answers {
-        for canary in LAUNCHED.iter().chain([&user.key()]) {
+        for canary in canaries().chain([user.key()]) {
             assert!(
                 !text.contains(canary),
                 "{canary} is in the answer of {path}"
@@ -47,9 +53,7 @@ async fn no_secret_is_in_a_log_a_file_an_answer_or_a_command_line() {
     }
 
     // Its owner may see the sandbox's key; nobody else, and nothing at rest.
-    let session_key = conversation.session_api_key.expect("it is RUNNING");
-    let secrets: Vec<&str> = LAUNCHED
-        .into_iter()
+    let secrets: Vec<&str> = canaries()
         .chain([session_key.as_str(), user.key()])
         .collect();
     for line in command_lines() {
@@ -82,6 +86,20 @@ async fn store(user: &Client) {
         "mcp_config": {"sse_servers": [{"url": "http://127.0.0.1:9/sse", "api_key": MCP_KEY}]},
     });
     let _ = user.post("/api/add-git-providers", &providers).await.ok();
+    let kept = json!({"name": "KEPT", "value": KEPT, "description": "kept"});
+    let _ = user.post("/api/v1/secrets", &kept).await.ok();
+}
+
+/// The sandbox gets these values when it asks, and the agent server was told where; but not the values.
+async fn look_up(user: &Client, sandbox: &str, key: &str, created: &str) {
+    let inside = user.with_key(key);
+    for (name, value) in LOOKED_UP {
+        let path = format!("/api/v1/sandboxes/{sandbox}/settings/secrets/{name}");
+        assert!(created.contains(&path), "{name} is not to be looked up");
+        assert!(!created.contains(value), "{value} was sent");
+        let reply = inside.get(&path).await;
+        assert_eq!((reply.status, reply.text.as_str()), (200, value));
+    }
 }
 
 /// Refusals quote what they refuse.
@@ -113,6 +131,13 @@ async fn refusals(user: &Client) -> Vec<(String, String)> {
             json!({"secrets": {"X": [CUSTOM]}}),
         ),
         ("/api/v1/app-conversations", json!({"secrets": [CUSTOM]})),
+        ("/api/v1/secrets", json!({"name": KEPT, "value": KEPT})),
+        ("/api/v1/secrets", json!({"name": "A", "value": [KEPT]})),
+        (
+            "/api/secrets",
+            json!({"name": "KEPT", "value": KEPT, "description": 5}),
+        ),
+        ("/api/secrets", json!({"name": "KEPT", "value": KEPT})),
     ] {
         let reply = user.post(path, &body).await;
         assert!((400..500).contains(&reply.status), "{path}: {reply:?}");
@@ -126,6 +151,8 @@ async fn reads(user: &Client, task: &str, id: &str) -> Vec<(String, String)> {
     for path in [
         "/api/v1/settings".to_owned(),
         "/api/settings".to_owned(),
+        "/api/v1/secrets/search".to_owned(),
+        "/api/secrets".to_owned(),
         "/api/v1/users/me".to_owned(),
         "/api/v1/app-conversations?limit=10".to_owned(),
         format!("/api/v1/app-conversations?ids={id}"),

@@ -1,0 +1,117 @@
+//! Many writers at once on the secrets and tokens of one user: nothing is lost, and nobody is refused for being in a crowd.
+
+use std::collections::BTreeSet;
+
+use acceptance::Client;
+use acceptance::client::Reply;
+use futures::future::join_all;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::World;
+
+const WRITERS: usize = 50;
+/// Those whose tokens need no host.
+const PROVIDERS: [&str; 5] = ["github", "gitlab", "bitbucket", "forgejo", "azure_devops"];
+
+/// What a sandbox sees of a secret.
+async fn seen(inside: &Client, sandbox: &str, name: &str) -> Reply {
+    let path = format!("/api/v1/sandboxes/{sandbox}/settings/secrets/{name}");
+    inside.get(&path).await
+}
+
+async fn put(user: &Client, path: &str, body: &Value) -> Reply {
+    user.call(Method::PUT, path, Some(body)).await
+}
+
+/// Creates, gives another value, renames; stores a token in between, and every fifth deletes at the end.
+async fn write(user: &Client, n: usize) {
+    let (name, other) = (format!("S{n}"), format!("T{n}"));
+    let path = if n % 2 == 0 {
+        "/api/v1/secrets"
+    } else {
+        "/api/secrets"
+    };
+    let first = json!({"name": name, "value": "first", "description": "d"});
+    let created = user.post(path, &first).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    let provider = PROVIDERS[n % PROVIDERS.len()];
+    let tokens = json!({"provider_tokens": {provider: {"token": format!("token-{n}")}}});
+    let _ = user.post("/api/add-git-providers", &tokens).await.ok();
+    let value = json!({"name": name, "value": format!("value-{n}")});
+    let path = format!("{path}/{name}");
+    let _ = put(user, &path, &value).await.ok();
+    let renamed = json!({"name": other, "description": format!("was {name}")});
+    let _ = put(user, &path, &renamed).await.ok();
+    if n.is_multiple_of(5) {
+        let path = format!("/api/v1/secrets/{other}");
+        let _ = user.delete(&path).await.ok();
+    }
+}
+
+#[tokio::test]
+async fn fifty_writers_at_once_lose_nothing_and_none_is_refused() {
+    let world = World::with("").await;
+    let user = &world.user;
+    let task = user.start(&json!({})).await;
+    let conversation = user.ready(&task).await;
+    let key = conversation.session_api_key.expect("it is RUNNING");
+    let (inside, sandbox) = (user.with_key(&key), conversation.sandbox_id);
+
+    join_all((0..WRITERS).map(|n| write(user, n))).await;
+
+    let listed = user.all("/api/v1/secrets/search").await;
+    let names: BTreeSet<_> = listed.iter().map(|it| it["name"].to_string()).collect();
+    assert_eq!((listed.len(), names.len()), (40, 40), "{listed:#?}");
+    for n in 0..WRITERS {
+        let reply = seen(&inside, &sandbox, &format!("T{n}")).await;
+        let expected = if n.is_multiple_of(5) {
+            (404, r#"{"detail":"Secret not found"}"#.to_owned())
+        } else {
+            (200, format!("value-{n}"))
+        };
+        assert_eq!((reply.status, reply.text), expected);
+    }
+    for (at, provider) in PROVIDERS.iter().enumerate() {
+        let reply = seen(&inside, &sandbox, &format!("{provider}_token")).await;
+        let last = reply.text.strip_prefix("token-").map(str::parse::<usize>);
+        let last = last.expect("a token").expect("a number");
+        assert_eq!(last % PROVIDERS.len(), at, "{provider} has another's token");
+    }
+}
+
+#[tokio::test]
+async fn of_a_crowd_that_wants_one_name_one_is_first() {
+    let world = World::with("").await;
+    let user = &world.user;
+    let wanted = json!({"name": "ONE", "value": "v"});
+    let replies = join_all((0..WRITERS).map(|_| user.post("/api/secrets", &wanted))).await;
+    let created = replies.iter().filter(|reply| reply.status == 201).count();
+    let refused = replies.iter().filter(|reply| reply.status == 400).count();
+    assert_eq!((created, refused), (1, WRITERS - 1), "{replies:#?}");
+
+    let replies = join_all((0..WRITERS).map(|_| user.post("/api/v1/secrets", &wanted))).await;
+    assert!(
+        replies.iter().all(|reply| reply.status == 201),
+        "{replies:#?}"
+    );
+    let names = (0..WRITERS).map(|n| format!("N{n}"));
+    for name in names.clone() {
+        let secret = json!({"name": name, "value": "v"});
+        assert_eq!(user.post("/api/secrets", &secret).await.status, 201);
+    }
+    let to = json!({"name": "WON"});
+    let replies = join_all(names.map(|name| {
+        let to = &to;
+        async move { put(user, &format!("/api/v1/secrets/{name}"), to).await }
+    }))
+    .await;
+    let renamed = replies.iter().filter(|reply| reply.status == 200).count();
+    let refused = replies.iter().filter(|reply| reply.status == 400).count();
+    assert_eq!((renamed, refused), (1, WRITERS - 1), "{replies:#?}");
+    let all = user.get("/api/secrets").await.ok();
+    assert_eq!(
+        all["custom_secrets"].as_array().map(Vec::len),
+        Some(WRITERS + 1)
+    );
+}

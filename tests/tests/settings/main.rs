@@ -1,5 +1,7 @@
 //! Many writers at once on one user's settings, tokens and secrets: nothing that was acknowledged is lost, and nobody is
-//! answered with a server error.
+//! answered with a server error. And git tokens that are verified.
+
+mod verify;
 
 use std::collections::BTreeSet;
 

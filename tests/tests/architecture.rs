@@ -59,7 +59,12 @@ const OWNED: &[(&str, &[&str])] = &[
     ("pq-sys", &["store-sql"]),
     ("r2d2", &["store-sql"]),
     ("bollard", &["sandbox-docker"]),
-    ("reqwest", &["agent-client", "git-hosting", "acceptance"]),
+    ("reqwest", &["agent-client", "acceptance"]),
+    // TLS is one switch of reqwest for the whole workspace; who speaks it to the world has a client of its own.
+    ("hyper", &["git-hosting"]),
+    ("hyper-rustls", &["git-hosting"]),
+    ("hyper-util", &["git-hosting"]),
+    ("rustls", &["git-hosting"]),
     ("actix-web", &["http-api", "server", "acceptance"]),
     ("utoipa", &["http-api"]),
     ("utoipa-actix-web", &["http-api"]),

@@ -1,0 +1,247 @@
+//! Providers as their documentation has them, with lists of a known length.
+
+use domain::conversation::GitProvider::{
+    self, AzureDevops, Bitbucket, BitbucketDataCenter, Forgejo, Github, Gitlab,
+};
+use serde_json::{Value, json};
+
+use crate::server::{Answer, Asked};
+
+/// Items of every list; of Bitbucket's two workspaces, 123 and 10.
+pub(crate) const TOTAL: usize = 123;
+pub(crate) const SECOND: usize = 10;
+
+/// Where each is found below the server's address.
+pub(crate) fn root(provider: GitProvider) -> &'static str {
+    match provider {
+        Bitbucket => "/2.0",
+        AzureDevops => "/tfs/org",
+        Forgejo => "/forgejo",
+        _ => "",
+    }
+}
+
+fn slice(asked: &Asked, length: &str, longest: usize, total: usize) -> (Vec<usize>, bool) {
+    let length = asked.number(length).unwrap_or(30).min(longest);
+    let page = asked.number("page").unwrap_or(1);
+    let from = (page - 1) * length;
+    let items: Vec<usize> = (from..total.min(from + length)).collect();
+    let more = from + items.len() < total;
+    (items, more)
+}
+
+fn linked(
+    asked: &Asked,
+    length: &str,
+    longest: usize,
+    item: fn(usize) -> Value,
+) -> (Vec<Value>, String) {
+    let (numbers, more) = slice(asked, length, longest, TOTAL);
+    let link = if more {
+        "<http://elsewhere.example.com/?page=2>; rel=\"next\", <http://x/>; rel=\"last\""
+    } else {
+        "<http://x/>; rel=\"first\""
+    };
+    (numbers.into_iter().map(item).collect(), link.to_owned())
+}
+
+fn github(asked: &Asked) -> Answer {
+    let repository = |n| {
+        json!({"id": n, "full_name": format!("o/r{n}"), "private": n % 2 == 0,
+        "owner": {"type": "Organization"}, "default_branch": "main", "stargazers_count": 1,
+        "pushed_at": "2026-01-01T00:00:00Z"})
+    };
+    let branch = |n| json!({"name": format!("b{n}"), "commit": {"sha": "abc"}, "protected": true});
+    let (items, link, member) = match asked.path.as_str() {
+        "/api/v3/user/repos" => {
+            let (items, link) = linked(asked, "per_page", 100, repository);
+            (items, link, None)
+        }
+        "/api/v3/user/installations/7/repositories" => {
+            let (items, link) = linked(asked, "per_page", 100, repository);
+            (items, link, Some("repositories"))
+        }
+        "/api/v3/search/repositories" => {
+            let (items, link) = linked(asked, "per_page", 100, repository);
+            (items, link, Some("items"))
+        }
+        "/api/v3/user/installations" => {
+            let (items, link) = linked(asked, "per_page", 100, |n| json!({"id": n}));
+            (items, link, Some("installations"))
+        }
+        "/api/v3/repos/o/r/branches" => {
+            let (items, link) = linked(asked, "per_page", 100, branch);
+            (items, link, None)
+        }
+        "/api/v3/user" => return Answer::json(&json!({"login": "ada"})),
+        "/api/v3/user/orgs" => return Answer::json(&json!([{"login": "acme"}])),
+        "/api/graphql" => return graphql(asked),
+        _ => return Answer::status(404),
+    };
+    let body = member.map_or(json!(items), |member| json!({member: items}));
+    Answer::json(&body).header("Link", link)
+}
+
+fn graphql(asked: &Asked) -> Answer {
+    let variables = &asked.body["variables"];
+    let first = usize::try_from(variables["first"].as_u64().unwrap()).unwrap();
+    let after = variables["after"]
+        .as_str()
+        .map_or(0, |text| text[1..].parse().unwrap());
+    let end = TOTAL.min(after + first);
+    let nodes: Vec<_> = (after..end)
+        .map(|n| {
+            json!({"name": format!("b{n}"), "target": {"oid": "abc", "committedDate": "d"},
+            "branchProtectionRule": null})
+        })
+        .collect();
+    let page = json!({"hasNextPage": end < TOTAL, "endCursor": format!("c{end}")});
+    Answer::json(&json!({"data": {"repository": {"refs": {"nodes": nodes, "pageInfo": page}}}}))
+}
+
+fn gitlab(asked: &Asked) -> Answer {
+    let (numbers, more) = slice(asked, "per_page", 100, TOTAL);
+    let item: fn(usize) -> Value = match asked.path.as_str() {
+        "/api/v4/projects" => |n| {
+            json!({"id": n, "path_with_namespace": format!("g/s/r{n}"),
+            "visibility": "public", "namespace": {"kind": "group"}, "star_count": 4})
+        },
+        "/api/v4/projects/g%2Fs%2Fr/repository/branches" => |n| {
+            json!({"name": format!("b{n}"),
+            "commit": {"id": "abc", "committed_date": "d"}, "protected": false})
+        },
+        _ => return Answer::status(404),
+    };
+    let items: Vec<_> = numbers.into_iter().map(item).collect();
+    let next = if more {
+        (asked.number("page").unwrap() + 1).to_string()
+    } else {
+        String::new()
+    };
+    Answer::json(&json!(items)).header("X-Next-Page", next)
+}
+
+fn bitbucket(asked: &Asked) -> Answer {
+    let repository: fn(usize) -> Value = |n| {
+        json!({"uuid": format!("{{{n}}}"), "full_name": format!("w/r{n}"),
+        "is_private": true, "updated_on": "d", "mainbranch": {"name": "main"}})
+    };
+    let (total, item): (usize, fn(usize) -> Value) = match asked.path.as_str() {
+        "/2.0/user/workspaces" => (2, |n| json!({"workspace": {"slug": format!("w{n}")}})),
+        "/2.0/repositories/w0" => (TOTAL, repository),
+        "/2.0/repositories/w1" => (SECOND, |n| {
+            json!({"uuid": format!("{{w1-{n}}}"),
+            "full_name": format!("w1/r{n}"), "is_private": false})
+        }),
+        "/2.0/repositories/w/r/refs/branches" => (TOTAL, |n| {
+            json!({"name": format!("b{n}"),
+            "target": {"hash": "abc", "date": "d"}})
+        }),
+        _ => return Answer::status(404),
+    };
+    let (numbers, more) = slice(asked, "pagelen", 100, total);
+    let values: Vec<_> = numbers.into_iter().map(item).collect();
+    let mut body = json!({"values": values});
+    if more {
+        let next = asked.number("page").unwrap() + 1;
+        body["next"] = json!(format!("https://elsewhere.example.com/2.0/x?page={next}"));
+    }
+    Answer::json(&body)
+}
+
+fn data_center(asked: &Asked) -> Answer {
+    let repository: fn(usize) -> Value = |n| {
+        json!({"id": n, "slug": format!("r{n}"), "public": false,
+        "project": {"key": "P", "type": "NORMAL"}})
+    };
+    let item: fn(usize) -> Value = match asked.path.as_str() {
+        "/rest/api/1.0/repos" | "/rest/api/1.0/projects/P/repos" => repository,
+        "/rest/api/1.0/projects" => |n| json!({"key": format!("P{n}")}),
+        "/rest/api/1.0/projects/P/repos/r/branches" => |n| {
+            json!({"id": format!("refs/heads/b{n}"),
+            "displayId": format!("b{n}"), "latestCommit": "abc"})
+        },
+        _ => return Answer::status(404),
+    };
+    let (start, limit) = (
+        asked.number("start").unwrap(),
+        asked.number("limit").unwrap(),
+    );
+    // What the user may not see is left out of pages, and the next one begins later.
+    let visible = |n: &usize| !n.is_multiple_of(3);
+    let end = (start + limit * 2).min(TOTAL * 2);
+    let values: Vec<_> = (start..end).filter(visible).take(limit).collect();
+    let next = values.last().map_or(end, |last| last + 1).max(start + 1);
+    let is_last = next >= TOTAL * 2;
+    let values: Vec<_> = values.into_iter().map(item).collect();
+    let next = if is_last { Value::Null } else { json!(next) };
+    Answer::json(&json!({"values": values, "isLastPage": is_last, "nextPageStart": next}))
+}
+
+fn forgejo(asked: &Asked) -> Answer {
+    let repository: fn(usize) -> Value = |n| {
+        json!({"id": n, "full_name": format!("o/r{n}"), "private": false,
+        "stars_count": 2, "updated_at": "d", "default_branch": "main", "owner": {"login": "o"}})
+    };
+    let item: fn(usize) -> Value = match asked.path.as_str() {
+        "/forgejo/api/v1/user/repos" | "/forgejo/api/v1/repos/search" => repository,
+        "/forgejo/api/v1/repos/o/r/branches" => |n| {
+            json!({"name": format!("b{n}"),
+            "commit": {"id": "abc", "timestamp": "d"}, "protected": false})
+        },
+        _ => return Answer::status(404),
+    };
+    // An administrator who wants short pages.
+    let (items, link) = linked(asked, "limit", 20, item);
+    let body = if asked.path.ends_with("/search") {
+        json!({"ok": true, "data": items})
+    } else {
+        json!(items)
+    };
+    Answer::json(&body).header("Link", link)
+}
+
+fn azure(asked: &Asked) -> Answer {
+    match asked.path.as_str() {
+        "/tfs/org/_apis/git/repositories" => {
+            // In no order at all.
+            let numbers = (0..TOTAL).map(|n| (n * 50) % TOTAL);
+            let repositories: Vec<_> = numbers
+                .map(|n| {
+                    json!({"id": format!("id{n}"), "name": format!("r{n:03}"),
+                    "project": {"name": "My project", "visibility": "private"},
+                    "defaultBranch": "refs/heads/main"})
+                })
+                .collect();
+            Answer::json(&json!({"value": repositories}))
+        }
+        "/tfs/org/My%20project/_apis/git/repositories/r/refs" => {
+            let top = asked.number("$top").unwrap();
+            let from = asked.query.get("continuationToken");
+            let from = from.map_or(0, |token| token[1..].parse().unwrap());
+            let end = TOTAL.min(from + top);
+            let refs: Vec<_> = (from..end)
+                .map(|n| json!({"name": format!("refs/heads/b{n}"), "objectId": "abc"}))
+                .collect();
+            let answer = Answer::json(&json!({"value": refs}));
+            if end < TOTAL {
+                answer.header("x-ms-continuationtoken", format!("t{end}"))
+            } else {
+                answer
+            }
+        }
+        _ => Answer::status(404),
+    }
+}
+
+pub(crate) fn script(provider: GitProvider) -> fn(&Asked) -> Answer {
+    match provider {
+        Github => github,
+        Gitlab => gitlab,
+        Bitbucket => bitbucket,
+        BitbucketDataCenter => data_center,
+        Forgejo => forgejo,
+        AzureDevops => azure,
+        GitProvider::EnterpriseSso => unreachable!("it has no lists"),
+    }
+}

@@ -55,7 +55,7 @@ enum Task {
     /// Install the tool that the suite `schemathesis` runs, as `test` does: to run that suite alone.
     Schemathesis,
     /// Send hostile requests for a long time; the tests send 10,000. With `--sandboxes`, instead, users start, pause, resume
-    /// and delete containers while the service is killed.
+    /// and delete containers while the service is killed; with `--crash-points`, it is killed at every point.
     Soak {
         /// How many; without a number and without minutes, 100,000.
         #[arg(long, conflicts_with = "sandboxes")]
@@ -72,6 +72,10 @@ enum Task {
         /// For so long, two services on one Postgres, one of which is killed every five seconds.
         #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes"])]
         replicas_minutes: Option<u64>,
+        /// Kill the service at every commit and every call that changes something, with processes and with containers, on
+        /// `SQLite` and on Postgres; the tests do so with a part of them.
+        #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes", "replicas_minutes", "release"])]
+        crash_points: bool,
         /// Which requests, or in which order.
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -98,6 +102,12 @@ fn main() -> ExitCode {
         Task::Prepare { no_agent_servers } => suites::prepare(!no_agent_servers),
         Task::Schemathesis => schemathesis::prepare(),
         Task::Soak {
+            crash_points: true,
+            seed,
+            ..
+        } => soak::crash_points(seed),
+        Task::Soak {
+            crash_points: false,
             requests,
             minutes,
             sandboxes: None,

@@ -51,6 +51,21 @@ pub(crate) fn replicas(minutes: u64, seed: u64, release: bool) -> anyhow::Result
         .env("REPLICAS_SEED", seed.to_string()))
 }
 
+/// Kills the service at every point that it comes by, and again while it recovers. Takes a debug build: others have no such
+/// points.
+pub(crate) fn crash_points(seed: u64) -> anyhow::Result<()> {
+    say("the engine, a Postgres server, and the image of the stub agent server");
+    engine::prepare()?;
+    debian::tools()?;
+    images::stub(&programs()?.stub)?;
+    say("a service that is killed at each point");
+    run(cargo()
+        .args(["test", "-p", "acceptance", "--test", "crash_points"])
+        .args(["--", "--nocapture", "--test-threads=2"])
+        .env("CRASH_POINTS_ALL", "1")
+        .env("CRASH_POINTS_SEED", seed.to_string()))
+}
+
 /// Sends hostile requests; a failure tells the seed and the request.
 pub(crate) fn hostile(
     requests: Option<u64>,

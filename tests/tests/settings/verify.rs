@@ -18,6 +18,7 @@ struct Provider {
 }
 
 impl Provider {
+    #[expect(clippy::disallowed_methods, reason = "it ends with the test")]
     async fn start(is_silent: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0")
             .await

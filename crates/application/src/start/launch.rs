@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use domain::agent::{LaunchRequest, LaunchSecret, Plugin};
 use domain::conversation::{GitProvider, MessageInput};
-use domain::sandbox::{Located, Sandbox};
+use domain::sandbox::Sandbox;
 use domain::start_task::{AgentType, StartRequest, StartTask};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
@@ -89,15 +89,6 @@ pub(super) fn shown(request: &LaunchRequest) -> Shown {
         agent_kind,
         llm_model,
         tags: request.tags.clone(),
-    }
-}
-
-/// Absolute path, inside the sandbox, of the directory that the start was given: the workspace, or one in it that the
-/// conversations of a group do not share.
-pub(super) fn directory(task: &StartTask, located: &Located) -> String {
-    match &task.request.directory {
-        Some(own) => format!("{}/{own}", located.workspace.trim_end_matches('/')),
-        None => located.workspace.clone(),
     }
 }
 

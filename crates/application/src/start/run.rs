@@ -131,8 +131,7 @@ impl Run {
         self.enter(StartStatus::WaitingForSandbox).await?;
         let (sandbox, located) = self.sandbox().await?;
         let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
-        let root = launch::directory(&self.task, &located);
-        let prepared = self.prepare(&plan, &at, &root).await?;
+        let prepared = self.prepare(&plan, &at, &located.workspace).await?;
         let (ports, task) = (&self.inner.ports, &self.task);
         let request =
             launch::request(ports, &self.secrets, task, profile, &sandbox, prepared).await?;

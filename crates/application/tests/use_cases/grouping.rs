@@ -61,7 +61,7 @@ async fn with_grouping_a_sandbox_is_shared_and_directories_are_not() {
         assert_eq!(one.sandbox_id, two.sandbox_id, "{strategy}");
         assert!(one.owns_sandbox && !two.owns_sandbox);
         for task in [&one, &two] {
-            let own = format!("/{}", task.conversation_id);
+            let own = format!("/workspace/{}", task.conversation_id);
             assert!(directory(&world, task).ends_with(&own), "{strategy}");
         }
     }

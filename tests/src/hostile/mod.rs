@@ -160,6 +160,11 @@ impl Run {
         let _ = user.post("/api/v1/settings", &secrets).await.ok();
         let tokens = json!({"provider_tokens": {"github": {"token": CANARY}}});
         let _ = user.post("/api/add-git-providers", &tokens).await.ok();
+        let secret = json!({"name": "PLANTED", "value": CANARY});
+        let _ = user.post("/api/v1/secrets", &secret).await.ok();
+        for name in ["PLANTED", "github_token"] {
+            known.add(name);
+        }
         Self {
             user,
             other,

@@ -49,10 +49,10 @@ pub(super) fn judge(
         return Some(broken("waits for more of a request that is complete", text));
     }
     let head = response.headers.iter().map(|(_, value)| value.as_str());
-    if head
+    let has_secret = head
         .chain([text.as_str()])
-        .any(|part| part.contains(CANARY))
-    {
+        .any(|part| part.contains(CANARY));
+    if has_secret && !is_for_a_sandbox(request, response) {
         return Some(broken("answers a secret", text));
     }
     if text.contains(OTHERS) {
@@ -61,6 +61,14 @@ pub(super) fn judge(
     status(surface, request, response)
         .or_else(|| form(request, response, &text))
         .or_else(|| hints(response))
+}
+
+/// The one answer that holds a secret: to a sandbox that asks for it by its name.
+fn is_for_a_sandbox(request: &Request, response: &Response) -> bool {
+    let kind = response.header("content-type").unwrap_or_default();
+    request.path().contains("/settings/secrets/")
+        && response.status == 200
+        && kind.starts_with("text/plain")
 }
 
 fn status(surface: &Surface, request: &Request, response: &Response) -> Option<Broken> {

@@ -16,6 +16,7 @@ const SECRETS: &[&str] = &[
     "sandbox_api_key",
     "search_api_key",
     "token",
+    "value",
 ];
 
 /// Names whose values are maps of secrets.

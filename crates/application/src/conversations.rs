@@ -207,16 +207,24 @@ pub fn check_change(change: &ConversationChange) -> Result<(), String> {
     Ok(())
 }
 
-/// `owner/repo`, possibly with groups between; no shell or path tricks.
+/// `owner/repo`, possibly with groups between; no shell or path tricks. Projects and repositories of Azure DevOps may have
+/// blanks in their names.
 pub fn check_repository(repository: &str) -> Result<(), String> {
+    let parts: Vec<_> = repository.split('/').collect();
+    let is_deep = parts.len() > 2;
     let part = |p: &str| {
         !p.is_empty()
             && p != "."
             && p != ".."
-            && p.chars().all(|c| c.is_alphanumeric() || "-_.~".contains(c))
+            && p.trim() == p
+            && p.chars()
+                .all(|c| c.is_alphanumeric() || "-_.~".contains(c) || (c == ' ' && is_deep))
     };
-    let parts: Vec<_> = repository.split('/').collect();
-    if repository.len() <= 512 && parts.len() >= 2 && parts.iter().all(|p| part(p)) {
+    // It becomes a directory of the workspace.
+    let last = parts.last().copied().unwrap_or_default();
+    let is_directory = !last.eq_ignore_ascii_case(".git");
+    let fits = repository.len() <= 512 && parts.len() >= 2;
+    if fits && is_directory && parts.iter().all(|p| part(p)) {
         Ok(())
     } else {
         Err("selected_repository must look like owner/repo".to_owned())
@@ -248,11 +256,18 @@ mod tests {
 
     #[test]
     fn repositories_and_branches() {
-        for good in ["a/b", "group/sub/repo", "OpenHands/agent-sdk.rs"] {
+        for good in [
+            "a/b",
+            "group/sub/repo",
+            "OpenHands/agent-sdk.rs",
+            "org/My Project/my repo",
+            "org/.github",
+        ] {
             assert!(check_repository(good).is_ok(), "{good}");
         }
         for bad in [
-            "", "a", "/a", "a/", "a/..", "a/b;rm", "a/b\n", "a b/c", "$(x)/y", "a//b",
+            "", "a", "/a", "a/", "a/..", "a/b;rm", "a/b\n", "a b/c", "$(x)/y", "a//b", "a/.git",
+            "a/b/ c",
         ] {
             assert!(check_repository(bad).is_err(), "{bad:?}");
         }

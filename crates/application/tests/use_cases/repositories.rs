@@ -54,7 +54,7 @@ fn clone_of(workspace: &FakeWorkspace) -> String {
     clone.expect("it was cloned").script.clone()
 }
 
-async fn working_dir(world: &World) -> String {
+fn working_dir(world: &World) -> String {
     let launches = world.agents.launches();
     launches.last().expect("a launch").working_dir.clone()
 }
@@ -91,7 +91,7 @@ async fn a_repository_is_cloned_with_a_token_that_no_command_shows() {
         "{script}"
     );
     assert!(script.contains("--depth=1 --branch='next'"), "{script}");
-    assert!(working_dir(&world).await.ends_with("/tools"));
+    assert!(working_dir(&world).ends_with("/tools"));
     let view = world.view(task.conversation_id).await.expect("it is there");
     let tags = &view.conversation.tags;
     let expected = [

@@ -190,11 +190,15 @@ pub(super) fn clone_failure(
         .iter()
         .find(|(_, texts)| texts.iter().any(|text| said.contains(text)));
     let why = match (outcome.exit_code, trouble) {
-        (None, _) => format!(
-            "{} did not deliver it within {} s. Try again, or have less of it cloned (git_full_clone off).",
-            repository.host(),
-            deadline.as_secs()
-        ),
+        (None, _) => {
+            let less = if repository.full {
+                ", or without its whole history (git_full_clone)"
+            } else {
+                ""
+            };
+            let (host, seconds) = (repository.host(), deadline.as_secs());
+            format!("{host} did not deliver it within {seconds} s. Try again{less}.")
+        }
         (Some(_), Some((trouble, _))) => in_words(*trouble, repository),
         (Some(code), None) => report_of(said, code, secrets),
     };

@@ -55,8 +55,8 @@
 //! ```
 //!
 //!    [`extract::Call`] authenticates first (`Actor`, `LegacyActor`, `SandboxCaller`, `UserOrSandbox`, `Anyone`), then
-//!    reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `BodyWithBytes`, `WebhookBody`, `EventBatch`, `RawJson`,
-//!    `IdempotencyKey`) into one list of errors. Errors of the application convert with `?`; for other shapes see
+//!    reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `OptionalBody`, `BodyWithBytes`, `WebhookBody`,
+//!    `EventBatch`, `RawJson`, `IdempotencyKey`) into one list of errors. Errors of the application convert with `?`; for other shapes see
 //!    [`problem::Problem`] (`missing("…")`, `conflict("…")`, `.in_error_family()`, `with_body(…)`).
 //!    A path parameter's type says its name: [`extract::Named`].
 //!    utoipa reads the arguments too and wants names in the pattern: `Call(_caller, ())`, not `Call(_, ())`.

@@ -129,9 +129,10 @@ async fn everything_that_is_stored_comes_back_but_no_secret() {
 async fn a_wrong_save_lists_all_that_is_wrong() {
     let world = World::new();
     let body = json!({"max_iterations": "ten", "confirmation_mode": "maybe", "max_budget_per_task": "lots",
-        "llm_model": 5, "enable_default_condenser": null, "llm_api_key": 7, "secrets_store": "x"});
+        "llm_model": 5, "enable_default_condenser": null, "llm_api_key": 7, "secrets_store": "x", "language": "en"});
     let answer = world.post(SETTINGS, &body).await;
     assert_eq!(answer.status, 422);
+    assert_eq!(world.stored().await, None, "nothing of it is stored");
     let item = |field: &str, msg: &str, kind: &str| json!({"loc": ["body", field], "msg": msg, "type": kind});
     assert_eq!(
         answer.json()["detail"],

@@ -13,7 +13,7 @@
 //!
 //! A change is read, applied and saved against the revision that was read, again if somebody else was faster. Changes
 //! of one user queue up inside this process, so that a burst of requests does not retry itself to death, and leave other
-//! replicas room between them; see [`turns`].
+//! replicas room between them (`turns.rs`).
 
 mod document;
 mod fields;

@@ -2,7 +2,8 @@
 //! agent server to run a whole conversation against it, offline and in milliseconds.
 //!
 //! The script: as long as the last user message has no tool result yet, call the terminal tool with the command that
-//! the message names (a line `RUN: <command>` or the first fenced block); then call `finish`. A request that offers no
+//! the message names (a line `RUN: <command>` or the first fenced block), or the tool that a line `TOOL: <end of its name>
+//! <JSON object>` names; then call `finish`. A request that offers no
 //! tools (title, condenser) gets a short text.
 //!
 //! Faults and delays are chosen by the model name, or by a path segment before `/v1` (the segment wins), joined by `+`:

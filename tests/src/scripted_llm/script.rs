@@ -43,6 +43,16 @@ pub(super) fn decide(request: &Value, mode: Mode) -> Turn {
     }
     let message = asked.map_or_else(String::new, |at| text_of(&messages[at]["content"]));
     if results < mode.steps
+        && let Some((name, arguments)) = named_tool(&message)
+        && let Some(tool) = find(tools, |offered| offered.ends_with(&name))
+    {
+        let given: Vec<_> = arguments
+            .iter()
+            .map(|(k, v)| (k.as_str(), v.clone()))
+            .collect();
+        return call(tool, &given);
+    }
+    if results < mode.steps
         && let Some(tool) = find(tools, |name| name == "terminal" || name.contains("bash"))
     {
         let mut command = command_in(&message).unwrap_or_else(|| DEFAULT_COMMAND.to_owned());
@@ -118,6 +128,14 @@ fn text_of(content: &Value) -> String {
     }
 }
 
+/// A line `TOOL: <end of a tool's name> <JSON object>`.
+fn named_tool(message: &str) -> Option<(String, Map<String, Value>)> {
+    let mut lines = message.lines();
+    let line = lines.find_map(|line| line.trim().strip_prefix("TOOL:"))?;
+    let (name, arguments) = line.trim().split_once(' ')?;
+    Some((name.to_owned(), serde_json::from_str(arguments).ok()?))
+}
+
 fn command_in(message: &str) -> Option<String> {
     if let Some(line) = message.lines().find_map(|l| l.trim().strip_prefix("RUN:")) {
         return Some(line.trim().to_owned());
@@ -169,6 +187,24 @@ mod tests {
         assert_eq!(decide(&done, Mode::parse("steps-2")).kind(), "terminal");
         let again = request(&json!([user, result, user]));
         assert_eq!(decide(&again, Mode::default()).kind(), "terminal");
+    }
+
+    #[test]
+    fn a_named_tool_is_called_once_if_it_is_offered() {
+        let user = json!({"role": "user", "content": "TOOL: nish {\"message\": \"m\"}"});
+        let Turn::Call { tool, arguments } = decide(&request(&json!([user])), Mode::default())
+        else {
+            panic!()
+        };
+        assert_eq!(
+            (tool.as_str(), arguments),
+            ("finish", json!({"message": "m"}))
+        );
+        let other = json!({"role": "user", "content": "TOOL: lookup {}"});
+        assert_eq!(
+            decide(&request(&json!([other])), Mode::default()).kind(),
+            "terminal"
+        );
     }
 
     #[test]

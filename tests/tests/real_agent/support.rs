@@ -148,3 +148,13 @@ pub(crate) fn actions(events: &[Value], tool: &str) -> usize {
     let actions = events.iter().filter(|event| event["kind"] == "ActionEvent");
     actions.filter(|event| event["tool_name"] == tool).count()
 }
+
+/// What the tools of the agent answered.
+pub(crate) fn said_to_agent(events: &[Value]) -> String {
+    let seen = events
+        .iter()
+        .filter(|event| event["kind"] == "ObservationEvent");
+    seen.map(|event| event["observation"].to_string())
+        .collect::<Vec<_>>()
+        .join("\n")
+}

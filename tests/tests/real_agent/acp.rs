@@ -1,0 +1,69 @@
+//! Agents that are programs of their own.
+
+use acceptance::scripted_acp;
+use serde_json::{Value, json};
+
+use crate::support::{Setup, World};
+
+async fn use_program(world: &World, command: &Value) {
+    let acp = json!({"agent_kind": "acp", "acp_server": "custom", "acp_command": command, "acp_model": "m1"});
+    let body = json!({"agent_settings_diff": acp});
+    let _ = world.user.post("/api/v1/settings", &body).await.ok();
+}
+
+pub(crate) async fn a_program_is_the_agent(setup: Setup) {
+    let world = World::start(setup).await;
+    let user = &world.user;
+    use_program(&world, &json!(scripted_acp::command())).await;
+    let secret = json!({"name": "GREETING", "value": "hello-from-a-secret"});
+    assert_eq!(user.post("/api/v1/secrets", &secret).await.status, 201);
+
+    let conversation = user.converse("Please write.").await;
+    let id = &conversation.id;
+    user.executed(id, "finished").await;
+    // The model that was asked for, the user's secret by value, and nothing of the user's own model.
+    assert_eq!(
+        world.file(&conversation, "acp.txt").as_deref(),
+        Some("m1|hello-from-a-secret|clean")
+    );
+    let shown = user
+        .get(&format!("/api/v1/app-conversations?ids={id}"))
+        .await
+        .ok();
+    let shown = &shown[0];
+    assert_eq!(shown["agent_kind"], "acp");
+    assert_eq!(shown["acp_server"], "custom");
+    assert_eq!(shown["llm_model"], "m1");
+    assert_eq!(world.llm.calls(), 0, "a program brings its own model");
+
+    user.say(id, "Something else.").await;
+    user.executed(id, "finished").await;
+    let events = world.assert_complete(id).await;
+    assert!(json!(events).to_string().contains("I was asked something."));
+}
+
+pub(crate) async fn a_program_that_ends_is_a_cause_a_person_understands(setup: Setup) {
+    let world = World::start(setup).await;
+    let user = &world.user;
+    use_program(
+        &world,
+        &json!(["sh", "-c", "echo no such license >&2; exit 3"]),
+    )
+    .await;
+    let conversation = user.converse("Please write.").await;
+    user.executed(&conversation.id, "error").await;
+    let events = user.events(&conversation.id).await;
+    let errors: Vec<&Value> = events
+        .iter()
+        .filter(|event| event["kind"] == "ConversationErrorEvent")
+        .collect();
+    let told = json!(errors).to_string();
+    assert!(told.contains("ACP"), "{told}");
+
+    // The program was mended: the next conversation in the same sandbox works.
+    use_program(&world, &json!(scripted_acp::command())).await;
+    let message = json!({"content": [{"type": "text", "text": "Please write."}], "run": true});
+    let request = json!({"sandbox_id": conversation.sandbox_id, "initial_message": message});
+    let second = user.ready(&user.start(&request).await).await;
+    user.executed(&second.id, "finished").await;
+}

@@ -1,0 +1,85 @@
+//! MCP servers of the user's: the agent calls their tools, and one that is broken costs a note.
+
+use acceptance::{Sandboxing, ScriptedMcp, scripted_mcp};
+use serde_json::{Value, json};
+
+use crate::support::{Setup, World, said_to_agent};
+
+async fn use_servers(world: &World, servers: &Value) {
+    let body = json!({"agent_settings_diff": {"mcp_config": servers}});
+    let _ = world.user.post("/api/v1/settings", &body).await.ok();
+}
+
+/// Has the agent look a word up with the only server of the settings; what it was told.
+async fn look_up(world: &World, servers: &Value, word: &str) -> String {
+    use_servers(world, servers).await;
+    let ask = format!("Please.\nTOOL: lookup {{\"word\": \"{word}\"}}");
+    let task = world.user.start_with(&ask).await;
+    let conversation = world.user.ready(&task).await;
+    let task = world.user.task(&task.id).await;
+    assert_eq!(
+        task.detail, None,
+        "nothing to note about a server that works"
+    );
+    world.user.executed(&conversation.id, "finished").await;
+    let events = world.user.events(&conversation.id).await;
+    said_to_agent(&events)
+}
+
+pub(crate) async fn the_agent_calls_tools_over_every_transport(setup: Setup) {
+    let world = World::start(setup).await;
+    let for_containers = matches!(world.service.sandboxing(), Sandboxing::Docker(_));
+    let server = ScriptedMcp::start(for_containers)
+        .await
+        .expect("a port is free");
+
+    let http = json!({"words": {"url": server.http_url(), "transport": "http",
+        "auth": {"strategy": "bearer", "value": "mcp-key"}}});
+    let told = look_up(&world, &http, "moon").await;
+    assert!(told.contains("moon found over /mcp"), "{told}");
+
+    let sse = json!({"words": {"url": server.sse_url(), "transport": "sse"}});
+    let told = look_up(&world, &sse, "sun").await;
+    assert!(told.contains("sun found over /sse"), "{told}");
+
+    let calls = server.calls();
+    let seen: Vec<_> = calls
+        .iter()
+        .map(|it| (it.over, it.word.as_str(), it.key.as_deref()))
+        .collect();
+    assert_eq!(
+        seen,
+        [("/mcp", "moon", Some("mcp-key")), ("/sse", "sun", None)]
+    );
+
+    let (command, args) = scripted_mcp::stdio();
+    let stdio =
+        json!({"words": {"command": command, "args": args, "env": {"MCP_TOKEN": "a-word"}}});
+    let told = look_up(&world, &stdio, "star").await;
+    assert!(told.contains("star found over stdio with"), "{told}");
+}
+
+pub(crate) async fn a_broken_mcp_server_costs_a_note(setup: Setup) {
+    let world = World::start(setup).await;
+    let (command, args) = scripted_mcp::stdio();
+    // Nobody listens on the discard port; the second ends at once; the third never says a word.
+    let servers = json!({
+        "nobody": {"url": "http://127.0.0.1:9/mcp", "transport": "http"},
+        "ends": {"command": "false"},
+        "hangs": {"command": "sleep", "args": ["600"]},
+        "fine": {"command": command, "args": args},
+    });
+    use_servers(&world, &servers).await;
+    let ask = "Please.\nTOOL: lookup {\"word\": \"star\"}";
+    let task = world.user.start_with(ask).await;
+    let conversation = world.user.ready(&task).await;
+    let detail = world.user.task(&task.id).await.detail.expect("notes");
+    for name in ["nobody", "ends", "hangs"] {
+        assert!(detail.contains(name), "{name}: {detail}");
+    }
+    assert!(!detail.contains("fine"), "{detail}");
+    let ended = world.user.executed(&conversation.id, "finished").await;
+    assert_eq!(ended.sandbox_status, "RUNNING");
+    let told = said_to_agent(&world.user.events(&conversation.id).await);
+    assert!(told.contains("star found over stdio"), "{told}");
+}

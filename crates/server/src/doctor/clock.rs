@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chrono::DateTime;
 use domain::clock::{Clock, Timestamp};
+use tokio::net::TcpStream;
 use url::{Host, Url};
 
 use super::Report;
@@ -50,35 +51,56 @@ pub(super) async fn public_url(
     if bound.port() == 0 && !config.http.is_url_configured() {
         return report.ok("reachable", "not asked: the port is chosen at the start");
     }
-    let mut asked = url.clone();
-    asked.set_path(&format!("{}/alive", url.path().trim_end_matches('/')));
+    let answered = if url.scheme() == "https" {
+        connects(&url).await
+    } else {
+        answers(&url, report, clock).await
+    };
     let what = "reachable";
-    match compose::probe(asked.clone(), PATIENCE).await {
-        Ok(answer) if answer.status == 200 => {
-            report.ok(what, format!("{asked} answers"));
-            let date = answer.date.as_deref().and_then(instant);
-            if let Some(date) = date {
-                skew("clock of the public URL", date, clock.now(), report);
-            }
-        }
-        Ok(answer) => report.warn(
-            what,
-            format!(
-                "{asked} answers {}: does the proxy hand requests to {bound}, with their paths as they are?",
-                answer.status
-            ),
-        ),
+    match answered {
+        Ok(text) => report.ok(what, text),
         Err(_) if !is_running => {
-            report.ok(what, format!("{asked} does not answer, as no service is running here"));
+            let text = format!("{url} does not answer, and no service is running here");
+            report.ok(what, text);
         }
         Err(error) => report.warn(
             what,
             format!(
-                "{asked} cannot be reached from here ({error}): if clients cannot either, correct WORKSPACE_HTTP__PUBLIC_URL \
-                 or the proxy"
+                "{error}: if clients cannot reach it either, correct WORKSPACE_HTTP__PUBLIC_URL or the proxy, which has to \
+                 hand requests to {bound} with their paths as they are"
             ),
         ),
     }
+}
+
+/// Whether the service answers there. What time it says it is goes into the report.
+async fn answers(url: &Url, report: &mut Report, clock: &dyn Clock) -> Result<String, String> {
+    let mut asked = url.clone();
+    asked.set_path("/alive");
+    let answer = compose::probe(asked.clone(), PATIENCE).await;
+    let answer =
+        answer.map_err(|error| format!("{asked} cannot be reached from here ({error})"))?;
+    if answer.status != 200 {
+        return Err(format!("{asked} answers {}", answer.status));
+    }
+    if let Some(date) = answer.date.as_deref().and_then(instant) {
+        skew("clock of the public URL", date, clock.now(), report);
+    }
+    Ok(format!("{asked} answers"))
+}
+
+/// Whether somebody listens there. This program speaks no TLS to itself, so what comes after that is for `curl` to find out.
+async fn connects(url: &Url) -> Result<String, String> {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let port = url.port_or_known_default().unwrap_or(443);
+    let connected = tokio::time::timeout(PATIENCE, TcpStream::connect((host, port))).await;
+    let unreachable = |why: String| format!("{url} cannot be reached from here ({why})");
+    connected
+        .map_err(|_| unreachable(format!("no answer in {} s", PATIENCE.as_secs())))?
+        .map_err(|error| unreachable(error.to_string()))?;
+    Ok(format!(
+        "{url} accepts connections; what is behind TLS is not looked at: `curl --head {url}alive` answers 200 if all is well"
+    ))
 }
 
 /// The time in a header `Date`, which is to the second.

@@ -1,11 +1,9 @@
 //! `secrets rotate-key` from outside, with services that run and commands that are killed.
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod support;
 
 use std::fs;
 use std::path::Path;
 use std::process::Output;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 
@@ -242,4 +240,74 @@ fn commands_at_the_same_time_make_one_key() {
     assert!(succeeded >= 1);
     assert_eq!(key_file(dir.path()).len(), succeeded + 1);
     Running::start(dir.path(), &[OPEN]).stop();
+}
+
+/// Writers go on while the key is rotated again and again: everything that was acknowledged is there, under the last key.
+#[test]
+fn a_storm_of_writers_loses_nothing() {
+    let dir = TempDir::new().unwrap();
+    let running = Running::start(dir.path(), &[OPEN]);
+    save(&running, "openai/storm");
+    let is_over = AtomicBool::new(false);
+    let fields = ["temperature", "top_p", "max_output_tokens"];
+    let written = std::thread::scope(|scope| {
+        let savers = fields.map(|field| {
+            let (running, is_over) = (&running, &is_over);
+            scope.spawn(move || {
+                let mut value = 0;
+                while !is_over.load(Ordering::SeqCst) {
+                    // Temperatures end at 2 and probabilities at 1.
+                    value = (value + 1) % 1000;
+                    let shown = match field {
+                        "max_output_tokens" => format!("{}", value + 1),
+                        _ => format!("0.{value:03}1"),
+                    };
+                    let body =
+                        format!(r#"{{"agent_settings_diff": {{"llm": {{"{field}": {shown}}}}}}}"#);
+                    let answer = running.send("POST", SETTINGS, &body);
+                    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+                    if is_over.load(Ordering::SeqCst) {
+                        return format!("\"{field}\":{shown}");
+                    }
+                }
+                unreachable!("it returns with what it saved last")
+            })
+        });
+        let keeper = scope.spawn(|| {
+            let mut count = 0;
+            while !is_over.load(Ordering::SeqCst) && count < 900 {
+                let body = format!(r#"{{"name": "SECRET_{count}", "value": "canary-{count}"}}"#);
+                let answer = running.send("POST", "/api/v1/secrets", &body);
+                assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
+                count += 1;
+            }
+            count
+        });
+        for _ in 0..3 {
+            succeeded(&run(dir.path(), &ROTATE, &[]));
+        }
+        is_over.store(true, Ordering::SeqCst);
+        let count = keeper.join().unwrap();
+        (savers.map(|saver| saver.join().unwrap()), count)
+    });
+    let settings = running.send("GET", SETTINGS, "");
+    let settings = settings.replace(' ', "");
+    for last in written.0 {
+        assert!(settings.contains(&last), "{last} is missing in {settings}");
+    }
+    assert!(settings.contains("openai/storm"), "{settings}");
+    running.stop();
+    let keys = key_file(dir.path());
+    assert_eq!(keys.len(), 4);
+    fs::write(dir.path().join("master.key"), format!("{}\n", keys[0])).unwrap();
+    let left = run(dir.path(), &["secrets", "rotate-key", "--dry-run"], &[]);
+    let said = succeeded(&left);
+    let secrets = format!(
+        "secrets of users {:>19}, with another key: {:>8}",
+        written.1, 0
+    );
+    assert!(said.contains(&secrets), "{secrets} is missing in {said}");
+    assert!(!said.contains("open with no key"), "{said}");
+    let running = Running::start(dir.path(), &[OPEN]);
+    assert_saved(&running, "openai/storm");
 }

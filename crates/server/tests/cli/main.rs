@@ -1,6 +1,8 @@
 //! The binary from outside: exit codes, what goes to which output, and starts that must be refused.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod doctor;
+mod rotation;
 mod support;
 
 use std::io::BufRead as _;

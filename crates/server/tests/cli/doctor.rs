@@ -1,7 +1,4 @@
 //! `doctor` from outside: what it says, its exit code, and that it changes nothing.
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,10 +50,11 @@ fn before_the_first_start_it_makes_nothing() {
 
 #[test]
 fn after_a_crash_it_changes_nothing_and_says_what_is_there() {
-    let dir = TempDir::new().unwrap();
-    drop(Running::start(dir.path(), &[]));
-    let before = contents(dir.path());
-    let output = run(dir.path(), &["doctor"], &[]);
+    let parent = TempDir::new().unwrap();
+    let dir = parent.path().join("data");
+    drop(Running::start(&dir, &[]));
+    let before = contents(&dir);
+    let output = run(&dir, &["doctor"], &[]);
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}");
     for (what, part) in [
@@ -69,7 +67,7 @@ fn after_a_crash_it_changes_nothing_and_says_what_is_there() {
         let line = line(said, what);
         assert!(line.starts_with("ok") && line.contains(part), "{said}");
     }
-    let changed: Vec<_> = contents(dir.path())
+    let changed: Vec<_> = contents(&dir)
         .into_iter()
         .filter(|(name, bytes)| before.get(name) != Some(bytes))
         // SQLite's index of the write-ahead log, which every reader keeps in step and which is made anew when it is gone.

@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-pub use repository::{BRANCH, SKILL};
+pub use repository::{BRANCH, ENDLESS, SKILL};
 
 /// What the host shares with its connections.
 struct Host {

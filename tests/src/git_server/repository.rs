@@ -5,6 +5,8 @@ use std::process::Command;
 
 /// A branch besides `main`.
 pub const BRANCH: &str = "feature/next";
+/// A branch whose setup script does not end.
+pub const ENDLESS: &str = "endless";
 /// What the project's skill tells the agent.
 pub const SKILL: &str = "Every answer of this project mentions marmalade.";
 
@@ -51,6 +53,10 @@ pub(super) fn make(place: &Path) {
     std::fs::write(work.path().join("NEXT.md"), "next\n").expect("a file can be written");
     git(&["add", "--all"]);
     git(&["commit", "--quiet", "--message=Three"]);
+    git(&["checkout", "--quiet", "-b", ENDLESS]);
+    let setup = work.path().join(".openhands/setup.sh");
+    std::fs::write(setup, "echo begun\nsleep 3131\n").expect("a file can be written");
+    git(&["commit", "--quiet", "--all", "--message=Four"]);
     git(&["checkout", "--quiet", "main"]);
     git(&[
         "clone",

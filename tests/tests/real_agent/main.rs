@@ -61,6 +61,7 @@ mod of_repositories {
             repositories::an_agent_finds_its_repository_prepared,
             repositories::a_branch_a_wrong_name_and_a_wrong_token_are_told_apart,
             repositories::killed_while_it_clones_a_start_is_finished_with_one_clone,
+            repositories::what_takes_too_long_is_ended,
         );
     }
     mod docker {

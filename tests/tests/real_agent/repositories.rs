@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use acceptance::git_server::{BRANCH, SKILL};
+use acceptance::git_server::{BRANCH, ENDLESS, SKILL};
 use acceptance::processes::command_lines;
 use acceptance::wait::wait_until;
 use acceptance::{Client, GitServer, Sandboxing, ScriptedLlm, Service};
@@ -22,6 +22,10 @@ struct Town {
 
 impl Town {
     async fn build(setup: &Setup) -> Self {
+        Self::build_with(setup, &[]).await
+    }
+
+    async fn build_with(setup: &Setup, variables: &[(&str, &str)]) -> Self {
         let llm = setup.sandboxing.model().await;
         // Where the service and its sandboxes both reach it.
         let address = match &setup.sandboxing {
@@ -54,6 +58,9 @@ impl Town {
                     &format!("{authority}:{PRIVATE_CA}:ro"),
                 ),
         };
+        for (name, value) in variables {
+            builder = builder.env(name, value);
+        }
         let service = builder.start().await;
         let user = service.admin();
         user.use_model("openai/scripted", &llm.base_url(), "sk-scripted")
@@ -270,4 +277,43 @@ pub(crate) async fn killed_while_it_clones_a_start_is_finished_with_one_clone(se
         town.git.packs()
     );
     town.assert_no_token(sandbox);
+}
+
+pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
+    let limits = [
+        ("WORKSPACE_START__CLONE_DEADLINE", "5s"),
+        ("WORKSPACE_START__SETUP_DEADLINE", "2s"),
+    ];
+    let town = Town::build_with(&setup, &limits).await;
+    let user = &town.user;
+    let asked = request("RUN: true", &json!({"selected_branch": ENDLESS}));
+    let conversation = user.ready(&user.start(&asked).await).await;
+    let tasks = user
+        .all("/api/v1/app-conversations/start-tasks/search")
+        .await;
+    let note = tasks[0]["detail"].as_str().unwrap_or_default();
+    assert!(
+        note.contains("setup.sh was ended after 2 s. Its last words: begun"),
+        "{note}"
+    );
+    wait_until("the end of the script", Duration::from_secs(20), || {
+        command_lines().iter().all(|line| line != "sleep 3131")
+    })
+    .await;
+
+    town.git.hold();
+    let asked = json!({"sandbox_id": conversation.sandbox_id, "selected_repository": "acme/tools", "selected_branch": BRANCH});
+    // The repository is there already, so nothing has to be cloned.
+    let again = user.ended(&user.start(&asked).await).await;
+    let note = again.detail.unwrap_or_default();
+    assert_eq!(again.status, "READY", "{note}");
+    assert!(note.contains("used as it is, on branch endless"), "{note}");
+    let late = user
+        .ended(&user.start(&request("RUN: true", &json!({}))).await)
+        .await;
+    let cause = late.detail.unwrap_or_default();
+    assert_eq!(late.status, "ERROR", "{cause}");
+    assert!(cause.contains("within 5 s"), "{cause}");
+    town.git.release();
+    town.assert_no_token(&conversation.sandbox_id);
 }

@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+use crate::agent_server::variable_of;
+
 const INSTALL: &str = "this suite starts a Postgres server of its own: `cargo xtask test` installs one, or \
                        apt-get install postgresql (14 or newer)";
 
@@ -64,7 +66,7 @@ impl Postgres {
     /// Starts it again.
     pub fn resume(&self) {
         let options = format!(
-            "-k {} -c listen_addresses= -c max_connections=200",
+            "-k {} -c listen_addresses= -c max_connections=200 -c track_activity_query_size=16384",
             self.data().display()
         );
         let log = self.data().join("server.log");
@@ -143,8 +145,11 @@ fn server_user() -> Option<(u32, u32)> {
     Some((id("-u"), id("-g")))
 }
 
-/// Where the newest installed server's programs are.
+/// Where the newest installed server's programs are, or those that `WORKSPACE_TEST_POSTGRES_BIN` names.
 fn programs() -> PathBuf {
+    if let Some(given) = variable_of("WORKSPACE_TEST_POSTGRES_BIN") {
+        return given.into();
+    }
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let newest = versions
         .flatten()

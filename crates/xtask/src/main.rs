@@ -3,6 +3,7 @@
 //! Knows: cargo, and the service as a binary. Must never know: our crates.
 
 mod agent_servers;
+mod bench;
 mod debian;
 mod engine;
 mod images;
@@ -83,6 +84,16 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
+    /// Measure the service, over HTTP, in a release build: alone on `SQLite`, or on a Postgres server of its own with a million
+    /// conversations. Prints a table.
+    Bench {
+        /// On Postgres.
+        #[arg(long)]
+        postgres: bool,
+        /// With small numbers, to see that it works.
+        #[arg(long, requires = "postgres")]
+        short: bool,
+    },
     /// Write `config/openapi.json` from the code.
     Openapi {
         /// Only say whether it is up to date.
@@ -129,6 +140,7 @@ fn main() -> ExitCode {
             release,
             ..
         } => soak::replicas(minutes, seed, release),
+        Task::Bench { postgres, short } => bench::bench(postgres, short),
         Task::Openapi { check } => openapi::write(check),
     };
     done.map_or_else(

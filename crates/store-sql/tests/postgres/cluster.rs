@@ -53,9 +53,10 @@ impl Cluster {
     pub(crate) fn shared() -> &'static Self {
         static SHARED: OnceLock<Cluster> = OnceLock::new();
         SHARED.get_or_init(|| {
-            // One for each checkout and user. The path of a socket must not be long.
+            // One for each checkout, user and version. The path of a socket must not be long.
             let mut checkout = DefaultHasher::new();
             env!("CARGO_MANIFEST_DIR").hash(&mut checkout);
+            programs().hash(&mut checkout);
             let name = format!("store-sql-{:x}-{}", checkout.finish(), me());
             let dir = std::env::temp_dir().join(name);
             fs::create_dir_all(&dir).expect("a directory for the server");
@@ -235,8 +236,15 @@ fn server_user() -> Option<(u32, u32)> {
     Some((id("-u"), id("-g")))
 }
 
-/// Where the newest installed server's programs are.
+/// Where the newest installed server's programs are, or those that `WORKSPACE_TEST_POSTGRES_BIN` names.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where these tests read their environment"
+)]
 fn programs() -> PathBuf {
+    if let Some(given) = std::env::var_os("WORKSPACE_TEST_POSTGRES_BIN") {
+        return given.into();
+    }
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let newest = versions
         .flatten()

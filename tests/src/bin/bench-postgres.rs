@@ -1,0 +1,294 @@
+//! Figures of the service on Postgres: `cargo xtask bench --postgres`. Prints a table; `docs/benchmarks.md` quotes one. With
+//! `--short` the numbers are small: that it works is then seen in seconds, and its figures say nothing.
+//!
+//! Everything that is compared takes turns, so that what else the machine does meets both sides.
+
+mod postgres_figures;
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use acceptance::{Postgres, tell};
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::postgres_figures::bare::{self, Bare, Route};
+use crate::postgres_figures::load::{self, Page, Times};
+use crate::postgres_figures::seed::{
+    Amounts, READER, REPORTED, Seeded, conversation_id, sandbox_key,
+};
+
+/// Connections for users' reads that the service has by default.
+const CONNECTIONS: u32 = 4;
+const LIST: &str = "/api/v1/app-conversations/search?limit=100";
+
+/// How much of everything.
+struct Size {
+    small: Amounts,
+    large: Amounts,
+    turns: usize,
+    lasting: Duration,
+    events_per_second: f64,
+    clients: usize,
+}
+
+const FULL: Size = Size {
+    small: Amounts {
+        users: 1,
+        conversations: 1_000,
+        events: 1_000,
+        sandboxes: 1,
+    },
+    large: Amounts {
+        users: 1_000,
+        conversations: 1_000_000,
+        events: 100_000,
+        sandboxes: 50,
+    },
+    turns: 500,
+    lasting: Duration::from_secs(30),
+    events_per_second: 5_000.0,
+    clients: 8,
+};
+
+const SHORT: Size = Size {
+    small: Amounts {
+        users: 1,
+        conversations: 200,
+        events: 200,
+        sandboxes: 1,
+    },
+    large: Amounts {
+        users: 10,
+        conversations: 2_000,
+        events: 400,
+        sandboxes: 5,
+    },
+    turns: 5,
+    lasting: Duration::from_secs(1),
+    events_per_second: 100.0,
+    clients: 2,
+};
+
+#[actix_web::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let size = match arguments.first().map(String::as_str) {
+        Some(bare::ROLE) => return bare::serve(&arguments[1..]).await,
+        Some("--short") => &SHORT,
+        None => &FULL,
+        Some(other) => anyhow::bail!("unknown argument {other}; there is --short"),
+    };
+    let postgres = Postgres::start();
+    let began = Instant::now();
+    let small = Seeded::new(&postgres, "small", size.small).await?;
+    let large = Seeded::new(&postgres, "large", size.large).await?;
+    tell(&format!("seeded in {:.0} s", began.elapsed().as_secs_f64()));
+    let mut table = Rows::default();
+    pages(&mut table, size, &small, &large).await?;
+    throughput(&mut table, size, &large).await?;
+    intake(&mut table, size, &large).await?;
+    table.print()?;
+    Ok(())
+}
+
+/// What was found, and how it was meant to be.
+#[derive(Default)]
+struct Rows(String);
+
+impl Rows {
+    fn row(&mut self, cells: [&str; 5]) {
+        let line = format!("| {} |\n", cells.join(" | "));
+        tell(line.trim_end());
+        self.0.push_str(&line);
+    }
+
+    fn print(&self) -> std::io::Result<()> {
+        let head = "| what | this | compared with | ratio | target |\n|---|---|---|---|---|\n";
+        write!(std::io::stdout(), "{head}{}", self.0)
+    }
+}
+
+fn told(times: &Times) -> String {
+    format!("p50 {:.2} ms, p95 {:.2} ms", times.at(50), times.at(95))
+}
+
+/// Pages of many rows against the same of few.
+async fn pages(
+    table: &mut Rows,
+    size: &Size,
+    small: &Seeded,
+    large: &Seeded,
+) -> anyhow::Result<()> {
+    let events = format!(
+        "/api/v1/conversation/{}/events/search?limit=100",
+        conversation_id(0)
+    );
+    let cases = [
+        (
+            "list of 100 conversations, first page",
+            LIST.to_owned(),
+            false,
+        ),
+        ("… a page in the middle", LIST.to_owned(), true),
+        ("page of 100 events, first page", events.clone(), false),
+        (
+            "… newest first",
+            format!("{events}&sort_order=TIMESTAMP_DESC"),
+            false,
+        ),
+        ("… a page in the middle", events, true),
+    ];
+    for (what, path, in_the_middle) in cases {
+        let page = async |seeded: &Seeded| {
+            let token = if in_the_middle {
+                middle(seeded, &path).await?
+            } else {
+                String::new()
+            };
+            let page = Page::new(
+                &seeded.service.url(),
+                &format!("{path}{token}"),
+                &seeded.reader,
+            );
+            let shown: Value = serde_json::from_slice(&page.get().await)?;
+            let count = shown["items"].as_array().map_or(0, Vec::len);
+            ensure!(count == 100, "{what}: {count} rows");
+            anyhow::Ok(page)
+        };
+        let (many, few) = (page(large).await?, page(small).await?);
+        let [many, few] = load::in_turns(size.turns, [&many, &few]).await;
+        let ratio = format!("{:.2}", many.at(50) / few.at(50));
+        table.row([what, &told(&many), &told(&few), &ratio, "≤ 1.3"]);
+    }
+    Ok(())
+}
+
+/// Where the list's page in the middle begins.
+async fn middle(seeded: &Seeded, path: &str) -> anyhow::Result<String> {
+    let mut tokens = vec![String::new()];
+    loop {
+        let last = tokens.last().map_or("", String::as_str);
+        let page = seeded.reader.get(&format!("{path}{last}")).await.ok();
+        match page["next_page_id"].as_str() {
+            Some(id) => tokens.push(format!("&page_id={id}")),
+            None => break,
+        }
+    }
+    let middle = tokens.len() / 2;
+    tokens.get(middle).cloned().context("pages")
+}
+
+/// Requests a second, against a bare handler.
+async fn throughput(table: &mut Rows, size: &Size, large: &Seeded) -> anyhow::Result<()> {
+    let turn = size.lasting / 15;
+    let cases = [
+        (
+            "GET app-conversations/search, 100",
+            LIST,
+            "conversations",
+            Some(101),
+        ),
+        (
+            "GET app-conversations/search, 20",
+            "/api/v1/app-conversations/search?limit=20",
+            "conversations",
+            Some(21),
+        ),
+        ("GET settings", "/api/v1/settings", "settings", None),
+    ];
+    for (what, path, from, limit) in cases {
+        let ours = Page::new(&large.service.url(), path, &large.reader);
+        let route = Route {
+            sql: bare::statement_of(&large.url, from, &ours).await?,
+            user: READER.to_owned(),
+            limit,
+            answer: String::from_utf8(ours.get().await.to_vec())?,
+        };
+        let handler = Bare::start(&large.url, CONNECTIONS, &route)?;
+        let bare = Page::new(&handler.url, path, &large.reader);
+        ensure!(bare.get().await == ours.get().await, "{what}: other bytes");
+        let [ours, bare] = load::throughput(size.clients, turn, [&ours, &bare]).await;
+        table.row([
+            &format!("{what}, {} clients", size.clients),
+            &format!("{ours:.0} requests/s"),
+            &format!("bare handler {bare:.0} requests/s"),
+            &format!("{:.2}", ours / bare),
+            "≥ 0.9",
+        ]);
+    }
+    Ok(())
+}
+
+/// Reports of 5 to 10 events from all sandboxes, while a user reads.
+async fn intake(table: &mut Rows, size: &Size, large: &Seeded) -> anyhow::Result<()> {
+    const MEAN: f64 = 7.5;
+    let sandboxes = u64::try_from(size.large.sandboxes)?;
+    let http = reqwest::Client::builder().no_proxy().build()?;
+    let post = |number: u64| {
+        let sandbox = i64::try_from(number % sandboxes).unwrap_or_default();
+        let (http, key) = (http.clone(), sandbox_key(sandbox));
+        let (service, id) = (large.service.url(), conversation_id(REPORTED + sandbox));
+        // Each sandbox in turn sends batches of every size.
+        let count = 5 + (number / sandboxes) % 6;
+        let batch: Vec<Value> = (0..count)
+            .map(|n| load::event(1_000_000 + number * 10 + n))
+            .collect();
+        async move {
+            let url = format!("{service}/api/v1/webhooks/events/{id}");
+            let request = http
+                .post(url)
+                .header("X-Session-API-Key", key)
+                .json(&json!(batch));
+            let answer = request
+                .send()
+                .await
+                .and_then(reqwest::Response::error_for_status);
+            answer.unwrap_or_else(|error| panic!("{error:?}"));
+        }
+    };
+    let events = format!(
+        "/api/v1/conversation/{}/events/search?limit=100",
+        conversation_id(0)
+    );
+    let paths = [
+        LIST,
+        "/api/v1/settings",
+        events.as_str(),
+        "/api/v1/app-conversations/search?limit=20",
+    ];
+    let pages = paths.map(|path| Page::new(&large.service.url(), path, &large.reader));
+    let read = |number: u64| {
+        let page = pages[usize::try_from(number % 4).unwrap_or_default()].clone();
+        async move { drop(page.get().await) }
+    };
+    let alone = load::open_loop(50.0, size.lasting / 3, read).await;
+    let (before, began) = (large.count_events()?, Instant::now());
+    let (reports, reads) = tokio::join!(
+        load::open_loop(size.events_per_second / MEAN, size.lasting, post),
+        load::open_loop(50.0, size.lasting, read),
+    );
+    let spent = began.elapsed().as_secs_f64();
+    let stored = large.count_events()? - before;
+    let told = |times: &Times| format!("p50 {:.1} ms, p99 {:.1} ms", times.at(50), times.at(99));
+    let what = format!("events taken in from {sandboxes} sandboxes, reports of 5 to 10");
+    let rate = f64::from(u32::try_from(stored)?) / spent;
+    let wanted = size.events_per_second;
+    table.row([
+        &what,
+        &format!("{rate:.0} events/s"),
+        &format!("{wanted:.0} sent"),
+        "",
+        "5,000/s",
+    ]);
+    table.row(["… until acknowledged", &told(&reports), "", "", ""]);
+    table.row([
+        "… a user's reads meanwhile, 50/s",
+        &told(&reads),
+        &format!("without intake {}", told(&alone)),
+        "",
+        "p99 < 25 ms",
+    ]);
+    ensure!(stored > 0, "no event was stored");
+    Ok(())
+}

@@ -1,0 +1,5 @@
+//! Parts of the benchmark with Postgres.
+
+pub(crate) mod bare;
+pub(crate) mod load;
+pub(crate) mod seed;

@@ -80,6 +80,8 @@ pub(crate) struct Manager {
 /// A connection of a pool.
 pub(crate) struct Live {
     pub(crate) conn: AnyConnection,
+    /// Its errors can be read.
+    pub(crate) speaks_english: bool,
     /// It is known to be cut off.
     is_cut: bool,
     /// When it was used last.
@@ -105,6 +107,11 @@ impl Manager {
 
     /// A connection for whoever keeps it.
     pub(crate) fn establish(&self) -> Result<AnyConnection, diesel::r2d2::Error> {
+        Ok(self.open()?.0)
+    }
+
+    /// Also says whether its errors are in English.
+    fn open(&self) -> Result<(AnyConnection, bool), diesel::r2d2::Error> {
         use diesel::r2d2::Error::{ConnectionError, QueryError};
         match &self.target {
             Target::Sqlite(path) => {
@@ -112,16 +119,15 @@ impl Manager {
                 let mut conn =
                     diesel::SqliteConnection::establish(&path).map_err(ConnectionError)?;
                 conn.batch_execute(SQLITE_SETUP).map_err(QueryError)?;
-                Ok(AnyConnection::Sqlite(conn))
+                Ok((AnyConnection::Sqlite(conn), true))
             }
             #[cfg(feature = "postgres")]
             Target::Postgres(url) => {
                 let url = crate::postgres::with_defaults(url);
                 let mut conn = diesel::PgConnection::establish(url.expose_secret())
                     .map_err(ConnectionError)?;
-                conn.batch_execute(crate::postgres::SETUP)
-                    .map_err(QueryError)?;
-                Ok(AnyConnection::Postgres(conn))
+                let speaks_english = crate::postgres::set_up(&mut conn).map_err(QueryError)?;
+                Ok((AnyConnection::Postgres(conn), speaks_english))
             }
         }
     }
@@ -140,8 +146,10 @@ impl ManageConnection for Manager {
     type Error = diesel::r2d2::Error;
 
     fn connect(&self) -> Result<Live, Self::Error> {
+        let (conn, speaks_english) = self.open()?;
         Ok(Live {
-            conn: self.establish()?,
+            conn,
+            speaks_english,
             is_cut: false,
             used: Instant::now(),
         })

@@ -3,6 +3,11 @@
 use diesel::result::{DatabaseErrorKind, Error as DriverError};
 use domain::error::StoreError;
 
+/// How often a Postgres transaction that lost a race is tried again: a second or two in all.
+const ATTEMPTS: u32 = 50;
+/// The same if it is not known whether it was a race: it may be a time-out of many seconds.
+const UNREAD_ATTEMPTS: u32 = 2;
+
 /// What a job may fail with before it is translated. Never leaves the crate.
 #[derive(Debug)]
 pub(crate) enum Fault {
@@ -10,6 +15,8 @@ pub(crate) enum Fault {
     Store(StoreError),
     /// The driver's.
     Driver(DriverError),
+    /// The driver's, which says in a language we cannot read what is not our mistake.
+    Unread(DriverError),
 }
 
 impl From<StoreError> for Fault {
@@ -42,7 +49,34 @@ impl Fault {
                 matches!(kind, DatabaseErrorKind::SerializationFailure)
                     || info.message().contains("deadlock detected")
             }
-            _ => false,
+            // It may be a deadlock, and the transaction left nothing behind.
+            Self::Unread(_) => true,
+            Self::Store(_) | Self::Driver(_) => false,
+        }
+    }
+
+    /// How often it is tried again, at most.
+    pub(crate) const fn attempts(&self) -> u32 {
+        match self {
+            Self::Unread(_) => UNREAD_ATTEMPTS,
+            Self::Store(_) | Self::Driver(_) => ATTEMPTS,
+        }
+    }
+
+    /// Of a server that does not speak English to us: what has neither a code that diesel hands on nor a place in our
+    /// statement, nor anything in the schema that it is about, is a lock, a time-out, a full disk or the like.
+    pub(crate) fn in_another_language(self) -> Self {
+        match self {
+            Self::Driver(DriverError::DatabaseError(DatabaseErrorKind::Unknown, info))
+                if info.statement_position().is_none()
+                    && info.table_name().is_none()
+                    && info.column_name().is_none()
+                    && info.constraint_name().is_none()
+                    && passing_trouble(info.message()).is_none() =>
+            {
+                Self::Unread(DriverError::DatabaseError(DatabaseErrorKind::Unknown, info))
+            }
+            other => other,
         }
     }
 
@@ -65,7 +99,9 @@ impl Fault {
     /// As an answer to the caller, now that the connection is known to be gone.
     pub(crate) fn of_cut(self) -> Self {
         match self {
-            Self::Driver(error) => Self::Store(unavailable("database", error)),
+            Self::Driver(error) | Self::Unread(error) => {
+                Self::Store(unavailable("database", error))
+            }
             Self::Store(_) => self,
         }
     }
@@ -75,6 +111,7 @@ impl Fault {
         match self {
             Self::Store(error) => error,
             Self::Driver(error) => translate(error),
+            Self::Unread(error) => unavailable("database", error),
         }
     }
 }
@@ -150,4 +187,70 @@ fn passing_trouble(message: &str) -> Option<&'static str> {
     ]
     .into_iter()
     .find_map(|(text, what)| message.contains(text).then_some(what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What Postgres says in German.
+    struct Said {
+        text: &'static str,
+        position: Option<i32>,
+    }
+
+    impl diesel::result::DatabaseErrorInformation for Said {
+        fn message(&self) -> &str {
+            self.text
+        }
+        fn details(&self) -> Option<&str> {
+            None
+        }
+        fn hint(&self) -> Option<&str> {
+            None
+        }
+        fn table_name(&self) -> Option<&str> {
+            None
+        }
+        fn column_name(&self) -> Option<&str> {
+            None
+        }
+        fn constraint_name(&self) -> Option<&str> {
+            None
+        }
+        fn statement_position(&self) -> Option<i32> {
+            self.position
+        }
+    }
+
+    fn said(text: &'static str, position: Option<i32>) -> Fault {
+        let said = Box::new(Said { text, position });
+        Fault::from(DriverError::DatabaseError(DatabaseErrorKind::Unknown, said))
+    }
+
+    #[test]
+    fn what_is_not_understood_may_pass_and_what_is_our_mistake_may_not() {
+        for (text, position, may_pass) in [
+            ("Verklemmung (Deadlock) entdeckt", None, true),
+            (
+                "storniere Anfrage wegen Zeitüberschreitung einer Sperre",
+                None,
+                true,
+            ),
+            ("Relation »x« existiert nicht", Some(15), false),
+        ] {
+            let fault = said(text, position).in_another_language();
+            assert_eq!(fault.is_lost_race(), may_pass, "{text}");
+            let class = matches!(fault.into_store(), StoreError::Unavailable { .. });
+            assert_eq!(class, may_pass, "{text}");
+            let english = said(text, position);
+            assert!(!english.is_lost_race(), "{text}");
+            assert!(
+                matches!(english.into_store(), StoreError::Other(_)),
+                "{text}"
+            );
+        }
+        let read = said("deadlock detected", None).in_another_language();
+        assert!(read.is_lost_race());
+    }
 }

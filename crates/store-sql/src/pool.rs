@@ -21,9 +21,6 @@ use crate::circuit::{Circuit, GRACE};
 use crate::connection::{self, AnyConnection, Intent, Manager, Target};
 use crate::error::{Fault, unavailable};
 
-/// How often a Postgres transaction that lost a race is tried again: a second or two in all.
-const ATTEMPTS: u32 = 50;
-
 /// How often whoever waits for a connection looks whether that is of any use.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -177,7 +174,7 @@ impl Db {
             });
             let (answer, back) = turn.await.map_err(gone)?;
             match answer {
-                Err(fault) if fault.is_lost_race() && lost < ATTEMPTS => lost += 1,
+                Err(fault) if fault.is_lost_race() && lost < fault.attempts() => lost += 1,
                 done => return done.map_err(Fault::into_store),
             }
             held = back;
@@ -259,7 +256,11 @@ impl Access {
                 }
                 done => {
                     self.circuit.answered();
-                    return done;
+                    return if live.speaks_english {
+                        done
+                    } else {
+                        done.map_err(Fault::in_another_language)
+                    };
                 }
             }
         }

@@ -3,6 +3,8 @@
 //! The URL goes to libpq, so whatever libpq knows works in it: several hosts, `sslmode=require`, `sslmode=verify-full` with
 //! `sslrootcert`, `options`, … What follows are defaults for parameters that it does not name.
 
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
 use secrecy::{ExposeSecret, SecretString};
 
 /// libpq by itself waits for an address that does not answer, and for an answer on a connection whose other end is gone,
@@ -17,8 +19,33 @@ const DEFAULTS: [(&str, &str); 6] = [
 ];
 
 /// What the server gives up by itself: a statement, the wait for a lock, a transaction in which nobody says anything.
-pub(crate) const SETUP: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
+const SETUP: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = '60s'; SET TIME ZONE 'UTC';";
+
+/// diesel hands on what the server says and not most of its codes, so it shall say it in English. Only superusers may ask
+/// for that, and those whom they let.
+const ENGLISH: &str = "DO $$ BEGIN PERFORM set_config('lc_messages', 'C', false); \
+    EXCEPTION WHEN insufficient_privilege THEN NULL; END $$";
+
+#[derive(diesel::QueryableByName)]
+struct Setting {
+    #[diesel(sql_type = diesel::sql_types::Text)]
+    value: String,
+}
+
+/// Sets a new connection up; says whether the server speaks English on it.
+pub(crate) fn set_up(conn: &mut diesel::PgConnection) -> diesel::QueryResult<bool> {
+    conn.batch_execute(SETUP)?;
+    conn.batch_execute(ENGLISH)?;
+    let setting: Setting =
+        diesel::sql_query("SELECT current_setting('lc_messages') AS value").get_result(conn)?;
+    Ok(is_english(&setting.value))
+}
+
+fn is_english(locale: &str) -> bool {
+    let language = locale.split(['_', '.', '@']).next().unwrap_or_default();
+    matches!(language, "" | "C" | "POSIX" | "en")
+}
 
 /// The same for a schema upgrade of a large database. Whoever comes second waits for the first at the advisory lock, which
 /// counts as a statement.
@@ -65,6 +92,16 @@ mod tests {
 
     fn completed(url: &str) -> String {
         with_defaults(&url.into()).expose_secret().to_owned()
+    }
+
+    #[test]
+    fn english_is_told_by_the_name_of_the_locale() {
+        for locale in ["C", "C.UTF-8", "POSIX", "", "en_US.utf8", "en_GB"] {
+            assert!(is_english(locale), "{locale}");
+        }
+        for locale in ["de_DE.UTF-8", "fr_FR", "ja_JP.eucjp", "Swedish_Sweden.1252"] {
+            assert!(!is_english(locale), "{locale}");
+        }
     }
 
     #[test]

@@ -110,6 +110,59 @@ async fn while_it_is_away_nothing_fails_for_good() {
     assert!(ports.view(fixtures::conversation_id(1)).await.is_some());
 }
 
+/// Known to be away: nobody waits for it, however long a call may wait for its turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn once_it_is_known_to_be_away_nobody_waits_for_it() {
+    let cluster = Cluster::private("");
+    let database = cluster.database();
+    let config = StoreConfig {
+        wait: LONG * 60,
+        ..StoreConfig::new(database.url())
+    };
+    let ports = Ports::of(SqlStore::open(config, Handle::current()).await.unwrap());
+    seeded(&ports).await;
+    cluster.stop("fast");
+    // More than there are connections, so that some wait for their turn and others for a connection.
+    for n in 0..3 {
+        let many = (0..10).map(|m| calls(&ports, n * 10 + m));
+        let answers = timeout(LONG, join_all(many)).await.expect("no waiting");
+        answers.iter().flatten().for_each(assert_away);
+    }
+    cluster.start();
+    // Whoever asks while it is still taken for away is refused; that ends by itself.
+    let back = async {
+        let page = PageRequest::default();
+        while ports.sandboxes.search(&Scope::System, &page).await.is_err() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(LONG, back).await.expect("it is back");
+}
+
+/// Connections are cut while the server goes on: nobody is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_connection_is_replaced_before_anything_fails() {
+    let database = Cluster::shared().database();
+    let ports = open(database.url()).await.unwrap();
+    seeded(&ports).await;
+    let mut admin = PgConnection::establish(&database.url()).unwrap();
+    for n in 1..5 {
+        // All of them have just been used, so none is asked beforehand whether it works.
+        for answer in calls(&ports, n * 10).await {
+            answer.unwrap();
+        }
+        admin
+            .batch_execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity \
+                 WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            )
+            .unwrap();
+        for answer in calls(&ports, n * 10 + 1).await {
+            answer.unwrap();
+        }
+    }
+}
+
 /// Waits until so many statements wait for locks. Over a connection of its own: a transaction sees what it saw first.
 async fn waiting(database: &Database, expected: i64) {
     let admin = &mut PgConnection::establish(&database.url()).unwrap();

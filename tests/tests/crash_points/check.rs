@@ -37,15 +37,19 @@ pub(crate) async fn is_gone(bench: &mut Bench, id: &str) {
         .await;
 }
 
-/// Waits until the agent server, too, has forgotten a conversation.
+/// Waits until the agent server, too, has forgotten a conversation, and the service knows.
 pub(crate) async fn is_forgotten(bench: &mut Bench, gone: &Conversation) {
     let url = gone.conversation_url.clone().expect("it ran");
     let key = gone.session_api_key.clone().expect("it ran");
     let direct = acceptance::Client::new(url, &key);
     bench
-        .until("the agent server to forget", async |_| {
+        .until("the agent server to forget", async |bench| {
             let answer = direct.call(Method::GET, "/events/count", None).await;
-            (answer.status == 404).then_some(()).ok_or(answer.text)
+            if answer.status != 404 {
+                return Err(answer.text);
+            }
+            let pending = bench.query("select count(*) from deleted_conversations where pending");
+            (pending == "0").then_some(()).ok_or(pending)
         })
         .await;
 }

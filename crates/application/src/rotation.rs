@@ -29,6 +29,24 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// after the pass before it, by a process that does not say what it seals with (an older version).
 const PASSES: usize = 10;
 
+/// How long a store that is busy or away is asked again: services that save a lot, a database that is restarted.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks the store again while it is not available, for a while.
+pub async fn patiently<T>(
+    mut ask: impl AsyncFnMut() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        match ask().await {
+            Err(StoreError::Unavailable { .. }) if Instant::now() < give_up => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
 /// Records of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
@@ -106,7 +124,7 @@ impl Rotation<'_> {
         let mut waited_for = Vec::new();
         loop {
             let since = self.clock.now().minus(FORGOTTEN);
-            let mut missing = self.vault.holders(since).await?;
+            let mut missing = patiently(async || self.vault.holders(since).await).await?;
             missing.retain(|holder| !is_ready(holder));
             missing.retain(|holder| {
                 let now = Instant::now();
@@ -145,7 +163,8 @@ impl Rotation<'_> {
         };
         let mut after = None;
         loop {
-            let page = self.records.page(kind, after.as_ref(), BATCH).await?;
+            let page = patiently(async || self.records.page(kind, after.as_ref(), BATCH).await);
+            let page = page.await?;
             let is_last = page.len() < BATCH;
             count.total += page.len() as u64;
             after = page.last().map(|it| it.place.clone());
@@ -163,7 +182,7 @@ impl Rotation<'_> {
             }
             if reseal && !batch.is_empty() {
                 // What was changed meanwhile is sealed anew by that, or found by the next pass.
-                self.records.replace(&batch).await?;
+                patiently(async || self.records.replace(&batch).await).await?;
                 told(count);
             }
             if is_last {

@@ -12,7 +12,7 @@ use std::fs::{File, TryLockError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use application::rotation::{Count, Rotation};
+use application::rotation::{Count, Rotation, patiently};
 use domain::clock::Clock;
 use domain::crash_point;
 use domain::error::StoreError;
@@ -189,7 +189,7 @@ async fn replace_vault(
     clock: &dyn Clock,
     target: &str,
 ) -> anyhow::Result<()> {
-    let before = store.installation().await;
+    let before = patiently(async || store.installation().await).await;
     let before = before
         .context("cannot read the installation's secret")?
         .context("the installation's secret is gone")?;
@@ -198,10 +198,15 @@ async fn replace_vault(
     }
     let installation = InstallationKey::open(vault.keyring.as_ref(), &before)?;
     let after = installation.seal(vault.keyring.as_ref())?;
-    match store
-        .replace_installation(&before, &after, clock.now())
-        .await
-    {
+    let replaced = patiently(async || {
+        store
+            .replace_installation(&before, &after, clock.now())
+            .await
+    })
+    .await;
+    match replaced {
+        // Also when the answer to a commit was lost and it was tried again.
+        Err(StoreError::Stale { .. }) if store.installation().await? == Some(after) => Ok(()),
         Err(StoreError::Stale { .. }) => {
             bail!(
                 "somebody else is rotating the master key at this moment: run this again when they are done"

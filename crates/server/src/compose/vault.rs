@@ -202,7 +202,14 @@ impl Follower {
         };
         let said = store.announce(&newcomer).await;
         said.context("cannot write to the store")?;
-        let vault = open(config, data_dir, store, clock.as_ref()).await?;
+        let vault = match open(config, data_dir, store, clock.as_ref()).await {
+            Ok(vault) => vault,
+            Err(error) => {
+                // Else a rotation would wait for a service that never was. The first error says more than another one.
+                let _ = store.withdraw(&id).await;
+                return Err(error);
+            }
+        };
         let follower = Self {
             id,
             store: Arc::clone(store),

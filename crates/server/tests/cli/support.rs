@@ -1,6 +1,6 @@
 //! The binary, run and asked from outside.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -33,7 +33,7 @@ pub(crate) fn text(bytes: &[u8]) -> &str {
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) address: String,
-    pub(crate) log: BufReader<std::process::ChildStderr>,
+    pub(crate) log: BufReader<Box<dyn Read + Send + Sync>>,
 }
 
 impl Running {
@@ -42,7 +42,8 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let log: Box<dyn Read + Send + Sync> = Box::new(child.stderr.take().unwrap());
+        let mut log = BufReader::new(log);
         let mut line = String::new();
         let address = loop {
             line.clear();
@@ -88,6 +89,13 @@ impl Running {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    /// Reads the log away from here on: a service that says much would wait for a reader.
+    pub(crate) fn drain(&mut self) {
+        let nothing: Box<dyn Read + Send + Sync> = Box::new(std::io::empty());
+        let mut log = std::mem::replace(&mut self.log, BufReader::new(nothing));
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
     }
 
     /// SIGTERM, and waits for the end.

@@ -272,6 +272,7 @@ fn only_the_composition_root_names_adapters() {
             "sandbox_process",
             "sandbox_docker",
             "agent_client",
+            "git_hosting",
         ] {
             if text.contains(&format!("{adapter}::")) {
                 wrong.push(format!("{} names {adapter}", path.display()));

@@ -1,6 +1,7 @@
 //! The composition root: the only file (with those in its folder) that names concrete adapters.
 
 mod docker;
+mod git;
 mod process;
 mod vault;
 
@@ -18,7 +19,6 @@ use domain::error::Classify as _;
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::sandbox::{Caps, SandboxBackend, SandboxSpecCatalog};
-use git_hosting::HttpGitHosting;
 use http_api::{Check, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
 use keyring::RandomIds;
 use sandbox_process::launcher;
@@ -29,9 +29,9 @@ use crate::bootstrap::first_user;
 use crate::callback::Route;
 use crate::config::{Backend, Config, Mode};
 
+pub(crate) use agent_client::probe;
 pub(crate) use docker::{Engine, Survey};
 pub(crate) use process::{agent_server_outlook, prepare};
-pub(crate) use agent_client::probe;
 pub(crate) use vault::{
     Follower, Vault, check_legacy, is_sealed, master_keys, open as open_vault, unlock,
 };
@@ -181,7 +181,7 @@ pub(crate) fn service(
         HttpAgentRuntime::new(agent_client::Config::default(), clock())
             .context("cannot make an HTTP client")?,
     );
-    let git = git_hosting(config)?;
+    let git = git::open(&config.git)?;
     let ports = Ports {
         conversations: Arc::clone(store) as _,
         events: Arc::clone(store) as _,
@@ -218,16 +218,6 @@ pub(crate) fn service(
     };
     let http = HttpState::new(&http_config(config, bound), http_ports);
     Ok(Service { app, http })
-}
-
-fn git_hosting(config: &Config) -> anyhow::Result<HttpGitHosting> {
-    let git = git_hosting::Config {
-        private_hosts: config.git.private_hosts.clone(),
-        authorities: config.git.authorities.clone(),
-        timeout: config.git.timeout,
-        ..git_hosting::Config::default()
-    };
-    HttpGitHosting::new(&git).map_err(|error| anyhow::anyhow!("cannot call git providers: {error}"))
 }
 
 fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy> {

@@ -1,22 +1,20 @@
 //! Section `git`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-use git_hosting::{AllowedHost, Authorities, PrivateHosts};
 
 use super::reader::Reader;
 
 /// Largest file of certificate authorities, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Calls of git providers.
+/// Calls of git providers. What hosts and certificates mean is for the adapter to say: `compose/git.rs`.
 #[derive(Debug, Clone)]
 pub(crate) struct Git {
-    /// Hosts that may be called beside public ones.
-    pub(crate) private_hosts: PrivateHosts,
-    /// Certificate authorities beside the system's.
-    pub(crate) authorities: Authorities,
+    /// Hosts that may be called beside public ones: names, networks, or `*`.
+    pub(crate) private_hosts: Vec<String>,
+    /// Certificate authorities beside the system's: the file, and what is in it.
+    pub(crate) authorities: Option<(PathBuf, Vec<u8>)>,
     /// Whether a token is tried out before it is stored.
     pub(crate) verify_tokens: bool,
     /// How long an answer may take, over all the requests that it needs.
@@ -26,50 +24,25 @@ pub(crate) struct Git {
 impl Git {
     pub(super) fn read(reader: &Reader<'_>) -> Self {
         Self {
-            private_hosts: private_hosts(reader),
-            authorities: authorities(reader).unwrap_or_default(),
+            private_hosts: reader.list("git.allow_private_hosts"),
+            authorities: authorities(reader),
             verify_tokens: reader.switch("git.verify_tokens"),
             timeout: reader.duration("git.timeout"),
         }
     }
 }
 
-fn private_hosts(reader: &Reader<'_>) -> PrivateHosts {
-    let key = "git.allow_private_hosts";
-    let listed = reader.list(key);
-    match listed.as_slice() {
-        [] => PrivateHosts::Refused,
-        // What people write in a variable.
-        [one] if one == "false" => PrivateHosts::Refused,
-        [one] if one == "*" || one == "true" => PrivateHosts::Allowed,
-        entries => {
-            let read: Option<Vec<AllowedHost>> =
-                entries.iter().map(|entry| entry.parse().ok()).collect();
-            if read.is_none() {
-                let what = "must hold host names (without scheme and port) and networks such as 10.0.0.0/8, or \"*\" alone";
-                reader.problem(key, what);
-            }
-            PrivateHosts::Listed(read.unwrap_or_default())
-        }
-    }
-}
-
-fn authorities(reader: &Reader<'_>) -> Option<Authorities> {
+fn authorities(reader: &Reader<'_>) -> Option<(PathBuf, Vec<u8>)> {
     let key = "git.ca_file";
     let path = reader.optional_path(key)?;
-    let refused = |why: &str| {
-        reader.problem(key, &format!("names {}, which {why}", path.display()));
-    };
     match read_bounded(&path) {
-        Ok(text) => match Authorities::from_pem(&text) {
-            Ok(authorities) => Some(authorities),
-            Err(why) => {
-                refused(why);
-                None
-            }
-        },
+        Ok(text) => Some((path, text)),
         Err(error) => {
-            refused(&format!("cannot be read: {error}"));
+            let path = path.display();
+            reader.problem(
+                key,
+                &format!("names a file that cannot be read: {path}: {error}"),
+            );
             None
         }
     }

@@ -1,0 +1,70 @@
+//! The APIs of git providers, from what the operator says of hosts and certificates.
+
+use anyhow::Context as _;
+use git_hosting::{AllowedHost, Authorities, Config, HttpGitHosting, PrivateHosts};
+
+use crate::config::Git;
+
+const HOSTS: &str = "git.allow_private_hosts (WORKSPACE_GIT__ALLOW_PRIVATE_HOSTS)";
+
+/// The adapter; nothing is called yet.
+pub(super) fn open(config: &Git) -> anyhow::Result<HttpGitHosting> {
+    let authorities = match &config.authorities {
+        None => Authorities::default(),
+        Some((path, text)) => Authorities::from_pem(text).map_err(|why| {
+            anyhow::anyhow!(
+                "git.ca_file (WORKSPACE_GIT__CA_FILE) names {}, which {why}",
+                path.display()
+            )
+        })?,
+    };
+    let git = Config {
+        private_hosts: private_hosts(&config.private_hosts)?,
+        authorities,
+        timeout: config.timeout,
+        ..Config::default()
+    };
+    HttpGitHosting::new(&git).map_err(|error| anyhow::anyhow!("cannot call git providers: {error}"))
+}
+
+fn private_hosts(listed: &[String]) -> anyhow::Result<PrivateHosts> {
+    match listed {
+        [] => Ok(PrivateHosts::Refused),
+        // What people write in a variable.
+        [one] if one == "false" => Ok(PrivateHosts::Refused),
+        [one] if one == "*" || one == "true" => Ok(PrivateHosts::Allowed),
+        entries => {
+            let read: Option<Vec<AllowedHost>> =
+                entries.iter().map(|entry| entry.parse().ok()).collect();
+            let read = read.with_context(|| {
+                format!(
+                    "{HOSTS} must hold host names (without scheme and port) and networks such as 10.0.0.0/8, or \"*\" alone"
+                )
+            });
+            read.map(PrivateHosts::Listed)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_hosts() {
+        let read = |entries: &[&str]| {
+            let entries: Vec<String> = entries.iter().map(ToString::to_string).collect();
+            private_hosts(&entries)
+        };
+        assert_eq!(read(&[]).unwrap(), PrivateHosts::Refused);
+        assert_eq!(read(&["false"]).unwrap(), PrivateHosts::Refused);
+        assert_eq!(read(&["*"]).unwrap(), PrivateHosts::Allowed);
+        assert_eq!(read(&["true"]).unwrap(), PrivateHosts::Allowed);
+        let listed = read(&["git.corp", "10.0.0.0/8"]);
+        assert!(matches!(listed, Ok(PrivateHosts::Listed(list)) if list.len() == 2));
+        for bad in [&["*", "git.corp"][..], &["https://git.corp"], &["h:80"]] {
+            let said = read(bad).unwrap_err().to_string();
+            assert!(said.contains("allow_private_hosts"), "{said}");
+        }
+    }
+}

@@ -13,10 +13,8 @@ pub struct Config {
     pub read: Duration,
     /// Creating a conversation (the agent server prepares the agent and may start MCP servers before it answers).
     pub start: Duration,
-    /// Trying all plugins before a start, and all MCP servers where the agent server does not survive a bad one.
+    /// Trying all MCP servers and plugins before a start.
     pub probe: Duration,
-    /// Trying all MCP servers during a start where a bad one harms nobody: only for the note.
-    pub mcp_notice: Duration,
     /// Sending a message.
     pub send: Duration,
     /// Interrupting or deleting.
@@ -33,7 +31,6 @@ impl Default for Config {
             read: Duration::from_secs(15),
             start: Duration::from_secs(60),
             probe: Duration::from_secs(20),
-            mcp_notice: Duration::from_secs(5),
             send: Duration::from_secs(30),
             stop: Duration::from_secs(15),
             max_body: 32 << 20,

@@ -61,24 +61,19 @@ impl HttpAgentRuntime {
     /// The MCP servers and plugins of a launch that may be used, and a note for each that may not: the user's work matters
     /// more than one tool. How long it asks bounds how late a start may be.
     ///
-    /// An old agent server refuses every run of a conversation with an MCP server that does not answer, so there such a
-    /// server is left out. A plugin that does not load fails the runs of both.
+    /// With an MCP server that does not answer, an old agent server refuses every run, and a newer one (1.58) waits half a
+    /// minute and then goes without the tools of all others too. A plugin that does not load fails the runs of both.
     async fn usable<'a>(
         &self,
         at: &AgentEndpoint,
         request: &'a LaunchRequest,
-        server: &ServerInfo,
     ) -> (Vec<McpEntry>, Vec<&'a Plugin>, Vec<String>) {
         let entries = mcp::entries(request);
         let patience = self.config.probe;
-        let answering = async {
-            if server.is_tolerant() {
-                return vec![true; entries.len()];
-            }
-            mcp::answering(&self.transport, at, &entries, patience).await
-        };
-        let loading = plugins::loading(&self.transport, at, &request.plugins, patience);
-        let (answering, loading) = futures::join!(answering, loading);
+        let (answering, loading) = futures::join!(
+            mcp::answering(&self.transport, at, &entries, patience),
+            plugins::loading(&self.transport, at, &request.plugins, patience),
+        );
         let mut notes = Vec::new();
         let mut kept = Vec::new();
         for (entry, answers) in entries.into_iter().zip(answering) {
@@ -105,37 +100,13 @@ impl HttpAgentRuntime {
         (kept, good, notes)
     }
 
-    /// A note for each MCP server that does not answer where the agent server leaves it out by itself, which it tells
-    /// nobody. Asked while the conversation is being made.
-    async fn silent(
-        &self,
-        at: &AgentEndpoint,
-        server: &ServerInfo,
-        entries: &[McpEntry],
-    ) -> Vec<String> {
-        if !server.is_tolerant() {
-            return Vec::new();
-        }
-        let patience = self.config.mcp_notice;
-        let answering = mcp::answering(&self.transport, at, entries, patience).await;
-        let silent = entries.iter().zip(answering).filter(|(_, ok)| !ok);
-        silent
-            .map(|(entry, _)| {
-                format!(
-                    "MCP server {} does not answer; the agent works without it.",
-                    entry.name
-                )
-            })
-            .collect()
-    }
-
     async fn launch(
         &self,
         at: &AgentEndpoint,
         request: &LaunchRequest,
     ) -> Result<AgentConversation, AgentError> {
         let server = self.server_info(at).await?;
-        let (mcp, plugins, mut notes) = self.usable(at, request, &server).await;
+        let (mcp, plugins, mut notes) = self.usable(at, request).await;
         let (body, more) = launch::body(request, &server, &mcp, &plugins);
         notes.extend(more);
         let call = Call::new(
@@ -146,9 +117,7 @@ impl HttpAgentRuntime {
         )?
         .json(&body);
         let making = self.change("agent: making the conversation", &call);
-        let (reply, silent) = futures::join!(making, self.silent(at, &server, &mcp));
-        let reply = reply?;
-        notes.extend(silent);
+        let reply = making.await?;
         let info = document(&reply, &Scrubber::of_launch(&at.key, request))?;
         let mut conversation = conversation(&info)?;
         conversation.notes = notes;

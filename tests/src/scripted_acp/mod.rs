@@ -4,8 +4,11 @@
 /// The program.
 const AGENT: &str = include_str!("agent.py");
 
-/// Its command: the settings' `acp_command`.
+/// Its command: the settings' `acp_command`. The images of the suites have their Python beside the path.
 #[must_use]
-pub fn command() -> [&'static str; 3] {
-    ["python3", "-c", AGENT]
+pub fn command() -> [&'static str; 5] {
+    ["sh", "-c", PYTHON, "scripted-acp", AGENT]
 }
+
+/// Runs its first argument.
+pub(crate) const PYTHON: &str = "PATH=\"$PATH:/opt/agent-server/bin\"; exec python3 -c \"$1\"";

@@ -29,7 +29,6 @@ pub(crate) fn runtime() -> HttpAgentRuntime {
         alive: Duration::from_millis(100),
         read: Duration::from_secs(5),
         probe: Duration::from_secs(2),
-        mcp_notice: Duration::from_secs(2),
         max_body: 1000,
         ..Config::default()
     };

@@ -16,7 +16,7 @@ use tracing::{Instrument, debug_span};
 
 use crate::fault::{Fault, Scrubber, refused};
 use crate::runtime::{HttpAgentRuntime, document};
-use crate::transport::Call;
+use crate::transport::{Call, Reply};
 
 /// Most of a command's output that is passed on: its end.
 const MOST_OUTPUT: usize = 4 << 10;
@@ -62,7 +62,7 @@ impl SandboxWorkspace for HttpAgentRuntime {
                 exit_code: None,
                 output: String::new(),
             }),
-            reply => outcome(&document(&reply?, &Scrubber::of_key(&at.key))?),
+            reply => outcome(&answer(&reply?, at)?),
         }
     }
 
@@ -159,8 +159,19 @@ impl HttpAgentRuntime {
             .json(body)
             .idempotent();
         let reply = self.transport.exchange(&call).await?;
-        document(&reply, &Scrubber::of_key(&at.key))
+        answer(&reply, at)
     }
+}
+
+/// A 404 is no conversation that is missing, as elsewhere: these routes are there in every release that is known.
+fn answer(reply: &Reply, at: &AgentEndpoint) -> Result<Value, AgentError> {
+    document(reply, &Scrubber::of_key(&at.key)).map_err(|error| match error {
+        AgentError::NotFound => AgentError::Rejected {
+            status: 404,
+            reason: "it does not run commands or read projects".to_owned(),
+        },
+        error => error,
+    })
 }
 
 /// Rounded up: the agent server knows whole seconds, and 0 would end everything at once.

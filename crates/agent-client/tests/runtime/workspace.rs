@@ -62,6 +62,7 @@ async fn a_command_that_could_not_run_is_an_error_and_is_not_sent_again() {
         output(json!(-1), "", "Error executing command: no such directory"),
         output(Value::Null, "still running", ""),
         Act::Json(503, json!({"detail": "Agent server is not initialised"})),
+        Act::Json(404, json!({"detail": "Not Found"})),
         Act::Drop,
         output(json!(0), "", ""),
     ])
@@ -79,13 +80,15 @@ async fn a_command_that_could_not_run_is_an_error_and_is_not_sent_again() {
         matches!(failed, Err(AgentError::Rejected { status: 503, .. })),
         "{failed:?}"
     );
+    let failed = runtime.run(&at, &command).await.unwrap_err();
+    assert!(failed.to_string().contains("does not run commands"));
     // A command may have had its effect.
     let failed = runtime.run(&at, &command).await;
     assert!(
         matches!(failed, Err(AgentError::Unreachable(_))),
         "{failed:?}"
     );
-    assert_eq!(stub.lines().len(), 4);
+    assert_eq!(stub.lines().len(), 5);
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ pub(crate) const SESSION_KEY: &str = "OH_SESSION_API_KEYS_0";
 pub(crate) const SECRET_KEY: &str = "OH_SECRET_KEY";
 
 /// Not secret, and the same in every sandbox.
-pub(crate) const FIXED: [(&str, &str); 9] = [
+pub(crate) const FIXED: [(&str, &str); 10] = [
     // Webhooks carry an event within a second of it, one batch of five at most.
     ("OH_WEBHOOKS_0_FLUSH_DELAY", "1"),
     ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5"),
@@ -35,6 +35,8 @@ pub(crate) const FIXED: [(&str, &str); 9] = [
     ("LOG_RICH_TRACEBACKS", "false"),
     ("LOG_JSON", "true"),
     ("PYTHONUNBUFFERED", "1"),
+    // The agent server types secrets into its terminal (`export NAME=value`); a history would keep them on the disk.
+    ("HISTFILE", "/dev/null"),
 ];
 
 /// Everything that is set on top of the image's own environment.

@@ -17,7 +17,7 @@ use crate::marker::{self, Marker};
 pub(crate) type Variables = BTreeMap<String, SecretString>;
 
 /// Not secret, and the same in every sandbox.
-pub(crate) const FIXED: [(&str, &str); 9] = [
+pub(crate) const FIXED: [(&str, &str); 10] = [
     // Webhooks carry an event within a second of it, one batch of five at most.
     ("OH_WEBHOOKS_0_FLUSH_DELAY", "1"),
     ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5"),
@@ -32,6 +32,8 @@ pub(crate) const FIXED: [(&str, &str); 9] = [
     ("LOG_RICH_TRACEBACKS", "false"),
     ("LOG_JSON", "true"),
     ("PYTHONUNBUFFERED", "1"),
+    // The agent server types secrets into its terminal (`export NAME=value`); a history would keep them on the disk.
+    ("HISTFILE", "/dev/null"),
 ];
 
 /// Everything that the agent server of this sandbox sees. `program` is the first word of its command.

@@ -2,7 +2,9 @@
 //!
 //! Commands write a shifted copy of what they see: what a command prints is masked, and so nothing else holds a value.
 
-use acceptance::Client;
+use std::path::Path;
+
+use acceptance::{Client, Sandboxing};
 use serde_json::json;
 
 use crate::support::{Setup, World};
@@ -36,6 +38,7 @@ fn command(file: &str) -> String {
 }
 
 pub(crate) async fn a_changed_secret_is_seen_by_the_next_command(setup: Setup) {
+    let is_process = matches!(setup.sandboxing, Sandboxing::Process);
     let world = World::start(setup).await;
     let user = &world.user;
     let values = [
@@ -71,4 +74,35 @@ pub(crate) async fn a_changed_secret_is_seen_by_the_next_command(setup: Setup) {
         assert!(!log.contains(value), "{value} is in the log");
     }
     assert!(events.contains("<secret-hidden>"), "nothing was masked");
+    if is_process {
+        // The agent server keeps where to ask, and by which key: sealed by itself.
+        let key = user.conversation(id).await.session_api_key;
+        let key = key.expect("it is RUNNING");
+        let kept = values.iter().flat_map(|(secret, token)| [*secret, *token]);
+        let kept: Vec<&str> = kept.chain([key.as_str()]).collect();
+        let files = search(&world.service.data(), &kept);
+        assert!(files > 10, "only {files} files were searched");
+    }
+}
+
+/// Fails if a file below `directory` holds one of the texts; how many files there were.
+fn search(directory: &Path, texts: &[&str]) -> usize {
+    let entries = std::fs::read_dir(directory).expect("a directory");
+    let mut files = 0;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.is_symlink() {
+            continue;
+        }
+        if path.is_dir() {
+            files += search(&path, texts);
+        } else if let Ok(bytes) = std::fs::read(&path) {
+            files += 1;
+            for text in texts {
+                let mut parts = bytes.windows(text.len());
+                let found = parts.any(|part| part == text.as_bytes());
+                assert!(!found, "{text} is in {}", path.display());
+            }
+        }
+    }
+    files
 }

@@ -23,6 +23,7 @@ fn expected_environment(lab: &Lab, short: &Path) -> BTreeMap<String, String> {
     let inside = |name: &str| root.join(name).display().to_string();
     let expected = [
         ("AGENT_WORKSPACE_SANDBOX", format!("{}/s1", lab.instance)),
+        ("HISTFILE", "/dev/null".into()),
         ("HOME", inside("home")),
         ("LANG", "C.UTF-8".into()),
         ("LITELLM_LOCAL_MODEL_COST_MAP", "True".into()),

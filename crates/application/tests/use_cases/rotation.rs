@@ -55,7 +55,7 @@ const NEW: Keys = Keys {
 };
 
 fn user(n: usize) -> UserId {
-    UserId::parse(&format!("user-{n:04}")).expect("a name")
+    UserId::parse(format!("user-{n:04}")).expect("a name")
 }
 
 fn document(n: usize, keys: &Keys, text: &str) -> Sealed {
@@ -224,17 +224,17 @@ impl SealedRecords for Storm {
 async fn what_is_saved_meanwhile_is_never_lost() {
     const USERS: usize = 150;
     let store = filled(USERS).await;
-    let storm = Storm {
+    let busy = Storm {
         store: store.clone(),
         rounds: AtomicUsize::new(0),
         saves: AtomicUsize::new(0),
         users: USERS,
     };
-    rotation(&store, &storm)
+    rotation(&store, &busy)
         .reseal(&mut |_| {})
         .await
         .expect("ends");
-    let last = storm.saves.load(Ordering::SeqCst);
+    let last = busy.saves.load(Ordering::SeqCst);
     assert!(last >= 8, "{last}");
     let expected: Vec<_> = (0..USERS).map(|n| format!("round {last} of {n}")).collect();
     assert_eq!(opened(&store, USERS).await, expected);
@@ -288,7 +288,8 @@ async fn services_that_live_are_waited_for_and_dead_ones_are_not() {
             .expect("announces");
     }
     let beating = store.clone();
-    tokio::spawn(async move {
+    let tasks = application::Tasks::new(tokio::runtime::Handle::current());
+    tasks.spawn(async move {
         for beat in 1.. {
             tokio::time::sleep(Duration::from_secs(5)).await;
             let keys: &[&str] = if beat < 20 { &["old"] } else { &["old", "new"] };

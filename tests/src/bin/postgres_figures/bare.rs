@@ -22,25 +22,29 @@ pub(crate) const ROLE: &str = "bare-handler";
 /// One route.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Route {
-    /// With `$1` for the user and `$2`, if it is there, for `limit`.
+    /// With `$1`, `$2`, …, each of them once.
     pub(crate) sql: String,
-    pub(crate) user: String,
-    pub(crate) limit: Option<i64>,
+    pub(crate) binds: Vec<Bind>,
     pub(crate) answer: String,
+}
+
+/// A parameter.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Bind {
+    Text(String),
+    Number(i64),
 }
 
 impl QueryFragment<Pg> for Route {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        for (number, part) in self.sql.split('$').enumerate() {
-            if number == 0 {
-                out.push_sql(part);
-                continue;
+        let mut parts = self.sql.split('$');
+        out.push_sql(parts.next().unwrap_or_default());
+        for (part, bind) in parts.zip(&self.binds) {
+            match bind {
+                Bind::Text(text) => out.push_bind_param::<Text, _>(text)?,
+                Bind::Number(number) => out.push_bind_param::<BigInt, _>(number)?,
             }
-            match (number, &self.limit) {
-                (2, Some(limit)) => out.push_bind_param::<BigInt, _>(limit)?,
-                _ => out.push_bind_param::<Text, _>(&self.user)?,
-            }
-            out.push_sql(part.trim_start_matches(|digit: char| digit.is_ascii_digit()));
+            out.push_sql(part.trim_start_matches(|it: char| it.is_ascii_digit()));
         }
         Ok(())
     }

@@ -131,15 +131,7 @@ fn run(command: Command, config: &Config, variables: &Variables) -> anyhow::Resu
                     &users::run(command, local.as_ref(), store.as_ref(), clock.as_ref()).await?,
                 )?;
             }
-            Command::Secrets(command) => {
-                let data_dir = DataDir::open(&config.data_dir)?;
-                let store = compose::open_store(config).await?;
-                let (text, is_whole) = secrets::run(command, config, &data_dir, &store).await?;
-                to_stdout(&text)?;
-                if !is_whole {
-                    return Ok(ExitCode::FAILURE);
-                }
-            }
+            Command::Secrets(command) => return rotate(command, config).await,
             Command::Openapi => return print_openapi(),
             Command::Config => to_stdout(config.shown())?,
         }
@@ -148,6 +140,19 @@ fn run(command: Command, config: &Config, variables: &Variables) -> anyhow::Resu
     // Blocking work cannot be cancelled; a stuck disk must not keep the process from ending.
     runtime.shutdown_timeout(SHUTDOWN_LIMIT);
     result
+}
+
+/// The exit code also says whether all secrets open.
+async fn rotate(command: cli::Secrets, config: &Config) -> anyhow::Result<ExitCode> {
+    let data_dir = DataDir::open(&config.data_dir)?;
+    let store = compose::open_store(config).await?;
+    let (text, is_whole) = secrets::run(command, config, &data_dir, &store).await?;
+    to_stdout(&text)?;
+    Ok(if is_whole {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// What a command was asked to print.

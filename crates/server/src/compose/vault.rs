@@ -92,7 +92,7 @@ pub(crate) async fn open(
         Ok(()) => tracing::info!("the canary file is replaced by a record in the store"),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => {
-            tracing::warn!(%error, "cannot remove the canary file, which has no use any more")
+            tracing::warn!(%error, "cannot remove the canary file, which has no use any more");
         }
     }
     Ok(vault)

@@ -41,7 +41,7 @@ fn limits(survey: &Survey, report: &mut Report) {
         let limits = survey.ignored_limits.join(", ");
         report.warn(
             "limits",
-            &format!(
+            format!(
                 "the engine does not keep limits on {limits}: a sandbox can take all there is. Let the machine's kernel \
                  count it (cgroup v2 with all controllers delegated, for a rootless engine)"
             ),
@@ -86,7 +86,7 @@ fn metadata(config: &Config, survey: &Survey, report: &mut Report) {
         }
         (Some(problem), Metadata::Auto) => report.warn(
             what,
-            &format!(
+            format!(
                 "sandboxes may reach 169.254.169.254 ({problem}). In a cloud, block it: run the service as root, or set a \
                  rule of your own; elsewhere set WORKSPACE_DOCKER__BLOCK_METADATA=off"
             ),
@@ -125,7 +125,7 @@ fn callback(config: &Config, survey: &Survey, report: &mut Report) {
         }
         Err(error) => report.warn(
             what,
-            &format!(
+            format!(
                 "the engine's gateway {gateway} cannot be listened on ({}): sandboxes could not report, and their events \
                  would come some seconds late. Set WORKSPACE_SANDBOX__CALLBACK_URL, or let the service listen on an \
                  address that containers reach",

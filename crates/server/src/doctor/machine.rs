@@ -76,10 +76,11 @@ fn space(place: &Path, report: &mut Report) {
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     // Some file systems (btrfs) make inodes as they go, and say 0 of 0.
     let inodes = (found.f_files > 0).then_some(found.f_favail);
-    let mut text = format!("{} MiB free", free >> 20);
-    if let Some(inodes) = inodes {
-        text += &format!(", and {inodes} files may be made");
-    }
+    let megabytes = free >> 20;
+    let text = match inodes {
+        Some(inodes) => format!("{megabytes} MiB free, and {inodes} files may be made"),
+        None => format!("{megabytes} MiB free"),
+    };
     let least = inodes.unwrap_or(u64::MAX);
     let advice = format!(
         "{text} on the file system of {}: make room, or move the data directory (WORKSPACE_DATA_DIR)",

@@ -86,10 +86,10 @@ mod tests {
 
     #[test]
     fn a_transaction_is_called_after_its_port_and_method() {
-        let job = "&mut store_sql::events::<impl domain::event::EventStore for store_sql::store::SqlStore>\
+        let job = "&mut a_store::events::<impl domain::event::EventStore for a_store::store::SqlStore>\
                    ::append<'_, '_>::{{closure}}::{{closure}}";
         assert_eq!(short(job), "commit of EventStore::append");
-        let own = "&mut store_sql::store::SqlStore::ping::{{closure}}";
+        let own = "&mut a_store::store::SqlStore::ping::{{closure}}";
         assert_eq!(short(own), "commit of SqlStore::ping");
         assert_eq!(short("process: spawning"), "process: spawning");
     }

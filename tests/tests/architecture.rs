@@ -72,6 +72,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("utoipa-swagger-ui", &["http-api"]),
     ("validator", &["http-api"]),
     ("aes-gcm", &["keyring"]),
+    ("hmac", &["keyring"]),
     ("rand", &["keyring"]),
     ("zeroize", &["keyring"]),
     ("clap", &["server", "xtask", "acceptance"]),

@@ -22,12 +22,15 @@ use domain::sandbox::{Caps, SandboxBackend, SandboxSpecCatalog};
 use http_api::{Check, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
 use keyring::RandomIds;
 use sandbox_process::launcher;
-use store_sql::{Look, SqlStore, StoreConfig};
+use store_sql::StoreConfig;
 use tokio::runtime::Handle;
 
 use crate::bootstrap::first_user;
 use crate::callback::Route;
 use crate::config::{Backend, Config, Mode};
+
+/// The store, for commands that look at it or administer it: they need not know which it is.
+pub(crate) use store_sql::{Look, Schema, SqlStore as Store};
 
 pub(crate) use agent_client::probe;
 pub(crate) use docker::{Engine, Survey};
@@ -55,15 +58,15 @@ pub(crate) fn ids() -> Arc<dyn IdGenerator> {
 }
 
 /// Opens the store, which brings its schema up to date.
-pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<SqlStore>> {
-    SqlStore::open(store_config(config), Handle::current())
+pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Arc<Store>> {
+    Store::open(store_config(config), Handle::current())
         .await
         .context("cannot open the store")
 }
 
 /// Looks at the store without changing anything.
 pub(crate) async fn look_at_store(config: &Config) -> anyhow::Result<Look> {
-    SqlStore::look(store_config(config), Handle::current())
+    Store::look(store_config(config), Handle::current())
         .await
         .context("cannot look at the store")
 }
@@ -172,7 +175,7 @@ pub(crate) fn service(
     config: &Config,
     host: HostId,
     vault: Vault,
-    store: &Arc<SqlStore>,
+    store: &Arc<Store>,
     sandboxes: &Sandboxes,
     tasks: Tasks,
     (bound, route): (SocketAddr, &Route),
@@ -261,7 +264,7 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
 /// What must work before requests are worth sending.
 struct Parts {
     app: App,
-    store: Arc<SqlStore>,
+    store: Arc<Store>,
 }
 
 #[async_trait]

@@ -18,10 +18,9 @@ use domain::crash_point;
 use domain::error::StoreError;
 use domain::vault::{KeyHolder, VaultRepository};
 use keyring::{InstallationKey, Keyring, MasterKey};
-use store_sql::SqlStore;
 
 use crate::cli::Secrets;
-use crate::compose::{self, Vault};
+use crate::compose::{self, Store, Vault};
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::to_stderr;
@@ -31,7 +30,7 @@ pub(crate) async fn run(
     command: Secrets,
     config: &Config,
     data_dir: &DataDir,
-    store: &SqlStore,
+    store: &Store,
 ) -> anyhow::Result<(String, bool)> {
     let Secrets::RotateKey(options) = command;
     let clock = compose::clock();
@@ -184,7 +183,7 @@ fn names(services: &[KeyHolder]) -> String {
 
 /// From here on the key is in use everywhere.
 async fn replace_vault(
-    store: &SqlStore,
+    store: &Store,
     vault: &Vault,
     clock: &dyn Clock,
     target: &str,

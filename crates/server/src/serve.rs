@@ -54,8 +54,7 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     };
     let store = compose::open_store(config).await?;
     let id = format!("{host}/{}", compose::ids().uuid().simple());
-    let (vault, keys) =
-        Follower::start(config, &data_dir, (&store, compose::clock()), id).await?;
+    let (vault, keys) = Follower::start(config, &data_dir, (&store, compose::clock()), id).await?;
     let now = compose::clock().now();
     let first_key = first_key(&config.auth, &data_dir, store.as_ref(), now).await?;
     let sandboxes = open_sandboxes(config, variables, &host, &data_dir).await?;

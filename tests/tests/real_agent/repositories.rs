@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use acceptance::client::Conversation;
 use acceptance::git_server::{BRANCH, ENDLESS, SKILL};
 use acceptance::processes::command_lines;
 use acceptance::wait::wait_until;
@@ -93,23 +94,17 @@ impl Town {
         for line in command_lines() {
             assert!(!line.contains(TOKEN), "{line}");
         }
-        let found = match self.service.container(sandbox) {
-            Some(container) => {
-                let Sandboxing::Docker(engine) = self.service.sandboxing() else {
-                    unreachable!("a container has an engine")
-                };
-                let script =
-                    format!("grep -rlF {TOKEN} /workspace /home /tmp /root 2>/dev/null; true");
-                engine.docker(&["exec", &container, "sh", "-c", &script])
-            }
-            None => {
-                let output = std::process::Command::new("grep")
-                    .args(["-rlF", TOKEN])
-                    .arg(self.service.data())
-                    .output()
-                    .expect("grep runs");
-                String::from_utf8_lossy(&output.stdout).into_owned()
-            }
+        let inside = (self.service.container(sandbox), self.service.sandboxing());
+        let found = if let (Some(container), Sandboxing::Docker(engine)) = inside {
+            let script = format!("grep -rlF {TOKEN} /workspace /home /tmp /root 2>/dev/null; true");
+            engine.docker(&["exec", &container, "sh", "-c", &script])
+        } else {
+            let output = std::process::Command::new("grep")
+                .args(["-rlF", TOKEN])
+                .arg(self.service.data())
+                .output()
+                .expect("grep runs");
+            String::from_utf8_lossy(&output.stdout).into_owned()
         };
         assert_eq!(found.trim(), "", "files with the token");
     }
@@ -170,22 +165,23 @@ pub(crate) async fn an_agent_finds_its_repository_prepared(setup: Setup) {
         .any(|record| record.body.to_string().contains(SKILL));
     assert!(told, "the skill reached the model");
     assert!(town.git.packs() > 0);
-    let document = user
-        .get(&format!(
-            "/api/v1/app-conversations?ids={}",
-            conversation.id
-        ))
-        .await
-        .ok();
+    let path = format!("/api/v1/app-conversations?ids={}", conversation.id);
+    let document = user.get(&path).await.ok();
     let tags = &document[0]["tags"];
     assert_eq!(
         (&tags["repo_name"], &tags["git_provider"]),
         (&json!("acme/tools"), &json!("github")),
         "{document}"
     );
-    let events = json!(user.events(&conversation.id).await).to_string();
+    assert_the_token_is_nowhere(&town, &conversation).await;
+}
+
+async fn assert_the_token_is_nowhere(town: &Town, conversation: &Conversation) {
+    let sandbox = &conversation.sandbox_id;
+    let events = json!(town.user.events(&conversation.id).await).to_string();
     assert!(!events.contains(TOKEN), "in an event");
-    let files = service
+    let files = town
+        .service
         .workspace_file(sandbox, "tools/.git/config")
         .expect("a configuration");
     assert!(

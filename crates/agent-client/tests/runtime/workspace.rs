@@ -17,7 +17,7 @@ fn command(script: &str) -> ShellCommand {
     }
 }
 
-fn output(exit_code: Value, stdout: &str, stderr: &str) -> Act {
+fn output(exit_code: &Value, stdout: &str, stderr: &str) -> Act {
     let answer = json!({
         "id": "1", "command_id": "2", "order": 0, "kind": "BashOutput",
         "exit_code": exit_code, "stdout": stdout, "stderr": stderr,
@@ -27,7 +27,7 @@ fn output(exit_code: Value, stdout: &str, stderr: &str) -> Act {
 
 #[tokio::test]
 async fn a_command_is_one_word_for_bash_with_a_deadline_in_whole_seconds() {
-    let stub = Stub::start([output(json!(3), "out\n", "err\n")]).await;
+    let stub = Stub::start([output(&json!(3), "out\n", "err\n")]).await;
     let mut command = command("echo 'it''s' \"$HOME\"");
     command.directory = Some("/workspace".to_owned());
     let outcome = runtime().run(&at(&stub), &command).await.unwrap();
@@ -48,7 +48,7 @@ async fn a_command_is_one_word_for_bash_with_a_deadline_in_whole_seconds() {
 
 #[tokio::test]
 async fn a_command_that_the_agent_server_ended_has_no_exit_code() {
-    let stub = Stub::start([output(json!(-1), "half", "")]).await;
+    let stub = Stub::start([output(&json!(-1), "half", "")]).await;
     let outcome = runtime()
         .run(&at(&stub), &command("sleep 9"))
         .await
@@ -59,12 +59,12 @@ async fn a_command_that_the_agent_server_ended_has_no_exit_code() {
 #[tokio::test]
 async fn a_command_that_could_not_run_is_an_error_and_is_not_sent_again() {
     let stub = Stub::start([
-        output(json!(-1), "", "Error executing command: no such directory"),
-        output(Value::Null, "still running", ""),
+        output(&json!(-1), "", "Error executing command: no such directory"),
+        output(&Value::Null, "still running", ""),
         Act::Json(503, json!({"detail": "Agent server is not initialised"})),
         Act::Json(404, json!({"detail": "Not Found"})),
         Act::Drop,
-        output(json!(0), "", ""),
+        output(&json!(0), "", ""),
     ])
     .await;
     let (runtime, at, command) = (runtime(), at(&stub), command("true"));
@@ -94,7 +94,7 @@ async fn a_command_that_could_not_run_is_an_error_and_is_not_sent_again() {
 #[tokio::test]
 async fn only_the_end_of_a_long_output_is_kept() {
     // More than the suite's runtime reads of other answers.
-    let stub = Stub::start([output(json!(0), &"x".repeat(100_000), "the end")]).await;
+    let stub = Stub::start([output(&json!(0), &"x".repeat(100_000), "the end")]).await;
     let outcome = runtime().run(&at(&stub), &command("yes")).await.unwrap();
     assert_eq!(outcome.output.len(), 4096);
     assert!(outcome.output.ends_with("xthe end"));

@@ -234,6 +234,9 @@ async fn branches_and_installations() {
     other.refuses(403, "Git provider token required (of forgejo).");
 }
 
+/// How a provider fails.
+type Fault = fn(GitProvider) -> GitError;
+
 #[actix_web::test]
 async fn what_a_provider_refuses_is_no_fault_of_ours() {
     let world = connected(&[GitProvider::Github]).await;
@@ -253,7 +256,7 @@ async fn what_a_provider_refuses_is_no_fault_of_ours() {
         (info.status, info.text.as_str()),
         (401, "\"Need valid provider token\"")
     );
-    let table: [(fn(GitProvider) -> GitError, u16); 6] = [
+    let table: [(Fault, u16); 6] = [
         (|provider| GitError::NotFound { provider }, 404),
         (
             |provider| GitError::InvalidRepository {

@@ -5,11 +5,10 @@ use domain::identity::ApiKeyRepository as _;
 use domain::vault::VaultRepository as _;
 use keyring::Keyring;
 use secrecy::ExposeSecret as _;
-use store_sql::{Look, Schema, SqlStore};
 
 use super::Report;
 use super::clock::skew;
-use crate::compose;
+use crate::compose::{self, Look, Schema, Store};
 use crate::config::{Config, Mode, without_password};
 use crate::data_dir::DataDir;
 
@@ -90,7 +89,7 @@ fn first_key(config: &Config, data_dir: Option<&DataDir>, report: &mut Report) {
 async fn master_key(
     config: &Config,
     data_dir: Option<&DataDir>,
-    store: &SqlStore,
+    store: &Store,
     report: &mut Report,
 ) {
     let what = "master key";
@@ -119,7 +118,7 @@ async fn master_key(
 async fn open(
     config: &Config,
     data_dir: Option<&DataDir>,
-    store: &SqlStore,
+    store: &Store,
 ) -> anyhow::Result<Option<Keyring>> {
     // Where there is no directory there is no key file either, and this says so.
     let data_dir = data_dir.cloned();
@@ -141,7 +140,7 @@ async fn open(
     Ok(Some(keyring))
 }
 
-async fn api_keys(config: &Config, store: &SqlStore, now: Timestamp, report: &mut Report) {
+async fn api_keys(config: &Config, store: &Store, now: Timestamp, report: &mut Report) {
     let what = "API keys";
     let keys = match store.list(None).await {
         Ok(keys) => keys,

@@ -14,7 +14,8 @@ const TOUCH_EVERY: Duration = Duration::from_secs(60);
 /// No key of ours is longer; a longer one is refused unhashed.
 const LONGEST_KEY: usize = 512;
 
-/// Looks keys up, by hash: the comparison says nothing about the key, and a revoked one is refused at once.
+/// Looks keys up, by hash: the comparison says nothing about the key. A revoked one is refused at the latest
+/// [`LIFE`](crate::look_ups::LIFE) after that, an expired one at once.
 #[derive(Clone)]
 pub struct Authenticate(Arc<Inner>);
 
@@ -31,31 +32,29 @@ impl Authenticate {
         let Some(text) = key.filter(|k| !k.is_empty() && k.len() <= LONGEST_KEY) else {
             return Ok(None);
         };
-        let Some(key) = self
-            .0
-            .ports
-            .api_keys
-            .find_by_hash(&KeyHash::of(text))
-            .await?
-        else {
+        let hash = KeyHash::of(text);
+        let query = self.0.ports.api_keys.find_by_hash(&hash);
+        let answer = self.0.api_keys.find(&hash, query).await?;
+        let Some(key) = answer.found else {
             return Ok(None);
         };
         let now = self.0.ports.clock.now();
         if key.is_expired(now) {
             return Ok(None);
         }
-        if key
+        // Whoever asked the store does it: a remembered key does not know that it was done.
+        let is_due = key
             .last_used_at
-            .is_none_or(|at| now.since(at) >= TOUCH_EVERY)
-        {
-            let keys = Arc::clone(&self.0.ports.api_keys);
+            .is_none_or(|at| now.since(at) >= TOUCH_EVERY);
+        if is_due && !answer.is_remembered {
+            let (keys, id) = (Arc::clone(&self.0.ports.api_keys), key.id);
             self.0.tasks.spawn(async move {
-                if let Err(error) = keys.touch(key.id, now).await {
+                if let Err(error) = keys.touch(id, now).await {
                     tracing::debug!(%error, "could not note the use of an API key");
                 }
             });
         }
-        Ok(Some(key.user))
+        Ok(Some(key.user.clone()))
     }
 
     /// The sandbox of this session key, while it may report: running, starting, or paused a moment ago.

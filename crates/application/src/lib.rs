@@ -14,6 +14,7 @@ pub mod error;
 pub mod events;
 pub mod git;
 mod housekeeping;
+mod look_ups;
 pub mod ports;
 pub mod repeat;
 pub mod rotation;
@@ -28,6 +29,7 @@ pub mod webhooks;
 
 use std::sync::Arc;
 
+use domain::identity::ApiKey;
 pub use error::AppError;
 pub use ports::{AuthMode, Policy, Ports, Retention};
 pub use tasks::Tasks;
@@ -36,6 +38,7 @@ use crate::authenticate::Authenticate;
 use crate::conversations::Conversations;
 use crate::events::Events;
 use crate::git::GitService;
+use crate::look_ups::LookUps;
 use crate::sandboxes::{Keeper, Sandboxes};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
@@ -78,6 +81,8 @@ pub(crate) struct Inner {
     pub(crate) keeper: Keeper,
     pub(crate) syncer: Syncer,
     pub(crate) updates: Updates,
+    /// Users' keys that were looked up a moment ago.
+    pub(crate) api_keys: LookUps<ApiKey>,
     /// Wakes the comparison of rows and backend.
     pub(crate) look_again: tokio::sync::Notify,
 }
@@ -103,6 +108,7 @@ impl App {
             keeper,
             syncer,
             updates: Updates::default(),
+            api_keys: LookUps::default(),
             look_again: tokio::sync::Notify::new(),
         });
         Self {

@@ -29,7 +29,10 @@ impl Users {
     /// and soon elsewhere. `None` if there is no such user.
     pub async fn delete(&self, user: &UserId) -> Result<Option<Purged>, AppError> {
         let ports = &self.0.ports;
-        let purged = purge(ports.users.as_ref(), ports.clock.as_ref(), user).await?;
+        let purged = purge(ports.users.as_ref(), ports.clock.as_ref(), user).await;
+        // Also after a failure: the keys are gone with the first step.
+        self.0.api_keys.clear();
+        let purged = purged?;
         self.0.look_again.notify_one();
         Ok(purged)
     }

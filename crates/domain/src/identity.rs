@@ -77,7 +77,7 @@ pub trait ApiKeyRepository: Send + Sync + 'static {
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError>;
     /// All keys, of one user when named, oldest first.
     async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError>;
-    /// Deletes the key: it is refused from the next request on. `false` if there is none.
+    /// Deletes the key: nobody finds it from then on. `false` if there is none.
     async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError>;
     /// Notes a use. Does nothing if the key is gone.
     async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError>;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::{ApiKey, ApiKeyRepository as _, KeyHash};
 use domain::page::{PageLimit, PageRequest};
@@ -14,6 +15,10 @@ use uuid::Uuid;
 use crate::world::{World, alice, clock, input, mine, until};
 
 async fn a_key(world: &World) -> &'static str {
+    a_key_until(world, None).await
+}
+
+async fn a_key_until(world: &World, expires_at: Option<Timestamp>) -> &'static str {
     let text = "aw_the_key_of_alice";
     let key = ApiKey {
         id: ApiKeyId::new(Uuid::from_u128(1)),
@@ -21,7 +26,7 @@ async fn a_key(world: &World) -> &'static str {
         hash: KeyHash::of(text),
         prefix: "aw_".to_owned(),
         created_at: clock().now(),
-        expires_at: None,
+        expires_at,
         last_used_at: None,
     };
     world.store.insert(&key).await.expect("it is new");
@@ -35,6 +40,8 @@ async fn everything_of_a_deleted_user_ends() {
     let task = world.started(input(|_| {})).await;
     let sandbox = world.sandbox(&task.sandbox_id).await.expect("it runs");
     let sandbox_key = world.app.sandboxes.session_key(&sandbox).expect("it runs");
+    let known = world.app.authenticate.user(Some(key)).await;
+    assert_eq!(known.expect("asked"), Some(alice()), "and is remembered");
     let purged = world.app.users.delete(&alice()).await.expect("deleted");
     let purged = purged.expect("she was there");
     assert_eq!(
@@ -129,4 +136,36 @@ async fn a_sandbox_that_boots_is_given_up_when_its_user_is_deleted_behind_our_ba
         "not by the deadline of the start"
     );
     assert!(world.sandbox(&id).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_revoked_behind_our_back_opens_nothing_after_a_second() {
+    let world = World::new().await;
+    let key = a_key(&world).await;
+    let who = || async { world.app.authenticate.user(Some(key)).await.expect("asked") };
+    let wrong = "aw_none";
+    let unknown = world.app.authenticate.user(Some(wrong)).await;
+    assert_eq!(unknown.expect("asked"), None);
+    assert_eq!(who().await, Some(alice()));
+    let revoked = world.store.revoke(ApiKeyId::new(Uuid::from_u128(1))).await;
+    assert!(revoked.expect("revoked"));
+    tokio::time::sleep(Duration::from_millis(1_001)).await;
+    assert_eq!(who().await, None);
+    // What was not found is not remembered.
+    a_key(&world).await;
+    assert_eq!(who().await, Some(alice()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_remembered_key_ends_when_it_expires() {
+    let world = World::new().await;
+    let end = clock().now().plus(Duration::from_secs(3));
+    let key = a_key_until(&world, Some(end)).await;
+    let who = || async { world.app.authenticate.user(Some(key)).await.expect("asked") };
+    assert_eq!(who().await, Some(alice()));
+    // The clock that counts how long it is remembered stands still meanwhile.
+    while clock().now() < end {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(who().await, None);
 }

@@ -86,7 +86,7 @@ impl Recipe {
             .arg(&self.release)
             .arg(&unfinished)
             .arg(&sources);
-        run(&mut command)?;
+        // What earlier recipes made is of no more use. Before the new one, which has such a name until it is finished.
         for earlier in fs::read_dir(folder()?)?.flatten() {
             let name = earlier.file_name();
             let name = name.to_string_lossy();
@@ -94,6 +94,7 @@ impl Recipe {
                 fs::remove_file(earlier.path())?;
             }
         }
+        run(&mut command)?;
         fs::rename(&unfinished, &archive)?;
         Ok(Base { archive })
     }

@@ -14,15 +14,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::scripted_acp::PYTHON;
-
 /// The program. It needs nothing but Python.
 const STDIO: &str = include_str!("stdio.py");
 
 /// Program and arguments of the server over standard streams.
 #[must_use]
-pub fn stdio() -> (&'static str, [&'static str; 4]) {
-    ("sh", ["-c", PYTHON, "scripted-mcp", STDIO])
+pub fn stdio() -> (&'static str, [&'static str; 2]) {
+    ("python3", ["-c", STDIO])
 }
 
 /// A call of the tool.

@@ -71,7 +71,8 @@ mod of_repositories {
     }
 }
 
-/// What a start hands to the agent server: with processes, whose Python the scripted programs need.
+/// What a start hands to the agent server: every story with processes, those that depend on where the agent runs also in
+/// containers.
 mod of_launches {
     mod process {
         stories!(release: crate::support::Setup::process,
@@ -81,6 +82,12 @@ mod of_launches {
             mcp::a_broken_mcp_server_costs_a_note,
             grouping::conversations_share_a_sandbox_and_not_a_directory,
             grouping::a_planning_agent_writes_its_plan_where_front_ends_look,
+        );
+    }
+    mod docker {
+        stories!(tests: crate::support::Setup::docker, V1_58_0,
+            acp::a_program_is_the_agent,
+            mcp::the_agent_calls_tools_over_every_transport,
         );
     }
 }

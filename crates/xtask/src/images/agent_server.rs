@@ -1,5 +1,5 @@
 //! The real agent server in an image: a small system, the Python of this machine, and the installation that the process
-//! suites use, at `/opt/agent-server`.
+//! suites use, at `/opt/agent-server`; `python3` is on the path.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use super::{Changes, folder, hand_over, hash, import, is_there, libraries, lock,
 use crate::run::{output, program, run, say};
 
 /// Changed when the recipe is.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 const REPOSITORY: &str = "agent-workspace-test/agent-server";
 /// Where the installation is inside.
 const INSIDE: &str = "opt/agent-server";
@@ -185,7 +185,15 @@ impl Python {
             home.display()
         );
         fs::write(root.join("pyvenv.cfg"), settings)?;
-        run(append(archive).arg("-C").arg(&place).arg(INSIDE))?;
+        // Published images have a Python on the path: MCP servers and agents that users name are started by such names.
+        let on_path = "usr/local/bin/python3";
+        let bin = place.join(on_path);
+        fs::create_dir_all(bin.parent().context("a program is in a folder")?)?;
+        symlink(&self.program, bin)?;
+        run(append(archive)
+            .arg("-C")
+            .arg(&place)
+            .args([INSIDE, on_path]))?;
         fs::remove_dir_all(&place)?;
         Ok(())
     }

@@ -3,7 +3,8 @@
 //! A program in the sandbox (a git credential helper) holds the access token and gets the provider's token for it, again
 //! and again (`GET /api/v1/webhooks/secrets`). So the provider's token lies on no disk of the sandbox, and a rotated one
 //! is used at once. An access token is opaque, opens one provider's token of one user, only while the sandbox it was made
-//! for is at work, and not after its end.
+//! for is at work, and not after its end. Whoever asks has fixed beforehand where the provider's token will be sent: when
+//! another host's has been stored meanwhile, it is refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 
 use crate::AppError;
+use crate::settings::ProviderToken;
 
 /// Associated data: nothing else that is sealed opens as a token, and no token as anything else.
 const CONTEXT: &str = "access-token";
@@ -24,12 +26,33 @@ const LONGEST: usize = 4_096;
 /// The reference's tokens live for 14 days.
 const LONGEST_LIFE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
+/// What decides how a stored token may be used: where it goes, and how it is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenUse {
+    /// The host, normalised; `None` is the provider's own.
+    host: Option<String>,
+    /// It is `user:secret`, of which git sends the halves separately.
+    is_pair: bool,
+}
+
+impl TokenUse {
+    /// How the token that is stored now may be used.
+    pub fn of(provider: GitProvider, stored: &ProviderToken) -> Self {
+        Self {
+            host: stored.access(provider).host.map(String::from),
+            is_pair: stored.token.expose_secret().contains(':'),
+        }
+    }
+}
+
 /// What an access token says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Grant {
     pub(super) owner: UserId,
     pub(super) sandbox: SandboxId,
     pub(super) provider: GitProvider,
+    /// What the stored token must still be like.
+    pub(super) usage: TokenUse,
     expires_at: Timestamp,
 }
 
@@ -46,19 +69,22 @@ impl AccessTokens {
         Self { cipher, clock }
     }
 
-    /// A token that opens this user's token of `provider` from inside `sandbox` for the time `ttl` (at most 14 days).
+    /// A token that opens this user's token of `provider` from inside `sandbox` for the time `ttl` (at most 14 days), as long
+    /// as the one that is stored may be used in the same way.
     /// URL-safe text of a few hundred characters, for the header `X-Access-Token`.
     pub fn mint(
         &self,
         owner: &UserId,
         sandbox: &SandboxId,
         provider: GitProvider,
+        usage: &TokenUse,
         ttl: Duration,
     ) -> Result<SecretString, AppError> {
         let grant = Grant {
             owner: owner.clone(),
             sandbox: sandbox.clone(),
             provider,
+            usage: usage.clone(),
             expires_at: self.clock.now().plus(ttl.min(LONGEST_LIFE)),
         };
         let text = serde_json::to_string(&grant)
@@ -90,10 +116,36 @@ mod tests {
         AccessTokens::new(Arc::new(MarkerCipher), Arc::new(SystemClock))
     }
 
+    fn stored(token: &str, host: Option<&str>) -> ProviderToken {
+        ProviderToken {
+            token: token.into(),
+            user_id: None,
+            host: host.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_token_is_used_alike_when_it_goes_to_the_same_host_in_the_same_form() {
+        let usage = |token, host| TokenUse::of(GitProvider::Gitlab, &stored(token, host));
+        let planned = usage("one", None);
+        for (token, host, is_alike) in [
+            ("two", None, true),
+            ("two", Some("gitlab.com"), true),
+            ("two", Some("https://GITLAB.com/"), true),
+            ("two", Some("git.acme.test"), false),
+            ("two", Some("http://gitlab.com"), false),
+            ("me:two", None, false),
+        ] {
+            assert_eq!(usage(token, host) == planned, is_alike, "{token} {host:?}");
+        }
+    }
+
     fn minted(ttl: Duration) -> SecretString {
         let (owner, sandbox) = (UserId::parse("alice"), SandboxId::parse("S"));
+        let (owner, sandbox) = (owner.unwrap(), sandbox.unwrap());
+        let usage = TokenUse::of(GitProvider::Gitlab, &stored("t", None));
         tokens()
-            .mint(&owner.unwrap(), &sandbox.unwrap(), GitProvider::Gitlab, ttl)
+            .mint(&owner, &sandbox, GitProvider::Gitlab, &usage, ttl)
             .unwrap()
     }
 

@@ -13,8 +13,8 @@ use domain::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::SecretsService;
 use super::check::is_name;
+use super::{SecretsService, TokenUse};
 use crate::AppError;
 use crate::settings::{ProviderToken, token_name};
 
@@ -75,7 +75,8 @@ impl SecretsService {
     }
 
     /// The provider's token that an access token stands for. `Unauthenticated` for every token that does not count
-    /// (any more), whatever is wrong with it.
+    /// (any more), whatever is wrong with it, and when the stored token is for another host now, or of another form: who asks
+    /// would send it to the former one.
     pub async fn provider_token(&self, token: &SecretString) -> Result<SecretString, AppError> {
         let refused = || AppError::refused(ErrorClass::Unauthenticated, "Unauthorized");
         let grant = self.tokens.read(token).ok_or_else(refused)?;
@@ -83,10 +84,12 @@ impl SecretsService {
         let sandbox = self.ports.sandboxes.find(&scope, &grant.sandbox).await?;
         let sandbox = sandbox.filter(is_at_work).ok_or_else(refused)?;
         let mut tokens = self.tokens_of(&sandbox).await?;
-        let token = tokens.remove(&grant.provider);
-        Ok(token
-            .ok_or_else(|| AppError::not_found("No such provider"))?
-            .token)
+        let stored = tokens.remove(&grant.provider);
+        let stored = stored.ok_or_else(|| AppError::not_found("No such provider"))?;
+        if TokenUse::of(grant.provider, &stored) != grant.usage {
+            return Err(refused());
+        }
+        Ok(stored.token)
     }
 
     /// Where the agent server of this sandbox asks for the owner's secrets, by the name of the environment variable: a value

@@ -21,7 +21,7 @@ use crate::AppError;
 use crate::ports::Ports;
 use crate::settings::SettingsService;
 
-pub use access_token::AccessTokens;
+pub use access_token::{AccessTokens, TokenUse};
 pub(crate) use check::{LARGEST_VALUE, is_reserved};
 pub use check::{check_description, check_name, check_value};
 pub use for_sandbox::{SecretInfo, is_at_work};

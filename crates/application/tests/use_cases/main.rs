@@ -1,5 +1,6 @@
 //! Use-cases over stores and fakes in memory, with tokio's time paused.
 
+mod clones;
 mod grouping;
 mod housekeeping;
 mod keeping;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use actix_web::test::TestRequest;
-use application::secrets::NewSecret;
+use application::secrets::{NewSecret, TokenUse};
+use application::settings::ProviderToken;
 use domain::conversation::GitProvider;
 use domain::id::{SandboxId, UserId};
 use domain::secret::MOST_SECRETS;
@@ -387,7 +388,13 @@ async fn an_access_token_opens_one_providers_token_in_one_live_sandbox() {
     let minting = world.app.secrets.access_tokens();
     let mint = |owner: &UserId, provider, seconds| {
         let ttl = Duration::from_secs(seconds);
-        let token = minting.mint(owner, &box_id, provider, ttl).unwrap();
+        let stored = ProviderToken {
+            token: "any".into(),
+            user_id: None,
+            host: None,
+        };
+        let usage = TokenUse::of(provider, &stored);
+        let token = minting.mint(owner, &box_id, provider, &usage, ttl).unwrap();
         token.expose_secret().to_owned()
     };
     let ask = async |token: &str| {
@@ -406,6 +413,15 @@ async fn an_access_token_opens_one_providers_token_in_one_live_sandbox() {
     assert_eq!(ask(&token).await.text, "gh-2");
     let gitlab = mint(&ada, GitProvider::Gitlab, 600);
     ask(&gitlab).await.refuses(404, "No such provider");
+
+    // Whoever asks would send it to the host of the one before.
+    let elsewhere =
+        json!({"provider_tokens": {"github": {"token": "gh-3", "host": "git.acme.test"}}});
+    world.post(ADA, providers, &elsewhere).await.ok();
+    ask(&token).await.refuses(401, "Unauthorized");
+    let back = json!({"provider_tokens": {"github": {"token": "gh-4", "host": "github.com"}}});
+    world.post(ADA, providers, &back).await.ok();
+    assert_eq!(ask(&token).await.text, "gh-4");
 
     let request = TestRequest::get().uri("/api/v1/webhooks/secrets");
     world.send(request).await.refuses(401, "Unauthorized");

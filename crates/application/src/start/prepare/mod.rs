@@ -23,7 +23,7 @@ pub(super) use plan::Plan;
 use self::plan::Repository;
 use self::report::{Found, Git, State};
 use crate::ports::Ports;
-use crate::secrets::AccessTokens;
+use crate::secrets::{AccessTokens, TokenUse};
 use crate::{AppError, Policy};
 
 /// For commands that only look, or write a few files.
@@ -155,16 +155,15 @@ impl<'a> Preparation<'a> {
     ) -> Result<(), AppError> {
         // Named by the attempt: an earlier one that is still at work removes its own at its end.
         let helper = repository
-            .source
-            .token
-            .is_some()
-            .then(|| format!("credentials-{}", task.attempts));
-        if let Some(name) = &helper {
-            let text = self.credential_helper(task, repository)?;
+            .token_use
+            .as_ref()
+            .map(|usage| (format!("credentials-{}", task.attempts), usage));
+        if let Some((name, usage)) = &helper {
+            let text = self.credential_helper(task, repository, usage)?;
             let path = format!("{}/{name}", self.private);
             self.ports.workspace.write(self.at, &path, &text).await?;
         }
-        let helper = helper.as_deref();
+        let helper = helper.as_ref().map(|(name, _)| name.as_str());
         let (workspace, private, deadline) =
             (&self.workspace, &self.private, self.policy.clone_deadline);
         let identity = &self.plan.identity;
@@ -190,10 +189,17 @@ impl<'a> Preparation<'a> {
         &self,
         task: &StartTask,
         repository: &Repository,
+        usage: &TokenUse,
     ) -> Result<SecretString, AppError> {
         let tokens = AccessTokens::new(self.ports.cipher.clone(), self.ports.clock.clone());
         let ttl = ACCESS.max(self.policy.clone_deadline);
-        let access = tokens.mint(&task.owner, &task.sandbox_id, repository.provider, ttl)?;
+        let access = tokens.mint(
+            &task.owner,
+            &task.sandbox_id,
+            repository.provider,
+            usage,
+            ttl,
+        )?;
         let url = secrets_url(&self.policy.webhook_url);
         let text = scripts::credential_helper(repository, url.as_str(), access.expose_secret());
         Ok(SecretString::from(text))

@@ -12,6 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::AppError;
 use crate::ports::Ports;
+use crate::secrets::TokenUse;
 use crate::settings::{LaunchProfile, Settings};
 
 /// Who commits are by; what is missing is left as the sandbox has it.
@@ -40,6 +41,8 @@ pub(in crate::start) struct Repository {
     pub(super) source: CloneSource,
     /// The stored token is `user:secret`, of which git gets the secret.
     pub(super) is_pair: bool,
+    /// Of the token in `source`.
+    pub(super) token_use: Option<TokenUse>,
 }
 
 impl Repository {
@@ -86,6 +89,7 @@ impl Plan {
             plan.repository = Some(Repository {
                 name: name.clone(),
                 directory: directory(name).to_owned(),
+                token_use: token_use(settings, provider),
                 is_pair: is_pair(settings, provider, &source),
                 branch: request.selected_branch.clone(),
                 working_branch: working_branch(task.conversation_id),
@@ -152,6 +156,11 @@ fn directory(name: &str) -> &str {
     last.strip_suffix(".git")
         .filter(|name| !name.is_empty())
         .unwrap_or(last)
+}
+
+fn token_use(settings: &Settings, provider: GitProvider) -> Option<TokenUse> {
+    let stored = settings.provider_tokens.get(&provider)?;
+    Some(TokenUse::of(provider, stored))
 }
 
 fn is_pair(settings: &Settings, provider: GitProvider, source: &CloneSource) -> bool {

@@ -264,6 +264,7 @@ mod tests {
                 token: Some(SecretString::from("hunter2hunter2")),
             },
             is_pair: false,
+            token_use: None,
         }
     }
 

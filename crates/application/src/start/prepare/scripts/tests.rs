@@ -94,6 +94,7 @@ impl Place {
                 token: None,
             },
             is_pair: false,
+            token_use: None,
         }
     }
 

@@ -3,14 +3,18 @@
 use application::AppError;
 use application::settings::{GitProvidersInput, TokenInput};
 use application::start::StartInput;
+use domain::cipher::Cipher as _;
 use domain::conversation::GitProvider;
 use domain::error::{Classify, ErrorClass};
+use domain::sandbox::Sandbox;
 use secrecy::{ExposeSecret, SecretString};
+use store_memory::MarkerCipher;
 
 use crate::world::{World, alice, input, until};
 
 const LOOK: &str = "echo state=absent";
 const CLONE: &str = " clone --quiet";
+const SETUP: &str = "source ./.openhands/setup.sh";
 
 async fn world() -> World {
     let world = World::new().await;
@@ -67,4 +71,30 @@ async fn a_clone_gets_no_token_that_was_stored_for_another_host_meanwhile() {
         let refused = asked(&world, &helper).await.expect_err(token);
         assert_eq!(refused.class(), ErrorClass::Unauthenticated, "{token}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_note_shows_no_key_of_the_sandbox_and_no_half_of_a_pair() {
+    let world = world().await;
+    store(&world, GitProvider::Bitbucket, "me:half-of-it", None).await;
+    let first = world.started(input(|_| {})).await;
+    let sandbox = world.sandbox(&first.sandbox_id).await.expect("it runs");
+    let cipher = MarkerCipher;
+    let opened = |sealed| {
+        let opened = cipher.open(&Sandbox::key_context(&sandbox.id), sealed);
+        opened.expect("it opens").expose_secret().to_owned()
+    };
+    let (key, secret_key) = (opened(&sandbox.session_key), opened(&sandbox.secret_key));
+    let said = format!("A={key} B={secret_key} C=half-of-it /home/a/.agent-workspace/1/x");
+    world.workspace.answer(CLONE, Some(0), "has=setup.sh\n");
+    world.workspace.answer(SETUP, Some(1), &said);
+    let mut asked = tools();
+    asked.request.sandbox_id = Some(sandbox.id.clone());
+    let note = world.started(asked).await.detail.expect("a note");
+    let hidden = "A=********** B=********** C=********** …/x";
+    assert!(note.contains(hidden), "{note}");
+    let commands = world.workspace.commands();
+    let setup = commands.iter().find(|it| it.script.contains(SETUP));
+    let setup = &setup.expect("it was run").script;
+    assert!(setup.starts_with("unset OH_SECRET_KEY"), "{setup}");
 }

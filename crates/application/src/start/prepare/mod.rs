@@ -12,6 +12,9 @@ use std::time::Duration;
 
 use domain::agent::AgentEndpoint;
 use domain::error::ErrorClass;
+use domain::id::SandboxId;
+use domain::sandbox::Sandbox;
+use domain::scope::Scope;
 use domain::start_task::StartTask;
 use domain::workspace::{ShellCommand, ShellOutcome};
 use secrecy::{ExposeSecret, SecretString};
@@ -21,7 +24,7 @@ use url::Url;
 pub(super) use plan::Plan;
 
 use self::plan::Repository;
-use self::report::{Found, Git, State};
+use self::report::{Found, Git, Hidden, State};
 use crate::ports::Ports;
 use crate::secrets::{AccessTokens, TokenUse};
 use crate::{AppError, Policy};
@@ -50,6 +53,10 @@ pub(super) struct Preparation<'a> {
     plan: &'a Plan,
     /// Id of the task: it names what belongs to this start, and to every attempt of it.
     task: String,
+    /// Where it runs.
+    sandbox: SandboxId,
+    /// The sandbox's workspace.
+    root: String,
     /// Directory for repositories.
     workspace: String,
     /// Ours in the sandbox.
@@ -83,6 +90,8 @@ impl<'a> Preparation<'a> {
             at,
             plan,
             task: task.id.to_string(),
+            sandbox: task.sandbox_id.clone(),
+            root: root.to_owned(),
             workspace,
             private: String::new(),
             found: Found::default(),
@@ -110,7 +119,9 @@ impl<'a> Preparation<'a> {
         let outcome = self.run(look, QUICK).await?;
         self.found = Found::read(&outcome.output);
         if !outcome.is_success() {
-            return Err(self.failed("The workspace could not be made", &outcome));
+            return Err(self
+                .failed("The workspace could not be made", &outcome)
+                .await);
         }
         self.private = self.found.private.clone().unwrap_or_default();
         let Some(repository) = wanted else {
@@ -180,7 +191,8 @@ impl<'a> Preparation<'a> {
             self.found = Found::read(&outcome.output);
             return Ok(());
         }
-        let cause = report::clone_failure(repository, &outcome, deadline, &self.plan.secrets);
+        let hidden = self.hidden().await;
+        let cause = report::clone_failure(repository, &outcome, deadline, &hidden);
         Err(AppError::refused(ErrorClass::Upstream, cause))
     }
 
@@ -228,7 +240,7 @@ impl<'a> Preparation<'a> {
             outcome.output = shown.map(|shown| shown.output).unwrap_or_default();
             format!("was ended after {} s", deadline.as_secs())
         };
-        let said = report::quote(&outcome.output, &self.plan.secrets);
+        let said = report::quote(&outcome.output, &self.hidden().await);
         let said = said.map_or_else(String::new, |said| format!(" Its last words: {said}"));
         self.note(&format!(
             "The setup script .openhands/setup.sh {how}.{said}"
@@ -248,7 +260,7 @@ impl<'a> Preparation<'a> {
         let script = scripts::pre_commit(&self.prepared.working_dir);
         let outcome = self.run(script, QUICK).await?;
         if !outcome.is_success() {
-            let said = report::quote(&outcome.output, &self.plan.secrets);
+            let said = report::quote(&outcome.output, &self.hidden().await);
             self.note(&format!(
                 "The git hook .openhands/pre-commit.sh was not installed: {}",
                 said.as_deref().unwrap_or("no reason was given.")
@@ -306,7 +318,7 @@ impl<'a> Preparation<'a> {
 
     async fn run(&self, script: String, deadline: Duration) -> Result<ShellOutcome, AppError> {
         let command = ShellCommand {
-            script,
+            script: format!("{}{script}", scripts::NO_KEYS),
             directory: None,
             deadline,
         };
@@ -317,8 +329,21 @@ impl<'a> Preparation<'a> {
         self.prepared.notes.push(note.to_owned());
     }
 
-    fn failed(&self, what: &str, outcome: &ShellOutcome) -> AppError {
-        let said = report::quote(&outcome.output, &self.plan.secrets);
+    /// What no quotation of a command's output may show. The sandbox's own keys are in it, as far as they can be had.
+    async fn hidden(&self) -> Hidden {
+        let mut secrets = self.plan.secrets.clone();
+        secrets.push(self.at.key.clone());
+        let found = self.ports.sandboxes.find(&Scope::System, &self.sandbox);
+        if let Ok(Some(sandbox)) = found.await {
+            let context = Sandbox::key_context(&sandbox.id);
+            let opened = self.ports.cipher.open(&context, &sandbox.secret_key);
+            secrets.extend(opened.ok());
+        }
+        Hidden::new(secrets, &[&self.workspace, &self.root, &self.private])
+    }
+
+    async fn failed(&self, what: &str, outcome: &ShellOutcome) -> AppError {
+        let said = report::quote(&outcome.output, &self.hidden().await);
         let why = match (&said, outcome.exit_code) {
             (Some(said), _) => said.clone(),
             (None, Some(code)) => format!("exit code {code}"),

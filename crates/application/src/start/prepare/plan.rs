@@ -57,7 +57,7 @@ impl Repository {
 pub(in crate::start) struct Plan {
     pub(super) identity: Identity,
     pub(in crate::start) repository: Option<Repository>,
-    /// Values that must not be in a note, longest first.
+    /// Values of the owner's that must not be in a note.
     pub(super) secrets: Vec<SecretString>,
 }
 
@@ -188,5 +188,9 @@ fn secrets(profile: &LaunchProfile) -> Vec<SecretString> {
     all.extend(profile.llm.api_key.clone());
     all.extend(profile.llm.secret_options.values().cloned());
     all.extend(profile.search_api_key.clone());
+    // What git is given of a pair.
+    let halves = profile.secrets.values();
+    let halves = halves.filter_map(|token| token.expose_secret().split_once(':'));
+    all.extend(halves.map(|(_, secret)| SecretString::from(secret)));
     all
 }

@@ -1,6 +1,8 @@
 //! From what the preparing commands print to what is there, and to causes that a person can act on.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use domain::workspace::ShellOutcome;
@@ -80,24 +82,47 @@ impl Found {
     }
 }
 
-/// Takes secrets out of a text.
-pub(super) fn scrubbed(text: &str, secrets: &[SecretString]) -> String {
-    let mut values: Vec<&str> = secrets.iter().map(ExposeSecret::expose_secret).collect();
-    // Longest first, so that a secret that contains another goes as a whole.
-    values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-    let mut text = text.to_owned();
-    for value in values
-        .into_iter()
-        .filter(|value| value.len() >= SHORTEST_SECRET)
-    {
-        text = text.replace(value, "**********");
+/// What is taken out of a text before it is quoted.
+#[derive(Debug, Default)]
+pub(super) struct Hidden {
+    secrets: Vec<SecretString>,
+    /// Directories of ours and what is shown in their place.
+    places: Vec<(String, &'static str)>,
+}
+
+impl Hidden {
+    /// Hides secrets; and of these absolute directories where they are: in a process's sandbox they are the host's.
+    pub(super) fn new(mut secrets: Vec<SecretString>, directories: &[&str]) -> Self {
+        // Longest first, so that what contains another goes as a whole.
+        secrets.retain(|value| value.expose_secret().len() >= SHORTEST_SECRET);
+        secrets.sort_by_key(|value| Reverse(value.expose_secret().len()));
+        let mut places = Vec::new();
+        for directory in directories.iter().map(Path::new) {
+            // One directly below the root says nothing about the host, and is in many texts.
+            let above = directory
+                .ancestors()
+                .filter(|it| it.components().count() > 2);
+            places.extend(above.map(|it| (it.display().to_string(), "…")));
+        }
+        places.sort_by_key(|(place, _)| Reverse(place.len()));
+        Self { secrets, places }
     }
-    text
+
+    fn taken_out_of(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for secret in &self.secrets {
+            text = text.replace(secret.expose_secret(), "**********");
+        }
+        for (place, shown) in &self.places {
+            text = text.replace(place, shown);
+        }
+        text
+    }
 }
 
 /// The end of an output as one line; `None` if nothing was printed.
-pub(super) fn quote(output: &str, secrets: &[SecretString]) -> Option<String> {
-    let clean = scrubbed(output, secrets);
+pub(super) fn quote(output: &str, hidden: &Hidden) -> Option<String> {
+    let clean = hidden.taken_out_of(output);
     let line = clean.split_whitespace().collect::<Vec<_>>().join(" ");
     let skip = line.chars().count().saturating_sub(QUOTED);
     let end: String = line.chars().skip(skip).collect();
@@ -183,7 +208,7 @@ pub(super) fn clone_failure(
     repository: &Repository,
     outcome: &ShellOutcome,
     deadline: Duration,
-    secrets: &[SecretString],
+    hidden: &Hidden,
 ) -> String {
     let said = outcome.output.as_str();
     let trouble = SAYINGS
@@ -200,13 +225,13 @@ pub(super) fn clone_failure(
             format!("{host} did not deliver it within {seconds} s. Try again{less}.")
         }
         (Some(_), Some((trouble, _))) => in_words(*trouble, repository),
-        (Some(code), None) => report_of(said, code, secrets),
+        (Some(code), None) => report_of(said, code, hidden),
     };
     format!("Repository {} was not cloned: {why}", repository.name)
 }
 
-fn report_of(said: &str, code: i32, secrets: &[SecretString]) -> String {
-    quote(said, secrets).unwrap_or_else(|| format!("git ended with exit code {code}."))
+fn report_of(said: &str, code: i32, hidden: &Hidden) -> String {
+    quote(said, hidden).unwrap_or_else(|| format!("git ended with exit code {code}."))
 }
 
 fn in_words(trouble: Trouble, repository: &Repository) -> String {
@@ -273,8 +298,9 @@ mod tests {
             exit_code,
             output: output.to_owned(),
         };
-        let secrets = [SecretString::from("hunter2hunter2")];
-        clone_failure(&repository(), &outcome, Duration::from_secs(120), &secrets)
+        let secrets = vec![SecretString::from("hunter2hunter2")];
+        let hidden = Hidden::new(secrets, &[]);
+        clone_failure(&repository(), &outcome, Duration::from_secs(120), &hidden)
     }
 
     #[test]
@@ -358,9 +384,45 @@ mod tests {
 
     #[test]
     fn the_end_of_an_output_is_quoted_on_one_line() {
-        assert_eq!(quote(" \n", &[]), None);
-        assert_eq!(quote("a\n  b\n", &[]).as_deref(), Some("a b"));
-        let long = quote(&"é".repeat(900), &[]).unwrap();
+        let nothing = Hidden::default();
+        assert_eq!(quote(" \n", &nothing), None);
+        assert_eq!(quote("a\n  b\n", &nothing).as_deref(), Some("a b"));
+        let long = quote(&"é".repeat(900), &nothing).unwrap();
         assert_eq!(long.chars().count(), QUOTED + 2);
+    }
+
+    #[test]
+    fn places_of_ours_and_secrets_are_not_quoted() {
+        let directories = [
+            "/srv/aw/sandboxes/S/workspace/c",
+            "/srv/aw/sandboxes/S/workspace",
+            "",
+        ];
+        let secrets = ["abcd-efgh", "abcd", "abc"]
+            .map(SecretString::from)
+            .to_vec();
+        let hidden = Hidden::new(secrets, &directories);
+        for (said, quoted) in [
+            (
+                "rm: /srv/aw/sandboxes/S/workspace/c/tools: in use",
+                "rm: …/tools: in use",
+            ),
+            (
+                "mkdir: cannot create directory ‘/srv/aw/sandboxes’",
+                "mkdir: cannot create directory ‘…’",
+            ),
+            ("/srv is full", "/srv is full"),
+            (
+                "x=abcd-efgh y=abcd z=abc",
+                "x=********** y=********** z=abc",
+            ),
+        ] {
+            assert_eq!(quote(said, &hidden).as_deref(), Some(quoted));
+        }
+        let container = Hidden::new(Vec::new(), &["/workspace"]);
+        assert_eq!(
+            quote("/workspace/x", &container).as_deref(),
+            Some("/workspace/x")
+        );
     }
 }

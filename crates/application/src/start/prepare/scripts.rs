@@ -24,6 +24,10 @@ pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
+/// Keys of the sandbox that some agent servers (1.34) leave in the environment of commands. What a project's script starts,
+/// and prints, has no use for them.
+pub(super) const NO_KEYS: &str = "unset OH_SECRET_KEY SESSION_API_KEY ${!OH_SESSION_API_KEYS@}\n";
+
 /// Tells what a project brings along. `$1`: its directory.
 const FACTS: &str = r#"
 facts() {

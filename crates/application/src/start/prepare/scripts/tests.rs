@@ -274,6 +274,14 @@ fn the_setup_script_runs_once_for_a_start_and_its_children_go_on() {
 }
 
 #[test]
+fn commands_do_not_have_the_keys_of_the_sandbox() {
+    let place = Place::new();
+    let given = "export OH_SECRET_KEY=a OH_SESSION_API_KEYS_0=b OH_SESSION_API_KEYS_1=c SESSION_API_KEY=d OTHER=e";
+    let said = place.ok(&format!("{given}\n{NO_KEYS}env"));
+    assert!(!said.contains("KEY") && said.contains("OTHER=e"), "{said}");
+}
+
+#[test]
 fn a_pre_commit_script_runs_at_commits_and_an_earlier_hook_before_it() {
     let place = Place::new();
     let mut repository = place.origin();

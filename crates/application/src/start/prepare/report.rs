@@ -138,6 +138,7 @@ pub(super) fn quote(output: &str, hidden: &Hidden) -> Option<String> {
 enum Trouble {
     NoProgram,
     NoToken,
+    TokenRefused,
     NoBranch,
     Refused,
     Asks,
@@ -149,12 +150,13 @@ enum Trouble {
 }
 
 /// What git (in the language C), curl, or our credential helper say. The first line that has a match decides.
-const SAYINGS: [(Trouble, &[&str]); 10] = [
+const SAYINGS: [(Trouble, &[&str]); 11] = [
     (
         Trouble::NoProgram,
         &["agent-workspace: no curl and no python"],
     ),
     (Trouble::NoToken, &["agent-workspace: no token"]),
+    (Trouble::TokenRefused, &["agent-workspace: token refused"]),
     (Trouble::NoBranch, &["not found in upstream"]),
     (
         Trouble::Refused,
@@ -243,6 +245,10 @@ fn in_words(trouble: Trouble, repository: &Repository) -> String {
         Trouble::NoToken => format!(
             "the sandbox could not get the token of {provider} from this service. Look at the address that sandboxes \
              call back (docs/repositories.md)."
+        ),
+        Trouble::TokenRefused => format!(
+            "the token of {provider} was deleted or exchanged while the start was under way, or its sandbox was paused. Look at \
+             the settings and start again."
         ),
         Trouble::NoBranch => {
             let branch = repository.branch.as_deref().unwrap_or_default();
@@ -345,6 +351,10 @@ mod tests {
             (
                 "agent-workspace: no token\nfatal: credential helper '!sh …' told us to quit",
                 "from this service",
+            ),
+            (
+                "agent-workspace: token refused\nfatal: credential helper '!sh …' told us to quit",
+                "was deleted or exchanged",
             ),
             (
                 "agent-workspace: no curl and no python\nagent-workspace: no token",

@@ -267,18 +267,32 @@ done
 [ "$protocol://$host" = {origin} ] || exit 0
 url={url}
 access={access}
+answer=
+line='
+'
 if command -v curl >/dev/null 2>&1; then
-  secret=$(printf 'url = "%s"\nheader = "X-Access-Token: %s"\n' "$url" "$access" |
-    curl -q -fsS --max-time 20 --config -)
+  answer=$(printf 'url = "%s"\nheader = "X-Access-Token: %s"\n' "$url" "$access" |
+    curl -q -sS --max-time 20 --write-out '\n%{{http_code}}' --config -)
 elif python=$(command -v python3 || command -v python); then
-  secret=$(printf '%s\n%s\n' "$url" "$access" | "$python" -c 'import sys
+  answer=$(printf '%s\n%s\n' "$url" "$access" | "$python" -c 'import sys
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 url, access = sys.stdin.read().split("\n")[:2]
 request = Request(url, headers={{"X-Access-Token": access}})
-sys.stdout.write(urlopen(request, timeout=20).read().decode())')
+try:
+    answer = urlopen(request, timeout=20)
+except HTTPError as error:
+    answer = error
+sys.stdout.write("%s\n%d" % (answer.read().decode(), answer.getcode()))')
 else
   echo 'agent-workspace: no curl and no python' >&2
 fi
+# The last line is the status.
+case ${{answer##*"$line"}} in
+200) secret=${{answer%"$line"*}} ;;
+401 | 404) echo 'agent-workspace: token refused' >&2; echo quit=1; exit 0 ;;
+*) secret= ;;
+esac
 if [ -n "{pair}" ]; then secret=${{secret#*:}}; fi
 if [ -z "$secret" ]; then echo 'agent-workspace: no token' >&2; echo quit=1; exit 0; fi
 printf 'username=%s\npassword=%s\n' {username} "$secret"

@@ -323,7 +323,7 @@ fn the_helper_answers_for_its_host_only() {
     let bin = place.dir.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
     let curl =
-        "#!/bin/sh\ncat >\"$HOME/asked\"\necho \"$@\" >\"$HOME/arguments\"\nprintf 'me:s3cret'\n";
+        "#!/bin/sh\ncat >\"$HOME/asked\"\necho \"$@\" >\"$HOME/arguments\"\ncat \"$HOME/answer\"\n";
     std::fs::write(bin.join("curl"), curl).unwrap();
     let text = credential_helper(&repository, "http://127.0.0.1:1/secrets", "access-1");
     let file = place.dir.path().join("helper");
@@ -343,6 +343,8 @@ fn the_helper_answers_for_its_host_only() {
         assert_eq!(ask(host, action), "", "{host} {action}");
     }
     assert!(!Path::new(&place.home()).join("asked").exists());
+    let answers = |text: &str| std::fs::write(format!("{}/answer", place.home()), text).unwrap();
+    answers("me:s3cret\n200");
     let answer = ask("git.acme.test:8443", "get");
     assert_eq!(answer, "username=x-access-token\npassword=s3cret\n");
     let asked = std::fs::read_to_string(format!("{}/asked", place.home())).unwrap();
@@ -352,4 +354,59 @@ fn the_helper_answers_for_its_host_only() {
     );
     let arguments = std::fs::read_to_string(format!("{}/arguments", place.home())).unwrap();
     assert!(!arguments.contains("access-1"), "{arguments}");
+    for answer in ["no\n401", "no\n404", "no\n502", "\n000", "\n200", ""] {
+        answers(answer);
+        assert_eq!(ask("git.acme.test:8443", "get"), "quit=1\n", "{answer:?}");
+    }
+}
+
+/// A server that answers everything with this status, and `me:s3cret`.
+fn answering(status: &'static str) -> std::net::SocketAddr {
+    use std::io::{BufRead as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = std::io::BufReader::new(stream.unwrap());
+            let mut line = String::new();
+            while stream.read_line(&mut line).unwrap() > 2 {
+                line.clear();
+            }
+            let head = format!("HTTP/1.1 {status}\r\nContent-Length: 9\r\nConnection: close");
+            write!(stream.get_mut(), "{head}\r\n\r\nme:s3cret").unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn a_refusal_is_told_from_no_answer_by_every_program_that_may_ask() {
+    let place = Place::new();
+    let mut repository = place.origin();
+    repository.source.url = "https://git.acme.test/acme/tools.git".parse().unwrap();
+    let ask = |url: &str, program: &str| {
+        let text = credential_helper(&repository, url, "access-1");
+        std::fs::write(place.dir.path().join("helper"), text).unwrap();
+        // No other program of the machine can be found.
+        let script = format!(
+            "mkdir -p only && ln -sf \"$(command -v {program})\" only/ && sh=$(command -v sh) \
+             && printf 'protocol=https\\nhost=git.acme.test\\n\\n' | PATH=$PWD/only $sh helper get 2>&1; rm -r only"
+        );
+        place.ok(&script)
+    };
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let away = closed.local_addr().unwrap();
+    drop(closed);
+    for program in ["curl", "python3"] {
+        let at = |address: std::net::SocketAddr| ask(&format!("http://{address}/"), program);
+        let said = at(answering("200 OK"));
+        assert_eq!(said, "username=x-access-token\npassword=me:s3cret\n");
+        for refusal in ["401 Unauthorized", "404 Not Found"] {
+            let said = at(answering(refusal));
+            assert!(said.contains("token refused\nquit=1"), "{program}: {said}");
+        }
+        for said in [at(away), at(answering("502 Bad Gateway"))] {
+            assert!(said.contains("no token\nquit=1"), "{program}: {said}");
+        }
+    }
 }

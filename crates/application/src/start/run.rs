@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError, LaunchRequest};
-use domain::conversation::{Conversation, Metrics};
+use domain::conversation::{Conversation, GitProvider, Metrics};
 use domain::error::{Classify, StoreError};
 use domain::id::{SandboxId, StartTaskId};
 use domain::sandbox::{Located, Sandbox};
@@ -132,13 +132,17 @@ impl Run {
         let (sandbox, located) = self.sandbox().await?;
         let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
         let prepared = self.prepare(&plan, &at, &located.workspace).await?;
-        let (ports, task) = (&self.inner.ports, &self.task);
+        let mut task = self.task.clone();
+        // Also where none was named: its parts and its plan go by it, whatever is in the settings by then.
+        task.request.git_provider = plan.provider().or(task.request.git_provider);
+        let (ports, task) = (&self.inner.ports, &task);
         let request =
             launch::request(ports, &self.secrets, task, profile, &sandbox, prepared).await?;
         let asked_before = self.task.status == StartStatus::StartingConversation;
         let mut agent = launch::shown(&request);
         agent.tags.extend(plan.tags());
-        self.begin(&located, agent).await?;
+        self.begin(&located, agent, task.request.git_provider)
+            .await?;
         let (info, advice) = futures::join!(
             self.tell(&at, &request, asked_before),
             self.advice(&sandbox.id)
@@ -290,7 +294,12 @@ impl Run {
     }
 
     /// The conversation's row is there before the agent server hears of it, so its first reports find it.
-    async fn begin(&mut self, located: &Located, agent: launch::Shown) -> Result<(), Stop> {
+    async fn begin(
+        &mut self,
+        located: &Located,
+        agent: launch::Shown,
+        provider: Option<GitProvider>,
+    ) -> Result<(), Stop> {
         let mut step = self.step(StartStatus::StartingConversation, None);
         step.agent_server_url = Some(
             located
@@ -299,7 +308,10 @@ impl Run {
                 .trim_end_matches('/')
                 .to_owned(),
         );
-        let conversation = self.conversation(agent);
+        let conversation = Conversation {
+            git_provider: provider,
+            ..self.conversation(agent)
+        };
         let tasks = &self.inner.ports.start_tasks;
         let stored = tasks
             .begin_conversation(self.task.id, self.fence, &conversation, &step, self.now())

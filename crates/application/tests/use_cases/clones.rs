@@ -7,6 +7,7 @@ use domain::cipher::Cipher as _;
 use domain::conversation::GitProvider;
 use domain::error::{Classify, ErrorClass};
 use domain::sandbox::Sandbox;
+use domain::start_task::{AgentType, StartStatus};
 use secrecy::{ExposeSecret, SecretString};
 use store_memory::MarkerCipher;
 
@@ -97,4 +98,48 @@ async fn a_note_shows_no_key_of_the_sandbox_and_no_half_of_a_pair() {
     let setup = commands.iter().find(|it| it.script.contains(SETUP));
     let setup = &setup.expect("it was run").script;
     assert!(setup.starts_with("unset OH_SECRET_KEY"), "{setup}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_a_repository_came_from_does_not_change_with_the_settings() {
+    let world = world().await;
+    store(&world, GitProvider::Gitlab, "t-1", None).await;
+    let parent = world.started(tools()).await;
+    let view = world
+        .view(parent.conversation_id)
+        .await
+        .expect("it is there");
+    let kept = view.conversation.git_provider;
+    assert_eq!(
+        kept,
+        Some(GitProvider::Gitlab),
+        "the only one that there is"
+    );
+    // From now on it would be GitHub's.
+    store(&world, GitProvider::Bitbucket, "t-2", None).await;
+    let part = input(|r| {
+        r.parent_conversation_id = Some(parent.conversation_id);
+        r.agent_type = AgentType::Plan;
+    });
+    let part = world.started(part).await;
+    assert_eq!(part.status, StartStatus::Ready, "{:?}", part.detail);
+    let commands = world.workspace.commands();
+    let mut clones = commands.iter().filter(|it| it.script.contains(CLONE));
+    let address = "'https://gitlab.example.com/acme/tools.git'";
+    assert!(clones.all(|it| it.script.contains(address)), "{commands:?}");
+    let launch = world.agents.launches().pop().expect("a launch");
+    let path = launch.plan_path.expect("a path");
+    assert!(path.contains("/agents-tmp-config/"), "{path}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_goes_where_its_provider_takes_it_also_when_none_was_named() {
+    let world = world().await;
+    store(&world, GitProvider::Gitlab, "t-1", None).await;
+    let mut asked = tools();
+    asked.request.agent_type = AgentType::Plan;
+    world.started(asked).await;
+    let launch = world.agents.launches().pop().expect("a launch");
+    let path = launch.plan_path.expect("a path");
+    assert!(path.contains("/agents-tmp-config/"), "{path}");
 }

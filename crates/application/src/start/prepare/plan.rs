@@ -103,6 +103,11 @@ impl Plan {
 }
 
 impl Plan {
+    /// Where the repository comes from, if there is one.
+    pub(in crate::start) fn provider(&self) -> Option<GitProvider> {
+        Some(self.repository.as_ref()?.provider)
+    }
+
     /// What a conversation says about its repository (contract v1, section 2.1).
     pub(in crate::start) fn tags(&self) -> BTreeMap<String, String> {
         let Some(repository) = &self.repository else {

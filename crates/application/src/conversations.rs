@@ -208,23 +208,23 @@ pub fn check_change(change: &ConversationChange) -> Result<(), String> {
 }
 
 /// `owner/repo`, possibly with groups between; no shell or path tricks. Projects and repositories of Azure DevOps may have
-/// blanks in their names.
+/// blanks in their names. An ending `.git` is no part of the name.
 pub fn check_repository(repository: &str) -> Result<(), String> {
-    let parts: Vec<_> = repository.split('/').collect();
+    let name = repository.strip_suffix(".git").unwrap_or(repository);
+    let parts: Vec<_> = name.split('/').collect();
     let is_deep = parts.len() > 2;
     let part = |p: &str| {
         !p.is_empty()
             && p != "."
             && p != ".."
+            // The last one becomes a directory of the workspace.
+            && !p.eq_ignore_ascii_case(".git")
             && p.trim() == p
             && p.chars()
                 .all(|c| c.is_alphanumeric() || "-_.~".contains(c) || (c == ' ' && is_deep))
     };
-    // It becomes a directory of the workspace.
-    let last = parts.last().copied().unwrap_or_default();
-    let is_directory = !last.eq_ignore_ascii_case(".git");
     let fits = repository.len() <= 512 && parts.len() >= 2;
-    if fits && is_directory && parts.iter().all(|p| part(p)) {
+    if fits && parts.iter().all(|p| part(p)) {
         Ok(())
     } else {
         Err("selected_repository must look like owner/repo".to_owned())
@@ -262,12 +262,28 @@ mod tests {
             "OpenHands/agent-sdk.rs",
             "org/My Project/my repo",
             "org/.github",
+            "org/repo.git",
         ] {
             assert!(check_repository(good).is_ok(), "{good}");
         }
         for bad in [
-            "", "a", "/a", "a/", "a/..", "a/b;rm", "a/b\n", "a b/c", "$(x)/y", "a//b", "a/.git",
+            "",
+            "a",
+            "/a",
+            "a/",
+            "a/..",
+            "a/b;rm",
+            "a/b\n",
+            "a b/c",
+            "$(x)/y",
+            "a//b",
+            "a/.git",
             "a/b/ c",
+            "a/.git.git",
+            "a/.GIT.git",
+            "a/.git/c",
+            "a/..git",
+            "a/...git",
         ] {
             assert!(check_repository(bad).is_err(), "{bad:?}");
         }

@@ -211,6 +211,8 @@ mod tests {
             "o/-r",
             "https://h/r",
             "o/.git",
+            "o/.git.git",
+            "o/.GIT",
             &long,
         ] {
             let refused = address(&access(Github, None, "t"), name);

@@ -52,6 +52,8 @@ pub(crate) fn is_segment(part: &str) -> bool {
     let dots = part.chars().all(|c| c == '.');
     !part.is_empty()
         && !dots
+        // A clone of it would be called like the inside of a repository.
+        && !part.eq_ignore_ascii_case(".git")
         && !part.starts_with('-')
         && part.trim() == part
         && !part.contains(odd)

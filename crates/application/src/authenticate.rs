@@ -62,13 +62,25 @@ impl Authenticate {
         if key.is_empty() || key.len() > LONGEST_KEY {
             return Ok(None);
         }
-        let sandbox = self
-            .0
-            .ports
-            .sandboxes
-            .find_by_key(&KeyHash::of(key))
-            .await?;
-        let now = self.0.ports.clock.now();
-        Ok(sandbox.filter(|s| s.accepts_reports(now, self.0.policy.report_grace)))
+        let sandboxes = &self.0.ports.sandboxes;
+        let sandbox = sandboxes.find_by_key(&KeyHash::of(key)).await?;
+        Ok(sandbox.filter(|it| self.0.may_report(it)))
+    }
+
+    /// The same for a report, which reads nothing of its owner's: as the look-up for another report found it, less than
+    /// [`LIFE`](crate::look_ups::LIFE) ago. Nothing is refused on that ground.
+    pub async fn reporter(&self, key: &str) -> Result<Option<Arc<Sandbox>>, AppError> {
+        if key.is_empty() || key.len() > LONGEST_KEY {
+            return Ok(None);
+        }
+        let hash = KeyHash::of(key);
+        let query = self.0.ports.sandboxes.find_by_key(&hash);
+        let answer = self.0.keeper.reporters().find(&hash, query).await?;
+        let found = answer.found.filter(|it| self.0.may_report(it));
+        if found.is_none() && answer.is_remembered {
+            // It may have been resumed since, elsewhere.
+            return Ok(self.sandbox(key).await?.map(Arc::new));
+        }
+        Ok(found)
     }
 }

@@ -30,6 +30,7 @@ pub mod webhooks;
 use std::sync::Arc;
 
 use domain::identity::ApiKey;
+use domain::sandbox::Sandbox;
 pub use error::AppError;
 pub use ports::{AuthMode, Policy, Ports, Retention};
 pub use tasks::Tasks;
@@ -85,6 +86,13 @@ pub(crate) struct Inner {
     pub(crate) api_keys: LookUps<ApiKey>,
     /// Wakes the comparison of rows and backend.
     pub(crate) look_again: tokio::sync::Notify,
+}
+
+impl Inner {
+    /// Whether reports of this sandbox are taken in now.
+    pub(crate) fn may_report(&self, sandbox: &Sandbox) -> bool {
+        sandbox.accepts_reports(self.ports.clock.now(), self.policy.report_grace)
+    }
 }
 
 impl App {

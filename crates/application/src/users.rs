@@ -32,6 +32,7 @@ impl Users {
         let purged = purge(ports.users.as_ref(), ports.clock.as_ref(), user).await;
         // Also after a failure: the keys are gone with the first step.
         self.0.api_keys.clear();
+        self.0.keeper.reporters().clear();
         let purged = purged?;
         self.0.look_again.notify_one();
         Ok(purged)

@@ -9,6 +9,7 @@ use domain::conversation::{Conversation, ExecutionStatus, Metrics, Observation};
 use domain::event::{Appended, Event};
 use domain::id::ConversationId;
 use domain::sandbox::Sandbox;
+use domain::scope::Scope;
 use serde_json::Value;
 
 use crate::{AppError, Inner};
@@ -46,7 +47,7 @@ impl Webhooks {
                 .append(&from.id, conversation, &events, &observation, now)
         };
         let mut appended = append().await?;
-        if appended == Appended::Unknown {
+        if appended == Appended::Unknown && self.still_reports(from).await? {
             self.0
                 .ports
                 .conversations
@@ -84,13 +85,20 @@ impl Webhooks {
                 .await
         };
         let mut applied = observe().await?;
-        if applied == Appended::Unknown {
+        if applied == Appended::Unknown && self.still_reports(from).await? {
             let mut found = found(from, info.id, now);
             found.agent_kind.clone_from(&info.agent_kind);
             self.0.ports.conversations.adopt(&found).await?;
             applied = observe().await?;
         }
         settle(from, info.id, &applied)
+    }
+
+    /// Who reports was looked up a moment ago. Before a row is made for it, it is looked up again: it may be gone by now,
+    /// and its user with it.
+    async fn still_reports(&self, from: &Sandbox) -> Result<bool, AppError> {
+        let found = self.0.ports.sandboxes.find(&Scope::System, &from.id);
+        Ok(found.await?.is_some_and(|it| self.0.may_report(&it)))
     }
 }
 

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+pub(crate) use contact::is_known;
 use domain::agent::AgentEndpoint;
 use domain::clock::Timestamp;
 use domain::id::SandboxId;
@@ -24,6 +25,7 @@ use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::Instrument;
 use url::Url;
 
+use crate::look_ups::LookUps;
 use crate::ports::{Policy, Ports};
 use crate::sync::Syncer;
 use crate::{AppError, Tasks};
@@ -50,6 +52,8 @@ struct Shared {
     contact: contact::Known,
     /// One slot per sandbox in use; dead entries are swept when the map is next touched.
     slots: Mutex<HashMap<SandboxId, Weak<Slot>>>,
+    /// Sandboxes that reported a moment ago.
+    reporters: LookUps<Sandbox>,
 }
 
 /// What those who want to act on one sandbox share.
@@ -151,7 +155,14 @@ impl Keeper {
             syncer,
             tasks,
             slots: Mutex::default(),
+            reporters: LookUps::default(),
         }))
+    }
+
+    /// Sandboxes by their keys, for reports. Whoever changes what a key opens clears this once the store was asked to, also
+    /// when that failed: it may have happened.
+    pub(crate) fn reporters(&self) -> &LookUps<Sandbox> {
+        &self.0.reporters
     }
 
     fn slot(&self, id: &SandboxId) -> Arc<Slot> {
@@ -308,12 +319,10 @@ impl Keeper {
         facts: &SandboxFacts,
     ) -> Result<bool, AppError> {
         let now = self.0.ports.clock.now();
-        Ok(self
-            .0
-            .ports
-            .sandboxes
-            .record(&row.id, expected, facts, now)
-            .await?)
+        let sandboxes = &self.0.ports.sandboxes;
+        let recorded = sandboxes.record(&row.id, expected, facts, now).await;
+        self.reporters().clear();
+        Ok(recorded?)
     }
 }
 

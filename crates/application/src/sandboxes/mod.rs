@@ -16,7 +16,7 @@ use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
 
 pub use keeper::Keeper;
-pub(crate) use keeper::endpoint;
+pub(crate) use keeper::{endpoint, is_known};
 
 use crate::ports::{Policy, Ports};
 use crate::repeat::{Answer, Repeatable, repeated};
@@ -226,11 +226,13 @@ impl Sandboxes {
         desired: Desired,
     ) -> Result<Sandbox, AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
-        ports
+        let now = ports.clock.now();
+        let intent = ports
             .sandboxes
-            .set_desired(scope, id, desired, &policy.caps, ports.clock.now())
-            .await?
-            .ok_or_else(|| AppError::not_found("Not Found"))
+            .set_desired(scope, id, desired, &policy.caps, now);
+        let intent = intent.await;
+        self.0.keeper.reporters().clear();
+        intent?.ok_or_else(|| AppError::not_found("Not Found"))
     }
 
     /// Whether this process serves the host of the sandbox. If not, whoever does hears of the intent and follows it.

@@ -1,13 +1,16 @@
 //! Reports of agent servers are hints: stored once, never trusted to move a conversation, completed from the log.
 
+use std::time::Duration;
+
 use domain::agent::AgentConversation;
 use domain::agent::document::STATE_UPDATE;
 use domain::conversation::ExecutionStatus;
 use domain::error::{Classify, ErrorClass};
 use domain::event::{Event, EventFilter};
 use domain::id::ConversationId;
-use domain::sandbox::Sandbox;
+use domain::sandbox::{Caps, Desired, Sandbox, SandboxRepository as _};
 use domain::start_task::StartTask;
+use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -203,4 +206,70 @@ async fn a_title_comes_until_a_person_chooses_one() {
         .await
         .expect("taken in");
     assert_eq!(title().await.as_deref(), Some("By me"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reporter_is_remembered_until_something_changes() {
+    let world = World::new().await;
+    let (_, sandbox) = started(&world).await;
+    let key = world.app.sandboxes.session_key(&sandbox).expect("it runs");
+    let who = || async {
+        let found = world.app.authenticate.reporter(key.expose_secret()).await;
+        found.expect("asked").map(|it| it.id.clone())
+    };
+    assert_eq!(who().await, Some(sandbox.id.clone()));
+    world
+        .app
+        .sandboxes
+        .pause(&mine(), &sandbox.id)
+        .await
+        .expect("paused");
+    assert_eq!(who().await, Some(sandbox.id.clone()), "for trailing events");
+    world
+        .app
+        .sandboxes
+        .delete(&mine(), &sandbox.id)
+        .await
+        .expect("deleted");
+    assert_eq!(who().await, None);
+    let late = vec![event("late", "MessageEvent")];
+    let made = ConversationId::new(Uuid::from_u128(77));
+    let adopted = world.app.webhooks.events(&sandbox, made, late).await;
+    assert!(
+        adopted.is_err(),
+        "who was just deleted makes no conversation"
+    );
+    assert!(world.view(made).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reporter_deleted_behind_our_back_reports_for_a_second_at_most() {
+    let world = World::new().await;
+    let (_, sandbox) = started(&world).await;
+    let key = world.app.sandboxes.session_key(&sandbox).expect("it runs");
+    let who = || async {
+        let found = world.app.authenticate.reporter(key.expose_secret()).await;
+        found.expect("asked").map(|it| it.id.clone())
+    };
+    assert_eq!(who().await, Some(sandbox.id.clone()));
+    let (scope, caps) = (
+        mine(),
+        Caps {
+            per_user: 9,
+            overall: 9,
+        },
+    );
+    let deleted =
+        world
+            .store
+            .set_desired(&scope, &sandbox.id, Desired::Deleted, &caps, clock().now());
+    assert!(deleted.await.expect("stored").is_some());
+    let exact = world.app.authenticate.sandbox(key.expose_secret()).await;
+    assert_eq!(
+        exact.expect("asked").map(|it| it.id),
+        None,
+        "what reads asks each time"
+    );
+    tokio::time::sleep(Duration::from_millis(1_001)).await;
+    assert_eq!(who().await, None);
 }

@@ -28,7 +28,7 @@ pub use header::IdempotencyKey;
 pub use params::{Named, PathParam, PathParams, Query};
 pub(crate) use parse::ParseBudget;
 pub use who::{
-    Actor, Anyone, Authenticator, LegacyActor, SandboxCaller, UserOrSandbox, Who, key_of,
+    Actor, Anyone, Authenticator, LegacyActor, Reporter, SandboxCaller, UserOrSandbox, Who, key_of,
 };
 
 /// The application, as handlers take it: `app: Application`.

@@ -1,6 +1,7 @@
 //! Who is calling.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
@@ -28,6 +29,11 @@ pub trait Authenticator: Send + Sync + 'static {
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem>;
     /// The sandbox with this session key, while the key is valid.
     async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem>;
+    /// The same for a report, perhaps as it was a moment ago.
+    async fn reporter(&self, key: &SecretString) -> Result<Option<Reporter>, Problem> {
+        let found = self.sandbox(key).await?;
+        Ok(found.map(|caller| Reporter(Arc::new(caller.0))))
+    }
 }
 
 #[async_trait]
@@ -46,6 +52,11 @@ impl Authenticator for App {
             .sandbox(key.expose_secret())
             .await?
             .map(SandboxCaller))
+    }
+
+    async fn reporter(&self, key: &SecretString) -> Result<Option<Reporter>, Problem> {
+        let found = self.authenticate.reporter(key.expose_secret()).await?;
+        Ok(found.map(Reporter))
     }
 }
 
@@ -73,6 +84,10 @@ impl SandboxCaller {
         Scope::User(self.0.owner.clone())
     }
 }
+
+/// A sandbox's agent server that reports.
+#[derive(Debug, Clone)]
+pub struct Reporter(pub Arc<Sandbox>);
 
 /// A kind of caller that a route admits.
 pub trait Who: Sized {
@@ -133,12 +148,28 @@ impl Who for LegacyActor {
     }
 }
 
+fn session_key_of(req: &HttpRequest) -> Result<SecretString, Problem> {
+    let refusal = "X-Session-API-Key header is required";
+    key_of(req).ok_or_else(|| Problem::new(StatusCode::UNAUTHORIZED, refusal))
+}
+
+fn invalid_session_key() -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, "Invalid session API key")
+}
+
 impl Who for SandboxCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        let refused = |text: &str| Problem::new(StatusCode::UNAUTHORIZED, text);
-        let key = key_of(req).ok_or_else(|| refused("X-Session-API-Key header is required"))?;
+        let key = session_key_of(req)?;
         let found = state_of(req)?.authenticator().sandbox(&key).await?;
-        found.ok_or_else(|| refused("Invalid session API key"))
+        found.ok_or_else(invalid_session_key)
+    }
+}
+
+impl Who for Reporter {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        let key = session_key_of(req)?;
+        let found = state_of(req)?.authenticator().reporter(&key).await?;
+        found.ok_or_else(invalid_session_key)
     }
 }
 

@@ -8,9 +8,7 @@ use serde_json::Value;
 use crate::decode::{Decode, Errors, Fault, Object, Path};
 use crate::dto::Success;
 use crate::dto::event::EventDocument;
-use crate::extract::{
-    Application, Call, EventBatch, EventPart, PathParam, SandboxCaller, WebhookBody,
-};
+use crate::extract::{Application, Call, EventBatch, EventPart, PathParam, Reporter, WebhookBody};
 use crate::problem::Problem;
 
 /// A conversation's record. All but its id is optional, and what is not understood is left alone.
@@ -52,7 +50,7 @@ pub(super) struct ConversationInfo {
 #[post("/api/v1/webhooks/conversations")]
 pub(super) async fn conversation(
     app: Application,
-    Call(caller, WebhookBody(Report(info))): Call<SandboxCaller, WebhookBody<Report>>,
+    Call(caller, WebhookBody(Report(info))): Call<Reporter, WebhookBody<Report>>,
 ) -> Result<web::Json<Success>, Problem> {
     app.webhooks.conversation(&caller.0, &info).await?;
     Ok(web::Json(Success::DONE))
@@ -70,7 +68,7 @@ pub(super) async fn conversation(
 pub(super) async fn events(
     app: Application,
     Call(caller, (PathParam(id), mut batch)): Call<
-        SandboxCaller,
+        Reporter,
         (PathParam<ConversationId>, EventBatch),
     >,
 ) -> Result<web::Json<Success>, Problem> {
@@ -86,7 +84,7 @@ pub(super) async fn events(
 /// Takes the part, so that its share of the memory is free before the next one asks for its own.
 async fn store(
     app: &Application,
-    caller: &SandboxCaller,
+    caller: &Reporter,
     id: ConversationId,
     part: EventPart,
 ) -> Result<(), Problem> {

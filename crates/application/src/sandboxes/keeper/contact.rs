@@ -13,6 +13,12 @@ use crate::AppError;
 /// How the words of a row end whose state is the last known one.
 const LAST_KNOWN: &str = "; what is shown is the last known state";
 
+/// Whether the status of a row is more than the last known one.
+pub(crate) fn is_known(row: &Sandbox) -> bool {
+    let detail = row.status_detail.as_deref();
+    !detail.is_some_and(|detail| detail.ends_with(LAST_KNOWN))
+}
+
 /// What is known about the backend, and whether the rows say it.
 #[derive(Debug, Default)]
 pub(super) struct Known(Mutex<State>);

@@ -78,7 +78,9 @@ impl Keeper {
             .conversations
             .settle_running(&row.id, ExecutionStatus::Error, now)
             .await?;
-        self.0.ports.sandboxes.remove(&row.id).await?;
+        let removed = self.0.ports.sandboxes.remove(&row.id).await;
+        self.reporters().clear();
+        removed?;
         tracing::info!(sandbox.id = %row.id, "sandbox removed");
         Ok(())
     }

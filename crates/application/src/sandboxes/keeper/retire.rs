@@ -105,8 +105,12 @@ impl Keeper {
             }
         }
         let ports = &self.0.ports;
-        let retired = ports.sandboxes.retire(&row.id, why, ports.clock.now());
-        match retired.await {
+        let retired = ports
+            .sandboxes
+            .retire(&row.id, why, ports.clock.now())
+            .await;
+        self.reporters().clear();
+        match retired {
             Ok(Some(_)) => {}
             Ok(None) => return,
             Err(error) => {

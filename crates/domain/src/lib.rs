@@ -28,6 +28,7 @@ pub mod host;
 pub mod id;
 pub mod idempotency;
 pub mod identity;
+pub mod json;
 pub mod lease;
 pub mod page;
 pub mod patch;

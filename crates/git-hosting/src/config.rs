@@ -30,7 +30,7 @@ impl Default for Config {
             authorities: Authorities::default(),
             timeout: Duration::from_secs(15),
             connect: Duration::from_secs(5),
-            max_body: 8 << 20,
+            max_body: 2 << 20,
         }
     }
 }

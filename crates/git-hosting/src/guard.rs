@@ -1,7 +1,8 @@
 //! Which hosts may be called, checked on their addresses and not only on their names (SSRF).
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +11,27 @@ use domain::git::GitError;
 use url::{Host, Url};
 
 use crate::address::PrivateHosts;
+use crate::slots::Slots;
 
 /// How long a name may take to resolve.
 const RESOLVE: Duration = Duration::from_secs(5);
+/// Look-ups under way, each of which has a thread that nobody can call back: in all, and of one name.
+const LOOK_UPS: usize = 16;
+const LOOK_UPS_OF_ONE: usize = 4;
+
+/// Asks the system's resolver.
+type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+
+fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok((name, port).to_socket_addrs()?.collect())
+}
 
 /// Decides.
 #[derive(Debug, Clone)]
 pub(crate) struct Guard {
     private: Arc<PrivateHosts>,
+    look_up: LookUp,
+    look_ups: Slots,
 }
 
 /// A host that may not be called, and why. Says nothing of the addresses that its name has: it would tell a user about a
@@ -46,6 +60,8 @@ impl Guard {
     pub(crate) fn new(private: PrivateHosts) -> Self {
         Self {
             private: Arc::new(private),
+            look_up,
+            look_ups: Slots::new(LOOK_UPS, LOOK_UPS_OF_ONE),
         }
     }
 
@@ -80,17 +96,26 @@ impl Guard {
 
     /// The addresses of a name, if all of them may be called: a name that also has a private one is a trick.
     pub(crate) async fn resolve(&self, name: &str, port: u16) -> Result<Vec<SocketAddr>, Failed> {
-        let look_up = tokio::net::lookup_host((name.to_owned(), port));
-        let found = tokio::time::timeout(RESOLVE, look_up).await;
-        let found: Vec<SocketAddr> = match found {
-            Ok(found) => found.map_err(Failed::NotResolved)?.collect(),
-            Err(_) => return Err(Failed::NotResolved(std::io::ErrorKind::TimedOut.into())),
-        };
+        let found = tokio::time::timeout(RESOLVE, self.look_up(name, port)).await;
+        let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let found = found.map_err(Failed::NotResolved)?;
         for address in &found {
             let permitted = self.permit(name, address.ip());
             permitted.map_err(Failed::Refused)?;
         }
         Ok(found)
+    }
+
+    /// Its turn ends with the thread and not with whoever waits for it: threads that hang in the resolver cannot pile up.
+    async fn look_up(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let slot = self.look_ups.take(name).await;
+        let slot = slot.map_err(|busy| io::Error::new(io::ErrorKind::ResourceBusy, busy))?;
+        let (name, look_up) = (name.to_owned(), self.look_up);
+        let asked = tokio::task::spawn_blocking(move || {
+            let _slot = slot;
+            look_up(&name, port)
+        });
+        asked.await.map_err(io::Error::other)?
     }
 
     /// Checks an address that something else than this crate is going to call.
@@ -127,11 +152,16 @@ pub(crate) enum Failed {
     /// They may not be called.
     Refused(Refused),
     /// There are none.
-    NotResolved(std::io::Error),
+    NotResolved(io::Error),
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Instant;
+
+    use futures::future::join_all;
+
     use super::*;
     use crate::address::AllowedHost;
 
@@ -178,5 +208,50 @@ mod tests {
             matches!(refused, Err(GitError::Forbidden { .. })),
             "{refused:?}"
         );
+    }
+
+    /// Look-ups that hang until the test lets go.
+    static HUNG: AtomicUsize = AtomicUsize::new(0);
+    static CLOSED: AtomicBool = AtomicBool::new(true);
+
+    fn hang(_: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        HUNG.fetch_add(1, Ordering::SeqCst);
+        let until = Instant::now() + Duration::from_secs(60);
+        while CLOSED.load(Ordering::SeqCst) {
+            if Instant::now() > until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        HUNG.fetch_sub(1, Ordering::SeqCst);
+        Ok(vec![([192, 0, 2, 1], port).into()])
+    }
+
+    async fn hung(expected: usize) -> bool {
+        for _ in 0..1_000 {
+            if HUNG.load(Ordering::SeqCst) == expected {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        false
+    }
+
+    #[tokio::test]
+    async fn a_resolver_that_hangs_costs_a_bounded_number_of_threads() {
+        let mut guard = guard(&["192.0.2.0/24"]);
+        guard.look_up = hang;
+        for (names, expected) in [(1, LOOK_UPS_OF_ONE), (50, LOOK_UPS)] {
+            let names: Vec<_> = (0..50).map(|n| format!("h{}.example", n % names)).collect();
+            let all = join_all(names.iter().map(|name| guard.resolve(name, 443)));
+            // Nobody waits for them any more, and they are still there.
+            let given_up = tokio::time::timeout(Duration::from_millis(200), all).await;
+            assert!(given_up.is_err());
+            assert!(hung(expected).await, "{}", HUNG.load(Ordering::SeqCst));
+        }
+        CLOSED.store(false, Ordering::SeqCst);
+        assert!(hung(0).await);
+        let found = guard.resolve("h.example", 443).await;
+        assert!(found.is_ok_and(|found| found.len() == 1));
     }
 }

@@ -19,6 +19,7 @@ mod guard;
 mod names;
 mod paging;
 mod session;
+mod slots;
 
 use std::future::Future;
 use std::time::Duration;
@@ -29,7 +30,7 @@ use domain::git::{
     Branch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
     Repository, RepositoryQuery, SuggestedTask,
 };
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
 pub use address::{AllowedHost, Network, PrivateHosts};
 pub use config::{Authorities, Config};
@@ -37,12 +38,19 @@ pub use config::{Authorities, Config};
 use crate::api::Api;
 use crate::client::Http;
 use crate::guard::Guard;
+use crate::slots::Slots;
+
+/// Questions that are being answered: in all, and with one token at one host. One question makes at most two requests at a
+/// time, and its answers are in memory until it ends.
+const QUESTIONS: usize = 32;
+const QUESTIONS_OF_ONE: usize = 4;
 
 /// Every provider.
 #[derive(Debug)]
 pub struct HttpGitHosting {
     http: Http,
     guard: Guard,
+    questions: Slots,
     timeout: Duration,
 }
 
@@ -56,6 +64,7 @@ impl HttpGitHosting {
         Ok(Self {
             http: Http::new(config, guard.clone())?,
             guard,
+            questions: Slots::new(QUESTIONS, QUESTIONS_OF_ONE),
             timeout: config.timeout,
         })
     }
@@ -80,13 +89,20 @@ impl HttpGitHosting {
         })
     }
 
-    /// The answer within the deadline, over all the requests that it takes.
+    /// The answer within the deadline, over all the requests that it takes and the wait for a turn.
     async fn bounded<T>(
         &self,
         access: &GitAccess,
         answer: impl Future<Output = Result<T, GitError>> + Send,
     ) -> Result<T, GitError> {
-        let answer = tokio::time::timeout(self.timeout, answer).await;
+        let whole = async {
+            let asker = (&access.host, access.token.expose_secret(), access.provider);
+            let slot = self.questions.take(asker).await;
+            let _slot =
+                slot.map_err(|busy| session::unavailable(access.provider, busy.to_string()))?;
+            answer.await
+        };
+        let answer = tokio::time::timeout(self.timeout, whole).await;
         answer.unwrap_or_else(|_| {
             let what = format!("no answer within {:?}", self.timeout);
             Err(session::unavailable(access.provider, what))

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use domain::conversation::GitProvider;
 use domain::git::{GitAccess, GitError};
+use domain::json::weight;
 use hyper::Method;
 use hyper::header::HeaderValue;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -14,6 +15,8 @@ use crate::client::{Call, Http, Reply};
 use crate::names::below;
 
 const JSON: &str = "application/json";
+/// The heaviest answer that is read, in bytes of memory: several times what the longest pages of any provider take.
+const HEAVIEST: usize = 12 << 20;
 
 /// Ready to ask.
 #[derive(Debug)]
@@ -125,6 +128,9 @@ impl Session {
         match reply.status {
             // Azure DevOps shows its sign-in page instead of refusing a token.
             203 => Err(GitError::Denied { provider }),
+            200..=299 if weight(&reply.body) > HEAVIEST => {
+                Err(unavailable(provider, "an answer of too many values".into()))
+            }
             200..=299 => match serde_json::from_slice(&reply.body) {
                 Ok(body) => Ok(Answer { body, reply }),
                 Err(error) => Err(unavailable(provider, format!("no JSON: {error}"))),

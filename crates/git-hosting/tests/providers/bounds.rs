@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use domain::conversation::GitProvider::{Forgejo, Gitlab};
-use domain::git::{GitAccess, GitError, GitHosting as _, GitUser};
+use domain::git::{GitAccess, GitError, GitHosting as _, GitPageRequest, GitUser};
+use futures::future::join_all;
 use git_hosting::{AllowedHost, Config, HttpGitHosting, PrivateHosts};
 use serde_json::json;
 
@@ -169,6 +170,68 @@ async fn slow_and_large_answers_are_bounded() {
     .await;
     let text = format!("{answer:?}");
     assert!(text.contains("TooLarge(4096)"), "{text}");
+}
+
+#[tokio::test]
+async fn an_answer_that_would_take_much_memory_is_not_read() {
+    let server = Server::start(|asked| {
+        let bytes = if asked.path.ends_with("/user") {
+            // Short, and some fifty times as large once it is read.
+            format!("[{}0]", "0,".repeat(500_000))
+        } else {
+            format!("[\"{}\"]", "x".repeat(3 << 20))
+        };
+        Answer {
+            body: bytes.into_bytes(),
+            ..Answer::status(200)
+        }
+    })
+    .await;
+    let access = access(Gitlab, &server.url(""), "t");
+    let bomb = format!("{:?}", user(&hosting(), &access).await);
+    assert!(bomb.contains("too many values"), "{bomb}");
+    let first = GitPageRequest {
+        after: None,
+        limit: 10,
+    };
+    let long = hosting().branches(&access, "o/r", "", &first).await;
+    let long = format!("{long:?}");
+    assert!(long.contains("TooLarge(2097152)"), "{long}");
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_answer_is_not_asked_without_end() {
+    let silent = Server::start(|_| Answer {
+        delay: Duration::from_secs(3600),
+        ..Answer::status(200)
+    })
+    .await;
+    let config = Config {
+        private_hosts: PrivateHosts::Allowed,
+        timeout: Duration::from_secs(600),
+        ..Config::default()
+    };
+    for (tokens, expected) in [(1, 4), (40, 32)] {
+        let git = HttpGitHosting::new(&config).unwrap();
+        let before = silent.asked().len();
+        let of: Vec<_> = (0..40)
+            .map(|n| access(Gitlab, &silent.url(""), &format!("t{}", n % tokens)))
+            .collect();
+        let all = join_all(of.iter().map(|access| user(&git, access)));
+        let watch = async {
+            while silent.asked().len() < before + expected {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            // Time enough for what must not come.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            silent.asked().len() - before
+        };
+        let watch = tokio::time::timeout(Duration::from_secs(60), watch);
+        tokio::select! {
+            _ = all => panic!("nobody answers"),
+            asked = watch => assert_eq!(asked.unwrap(), expected),
+        }
+    }
 }
 
 #[tokio::test]

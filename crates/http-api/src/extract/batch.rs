@@ -7,6 +7,7 @@ use std::ops::Range;
 use actix_web::HttpRequest;
 use actix_web::dev::Payload;
 use actix_web::web::Bytes;
+use domain::json::weight;
 use serde_json::Value;
 
 use super::body::{decode_body, is_json, read};
@@ -77,7 +78,7 @@ impl EventBatch {
     pub async fn first(&mut self) -> Result<EventPart, Problem> {
         let (mut taken, mut heavy) = (Vec::new(), 0);
         while let Some((index, range)) = self.events.front() {
-            let weight = parse::weight(&self.bytes[range.clone()]);
+            let weight = weight(&self.bytes[range.clone()]);
             if range.len() > LONGEST_EVENT || weight > HEAVIEST {
                 tracing::warn!(index, bytes = range.len(), "event left out: too large");
                 self.events.pop_front();

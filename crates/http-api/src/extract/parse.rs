@@ -10,16 +10,13 @@ use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::web::Bytes;
+use domain::json::weight;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::decode::{JsonFault, parse_json};
 use crate::problem::Problem;
 
-/// Memory of one value in a list, or of one member of an object: `serde_json` with ordered maps takes 72 and 104 bytes.
-const PER_VALUE: usize = 96;
-/// Memory of one list or object that is not empty: the first allocation of either has room for a few.
-const PER_GROUP: usize = 400;
 /// What weighs no more is read at once.
 const LIGHT: usize = 256 * 1024;
 /// The heaviest text that is read at all, in bytes of memory.
@@ -29,24 +26,6 @@ const UNITS: usize = 4 * HEAVIEST / UNIT;
 const UNIT: usize = 1024;
 /// Longest wait for a share.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// An upper bound of the memory that the text takes when it is read. Never reads it as JSON: marks inside strings
-/// do not count, and a text that is no JSON has a weight, too.
-pub(super) fn weight(text: &[u8]) -> usize {
-    let (mut values, mut groups, mut quoted, mut escaped) = (1, 0, false, false);
-    for byte in text {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            _ if quoted => {}
-            b',' => values += 1,
-            b'[' | b'{' => groups += 1,
-            _ => {}
-        }
-    }
-    text.len() + values * PER_VALUE + groups * PER_GROUP
-}
 
 /// The memory for texts that are read at the same time; one for the process.
 #[derive(Debug, Clone)]
@@ -121,21 +100,6 @@ pub(super) async fn document(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_weight_counts_values_but_not_what_strings_say() {
-        assert_eq!(weight(b""), PER_VALUE);
-        assert_eq!(weight(br#""[,{\"[,""#), 9 + PER_VALUE);
-        assert_eq!(weight(b"[0,0,{}]"), 8 + 3 * PER_VALUE + 2 * PER_GROUP);
-        assert!(weight("[[0],".repeat(1000).as_bytes()) > 90 * 5000);
-    }
-
-    #[test]
-    fn values_are_no_larger_than_they_are_weighed() {
-        assert!(size_of::<Value>() <= PER_VALUE);
-        // A list's first allocation has room for four.
-        assert!(4 * size_of::<Value>() <= PER_GROUP);
-    }
 
     #[actix_web::test]
     async fn heavy_texts_wait_for_each_other_and_light_ones_for_nobody() {

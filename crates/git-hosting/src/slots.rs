@@ -1,0 +1,120 @@
+//! How much may be under way: in all, and for whoever asks, so that nobody's hung host is everybody's.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Those of one asker that may wait, for each that is under way.
+const WAITING: usize = 8;
+
+/// Bounded turns.
+#[derive(Debug, Clone)]
+pub(crate) struct Slots {
+    all: Arc<Semaphore>,
+    each: usize,
+    hasher: RandomState,
+    /// By the hash of whoever asks; two that share one share their turns.
+    askers: Arc<Mutex<HashMap<u64, Weak<Semaphore>>>>,
+}
+
+/// One turn, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    _own: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+}
+
+/// Too many are waiting already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Busy;
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("too many requests to it are under way; ask again in a moment")
+    }
+}
+
+impl std::error::Error for Busy {}
+
+impl Slots {
+    /// `all` at the same time, `each` of them for one asker.
+    pub(crate) fn new(all: usize, each: usize) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(all)),
+            each,
+            hasher: RandomState::new(),
+            askers: Arc::default(),
+        }
+    }
+
+    /// Waits for a turn; the caller bounds how long. First the asker's own, so that those of one who has too many under way
+    /// do not wait in the way of others.
+    pub(crate) async fn take(&self, asker: impl Hash) -> Result<Slot, Busy> {
+        let own = self.asker(self.hasher.hash_one(asker));
+        // Every turn and everybody who waits for one holds the semaphore.
+        if Arc::strong_count(&own) > self.each.saturating_mul(WAITING + 1) {
+            return Err(Busy);
+        }
+        let own = own.acquire_owned().await.map_err(|_| Busy)?;
+        let all = Arc::clone(&self.all).acquire_owned().await;
+        Ok(Slot {
+            _own: own,
+            _all: all.map_err(|_| Busy)?,
+        })
+    }
+
+    fn asker(&self, key: u64) -> Arc<Semaphore> {
+        let mut askers = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = askers.get(&key).and_then(Weak::upgrade) {
+            return own;
+        }
+        askers.retain(|_, own| own.strong_count() > 0);
+        let own = Arc::new(Semaphore::new(self.each));
+        askers.insert(key, Arc::downgrade(&own));
+        own
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{pin_mut, poll};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_has_more_than_their_share_and_all_together_no_more_than_there_is() {
+        let slots = Slots::new(3, 2);
+        let first = slots.take("a").await.unwrap();
+        let _second = slots.take("a").await.unwrap();
+        let third = slots.take("a");
+        pin_mut!(third);
+        assert!(poll!(&mut third).is_pending());
+        let _other = slots.take("b").await.unwrap();
+        let one_too_many = slots.take("c");
+        pin_mut!(one_too_many);
+        assert!(poll!(&mut one_too_many).is_pending());
+        drop(first);
+        // Whoever waits for the last one has been waiting longer.
+        assert!(poll!(&mut one_too_many).is_ready());
+    }
+
+    #[tokio::test]
+    async fn the_queue_of_one_is_bounded_and_forgotten_when_it_is_empty() {
+        let slots = Slots::new(10, 1);
+        let taken = slots.take("a").await.unwrap();
+        let mut waiting: Vec<_> = (0..WAITING).map(|_| Box::pin(slots.take("a"))).collect();
+        for one in &mut waiting {
+            assert!(poll!(one).is_pending());
+        }
+        assert_eq!(slots.take("a").await.unwrap_err(), Busy);
+        drop((taken, waiting));
+        assert!(slots.take("a").await.is_ok());
+        for asker in 0..100 {
+            drop(slots.take(asker).await);
+        }
+        assert!(slots.askers.lock().unwrap().len() <= 1);
+    }
+}

@@ -1,5 +1,7 @@
 //! From what went wrong to [`AgentError`], with nothing secret in it.
 
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use domain::agent::{AgentError, LaunchRequest, LaunchSecret, McpServer};
@@ -42,21 +44,36 @@ impl From<Fault> for AgentError {
     }
 }
 
-/// Every secret that a request carried, to be taken out of what comes back.
-pub(crate) struct Scrubber<'a>(Vec<&'a str>);
+/// Every secret that a request carried, to be taken out of what comes back: as it is, and as JSON writes it.
+pub(crate) struct Scrubber<'a>(Vec<Cow<'a, str>>);
 
 impl<'a> Scrubber<'a> {
     pub(crate) fn of_key(key: &'a SecretString) -> Self {
-        Self(vec![key.expose_secret()])
+        Self::of_texts([key.expose_secret()])
     }
 
     pub(crate) fn of_all(secrets: [&'a SecretString; 2]) -> Self {
-        let mut texts = secrets.map(ExposeSecret::expose_secret).to_vec();
-        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        Self::of_texts(secrets.map(ExposeSecret::expose_secret))
+    }
+
+    fn of_texts(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut texts: Vec<Cow<'a, str>> = Vec::new();
+        for secret in secrets {
+            // Within its quotation marks.
+            let written = Value::from(secret).to_string();
+            let written = &written[1..written.len() - 1];
+            if written != secret {
+                texts.push(written.to_owned().into());
+            }
+            texts.push(secret.into());
+        }
+        // Longest first, so that a secret that contains another goes as a whole.
+        texts.sort_by_key(|text| Reverse(text.len()));
         Self(texts)
     }
 
     pub(crate) fn of_launch(key: &'a SecretString, request: &'a LaunchRequest) -> Self {
+        let mut addresses = Vec::new();
         let mut secrets = vec![key];
         secrets.extend(&request.llm.api_key);
         secrets.extend(request.llm.secret_options.values());
@@ -69,28 +86,34 @@ impl<'a> Scrubber<'a> {
         }
         for server in &request.mcp {
             match server {
-                McpServer::Remote { api_key, .. } => secrets.extend(api_key),
+                McpServer::Remote { api_key, url, .. } => {
+                    secrets.extend(api_key);
+                    addresses.extend(query_values(url));
+                }
                 McpServer::Stdio { env, .. } => secrets.extend(env.values()),
             }
         }
-        let mut texts: Vec<&str> = secrets
-            .into_iter()
-            .map(ExposeSecret::expose_secret)
-            .collect();
-        // Longest first, so that a secret that contains another goes as a whole.
-        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
-        Self(texts)
+        let secrets = secrets.into_iter().map(ExposeSecret::expose_secret);
+        Self::of_texts(secrets.chain(addresses))
     }
 
     pub(crate) fn scrub(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in self.0.iter().filter(|s| s.len() >= MIN_SECRET) {
-            if text.contains(secret) {
-                text = text.replace(secret, "**********");
+            if text.contains(&**secret) {
+                text = text.replace(&**secret, "**********");
             }
         }
         text.chars().take(MAX_REASON).collect()
     }
+}
+
+/// What stands in a URL's query, as it is spelt there. Which of it is secret is not known here.
+fn query_values(url: &str) -> impl Iterator<Item = &str> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let query = query.split_once('#').map_or(query, |(query, _)| query);
+    let values = query.split('&').filter_map(|pair| pair.split_once('='));
+    values.map(|(_, value)| value)
 }
 
 /// A refusal: 404 is `NotFound`, everything else keeps its status and a short reason.
@@ -156,6 +179,21 @@ mod tests {
             panic!()
         };
         assert_eq!(reason.chars().count(), MAX_REASON);
+    }
+
+    #[test]
+    fn a_secret_is_hidden_as_json_writes_it_too_and_so_is_a_query() {
+        let key = SecretString::from("a\"b\\c-é");
+        let body =
+            serde_json::json!({"detail": key.expose_secret(), "exception": r#"{"k":"a\"b\\c-é"}"#});
+        let refusal = refused(500, body.to_string().as_bytes(), &Scrubber::of_key(&key));
+        let AgentError::Rejected { reason, .. } = refusal else {
+            panic!()
+        };
+        assert_eq!(reason, r#"**********: {"k":"**********"}"#);
+        let values: Vec<_> = query_values("https://h/mcp?token=s%2B1&x=&y#z=1").collect();
+        assert_eq!(values, ["s%2B1", ""]);
+        assert_eq!(query_values("https://h/a=b").count(), 0);
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn agent(
 ) -> Value {
     let mut agent = json!({
         "kind": "Agent",
-        "llm": llm(&request.llm, "agent", server.is_tolerant()),
+        "llm": llm(&request.llm, "agent", server.keeps_fragments()),
         "tools": tools(request, server, notes),
         "mcp_config": mcp_config(mcp),
         "agent_context": context(request),

@@ -28,9 +28,9 @@ impl ServerInfo {
         })
     }
 
-    /// 1.58 and later. Seen there and not in 1.34: a bad MCP server is left out instead of failing the run, and the
-    /// fragments of a streamed answer stay out of webhooks. What lies between was not tried and counts as old.
-    pub(crate) fn is_tolerant(&self) -> bool {
+    /// 1.58 and later: the fragments of a streamed answer stay out of webhooks. 1.34 posts them. What lies between was not
+    /// tried and counts as old.
+    pub(crate) fn keeps_fragments(&self) -> bool {
         let mut parts = self.version.split('.').map(|p| p.parse::<u32>().ok());
         let (major, minor) = (parts.next().flatten(), parts.next().flatten());
         match (major, minor) {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn the_version_decides() {
-        for (version, tolerant) in [
+        for (version, keeps) in [
             ("1.34.0", false),
             ("1.57.9", false),
             ("1.58.0", true),
@@ -62,7 +62,7 @@ mod tests {
             ("main", true),
         ] {
             let info = ServerInfo::read(&json!({"version": version})).unwrap();
-            assert_eq!(info.is_tolerant(), tolerant, "{version}");
+            assert_eq!(info.keeps_fragments(), keeps, "{version}");
         }
         assert!(ServerInfo::read(&json!({})).is_err());
         assert!(ServerInfo::read(&json!({"version": 3})).is_err());

@@ -1,15 +1,20 @@
 //! Which sandbox a start gets: the one that it names, one that the user's conversations share, or a new one.
 
+use std::collections::BTreeMap;
+
 use domain::conversation::ConversationView;
 use domain::id::{ConversationId, UserId};
-use domain::page::PageRequest;
 use domain::sandbox::{Grouping, Sandbox, SandboxStatus};
 use domain::scope::Scope;
-use domain::start_task::{StartRequest, StartTaskFilter, StartTaskOrder};
+use domain::start_task::StartRequest;
 
 use super::Starts;
 use crate::AppError;
-use crate::sandboxes::{choose_spec, reserve};
+use crate::sandboxes::{choose_spec, is_known, reserve};
+
+/// The tag that names the directory of a conversation in the workspace, where it has one of its own. Never sent to agent
+/// servers.
+const DIRECTORY_TAG: &str = "workspace_directory";
 
 /// Where a conversation may run.
 pub(super) enum Chosen {
@@ -52,7 +57,7 @@ impl Starts {
             Some(parent)
                 if request.sandbox_id.as_ref() == Some(&parent.conversation.sandbox_id) =>
             {
-                self.directory_of(scope, parent.conversation.id).await?
+                directory_of(&parent.conversation.tags)
             }
             _ => grouping.map(|_| id.to_string()),
         };
@@ -69,7 +74,12 @@ impl Starts {
         }
         let spec = choose_spec(ports, &self.settings, owner, None).await?.id;
         let shared = match grouping {
-            Some(grouping) => grouping.order(ports.sandboxes.running(owner, &spec).await?),
+            Some(grouping) => {
+                let mut running = ports.sandboxes.running(owner, &spec).await?;
+                // Of other hosts it is not known whether anybody serves them, nor of an engine that is out of reach.
+                running.retain(|it| it.sandbox.host == policy.host && is_known(&it.sandbox));
+                grouping.order(running)
+            }
             None => Vec::new(),
         };
         let new = reserve(ports, policy, owner, spec)?;
@@ -84,22 +94,40 @@ impl Starts {
         });
         strategy(&settings?.sandbox_grouping_strategy)
     }
+}
 
-    /// The directory that the start of a conversation was given. One whose start task is old enough to be gone counts as
-    /// having none.
-    async fn directory_of(
-        &self,
-        scope: &Scope,
-        id: ConversationId,
-    ) -> Result<Option<String>, AppError> {
-        let filter = StartTaskFilter {
-            conversation_id: Some(id),
-            ..StartTaskFilter::default()
-        };
-        let page = PageRequest::default();
-        let tasks = &self.inner.ports.start_tasks;
-        let found = tasks.search(scope, &filter, StartTaskOrder::default(), &page);
-        let task = found.await?.items.pop();
-        Ok(task.and_then(|task| task.request.directory))
+/// What a conversation says about the directory that its start was given, for its parts: the start itself is forgotten
+/// earlier.
+pub(super) fn directory_tag(request: &StartRequest) -> Option<(String, String)> {
+    let directory = request.directory.clone()?;
+    Some((DIRECTORY_TAG.to_owned(), directory))
+}
+
+/// The directory of a conversation. Sandboxes report tags, too, so it is only taken for what we give: the name of a
+/// conversation, and no path.
+fn directory_of(tags: &BTreeMap<String, String>) -> Option<String> {
+    let named: ConversationId = tags.get(DIRECTORY_TAG)?.parse().ok()?;
+    Some(named.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_led_nowhere_else_by_what_a_sandbox_reports() {
+        let id = "0123456789abcdef0123456789abcdef";
+        for (tag, expected) in [
+            (Some(id), Some(id)),
+            (Some("01234567-89ab-cdef-0123-456789abcdef"), Some(id)),
+            (Some("../elsewhere"), None),
+            (Some("/etc"), None),
+            (Some(""), None),
+            (None, None),
+        ] {
+            let tags = tag.map(|tag| (DIRECTORY_TAG.to_owned(), tag.to_owned()));
+            let found = directory_of(&tags.into_iter().collect());
+            assert_eq!(found.as_deref(), expected, "{tag:?}");
+        }
     }
 }

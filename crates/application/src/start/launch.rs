@@ -158,8 +158,9 @@ fn plugin_name(plugin: &Plugin) -> &str {
 }
 
 /// The secrets of the user, and on top of them those that came with the request. The user's own are looked up when they
-/// are needed, so that a change reaches the live sandbox. A program that is the agent gets values: it reads them from its
-/// environment once, and an agent server that was restarted has lost the headers of look-ups by then.
+/// are needed, so that a change reaches the live sandbox. A program that is the agent gets values: it is given all of them
+/// when it is started, and the agent server would look them up one after the other and leave out those that fail without a
+/// word, so that an agent may be without the key of its model.
 async fn all_secrets(
     ports: &Ports,
     service: &SecretsService,

@@ -16,6 +16,7 @@ use domain::start_task::{Claimed, PARENT, StartStatus, StartTask, Step};
 use tokio::time::Instant;
 
 use super::check::wants_auto_title;
+use super::grouping::directory_tag;
 use super::prepare::{Plan, Preparation, Prepared};
 use super::{earlier, launch};
 use crate::conversations::provisional_title;
@@ -141,6 +142,7 @@ impl Run {
         let asked_before = self.task.status == StartStatus::StartingConversation;
         let mut agent = launch::shown(&request);
         agent.tags.extend(plan.tags());
+        agent.tags.extend(directory_tag(&task.request));
         self.begin(&located, agent, task.request.git_provider)
             .await?;
         let (info, advice) = futures::join!(

@@ -1,15 +1,17 @@
 //! Which sandbox and which directory a start gets, and what its conversation is told about its agent.
 
+use std::time::Duration;
+
 use domain::agent::LaunchSecret;
 use domain::conversation::GitProvider;
 use domain::id::SandboxId;
 use domain::sandbox::{Desired, MOST_TOGETHER};
-use domain::start_task::{AgentType, StartStatus, StartTask};
+use domain::start_task::{AgentType, StartStatus, StartTask, StartTaskRepository};
 use futures::future::join_all;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-use crate::world::{World, alice, input, mine};
+use crate::world::{World, alice, clock, input, mine};
 
 async fn settings(world: &World, change: Value) {
     let change = change.as_object().expect("an object").clone();
@@ -117,12 +119,16 @@ async fn what_sleeps_is_not_shared() {
     assert_eq!(row.desired, Desired::Paused);
 }
 
-/// A part works where its parent does: same sandbox, same directory, also when the setting has changed meanwhile.
+/// A part works where its parent does: same sandbox, same directory, also when the setting has changed meanwhile and the
+/// start of the parent is forgotten.
 #[tokio::test(start_paused = true)]
 async fn a_part_works_in_the_directory_of_its_parent() {
     let world = grouped("ADD_TO_ANY").await;
     let parent = started(&world).await;
     settings(&world, json!({"sandbox_grouping_strategy": "NO_GROUPING"})).await;
+    let tasks: &dyn StartTaskRepository = world.store.as_ref();
+    let later = clock().now().plus(Duration::from_secs(60));
+    assert_eq!(tasks.prune(later, 9).await.expect("pruned"), 1);
     let child = input(|r| r.parent_conversation_id = Some(parent.conversation_id));
     let child = world.started(child).await;
     assert_eq!(child.sandbox_id, parent.sandbox_id);

@@ -4,6 +4,7 @@
 //! program. It must never know our crates.
 
 pub mod agent_server;
+pub mod canaries;
 pub mod client;
 pub mod engine;
 pub mod git_server;

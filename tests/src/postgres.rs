@@ -101,6 +101,24 @@ impl Postgres {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
+    /// Everything that is stored, as `pg_dump` writes it (bytes as hexadecimal digits), and what the server has logged.
+    ///
+    /// # Panics
+    /// When it cannot be dumped.
+    #[must_use]
+    pub fn dump(&self) -> String {
+        let output = Command::new(programs().join("pg_dump"))
+            .args(["-U", "postgres", "-d", "postgres", "-h"])
+            .arg(self.data())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap_or_else(|error| panic!("pg_dump: {error}: {INSTALL}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "pg_dump: {said}");
+        let log = fs::read(self.data().join("server.log")).unwrap_or_default();
+        String::from_utf8_lossy(&[output.stdout, log].concat()).into_owned()
+    }
+
     fn data(&self) -> PathBuf {
         self.dir.path().join("data")
     }

@@ -1,6 +1,7 @@
 //! A small client of the service, one per user.
 
 mod model;
+mod record;
 mod stories;
 
 use std::time::Duration;
@@ -10,6 +11,7 @@ use reqwest::header::HeaderMap;
 use serde_json::Value;
 
 pub use model::{Conversation, Sandbox, Task};
+pub use record::{Answer, Record};
 pub use stories::text;
 
 /// No call of a suite takes longer, unless it waits for something to happen.
@@ -21,6 +23,8 @@ pub struct Client {
     http: reqwest::Client,
     url: String,
     key: String,
+    /// Keeps every answer.
+    record: Option<Record>,
 }
 
 /// An answer, read to its end.
@@ -72,6 +76,7 @@ impl Client {
             http: http(),
             url,
             key: key.to_owned(),
+            record: None,
         }
     }
 
@@ -87,6 +92,15 @@ impl Client {
         let key = key.to_owned();
         Self {
             key,
+            ..self.clone()
+        }
+    }
+
+    /// The same, keeping every answer in `record`; so does what is made of it.
+    #[must_use]
+    pub fn recorded(&self, record: &Record) -> Self {
+        Self {
+            record: Some(record.clone()),
             ..self.clone()
         }
     }
@@ -134,6 +148,7 @@ impl Client {
         body: Option<&Value>,
         key: Option<&str>,
     ) -> reqwest::Result<Reply> {
+        let asked = format!("{method} {path}");
         let mut request = self
             .http
             .request(method, format!("{}{path}", self.url))
@@ -147,6 +162,9 @@ impl Client {
         let answer = request.send().await?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let text = answer.text().await?;
+        if let Some(record) = &self.record {
+            record.keep(&self.key, asked, format!("{headers:?}\n{text}"));
+        }
         let body = serde_json::from_str(&text).unwrap_or_default();
         Ok(Reply {
             status,

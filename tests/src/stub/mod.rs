@@ -10,6 +10,8 @@
 //! | `exit-at-start-N` | only the first N starts |
 //! | `silent` | accepts connections and never answers |
 //! | `create-hang`, `create-500`, `create-garbage`, `create-huge` | what becomes of POST /api/conversations |
+//! | `create-echo` | making a conversation is refused with an error that quotes the request |
+//! | `bash-echo` | commands fail, and quote themselves in what they print |
 //! | `create-slow` | says the first message one second after making the conversation |
 //! | `read-hang`, `read-garbage`, `read-huge` | what becomes of reading conversations and events |
 //! | `send-hang`, `send-500` | what becomes of a message |
@@ -30,6 +32,7 @@
 //! `calls`.
 
 mod conversation;
+mod echo;
 mod faults;
 mod reports;
 mod server;

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::append;
 use super::conversation::{Conversation, Plan, hex};
+use super::echo;
 use super::faults::Faults;
 use super::reports::{Reports, Target};
 use crate::agent_server::variable_of;
@@ -134,6 +135,10 @@ async fn answer(stub: web::Data<Stub>, request: HttpRequest, body: web::Bytes) -
         ("POST", ["api", "conversations"]) if stub.faults.has("create-slow") => {
             create_slowly(&stub, body).await
         }
+        ("POST", ["api", "conversations"]) if stub.faults.has("create-echo") => {
+            append(stub.dir.join(CREATES), &body.to_string());
+            echo::refusal(&body)
+        }
         ("POST", ["api", "conversations"]) => {
             faulty(&stub, "create", |stub| stub.create(&body)).await
         }
@@ -151,6 +156,12 @@ async fn answer(stub: web::Data<Stub>, request: HttpRequest, body: web::Bytes) -
         }
         ("POST", ["api", "conversations", id, "pause" | "interrupt"]) => stub.interrupt(id),
         // Whatever prepares the workspace succeeds and has nothing to say.
+        ("POST", ["api", "bash", "execute_bash_command"]) if stub.faults.has("bash-echo") => {
+            let quoted = body.to_string();
+            ok(
+                &json!({"kind": "BashOutput", "order": 0, "exit_code": 128, "stdout": quoted, "stderr": quoted}),
+            )
+        }
         ("POST", ["api", "bash", "execute_bash_command"]) => {
             ok(&json!({"kind": "BashOutput", "order": 0, "exit_code": 0}))
         }

@@ -1,0 +1,17 @@
+//! Canaries: a distinct text in every place that holds a secret, and the search for them everywhere else.
+//!
+//! Each has a part of letters and digits alone, so that JSON and URLs write it as it is; it is also looked for in base64
+//! and in hexadecimal digits, wherever in a longer text it stands.
+
+mod look;
+mod planted;
+mod seek;
+mod town;
+
+pub use look::{Asker, FOR_SANDBOXES, Leaks, sqlite_dump};
+pub use planted::{Planted, master_key, plant_in_legacy, plant_in_v1, wrong_types};
+pub use seek::{Secret, Secrets};
+pub use town::{Town, start_request};
+
+/// Every planted text holds it; nothing else does.
+pub const MARK: &str = "Qanary";

@@ -38,6 +38,7 @@ pub(super) async fn serve(listener: TcpListener, acceptor: TlsAcceptor, host: Ar
     let mut open = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         while open.try_join_next().is_some() {}
+        host.arrivals.fetch_add(1, Ordering::SeqCst);
         let (acceptor, host) = (acceptor.clone(), Arc::clone(&host));
         open.spawn(async move {
             // Whoever does not trust the certificate goes away.
@@ -85,6 +86,12 @@ async fn respond(request: &Request, host: &Host) -> std::io::Result<Vec<u8>> {
             "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"git\"",
             "who are you?",
         ));
+    }
+    let elsewhere = host.sends_to.lock().expect("no panic before").clone();
+    if let Some(other) = elsewhere {
+        let (path, query) = (&request.path, &request.query);
+        let head = format!("302 Found\r\nLocation: {other}{path}?{query}");
+        return Ok(plain(&head, "over there"));
     }
     if !request.path.starts_with("/acme/tools.git/") {
         return Ok(plain("404 Not Found", "Repository not found"));

@@ -9,8 +9,8 @@ mod repository;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
@@ -27,7 +27,10 @@ struct Host {
     root: PathBuf,
     token: String,
     packs: AtomicU64,
+    arrivals: AtomicU64,
     holds: AtomicBool,
+    /// Where whoever was let in is sent.
+    sends_to: Mutex<Option<String>>,
     released: tokio::sync::Notify,
 }
 
@@ -65,7 +68,9 @@ impl GitServer {
             root,
             token: token.to_owned(),
             packs: AtomicU64::new(0),
+            arrivals: AtomicU64::new(0),
             holds: AtomicBool::new(false),
+            sends_to: Mutex::new(None),
             released: tokio::sync::Notify::new(),
         });
         let serving = door::serve(listener, acceptor, Arc::clone(&host));
@@ -98,6 +103,21 @@ impl GitServer {
     #[must_use]
     pub fn packs(&self) -> u64 {
         self.host.packs.load(Ordering::SeqCst)
+    }
+
+    /// How often somebody connected, let in or not.
+    #[must_use]
+    pub fn arrivals(&self) -> u64 {
+        self.host.arrivals.load(Ordering::SeqCst)
+    }
+
+    /// Sends everybody who is let in to the same path at another host, or to none any more.
+    ///
+    /// # Panics
+    /// When an earlier call did.
+    pub fn send_to(&self, other: Option<&Self>) {
+        let mut place = self.host.sends_to.lock().expect("no panic before");
+        *place = other.map(Self::url);
     }
 
     /// Content is not delivered, until [`Self::release`].

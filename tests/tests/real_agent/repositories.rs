@@ -16,6 +16,8 @@ const PRIVATE_CA: &str = "/etc/private-ca.pem";
 
 struct Town {
     git: GitServer,
+    /// Another host, which nobody has to ask.
+    other: GitServer,
     llm: ScriptedLlm,
     service: Service,
     user: Client,
@@ -39,6 +41,7 @@ impl Town {
             }
         };
         let git = GitServer::start(address, TOKEN).await;
+        let other = GitServer::start(address, TOKEN).await;
         let authority = git.authority().display().to_string();
         let mut builder = Service::builder()
             .sandboxing(&setup.sandboxing)
@@ -70,6 +73,7 @@ impl Town {
         let _ = user.post("/api/v1/settings", &named).await.ok();
         let town = Self {
             git,
+            other,
             llm,
             service,
             user,
@@ -225,6 +229,10 @@ pub(crate) async fn a_branch_a_wrong_name_and_a_wrong_token_are_told_apart(setup
         "does not know it",
     )
     .await;
+    town.git.send_to(Some(&town.other));
+    fails(json!({}), "sends to another address").await;
+    assert_eq!(town.other.arrivals(), 0, "it was asked");
+    town.git.send_to(None);
     town.store_token("ghp-wrong-token").await;
     fails(json!({}), "does not accept the token of github").await;
     assert_eq!(user.conversations().await.len(), 1);

@@ -202,7 +202,16 @@ const SAYINGS: [(Trouble, &[&str]); 11] = [
         Trouble::Full,
         &["No space left on device", "Disk quota exceeded"],
     ),
-    (Trouble::SentAway, &["redirect"]),
+    (
+        Trouble::SentAway,
+        &[
+            "error: 301",
+            "error: 302",
+            "error: 303",
+            "error: 307",
+            "error: 308",
+        ],
+    ),
 ];
 
 /// Why a clone failed, and what to do about it.
@@ -270,7 +279,10 @@ fn in_words(trouble: Trouble, repository: &Repository) -> String {
         ),
         Trouble::Unreachable => format!("{host} cannot be reached from the sandbox."),
         Trouble::Full => "the sandbox's disk is full.".to_owned(),
-        Trouble::SentAway => format!("{host} sends to another host, which is not asked."),
+        Trouble::SentAway => format!(
+            "{host} sends to another address, which is not asked. If the repository was renamed or moved, start with its present \
+             name; if the host was, store its present address with the token of {provider}."
+        ),
     }
 }
 
@@ -363,6 +375,10 @@ mod tests {
             (
                 "error: something new with hunter2hunter2 in it",
                 "something new with ********** in it",
+            ),
+            (
+                "fatal: unable to access 'https://git.acme.test/acme/tools.git/': The requested URL returned error: 302",
+                "sends to another address",
             ),
             ("", "exit code 128"),
         ];

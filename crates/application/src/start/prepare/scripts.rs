@@ -171,7 +171,7 @@ if [ ! -e "$target/.git" ]; then
   rm -rf -- "$part"
   unset GIT_ASKPASS SSH_ASKPASS GIT_DIR GIT_WORK_TREE GIT_TRACE GIT_TRACE_CURL GIT_CURL_VERBOSE
   export LC_ALL=C GIT_TERMINAL_PROMPT=0 GIT_LFS_SKIP_SMUDGE=1
-  git -c protocol.allow=never -c protocol.{scheme}.allow=always -c http.followRedirects=initial \
+  git -c protocol.allow=never -c protocol.{scheme}.allow=always -c http.followRedirects=false \
     -c credential.helper= "${{credentials[@]}}" -c core.askPass= -c core.hooksPath=/dev/null \
     -c submodule.recurse=false -c advice.detachedHead=false \
     clone --quiet --no-recurse-submodules --template={options} -- {url} "$part" >"$out" 2>&1 </dev/null || fail

@@ -5,10 +5,11 @@ use std::process::{Command, Output, Stdio};
 
 use domain::conversation::GitProvider;
 use domain::git::CloneSource;
+use domain::workspace::ShellOutcome;
 use tempfile::TempDir;
 
 use super::super::plan::{Identity, Repository};
-use super::super::report::{Found, State};
+use super::super::report::{Found, Hidden, State, clone_failure};
 use super::*;
 
 const TASK: &str = "0123456789abcdef0123456789abcdef";
@@ -358,6 +359,40 @@ fn the_helper_answers_for_its_host_only() {
         answers(answer);
         assert_eq!(ask("git.acme.test:8443", "get"), "quit=1\n", "{answer:?}");
     }
+}
+
+#[test]
+fn a_host_that_sends_elsewhere_is_not_followed() {
+    let place = Place::new();
+    let mut repository = place.origin();
+    let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = elsewhere.local_addr().unwrap();
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = std::sync::Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for stream in elsewhere.incoming() {
+            seen.store(true, std::sync::atomic::Ordering::SeqCst);
+            drop(stream);
+        }
+    });
+    let head = format!("302 Found\r\nLocation: http://{to}/acme/tools.git/info/refs");
+    let host = answering(head.leak());
+    let url = format!("http://{host}/acme/tools.git");
+    repository.source.url = url.parse().unwrap();
+    let private = place.look(Some(&repository)).private.unwrap();
+    let output = place.run(&place.clone(&repository, &private));
+    let outcome = ShellOutcome {
+        exit_code: output.status.code(),
+        output: String::from_utf8_lossy(&output.stdout).into_owned(),
+    };
+    let limit = std::time::Duration::from_secs(1);
+    let cause = clone_failure(&repository, &outcome, limit, &Hidden::default());
+    assert!(
+        cause.contains("sends to another address"),
+        "{cause}: {outcome:?}"
+    );
+    let asked = asked.load(std::sync::atomic::Ordering::SeqCst);
+    assert!(!asked, "the other host was asked");
 }
 
 /// A server that answers everything with this status, and `me:s3cret`.

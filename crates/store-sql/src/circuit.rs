@@ -10,14 +10,19 @@ use std::time::{Duration, Instant};
 
 use domain::error::StoreError;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio::time::{sleep, sleep_until};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{sleep, sleep_until, timeout_at};
 
 use crate::connection::{Manager, Target};
 use crate::error::unavailable;
 
 /// How long nothing must have been answered for the database to be away.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
+/// How long one question may take; libpq itself gives up a connection that is not made after 5 seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Questions at the same time. A question cannot be ended from here: one that the database took and never answers keeps a
+/// thread.
+const QUESTIONS: usize = 4;
 /// Between two questions.
 const INTERVAL: Duration = Duration::from_millis(250);
 
@@ -30,6 +35,7 @@ pub(crate) struct Circuit {
     /// When something was answered last, in milliseconds after `began`.
     answered: AtomicU64,
     asking: AtomicBool,
+    questions: Arc<Semaphore>,
     away: watch::Sender<bool>,
 }
 
@@ -47,6 +53,7 @@ impl Circuit {
             began: Instant::now(),
             answered: AtomicU64::new(0),
             asking: AtomicBool::new(false),
+            questions: Arc::new(Semaphore::new(QUESTIONS)),
             away: watch::Sender::new(false),
         })
     }
@@ -103,10 +110,15 @@ impl Circuit {
     /// Asks once; says whether that is the end of it.
     async fn ask(&self, server: &Target, since: Instant) -> bool {
         let asked_at = Instant::now();
+        let Ok(question) = Arc::clone(&self.questions).try_acquire_owned() else {
+            self.give_up(since, &"no answer to several questions");
+            return false;
+        };
         let manager = Manager::new(server.clone());
-        let mut asked = self
-            .runtime
-            .spawn_blocking(move || manager.establish().map(drop));
+        let mut asked = self.runtime.spawn_blocking(move || {
+            let _question = question;
+            manager.establish().map(drop)
+        });
         let patience = sleep_until((asked_at + GRACE).into());
         // A server behind a broken line does not even refuse.
         let answer = tokio::select! {
@@ -117,7 +129,10 @@ impl Circuit {
             answer
         } else {
             self.give_up(since, &"no answer");
-            asked.await
+            let Ok(answer) = timeout_at((asked_at + PATIENCE).into(), asked).await else {
+                return false;
+            };
+            answer
         };
         match answer {
             Ok(Ok(())) => {

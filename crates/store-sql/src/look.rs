@@ -81,7 +81,11 @@ fn look(config: &StoreConfig, runtime: Handle) -> Result<Look, OpenError> {
     let store = match schema {
         Schema::Current => {
             let changes = Changes::of(&target, &runtime);
-            let db = Db::new(&target, 1, config.wait, runtime);
+            let one = StoreConfig {
+                connections: 1,
+                ..config.clone()
+            };
+            let db = Db::new(&target, &one, runtime);
             Some(Arc::new(SqlStore { db, changes }))
         }
         _ => None,

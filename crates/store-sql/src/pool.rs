@@ -4,25 +4,43 @@
 //! then costs a thread and a connection: any number of requests can wait without one thread each. The permit moves into
 //! the job, so a request that goes away cannot leak a connection. Jobs run on the runtime whose handle was given at
 //! open, not on the caller's: actix workers are small runtimes of their own with pools of their own.
+//!
+//! A job that has begun cannot be ended from here. Postgres ends what takes too long; if it says nothing at all (frozen
+//! behind a kernel that acknowledges), the caller is answered after a deadline, and the job is told to be stuck.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use diesel::r2d2::{HandleError, Pool, PooledConnection};
 use domain::error::StoreError;
+use domain::scope::Scope;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinError;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
 use tracing::Span;
 
 use crate::circuit::{Circuit, GRACE};
 use crate::connection::{self, AnyConnection, Intent, Manager, Target};
 use crate::error::{Fault, unavailable};
+use crate::store::StoreConfig;
 
 /// How often whoever waits for a connection looks whether that is of any use.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long the server lets a statement of a job take that began just before its deadline (`statement_timeout`).
+const LAST_STATEMENT: Duration = Duration::from_secs(30);
+
+impl Behalf {
+    const fn of(scope: &Scope) -> Self {
+        match scope {
+            Scope::User(_) => Self::Users,
+            Scope::System => Self::Background,
+        }
+    }
+}
 
 /// A pool and the queue in front of it.
 struct Lane {
@@ -49,6 +67,41 @@ pub(crate) struct Db {
     /// fair, so neither events nor users starve, and with one connection nobody spins on a locked file.
     apart: Option<Apart>,
     runtime: Handle,
+    wait: Duration,
+    deadline: Duration,
+    jobs: Arc<Jobs>,
+}
+
+/// When the jobs that are under way began: no more than there are permits.
+#[derive(Default)]
+struct Jobs {
+    next: AtomicU64,
+    begun: Mutex<BTreeMap<u64, Instant>>,
+}
+
+/// One of them; it is over when this is dropped.
+struct UnderWay(Arc<Jobs>, u64);
+
+impl Jobs {
+    fn begin(self: &Arc<Self>) -> UnderWay {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.insert(number, Instant::now());
+        UnderWay(Arc::clone(self), number)
+    }
+
+    /// For how long the oldest one has been under way.
+    fn oldest(&self) -> Option<Duration> {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.values().map(Instant::elapsed).max()
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut begun = self.0.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.remove(&self.1);
+    }
 }
 
 /// Lanes beside those of the users' requests, for reads and writes alike.
@@ -59,7 +112,8 @@ struct Apart {
 
 impl Db {
     /// Builds the pools; connections are made as they are needed.
-    pub(crate) fn new(target: &Target, connections: u32, wait: Duration, runtime: Handle) -> Self {
+    pub(crate) fn new(target: &Target, config: &StoreConfig, runtime: Handle) -> Self {
+        let (connections, wait) = (config.connections, config.wait);
         let circuit = Circuit::new(target, runtime.clone());
         let lane = |size: u32| Lane::build(target, size.max(1), wait, &circuit);
         let (write, apart) = match target {
@@ -78,7 +132,21 @@ impl Db {
             write,
             apart,
             runtime,
+            wait,
+            // With its turn, a job may still wait for a connection.
+            deadline: wait + config.deadline,
+            jobs: Arc::default(),
         }
+    }
+
+    /// Whether a call is under way that should have ended long ago.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.jobs.oldest().is_some_and(|age| age > self.deadline)
+    }
+
+    /// From asking for a turn to a commit that the server still takes.
+    pub(crate) fn longest_write(&self) -> Duration {
+        self.wait + self.deadline + LAST_STATEMENT
     }
 
     /// What a single statement sees, for a user.
@@ -95,6 +163,24 @@ impl Db {
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.run(Behalf::Intake, Intent::Look, job).await
+    }
+
+    /// The same, for whoever's scope it is: what is asked for in nobody's name is background work.
+    pub(crate) async fn look_for<T: Send + 'static>(
+        &self,
+        scope: &Scope,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Behalf::of(scope), Intent::Look, job).await
+    }
+
+    /// One consistent view, for whoever's scope it is.
+    pub(crate) async fn read_for<T: Send + 'static>(
+        &self,
+        scope: &Scope,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Behalf::of(scope), Intent::Read, job).await
     }
 
     /// One consistent view, for a user.
@@ -165,16 +251,23 @@ impl Db {
     ) -> Result<T, StoreError> {
         let lane = self.lane(behalf, intent);
         let permit = self.turn(lane).await?;
-        let (mut held, mut lost) = ((job, permit), 0);
+        let over = tokio::time::Instant::now() + self.deadline;
+        // What a job that outlives this call holds: its turn, and the word that it is under way.
+        let (mut held, mut lost) = ((job, permit, self.jobs.begin()), 0);
         loop {
             let (access, span) = (lane.access.clone(), Span::current());
             let turn = self.runtime.spawn_blocking(move || {
                 let answer = span.in_scope(|| access.perform(intent, &mut held.0));
                 (answer, held)
             });
-            let (answer, back) = turn.await.map_err(gone)?;
+            let ended = timeout_at(over, turn).await;
+            let ended = ended.map_err(|elapsed| unavailable("an answer of the database", elapsed));
+            let (answer, back) = ended?.map_err(gone)?;
+            let may_repeat = tokio::time::Instant::now() < over;
             match answer {
-                Err(fault) if fault.is_lost_race() && lost < fault.attempts() => lost += 1,
+                Err(fault) if fault.is_lost_race() && lost < fault.attempts() && may_repeat => {
+                    lost += 1;
+                }
                 done => return done.map_err(Fault::into_store),
             }
             held = back;
@@ -323,5 +416,70 @@ impl HandleError<diesel::r2d2::Error> for Report {
         // The circuit tells the log once, and not for each try of each pool.
         tracing::debug!(%error, "database connection failed");
         self.0.suspect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Neither a caller nor the readiness waits for a database that says nothing; once it does, all is well again.
+    #[tokio::test]
+    async fn a_job_that_does_not_end_is_not_waited_for_and_makes_the_store_unready() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let config = StoreConfig {
+            connections: 2,
+            wait: Duration::from_millis(50),
+            deadline: Duration::from_millis(200),
+            ..StoreConfig::new("sqlite://unused")
+        };
+        let target = Target::Sqlite(directory.path().join("a.db"));
+        let db = Db::new(&target, &config, Handle::current());
+        let (end, ended) = mpsc::channel::<()>();
+        let stuck = db.look(move |_| {
+            let _ = ended.recv();
+            Ok(())
+        });
+        let answer = timeout(Duration::from_secs(30), stuck).await;
+        let answer = answer.expect("the caller is answered");
+        assert!(
+            matches!(answer, Err(StoreError::Unavailable { .. })),
+            "{answer:?}"
+        );
+        assert!(db.is_stuck());
+        assert!(db.look(|_| Ok(())).await.is_ok(), "others go on");
+        drop(end);
+        let give_up = Instant::now() + Duration::from_secs(30);
+        while db.is_stuck() {
+            assert!(Instant::now() < give_up, "it has ended");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Also of a caller that went away before.
+    #[tokio::test]
+    async fn a_job_whose_caller_went_away_is_known_to_be_stuck() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let config = StoreConfig {
+            wait: Duration::from_millis(50),
+            deadline: Duration::from_millis(200),
+            ..StoreConfig::new("sqlite://unused")
+        };
+        let target = Target::Sqlite(directory.path().join("a.db"));
+        let db = Db::new(&target, &config, Handle::current());
+        let (end, ended) = mpsc::channel::<()>();
+        let stuck = db.look(move |_| {
+            let _ = ended.recv();
+            Ok(())
+        });
+        assert!(timeout(Duration::from_millis(50), stuck).await.is_err());
+        let give_up = Instant::now() + Duration::from_secs(30);
+        while !db.is_stuck() {
+            assert!(Instant::now() < give_up, "it is stuck");
+            sleep(Duration::from_millis(10)).await;
+        }
+        drop(end);
     }
 }

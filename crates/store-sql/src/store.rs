@@ -30,15 +30,19 @@ pub struct StoreConfig {
     pub connections: u32,
     /// How long a call waits for its turn before it is [`StoreError::Unavailable`].
     pub wait: Duration,
+    /// How long a call may take once it is its turn. Longer than the time after which Postgres itself ends a statement (30 s)
+    /// or a wait for a lock (10 s): it is for a database that says nothing at all any more.
+    pub deadline: Duration,
 }
 
 impl StoreConfig {
-    /// This database, with 4 connections and 5 seconds.
+    /// This database, with 4 connections, 5 seconds to wait and a minute to work.
     pub fn new(url: impl Into<SecretString>) -> Self {
         Self {
             url: url.into(),
             connections: 4,
             wait: Duration::from_secs(5),
+            deadline: Duration::from_secs(60),
         }
     }
 }
@@ -85,8 +89,17 @@ impl SqlStore {
 
     /// Whether the database answers; cheap. For `/ready`, whose caller waits for other checks too: so it does not wait as
     /// long as a request would.
+    ///
+    /// A call that has been under way for longer than its deadline is an answer, too: its connection does not come back by
+    /// itself, and with each such call there is one connection less.
     pub async fn ping(&self) -> Result<(), StoreError> {
         use crate::schema::users::dsl::{id, users};
+        if self.db.is_stuck() {
+            return Err(unavailable(
+                "the database",
+                "a call is under way since long before its deadline",
+            ));
+        }
         let asked = self.db.look(|conn| {
             // Reads the file, which `SELECT 1` does not.
             users.select(id).first::<String>(conn).optional()?;
@@ -95,6 +108,12 @@ impl SqlStore {
         tokio::time::timeout(PING, asked)
             .await
             .unwrap_or_else(|elapsed| Err(unavailable("an answer of the database", elapsed)))
+    }
+
+    /// The longest time between the moment at which somebody asks for a write and the moment at which it can still be
+    /// committed.
+    pub fn longest_write(&self) -> Duration {
+        self.db.longest_write()
     }
 }
 
@@ -116,7 +135,7 @@ fn open(config: &StoreConfig, runtime: Handle) -> Result<Arc<SqlStore>, OpenErro
         tracing::info!(migrations = ran, "database schema brought up to date");
     }
     let changes = Changes::of(&target, &runtime);
-    let db = Db::new(&target, config.connections, config.wait, runtime);
+    let db = Db::new(&target, config, runtime);
     Ok(Arc::new(SqlStore { db, changes }))
 }
 

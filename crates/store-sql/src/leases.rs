@@ -23,7 +23,7 @@ impl LeaseRepository for SqlStore {
         let (name, holder) = (name.to_owned(), holder.to_owned());
         let taken = self
             .db
-            .write(move |conn| {
+            .background(move |conn| {
                 let free = leases::holder
                     .eq(holder.clone())
                     .or(leases::ends_at.le(At(now)));
@@ -53,7 +53,7 @@ impl LeaseRepository for SqlStore {
     async fn give_back(&self, name: &str, holder: &str) -> Result<(), StoreError> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
         self.db
-            .write(move |conn| {
+            .background(move |conn| {
                 let held = leases::table.find(&name).filter(leases::holder.eq(&holder));
                 diesel::delete(held).execute(conn)?;
                 Ok(())

@@ -187,9 +187,9 @@ impl SandboxRepository for SqlStore {
     }
 
     async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError> {
-        let (scope, id) = (scope.clone(), id.clone());
+        let (for_whom, scope, id) = (scope, scope.clone(), id.clone());
         self.db
-            .look(move |conn| load(conn, &scope, id.as_str()))
+            .look_for(for_whom, move |conn| load(conn, &scope, id.as_str()))
             .await
     }
 
@@ -198,9 +198,9 @@ impl SandboxRepository for SqlStore {
         scope: &Scope,
         ids: &[SandboxId],
     ) -> Result<Vec<Option<Sandbox>>, StoreError> {
-        let (scope, ids) = (scope.clone(), ids.to_vec());
+        let (for_whom, scope, ids) = (scope, scope.clone(), ids.to_vec());
         self.db
-            .read(move |conn| {
+            .read_for(for_whom, move |conn| {
                 let mut found = HashMap::new();
                 for part in ids.chunks(IDS_PER_QUERY) {
                     let texts: Vec<String> = part.iter().map(ToString::to_string).collect();

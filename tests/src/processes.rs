@@ -153,6 +153,26 @@ pub fn command_lines() -> Vec<String> {
     lines.collect()
 }
 
+/// What git's processes on this machine, and those that they have started, show of themselves: their commands and
+/// environments, as long as they live.
+#[must_use]
+pub fn git_and_children() -> Vec<String> {
+    let arguments = |pid: i32| words(&read(pid, "cmdline").unwrap_or_default());
+    let is_git = |pid: i32| {
+        let arguments = arguments(pid);
+        let program = arguments.first().and_then(|it| it.rsplit('/').next());
+        program.is_some_and(|program| program.starts_with("git"))
+    };
+    let parent = |pid: i32| stat(pid)?.get(1)?.parse().ok();
+    let pids = pids().into_iter();
+    let pids = pids.filter(|pid| is_git(*pid) || parent(*pid).is_some_and(is_git));
+    let shown = pids.map(|pid| {
+        let environment = words(&read(pid, "environ").unwrap_or_default());
+        [arguments(pid), environment].concat().join(" ")
+    });
+    shown.collect()
+}
+
 /// The processes whose command has a word that begins with this text, or holds it behind an equals sign.
 #[must_use]
 pub fn mentioning(text: &str) -> Vec<i32> {

@@ -1,10 +1,12 @@
 //! A conversation about a repository: a real git host, the real binary, real agent servers.
 
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use acceptance::client::Conversation;
 use acceptance::git_server::{BRANCH, ENDLESS, SKILL};
-use acceptance::processes::command_lines;
+use acceptance::processes::{command_lines, git_and_children};
 use acceptance::wait::wait_until;
 use acceptance::{Client, GitServer, Sandboxing, ScriptedLlm, Service};
 use serde_json::{Value, json};
@@ -12,6 +14,8 @@ use serde_json::{Value, json};
 use crate::support::Setup;
 
 const TOKEN: &str = "ghp-canary-7c1f0a9d5b3e";
+/// What a search for the token has to find, too.
+const PLANTED: &str = "planted-3f1c9a77";
 const PRIVATE_CA: &str = "/etc/private-ca.pem";
 
 struct Town {
@@ -95,23 +99,89 @@ impl Town {
     /// The token is in nothing that the sandboxes or the service wrote, and in no process's arguments.
     fn assert_no_token(&self, sandbox: &str) {
         assert!(!self.service.log().contains(TOKEN), "in the log");
-        for line in command_lines() {
+        assert_no_arguments();
+        let data = self.service.data().display().to_string();
+        assert_not_below(&[&data], |words| {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]);
+            command
+        });
+        let inside = (self.service.container(sandbox), self.service.sandboxing());
+        if let (Some(container), Sandboxing::Docker(engine)) = inside {
+            let home = engine.docker(&["exec", &container, "printenv", "HOME"]);
+            // All that its user can write to, which nobody else in it does.
+            let directories = ["/workspace", "/tmp", home.trim()];
+            assert_not_below(&directories, |words| {
+                engine.command(&[&["exec", "-i", &container], words].concat())
+            });
+        }
+    }
+
+    /// A clone is under way, and neither its commands nor its environment have the token.
+    fn assert_a_clone_without_the_token(&self) {
+        assert_no_arguments();
+        let shown = git_and_children();
+        let is_clone = |line: &String| line.contains(&self.git.url());
+        assert!(shown.iter().any(is_clone), "no clone: {shown:?}");
+        for line in &shown {
             assert!(!line.contains(TOKEN), "{line}");
         }
-        let inside = (self.service.container(sandbox), self.service.sandboxing());
-        let found = if let (Some(container), Sandboxing::Docker(engine)) = inside {
-            let script = format!("grep -rlF {TOKEN} /workspace /home /tmp /root 2>/dev/null; true");
-            engine.docker(&["exec", &container, "sh", "-c", &script])
-        } else {
-            let output = std::process::Command::new("grep")
-                .args(["-rlF", TOKEN])
-                .arg(self.service.data())
-                .output()
-                .expect("grep runs");
-            String::from_utf8_lossy(&output.stdout).into_owned()
-        };
-        assert_eq!(found.trim(), "", "files with the token");
     }
+}
+
+fn assert_no_arguments() {
+    for line in command_lines() {
+        assert!(!line.contains(TOKEN), "{line}");
+    }
+}
+
+/// Searches all files below these directories, in each of which the same search has to find what is planted there. The
+/// token comes by standard input: an argument would be seen by searches in `/proc`.
+fn assert_not_below(directories: &[&str], command: impl Fn(&[&str]) -> Command) {
+    let planted: Vec<String> = directories
+        .iter()
+        .map(|directory| format!("{directory}/{PLANTED}"))
+        .collect();
+    let planted: Vec<&str> = planted.iter().map(String::as_str).collect();
+    let run = |words: &[&str], input: &str| {
+        let mut child = command(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command can be run");
+        let mut pipe = child.stdin.take().expect("a piped input");
+        pipe.write_all(input.as_bytes()).expect("it is read");
+        drop(pipe);
+        child.wait_with_output().expect("it ends")
+    };
+    assert!(
+        run(&[&["tee"], &planted[..]].concat(), PLANTED)
+            .status
+            .success()
+    );
+    let patterns = format!("{TOKEN}\n{PLANTED}\n");
+    let search = ["grep", "-rlF", "-f", "-", "--"];
+    let output = run(&[&search, directories].concat(), &patterns);
+    let _ = run(&[&["rm", "-f", "--"], &planted[..]].concat(), "");
+    let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+    // Files come and go where something runs.
+    let mut complaints = complaints.lines();
+    let all_fine = complaints.all(|line| line.contains("No such file or directory"));
+    assert!(
+        all_fine && output.status.code().is_some_and(|code| code != 1),
+        "{output:?}"
+    );
+    let found = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut found: Vec<&str> = found.lines().collect();
+    found.sort_unstable();
+    found.dedup();
+    let mut expected = planted.clone();
+    expected.sort_unstable();
+    assert_eq!(
+        found, expected,
+        "files with the token, or directories that were not searched"
+    );
 }
 
 fn request(message: &str, more: &Value) -> Value {
@@ -254,6 +324,7 @@ pub(crate) async fn killed_while_it_clones_a_start_is_finished_with_one_clone(se
         git.packs() > 0
     })
     .await;
+    town.assert_a_clone_without_the_token();
     let before = town.git.packs();
     town.service.kill9();
     town.service.restart().await;

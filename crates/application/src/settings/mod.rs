@@ -97,7 +97,7 @@ impl SettingsService {
             store,
             cipher,
             clock,
-            turns: turns::Turns::new(),
+            turns: turns::Turns::default(),
             verifier: None,
         }
     }
@@ -160,13 +160,7 @@ impl SettingsService {
         E: Send,
     {
         let ended = tokio::time::timeout(PATIENCE, self.change_in_turn(owner, change)).await;
-        ended.unwrap_or_else(|_| {
-            Err(AppError::refused(
-                ErrorClass::Unavailable,
-                "Your settings are being changed from several places at once. Try again.",
-            )
-            .into())
-        })
+        ended.unwrap_or_else(|_| Err(crowded().into()))
     }
 
     async fn change_in_turn<E, F>(
@@ -178,7 +172,8 @@ impl SettingsService {
         F: FnMut(Option<Settings>) -> Result<Option<Settings>, E> + Send,
         E: Send,
     {
-        let mut turn = self.turns.take(owner).await;
+        let turn = self.turns.take(owner).await;
+        let mut turn = turn.map_err(|turns::Crowded| crowded())?;
         loop {
             let (before, revision) = self.load_revision(owner).await?.unzip();
             let Some(after) = change(before).map_err(UpdateError::Refused)? else {
@@ -224,6 +219,13 @@ impl SettingsService {
         let settings = self.load(owner).await?.unwrap_or_default();
         launch::profile(&settings, model_override).map_err(|needs| AppError::invalid(needs.0))
     }
+}
+
+fn crowded() -> AppError {
+    AppError::refused(
+        ErrorClass::Unavailable,
+        "Your settings are being changed from several places at once. Try again.",
+    )
 }
 
 #[cfg(test)]

@@ -5,52 +5,75 @@
 //! reading and saving never fits between two commits. So there is a gap between two turns at the same settings, about as
 //! long as a turn takes and of random length, and a change that was beaten waits about as long before it reads again.
 
-use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::id::UserId;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-/// Queues for changes. Users that share one only wait for each other.
-const QUEUES: usize = 64;
+/// Changes of one user that wait. Each waits with its request, and at the end all of them are too late.
+const MOST_WAITING: usize = 100;
+/// From this many queues on those that are of no use any more are taken away.
+const TIDY: usize = 64;
 /// Bounds of a gap.
 const GAP: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
-/// The queues of this process.
-#[derive(Clone)]
-pub(super) struct Turns(Arc<[Mutex<Free>]>);
+/// The queues of this process, one for each user who changes something at this moment: nobody waits for anybody else.
+#[derive(Clone, Default)]
+pub(super) struct Turns(Arc<Mutex<HashMap<UserId, Queue>>>);
+
+/// First come, first served. As many share it as have their turn or wait for it, and the map.
+type Queue = Arc<tokio::sync::Mutex<Free>>;
 
 /// When the next turn may begin; `None` before the first one.
 type Free = Option<Instant>;
 
 /// The right to change; given back when dropped.
-pub(super) struct Turn<'a> {
-    free: MutexGuard<'a, Free>,
+pub(super) struct Turn {
+    free: OwnedMutexGuard<Free>,
     began: Instant,
 }
 
-impl Turns {
-    pub(super) fn new() -> Self {
-        Self((0..QUEUES).map(|_| Mutex::new(None)).collect())
-    }
+/// Too many wait already.
+#[derive(Debug)]
+pub(super) struct Crowded;
 
+impl Turns {
     /// Waits for a turn at the settings of this user.
-    pub(super) async fn take(&self, owner: &UserId) -> Turn<'_> {
-        let mut hasher = DefaultHasher::new();
-        owner.hash(&mut hasher);
-        let slot = usize::try_from(hasher.finish() % QUEUES as u64).unwrap_or(0);
-        let free = self.0[slot].lock().await;
+    pub(super) async fn take(&self, owner: &UserId) -> Result<Turn, Crowded> {
+        let free = self.queue(owner)?.lock_owned().await;
         if let Some(at) = *free {
             tokio::time::sleep_until(at).await;
         }
         let began = Instant::now();
-        Turn { free, began }
+        Ok(Turn { free, began })
+    }
+
+    fn queue(&self, owner: &UserId) -> Result<Queue, Crowded> {
+        let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if queues.len() >= TIDY {
+            let now = Instant::now();
+            // Whoever comes is given a queue under this lock only, so one that nobody shares stays so. One whose gap is
+            // not over is of use still.
+            queues.retain(|_, queue| {
+                Arc::strong_count(queue) > 1
+                    || queue
+                        .try_lock()
+                        .map_or(true, |free| free.is_some_and(|at| at > now))
+            });
+        }
+        let queue = queues.entry(owner.clone()).or_default();
+        if Arc::strong_count(queue) > MOST_WAITING {
+            return Err(Crowded);
+        }
+        Ok(Arc::clone(queue))
     }
 }
 
-impl Turn<'_> {
+impl Turn {
     /// Another replica was faster: waits before the next attempt.
     pub(super) async fn was_beaten(&mut self) {
         tokio::time::sleep(gap(self.began.elapsed())).await;
@@ -58,7 +81,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Turn {
     fn drop(&mut self) {
         *self.free = Some(Instant::now() + gap(self.began.elapsed()));
     }
@@ -95,16 +118,57 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_turn_ends_some_time_before_the_next_one_begins() {
-        let turns = Turns::new();
-        let turn = turns.take(&ada()).await;
+        let turns = Turns::default();
+        let turn = turns.take(&ada()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
         drop(turn);
         let ended = Instant::now();
-        let _turn = turns.take(&ada()).await;
+        let _turn = turns.take(&ada()).await.unwrap();
         assert!(
             ended.elapsed() >= Duration::from_millis(10),
             "{:?}",
             ended.elapsed()
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_the_queue_of_somebody_else() {
+        let turns = Turns::default();
+        let _held = turns.take(&ada()).await.unwrap();
+        for n in 0..1_000 {
+            let other = UserId::parse(format!("user-{n}")).unwrap();
+            let turn = tokio::time::timeout(Duration::from_secs(1), turns.take(&other));
+            drop(turn.await.expect("no waiting").unwrap());
+            tokio::time::advance(GAP[1]).await;
+        }
+        let kept = turns.0.lock().unwrap().len();
+        assert!(kept <= TIDY, "{kept}");
+        let ada = ada();
+        let again = tokio::time::timeout(Duration::from_secs(1), turns.take(&ada));
+        assert!(again.await.is_err(), "a turn that is taken stays so");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_crowd_some_wait_and_the_others_are_refused_at_once() {
+        let turns = Turns::default();
+        let held = turns.take(&ada()).await.unwrap();
+        let crowd: Vec<_> = (0..2 * MOST_WAITING)
+            .map(|_| {
+                let turns = turns.clone();
+                tokio::spawn(async move { turns.take(&ada()).await.is_ok() })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let refused = crowd.iter().filter(|it| it.is_finished()).count();
+        assert!(
+            (MOST_WAITING..=MOST_WAITING + 2).contains(&refused),
+            "{refused}"
+        );
+        drop(held);
+        let mut served = 0;
+        for it in crowd {
+            served += usize::from(it.await.unwrap());
+        }
+        assert_eq!(served, 2 * MOST_WAITING - refused);
     }
 }

@@ -48,6 +48,28 @@ pub struct CustomSecret {
     pub updated_at: Timestamp,
 }
 
+/// A secret without its value: values are large, and lists need none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretSummary {
+    /// Name.
+    pub name: String,
+    /// What it is for; may be empty.
+    pub description: String,
+    /// Bytes of the sealed value's text. Sealing hides what a value is, and not how long: one as long as a sealed empty text
+    /// is empty.
+    pub sealed_length: usize,
+}
+
+impl From<&CustomSecret> for SecretSummary {
+    fn from(secret: &CustomSecret) -> Self {
+        Self {
+            name: secret.name.clone(),
+            description: secret.description.clone(),
+            sealed_length: secret.value.sealed.as_text().len(),
+        }
+    }
+}
+
 /// What to change of a secret; `None` keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SecretChange {
@@ -63,7 +85,7 @@ pub struct SecretChange {
 /// come one after the other.
 #[async_trait]
 pub trait SecretRepository: Send + Sync + 'static {
-    /// The secret of this name.
+    /// The secret of this name, with its value: what a sandbox asks for.
     async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError>;
     /// By name in ascending byte order; only names that contain `name_contains`, whatever the case of ASCII letters. `%` and
     /// `_` mean themselves.
@@ -72,9 +94,9 @@ pub trait SecretRepository: Send + Sync + 'static {
         owner: &UserId,
         name_contains: Option<&str>,
         page: &PageRequest,
-    ) -> Result<Page<CustomSecret>, StoreError>;
+    ) -> Result<Page<SecretSummary>, StoreError>;
     /// All of them in order of creation (ties by name): at most [`MOST_SECRETS`].
-    async fn all(&self, owner: &UserId) -> Result<Vec<CustomSecret>, StoreError>;
+    async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError>;
     /// Stores a new secret. `Conflict` if its name is taken, `Full` (of [`SECRETS`]) if the owner has [`MOST_SECRETS`],
     /// `NotFound` for a user who was deleted ([`UserRepository::purge`](crate::identity::UserRepository::purge)).
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError>;

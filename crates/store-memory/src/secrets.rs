@@ -5,7 +5,9 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest};
-use domain::secret::{CustomSecret, MOST_SECRETS, SECRETS, SecretChange, SecretRepository};
+use domain::secret::{
+    CustomSecret, MOST_SECRETS, SECRETS, SecretChange, SecretRepository, SecretSummary,
+};
 
 use crate::page;
 use crate::state::{MemoryStore, State};
@@ -79,7 +81,7 @@ impl SecretRepository for MemoryStore {
         owner: &UserId,
         name_contains: Option<&str>,
         page: &PageRequest,
-    ) -> Result<Page<CustomSecret>, StoreError> {
+    ) -> Result<Page<SecretSummary>, StoreError> {
         let needle = name_contains.unwrap_or("").to_ascii_lowercase();
         let state = self.lock();
         let found = state
@@ -87,21 +89,20 @@ impl SecretRepository for MemoryStore {
             .values()
             .filter(|secret| secret.owner == *owner)
             .filter(|secret| secret.name.to_ascii_lowercase().contains(&needle))
-            .map(|secret| ((0, secret.name.clone()), secret.clone()));
+            .map(|secret| ((0, secret.name.clone()), SecretSummary::from(secret)));
         page::cut(LISTING, page, false, found)
     }
 
-    async fn all(&self, owner: &UserId) -> Result<Vec<CustomSecret>, StoreError> {
+    async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError> {
         let state = self.lock();
         let mut all: Vec<_> = state
             .secrets
             .values()
             .filter(|secret| secret.owner == *owner)
-            .cloned()
             .collect();
         // A stable sort of what is in order of names.
         all.sort_by_key(|secret| secret.created_at);
-        Ok(all)
+        Ok(all.into_iter().map(SecretSummary::from).collect())
     }
 
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError> {

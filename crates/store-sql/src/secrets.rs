@@ -10,7 +10,7 @@ use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest};
 use domain::secret::{
-    CustomSecret, MOST_SECRETS, SECRETS, SecretChange, SecretRepository, SecretValue,
+    CustomSecret, MOST_SECRETS, SECRETS, SecretChange, SecretRepository, SecretSummary, SecretValue,
 };
 
 use crate::codec::{Decode, plain};
@@ -32,6 +32,22 @@ diesel::define_sql_function! {
 diesel::define_sql_function! {
     /// Spelled alike in `SQLite` and Postgres, and without wildcards.
     fn replace(text: Text, needle: Text, by: Text) -> Text;
+}
+
+diesel::define_sql_function! {
+    /// Neither database reads a value to know its length.
+    fn octet_length(text: Text) -> Integer;
+}
+
+/// Name, description, length of the sealed value.
+type SummaryRow = (String, String, i32);
+
+fn summary((name, description, length): SummaryRow) -> SecretSummary {
+    SecretSummary {
+        name,
+        description,
+        sealed_length: usize::try_from(length).unwrap_or(usize::MAX),
+    }
 }
 
 #[derive(Queryable, Selectable, Insertable)]
@@ -148,12 +164,13 @@ fn update(
         .map_err(Fault::taken("secret"))
 }
 
+/// What sandboxes and starts ask for does not use the connections of users' requests.
 #[async_trait]
 impl SecretRepository for SqlStore {
     async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError> {
         let key = (owner.to_string(), plain(name));
         self.db
-            .read(move |conn| {
+            .intake_look(move |conn| {
                 let row = secrets::table
                     .find((&key.0, &key.1))
                     .select(SecretRow::as_select())
@@ -169,7 +186,7 @@ impl SecretRepository for SqlStore {
         owner: &UserId,
         name_contains: Option<&str>,
         page: &PageRequest,
-    ) -> Result<Page<CustomSecret>, StoreError> {
+    ) -> Result<Page<SecretSummary>, StoreError> {
         let (owner, page) = (owner.to_string(), page.clone());
         let needle = name_contains.map(|text| plain(text.to_ascii_lowercase()));
         let needle = needle.filter(|text| !text.is_empty());
@@ -187,31 +204,38 @@ impl SecretRepository for SqlStore {
                 if let Some(after) = &after {
                     query = query.filter(secrets::name.gt(plain(after.tie.as_str())));
                 }
-                let rows: Vec<SecretRow> = query
+                let rows: Vec<SummaryRow> = query
                     .order(secrets::name.asc())
                     .limit(page_token::probe(&page))
-                    .select(SecretRow::as_select())
+                    .select((
+                        secrets::name,
+                        secrets::description,
+                        octet_length(secrets::value),
+                    ))
                     .load(conn)?;
                 let cut = page_token::cut(LISTING, &page, rows, |row| Cursor {
                     key: At(Timestamp::from_micros(0)),
-                    tie: row.name.clone(),
+                    tie: row.0.clone(),
                 });
-                Ok(cut.try_map(CustomSecret::try_from)?)
+                Ok(cut.map(summary))
             })
             .await
     }
 
-    async fn all(&self, owner: &UserId) -> Result<Vec<CustomSecret>, StoreError> {
+    async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError> {
         let owner = owner.to_string();
         self.db
-            .read(move |conn| {
-                let rows: Vec<SecretRow> = secrets::table
+            .intake_look(move |conn| {
+                let rows: Vec<SummaryRow> = secrets::table
                     .filter(secrets::owner.eq(&owner))
                     .order((secrets::created_at.asc(), secrets::name.asc()))
-                    .select(SecretRow::as_select())
+                    .select((
+                        secrets::name,
+                        secrets::description,
+                        octet_length(secrets::value),
+                    ))
                     .load(conn)?;
-                let all = rows.into_iter().map(CustomSecret::try_from);
-                Ok(all.collect::<Result<_, _>>()?)
+                Ok(rows.into_iter().map(summary).collect())
             })
             .await
     }

@@ -119,7 +119,7 @@ impl SecretsService {
             })
             .collect();
         for secret in self.list(&sandbox.owner).await? {
-            if self.open(&secret)?.expose_secret().is_empty() {
+            if self.is_empty(&sandbox.owner, &secret)? {
                 continue;
             }
             let description = Some(secret.description).filter(|text| !text.is_empty());

@@ -13,7 +13,7 @@ mod for_sandbox;
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{SecretId, UserId};
 use domain::page::{Page, PageRequest};
-use domain::secret::{CustomSecret, SecretChange, SecretValue};
+use domain::secret::{CustomSecret, SecretChange, SecretSummary, SecretValue};
 use secrecy::SecretString;
 use url::Url;
 
@@ -81,13 +81,13 @@ impl SecretsService {
         owner: &UserId,
         name_contains: Option<&str>,
         page: &PageRequest,
-    ) -> Result<Page<CustomSecret>, AppError> {
+    ) -> Result<Page<SecretSummary>, AppError> {
         let found = self.ports.secrets.search(owner, name_contains, page);
         Ok(found.await?)
     }
 
     /// All of them, oldest first.
-    pub async fn list(&self, owner: &UserId) -> Result<Vec<CustomSecret>, AppError> {
+    pub async fn list(&self, owner: &UserId) -> Result<Vec<SecretSummary>, AppError> {
         Ok(self.ports.secrets.all(owner).await?)
     }
 
@@ -167,6 +167,14 @@ impl SecretsService {
             id,
             sealed: self.ports.cipher.seal(&context, value)?,
         })
+    }
+
+    /// Whether there is nothing sealed in it. That needs no key, so a value that does not open (damaged, or under a key that
+    /// is missing) is one like others until somebody asks for it.
+    fn is_empty(&self, owner: &UserId, secret: &SecretSummary) -> Result<bool, AppError> {
+        let context = SecretValue::context(owner, SecretId::new(uuid::Uuid::nil()));
+        let empty = self.ports.cipher.seal(&context, &SecretString::default())?;
+        Ok(secret.sealed_length <= empty.as_text().len())
     }
 
     fn open(&self, secret: &CustomSecret) -> Result<SecretString, AppError> {

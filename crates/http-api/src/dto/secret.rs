@@ -6,7 +6,7 @@ use application::secrets::{
 };
 use application::settings::MASK;
 use domain::page::{PageLimit, PageRequest};
-use domain::secret::CustomSecret;
+use domain::secret::SecretSummary;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::Value;
@@ -26,8 +26,8 @@ pub struct SecretDto {
     pub description: Option<String>,
 }
 
-impl From<CustomSecret> for SecretDto {
-    fn from(secret: CustomSecret) -> Self {
+impl From<SecretSummary> for SecretDto {
+    fn from(secret: SecretSummary) -> Self {
         Self {
             name: secret.name,
             description: Some(secret.description),

@@ -14,7 +14,7 @@ use domain::scope::Scope;
 use domain::sealed::SealedRecords;
 use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;
-use domain::start_task::{Claimed, Inserted, NewStart, StartTaskRepository};
+use domain::start_task::{ClaimLimit, Claimed, Inserted, NewStart, StartTaskRepository};
 use domain::vault::VaultRepository;
 
 use crate::fixtures::{self, PLENTY, at, host};
@@ -129,7 +129,7 @@ impl Ports {
         self.start(start).await;
         let mut claimed = self
             .tasks
-            .claim(&host(), at(1), at(60), 10)
+            .claim(&host(), at(1), at(60), ClaimLimit::tasks(10))
             .await
             .expect("claim");
         assert_eq!(claimed.len(), 1, "{claimed:?}");

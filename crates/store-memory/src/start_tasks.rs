@@ -1,18 +1,20 @@
 //! `StartTaskRepository`.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
 use domain::error::{Cap, StoreError};
-use domain::id::{HostId, StartTaskId};
+use domain::id::{HostId, StartTaskId, UserId};
 use domain::idempotency::Repetition;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place, StartStatus, StartTask,
-    StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
+    CLOCKS_APART, ClaimLimit, Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place,
+    StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 
 use crate::state::{State, TaskRow};
@@ -123,8 +125,9 @@ impl State {
         }
         let runs = |it: &Sandbox| it.desired == Desired::Running;
         let owned = task.owns_sandbox && self.wanted_sandbox(&task.sandbox_id).is_some_and(runs);
+        let since = task.created_at.minus(CLOCKS_APART);
         let mut graves = self.deleted.values();
-        let lost = graves.any(|it| it.sandbox == task.sandbox_id && it.at >= task.created_at);
+        let lost = graves.any(|it| it.sandbox == task.sandbox_id && it.at >= since);
         if owned || lost {
             self.let_go(&task.sandbox_id, at);
         }
@@ -246,20 +249,39 @@ impl StartTaskRepository for MemoryStore {
         host: &HostId,
         now: Timestamp,
         until: Timestamp,
-        limit: usize,
+        limit: ClaimLimit,
     ) -> Result<Vec<Claimed>, StoreError> {
         let mut state = self.lock();
+        let mut leased: BTreeMap<UserId, usize> = BTreeMap::new();
+        let open = state.tasks.values();
+        for row in open.filter(|row| row.task.host == *host && !row.task.status.is_terminal()) {
+            if row.lease_until.is_some_and(|end| end > now) {
+                *leased.entry(row.task.owner.clone()).or_default() += 1;
+            }
+        }
         let mut free: Vec<&mut TaskRow> = state
             .tasks
             .values_mut()
             .filter(|row| row.task.host == *host && !row.task.status.is_terminal())
             .filter(|row| row.lease_until.is_none_or(|end| end <= now))
             .collect();
-        free.sort_by_key(|row| (row.task.created_at, row.task.id));
-        Ok(free
+        let age = |row: &TaskRow| (row.task.created_at, row.task.id);
+        free.sort_by_key(|row| age(row));
+        let mut placed: Vec<_> = free
             .into_iter()
-            .take(limit)
             .map(|row| {
+                let place = leased.entry(row.task.owner.clone()).or_default();
+                *place += 1;
+                (*place, row)
+            })
+            .filter(|(place, _)| *place <= limit.per_owner)
+            .collect();
+        placed.sort_by_key(|(place, row)| (*place, age(row)));
+        placed.truncate(limit.tasks);
+        placed.sort_by_key(|(_, row)| age(row));
+        Ok(placed
+            .into_iter()
+            .map(|(_, row)| {
                 row.lease_until = Some(until);
                 row.fence += 1;
                 row.task.attempts += 1;

@@ -12,6 +12,7 @@ mod api_keys;
 mod append;
 mod changes;
 mod circuit;
+mod claims;
 mod codec;
 mod connection;
 mod conversation_rows;

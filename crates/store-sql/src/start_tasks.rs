@@ -14,12 +14,13 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place, StartStatus, StartTask,
-    StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
+    CLOCKS_APART, ClaimLimit, Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place,
+    StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 use uuid::Uuid;
 
 use crate::changes::announce;
+use crate::claims::claim;
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner};
 use crate::connection::{Any, AnyConnection};
 use crate::conversation_rows as conversations;
@@ -94,7 +95,8 @@ fn fail(
     let runs = |it: &Sandbox| it.desired == Desired::Running;
     let owned =
         task.owns_sandbox && load_wanted(conn, &task.sandbox_id)?.is_some_and(|it| runs(&it));
-    if owned || has_lost_one(conn, &row.sandbox_id, task.created_at)? {
+    let since = task.created_at.minus(CLOCKS_APART);
+    if owned || has_lost_one(conn, &row.sandbox_id, since)? {
         // The task itself is ended by now and does not count.
         let unneeded = unneeded_sandboxes(conn, &[row.sandbox_id])?;
         mark_deleted(conn, &unneeded, at)?;
@@ -209,49 +211,6 @@ fn begin(
     write_step(conn, id, &StepColumns::new(before, step.status, step, at)?)
 }
 
-fn claim(
-    conn: &mut AnyConnection,
-    host: &str,
-    (now, until): (Timestamp, Timestamp),
-    limit: usize,
-) -> Result<Vec<Claimed>, Fault> {
-    let ids: Vec<Key> = start_tasks::table
-        .filter(start_tasks::host.eq(host))
-        .filter(start_tasks::is_open)
-        .filter(
-            start_tasks::lease_until
-                .is_null()
-                .or(start_tasks::lease_until.le(At(now))),
-        )
-        .order((start_tasks::created_at.asc(), start_tasks::id.asc()))
-        .limit(i64::try_from(limit.min(IDS_PER_QUERY)).unwrap_or(1))
-        .select(start_tasks::id)
-        .load(conn)?;
-    if ids.is_empty() {
-        return Ok(Vec::new());
-    }
-    diesel::update(start_tasks::table.filter(start_tasks::id.eq_any(&ids)))
-        .set((
-            start_tasks::lease_until.eq(At(until)),
-            start_tasks::fence.eq(start_tasks::fence + 1),
-            start_tasks::attempts.eq(start_tasks::attempts + 1),
-        ))
-        .execute(conn)?;
-    let rows = start_tasks::table
-        .filter(start_tasks::id.eq_any(&ids))
-        .order((start_tasks::created_at.asc(), start_tasks::id.asc()))
-        .select(StartTaskRow::as_select())
-        .load(conn)?;
-    rows.into_iter()
-        .map(|row| {
-            Ok(Claimed {
-                fence: row.fence,
-                task: row.try_into()?,
-            })
-        })
-        .collect()
-}
-
 fn matching<'a>(scope: &Scope, filter: &StartTaskFilter) -> Boxed<'a> {
     let mut query = start_tasks::table.into_boxed::<Any>();
     if let Some(user) = owner(scope) {
@@ -304,9 +263,9 @@ impl StartTaskRepository for SqlStore {
         scope: &Scope,
         ids: &[StartTaskId],
     ) -> Result<Vec<Option<StartTask>>, StoreError> {
-        let (scope, ids) = (scope.clone(), ids.to_vec());
+        let (for_whom, scope, ids) = (scope, scope.clone(), ids.to_vec());
         self.db
-            .read(move |conn| {
+            .read_for(for_whom, move |conn| {
                 let mut found = HashMap::new();
                 for part in ids.chunks(IDS_PER_QUERY) {
                     let keys = part.iter().copied().map(Key::from);
@@ -377,7 +336,7 @@ impl StartTaskRepository for SqlStore {
         host: &HostId,
         now: Timestamp,
         until: Timestamp,
-        limit: usize,
+        limit: ClaimLimit,
     ) -> Result<Vec<Claimed>, StoreError> {
         let host = host.to_string();
         self.db

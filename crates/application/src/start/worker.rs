@@ -5,16 +5,27 @@ use std::time::Duration;
 
 use domain::error::StoreError;
 use domain::id::StartTaskId;
-use domain::start_task::Claimed;
+use domain::start_task::{ClaimLimit, Claimed};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::Starts;
 use super::run::{Run, tell_if_ended};
+use crate::{AuthMode, Policy};
 
 /// Between two tries to renew a lease while the store is busy.
 const RETRY: Duration = Duration::from_millis(200);
+
+/// How many starts of one user run at once: a start may take minutes, so some slots are always left to others. Where there
+/// is one user only, all of them.
+fn most_of_one(policy: &Policy) -> usize {
+    let slots = policy.max_parallel_starts;
+    match policy.auth {
+        AuthMode::Open(_) => slots,
+        AuthMode::ApiKey => slots.saturating_sub((slots / 4).max(1)).max(1),
+    }
+}
 
 impl Starts {
     /// Claims and runs tasks until the service stops. Woken by commits here; looks by itself now and then for tasks whose
@@ -71,9 +82,13 @@ impl Starts {
         let (ports, policy) = (&self.inner.ports, &self.inner.policy);
         let now = ports.clock.now();
         let until = now.plus(policy.lease);
+        let limit = ClaimLimit {
+            tasks: free,
+            per_owner: most_of_one(policy),
+        };
         let claimed = ports
             .start_tasks
-            .claim(&policy.host, now, until, free)
+            .claim(&policy.host, now, until, limit)
             .await;
         claimed.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot claim start tasks; trying again");

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use application::settings::LegacySettings;
 use domain::agent::LaunchSecret;
 use domain::error::{Classify, ErrorClass};
-use domain::id::{ConversationId, SandboxId};
+use domain::id::{ConversationId, SandboxId, UserId};
 use domain::sandbox::{Caps, SandboxStatus};
 use domain::start_task::{StartStatus, StartTaskFilter};
 use secrecy::ExposeSecret;
@@ -332,4 +333,33 @@ async fn a_launch_that_failed_is_taken_back() {
         "it would go on in the shared sandbox"
     );
     assert!(world.view(task.conversation_id).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_whose_starts_take_long_keeps_nobody_waiting() {
+    let world = World::with(|p| p.max_parallel_starts = 4).await;
+    let bob = UserId::parse("bob").expect("a name");
+    let settings = LegacySettings {
+        llm_model: Some("openai/m".to_owned()),
+        llm_api_key: Some("sk-1".to_owned().into()),
+        ..LegacySettings::default()
+    };
+    let stored = world.app.settings.store_legacy(&bob, &settings).await;
+    stored.expect("settings are stored");
+    let clone = " clone --quiet";
+    world
+        .workspace
+        .answer("echo state=absent", Some(0), "private=/p\nstate=absent\n");
+    world.workspace.hang(clone);
+    for _ in 0..5 {
+        let slow = input(|r| r.selected_repository = Some("acme/tools".to_owned()));
+        world.start(slow).await;
+    }
+    until(|| async { (world.workspace.count(clone) == 3).then_some(()) }).await;
+    for _ in 0..2 {
+        let task = world.app.starts.start(&bob, input(|_| {})).await;
+        let task = world.ended(&task.expect("accepted")).await;
+        assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
+    }
+    assert_eq!(world.workspace.count(clone), 3);
 }

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use port::{
-    Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place, StartTaskFilter, StartTaskOrder,
-    StartTaskRepository, Step,
+    CLOCKS_APART, ClaimLimit, Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place,
+    StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 
 use crate::cipher::Sealed;

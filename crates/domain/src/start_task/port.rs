@@ -1,6 +1,7 @@
 //! The start-task repository.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -94,6 +95,28 @@ pub struct StartTaskFilter {
     pub created_from: Option<Timestamp>,
 }
 
+/// How far the clocks of two replicas may be apart where one has written what the other compares with its own time.
+pub const CLOCKS_APART: Duration = Duration::from_secs(60);
+
+/// How much is claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClaimLimit {
+    /// Tasks of one call.
+    pub tasks: usize,
+    /// Tasks that one owner may have leased on the host, those of this call among them.
+    pub per_owner: usize,
+}
+
+impl ClaimLimit {
+    /// So many tasks, of whomever.
+    pub fn tasks(tasks: usize) -> Self {
+        Self {
+            tasks,
+            per_owner: usize::MAX,
+        }
+    }
+}
+
 /// Order of a search; ties are broken by id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StartTaskOrder {
@@ -135,14 +158,16 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     ) -> Result<Page<StartTask>, StoreError>;
     /// How many tasks `search` would find in all.
     async fn count(&self, scope: &Scope, filter: &StartTaskFilter) -> Result<u64, StoreError>;
-    /// Leases up to `limit` unfinished tasks of `host` that nobody holds (no lease, or past its end at `now`), oldest
-    /// first, until `until`. Exactly one of several concurrent callers gets a task.
+    /// Leases up to `limit.tasks` unfinished tasks of `host` that nobody holds (no lease, or past its end at `now`), until
+    /// `until`: each time the oldest of the owners with the fewest leased tasks of this host, so that nobody's queue holds
+    /// up others. An owner who has `limit.per_owner` leased gets no more. Exactly one of several concurrent callers gets a
+    /// task. The answer is ordered by age.
     async fn claim(
         &self,
         host: &HostId,
         now: Timestamp,
         until: Timestamp,
-        limit: usize,
+        limit: ClaimLimit,
     ) -> Result<Vec<Claimed>, StoreError>;
     /// Prolongs a lease.
     async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError>;

@@ -5,7 +5,7 @@ use domain::conversation::Observation;
 use domain::event::Appended;
 use domain::id::SandboxId;
 use domain::sandbox::{Desired, SandboxFacts};
-use domain::start_task::{Inserted, StartStatus};
+use domain::start_task::{ClaimLimit, Inserted, StartStatus};
 use futures::future::join_all;
 
 use crate::Ports;
@@ -92,7 +92,12 @@ pub async fn many_starts_go_through(ports: &Ports) {
         assert_eq!(it.unwrap(), Inserted::New);
     }
     let host = host();
-    let claims = join_all((0..MANY).map(|_| ports.tasks.claim(&host, at(1), at(60), 1))).await;
+    let claims = join_all((0..MANY).map(|_| {
+        ports
+            .tasks
+            .claim(&host, at(1), at(60), ClaimLimit::tasks(1))
+    }))
+    .await;
     let claimed: Vec<_> = claims.into_iter().flat_map(Result::unwrap).collect();
     assert_eq!(claimed.len() as u64, MANY);
     join_all(claimed.iter().map(|it| async move {

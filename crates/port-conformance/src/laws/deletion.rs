@@ -6,7 +6,7 @@ use domain::event::{Appended, EventFilter};
 use domain::id::ConversationId;
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
-use domain::start_task::{Inserted, StartStatus};
+use domain::start_task::{ClaimLimit, Inserted, StartStatus};
 
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, event, located, sandbox_id, scope, start, start_in,
@@ -190,7 +190,12 @@ pub async fn a_sandbox_that_a_start_needs_stays(ports: &Ports) {
 
     let claimed = ports
         .tasks
-        .claim(&crate::fixtures::host(), at(1), at(60), 1)
+        .claim(
+            &crate::fixtures::host(),
+            at(1),
+            at(60),
+            ClaimLimit::tasks(1),
+        )
         .await
         .unwrap();
     let begun = ports
@@ -255,7 +260,10 @@ pub async fn an_unfinished_start_ends(ports: &Ports) {
         Err(StoreError::Stale { .. })
     );
     let host = crate::fixtures::host();
-    let nothing = ports.tasks.claim(&host, at(99), at(100), 9).await;
+    let nothing = ports
+        .tasks
+        .claim(&host, at(99), at(100), ClaimLimit::tasks(9))
+        .await;
     assert_eq!(nothing.unwrap(), []);
 }
 

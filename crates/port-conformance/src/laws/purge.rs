@@ -10,7 +10,7 @@ use domain::identity::{DELETED_USER, Purged};
 use domain::sandbox::Desired;
 use domain::scope::Scope;
 use domain::secret::SecretChange;
-use domain::start_task::{NewStart, StartStatus, StartTaskFilter, StartTaskOrder};
+use domain::start_task::{ClaimLimit, NewStart, StartStatus, StartTaskFilter, StartTaskOrder};
 
 use super::user_repository::key;
 use crate::fixtures::{
@@ -279,7 +279,7 @@ pub async fn the_first_call_ends_everything(ports: &Ports) {
     assert_eq!(
         ports
             .tasks
-            .claim(&task.host, at(99), at(999), 9)
+            .claim(&task.host, at(99), at(999), ClaimLimit::tasks(9))
             .await
             .unwrap(),
         []

@@ -7,7 +7,7 @@ use domain::event::Appended;
 use domain::id::HostId;
 use domain::sandbox::Desired;
 use domain::scope::Scope;
-use domain::start_task::{Claimed, StartStatus, StartTask, Step};
+use domain::start_task::{ClaimLimit, Claimed, StartStatus, StartTask, Step};
 use futures::future::join_all;
 
 use crate::fixtures::{
@@ -22,7 +22,10 @@ async fn task(ports: &Ports, n: u64) -> StartTask {
 }
 
 async fn claim(ports: &Ports, now: i64, until: i64) -> Vec<Claimed> {
-    let claimed = ports.tasks.claim(&host(), at(now), at(until), 100).await;
+    let claimed = ports
+        .tasks
+        .claim(&host(), at(now), at(until), ClaimLimit::tasks(100))
+        .await;
     claimed.expect("claim")
 }
 
@@ -55,7 +58,12 @@ pub async fn a_race_for_a_task_has_one_winner(ports: &Ports) {
     }
     let claims = join_all((0..20).map(|_| {
         let tasks = &ports.tasks;
-        async move { tasks.claim(&host(), at(1), at(60), 3).await.expect("claim") }
+        async move {
+            tasks
+                .claim(&host(), at(1), at(60), ClaimLimit::tasks(3))
+                .await
+                .expect("claim")
+        }
     }))
     .await;
     assert!(claims.iter().all(|claimed| claimed.len() <= 3));
@@ -76,11 +84,19 @@ pub async fn claims_go_by_host_and_age(ports: &Ports) {
     let mut elsewhere = start_in(4, "alice", "s", at(0));
     elsewhere.task.host = HostId::parse("host-2").unwrap();
     ports.start(&elsewhere).await;
-    let first = ports.tasks.claim(&host(), at(5), at(60), 2).await.unwrap();
+    let first = ports
+        .tasks
+        .claim(&host(), at(5), at(60), ClaimLimit::tasks(2))
+        .await
+        .unwrap();
     let ids: Vec<_> = first.iter().map(|it| it.task.id).collect();
     assert_eq!(ids, [2, 3].map(task_id));
     assert_eq!(
-        ports.tasks.claim(&host(), at(5), at(60), 0).await.unwrap(),
+        ports
+            .tasks
+            .claim(&host(), at(5), at(60), ClaimLimit::tasks(0))
+            .await
+            .unwrap(),
         []
     );
     advance(ports, 2, first[0].fence, StartStatus::Ready)
@@ -93,6 +109,42 @@ pub async fn claims_go_by_host_and_age(ports: &Ports) {
         .map(|it| it.task.id)
         .collect();
     assert_eq!(ids, [3, 1].map(task_id));
+}
+
+/// Whoever has the fewest leased tasks is next, so a long queue of one user keeps nobody else waiting; and nobody gets more
+/// than one may have.
+pub async fn claims_are_shared_out_among_users(ports: &Ports) {
+    for (owner, tasks) in [("alice", 1..=9), ("bob", 11..=12), ("carol", 21..=21)] {
+        ports.sandbox(owner, owner).await;
+        for n in tasks {
+            ports
+                .start(&start_in(n, owner, owner, at(n.cast_signed())))
+                .await;
+        }
+    }
+    let claim = async |now, tasks, per_owner| {
+        let limit = ClaimLimit { tasks, per_owner };
+        let tasks = &ports.tasks;
+        let claimed = tasks.claim(&host(), at(now), at(now + 60), limit).await;
+        let claimed = claimed.unwrap();
+        let ids = claimed.iter().map(|it| it.task.id.uuid().as_u64_pair().1);
+        ids.collect::<Vec<_>>()
+    };
+    let any = usize::MAX;
+    assert_eq!(claim(100, 2, any).await, [1, 11]);
+    assert_eq!(
+        claim(100, 1, any).await,
+        [21],
+        "those who have none go first"
+    );
+    assert_eq!(claim(100, 2, 1).await, [0; 0], "everybody has one");
+    assert_eq!(claim(100, 9, 3).await, [2, 3, 12]);
+    assert_eq!(claim(100, 9, 3).await, [0; 0]);
+    // Leases that ran out hold no place, and a task that ended frees its own.
+    assert_eq!(claim(200, 3, 1).await, [1, 11, 21]);
+    advance(ports, 1, 2, StartStatus::Ready).await.unwrap();
+    assert_eq!(claim(200, 9, 1).await, [2]);
+    assert_eq!(claim(200, 9, any).await, [3, 4, 5, 6, 7, 8, 9, 12]);
 }
 
 /// A lease holds until its end, can be prolonged, and then somebody else gets the task with a higher fence.
@@ -422,7 +474,11 @@ pub async fn a_host_can_be_released(ports: &Ports) {
     elsewhere.task.host = HostId::parse("host-2").unwrap();
     ports.start(&elsewhere).await;
     let other = elsewhere.task.host.clone();
-    ports.tasks.claim(&other, at(1), at(60), 9).await.unwrap();
+    ports
+        .tasks
+        .claim(&other, at(1), at(60), ClaimLimit::tasks(9))
+        .await
+        .unwrap();
     assert_eq!(ports.tasks.release_host(&host()).await.unwrap(), 1);
     assert_eq!(ports.tasks.release_host(&host()).await.unwrap(), 0);
     assert_is!(
@@ -433,7 +489,11 @@ pub async fn a_host_can_be_released(ports: &Ports) {
     assert_eq!(again.len(), 1);
     assert!(again[0].fence > stale);
     assert_eq!(
-        ports.tasks.claim(&other, at(2), at(60), 9).await.unwrap(),
+        ports
+            .tasks
+            .claim(&other, at(2), at(60), ClaimLimit::tasks(9))
+            .await
+            .unwrap(),
         []
     );
 }

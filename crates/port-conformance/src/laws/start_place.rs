@@ -4,7 +4,7 @@
 use domain::error::{Cap, StoreError};
 use domain::id::SpecId;
 use domain::sandbox::{Caps, Desired, Occupancy, SandboxFacts, SandboxStatus};
-use domain::start_task::{Inserted, NewStart, PARENT, Place, StartStatus};
+use domain::start_task::{ClaimLimit, Inserted, NewStart, PARENT, Place, StartStatus};
 use futures::future::join_all;
 
 use crate::fixtures::{
@@ -92,7 +92,7 @@ pub async fn use_is_counted(ports: &Ports) {
 
     let fence = ports
         .tasks
-        .claim(&found[0].sandbox.host, at(31), at(90), 9)
+        .claim(&found[0].sandbox.host, at(31), at(90), ClaimLimit::tasks(9))
         .await
         .unwrap()[0]
         .fence;
@@ -226,6 +226,32 @@ pub async fn a_part_needs_its_parent(ports: &Ports) {
     ports
         .tasks
         .fail(task_id(11), fence, &failed, at(5))
+        .await
+        .unwrap();
+    let row = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
+    assert_eq!(row.desired, Desired::Deleted, "nobody needs it any more");
+}
+
+/// The replica that deletes a conversation may have a clock that is a little behind that of the one that took the start.
+pub async fn clocks_that_differ_orphan_no_sandbox(ports: &Ports) {
+    up(ports, "s", "alice").await;
+    ports
+        .conversation(&conversation(1, "alice", "s", at(1)))
+        .await;
+    let start = start_in(10, "alice", "s", at(100));
+    ports.start(&start).await;
+    let tasks = &ports.tasks;
+    let limit = ClaimLimit::tasks(1);
+    let claimed = tasks.claim(&start.task.host, at(100), at(160), limit).await;
+    let fence = claimed.unwrap()[0].fence;
+    let alice = scope("alice");
+    let gone = ports
+        .conversations
+        .delete(&alice, conversation_id(1), at(70));
+    assert!(gone.await.unwrap());
+    let failed = step(StartStatus::Error);
+    tasks
+        .fail(task_id(10), fence, &failed, at(101))
         .await
         .unwrap();
     let row = ports.sandbox_row(&sandbox_id("s")).await.unwrap();

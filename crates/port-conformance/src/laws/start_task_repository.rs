@@ -9,7 +9,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired};
 use domain::scope::Scope;
 use domain::start_task::{
-    AgentType, Inserted, MOST_OPEN_STARTS, Place, StartRequest, StartStatus, StartTask,
+    AgentType, ClaimLimit, Inserted, MOST_OPEN_STARTS, Place, StartRequest, StartStatus, StartTask,
     StartTaskFilter, StartTaskOrder,
 };
 use futures::future::join_all;
@@ -334,7 +334,11 @@ pub async fn filters_narrow(ports: &Ports) {
     };
     assert_eq!(found(since).await, [2]);
     assert_eq!(found(of(1)).await, Vec::<u64>::new(), "not READY yet");
-    let claimed = ports.tasks.claim(&host(), at(3), at(60), 1).await.unwrap();
+    let claimed = ports
+        .tasks
+        .claim(&host(), at(3), at(60), ClaimLimit::tasks(1))
+        .await
+        .unwrap();
     ports
         .tasks
         .advance(
@@ -380,6 +384,7 @@ macro_rules! start_task_repository_conformance {
             [
                 a_race_for_a_task_has_one_winner,
                 claims_go_by_host_and_age,
+                claims_are_shared_out_among_users,
                 a_lease_can_be_prolonged_and_runs_out,
                 a_step_is_stored,
                 only_forward_and_only_once,
@@ -400,6 +405,7 @@ macro_rules! start_task_repository_conformance {
             $fresh,
             [
                 running_ones_are_found,
+                clocks_that_differ_orphan_no_sandbox,
                 use_is_counted,
                 a_race_never_exceeds_the_room,
                 only_what_runs_is_shared,

@@ -13,7 +13,7 @@ use domain::id::ApiKeyId;
 use domain::identity::{ApiKey, KeyHash};
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
-use domain::start_task::{StartStatus, StartTaskFilter, StartTaskOrder};
+use domain::start_task::{ClaimLimit, StartStatus, StartTaskFilter, StartTaskOrder};
 use port_conformance::{Ports, fixtures};
 
 use fixtures::{
@@ -192,7 +192,10 @@ pub(crate) async fn shown(ports: &Ports) -> Vec<String> {
     let (all, order) = (StartTaskFilter::default(), StartTaskOrder::CreatedAt);
     let tasks = ports.tasks.search(&system, &all, order, &page(100)).await;
     shown.push(format!("{:#?}", tasks.unwrap().items));
-    let claimed = ports.tasks.claim(&host(), at(100), at(200), 100).await;
+    let claimed = ports
+        .tasks
+        .claim(&host(), at(100), at(200), ClaimLimit::tasks(100))
+        .await;
     shown.push(format!("{:#?}", claimed.unwrap()));
     shown.push(format!("{:#?}", ports.keys.list(None).await.unwrap()));
     let forgotten = ports.conversations.forgotten(100).await.unwrap();

@@ -8,6 +8,7 @@ use domain::conversation::Observation;
 use domain::error::{Classify, ErrorClass, StoreError};
 use domain::page::PageRequest;
 use domain::scope::Scope;
+use domain::start_task::ClaimLimit;
 use futures::future::join_all;
 use port_conformance::{Ports, fixtures};
 use store_sql::{MigrationError, OpenError, SqlStore, StoreConfig};
@@ -44,7 +45,7 @@ async fn calls(ports: &Ports, n: i64) -> [Result<(), StoreError>; 4] {
         ports
             .events
             .append(&sandbox, conversation, &batch, &nothing, at),
-        ports.tasks.claim(&host, at, at, 1),
+        ports.tasks.claim(&host, at, at, ClaimLimit::tasks(1)),
     );
     [
         answers.0.map(drop),
@@ -244,7 +245,7 @@ async fn what_waits_in_one_pool_does_not_hold_up_the_others() {
         let (now, until) = (fixtures::at(n), fixtures::at(n + 1));
         ports
             .tasks
-            .claim(&fixtures::host(), now, until, 1)
+            .claim(&fixtures::host(), now, until, ClaimLimit::tasks(1))
             .await
             .expect("a claim");
     }

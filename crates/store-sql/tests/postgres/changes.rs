@@ -7,7 +7,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use domain::change::{Change, ChangeFeed};
 use domain::sandbox::Desired;
-use domain::start_task::StartStatus;
+use domain::start_task::{ClaimLimit, StartStatus};
 use futures::stream::{BoxStream, StreamExt};
 use port_conformance::{Ports, fixtures};
 use store_sql::{SqlStore, StoreConfig};
@@ -48,7 +48,10 @@ async fn commits_are_heard_by_other_processes() {
         .expect("stored");
     hears(&mut changes, &Change::StartWaits(fixtures::host())).await;
     let (host, at) = (fixtures::host(), fixtures::at(1));
-    let claimed = ports.tasks.claim(&host, at, fixtures::at(9), 1).await;
+    let claimed = ports
+        .tasks
+        .claim(&host, at, fixtures::at(9), ClaimLimit::tasks(1))
+        .await;
     let fence = claimed.expect("claimed")[0].fence;
     let step = fixtures::step(StartStatus::WaitingForSandbox);
     let advanced = ports.tasks.advance(start.task.id, fence, &step, at).await;

@@ -71,6 +71,7 @@ struct Inner {
     messages: Vec<(ConversationId, MessageInput)>,
     refuse_runs: bool,
     lose_answers: bool,
+    hold_answers: bool,
     idle_time: Option<Duration>,
 }
 
@@ -102,6 +103,11 @@ impl FakeAgentRuntime {
     /// Whether a start is carried out and then answered with 500.
     pub fn lose_answers(&self, lose: bool) {
         self.lock().lose_answers = lose;
+    }
+
+    /// Whether a start is carried out and then never answered.
+    pub fn hold_answers(&self, hold: bool) {
+        self.lock().hold_answers = hold;
     }
 
     /// How long all of them say that nobody asked them for anything.
@@ -219,22 +225,28 @@ impl AgentRuntime for FakeAgentRuntime {
         request: &LaunchRequest,
     ) -> Result<AgentConversation, AgentError> {
         self.called(&at.url, |calls| calls.start += 1).await?;
-        let mut inner = self.lock();
-        if let Some(kept) = inner.conversations.get(&request.conversation_id) {
-            return Ok(kept.it.clone());
-        }
-        inner.launches.push(request.clone());
-        let it = started(request);
-        let kept = Kept {
-            it: it.clone(),
-            events: Vec::new(),
+        let (it, is_held) = {
+            let mut inner = self.lock();
+            if let Some(kept) = inner.conversations.get(&request.conversation_id) {
+                return Ok(kept.it.clone());
+            }
+            inner.launches.push(request.clone());
+            let it = started(request);
+            let kept = Kept {
+                it: it.clone(),
+                events: Vec::new(),
+            };
+            inner.conversations.insert(request.conversation_id, kept);
+            if inner.lose_answers {
+                return Err(AgentError::Rejected {
+                    status: 500,
+                    reason: "told to lose the answer".to_owned(),
+                });
+            }
+            (it, inner.hold_answers)
         };
-        inner.conversations.insert(request.conversation_id, kept);
-        if inner.lose_answers {
-            return Err(AgentError::Rejected {
-                status: 500,
-                reason: "told to lose the answer".to_owned(),
-            });
+        if is_held {
+            std::future::pending::<()>().await;
         }
         Ok(it)
     }

@@ -19,6 +19,7 @@ struct State {
     files: BTreeMap<String, String>,
     answers: Vec<(String, ShellOutcome)>,
     hanging: Vec<String>,
+    lost: Vec<(String, usize)>,
     hooks: Option<Value>,
     skills: Vec<Skill>,
     is_mute: bool,
@@ -58,6 +59,11 @@ impl FakeWorkspace {
         self.lock().hanging.push(part.to_owned());
     }
 
+    /// The connection breaks under the next `times` commands with this in their script.
+    pub fn lose(&self, part: &str, times: usize) {
+        self.lock().lost.push((part.to_owned(), times));
+    }
+
     /// Every project has these agent hooks and skills.
     pub fn set_project(&self, hooks: Option<Value>, skills: Vec<Skill>) {
         let mut state = self.lock();
@@ -94,6 +100,10 @@ impl SandboxWorkspace for FakeWorkspace {
             let mut state = self.lock();
             state.commands.push(command.clone());
             let has = |part: &str| command.script.contains(part);
+            if let Some((_, left)) = state.lost.iter_mut().find(|(part, n)| *n > 0 && has(part)) {
+                *left -= 1;
+                return Err(AgentError::Unreachable("told to break".into()));
+            }
             let said = state.answers.iter().rev().find(|(part, _)| has(part));
             let silent = ShellOutcome {
                 exit_code: Some(0),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use domain::agent::{LaunchRequest, LaunchSecret, Plugin};
 use domain::conversation::{GitProvider, MessageInput};
+use domain::error::{Classify, ErrorClass};
 use domain::sandbox::Sandbox;
 use domain::start_task::{AgentType, StartRequest, StartTask};
 use secrecy::{ExposeSecret, SecretString};
@@ -16,6 +17,9 @@ use crate::ports::Ports;
 use crate::secrets::SecretsService;
 use crate::settings::LaunchProfile;
 
+/// Secrets that are named as ones that cannot be opened.
+const MOST_NOTES: usize = 10;
+
 /// The tag that names the program of an ACP agent (contract v1, section 2.1).
 const ACP_SERVER_TAG: &str = "acpserver";
 
@@ -26,7 +30,7 @@ const PLANNING: &str = "<IMPORTANT_PLANNING_BOUNDARIES>\n\
     the Build button below its preview, or by switching to the coding agent and asking it to carry out the plan.\n\
     </IMPORTANT_PLANNING_BOUNDARIES>";
 
-/// Assembles the request.
+/// Assembles the request, and notes what is missing in it.
 pub(super) async fn request(
     ports: &Ports,
     secrets: &SecretsService,
@@ -34,15 +38,15 @@ pub(super) async fn request(
     profile: LaunchProfile,
     sandbox: &Sandbox,
     prepared: Prepared,
-) -> Result<LaunchRequest, AppError> {
+) -> Result<(LaunchRequest, Vec<String>), AppError> {
     let asked = &task.request;
     let acp = profile.acp;
-    let secrets = all_secrets(ports, secrets, task, sandbox, acp.is_some()).await?;
+    let (secrets, notes) = all_secrets(ports, secrets, task, sandbox, acp.is_some()).await?;
     let plans = asked.agent_type == AgentType::Plan && acp.is_none();
     let tags = acp
         .iter()
         .map(|acp| (ACP_SERVER_TAG.to_owned(), acp.server.clone()));
-    Ok(LaunchRequest {
+    let request = LaunchRequest {
         conversation_id: task.conversation_id,
         plan_path: plans.then(|| plan_path(&prepared.working_dir, asked.git_provider)),
         working_dir: prepared.working_dir,
@@ -70,7 +74,8 @@ pub(super) async fn request(
         hooks: prepared.hooks,
         disabled_skills: profile.disabled_skills,
         max_budget: profile.max_budget_per_task,
-    })
+    };
+    Ok((request, notes))
 }
 
 /// What the conversation's row says about its agent from the beginning (contract v1, section 2.1).
@@ -167,16 +172,33 @@ async fn all_secrets(
     task: &StartTask,
     sandbox: &Sandbox,
     by_value: bool,
-) -> Result<BTreeMap<String, LaunchSecret>, AppError> {
-    let mut secrets = service.launch_secrets(sandbox).await?;
-    if by_value {
-        for (name, secret) in &mut secrets {
-            *secret = LaunchSecret::Value(service.reveal(sandbox, name).await?);
+) -> Result<(BTreeMap<String, LaunchSecret>, Vec<String>), AppError> {
+    let (mut secrets, mut notes) = (BTreeMap::new(), Vec::new());
+    for (name, look_up) in service.launch_secrets(sandbox).await? {
+        if !by_value {
+            secrets.insert(name, look_up);
+            continue;
+        }
+        match service.reveal(sandbox, &name).await {
+            Ok(value) => {
+                secrets.insert(name, LaunchSecret::Value(value));
+            }
+            // Deleted a moment ago.
+            Err(error) if error.class() == ErrorClass::NotFound => {}
+            Err(AppError::Cipher(error)) => {
+                tracing::warn!(%error, "a secret cannot be opened; the agent starts without it");
+                if notes.len() < MOST_NOTES {
+                    notes.push(format!(
+                        "The secret {name} cannot be opened and was left out. Store it again."
+                    ));
+                }
+            }
+            Err(error) => return Err(error),
         }
     }
     let own = open_secrets(ports, task)?.into_iter();
     secrets.extend(own.map(|(name, value)| (name, LaunchSecret::Value(value))));
-    Ok(secrets)
+    Ok((secrets, notes))
 }
 
 fn open_secrets(

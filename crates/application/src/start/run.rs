@@ -40,6 +40,8 @@ pub(super) struct Run {
     task: StartTask,
     fence: i64,
     entered: Instant,
+    /// The agent server, once the sandbox runs.
+    at: Option<AgentEndpoint>,
 }
 
 /// Why a run ends before READY.
@@ -90,6 +92,7 @@ impl Run {
             task: claim.task,
             fence: claim.fence,
             entered: Instant::now(),
+            at: None,
         }
     }
 
@@ -115,41 +118,77 @@ impl Run {
     }
 
     async fn steps(&mut self) -> Result<(), Stop> {
+        if let Some((sandbox, info)) = self.earlier().await? {
+            let (advice, ()) = futures::join!(self.advice(&sandbox), self.tidy());
+            return self.ready(&sandbox, &info, advice).await;
+        }
         // Settings first: a start that cannot succeed costs no sandbox.
         let model = self.task.request.llm_model.as_deref();
         let profile = self
             .settings
             .launch_profile(&self.task.owner, model)
             .await?;
-        for note in &profile.notes {
-            if !self.task.notes.contains(note) {
-                self.task.notes.push(note.clone());
-            }
-        }
+        self.note(profile.notes.clone());
         let settings = self.settings.load(&self.task.owner).await?;
         let settings = settings.unwrap_or_default();
         let plan = Plan::of(&self.inner.ports, &self.task, &profile, &settings).await?;
         self.enter(StartStatus::WaitingForSandbox).await?;
         let (sandbox, located) = self.sandbox().await?;
         let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
+        self.at = Some(at.clone());
         let prepared = self.prepare(&plan, &at, &located.workspace).await?;
         let mut task = self.task.clone();
         // Also where none was named: its parts and its plan go by it, whatever is in the settings by then.
         task.request.git_provider = plan.provider().or(task.request.git_provider);
         let (ports, task) = (&self.inner.ports, &task);
-        let request =
+        let (request, notes) =
             launch::request(ports, &self.secrets, task, profile, &sandbox, prepared).await?;
-        let asked_before = self.task.status == StartStatus::StartingConversation;
         let mut agent = launch::shown(&request);
         agent.tags.extend(plan.tags());
         agent.tags.extend(directory_tag(&task.request));
+        self.note(notes);
         self.begin(&located, agent, task.request.git_provider)
             .await?;
-        let (info, advice) = futures::join!(
-            self.tell(&at, &request, asked_before),
-            self.advice(&sandbox.id)
+        let (info, advice, ()) = futures::join!(
+            self.launch(&at, &request),
+            self.advice(&sandbox.id),
+            self.tidy()
         );
-        let info = info?;
+        self.ready(&sandbox.id, &info?, advice).await
+    }
+
+    /// Leaves nothing in the sandbox that only the preparation needed: access tokens before all.
+    async fn tidy(&self) {
+        let Some(at) = &self.at else { return };
+        if self.task.request.selected_repository.is_none() {
+            return;
+        }
+        let command = Preparation::tidying(&self.task);
+        if let Err(error) = self.inner.ports.workspace.run(at, &command).await {
+            tracing::debug!(%error, "could not tidy up after the preparation");
+        }
+    }
+
+    /// The conversation that an earlier run has asked for, if there is one. It is looked for before anything is done again:
+    /// its agent may be at work, and nothing that fails now must cost it.
+    async fn earlier(&mut self) -> Result<Option<(SandboxId, AgentConversation)>, Stop> {
+        if self.task.status != StartStatus::StartingConversation {
+            return Ok(None);
+        }
+        let (sandbox, located) = self.sandbox().await?;
+        let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
+        self.at = Some(at.clone());
+        let found = earlier::outcome(&self.inner.ports, &at, &self.task).await;
+        Ok(found.map(|info| (sandbox.id, info)))
+    }
+
+    /// The last step.
+    async fn ready(
+        &mut self,
+        sandbox: &SandboxId,
+        info: &AgentConversation,
+        advice: Vec<String>,
+    ) -> Result<(), Stop> {
         self.task
             .notes
             .extend(info.notes.iter().cloned().chain(advice));
@@ -158,10 +197,10 @@ impl Run {
         self.inner
             .ports
             .conversations
-            .observe(&sandbox.id, self.task.conversation_id, &seen, now)
+            .observe(sandbox, self.task.conversation_id, &seen, now)
             .await?;
         self.enter(StartStatus::Ready).await?;
-        self.inner.syncer.request(&sandbox.id);
+        self.inner.syncer.request(sandbox);
         Ok(())
     }
 
@@ -209,13 +248,17 @@ impl Run {
         self.enter(StartStatus::SettingUpSkills).await?;
         work.skills().await;
         let prepared = work.done();
-        for note in &prepared.notes {
-            // An earlier run may have noted it already.
-            if !self.task.notes.contains(note) {
-                self.task.notes.push(note.clone());
+        self.note(prepared.notes.clone());
+        Ok(prepared)
+    }
+
+    /// An earlier run may have noted it already.
+    fn note(&mut self, notes: Vec<String>) {
+        for note in notes {
+            if !self.task.notes.contains(&note) {
+                self.task.notes.push(note);
             }
         }
-        Ok(prepared)
     }
 
     /// What the owner should know about a sandbox that runs. It is looked for while the conversation is being made.
@@ -225,28 +268,6 @@ impl Run {
         tokio::time::timeout(ADVICE_LIMIT, advice)
             .await
             .unwrap_or_default()
-    }
-
-    /// Has the agent server start the conversation, once.
-    async fn tell(
-        &self,
-        at: &AgentEndpoint,
-        request: &LaunchRequest,
-        asked_before: bool,
-    ) -> Result<AgentConversation, AppError> {
-        let ports = &self.inner.ports;
-        if asked_before && let Some(info) = earlier::outcome(ports, at, &self.task).await {
-            return Ok(info);
-        }
-        let launched = self.launch(at, request).await;
-        if launched.is_err() {
-            // It may have been made all the same (a time-out says nothing), and the sandbox may live on.
-            let forgotten = ports.agents.forget(at, self.task.conversation_id).await;
-            if let Err(error) = forgotten {
-                tracing::debug!(%error, "could not take back a conversation that was not started");
-            }
-        }
-        launched
     }
 
     /// Tells the agent server. One at its limit of concurrent runs is asked again for a while: a run will end.
@@ -370,6 +391,7 @@ impl Run {
     }
 
     async fn fail(mut self, detail: String) {
+        self.take_back().await;
         let step = self.step(StartStatus::Error, Some(detail));
         match self
             .inner
@@ -387,6 +409,19 @@ impl Run {
             && let Err(error) = self.inner.keeper.converge(&self.task.sandbox_id).await
         {
             tracing::warn!(%error, "sandbox of the failed start not removed yet");
+        }
+    }
+
+    /// The agent server may have made the conversation all the same (a time-out says nothing, and an earlier run may have
+    /// asked), and the sandbox may live on.
+    async fn take_back(&self) {
+        if self.task.status != StartStatus::StartingConversation {
+            return;
+        }
+        let Some(at) = &self.at else { return };
+        let (agents, id) = (&self.inner.ports.agents, self.task.conversation_id);
+        if let Err(error) = agents.forget(at, id).await {
+            tracing::debug!(%error, "could not take back a conversation whose start failed");
         }
     }
 

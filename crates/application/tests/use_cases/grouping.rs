@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use domain::agent::LaunchSecret;
+use domain::cipher::Sealed;
 use domain::conversation::GitProvider;
-use domain::id::SandboxId;
-use domain::sandbox::{Desired, MOST_TOGETHER};
+use domain::id::{HostId, SandboxId, SecretId};
+use domain::sandbox::{Desired, MOST_TOGETHER, SandboxRepository};
+use domain::secret::{CustomSecret, SecretRepository, SecretValue};
 use domain::start_task::{AgentType, StartStatus, StartTask, StartTaskRepository};
 use futures::future::join_all;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::world::{World, alice, clock, input, mine};
 
@@ -144,7 +147,7 @@ async fn a_part_whose_parent_is_deleted_meanwhile_leaves_nothing() {
     let parent = started(&world).await;
     // It cannot go on before the backend lets it.
     let part = world.start(input(|r| {
-        r.parent_conversation_id = Some(parent.conversation_id)
+        r.parent_conversation_id = Some(parent.conversation_id);
     }));
     let part = part.await;
     let deleted = world
@@ -269,4 +272,57 @@ async fn an_unknown_named_sandbox_is_not_found_with_grouping_too() {
     let world = grouped("ADD_TO_ANY").await;
     let nowhere = input(|r| r.sandbox_id = SandboxId::parse("nope").ok());
     assert!(world.app.starts.start(&alice(), nowhere).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_perhaps_nobody_serves_is_not_shared() {
+    let world = grouped("ADD_TO_ANY").await;
+    let first = started(&world).await;
+    // The process of the other host may be dead: its rows stay as they were.
+    let other = world.replica(|p| p.host = HostId::parse("host-2").expect("an id"));
+    let there = other.started(input(|_| {})).await;
+    assert_eq!(there.status, StartStatus::Ready, "{:?}", there.detail);
+    assert_ne!(there.sandbox_id, first.sandbox_id);
+    let here = started(&world).await;
+    assert_eq!(here.sandbox_id, first.sandbox_id);
+    let told = world
+        .store
+        .annotate(
+            &first.host,
+            Some("away; what is shown is the last known state"),
+        )
+        .await;
+    assert!(told.expect("told") > 0);
+    assert_ne!(started(&world).await.sandbox_id, first.sandbox_id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_cannot_be_opened_keeps_no_agent_from_starting() {
+    for agent in ["openhands", "acp"] {
+        let world = World::new().await;
+        let acp = json!({"agent_kind": agent, "acp_server": "codex", "acp_model": "m1"});
+        if agent == "acp" {
+            settings(&world, json!({"agent_settings_diff": acp})).await;
+        }
+        let now = clock().now();
+        let damaged = CustomSecret {
+            owner: alice(),
+            name: "DAMAGED".to_owned(),
+            description: String::new(),
+            value: SecretValue {
+                id: SecretId::new(Uuid::from_u128(1)),
+                sealed: Sealed::from_text("no seal of ours ".repeat(20)),
+            },
+            created_at: now,
+            updated_at: now,
+        };
+        let stored = SecretRepository::insert(&*world.store, &damaged).await;
+        stored.expect("stored");
+        let task = world.started(input(|_| {})).await;
+        assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
+        if agent == "acp" {
+            let note = task.detail.expect("a note");
+            assert!(note.contains("DAMAGED cannot be opened"), "{note}");
+        }
+    }
 }

@@ -276,3 +276,66 @@ async fn a_start_that_is_cut_off_while_it_clones_goes_on_in_the_same_sandbox() {
     let sandbox = world.sandbox(&task.sandbox_id).await.expect("it is there");
     assert_eq!(sandbox.status, SandboxStatus::Running);
 }
+
+/// A start in a sandbox of its owner's, whose process was killed when the agent server had just made the conversation. The
+/// sandbox cannot be prepared again.
+async fn cut_off_after_the_launch() -> (World, StartTask) {
+    let (world, workspace) = world().await;
+    let first = world.started(input(|_| {})).await;
+    world.agents.hold_answers(true);
+    let task = world
+        .start(input(|r| r.sandbox_id = Some(first.sandbox_id.clone())))
+        .await;
+    let made = || async { world.agents.knows(task.conversation_id).then_some(()) };
+    until(made).await;
+    workspace.answer("git init", Some(1), "no space left on device");
+    world.agents.hold_answers(false);
+    (world.killed().await, task)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_that_was_made_is_not_prepared_again_and_not_lost() {
+    let (world, task) = cut_off_after_the_launch().await;
+    let ended = world.ended(&task).await;
+    assert_eq!((ended.status, &ended.detail), (StartStatus::Ready, &None));
+    assert_eq!(world.workspace.count("git init"), 2, "one for each start");
+    assert!(world.agents.knows(task.conversation_id));
+    assert!(world.view(task.conversation_id).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_of_a_start_that_fails_later_is_taken_back() {
+    let (world, task) = cut_off_after_the_launch().await;
+    // It was made and never heard its first message.
+    let id = task.conversation_id;
+    world.agents.change(id, |it| it.execution_status = None);
+    assert_failed(&world.ended(&task).await, "no space left");
+    assert!(!world.agents.knows(id), "it would live on in the sandbox");
+    assert!(world.view(id).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_server_that_is_away_for_a_moment_ends_no_start() {
+    let (world, workspace) = world().await;
+    workspace.answer(CLONE, Some(0), "has=git\nhas=setup.sh\n");
+    for (part, away) in [(LOOK, 1), (CLONE, 3), (SETUP, 2)] {
+        workspace.lose(part, away);
+        let before = workspace.count(part);
+        let task = world.started(tools()).await;
+        assert_eq!((task.status, &task.detail), (StartStatus::Ready, &None));
+        assert_eq!(workspace.count(part), before + away + 1, "{part}");
+    }
+    workspace.lose(LOOK, 99);
+    assert_failed(&world.started(tools()).await, "unreachable");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_setup_script_that_was_cut_off_is_named() {
+    let (world, workspace) = world().await;
+    workspace.answer(CLONE, Some(0), "has=git\nhas=setup.sh\n");
+    workspace.answer(SETUP, Some(1), "agent-workspace: interrupted\nhalf\n");
+    let task = world.started(tools()).await;
+    let note = task.detail.expect("a note");
+    let expected = "setup.sh was interrupted, and is not run again. Its last words: half";
+    assert!(note.contains(expected), "{note}");
+}

@@ -10,7 +10,7 @@ mod scripts;
 
 use std::time::Duration;
 
-use domain::agent::AgentEndpoint;
+use domain::agent::{AgentEndpoint, AgentError};
 use domain::error::ErrorClass;
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
@@ -33,6 +33,13 @@ use crate::{AppError, Policy};
 const QUICK: Duration = Duration::from_secs(30);
 /// How long a clone's access token is good for, at the least: it is asked for once, at the beginning.
 const ACCESS: Duration = Duration::from_secs(10 * 60);
+
+/// How often a command is asked again of an agent server that was away.
+const REPEATS: u32 = 3;
+/// Between two looks at it.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long it may be away each time.
+const AWAY: Duration = Duration::from_secs(20);
 
 /// What the launch takes from the preparation.
 #[derive(Debug, Default)]
@@ -172,7 +179,8 @@ impl<'a> Preparation<'a> {
         if let Some((name, usage)) = &helper {
             let text = self.credential_helper(task, repository, usage)?;
             let path = format!("{}/{name}", self.private);
-            self.ports.workspace.write(self.at, &path, &text).await?;
+            let write = || self.ports.workspace.write(self.at, &path, &text);
+            self.insisting(write).await?;
         }
         let helper = helper.as_ref().map(|(name, _)| name.as_str());
         let (workspace, private, deadline) =
@@ -233,7 +241,11 @@ impl<'a> Preparation<'a> {
         if outcome.is_success() {
             return Ok(());
         }
-        let how = if let Some(code) = outcome.exit_code {
+        let interrupted = outcome.output.strip_prefix(scripts::INTERRUPTED);
+        let how = if let Some(rest) = interrupted.map(str::to_owned) {
+            outcome.output = rest;
+            "was interrupted, and is not run again".to_owned()
+        } else if let Some(code) = outcome.exit_code {
             format!("failed with exit code {code}")
         } else {
             let shown = self.run(scripts::end_of_setup(&self.private), QUICK).await;
@@ -311,6 +323,15 @@ impl<'a> Preparation<'a> {
         }
     }
 
+    /// The command that removes what the preparation of a start has left in its private directory.
+    pub(super) fn tidying(task: &StartTask) -> ShellCommand {
+        ShellCommand {
+            script: scripts::tidy(&task.id.to_string()),
+            directory: None,
+            deadline: QUICK,
+        }
+    }
+
     /// What the launch needs.
     pub(super) fn done(self) -> Prepared {
         self.prepared
@@ -322,7 +343,40 @@ impl<'a> Preparation<'a> {
             directory: None,
             deadline,
         };
-        Ok(self.ports.workspace.run(self.at, &command).await?)
+        Ok(self
+            .insisting(|| self.ports.workspace.run(self.at, &command))
+            .await?)
+    }
+
+    /// An agent server that is away for a moment (the setup script ended it, and it is started again) ends no start. What
+    /// it may have begun can be asked again: see [`scripts`].
+    async fn insisting<T, F: Future<Output = Result<T, AgentError>>>(
+        &self,
+        ask: impl Fn() -> F,
+    ) -> Result<T, AgentError> {
+        for _ in 0..REPEATS {
+            match ask().await {
+                Err(AgentError::Unreachable(cause)) => {
+                    tracing::debug!(%cause, "agent server away while preparing; asking again");
+                    self.back().await;
+                }
+                done => return done,
+            }
+        }
+        ask().await
+    }
+
+    /// Waits until it answers, for a while.
+    async fn back(&self) {
+        let answers = async {
+            loop {
+                tokio::time::sleep(PAUSE).await;
+                if self.ports.agents.alive(&self.at.url).await {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(AWAY, answers).await;
     }
 
     fn note(&mut self, note: &str) {

@@ -2,6 +2,7 @@
 //! which cannot succeed costs none.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use domain::conversation::GitProvider;
 use domain::error::ErrorClass;
@@ -14,6 +15,10 @@ use crate::AppError;
 use crate::ports::Ports;
 use crate::secrets::TokenUse;
 use crate::settings::{LaunchProfile, Settings};
+
+/// How often a provider that is away is asked again: for half a minute in all, without what the asking takes.
+const REPEATS: u32 = 4;
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Who commits are by; what is missing is left as the sandbox has it.
 #[derive(Debug, Clone, Default)]
@@ -83,7 +88,7 @@ impl Plan {
             let provider = request
                 .git_provider
                 .unwrap_or_else(|| only_provider(settings));
-            let source = source(ports, settings, provider, name)
+            let source = source_found(ports, settings, provider, name)
                 .await
                 .map_err(|error| not_found_out(name, provider, &error))?;
             plan.repository = Some(Repository {
@@ -131,6 +136,27 @@ fn only_provider(settings: &Settings) -> GitProvider {
         (Some(only), None) => *only,
         _ => GitProvider::Github,
     }
+}
+
+/// A name server or a provider that is away for a moment ends no start.
+async fn source_found(
+    ports: &Ports,
+    settings: &Settings,
+    provider: GitProvider,
+    repository: &str,
+) -> Result<CloneSource, GitError> {
+    let mut pause = FIRST_PAUSE;
+    for _ in 0..REPEATS {
+        match source(ports, settings, provider, repository).await {
+            Err(error @ GitError::Unavailable { .. }) => {
+                tracing::debug!(%error, "git provider away; asking again");
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            done => return done,
+        }
+    }
+    source(ports, settings, provider, repository).await
 }
 
 async fn source(

@@ -16,6 +16,8 @@ use super::plan::{Identity, Repository};
 const PRIVATE: &str = ".agent-workspace";
 /// How the hook that we install is recognised.
 const OUR_HOOK: &str = "Installed by agent-workspace";
+/// The first line about a setup script that had begun and not ended.
+pub(super) const INTERRUPTED: &str = "agent-workspace: interrupted";
 /// Bytes of a command's output that are shown.
 const SHOWN: usize = 3_000;
 
@@ -167,6 +169,11 @@ credentials=()
 {credentials}trap 'if [ -n "$helper" ]; then rm -f -- "$helper"; fi' EXIT
 fail() {{ code=$?; rm -rf -- "$part"; tail -c {SHOWN} "$out"; exit "$code"; }}
 {FACTS}{TURN}{identity}turn clone
+if [ -n "$helper" ]; then
+  for other in "$private"/credentials-*; do
+    if [ "${{other##*-}}" -lt "${{helper##*-}}" ] 2>/dev/null; then rm -f -- "$other"; fi
+  done
+fi
 if [ ! -e "$target/.git" ]; then
   rm -rf -- "$part"
   unset GIT_ASKPASS SSH_ASKPASS GIT_DIR GIT_WORK_TREE GIT_TRACE GIT_TRACE_CURL GIT_CURL_VERBOSE
@@ -198,13 +205,16 @@ pub(super) fn clean_up(workspace: &str, private: &str, task: &str, helper: Optio
     format!("{helper}rm -rf -- {}/.clone-{task}\n", quoted(workspace))
 }
 
-/// Runs the project's setup script, once for each start. What it starts in the background goes on.
+/// Runs the project's setup script, once for each start: one that was cut off (at its deadline, or with its agent server) is
+/// not run again, and the first line says so. What it starts in the background goes on.
 pub(super) fn setup(private: &str, project: &str) -> String {
     format!(
         r#"private={private}
 {TURN}turn setup
 if [ ! -f "$private/setup.exit" ]; then
+  if [ -f "$private/setup.begun" ]; then echo {INTERRUPTED}; {end}; exit 1; fi
   cd -- {project} || exit 1
+  : >"$private/setup.begun"
   bash -c 'source ./.openhands/setup.sh' >"$private/setup.out" 2>&1 </dev/null
   echo $? >"$private/setup.part" && mv -f -- "$private/setup.part" "$private/setup.exit"
 fi
@@ -214,6 +224,18 @@ exit "$(cat "$private/setup.exit")"
         private = quoted(private),
         project = quoted(project),
         end = end_of_setup(private),
+    )
+}
+
+/// Removes what only the preparation needed, of every attempt. What tells that a step is done stays.
+pub(super) fn tidy(task: &str) -> String {
+    format!(
+        r#"for base in "$HOME" "${{TMPDIR:-/tmp}}"; do
+  if [ -n "$base" ] && cd -- "$base/{PRIVATE}/{task}" 2>/dev/null; then
+    rm -f -- credentials-* clone.out clone.pid setup.out setup.pid setup.part
+  fi
+done
+"#
     )
 }
 

@@ -261,7 +261,9 @@ fn the_setup_script_runs_once_for_a_start_and_its_children_go_on() {
     let text = std::fs::read_to_string(project.join("set-up.txt")).unwrap();
     assert_eq!(text, "done\n", "and not run again");
 
-    std::fs::remove_file(format!("{private}/setup.exit")).unwrap();
+    for name in ["setup.begun", "setup.exit"] {
+        std::fs::remove_file(format!("{private}/{name}")).unwrap();
+    }
     let background = "(sleep 5; echo late >late.txt) &\necho begun\nreturn 7\n";
     std::fs::write(project.join(".openhands/setup.sh"), background).unwrap();
     let output = place.run(&script);
@@ -444,4 +446,52 @@ fn a_refusal_is_told_from_no_answer_by_every_program_that_may_ask() {
             assert!(said.contains("no token\nquit=1"), "{program}: {said}");
         }
     }
+}
+
+#[test]
+fn a_setup_script_that_was_cut_off_is_not_run_again() {
+    let place = Place::new();
+    let mut repository = place.origin();
+    repository.branch = Some("main".to_owned());
+    let private = place.look(Some(&repository)).private.unwrap();
+    place.ok(&place.clone(&repository, &private));
+    let project = place.in_workspace("tools");
+    let script =
+        "echo begun >>begun.txt; echo half; kill -9 $PPID; sleep 1; echo more >>begun.txt\n";
+    std::fs::write(project.join(".openhands/setup.sh"), script).unwrap();
+    let script = setup(&private, &project.display().to_string());
+    assert_eq!(place.run(&script).status.code(), None, "killed");
+    let again = place.run(&script);
+    assert_eq!(again.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert_eq!(said, format!("{INTERRUPTED}\nhalf\n"));
+    let text = std::fs::read_to_string(project.join("begun.txt")).unwrap();
+    assert_eq!(text.matches("begun").count(), 1, "{text}");
+}
+
+#[test]
+fn helpers_of_earlier_attempts_go_with_the_next_clone_and_the_rest_at_the_end() {
+    let place = Place::new();
+    let repository = place.origin();
+    let private = place.look(Some(&repository)).private.unwrap();
+    let private = Path::new(&private);
+    for n in [2, 9, 10, 11] {
+        std::fs::write(private.join(format!("credentials-{n}")), "secret").unwrap();
+    }
+    let (who, own) = (who(), Some("credentials-10"));
+    let script = clone(
+        &place.workspace(),
+        &private.display().to_string(),
+        TASK,
+        &who,
+        &repository,
+        own,
+    );
+    place.ok(&script);
+    let names = || place.ok(&format!("ls -A {}", quoted(&private.display().to_string())));
+    assert_eq!(names(), "clone.out\nclone.pid\ncloned\ncredentials-11\n");
+    std::fs::write(private.join("setup.exit"), "0").unwrap();
+    place.ok(&tidy(TASK));
+    assert_eq!(names(), "cloned\nsetup.exit\n");
+    assert_eq!(place.look(Some(&repository)).state, State::Ours);
 }

@@ -10,7 +10,7 @@ use domain::conversation::GitProvider;
 use domain::error::{Classify, ErrorClass};
 use domain::git::{
     Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, Repository, RepositoryQuery,
-    SuggestedTask,
+    SuggestedTask, SuggestedTaskType,
 };
 use domain::id::UserId;
 use futures::StreamExt as _;
@@ -193,7 +193,11 @@ impl GitService {
         while let Some(answer) = answers.next().await {
             match answer {
                 Ok(found) => return Ok(found),
-                Err(GitError::Denied { .. } | GitError::Unsupported { .. }) => {}
+                Err(
+                    GitError::Denied { .. }
+                    | GitError::NotAllowed { .. }
+                    | GitError::Unsupported { .. },
+                ) => {}
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
@@ -211,11 +215,15 @@ fn accesses(settings: &Settings) -> Vec<GitAccess> {
 
 /// The last task of a page: the next one begins after it, wherever it then stands.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-struct Mark(usize, GitProvider, String, i64);
+struct Mark(usize, GitProvider, String, i64, SuggestedTaskType);
 
 impl Mark {
     fn is(&self, task: &SuggestedTask) -> bool {
-        self.1 == task.git_provider && self.2 == task.repo && self.3 == task.issue_number
+        // Issues and merge requests of one project may have the same number.
+        self.1 == task.git_provider
+            && self.2 == task.repo
+            && self.3 == task.issue_number
+            && self.4 == task.task_type
     }
 
     /// Hexadecimal, because it is opaque and any text may be in it.
@@ -252,6 +260,7 @@ fn cut(tasks: Vec<SuggestedTask>, after: Option<&Mark>, limit: usize) -> GitPage
             task.git_provider,
             task.repo.clone(),
             task.issue_number,
+            task.task_type,
         )
         .encode()
     });
@@ -260,8 +269,6 @@ fn cut(tasks: Vec<SuggestedTask>, after: Option<&Mark>, limit: usize) -> GitPage
 
 #[cfg(test)]
 mod tests {
-    use domain::git::SuggestedTaskType;
-
     use super::*;
 
     fn tasks(numbers: impl IntoIterator<Item = i64>) -> Vec<SuggestedTask> {
@@ -291,6 +298,14 @@ mod tests {
             }
             assert_eq!(seen, (0..10).collect::<Vec<_>>(), "limit {limit}");
         }
+    }
+
+    #[test]
+    fn an_issue_is_not_the_merge_request_of_its_number() {
+        let mut all = tasks([5, 7, 5, 8]);
+        all[0].task_type = SuggestedTaskType::OpenPr;
+        let mark = Mark::decode(&cut(all.clone(), None, 3).next.unwrap()).unwrap();
+        assert_eq!(numbers(&cut(all, Some(&mark), 3)), [8]);
     }
 
     #[test]

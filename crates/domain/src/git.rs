@@ -178,9 +178,15 @@ pub struct GitPage<T> {
 /// Why a provider did not answer what was asked. Never shows a token.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// The token is not accepted, or may not do this.
+    /// The token is not accepted.
     #[error("{provider} does not accept the token")]
     Denied {
+        /// Who.
+        provider: GitProvider,
+    },
+    /// The token is known, and may not do this: a scope is missing.
+    #[error("the token that is stored for {provider} may not do this")]
+    NotAllowed {
         /// Who.
         provider: GitProvider,
     },
@@ -245,6 +251,7 @@ impl Classify for GitError {
             }
             Self::InvalidPageToken => ErrorClass::Unprocessable,
             Self::Denied { .. } => ErrorClass::Unauthenticated,
+            Self::NotAllowed { .. } => ErrorClass::Forbidden,
             Self::Limited { .. } => ErrorClass::RateLimited,
             Self::Unavailable { .. } => ErrorClass::Upstream,
         }

@@ -31,7 +31,9 @@ pub(crate) trait Api: Send + Sync {
 /// there.
 pub(crate) fn or_nothing<T: Default>(result: Result<T, GitError>) -> Result<T, GitError> {
     match result {
-        Err(GitError::Denied { .. } | GitError::NotFound { .. }) => Ok(T::default()),
+        Err(GitError::Denied { .. } | GitError::NotAllowed { .. } | GitError::NotFound { .. }) => {
+            Ok(T::default())
+        }
         other => other,
     }
 }

@@ -20,6 +20,8 @@ use crate::session::{Scheme, Session, flag, text, unavailable};
 
 const PROVIDER: GitProvider = GitProvider::Bitbucket;
 const MOST: usize = 100;
+/// The only host whose API has another name.
+const CLOUD: &str = "bitbucket.org";
 
 pub(crate) struct Bitbucket {
     session: Session,
@@ -114,13 +116,16 @@ impl Bitbucket {
     }
 }
 
-/// Whoever names the API's own address (`…/2.0`) gets that one.
+/// Only bitbucket.org has its API under another name. Whoever names the API's own address (`…/2.0`) gets that one.
 fn api_base(web: &Url) -> Result<Url, GitError> {
     if web.path().trim_end_matches('/').ends_with("/2.0") {
         return Ok(web.clone());
     }
     let mut api = web.clone();
     let host = web.host_str().unwrap_or_default();
+    if host != CLOUD {
+        return below(PROVIDER, &api, &["2.0"]);
+    }
     api.set_host(Some(&format!("api.{host}")))
         .map_err(|_| unavailable(PROVIDER, "no address of an API".into()))?;
     below(PROVIDER, &api, &["2.0"])

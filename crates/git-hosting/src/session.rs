@@ -124,7 +124,6 @@ impl Session {
                 .header("retry-after")
                 .and_then(|text| text.parse().ok())
         };
-        let is_spent = reply.header("x-ratelimit-remaining") == Some("0");
         match reply.status {
             // Azure DevOps shows its sign-in page instead of refusing a token.
             203 => Err(GitError::Denied { provider }),
@@ -139,11 +138,12 @@ impl Session {
                 provider,
                 retry_after: retry_after(),
             }),
-            403 if is_spent || reply.header("retry-after").is_some() => Err(GitError::Limited {
+            403 if reply.is_limit() => Err(GitError::Limited {
                 provider,
                 retry_after: retry_after(),
             }),
-            401 | 403 => Err(GitError::Denied { provider }),
+            401 => Err(GitError::Denied { provider }),
+            403 => Err(GitError::NotAllowed { provider }),
             404 | 410 => Err(GitError::NotFound { provider }),
             // Without the body: it may repeat what was sent.
             other => Err(unavailable(provider, format!("status {other}"))),

@@ -34,6 +34,8 @@ pub(crate) const FIXED: [(&str, &str); 10] = [
     ("PYTHONUNBUFFERED", "1"),
     // The agent server types secrets into its terminal (`export NAME=value`); a history would keep them on the disk.
     ("HISTFILE", "/dev/null"),
+    // Git that asks would be waited for until the command's time is up: it fails at once.
+    ("GIT_TERMINAL_PROMPT", "0"),
 ];
 
 /// Everything that the agent server of this sandbox sees. `program` is the first word of its command.

@@ -69,6 +69,8 @@ pub fn token_name(provider: GitProvider) -> String {
     format!("{}_TOKEN", provider.as_str().to_ascii_uppercase())
 }
 
+/// Characters of a name or an address for git.
+const LONGEST_IDENTITY: usize = 255;
 /// Fields of the model document that are carried elsewhere or belong to the starter.
 const NOT_OPTIONS: [&str; 4] = ["model", "base_url", "api_key", "usage_id"];
 
@@ -116,8 +118,12 @@ pub(super) fn profile(
             .iter()
             .filter_map(|(provider, t)| Some((*provider, t.host.clone()?)))
             .collect(),
-        git_user_name: filled(settings.git_user_name.as_ref()),
-        git_user_email: filled(settings.git_user_email.as_ref()),
+        git_user_name: identity("git_user_name", settings.git_user_name.as_ref(), &mut notes),
+        git_user_email: identity(
+            "git_user_email",
+            settings.git_user_email.as_ref(),
+            &mut notes,
+        ),
         git_full_clone: settings.git_full_clone,
         default_sandbox_spec_id: filled(settings.default_sandbox_spec_id.as_ref()),
         disabled_skills: disabled_skills(settings),
@@ -158,6 +164,18 @@ fn tools(settings: &Settings) -> Option<Vec<AgentTool>> {
         })
     };
     Some(value.as_array()?.iter().filter_map(read).collect())
+}
+
+/// What git is told of the user: it goes into a command, which has room for so much.
+fn identity(name: &str, text: Option<&String>, notes: &mut Vec<String>) -> Option<String> {
+    let text = filled(text)?;
+    if text.chars().count() > LONGEST_IDENTITY {
+        notes.push(format!(
+            "{name} is longer than {LONGEST_IDENTITY} characters and was left out."
+        ));
+        return None;
+    }
+    Some(text)
 }
 
 fn filled(text: Option<&String>) -> Option<String> {

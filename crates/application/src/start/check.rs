@@ -22,18 +22,18 @@ pub fn check_secrets(secrets: &BTreeMap<String, SecretString>) -> Result<(), Str
         ));
     }
     for (name, value) in secrets {
-        let shown: String = name.chars().take(64).collect();
+        // The name is not repeated: people paste a value into the wrong field.
         if name.is_empty() || name.len() > LONGEST_NAME || name.contains(['\0', '=']) {
             return Err(format!(
-                "Secret name '{shown}' must have 1 to {LONGEST_NAME} characters, without '=' or NUL"
+                "Every secret name must have 1 to {LONGEST_NAME} characters, without '=' or NUL"
             ));
         }
         if is_reserved(name) {
-            return Err(format!("Secret name '{shown}' is reserved"));
+            return Err("A secret name is reserved".to_owned());
         }
         if value.expose_secret().len() > LARGEST_VALUE {
             return Err(format!(
-                "The value of secret '{shown}' is larger than {LARGEST_VALUE} bytes"
+                "The value of a secret is larger than {LARGEST_VALUE} bytes"
             ));
         }
     }

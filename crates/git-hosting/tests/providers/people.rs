@@ -218,7 +218,7 @@ async fn refusals() {
     let git = hosting();
     for (status, header, name) in [
         (401, None, "Denied"),
-        (403, None, "Denied"),
+        (403, None, "NotAllowed"),
         (203, None, "Denied"),
         (403, Some(("x-ratelimit-remaining", "0")), "Limited"),
         (403, Some(("retry-after", "7")), "Limited"),

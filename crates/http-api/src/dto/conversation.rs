@@ -360,7 +360,9 @@ pub struct AppConversationUpdateRequest {
     title: Option<String>,
     public: Option<bool>,
     /// `owner/repo`, with groups between where the provider has them.
-    #[schema(pattern = "^[A-Za-z0-9_~-][A-Za-z0-9_.~-]*(/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)+$")]
+    #[schema(
+        pattern = "^\\.?[A-Za-z0-9_~-][A-Za-z0-9_.~-]*(/\\.?[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)+$"
+    )]
     selected_repository: Option<String>,
     /// What git takes for a branch name.
     selected_branch: Option<String>,

@@ -136,6 +136,9 @@ impl Decode for Plugin {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let source = object.required::<String>("source");
+        object.rule("source", source.as_ref(), |source: &String| {
+            credentials_in(source)
+        });
         let reference = object.optional::<String>("ref");
         let repo_path = object.optional::<String>("repo_path");
         object.rule("repo_path", repo_path.as_ref(), |path: &Option<String>| {
@@ -149,6 +152,17 @@ impl Decode for Plugin {
             "parameters": parameters?.map(|parameters| parameters.0),
         })))
     }
+}
+
+/// A source is stored and shown again, so there can be nothing secret in it.
+fn credentials_in(source: &str) -> Option<Fault> {
+    let url: url::Url = source.trim().parse().ok()?;
+    let is_named = !url.username().is_empty() && url.scheme() != "ssh" && url.scheme() != "git+ssh";
+    (is_named || url.password().is_some()).then(|| {
+        Fault::value_error(
+            "source must not contain a user name or password: it is stored and shown again",
+        )
+    })
 }
 
 fn inside_the_repository(path: &str) -> Option<Fault> {
@@ -193,7 +207,9 @@ pub struct AppConversationStartRequest {
     llm_model: Option<String>,
     agent_profile_id: Option<String>,
     /// `owner/repo`, with groups between where the provider has them.
-    #[schema(pattern = "^[A-Za-z0-9_~-][A-Za-z0-9_.~-]*(/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)+$")]
+    #[schema(
+        pattern = "^\\.?[A-Za-z0-9_~-][A-Za-z0-9_.~-]*(/\\.?[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)+$"
+    )]
     selected_repository: Option<String>,
     /// What git takes for a branch name.
     selected_branch: Option<String>,

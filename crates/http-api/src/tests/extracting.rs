@@ -70,6 +70,17 @@ async fn both_headers_carry_a_key() {
     }
 }
 
+/// The SDK's client sends its sandbox's key and, beside it, the user's.
+#[actix_web::test]
+async fn a_users_key_counts_beside_a_sandboxs() {
+    for (beside, status) in [(KEY, 200), ("nope", 401)] {
+        let request = getting("/api/v1/things/search")
+            .insert_header(("X-Session-API-Key", SANDBOX_KEY))
+            .insert_header(("Authorization", format!("Bearer {beside}")));
+        assert_eq!(ask(request).await.status, status, "{beside}");
+    }
+}
+
 #[actix_web::test]
 async fn path_query_and_body_report_together() {
     let answer = ask(posting("/api/v1/things/nope?limit=101", "{\"title\": 5}")).await;

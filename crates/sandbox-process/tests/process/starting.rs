@@ -24,6 +24,7 @@ fn expected_environment(lab: &Lab, short: &Path) -> BTreeMap<String, String> {
     let expected = [
         ("AGENT_WORKSPACE_SANDBOX", format!("{}/s1", lab.instance)),
         ("HISTFILE", "/dev/null".into()),
+        ("GIT_TERMINAL_PROMPT", "0".into()),
         ("HOME", inside("home")),
         ("LANG", "C.UTF-8".into()),
         ("LITELLM_LOCAL_MODEL_COST_MAP", "True".into()),

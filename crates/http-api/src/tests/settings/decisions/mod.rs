@@ -196,6 +196,9 @@ async fn d26_too_many_requests_are_told_when_to_come_back() {
         (OTHER_KEY, SETTINGS, 200),
         (KEY, SETTINGS, 429),
         (KEY, "/api/v1/settings", 429),
+        // Who looks whether the service lives is not a user.
+        (KEY, "/health", 200),
+        (KEY, "/alive", 200),
         ("nope", SETTINGS, 401),
     ] {
         let request = request(Method::GET, path, key).to_request();

@@ -17,8 +17,10 @@ use domain::sealed::{Resealed, SealedKind, SealedRecord, SealedRecords};
 use domain::vault::{KeyHolder, VaultRepository};
 use tokio::time::Instant;
 
-/// Records of one transaction.
+/// Records of one page and one transaction.
 const BATCH: usize = 100;
+/// The same for settings, of which one record may be a megabyte and more.
+const LARGE_BATCH: usize = 10;
 /// What a process said longer ago is of no interest: it says it again every few seconds.
 const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
 /// A process that says nothing for so long is gone. Watched by our own clock, because clocks of machines differ.
@@ -26,8 +28,9 @@ const GONE_AFTER: Duration = Duration::from_secs(25);
 /// Between two looks at what processes say. There is no event for it.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Passes over all records before we give up. Each one but the last found something that was sealed with a former key
-/// after the pass before it, by a process that does not say what it seals with (an older version).
-const PASSES: usize = 10;
+/// before a service changed to the new one and stored after the pass before it, or by a process that does not say what it
+/// seals with (an older version).
+const PASSES: usize = 12;
 
 /// How long a store that is busy or away is asked again: services that save a lot, a database that is restarted.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -85,7 +88,17 @@ impl Rotation<'_> {
 
     /// Seals everything anew that was sealed with a former key, and looks again until nothing of the kind is left (but what
     /// is broken). `told` gets the counts of the kind under way after each batch. The counts are of the whole.
-    pub async fn reseal(&self, told: &mut dyn FnMut(Count)) -> Result<Vec<Count>, StoreError> {
+    ///
+    /// All services seal with the new key when this is called, but what one of them sealed a moment before may still wait
+    /// for its turn at the database. `under_way` is longer than any write takes: after that long nothing of the kind can
+    /// come any more, and what came is sealed anew. Only then may a former key be removed.
+    pub async fn reseal(
+        &self,
+        under_way: Duration,
+        told: &mut dyn FnMut(Count),
+    ) -> Result<Vec<Count>, StoreError> {
+        let over = Instant::now() + under_way;
+        let mut is_over = under_way.is_zero();
         let mut counts: Vec<Count> = Vec::new();
         for _ in 0..PASSES {
             let mut seen = Vec::new();
@@ -102,9 +115,14 @@ impl Rotation<'_> {
                     count.broken = again.broken;
                 }
             }
-            if left == 0 {
+            if left > 0 {
+                continue;
+            }
+            if is_over {
                 return Ok(counts);
             }
+            tokio::time::sleep_until(over).await;
+            is_over = true;
         }
         Err(StoreError::Stale {
             entity: "sealed record",
@@ -162,10 +180,14 @@ impl Rotation<'_> {
             broken: 0,
         };
         let mut after = None;
+        let limit = match kind {
+            SealedKind::Settings => LARGE_BATCH,
+            _ => BATCH,
+        };
         loop {
-            let page = patiently(async || self.records.page(kind, after.as_ref(), BATCH).await);
+            let page = patiently(async || self.records.page(kind, after.as_ref(), limit).await);
             let page = page.await?;
-            let is_last = page.len() < BATCH;
+            let is_last = page.len() < limit;
             count.total += page.len() as u64;
             after = page.last().map(|it| it.place.clone());
             let outdated: Vec<_> = page

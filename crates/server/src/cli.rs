@@ -100,6 +100,11 @@ pub(crate) struct RotateKey {
     /// How long to wait for services that do not have the new key yet, or do not use it yet.
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = lifetime)]
     pub(crate) wait: std::time::Duration,
+    /// How long what is being saved at this moment may take: after that it is looked once more for what was sealed with the
+    /// former key. Without it: longer than the database lets anything take (a minute and a half). A shorter time saves
+    /// waiting where no service runs, and is a risk where one does.
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
+    pub(crate) settle: Option<std::time::Duration>,
 }
 
 /// A user to delete.

@@ -62,11 +62,16 @@ pub(crate) async fn run(
         ));
     }
     wait_for_use(&rotation, &target, options.wait).await?;
+    let under_way = options.settle.unwrap_or_else(|| store.longest_write());
+    to_stderr(&format!(
+        "sealing everything anew; in {} s it is looked once more for what was being saved meanwhile",
+        under_way.as_secs()
+    ));
     let mut tell = |count: Count| {
         let text = format!("{}: {} sealed anew", count.kind.title(), count.outdated);
         to_stderr(&text);
     };
-    let counts = rotation.reseal(&mut tell).await.context(
+    let counts = rotation.reseal(under_way, &mut tell).await.context(
         "not everything is sealed with the new key yet; nothing is lost, and both keys are needed: run this again",
     )?;
     let is_whole = counts.iter().all(|count| count.broken == 0);

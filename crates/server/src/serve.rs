@@ -54,13 +54,15 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     };
     let store = compose::open_store(config).await?;
     let id = format!("{host}/{}", compose::ids().uuid().simple());
+    let tasks = Tasks::new(Handle::current());
     let (vault, keys) = Follower::start(config, &data_dir, (&store, compose::clock()), id).await?;
+    // At once: what follows may take long, and a rotation takes a service that says nothing for gone.
+    keys.spawn(&tasks);
     let now = compose::clock().now();
     let first_key = first_key(&config.auth, &data_dir, store.as_ref(), now).await?;
     let sandboxes = open_sandboxes(config, variables, &host, &data_dir).await?;
     let route = Route::new(config, sandboxes.engine.is_some(), bound);
     warn_of_callbacks(config, &route, &sandboxes);
-    let tasks = Tasks::new(Handle::current());
     let service = compose::service(
         config,
         host,
@@ -90,7 +92,6 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     };
     started.announce();
     start_background(&service.app);
-    keys.spawn(&tasks);
     let callbacks = open_callbacks(config, &route, &sandboxes, service, &tasks, bound);
     let listeners = Listeners { main, callbacks };
     let result = until_stopped(server, &listeners, &mut signals).await;

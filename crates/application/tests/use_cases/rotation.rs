@@ -145,7 +145,7 @@ impl SealedRecords for Dying {
 
 #[tokio::test]
 async fn whoever_dies_leaves_secrets_that_open_and_the_next_run_finishes() {
-    const USERS: usize = 250;
+    const USERS: usize = 45;
     let expected: Vec<_> = (0..USERS).map(|n| format!("secret {n}")).collect();
     let mut deaths = 0;
     for point in 0.. {
@@ -157,12 +157,16 @@ async fn whoever_dies_leaves_secrets_that_open_and_the_next_run_finishes() {
                 left: AtomicUsize::new(point),
                 after,
             };
-            let ended = rotation(&store, &dying).reseal(&mut |_| {}).await;
+            let ended = rotation(&store, &dying)
+                .reseal(Duration::ZERO, &mut |_| {})
+                .await;
             finished += usize::from(ended.is_ok());
             deaths += usize::from(ended.is_err());
             assert_eq!(opened(&store, USERS).await, expected, "{point} {after}");
             let next = rotation(&store, store.as_ref());
-            next.reseal(&mut |_| {}).await.expect("finishes");
+            next.reseal(Duration::ZERO, &mut |_| {})
+                .await
+                .expect("finishes");
             assert_eq!(opened(&store, USERS).await, expected, "{point} {after}");
             let left: u64 = next
                 .count()
@@ -177,7 +181,7 @@ async fn whoever_dies_leaves_secrets_that_open_and_the_next_run_finishes() {
             break;
         }
     }
-    // Three pages and three batches of settings, and the second look.
+    // Pages and batches of settings, and the second look.
     assert!(deaths > 20, "{deaths}");
 }
 
@@ -231,7 +235,7 @@ async fn what_is_saved_meanwhile_is_never_lost() {
         users: USERS,
     };
     rotation(&store, &busy)
-        .reseal(&mut |_| {})
+        .reseal(Duration::ZERO, &mut |_| {})
         .await
         .expect("ends");
     let last = busy.saves.load(Ordering::SeqCst);
@@ -245,6 +249,64 @@ async fn what_is_saved_meanwhile_is_never_lost() {
     assert!(counts.iter().all(|it| it.outdated == 0), "{counts:?}");
 }
 
+/// A request sealed with the old key, waits for its turn at the database while its service changes to the new key and says
+/// so, and is stored after everything was sealed anew.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_under_way_does_not_stay_under_the_old_key() {
+    let store = filled(3).await;
+    let writer = store.clone();
+    let tasks = application::Tasks::new(tokio::runtime::Handle::current());
+    tasks.spawn(async move {
+        let sealed = document(7, &OLD, "late");
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let (user, now) = (user(7), SystemClock.now());
+        let saved = writer.save(&user, &sealed, None, now).await;
+        saved.expect("saves");
+    });
+    let rotation = rotation(&store, store.as_ref());
+    let under_way = Duration::from_secs(60);
+    let counts = rotation.reseal(under_way, &mut |_| {}).await.expect("ends");
+    assert_eq!((counts[0].total, counts[0].outdated), (4, 4));
+    let left = rotation.count().await.expect("counts");
+    assert!(left.iter().all(|it| it.outdated == 0), "{left:?}");
+    let stored = store.load(&user(7)).await.expect("loads");
+    let document = stored.expect("the late write is there").document;
+    assert!(!NEW.is_outdated(&document));
+}
+
+/// Keeps the sizes of pages and batches of settings.
+struct Sizes(Arc<MemoryStore>, std::sync::Mutex<Vec<usize>>);
+
+#[async_trait]
+impl SealedRecords for Sizes {
+    async fn page(
+        &self,
+        kind: SealedKind,
+        after: Option<&SealedPlace>,
+        limit: usize,
+    ) -> Result<Vec<SealedRecord>, StoreError> {
+        let page = self.0.page(kind, after, limit).await?;
+        self.1.lock().expect("a lock").push(page.len());
+        Ok(page)
+    }
+
+    async fn replace(&self, batch: &[Resealed]) -> Result<u64, StoreError> {
+        self.0.replace(batch).await
+    }
+}
+
+/// One document may be a megabyte, and sealed a third more.
+#[tokio::test]
+async fn few_settings_are_held_in_memory_at_once() {
+    let store = filled(45).await;
+    let sizes = Sizes(store.clone(), std::sync::Mutex::default());
+    let rotation = rotation(&store, &sizes);
+    let ended = rotation.reseal(Duration::ZERO, &mut |_| {}).await;
+    assert_eq!(ended.expect("ends")[0].outdated, 45);
+    let sizes = sizes.1.into_inner().expect("a lock");
+    assert!(sizes.iter().all(|size| *size <= 10), "{sizes:?}");
+}
+
 #[tokio::test]
 async fn what_does_not_open_is_counted_and_left_as_it_is() {
     let store = filled(3).await;
@@ -252,7 +314,7 @@ async fn what_does_not_open_is_counted_and_left_as_it_is() {
     let saved = store.save(&user(9), &lost, None, SystemClock.now()).await;
     saved.expect("saves");
     let counts = rotation(&store, store.as_ref())
-        .reseal(&mut |_| {})
+        .reseal(Duration::ZERO, &mut |_| {})
         .await
         .expect("ends");
     let settings = counts[0];

@@ -10,7 +10,8 @@ use tempfile::TempDir;
 use crate::support::{Running, run, service, text};
 
 const OPEN: (&str, &str) = ("WORKSPACE_AUTH__MODE", "open");
-const ROTATE: [&str; 2] = ["secrets", "rotate-key"];
+/// With a short wait for writes that are under way; what the wait is for, tests of the use case say.
+const ROTATE: [&str; 4] = ["secrets", "rotate-key", "--settle", "1s"];
 const SETTINGS: &str = "/api/v1/settings";
 
 fn save(running: &Running, model: &str) {

@@ -81,6 +81,11 @@ impl Reply {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
+
+    /// Whether a refusal (403) is one of too many requests.
+    pub(crate) fn is_limit(&self) -> bool {
+        self.header("x-ratelimit-remaining") == Some("0") || self.header("retry-after").is_some()
+    }
 }
 
 /// No answer.

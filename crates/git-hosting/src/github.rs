@@ -44,12 +44,17 @@ impl Github {
     async fn graphql(&self, query: &str, variables: Value) -> Result<Value, GitError> {
         let body = json!({"query": query, "variables": variables});
         let mut answer = self.session.ask(self.graphql.clone(), &body).await?;
-        let limited = text(&answer.body, "/errors/0/type").is_some_and(|t| t == "RATE_LIMITED");
-        if limited {
+        let errors = nodes(&answer.body, "/errors");
+        let kinds: Vec<_> = errors.filter_map(|error| text(error, "/type")).collect();
+        if kinds.iter().any(|kind| kind.starts_with("RATE_LIMIT")) {
             return Err(GitError::Limited {
                 provider: PROVIDER,
                 retry_after: None,
             });
+        }
+        if answer.body["data"].is_null() {
+            let kinds = kinds.join(", ");
+            return Err(unavailable(PROVIDER, format!("no data ({kinds})")));
         }
         // Errors beside data are about parts that this token may not see.
         Ok(answer.body["data"].take())
@@ -350,7 +355,7 @@ impl Api for Github {
             let url = self.session.url(&["user", "installations"], &parameters)?;
             let reply = self.session.read(url).await?;
             // Only tokens that an app got for its user have installations; others are not told so but refused.
-            if matches!(reply.status, 403 | 404) && reply.header("retry-after").is_none() {
+            if reply.status == 404 || (reply.status == 403 && !reply.is_limit()) {
                 let values = Vec::new();
                 return Ok(Chunk { values, next: None });
             }

@@ -8,9 +8,10 @@ use domain::git::{
     RepositorySort,
 };
 use git_hosting::HttpGitHosting;
+use serde_json::json;
 
 use crate::scripts::{SECOND, TOTAL, root, script};
-use crate::server::{Server, access, hosting};
+use crate::server::{Answer, Server, access, hosting};
 
 async fn scripted(provider: GitProvider) -> (Server, GitAccess) {
     let server = Server::start(script(provider)).await;
@@ -287,5 +288,56 @@ async fn repositories_and_branches_as_they_are_shown() {
             matches!(tricky, Err(GitError::InvalidRepository { .. })),
             "{tricky:?}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_cannot_answer_does_not_end_a_list() {
+    let request = GitPageRequest {
+        after: None,
+        limit: 10,
+    };
+    for (header, is_limit) in [
+        (Some(("x-ratelimit-remaining", "0")), true),
+        (Some(("retry-after", "60")), true),
+        (Some(("x-ratelimit-remaining", "7")), false),
+        (None, false),
+    ] {
+        let server = Server::start(move |_| {
+            let refusal = Answer::status(403);
+            match header {
+                Some((name, value)) => refusal.header(name, value),
+                None => refusal,
+            }
+        })
+        .await;
+        let access = access(Github, &server.url(""), "t");
+        let found = hosting().installations(&access, &request).await;
+        match found {
+            Err(GitError::Limited { .. }) => assert!(is_limit, "{header:?}"),
+            Ok(page) => assert!(!is_limit && page.items.is_empty(), "{header:?}"),
+            other => panic!("{header:?}: {other:?}"),
+        }
+    }
+    let errors = |kind: &str| json!([{"type": "X"}, {"type": kind, "message": "m"}]);
+    for (body, expected) in [
+        (
+            json!({"data": null, "errors": errors("INTERNAL")}),
+            "Err(Unavailable",
+        ),
+        (json!({"errors": errors("RATE_LIMITED")}), "Err(Limited"),
+        (
+            json!({"data": {"repository": null, "viewer": null}, "errors": errors("NOT_FOUND")}),
+            "Ok",
+        ),
+    ] {
+        let server = Server::start(move |_| Answer::json(&body)).await;
+        let access = access(Github, &server.url(""), "t");
+        let tasks = format!("{:?}", hosting().suggested_tasks(&access).await);
+        assert!(tasks.starts_with(expected), "{tasks}");
+        let branches = hosting().branches(&access, "o/r", "words", &request).await;
+        let expected = expected.replace("Ok", "Err(NotFound");
+        let branches = format!("{branches:?}");
+        assert!(branches.starts_with(&expected), "{branches}");
     }
 }

@@ -15,6 +15,9 @@ use crate::transport::{Call, Transport};
 const SEARCH_URL: &str = "https://mcp.tavily.com/mcp/";
 const SEARCH_NAME: &str = "tavily";
 
+/// Largest verdict that is read, in bytes: it names the tools of the server.
+const LARGEST_VERDICT: usize = 2 << 20;
+
 /// One entry of the agent's `mcp_config`.
 pub(crate) struct McpEntry {
     pub(crate) name: String,
@@ -113,7 +116,8 @@ async fn answers(
         return false;
     };
     let body = json!({"server": entry.document, "timeout": patience.as_secs_f64() * 0.9});
-    match transport.exchange(&call.json(&body).idempotent()).await {
+    let call = call.json(&body).at_most(LARGEST_VERDICT).idempotent();
+    match transport.exchange(&call).await {
         Ok(reply) if reply.is_success() => {
             let verdict: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
             verdict["ok"] == true

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use domain::agent::AgentEndpoint;
+use domain::json::weight;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Method};
 use secrecy::ExposeSecret;
@@ -26,6 +27,11 @@ pub(crate) struct Call {
     /// Bytes of the answer, when not the configured `max_body`.
     at_most: Option<usize>,
 }
+
+/// An answer may take this many times what is read of it, once it is a document (a page of events does not come near it),
+const HEAVY: usize = 8;
+/// and at most this many bytes of memory; small ones may always take the lower bound.
+const HEAVIEST: (usize, usize) = (1 << 20, 64 << 20);
 
 /// Between the parts of a form: nothing that anybody writes by chance.
 const BOUNDARY: &str = "agent-workspace-5f1c9f0e8d2b4a7c-part";
@@ -186,6 +192,11 @@ impl Transport {
                 return Err(Fault::TooLarge(limit));
             }
             body.extend_from_slice(&chunk);
+        }
+        // A sandbox is not trusted, and almost every answer is read as JSON.
+        let heaviest = limit.saturating_mul(HEAVY).clamp(HEAVIEST.0, HEAVIEST.1);
+        if weight(&body) > heaviest {
+            return Err(Fault::TooLarge(heaviest));
         }
         Ok(Reply { status, body })
     }

@@ -23,6 +23,8 @@ const MOST_OUTPUT: usize = 4 << 10;
 /// An answer to a command holds at most 1 MiB of each stream (`MAX_CONTENT_CHAR_LENGTH` of the agent server) as JSON, in
 /// which a character may take six bytes.
 const LARGEST_ANSWER: usize = 16 << 20;
+/// Skills or hooks of one project, in bytes.
+const LARGEST_PROJECT: usize = 4 << 20;
 /// What ending a command at its deadline may take the agent server (twice a second of patience), and the way there and back.
 const GRACE: Duration = Duration::from_secs(10);
 /// Skills of one project that are read.
@@ -157,6 +159,7 @@ impl HttpAgentRuntime {
     ) -> Result<Value, AgentError> {
         let call = Call::new(Method::POST, at, &["api", what], self.config.read)?
             .json(body)
+            .at_most(LARGEST_PROJECT)
             .idempotent();
         let reply = self.transport.exchange(&call).await?;
         answer(&reply, at)

@@ -188,3 +188,22 @@ async fn skills_and_hooks_of_a_project_are_read() {
     assert_eq!(bodies[1], json!({"project_dir": "/p"}));
     assert_eq!(stub.lines()[1], "POST /api/hooks");
 }
+
+#[tokio::test]
+async fn an_answer_that_would_take_much_memory_is_not_read() {
+    let bomb = || {
+        let body = format!(r#"{{"skills":[{}0]}}"#, "[0],".repeat(200_000));
+        let head = format!("HTTP/1.1 200 X\r\ncontent-length: {}\r\n\r\n", body.len());
+        Act::Raw([head.as_bytes(), body.as_bytes()].concat())
+    };
+    let stub = Stub::start([bomb(), bomb(), bomb()]).await;
+    let (runtime, at) = (runtime(), at(&stub));
+    for failed in [
+        runtime.skills(&at, "/p").await.map(|_| ()),
+        runtime.hooks(&at, "/p").await.map(|_| ()),
+        runtime.run(&at, &command("true")).await.map(|_| ()),
+    ] {
+        let failed = format!("{failed:?}");
+        assert!(failed.contains("an answer of more than"), "{failed}");
+    }
+}

@@ -1,22 +1,29 @@
 //! The plugins of a launch: the agent server's documents, and which of them load.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::agent::{AgentEndpoint, AgentError, Plugin};
-use futures::future::join_all;
+use futures::stream::{self, StreamExt as _};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::transport::{Call, Transport};
 
+/// Tried at the same time: each is a clone in the sandbox.
+const AT_ONCE: usize = 4;
+/// Patience with all of them together, in multiples of that with one.
+const ROUNDS: u32 = 3;
+/// Largest answer that is read, in bytes.
+const LARGEST_ANSWER: usize = 2 << 20;
+
 /// `PluginSource` of the agent server. Parameters are for the agent to read, not for it.
 pub(crate) fn document(plugin: &Plugin) -> Value {
     json!({"source": plugin.source, "ref": plugin.reference, "repo_path": plugin.repo_path})
 }
 
-/// Which of the plugins load, in their order. One that does not would fail every run of the conversation. All are asked
-/// at once, each for `patience` at most.
+/// Which of the plugins load, in their order. One that does not would fail every run of the conversation. A few
+/// are asked at once, each for `patience` at most; those whose turn does not come in time count as not loading.
 ///
 /// An agent server has no route that only tries: it is installed, which fetches and reads it (and leaves what was fetched
 /// in its cache, for the launch), and taken away again.
@@ -26,14 +33,18 @@ pub(crate) async fn loading(
     plugins: &[Plugin],
     patience: Duration,
 ) -> Vec<bool> {
-    let tried = plugins.iter().map(|plugin| async move {
-        let loads = loads(transport, at, plugin, patience).await;
-        if !loads {
-            warn!(plugin = label(plugin), "plugin does not load");
-        }
-        loads
-    });
-    join_all(tried).await
+    let until = Instant::now() + patience.saturating_mul(ROUNDS);
+    let tried: Vec<_> = plugins
+        .iter()
+        .map(|plugin| async move {
+            let loads = Instant::now() < until && loads(transport, at, plugin, patience).await;
+            if !loads {
+                warn!(plugin = label(plugin), "plugin does not load");
+            }
+            loads
+        })
+        .collect();
+    stream::iter(tried).buffered(AT_ONCE).collect().await
 }
 
 async fn loads(
@@ -51,7 +62,8 @@ async fn loads(
     let Ok(call) = Call::new(Method::POST, at, &install, patience) else {
         return false;
     };
-    let Ok(reply) = transport.exchange(&call.json(&document(plugin))).await else {
+    let call = call.json(&document(plugin)).at_most(LARGEST_ANSWER);
+    let Ok(reply) = transport.exchange(&call).await else {
         return false;
     };
     if reply.is_success() {

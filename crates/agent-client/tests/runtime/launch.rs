@@ -261,6 +261,35 @@ async fn a_plugin_that_does_not_load_is_left_out_and_the_rest_is_passed_on() {
 }
 
 #[tokio::test]
+async fn a_few_plugins_are_tried_at_a_time() {
+    let mut with = request();
+    with.mcp = vec![];
+    with.search_api_key = None;
+    with.plugins = (0..20)
+        .map(|n| Plugin {
+            source: format!("github:o/p{n}"),
+            reference: None,
+            repo_path: None,
+            parameters: None,
+        })
+        .collect();
+    let acts = [server("1.58.0"), info(201, &Value::Null)];
+    let stub = Stub::with_trials(acts, |_| Act::Hang).await;
+    let (runtime, at) = (runtime(), at(&stub));
+    let tried = async {
+        while stub.tried().len() < 4 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        stub.tried().len()
+    };
+    tokio::select! {
+        started = runtime.start(&at, &with) => panic!("nothing was tried: {started:?}"),
+        tried = tried => assert_eq!(tried, 4),
+    }
+}
+
+#[tokio::test]
 async fn what_the_project_and_the_settings_say_is_passed_on() {
     let mut with = request();
     let hooks = json!({"stop": [{"matcher": "*", "hooks": [{"command": "true"}]}]});

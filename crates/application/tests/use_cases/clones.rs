@@ -46,8 +46,8 @@ fn tools() -> StartInput {
 
 /// What a credential helper gets that asks now.
 async fn asked(world: &World, helper: &str) -> Result<String, AppError> {
-    let lines = helper.lines();
-    let access = lines.filter_map(|line| line.strip_prefix("access=")).next();
+    let mut lines = helper.lines();
+    let access = lines.find_map(|line| line.strip_prefix("access="));
     let access = access.expect("an access token").trim_matches('\'');
     let access = SecretString::from(access);
     let opened = world.app.secrets.provider_token(&access);

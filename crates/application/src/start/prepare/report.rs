@@ -321,68 +321,70 @@ mod tests {
         clone_failure(&repository(), &outcome, Duration::from_secs(120), &hidden)
     }
 
+    /// What is printed, and what the cause says.
+    const TABLE: &[(&str, &str)] = &[
+        (
+            "fatal: Authentication failed for 'https://git.acme.test/acme/tools.git/'",
+            "does not accept the token of gitlab",
+        ),
+        (
+            "fatal: unable to access 'https://git.acme.test/acme/tools.git/': The requested URL returned error: 403",
+            "does not accept the token of gitlab",
+        ),
+        (
+            "fatal: could not read Username for 'https://git.acme.test': terminal prompts disabled",
+            "asks for credentials",
+        ),
+        (
+            "remote: Repository not found.\nfatal: repository 'https://git.acme.test/acme/tools.git/' not found",
+            "does not know it",
+        ),
+        (
+            "warning: Could not find remote branch next to clone.\nfatal: Remote branch next not found in upstream origin",
+            "it has no branch next",
+        ),
+        (
+            "fatal: unable to access 'https://git.acme.test/': Could not resolve host: git.acme.test",
+            "cannot be reached",
+        ),
+        (
+            "fatal: unable to access 'https://git.acme.test/': Failed to connect to git.acme.test port 443: Connection refused",
+            "cannot be reached",
+        ),
+        (
+            "fatal: unable to access 'https://git.acme.test/': server certificate verification failed. CAfile: none",
+            "does not trust the certificate",
+        ),
+        (
+            "fatal: write error: No space left on device",
+            "the sandbox's disk is full",
+        ),
+        (
+            "agent-workspace: no token\nfatal: credential helper '!sh …' told us to quit",
+            "from this service",
+        ),
+        (
+            "agent-workspace: token refused\nfatal: credential helper '!sh …' told us to quit",
+            "was deleted or exchanged",
+        ),
+        (
+            "agent-workspace: no curl and no python\nagent-workspace: no token",
+            "neither curl nor python3",
+        ),
+        (
+            "error: something new with hunter2hunter2 in it",
+            "something new with ********** in it",
+        ),
+        (
+            "fatal: unable to access 'https://git.acme.test/acme/tools.git/': The requested URL returned error: 302",
+            "sends to another address",
+        ),
+        ("", "exit code 128"),
+    ];
+
     #[test]
     fn what_git_says_becomes_a_cause_to_act_on() {
-        let table = [
-            (
-                "fatal: Authentication failed for 'https://git.acme.test/acme/tools.git/'",
-                "does not accept the token of gitlab",
-            ),
-            (
-                "fatal: unable to access 'https://git.acme.test/acme/tools.git/': The requested URL returned error: 403",
-                "does not accept the token of gitlab",
-            ),
-            (
-                "fatal: could not read Username for 'https://git.acme.test': terminal prompts disabled",
-                "asks for credentials",
-            ),
-            (
-                "remote: Repository not found.\nfatal: repository 'https://git.acme.test/acme/tools.git/' not found",
-                "does not know it",
-            ),
-            (
-                "warning: Could not find remote branch next to clone.\nfatal: Remote branch next not found in upstream origin",
-                "it has no branch next",
-            ),
-            (
-                "fatal: unable to access 'https://git.acme.test/': Could not resolve host: git.acme.test",
-                "cannot be reached",
-            ),
-            (
-                "fatal: unable to access 'https://git.acme.test/': Failed to connect to git.acme.test port 443: Connection refused",
-                "cannot be reached",
-            ),
-            (
-                "fatal: unable to access 'https://git.acme.test/': server certificate verification failed. CAfile: none",
-                "does not trust the certificate",
-            ),
-            (
-                "fatal: write error: No space left on device",
-                "the sandbox's disk is full",
-            ),
-            (
-                "agent-workspace: no token\nfatal: credential helper '!sh …' told us to quit",
-                "from this service",
-            ),
-            (
-                "agent-workspace: token refused\nfatal: credential helper '!sh …' told us to quit",
-                "was deleted or exchanged",
-            ),
-            (
-                "agent-workspace: no curl and no python\nagent-workspace: no token",
-                "neither curl nor python3",
-            ),
-            (
-                "error: something new with hunter2hunter2 in it",
-                "something new with ********** in it",
-            ),
-            (
-                "fatal: unable to access 'https://git.acme.test/acme/tools.git/': The requested URL returned error: 302",
-                "sends to another address",
-            ),
-            ("", "exit code 128"),
-        ];
-        for (said, expected) in table {
+        for (said, expected) in TABLE {
             let cause = cause(Some(128), said);
             assert!(cause.contains(expected), "{said}\n  became: {cause}");
             assert!(cause.starts_with("Repository acme/tools was not cloned: "));

@@ -125,8 +125,8 @@ impl Session {
                 .and_then(|text| text.parse().ok())
         };
         match reply.status {
-            // Azure DevOps shows its sign-in page instead of refusing a token.
-            203 => Err(GitError::Denied { provider }),
+            // 203: Azure DevOps shows its sign-in page instead of refusing a token.
+            203 | 401 => Err(GitError::Denied { provider }),
             200..=299 if weight(&reply.body) > HEAVIEST => {
                 Err(unavailable(provider, "an answer of too many values".into()))
             }
@@ -142,7 +142,6 @@ impl Session {
                 provider,
                 retry_after: retry_after(),
             }),
-            401 => Err(GitError::Denied { provider }),
             403 => Err(GitError::NotAllowed { provider }),
             404 | 410 => Err(GitError::NotFound { provider }),
             // Without the body: it may repeat what was sent.

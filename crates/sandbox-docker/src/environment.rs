@@ -20,7 +20,7 @@ pub(crate) const SESSION_KEY: &str = "OH_SESSION_API_KEYS_0";
 pub(crate) const SECRET_KEY: &str = "OH_SECRET_KEY";
 
 /// Not secret, and the same in every sandbox.
-pub(crate) const FIXED: [(&str, &str); 10] = [
+pub(crate) const FIXED: [(&str, &str); 11] = [
     // Webhooks carry an event within a second of it, one batch of five at most.
     ("OH_WEBHOOKS_0_FLUSH_DELAY", "1"),
     ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5"),

@@ -17,7 +17,7 @@ use crate::marker::{self, Marker};
 pub(crate) type Variables = BTreeMap<String, SecretString>;
 
 /// Not secret, and the same in every sandbox.
-pub(crate) const FIXED: [(&str, &str); 10] = [
+pub(crate) const FIXED: [(&str, &str); 11] = [
     // Webhooks carry an event within a second of it, one batch of five at most.
     ("OH_WEBHOOKS_0_FLUSH_DELAY", "1"),
     ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5"),

@@ -176,6 +176,7 @@ pub async fn plant_in_legacy(user: &Client, of: &Planted) -> Vec<Reply> {
 
 /// Requests that are refused, with secrets where they do not belong: path and body.
 #[must_use]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 pub fn wrong_types(of: &Planted) -> Vec<(&'static str, Value)> {
     let v = |place: &str| of.value(place);
     let message = |text: &Value| json!({"content": [{"type": "text", "text": text}]});

@@ -1,5 +1,7 @@
 //! Which secrets are in a text.
 
+use std::fmt::Write as _;
+
 use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD, Engine as _};
 
 use super::MARK;
@@ -38,9 +40,17 @@ impl Secret {
     }
 }
 
+fn hexadecimal(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut digits, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
 /// How a text is written: plain (also in JSON and URLs), hexadecimal, and base64 at any place of a longer text.
 fn forms(text: &str) -> Vec<String> {
-    let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let digits = hexadecimal(text);
     let mut all = vec![text.to_owned(), digits.to_ascii_uppercase(), digits];
     for before in 0..3_usize {
         let padded = [vec![0; before], text.as_bytes().to_vec()].concat();
@@ -114,7 +124,7 @@ mod tests {
         secrets.add(Secret::new("another", "", "QanaryOfThisOtherTestZ"));
         for (before, after) in [("", ""), ("a", "b"), ("ab", "c"), ("?>", "é\"")] {
             let whole = format!("{before}{text}{after}");
-            let hex: String = whole.bytes().map(|byte| format!("{byte:02X}")).collect();
+            let hex = hexadecimal(&whole).to_ascii_uppercase();
             for written in [
                 whole.clone(),
                 BASE64_STANDARD_NO_PAD.encode(&whole),

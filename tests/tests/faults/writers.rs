@@ -27,7 +27,7 @@ async fn put(user: &Client, path: &str, body: &Value) -> Reply {
 /// Creates, gives another value, renames; stores a token in between, and every fifth deletes at the end.
 async fn write(user: &Client, n: usize) {
     let (name, other) = (format!("S{n}"), format!("T{n}"));
-    let path = if n % 2 == 0 {
+    let path = if n.is_multiple_of(2) {
         "/api/v1/secrets"
     } else {
         "/api/secrets"

@@ -11,9 +11,9 @@ async fn use_servers(world: &World, servers: &Value) {
 }
 
 /// Has the agent look a word up with the only server of the settings; what it was told.
-async fn look_up(world: &World, servers: &Value, word: &str) -> String {
+async fn look_up(world: &World, servers: &Value, term: &str) -> String {
     use_servers(world, servers).await;
-    let ask = format!("Please.\nTOOL: lookup {{\"word\": \"{word}\"}}");
+    let ask = format!("Please.\nTOOL: lookup {{\"word\": \"{term}\"}}");
     let task = world.user.start_with(&ask).await;
     let conversation = world.user.ready(&task).await;
     let task = world.user.task(&task.id).await;

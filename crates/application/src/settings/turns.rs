@@ -152,23 +152,23 @@ mod tests {
     async fn of_a_crowd_some_wait_and_the_others_are_refused_at_once() {
         let turns = Turns::default();
         let held = turns.take(&ada()).await.unwrap();
-        let crowd: Vec<_> = (0..2 * MOST_WAITING)
-            .map(|_| {
-                let turns = turns.clone();
-                tokio::spawn(async move { turns.take(&ada()).await.is_ok() })
-            })
-            .collect();
+        let mut crowd = tokio::task::JoinSet::new();
+        for _ in 0..2 * MOST_WAITING {
+            let turns = turns.clone();
+            crowd.spawn(async move { turns.take(&ada()).await.is_ok() });
+        }
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let refused = crowd.iter().filter(|it| it.is_finished()).count();
+        let mut refused = 0;
+        while let Some(done) = crowd.try_join_next() {
+            refused += usize::from(!done.unwrap());
+        }
         assert!(
             (MOST_WAITING..=MOST_WAITING + 2).contains(&refused),
             "{refused}"
         );
         drop(held);
-        let mut served = 0;
-        for it in crowd {
-            served += usize::from(it.await.unwrap());
-        }
+        let rest = crowd.join_all().await;
+        let served = rest.into_iter().filter(|done| *done).count();
         assert_eq!(served, 2 * MOST_WAITING - refused);
     }
 }

@@ -11,7 +11,10 @@ use utoipa::ToSchema;
 
 use super::message::{FirstMessage, SendMessageRequest};
 use super::words::{AgentTypeWord, GitProviderWord, TriggerWord};
-use crate::decode::{Choice, Decode, Errors, Fault, Object, Path};
+use crate::decode::{Choice, Decode, Errors, Fault, Object, Path, items};
+
+/// Each is tried before the agent gets it.
+const MOST_PLUGINS: u64 = 20;
 
 /// The request, read.
 #[derive(Debug, Clone)]
@@ -40,6 +43,7 @@ impl Decode for StartBody {
         let agent_type = object.default("agent_type", || AgentType::Default);
         let public = object.optional("public");
         let plugins = object.optional::<Vec<Plugin>>("plugins");
+        object.rule("plugins", plugins.as_ref(), items(..=MOST_PLUGINS));
         let secrets = object.optional::<BTreeMap<String, SecretString>>("secrets");
         let request = StartRequest {
             sandbox_id: sandbox_id?,
@@ -228,6 +232,7 @@ pub struct AppConversationStartRequest {
     #[schema(value_type = AgentTypeWord, required = false)]
     agent_type: String,
     public: Option<bool>,
+    #[schema(max_items = 20)]
     plugins: Option<Vec<PluginSchema>>,
     /// For the agent's environment; at most 50. Never answered.
     secrets: Option<BTreeMap<String, String>>,

@@ -15,7 +15,7 @@ const TOUCH_EVERY: Duration = Duration::from_secs(60);
 const LONGEST_KEY: usize = 512;
 
 /// Looks keys up, by hash: the comparison says nothing about the key. A revoked one is refused at the latest
-/// [`LIFE`](crate::look_ups::LIFE) after that, an expired one at once.
+/// a second after that, an expired one at once.
 #[derive(Clone)]
 pub struct Authenticate(Arc<Inner>);
 
@@ -68,7 +68,7 @@ impl Authenticate {
     }
 
     /// The same for a report, which reads nothing of its owner's: as the look-up for another report found it, less than
-    /// [`LIFE`](crate::look_ups::LIFE) ago. Nothing is refused on that ground.
+    /// a second ago. Nothing is refused on that ground.
     pub async fn reporter(&self, key: &str) -> Result<Option<Arc<Sandbox>>, AppError> {
         if key.is_empty() || key.len() > LONGEST_KEY {
             return Ok(None);

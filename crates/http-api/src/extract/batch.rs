@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::body::{decode_body, is_json, read};
 use super::parse::{self, HEAVIEST, ParseBudget, Share};
 use super::{Part, state_of};
-use crate::decode::{Errors, Fault, Flavour, Path};
+use crate::decode::{Decode, Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
 
 /// Events of one batch that are taken; agent servers send at most a few hundred.
@@ -24,6 +24,17 @@ const LONGEST_EVENT: usize = 8 * 1024 * 1024;
 const EXPLAINED: usize = 64 * 1024;
 /// What the events of one part weigh together, unless one weighs more.
 const PART: usize = 8 * 1024 * 1024;
+
+/// A batch, to be told what is wrong with it. What it holds may be secret: tools print what they like.
+struct Unquoted;
+
+impl Decode for Unquoted {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        Vec::<Value>::decode(value, at, errors).map(|_| Self)
+    }
+}
 
 /// A batch of events that has arrived and is not read yet.
 #[derive(Debug)]
@@ -44,7 +55,7 @@ impl Part for EventBatch {
         let bytes = read(req, payload, state.limits().webhook_body).await?;
         let Some((events, left_out)) = split(&bytes).filter(|_| is_json(req, flavour)) else {
             if bytes.len() <= EXPLAINED {
-                decode_body::<Vec<Value>>(req, bytes, flavour, errors).await?;
+                decode_body::<Unquoted>(req, bytes, flavour, errors).await?;
             }
             if errors.is_empty() {
                 errors.push_silent(&Path::body(false), Fault::list_type());

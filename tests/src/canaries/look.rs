@@ -115,7 +115,8 @@ impl Leaks {
         for answer in answers {
             let asker = askers.get(&answer.key);
             let shown = match asker {
-                // The one secret that a user sees: the keys of their own sandboxes, in these members alone.
+                // The one secret that a user sees: the keys of their own sandboxes, in these members alone (decisions, 9:
+                // the key itself, and the address of the editor).
                 Some(Asker::User(name)) if shows_session_keys(&answer.asked) => {
                     without_session_keys(&answer.text, name, secrets)
                 }
@@ -183,12 +184,11 @@ fn strip(value: &mut Value, owner: &str, secrets: &Secrets) {
                         .iter()
                         .all(|(it, _)| it.owner == owner && it.what.starts_with("session key"))
             };
-            if map
-                .get("session_api_key")
-                .and_then(Value::as_str)
-                .is_some_and(is_own)
-            {
-                map.remove("session_api_key");
+            let is_editor = map.get("name").is_some_and(|name| name == "VSCODE");
+            let member = if is_editor { "url" } else { "session_api_key" };
+            let shown = map.get(member).and_then(Value::as_str);
+            if shown.is_some_and(is_own) {
+                map.remove(member);
             }
             map.values_mut()
                 .for_each(|item| strip(item, owner, secrets));

@@ -106,7 +106,9 @@ impl Engine {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
             output.status.success(),
-            "docker {arguments:?}: {}",
+            "docker {arguments:?}: {}, {:?}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
             said.trim()
         );
         String::from_utf8_lossy(&output.stdout)

@@ -20,6 +20,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("agent-client", &["domain"]),
     ("git-hosting", &["domain"]),
     ("keyring", &["domain"]),
+    ("skill-library", &["domain"]),
+    // It knows the service over HTTP only.
+    ("client", &[]),
     ("http-api", &["domain", "application"]),
     (
         "server",
@@ -33,11 +36,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "agent-client",
             "git-hosting",
             "keyring",
+            "skill-library",
+            "client",
         ],
     ),
     ("xtask", &[]),
     // Black-box: it knows the service as a binary and over HTTP.
-    ("acceptance", &[]),
+    ("acceptance", &["client"]),
 ];
 
 /// The same for tests and benchmarks of the crate, in addition.
@@ -62,10 +67,10 @@ const OWNED: &[(&str, &[&str])] = &[
     ("bollard", &["sandbox-docker"]),
     ("reqwest", &["agent-client", "acceptance"]),
     // TLS is one switch of reqwest for the whole workspace; who speaks it to the world has a client of its own.
-    ("hyper", &["git-hosting"]),
-    ("hyper-rustls", &["git-hosting"]),
-    ("hyper-util", &["git-hosting"]),
-    ("rustls", &["git-hosting"]),
+    ("hyper", &["git-hosting", "client"]),
+    ("hyper-rustls", &["git-hosting", "client"]),
+    ("hyper-util", &["git-hosting", "client"]),
+    ("rustls", &["git-hosting", "client"]),
     ("actix-web", &["http-api", "server", "acceptance"]),
     ("utoipa", &["http-api"]),
     ("utoipa-actix-web", &["http-api"]),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::agent::{
-    AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, LaunchRequest, Plugin,
-    Sent,
+    AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, LaunchRequest,
+    LlmProfile, Plugin, Sent,
 };
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::MessageInput;
@@ -298,6 +298,31 @@ impl AgentRuntime for HttpAgentRuntime {
             400 => Err(AgentError::NotFound),
             status => Err(refused(status, &reply.body, &Scrubber::of_key(&at.key))),
         }
+    }
+
+    async fn switch_llm(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        _: &LlmProfile,
+    ) -> Result<(), AgentError> {
+        let _ = (at, id);
+        Err(AgentError::Malformed("not yet".to_owned()))
+    }
+
+    async fn switch_acp_model(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        _: &str,
+    ) -> Result<(), AgentError> {
+        let _ = (at, id);
+        Err(AgentError::Malformed("not yet".to_owned()))
+    }
+
+    async fn seed_profiles(&self, at: &AgentEndpoint, _: &[LlmProfile]) -> Result<(), AgentError> {
+        let _ = at;
+        Ok(())
     }
 
     async fn forget(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {

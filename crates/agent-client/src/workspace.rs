@@ -128,6 +128,19 @@ impl SandboxWorkspace for HttpAgentRuntime {
         }
     }
 
+    async fn changes(
+        &self,
+        _: &AgentEndpoint,
+        _: &str,
+        _: Option<&str>,
+    ) -> Result<Value, AgentError> {
+        Err(AgentError::Malformed("not yet".to_owned()))
+    }
+
+    async fn diff(&self, _: &AgentEndpoint, _: &str, _: Option<&str>) -> Result<Value, AgentError> {
+        Err(AgentError::Malformed("not yet".to_owned()))
+    }
+
     async fn skills(&self, at: &AgentEndpoint, project: &str) -> Result<Vec<Skill>, AgentError> {
         let body = json!({
             "load_public": false, "load_user": false, "load_org": false, "load_project": true,

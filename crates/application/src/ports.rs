@@ -15,9 +15,11 @@ use domain::id::{HostId, IdGenerator, UserId};
 use domain::idempotency::IdempotencyRepository;
 use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::lease::LeaseRepository;
+use domain::pending::PendingMessageRepository;
 use domain::sandbox::{Caps, SandboxBackend, SandboxRepository, SandboxSpecCatalog};
 use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;
+use domain::skill::SkillLibrary;
 use domain::start_task::StartTaskRepository;
 use domain::vault::{Fingerprints, VaultRepository};
 use domain::workspace::SandboxWorkspace;
@@ -46,6 +48,10 @@ pub struct Ports {
     pub secrets: Arc<dyn SecretRepository>,
     /// The inside of sandboxes.
     pub workspace: Arc<dyn SandboxWorkspace>,
+    /// Messages that wait for their conversation.
+    pub pending: Arc<dyn PendingMessageRepository>,
+    /// Skills of the installation.
+    pub skills: Arc<dyn SkillLibrary>,
     /// Git providers.
     pub git: Arc<dyn GitHosting>,
     /// API keys.

@@ -221,6 +221,15 @@ pub struct AgentEvents {
     pub next: Option<String>,
 }
 
+/// A model that a user keeps under a name.
+#[derive(Debug, Clone)]
+pub struct LlmProfile {
+    /// The name.
+    pub name: String,
+    /// The model.
+    pub llm: LlmConfig,
+}
+
 /// What became of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
@@ -272,6 +281,26 @@ pub trait AgentRuntime: Send + Sync + 'static {
     ) -> Result<Sent, AgentError>;
     /// Stops the run at once (also in the middle of a model call). `Ok` if nothing runs.
     async fn interrupt(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError>;
+    /// The conversation goes on with the model of a profile, from its next call on.
+    async fn switch_llm(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        profile: &LlmProfile,
+    ) -> Result<(), AgentError>;
+    /// The program that is the conversation's agent goes on with another model of its own.
+    async fn switch_acp_model(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        model: &str,
+    ) -> Result<(), AgentError>;
+    /// Makes the agent server's own list of profiles this one.
+    async fn seed_profiles(
+        &self,
+        at: &AgentEndpoint,
+        profiles: &[LlmProfile],
+    ) -> Result<(), AgentError>;
     /// Deletes the conversation there. `Ok` if it is not there.
     async fn forget(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError>;
 }

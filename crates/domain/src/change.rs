@@ -2,7 +2,7 @@
 
 use futures::stream::BoxStream;
 
-use crate::id::{HostId, SandboxId, StartTaskId};
+use crate::id::{ConversationId, HostId, SandboxId, StartTaskId};
 
 /// Something was committed. A hint: it may come twice, late, or not at all, so whoever acts on it also looks now and then.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub enum Change {
         /// Where it lives.
         host: HostId,
     },
+    /// A conversation has more events.
+    Events(ConversationId),
     /// Hints were lost: anything may have changed.
     Gap,
 }

@@ -22,6 +22,15 @@ pub struct Event {
     pub body: Value,
 }
 
+/// An event with its place in the log of its conversation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Arrived {
+    /// Greater than that of every event that was committed before it, in this conversation. Numbers may be left out.
+    pub seq: u64,
+    /// The event.
+    pub event: Event,
+}
+
 /// Order of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EventOrder {
@@ -94,6 +103,15 @@ pub trait EventStore: Send + Sync + 'static {
         order: EventOrder,
         page: &PageRequest,
     ) -> Result<Page<Event>, StoreError>;
+    /// What arrived after `after` (0: from the beginning), in the order of arrival, at most `limit` and within [`PAGE_BYTES`]
+    /// (but at least one, if there is one). `None` if the scope has no such conversation.
+    async fn arrived(
+        &self,
+        scope: &crate::scope::Scope,
+        conversation: ConversationId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<Vec<Arrived>>, StoreError>;
     /// How many events match.
     async fn count(
         &self,

@@ -175,6 +175,25 @@ pub struct GitPage<T> {
     pub next: Option<String>,
 }
 
+/// A pull request (merge request) to open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullRequest {
+    /// `owner/name` as in [`Repository::full_name`].
+    pub repository: String,
+    /// Branch with the changes.
+    pub source_branch: String,
+    /// Branch that shall have them.
+    pub target_branch: String,
+    /// Title.
+    pub title: String,
+    /// Text.
+    pub body: Option<String>,
+    /// Whether it is a draft.
+    pub draft: bool,
+    /// Labels.
+    pub labels: Vec<String>,
+}
+
 /// Why a provider did not answer what was asked. Never shows a token.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
@@ -300,6 +319,12 @@ pub trait GitHosting: Send + Sync + 'static {
     ) -> Result<GitPage<String>, GitError>;
     /// The user's open issues and pull requests that want attention, at most 100.
     async fn suggested_tasks(&self, access: &GitAccess) -> Result<Vec<SuggestedTask>, GitError>;
+    /// Opens a pull request; its address for people. Never repeated by itself.
+    async fn open_pull_request(
+        &self,
+        access: &GitAccess,
+        request: &PullRequest,
+    ) -> Result<Url, GitError>;
     /// How to clone a repository (`owner/name` as in [`Repository::full_name`]). `Forbidden` for a host that may not be called,
     /// after its name was resolved.
     async fn clone_source(

@@ -73,6 +73,20 @@ pub trait SandboxWorkspace: Send + Sync + 'static {
         path: &str,
         limit: usize,
     ) -> Result<Option<String>, AgentError>;
+    /// Files of the repository at `path` that have changed (against `reference`, where given), as the agent server says it.
+    async fn changes(
+        &self,
+        at: &AgentEndpoint,
+        path: &str,
+        reference: Option<&str>,
+    ) -> Result<serde_json::Value, AgentError>;
+    /// A changed file before and after, as the agent server says it.
+    async fn diff(
+        &self,
+        at: &AgentEndpoint,
+        path: &str,
+        reference: Option<&str>,
+    ) -> Result<serde_json::Value, AgentError>;
     /// Skills of a project directory.
     async fn skills(&self, at: &AgentEndpoint, project: &str) -> Result<Vec<Skill>, AgentError>;
     /// The agent hooks (`.openhands/hooks.json`) of a project directory, in the form that a launch takes; `None` without any.

@@ -28,9 +28,10 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     Branch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
-    Repository, RepositoryQuery, SuggestedTask,
+    PullRequest, Repository, RepositoryQuery, SuggestedTask,
 };
 use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
 
 pub use address::{AllowedHost, Network, PrivateHosts};
 pub use config::{Authorities, Config};
@@ -151,6 +152,17 @@ impl GitHosting for HttpGitHosting {
     async fn suggested_tasks(&self, access: &GitAccess) -> Result<Vec<SuggestedTask>, GitError> {
         let api = self.api(access)?;
         self.bounded(access, api.suggested_tasks()).await
+    }
+
+    async fn open_pull_request(
+        &self,
+        access: &GitAccess,
+        _: &PullRequest,
+    ) -> Result<Url, GitError> {
+        Err(GitError::Unsupported {
+            provider: access.provider,
+            what: "pull requests yet",
+        })
     }
 
     async fn clone_source(

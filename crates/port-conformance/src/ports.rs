@@ -9,6 +9,7 @@ use domain::id::{ConversationId, SandboxId};
 use domain::idempotency::IdempotencyRepository;
 use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::lease::LeaseRepository;
+use domain::pending::PendingMessageRepository;
 use domain::sandbox::{Sandbox, SandboxRepository};
 use domain::scope::Scope;
 use domain::sealed::SealedRecords;
@@ -34,6 +35,8 @@ pub struct Ports {
     pub settings: Arc<dyn SettingsRepository>,
     /// Custom secrets.
     pub secrets: Arc<dyn SecretRepository>,
+    /// Messages that wait.
+    pub pending: Arc<dyn PendingMessageRepository>,
     /// API keys.
     pub keys: Arc<dyn ApiKeyRepository>,
     /// Answers to repeatable requests.
@@ -60,6 +63,7 @@ impl Ports {
             + SandboxRepository
             + SettingsRepository
             + SecretRepository
+            + PendingMessageRepository
             + ApiKeyRepository
             + IdempotencyRepository
             + HostRepository
@@ -75,6 +79,7 @@ impl Ports {
             sandboxes: store.clone(),
             settings: store.clone(),
             secrets: store.clone(),
+            pending: store.clone(),
             keys: store.clone(),
             answers: store.clone(),
             hosts: store.clone(),

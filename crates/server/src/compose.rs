@@ -196,6 +196,8 @@ pub(crate) fn service(
         settings: Arc::clone(store) as _,
         secrets: Arc::clone(store) as _,
         workspace: agents,
+        pending: Arc::clone(store) as _,
+        skills: Arc::new(skill_library::DirectoryLibrary::default()),
         git: Arc::new(git),
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,

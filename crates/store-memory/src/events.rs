@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::conversation::Observation;
 use domain::error::StoreError;
-use domain::event::{Appended, Event, EventFilter, EventOrder, EventStore, PAGE_BYTES};
+use domain::event::{Appended, Arrived, Event, EventFilter, EventOrder, EventStore, PAGE_BYTES};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
@@ -112,6 +112,28 @@ impl EventStore for MemoryStore {
             rows,
             fits,
         )
+    }
+
+    async fn arrived(
+        &self,
+        scope: &Scope,
+        conversation: ConversationId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Option<Vec<Arrived>>, StoreError> {
+        let state = self.lock();
+        let row = state.conversations.get(&conversation);
+        if !row.is_some_and(|row| scope.sees(&row.it.owner)) {
+            return Ok(None);
+        }
+        let log = state.log(scope, conversation).iter().cloned();
+        let numbered = (1..).zip(log).map(|(seq, event)| Arrived { seq, event });
+        Ok(Some(
+            numbered
+                .filter(|arrived| arrived.seq > after)
+                .take(limit)
+                .collect(),
+        ))
     }
 
     async fn count(

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::agent::{
-    AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, LaunchRequest, Sent,
+    AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, LaunchRequest,
+    LlmProfile, Sent,
 };
 use domain::clock::Timestamp;
 use domain::conversation::{ExecutionStatus, MessageInput, Metrics};
@@ -330,6 +331,30 @@ impl AgentRuntime for FakeAgentRuntime {
                 kept.it.execution_status = Some(ExecutionStatus::Paused);
             }
         })
+    }
+
+    async fn switch_llm(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        _: &LlmProfile,
+    ) -> Result<(), AgentError> {
+        self.called(&at.url, |_| ()).await?;
+        self.kept(id, |_| ())
+    }
+
+    async fn switch_acp_model(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        _: &str,
+    ) -> Result<(), AgentError> {
+        self.called(&at.url, |_| ()).await?;
+        self.kept(id, |_| ())
+    }
+
+    async fn seed_profiles(&self, at: &AgentEndpoint, _: &[LlmProfile]) -> Result<(), AgentError> {
+        self.called(&at.url, |_| ()).await
     }
 
     async fn forget(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {

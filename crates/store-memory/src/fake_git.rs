@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     Branch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
-    Repository, RepositoryQuery, SuggestedTask,
+    PullRequest, Repository, RepositoryQuery, SuggestedTask,
 };
 use secrecy::ExposeSecret as _;
+use url::Url;
 
 /// What one provider has.
 #[derive(Debug, Clone, Default)]
@@ -133,6 +134,20 @@ impl GitHosting for FakeGitHosting {
 
     async fn suggested_tasks(&self, access: &GitAccess) -> Result<Vec<SuggestedTask>, GitError> {
         Ok(self.ask(access)?.tasks)
+    }
+
+    async fn open_pull_request(
+        &self,
+        access: &GitAccess,
+        request: &PullRequest,
+    ) -> Result<Url, GitError> {
+        let provider = access.provider;
+        self.ask(access)?;
+        let url = format!(
+            "https://{provider}.example.com/{}/pull/1",
+            request.repository
+        );
+        Url::parse(&url).map_err(|_| GitError::NotFound { provider })
     }
 
     async fn clone_source(

@@ -140,6 +140,19 @@ impl SandboxWorkspace for FakeWorkspace {
         Ok(text.filter(|text| text.len() <= limit).cloned())
     }
 
+    async fn changes(
+        &self,
+        _: &AgentEndpoint,
+        _: &str,
+        _: Option<&str>,
+    ) -> Result<Value, AgentError> {
+        Ok(Value::Array(Vec::new()))
+    }
+
+    async fn diff(&self, _: &AgentEndpoint, _: &str, _: Option<&str>) -> Result<Value, AgentError> {
+        Ok(serde_json::json!({"modified": null, "original": null}))
+    }
+
     async fn skills(&self, _: &AgentEndpoint, _: &str) -> Result<Vec<Skill>, AgentError> {
         Ok(self.heard()?.skills.clone())
     }

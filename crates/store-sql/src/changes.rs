@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use diesel::prelude::*;
 use domain::change::{Change, ChangeFeed};
-use domain::id::{HostId, SandboxId, StartTaskId};
+use domain::id::{ConversationId, HostId, SandboxId, StartTaskId};
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -161,6 +161,7 @@ fn written(change: &Change) -> String {
     match change {
         Change::StartWaits(host) => format!("start-waits\n{host}"),
         Change::StartTask(id) => format!("start-task\n{id}"),
+        Change::Events(id) => format!("events\n{id}"),
         Change::Sandbox { id, host } => format!("sandbox\n{id}\n{host}"),
         Change::Gap => "gap".to_owned(),
     }
@@ -171,6 +172,7 @@ fn read(text: &str) -> Option<Change> {
     let mut parts = text.split('\n');
     let known = match (parts.next()?, parts.next(), parts.next()) {
         ("start-waits", Some(host), None) => HostId::parse(host).ok().map(Change::StartWaits),
+        ("events", Some(id), None) => id.parse::<ConversationId>().ok().map(Change::Events),
         ("start-task", Some(id), None) => id.parse::<StartTaskId>().ok().map(Change::StartTask),
         ("sandbox", Some(id), Some(host)) => {
             let (id, host) = (SandboxId::parse(id).ok()?, HostId::parse(host).ok()?);

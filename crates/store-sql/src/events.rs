@@ -8,7 +8,7 @@ use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::Observation;
 use domain::error::StoreError;
-use domain::event::{Appended, Event, EventFilter, EventOrder, EventStore, PAGE_BYTES};
+use domain::event::{Appended, Arrived, Event, EventFilter, EventOrder, EventStore, PAGE_BYTES};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageLimit, PageRequest};
 use domain::scope::Scope;
@@ -294,6 +294,16 @@ impl EventStore for SqlStore {
                 })
             })
             .await
+    }
+
+    async fn arrived(
+        &self,
+        _: &Scope,
+        _: ConversationId,
+        _: u64,
+        _: usize,
+    ) -> Result<Option<Vec<Arrived>>, StoreError> {
+        Ok(None)
     }
 
     async fn count(

@@ -27,6 +27,7 @@ mod look;
 mod migrate;
 mod occupancy;
 mod page_token;
+mod pending;
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -14,8 +14,8 @@ use domain::scope::Scope;
 use domain::start_task::{StartRequest, StartTask};
 use serde_json::json;
 use store_memory::{
-    FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSpecs, FakeWorkspace, MarkerCipher,
-    MemoryStore, SequentialIds,
+    FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSkills, FakeSpecs, FakeWorkspace,
+    MarkerCipher, MemoryStore, SequentialIds,
 };
 
 pub(crate) struct World {
@@ -229,6 +229,8 @@ fn build(
         settings: Arc::clone(store) as _,
         secrets: Arc::clone(store) as _,
         workspace: Arc::clone(workspace) as _,
+        pending: Arc::clone(store) as _,
+        skills: Arc::new(FakeSkills::default()),
         git: Arc::new(FakeGitHosting::default()),
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,

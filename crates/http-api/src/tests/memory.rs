@@ -6,8 +6,8 @@ use application::{App, AuthMode, Policy, Ports, Tasks};
 use domain::clock::Clock;
 use domain::id::HostId;
 use store_memory::{
-    FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSpecs, FakeWorkspace, MarkerCipher,
-    MemoryStore, SequentialIds,
+    FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSkills, FakeSpecs, FakeWorkspace,
+    MarkerCipher, MemoryStore, SequentialIds,
 };
 
 /// The application over this store. Nothing runs in its background.
@@ -23,6 +23,8 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         settings: store.clone(),
         secrets: store.clone(),
         workspace: Arc::new(FakeWorkspace::default()),
+        pending: store.clone(),
+        skills: Arc::new(FakeSkills::default()),
         git: Arc::new(FakeGitHosting::default()),
         api_keys: store.clone(),
         users: store.clone(),

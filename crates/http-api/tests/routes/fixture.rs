@@ -14,8 +14,8 @@ use http_api::{Check, Door, HttpConfig, HttpPorts, HttpState, Readiness};
 use keyring::{InstallationKey, Keyring, MasterKey};
 use serde_json::{Value, json};
 use store_memory::{
-    FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeWorkspace, FixedClock, MemoryStore,
-    SequentialIds,
+    FakeAgentRuntime, FakeGitHosting, FakeSandboxBackend, FakeSkills, FakeWorkspace, FixedClock,
+    MemoryStore, SequentialIds,
 };
 
 pub(crate) const ADA: &str = "aw_ada";
@@ -135,6 +135,8 @@ impl World {
             settings: store.clone(),
             secrets: store.clone(),
             workspace: Arc::new(FakeWorkspace::default()),
+            pending: store.clone(),
+            skills: Arc::new(FakeSkills::default()),
             git: git.clone(),
             api_keys: store.clone(),
             users: store.clone(),

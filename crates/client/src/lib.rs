@@ -1,0 +1,3 @@
+//! A typed client of the service's HTTP interface.
+//!
+//! Knows: the wire, as `config/openapi.json` says it. Must never know: any other crate of ours.

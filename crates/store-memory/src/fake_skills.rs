@@ -1,0 +1,32 @@
+//! Skills that a test puts there.
+
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use domain::skill::{ListedSkill, Marketplace, Offer, SkillError, SkillLibrary};
+
+/// A library; at first without skills. Marketplaces are empty, but for one named `broken`, which cannot be read.
+#[derive(Debug, Default)]
+pub struct FakeSkills(Mutex<Vec<ListedSkill>>);
+
+impl FakeSkills {
+    /// From now on there are these.
+    pub fn set(&self, skills: Vec<ListedSkill>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = skills;
+    }
+}
+
+#[async_trait]
+impl SkillLibrary for FakeSkills {
+    async fn list(&self) -> Result<Vec<ListedSkill>, SkillError> {
+        let skills = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(skills.clone())
+    }
+
+    async fn offer(&self, marketplace: &Marketplace) -> Result<Offer, SkillError> {
+        if marketplace.name == "broken" {
+            return Err(SkillError::Unavailable("told to be broken".to_owned()));
+        }
+        Ok(Offer::default())
+    }
+}

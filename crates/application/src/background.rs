@@ -91,7 +91,6 @@ async fn note(inner: &Arc<Inner>, starts: &Starts, change: Change) {
                 }
             });
         }
-        Change::Events(_) => {}
         Change::Gap => {
             starts.wake();
             inner.look_again.notify_one();

@@ -17,6 +17,11 @@ pub struct Config {
     pub probe: Duration,
     /// Sending a message.
     pub send: Duration,
+    /// What git says of a repository.
+    pub git: Duration,
+    /// Another model for a conversation: an agent server waits for the step that its agent is at, or for the program that is
+    /// the agent.
+    pub switch: Duration,
     /// Interrupting or deleting.
     pub stop: Duration,
     /// Largest answer that is read, in bytes.
@@ -32,6 +37,8 @@ impl Default for Config {
             start: Duration::from_secs(60),
             probe: Duration::from_secs(20),
             send: Duration::from_secs(30),
+            git: Duration::from_secs(30),
+            switch: Duration::from_secs(30),
             stop: Duration::from_secs(15),
             max_body: 32 << 20,
         }

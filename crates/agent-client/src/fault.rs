@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use domain::agent::{AgentError, LaunchRequest, LaunchSecret, McpServer};
+use domain::agent::{AgentError, LaunchRequest, LaunchSecret, LlmConfig, McpServer};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
@@ -72,11 +72,15 @@ impl<'a> Scrubber<'a> {
         Self(texts)
     }
 
+    pub(crate) fn of_llm(key: &'a SecretString, llm: &'a LlmConfig) -> Self {
+        let secrets = [key].into_iter().chain(secrets_of(llm));
+        Self::of_texts(secrets.map(ExposeSecret::expose_secret))
+    }
+
     pub(crate) fn of_launch(key: &'a SecretString, request: &'a LaunchRequest) -> Self {
         let mut addresses = Vec::new();
         let mut secrets = vec![key];
-        secrets.extend(&request.llm.api_key);
-        secrets.extend(request.llm.secret_options.values());
+        secrets.extend(secrets_of(&request.llm));
         secrets.extend(&request.search_api_key);
         for secret in request.secrets.values() {
             match secret {
@@ -106,6 +110,10 @@ impl<'a> Scrubber<'a> {
         }
         text.chars().take(MAX_REASON).collect()
     }
+}
+
+fn secrets_of(llm: &LlmConfig) -> impl Iterator<Item = &SecretString> {
+    llm.api_key.iter().chain(llm.secret_options.values())
 }
 
 /// What stands in a URL's query, as it is spelt there. Which of it is secret is not known here.

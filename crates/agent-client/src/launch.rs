@@ -141,7 +141,7 @@ fn acp_settings(acp: &AcpAgent, request: &LaunchRequest, mcp: &[McpEntry]) -> Va
 
 /// `stream` is what the user set, else `streams`: old agent servers post every fragment of a streamed answer to the
 /// webhook, where fragments crowd out events.
-fn llm(config: &LlmConfig, usage: &str, streams: bool) -> Value {
+pub(crate) fn llm(config: &LlmConfig, usage: &str, streams: bool) -> Value {
     let mut llm = config.options.clone();
     llm.entry("stream").or_insert(json!(streams));
     for (name, secret) in &config.secret_options {

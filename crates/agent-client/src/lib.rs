@@ -9,6 +9,7 @@ mod config;
 mod fault;
 mod launch;
 mod mcp;
+mod models;
 mod plugins;
 mod probe;
 mod runtime;

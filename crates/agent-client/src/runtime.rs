@@ -52,7 +52,7 @@ impl HttpAgentRuntime {
         })
     }
 
-    async fn server_info(&self, at: &AgentEndpoint) -> Result<ServerInfo, AgentError> {
+    pub(crate) async fn server_info(&self, at: &AgentEndpoint) -> Result<ServerInfo, AgentError> {
         let call = Call::new(Method::GET, at, &["server_info"], self.config.read)?;
         let reply = self.transport.exchange(&call).await?;
         ServerInfo::read(&document(&reply, &Scrubber::of_key(&at.key))?)
@@ -155,7 +155,7 @@ impl HttpAgentRuntime {
     }
 
     /// An exchange that changes something there.
-    async fn change(&self, deed: &'static str, call: &Call) -> Result<Reply, Fault> {
+    pub(crate) async fn change(&self, deed: &'static str, call: &Call) -> Result<Reply, Fault> {
         crash_point::before(deed);
         let outcome = self.transport.exchange(call).await;
         crash_point::after(deed);
@@ -304,25 +304,26 @@ impl AgentRuntime for HttpAgentRuntime {
         &self,
         at: &AgentEndpoint,
         id: ConversationId,
-        _: &LlmProfile,
+        profile: &LlmProfile,
     ) -> Result<(), AgentError> {
-        let _ = (at, id);
-        Err(AgentError::Malformed("not yet".to_owned()))
+        self.use_llm(at, id, profile).await
     }
 
     async fn switch_acp_model(
         &self,
         at: &AgentEndpoint,
         id: ConversationId,
-        _: &str,
+        model: &str,
     ) -> Result<(), AgentError> {
-        let _ = (at, id);
-        Err(AgentError::Malformed("not yet".to_owned()))
+        self.use_acp_model(at, id, model).await
     }
 
-    async fn seed_profiles(&self, at: &AgentEndpoint, _: &[LlmProfile]) -> Result<(), AgentError> {
-        let _ = at;
-        Ok(())
+    async fn seed_profiles(
+        &self,
+        at: &AgentEndpoint,
+        profiles: &[LlmProfile],
+    ) -> Result<(), AgentError> {
+        self.keep_profiles(at, profiles).await
     }
 
     async fn forget(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
@@ -338,7 +339,7 @@ impl AgentRuntime for HttpAgentRuntime {
 }
 
 /// A call to `/api/conversations/{id}/…`.
-fn of_conversation(
+pub(crate) fn of_conversation(
     method: Method,
     at: &AgentEndpoint,
     id: ConversationId,

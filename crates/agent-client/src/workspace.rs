@@ -25,6 +25,9 @@ const MOST_OUTPUT: usize = 4 << 10;
 const LARGEST_ANSWER: usize = 16 << 20;
 /// Skills or hooks of one project, in bytes.
 const LARGEST_PROJECT: usize = 4 << 20;
+/// Changes of a repository, or both sides of a diff: the agent server compares files of at most 1 MiB, as JSON, in which a
+/// character may take six bytes.
+const LARGEST_GIT: usize = 12 << 20;
 /// What ending a command at its deadline may take the agent server (twice a second of patience), and the way there and back.
 const GRACE: Duration = Duration::from_secs(10);
 /// Skills of one project that are read.
@@ -130,15 +133,28 @@ impl SandboxWorkspace for HttpAgentRuntime {
 
     async fn changes(
         &self,
-        _: &AgentEndpoint,
-        _: &str,
-        _: Option<&str>,
+        at: &AgentEndpoint,
+        path: &str,
+        reference: Option<&str>,
     ) -> Result<Value, AgentError> {
-        Err(AgentError::Malformed("not yet".to_owned()))
+        let changes = self.of_git(at, "changes", path, reference).await?;
+        match &changes {
+            Value::Array(items) if items.iter().all(Value::is_object) => Ok(changes),
+            _ => Err(AgentError::Malformed("changes that are no list".to_owned())),
+        }
     }
 
-    async fn diff(&self, _: &AgentEndpoint, _: &str, _: Option<&str>) -> Result<Value, AgentError> {
-        Err(AgentError::Malformed("not yet".to_owned()))
+    async fn diff(
+        &self,
+        at: &AgentEndpoint,
+        path: &str,
+        reference: Option<&str>,
+    ) -> Result<Value, AgentError> {
+        let diff = self.of_git(at, "diff", path, reference).await?;
+        match &diff {
+            Value::Object(_) => Ok(diff),
+            _ => Err(AgentError::Malformed("a diff that is no object".to_owned())),
+        }
     }
 
     async fn skills(&self, at: &AgentEndpoint, project: &str) -> Result<Vec<Skill>, AgentError> {
@@ -163,6 +179,23 @@ impl SandboxWorkspace for HttpAgentRuntime {
 }
 
 impl HttpAgentRuntime {
+    /// `GET /api/git/{what}`, which both releases have with the path in the query (1.34 takes it in the path, too).
+    async fn of_git(
+        &self,
+        at: &AgentEndpoint,
+        what: &str,
+        path: &str,
+        reference: Option<&str>,
+    ) -> Result<Value, AgentError> {
+        let mut call = Call::new(Method::GET, at, &["api", "git", what], self.config.git)?
+            .query("path", path)
+            .at_most(LARGEST_GIT);
+        if let Some(reference) = reference {
+            call = call.query("ref", reference);
+        }
+        answer(&self.transport.exchange(&call).await?, at)
+    }
+
     /// `POST /api/{what}`: these only read, so they may be asked again.
     async fn of_project(
         &self,

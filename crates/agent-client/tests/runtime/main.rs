@@ -8,6 +8,7 @@
 mod answers;
 mod exchange;
 mod launch;
+mod models;
 mod stub;
 mod support;
 mod workspace;

@@ -190,6 +190,46 @@ async fn skills_and_hooks_of_a_project_are_read() {
 }
 
 #[tokio::test]
+async fn git_is_asked_with_the_path_in_the_query_and_passed_on_as_it_answers() {
+    let changes = json!([{"status": "UPDATED", "path": "a b.txt"}]);
+    let diff = json!({"modified": "new", "original": "old"});
+    let stub = Stub::start([
+        Act::Json(200, changes.clone()),
+        Act::Json(200, diff.clone()),
+        Act::Json(200, json!({"modified": 1})),
+        Act::Json(200, json!([7])),
+        Act::Json(200, json!("text")),
+        Act::Json(400, json!({"detail": "bad ref"})),
+        Act::Json(404, json!({"detail": "Not Found"})),
+    ])
+    .await;
+    let (runtime, at) = (runtime(), at(&stub));
+    assert_eq!(runtime.changes(&at, "/w/a b", None).await.unwrap(), changes);
+    let file = "/w/a b/x.txt";
+    assert_eq!(runtime.diff(&at, file, Some("HEAD~1")).await.unwrap(), diff);
+    assert_eq!(
+        stub.lines(),
+        [
+            "GET /api/git/changes?path=%2Fw%2Fa+b",
+            "GET /api/git/diff?path=%2Fw%2Fa+b%2Fx.txt&ref=HEAD%7E1",
+        ]
+    );
+    for what in ["an object", "no objects"] {
+        let failed = runtime.changes(&at, "/w", None).await;
+        assert!(matches!(failed, Err(AgentError::Malformed(_))), "{what}");
+    }
+    let failed = runtime.diff(&at, "/w", None).await;
+    assert!(matches!(failed, Err(AgentError::Malformed(_))));
+    for status in [400, 404] {
+        let failed = runtime.changes(&at, "/w", Some("x")).await;
+        assert!(
+            matches!(failed, Err(AgentError::Rejected { status: s, .. }) if s == status),
+            "{failed:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn an_answer_that_would_take_much_memory_is_not_read() {
     let bomb = || {
         let body = format!(r#"{{"skills":[{}0]}}"#, "[0],".repeat(200_000));

@@ -1,6 +1,7 @@
 //! Git providers: where repositories are, and what can be asked of those who host them.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -178,7 +179,7 @@ pub struct GitPage<T> {
 /// A pull request (merge request) to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullRequest {
-    /// `owner/name` as in [`Repository::full_name`].
+    /// `owner/name` as in [`Repository::full_name`]; for GitLab also the number of the project.
     pub repository: String,
     /// Branch with the changes.
     pub source_branch: String,
@@ -192,6 +193,15 @@ pub struct PullRequest {
     pub draft: bool,
     /// Labels.
     pub labels: Vec<String>,
+}
+
+/// A pull request that was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenedPullRequest {
+    /// Its address for people.
+    pub url: Url,
+    /// What was asked for and is not so, for a person: labels that could not be set.
+    pub note: Option<String>,
 }
 
 /// Why a provider did not answer what was asked. Never shows a token.
@@ -239,6 +249,14 @@ pub enum GitError {
         /// What names look like, for the user.
         expected: &'static str,
     },
+    /// The provider understood what it was asked to do, and does not do it.
+    #[error("{provider} refuses: {reason}")]
+    Refused {
+        /// Who.
+        provider: GitProvider,
+        /// What it says, cut to a length that a person reads.
+        reason: String,
+    },
     /// A page token that is not ours.
     #[error("page token was not issued by this server")]
     InvalidPageToken,
@@ -265,9 +283,10 @@ impl Classify for GitError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. } => ErrorClass::NotFound,
-            Self::Unsupported { .. } | Self::Forbidden { .. } | Self::InvalidRepository { .. } => {
-                ErrorClass::Invalid
-            }
+            Self::Unsupported { .. }
+            | Self::Forbidden { .. }
+            | Self::InvalidRepository { .. }
+            | Self::Refused { .. } => ErrorClass::Invalid,
             Self::InvalidPageToken => ErrorClass::Unprocessable,
             Self::Denied { .. } => ErrorClass::Unauthenticated,
             Self::NotAllowed { .. } => ErrorClass::Forbidden,
@@ -289,6 +308,11 @@ impl Classify for GitError {
         }
     }
 }
+
+/// A host that is not called. The text is for the user and tells nothing of the addresses behind a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct HostRefused(pub String);
 
 /// The APIs of git providers. Only the named provider's host is ever called, and only with its own token; every call has a
 /// deadline and reads a bounded answer.
@@ -319,12 +343,12 @@ pub trait GitHosting: Send + Sync + 'static {
     ) -> Result<GitPage<String>, GitError>;
     /// The user's open issues and pull requests that want attention, at most 100.
     async fn suggested_tasks(&self, access: &GitAccess) -> Result<Vec<SuggestedTask>, GitError>;
-    /// Opens a pull request; its address for people. Never repeated by itself.
+    /// Opens a pull request. Sent once and never repeated; after `Unavailable` it may be open all the same.
     async fn open_pull_request(
         &self,
         access: &GitAccess,
         request: &PullRequest,
-    ) -> Result<Url, GitError>;
+    ) -> Result<OpenedPullRequest, GitError>;
     /// How to clone a repository (`owner/name` as in [`Repository::full_name`]). `Forbidden` for a host that may not be called,
     /// after its name was resolved.
     async fn clone_source(
@@ -338,4 +362,6 @@ pub trait GitHosting: Send + Sync + 'static {
         provider: GitProvider,
         repository: &str,
     ) -> Result<CloneSource, GitError>;
+    /// The addresses of the host in an address that something else than this port is going to call, if all of them may be.
+    async fn admit(&self, url: &Url) -> Result<Vec<IpAddr>, HostRefused>;
 }

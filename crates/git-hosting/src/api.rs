@@ -2,8 +2,10 @@
 
 use async_trait::async_trait;
 use domain::git::{
-    Branch, GitError, GitPage, GitPageRequest, GitUser, Repository, RepositoryQuery, SuggestedTask,
+    Branch, GitError, GitPage, GitPageRequest, GitUser, PullRequest, Repository, RepositoryQuery,
+    SuggestedTask,
 };
+use url::Url;
 
 /// Most tasks that are suggested.
 pub(crate) const MAX_TASKS: usize = 100;
@@ -25,6 +27,18 @@ pub(crate) trait Api: Send + Sync {
     ) -> Result<GitPage<Branch>, GitError>;
     async fn installations(&self, page: &GitPageRequest) -> Result<GitPage<String>, GitError>;
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError>;
+    /// One request, which is never repeated.
+    async fn open_pull_request(&self, request: &PullRequest) -> Result<Opened, GitError>;
+    /// Sets the labels of one that was opened without them.
+    async fn label(&self, request: &PullRequest, number: i64) -> Result<(), GitError>;
+}
+
+/// A pull request that a provider says it opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) url: Url,
+    /// Its number, where its labels are still to be set.
+    pub(crate) unlabelled: Option<i64>,
 }
 
 /// A refusal of what one of several requests asked for, where the rest is worth an answer: what a token may not see is not

@@ -3,18 +3,19 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, Repository,
-    RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, PullRequest,
+    Repository, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, named_by_url, or_nothing, words};
+use crate::api::{Api, MAX_TASKS, Opened, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::clone::azure_base;
-use crate::names::{is_segment, segments, web_base};
+use crate::names::{below, is_segment, segments, web_base};
 use crate::paging::{Chunk, List, page};
-use crate::session::{Answer, Scheme, Session, flag, number, text};
+use crate::pull_request::{full, no_labels};
+use crate::session::{Answer, Scheme, Session, flag, number, text, unavailable};
 
 const PROVIDER: GitProvider = GitProvider::AzureDevops;
 const VERSION: (&str, &str) = ("api-version", "7.0");
@@ -75,7 +76,7 @@ impl Azure {
             return Err(GitError::NotFound { provider: PROVIDER });
         }
         let base = azure_base(&self.web, organization)?;
-        let mut url = crate::names::below(PROVIDER, &base, path)?;
+        let mut url = below(PROVIDER, &base, path)?;
         url.query_pairs_mut()
             .extend_pairs(parameters)
             .append_pair(VERSION.0, VERSION.1);
@@ -323,5 +324,39 @@ impl Api for Azure {
         tasks.extend(items);
         tasks.truncate(MAX_TASKS);
         Ok(tasks)
+    }
+
+    async fn open_pull_request(&self, request: &PullRequest) -> Result<Opened, GitError> {
+        let parts = segments(PROVIDER, &request.repository)?;
+        let [organization, project, name] = parts[..] else {
+            return Err(GitError::NotFound { provider: PROVIDER });
+        };
+        let path = [
+            project,
+            "_apis",
+            "git",
+            "repositories",
+            name,
+            "pullrequests",
+        ];
+        let url = self.url(organization, &path, &[])?;
+        let body = json!({"title": request.title, "description": request.body, "isDraft": request.draft,
+            "sourceRefName": full(&request.source_branch),
+            "targetRefName": full(&request.target_branch)});
+        let answer = self.session.create(url, &body).await?.body;
+        // The answer names the API's address alone.
+        let id = number(&answer, "/pullRequestId");
+        let id =
+            id.ok_or_else(|| unavailable(PROVIDER, "a pull request without a number".into()))?;
+        let base = azure_base(&self.web, organization)?;
+        let path = [project, "_git", name, "pullrequest", &id.to_string()];
+        Ok(Opened {
+            url: below(PROVIDER, &base, &path)?,
+            unlabelled: Some(id),
+        })
+    }
+
+    async fn label(&self, _: &PullRequest, _: i64) -> Result<(), GitError> {
+        no_labels(PROVIDER)
     }
 }

@@ -6,17 +6,18 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, Repository,
-    RepositoryKey, RepositoryQuery, SuggestedTask,
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, PullRequest,
+    Repository, RepositoryKey, RepositoryQuery, SuggestedTask,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, named_by_url, words};
+use crate::api::{Api, Opened, named_by_url, words};
 use crate::client::Http;
 use crate::names::{below, is_segment, segments, web_base};
 use crate::paging::{Chunk, List, page, page_number};
-use crate::session::{Scheme, Session, flag, text, unavailable};
+use crate::pull_request::{address, branch as short, no_labels};
+use crate::session::{Scheme, Session, flag, number, text, unavailable};
 
 const PROVIDER: GitProvider = GitProvider::Bitbucket;
 const MOST: usize = 100;
@@ -283,5 +284,24 @@ impl Api for Bitbucket {
     /// None: what it would take is a request for every workspace.
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError> {
         Ok(Vec::new())
+    }
+
+    async fn open_pull_request(&self, request: &PullRequest) -> Result<Opened, GitError> {
+        let parts = segments(PROVIDER, &request.repository)?;
+        let path = [&["repositories"], &parts[..], &["pullrequests"]].concat();
+        let url = self.session.url(&path, &[])?;
+        let end = |branch: &str| json!({"branch": {"name": short(branch)}});
+        let body = json!({"title": request.title, "description": request.body.as_deref().unwrap_or_default(),
+            "source": end(&request.source_branch), "destination": end(&request.target_branch),
+            "draft": request.draft});
+        let answer = self.session.create(url, &body).await?.body;
+        Ok(Opened {
+            url: address(PROVIDER, &answer, "/links/html/href")?,
+            unlabelled: number(&answer, "/id"),
+        })
+    }
+
+    async fn label(&self, _: &PullRequest, _: i64) -> Result<(), GitError> {
+        no_labels(PROVIDER)
     }
 }

@@ -3,16 +3,17 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, Repository,
-    RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, PullRequest,
+    Repository, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, words};
+use crate::api::{Api, MAX_TASKS, Opened, words};
 use crate::client::Http;
 use crate::names::{below, is_segment, segments, web_base};
 use crate::paging::{Chunk, List, page};
+use crate::pull_request::{address, full, no_labels};
 use crate::session::{Scheme, Session, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::BitbucketDataCenter;
@@ -245,5 +246,31 @@ impl Api for BitbucketDataCenter {
         let mut answer = self.session.get(&path, &parameters).await?;
         let values = answer.list(Some("values"));
         Ok(values.iter().filter_map(task).take(MAX_TASKS).collect())
+    }
+
+    async fn open_pull_request(&self, request: &PullRequest) -> Result<Opened, GitError> {
+        let parts = segments(PROVIDER, &request.repository)?;
+        let [project, slug] = parts[..] else {
+            return Err(GitError::NotFound { provider: PROVIDER });
+        };
+        let path = ["projects", project, "repos", slug, "pull-requests"];
+        let url = self.session.url(&path, &[])?;
+        let repository = json!({"slug": slug, "project": {"key": project}});
+        let end = |branch: &str| json!({"id": full(branch), "repository": repository});
+        let mut body = json!({"title": request.title, "description": request.body.as_deref().unwrap_or_default(),
+            "fromRef": end(&request.source_branch), "toRef": end(&request.target_branch)});
+        if request.draft {
+            // Servers before 8.18 do not know the member.
+            body["draft"] = true.into();
+        }
+        let answer = self.session.create(url, &body).await?.body;
+        Ok(Opened {
+            url: address(PROVIDER, &answer, "/links/self/0/href")?,
+            unlabelled: number(&answer, "/id"),
+        })
+    }
+
+    async fn label(&self, _: &PullRequest, _: i64) -> Result<(), GitError> {
+        no_labels(PROVIDER)
     }
 }

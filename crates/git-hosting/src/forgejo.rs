@@ -3,16 +3,17 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, Repository,
-    RepositoryKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, PullRequest,
+    Repository, RepositoryKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, named_by_url, words};
+use crate::api::{Api, MAX_TASKS, Opened, named_by_url, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
 use crate::paging::{Chunk, List, following, page, page_number};
+use crate::pull_request::{address, branch as short, no_labels, titled};
 use crate::session::{Scheme, Session, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::Forgejo;
@@ -193,5 +194,24 @@ impl Api for Forgejo {
         let mut answer = self.session.get(&path, &parameters).await?;
         let values = answer.list(None);
         Ok(values.iter().filter_map(task).take(MAX_TASKS).collect())
+    }
+
+    async fn open_pull_request(&self, request: &PullRequest) -> Result<Opened, GitError> {
+        let parts = segments(PROVIDER, &request.repository)?;
+        let path = [&["repos"], &parts[..], &["pulls"]].concat();
+        let url = self.session.url(&path, &[])?;
+        let body = json!({"title": titled(&request.title, request.draft, "WIP:"),
+            "body": request.body.as_deref().unwrap_or_default(),
+            "head": short(&request.source_branch), "base": short(&request.target_branch)});
+        let answer = self.session.create(url, &body).await?.body;
+        Ok(Opened {
+            url: address(PROVIDER, &answer, "/html_url")?,
+            unlabelled: number(&answer, "/number"),
+        })
+    }
+
+    /// Labels have numbers there, which only a list of all of them tells.
+    async fn label(&self, _: &PullRequest, _: i64) -> Result<(), GitError> {
+        no_labels(PROVIDER)
     }
 }

@@ -5,16 +5,17 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, Repository,
-    RepositoryKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, PullRequest,
+    Repository, RepositoryKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, named_by_url, or_nothing, words};
+use crate::api::{Api, MAX_TASKS, Opened, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
 use crate::paging::{Chunk, List, following, page, page_number};
+use crate::pull_request::{address, branch as short};
 use crate::session::{Answer, Scheme, Session, flag, id, number, text, unavailable};
 
 const PROVIDER: GitProvider = GitProvider::Github;
@@ -372,5 +373,28 @@ impl Api for Github {
         let issues = nodes(&data, "/search/nodes")
             .filter_map(|value| task(value, SuggestedTaskType::OpenIssue));
         Ok(pull_requests.chain(issues).take(MAX_TASKS).collect())
+    }
+
+    async fn open_pull_request(&self, request: &PullRequest) -> Result<Opened, GitError> {
+        let parts = segments(PROVIDER, &request.repository)?;
+        let url = self
+            .session
+            .url(&[&["repos"], &parts[..], &["pulls"]].concat(), &[])?;
+        let body = json!({"title": request.title, "body": request.body, "draft": request.draft,
+            "head": short(&request.source_branch), "base": short(&request.target_branch)});
+        let answer = self.session.create(url, &body).await?.body;
+        Ok(Opened {
+            url: address(PROVIDER, &answer, "/html_url")?,
+            unlabelled: number(&answer, "/number"),
+        })
+    }
+
+    async fn label(&self, request: &PullRequest, number: i64) -> Result<(), GitError> {
+        let parts = segments(PROVIDER, &request.repository)?;
+        let number = number.to_string();
+        let path = [&["repos"], &parts[..], &["issues", &number, "labels"]].concat();
+        let url = self.session.url(&path, &[])?;
+        let body = json!({"labels": request.labels});
+        self.session.create(url, &body).await.map(drop)
     }
 }

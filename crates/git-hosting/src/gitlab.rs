@@ -3,16 +3,17 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, Repository,
-    RepositoryKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, PullRequest,
+    Repository, RepositoryKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::api::{Api, MAX_TASKS, named_by_url, or_nothing, words};
+use crate::api::{Api, MAX_TASKS, Opened, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
 use crate::paging::{Chunk, List, page, page_number};
+use crate::pull_request::{address, branch as short, no_labels, titled};
 use crate::session::{Answer, Scheme, Session, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::Gitlab;
@@ -235,5 +236,33 @@ impl Api for Gitlab {
             .chain(issues.iter().filter_map(issue))
             .take(MAX_TASKS)
             .collect())
+    }
+
+    async fn open_pull_request(&self, request: &PullRequest) -> Result<Opened, GitError> {
+        let repository = request.repository.as_str();
+        let is_number = !repository.is_empty() && repository.bytes().all(|b| b.is_ascii_digit());
+        let project = if is_number {
+            repository.to_owned()
+        } else {
+            segments(PROVIDER, repository)?.join("/")
+        };
+        let path = ["projects", &project, "merge_requests"];
+        let url = self.session.url(&path, &[])?;
+        let mut body = json!({"title": titled(&request.title, request.draft, "Draft:"),
+            "source_branch": short(&request.source_branch),
+            "target_branch": short(&request.target_branch),
+            "description": request.body});
+        if !request.labels.is_empty() {
+            body["labels"] = json!(request.labels.join(","));
+        }
+        let answer = self.session.create(url, &body).await?.body;
+        Ok(Opened {
+            url: address(PROVIDER, &answer, "/web_url")?,
+            unlabelled: None,
+        })
+    }
+
+    async fn label(&self, _: &PullRequest, _: i64) -> Result<(), GitError> {
+        no_labels(PROVIDER)
     }
 }

@@ -51,7 +51,7 @@ const PRIVATE: Refused = Refused(
     "it is in a private network. Whoever runs this service can allow it by git.allow_private_hosts",
 );
 const PLAIN: Refused = Refused(
-    "tokens are not sent over http://. Use https://, or whoever runs this service can allow the host by \
+    "it is not called over http://. Use https://, or whoever runs this service can allow the host by \
      git.allow_private_hosts",
 );
 const NO_HOST: Refused = Refused("its address is no http(s) URL with a host name");
@@ -120,19 +120,28 @@ impl Guard {
 
     /// Checks an address that something else than this crate is going to call.
     pub(crate) async fn admit(&self, provider: GitProvider, url: &Url) -> Result<(), GitError> {
-        self.check(url)
-            .map_err(|refused| refused.into_error(provider))?;
-        let Some(Host::Domain(name)) = url.host() else {
-            return Ok(());
-        };
-        let port = url.port_or_known_default().unwrap_or(443);
-        match self.resolve(name, port).await {
+        match self.addresses(url).await {
             Ok(_) => Ok(()),
             Err(Failed::Refused(refused)) => Err(refused.into_error(provider)),
             Err(Failed::NotResolved(error)) => Err(GitError::Unavailable {
                 provider,
                 source: error.into(),
             }),
+        }
+    }
+
+    /// The addresses of the host in an address, if all of them may be called.
+    pub(crate) async fn addresses(&self, url: &Url) -> Result<Vec<IpAddr>, Failed> {
+        self.check(url).map_err(Failed::Refused)?;
+        match url.host() {
+            Some(Host::Ipv4(v4)) => Ok(vec![IpAddr::V4(v4)]),
+            Some(Host::Ipv6(v6)) => Ok(vec![IpAddr::V6(v6)]),
+            Some(Host::Domain(name)) => {
+                let port = url.port_or_known_default().unwrap_or(443);
+                let found = self.resolve(name, port).await?;
+                Ok(found.iter().map(SocketAddr::ip).collect())
+            }
+            None => Err(Failed::Refused(NO_HOST)),
         }
     }
 }
@@ -153,6 +162,15 @@ pub(crate) enum Failed {
     Refused(Refused),
     /// There are none.
     NotResolved(io::Error),
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refused) => refused.fmt(f),
+            Self::NotResolved(_) => f.write_str("its name cannot be resolved"),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -18,17 +18,20 @@ mod gitlab;
 mod guard;
 mod names;
 mod paging;
+mod pull_request;
+mod refusal;
 mod session;
 mod slots;
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     Branch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
-    PullRequest, Repository, RepositoryQuery, SuggestedTask,
+    HostRefused, OpenedPullRequest, PullRequest, Repository, RepositoryQuery, SuggestedTask,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -157,12 +160,20 @@ impl GitHosting for HttpGitHosting {
     async fn open_pull_request(
         &self,
         access: &GitAccess,
-        _: &PullRequest,
-    ) -> Result<Url, GitError> {
-        Err(GitError::Unsupported {
-            provider: access.provider,
-            what: "pull requests yet",
-        })
+        request: &PullRequest,
+    ) -> Result<OpenedPullRequest, GitError> {
+        let api = self.api(access)?;
+        let opened = self.bounded(access, api.open_pull_request(request)).await?;
+        let mut note = None;
+        if let Some(number) = opened.unlabelled.filter(|_| !request.labels.is_empty()) {
+            // It is open, whatever becomes of this.
+            let labelled = self.bounded(access, api.label(request, number)).await;
+            note = labelled
+                .err()
+                .map(|error| format!("its labels were not set: {error}"));
+        }
+        let url = opened.url;
+        Ok(OpenedPullRequest { url, note })
     }
 
     async fn clone_source(
@@ -194,5 +205,10 @@ impl GitHosting for HttpGitHosting {
             username: String::new(),
             token: None,
         })
+    }
+
+    async fn admit(&self, url: &Url) -> Result<Vec<IpAddr>, HostRefused> {
+        let found = self.guard.addresses(url).await;
+        found.map_err(|failed| HostRefused(failed.to_string()))
     }
 }

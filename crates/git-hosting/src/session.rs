@@ -13,6 +13,7 @@ use url::Url;
 
 use crate::client::{Call, Http, Reply};
 use crate::names::below;
+use crate::refusal::Refusal;
 
 const JSON: &str = "application/json";
 /// The heaviest answer that is read, in bytes of memory: several times what the longest pages of any provider take.
@@ -26,6 +27,8 @@ pub(crate) struct Session {
     /// Where its API is.
     pub(crate) base: Url,
     credentials: HeaderValue,
+    /// What must not be repeated, whoever says it.
+    token: SecretString,
 }
 
 /// How a token is sent (contract v0, section 4).
@@ -71,6 +74,7 @@ impl Session {
             provider,
             base,
             credentials,
+            token: access.token.clone(),
         })
     }
 
@@ -103,6 +107,21 @@ impl Session {
         let body = Some(body.to_string().into_bytes());
         let reply = self.send(Method::POST, url, body).await?;
         self.understand(reply)
+    }
+
+    /// Asks for something to be made. Sent once: nothing of it is repeated, also not elsewhere.
+    pub(crate) async fn create(&self, url: Url, body: &Value) -> Result<Answer, GitError> {
+        let body = Some(body.to_string().into_bytes());
+        let reply = self.send(Method::POST, url, body).await?;
+        let reason = match reply.status {
+            301 | 302 | 307 | 308 => {
+                "the repository has another name or address now; use that one".into()
+            }
+            400 | 405 | 409 | 412 | 422 => Refusal::of(&self.token).reason(&reply.body),
+            _ => return self.understand(reply),
+        };
+        let provider = self.provider;
+        Err(GitError::Refused { provider, reason })
     }
 
     async fn send(

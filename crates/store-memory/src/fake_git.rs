@@ -1,13 +1,14 @@
 //! Git providers in memory: what tests put there, cut into pages.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     Branch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
-    PullRequest, Repository, RepositoryQuery, SuggestedTask,
+    HostRefused, OpenedPullRequest, PullRequest, Repository, RepositoryQuery, SuggestedTask,
 };
 use secrecy::ExposeSecret as _;
 use url::Url;
@@ -34,6 +35,7 @@ pub struct FakeProvider {
 pub struct FakeGitHosting {
     providers: Mutex<BTreeMap<GitProvider, FakeProvider>>,
     calls: Mutex<Vec<(GitProvider, String)>>,
+    pull_requests: Mutex<Vec<(GitProvider, PullRequest)>>,
 }
 
 impl FakeGitHosting {
@@ -45,6 +47,11 @@ impl FakeGitHosting {
     /// Providers that were asked, each with the token that it got.
     pub fn calls(&self) -> Vec<(GitProvider, String)> {
         lock(&self.calls).clone()
+    }
+
+    /// Pull requests that were opened.
+    pub fn pull_requests(&self) -> Vec<(GitProvider, PullRequest)> {
+        lock(&self.pull_requests).clone()
     }
 
     fn ask(&self, access: &GitAccess) -> Result<FakeProvider, GitError> {
@@ -140,14 +147,15 @@ impl GitHosting for FakeGitHosting {
         &self,
         access: &GitAccess,
         request: &PullRequest,
-    ) -> Result<Url, GitError> {
+    ) -> Result<OpenedPullRequest, GitError> {
         let provider = access.provider;
         self.ask(access)?;
-        let url = format!(
-            "https://{provider}.example.com/{}/pull/1",
-            request.repository
-        );
-        Url::parse(&url).map_err(|_| GitError::NotFound { provider })
+        let mut opened = lock(&self.pull_requests);
+        opened.push((provider, request.clone()));
+        let (repository, number) = (&request.repository, opened.len());
+        let url = format!("https://{provider}.example.com/{repository}/pull/{number}");
+        let url = Url::parse(&url).map_err(|_| GitError::NotFound { provider })?;
+        Ok(OpenedPullRequest { url, note: None })
     }
 
     async fn clone_source(
@@ -171,5 +179,15 @@ impl GitHosting for FakeGitHosting {
     ) -> Result<CloneSource, GitError> {
         let base = format!("https://{provider}.example.com");
         source(provider, &base, repository)
+    }
+
+    /// Names that end in `.internal` are in a private network; all others have one address.
+    async fn admit(&self, url: &Url) -> Result<Vec<IpAddr>, HostRefused> {
+        match url.host_str() {
+            Some(host) if !host.ends_with(".internal") => {
+                Ok(vec![IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))])
+            }
+            _ => Err(HostRefused("it is in a private network".to_owned())),
+        }
     }
 }

@@ -8,6 +8,8 @@ mod lists;
 #[cfg(test)]
 mod people;
 #[cfg(test)]
+mod pull_requests;
+#[cfg(test)]
 mod scripts;
 #[cfg(test)]
 mod server;

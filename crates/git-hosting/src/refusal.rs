@@ -1,0 +1,171 @@
+//! What a provider says when it does not do what it was asked to, as a person may read it.
+//!
+//! It is a stranger's text: bounded, one line, and not shown when it repeats a credential.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+
+/// Longest body that is looked at, in bytes.
+const LONGEST_BODY: usize = 64 * 1024;
+/// Longest reason, in characters.
+const LONGEST: usize = 300;
+/// Texts that one reason is put together of.
+const MOST_TEXTS: usize = 5;
+/// Shorter parts of a credential are in many a word.
+const SHORTEST_SECRET: usize = 4;
+
+const NO_REASON: &str = "it does not say why";
+
+/// Reads reasons in the answers to one user's requests.
+pub(crate) struct Refusal<'a> {
+    token: &'a SecretString,
+}
+
+impl<'a> Refusal<'a> {
+    pub(crate) fn of(token: &'a SecretString) -> Self {
+        Self { token }
+    }
+
+    /// The reason in a body, or words for there being none.
+    pub(crate) fn reason(&self, body: &[u8]) -> String {
+        if body.len() > LONGEST_BODY {
+            return NO_REASON.to_owned();
+        }
+        let value: Value = serde_json::from_slice(body).unwrap_or_default();
+        let mut texts = Vec::new();
+        // GitHub, Forgejo, Azure DevOps and GitLab; GitLab and Bitbucket; GitHub and Bitbucket Data Center.
+        for member in ["message", "error", "errors"] {
+            if let Some(found) = value.get(member) {
+                gather(found, &mut texts);
+            }
+        }
+        texts.dedup();
+        texts.truncate(MOST_TEXTS);
+        let whole = texts.join("; ");
+        if whole.is_empty() || self.is_repeated_in(&whole) {
+            return NO_REASON.to_owned();
+        }
+        whole.chars().take(LONGEST).collect()
+    }
+
+    fn is_repeated_in(&self, text: &str) -> bool {
+        let token = self.token.expose_secret();
+        let secret = token.split_once(':').map_or(token, |(_, secret)| secret);
+        let encoded = [STANDARD.encode(token), STANDARD.encode(format!(":{token}"))];
+        let parts = [token, secret, encoded[0].as_str(), encoded[1].as_str()];
+        let mut parts = parts.iter().filter(|part| part.len() >= SHORTEST_SECRET);
+        parts.any(|part| text.contains(*part))
+    }
+}
+
+/// All texts in the value, in their order: of an object its `message`, else each member behind its name.
+fn gather(value: &Value, into: &mut Vec<String>) {
+    if into.len() > MOST_TEXTS {
+        return;
+    }
+    match value {
+        Value::String(text) => {
+            let text: String = text
+                .chars()
+                .map(|c| if c.is_control() { ' ' } else { c })
+                .collect();
+            let text = text.trim().trim_end_matches('.');
+            if !text.is_empty() {
+                into.push(text.to_owned());
+            }
+        }
+        Value::Array(all) => all.iter().for_each(|one| gather(one, into)),
+        Value::Object(map) => match (map.get("message"), map.get("field"), map.get("code")) {
+            (Some(message), ..) if message.as_str().is_some_and(|text| !text.is_empty()) => {
+                gather(message, into);
+            }
+            (_, Some(Value::String(field)), Some(Value::String(code))) => {
+                gather(&Value::from(format!("{field} is {code}")), into);
+            }
+            _ => {
+                for (name, one) in map {
+                    let mut found = Vec::new();
+                    gather(one, &mut found);
+                    into.extend(found.into_iter().map(|text| format!("{name}: {text}")));
+                }
+            }
+        },
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn reason(body: &Value) -> String {
+        let token = SecretString::from("ada:hush-hush");
+        Refusal::of(&token).reason(body.to_string().as_bytes())
+    }
+
+    #[test]
+    fn every_providers_words() {
+        for (body, expected) in [
+            (
+                json!({"message": "Validation Failed", "errors": [{"resource": "PullRequest", "code": "custom",
+                    "message": "A pull request already exists for o:b."}]}),
+                "Validation Failed; A pull request already exists for o:b",
+            ),
+            (
+                json!({"message": "Validation Failed", "errors": [{"resource": "PullRequest", "field": "head",
+                    "code": "invalid"}]}),
+                "Validation Failed; head is invalid",
+            ),
+            (
+                json!({"message": ["Another open merge request: !5"]}),
+                "Another open merge request: !5",
+            ),
+            (
+                json!({"message": {"source_branch": ["does not exist"]}}),
+                "source_branch: does not exist",
+            ),
+            (json!({"error": "title is missing"}), "title is missing"),
+            (
+                json!({"type": "error", "error": {"message": "There are no changes"}}),
+                "There are no changes",
+            ),
+            (
+                json!({"errors": [{"context": null, "message": "Only one may be open"}]}),
+                "Only one may be open",
+            ),
+            (
+                json!({"message": "TF401179: active\nalready"}),
+                "TF401179: active already",
+            ),
+            (json!({}), NO_REASON),
+            (json!([]), NO_REASON),
+            (json!({"message": ""}), NO_REASON),
+        ] {
+            assert_eq!(reason(&body), expected, "{body}");
+        }
+        let none = SecretString::from("t");
+        assert_eq!(Refusal::of(&none).reason(b"<html>"), NO_REASON);
+    }
+
+    #[test]
+    fn credentials_are_not_repeated_and_long_texts_are_cut() {
+        for echo in [
+            "you sent hush-hush".to_owned(),
+            format!("Basic {}", STANDARD.encode("ada:hush-hush")),
+            format!("Basic {}", STANDARD.encode(":ada:hush-hush")),
+        ] {
+            assert_eq!(reason(&json!({"message": echo})), NO_REASON);
+        }
+        let long = reason(&json!({"errors": vec!["é".repeat(200); 40]}));
+        assert_eq!(long.chars().count(), 200, "repetitions are told once");
+        let long = reason(&json!({"message": "é".repeat(1000)}));
+        assert_eq!(long.chars().count(), LONGEST);
+        assert_eq!(
+            reason(&json!({"message": "x".repeat(LONGEST_BODY)})),
+            NO_REASON
+        );
+    }
+}

@@ -1,9 +1,10 @@
 //! Skills that users may choose from, beside those of their projects.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use async_trait::async_trait;
-use serde_json::Value;
+use url::Url;
 
 use crate::error::{Classify, ErrorClass};
 
@@ -12,34 +13,45 @@ use crate::error::{Classify, ErrorClass};
 pub struct ListedSkill {
     /// Its name; unique among those of a source.
     pub name: String,
-    /// `repo`, `knowledge` or `agentskills`.
+    /// `knowledge`, `repo` or `task`, or what else its file says.
     pub kind: String,
-    /// `global` or `user`.
+    /// `global`, `user`, or `marketplace:<name>`.
     pub source: String,
     /// Words that call it up.
     pub triggers: Option<Vec<String>>,
 }
 
-/// Where more skills come from (contract v1, `MarketplaceRegistration`).
+/// A git repository with more skills.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marketplace {
     /// Its name.
     pub name: String,
-    /// `github:owner/repo`, a git URL, or a path.
-    pub source: String,
+    /// Where it is cloned from, without credentials: an `https://` address, or an `http://` one that may be called.
+    pub url: Url,
+    /// The only addresses that its host name stands for.
+    pub addresses: Vec<IpAddr>,
     /// Branch, tag or commit.
     pub reference: Option<String>,
     /// Directory inside the repository.
     pub repo_path: Option<String>,
 }
 
-/// What a marketplace has, as the wire says it.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// What a marketplace has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Names of skills.
-    pub skills: Vec<String>,
-    /// Plugins: documents.
-    pub plugins: Vec<Value>,
+    /// Its skills.
+    pub skills: Vec<ListedSkill>,
+    /// Its plugins; the skills that they bring are not among the skills.
+    pub plugins: Vec<OfferedPlugin>,
+}
+
+/// A plugin of a marketplace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfferedPlugin {
+    /// Its name.
+    pub name: String,
+    /// What it is good for.
+    pub description: Option<String>,
 }
 
 /// Why skills cannot be read. `Display` is for the user.
@@ -71,6 +83,6 @@ impl Classify for SkillError {
 pub trait SkillLibrary: Send + Sync + 'static {
     /// All of them, by source and name.
     async fn list(&self) -> Result<Vec<ListedSkill>, SkillError>;
-    /// What a marketplace offers.
+    /// What a marketplace offers. It is fetched anew each time.
     async fn offer(&self, marketplace: &Marketplace) -> Result<Offer, SkillError>;
 }

@@ -1,21 +1,115 @@
 //! Skills of the installation: Markdown files in directories, and marketplaces in git repositories.
 //!
-//! Knows: directories, front matter, git. Must never know: settings, stores, HTTP.
+//! Knows: directories, front matter, git. Must never know: settings, stores, HTTP, and which hosts may be called: it is told
+//! addresses, and keeps to them.
+
+mod directory;
+mod front_matter;
+mod git;
+mod manifest;
+mod marketplace;
+mod naming;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::skill::{ListedSkill, Marketplace, Offer, SkillError, SkillLibrary};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
-/// Directories of skills.
-#[derive(Debug, Default)]
-pub struct DirectoryLibrary {}
+use crate::directory::Directory;
+use crate::marketplace::Fetches;
+use crate::naming::in_order;
+
+/// How long directories may take; a network file system may hang for longer.
+const READ: Duration = Duration::from_secs(10);
+
+/// Where skills are.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Directories whose skills are `global`; of several with the same name the one of the first directory counts.
+    pub global: Vec<PathBuf>,
+    /// The directory whose skills are `user`.
+    pub user: PathBuf,
+    /// A directory of ours, made when it is needed, for repositories while they are read.
+    pub scratch: PathBuf,
+    /// A file of certificate authorities in PEM form, for git.
+    pub authorities: Option<PathBuf>,
+}
+
+/// Directories of skills, and git for marketplaces.
+#[derive(Debug)]
+pub struct DirectoryLibrary {
+    directories: Arc<Mutex<Directories>>,
+    /// One reads, the others wait for it without a thread of their own.
+    turn: Arc<Semaphore>,
+    fetches: Fetches,
+}
+
+#[derive(Debug)]
+struct Directories {
+    global: Vec<Directory>,
+    user: Directory,
+}
+
+impl Directories {
+    fn skills(&mut self) -> Vec<ListedSkill> {
+        let global = self.global.iter_mut().flat_map(Directory::skills);
+        let mut all = in_order(global.collect());
+        all.extend(self.user.skills());
+        all
+    }
+}
+
+impl DirectoryLibrary {
+    /// Nothing is read yet.
+    pub fn new(config: Config) -> Self {
+        let global = config.global.into_iter();
+        let directories = Directories {
+            global: global.map(|root| Directory::new(root, "global")).collect(),
+            user: Directory::new(config.user, "user"),
+        };
+        Self {
+            directories: Arc::new(Mutex::new(directories)),
+            turn: Arc::new(Semaphore::new(1)),
+            fetches: Fetches::new(config.scratch, config.authorities),
+        }
+    }
+}
 
 #[async_trait]
 impl SkillLibrary for DirectoryLibrary {
     async fn list(&self) -> Result<Vec<ListedSkill>, SkillError> {
-        Ok(Vec::new())
+        let read = async {
+            let turn = Arc::clone(&self.turn).acquire_owned().await;
+            let directories = Arc::clone(&self.directories);
+            // The turn ends with the thread: threads that hang in a file system do not pile up.
+            let reading = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                directories
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .skills()
+            });
+            reading.await
+        };
+        match timeout(READ, read).await {
+            Ok(Ok(skills)) => Ok(skills),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the skills cannot be read: {error}");
+                Err(SkillError::Unavailable(
+                    "The skills cannot be read.".to_owned(),
+                ))
+            }
+            Err(_) => Err(SkillError::Unavailable(
+                "Reading the skills takes too long. Try again.".to_owned(),
+            )),
+        }
     }
 
-    async fn offer(&self, _: &Marketplace) -> Result<Offer, SkillError> {
-        Err(SkillError::Unavailable("not yet".to_owned()))
+    async fn offer(&self, marketplace: &Marketplace) -> Result<Offer, SkillError> {
+        self.fetches.offer(marketplace).await
     }
 }

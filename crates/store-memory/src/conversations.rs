@@ -35,6 +35,9 @@ fn matches(it: &Conversation, filter: &ConversationFilter) -> bool {
             .sandbox_id
             .as_ref()
             .is_none_or(|sandbox| it.sandbox_id == *sandbox)
+        && (filter.selected_repository.is_none()
+            || it.selected_repository == filter.selected_repository)
+        && (filter.trigger.is_none() || it.trigger == filter.trigger)
 }
 
 impl State {

@@ -91,6 +91,12 @@ macro_rules! matching {
         if let Some(sandbox) = &filter.sandbox_id {
             query = query.filter(conversations::sandbox_id.eq(sandbox.to_string()));
         }
+        if let Some(repository) = filter.selected_repository.clone().map(plain) {
+            query = query.filter(conversations::selected_repository.eq(repository));
+        }
+        if let Some(trigger) = filter.trigger {
+            query = query.filter(conversations::started_by.eq(trigger.as_str()));
+        }
         query
     }};
 }

@@ -4,6 +4,15 @@ use serde_json::{Map, Value, json};
 
 /// Marketplaces of one user.
 const MOST: usize = 100;
+/// Bytes of a text in one.
+pub(crate) const LONGEST: usize = 2_048;
+
+/// What is wrong with a name, a source or a path, in the words that clients know.
+pub(crate) const NAME_RULE: &str =
+    "name must start with a letter and contain only letters, numbers, hyphens, and underscores";
+pub(crate) const SOURCE_RULE: &str =
+    "source must be 'github:owner/repo', a git URL or a relative path";
+pub(crate) const PATH_RULE: &str = "repo_path must be a relative path without '..'";
 
 /// The list in its normal form, or what is wrong with it, in the words that clients know. No value is quoted but the
 /// names, which are no secret.
@@ -40,32 +49,29 @@ pub(super) fn normalise(list: &Value) -> Result<Vec<Value>, String> {
     }
 }
 
-fn normalise_one(item: &Value) -> Result<Value, &'static str> {
+fn normalise_one(item: &Value) -> Result<Value, String> {
+    let broken = |rule: &str| Err(format!("Value error, {rule}"));
     let map = item
         .as_object()
         .ok_or("Input should be a valid dictionary")?;
     let name = text(map, "name")?.ok_or("name: Field required")?;
     if !is_name(name) {
-        return Err(
-            "Value error, name must start with a letter and contain only letters, numbers, hyphens, and underscores",
-        );
+        return broken(NAME_RULE);
     }
     let source = text(map, "source")?.ok_or("source: Field required")?;
     if !is_source(source) {
-        return Err(
-            "Value error, source must be 'github:owner/repo', a git URL or a relative path",
-        );
+        return broken(SOURCE_RULE);
     }
     let repo_path = text(map, "repo_path")?;
     if repo_path.is_some_and(|path| !is_relative(path)) {
-        return Err("Value error, repo_path must be a relative path without '..'");
+        return broken(PATH_RULE);
     }
     let auto_load = match map.get("auto_load") {
         None | Some(Value::Null) => Value::Bool(false),
         Some(flag @ Value::Bool(_)) => flag.clone(),
         // Other releases name what is loaded; a short text.
         Some(Value::String(which)) if which.len() <= 64 => Value::from(which.as_str()),
-        Some(_) => return Err("auto_load: Input should be a valid boolean"),
+        Some(_) => return Err("auto_load: Input should be a valid boolean".to_owned()),
     };
     Ok(
         json!({"name": name, "source": source, "ref": text(map, "ref")?, "repo_path": repo_path,
@@ -76,14 +82,14 @@ fn normalise_one(item: &Value) -> Result<Value, &'static str> {
 fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, &'static str> {
     match map.get(key) {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) if text.len() <= 2048 && !text.contains(char::is_control) => {
+        Some(Value::String(text)) if text.len() <= LONGEST && !text.contains(char::is_control) => {
             Ok(Some(text))
         }
         Some(_) => Err("Input should be a valid string"),
     }
 }
 
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     name.len() <= 128
         && name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name
@@ -91,7 +97,7 @@ fn is_name(name: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 
-fn is_source(source: &str) -> bool {
+pub(crate) fn is_source(source: &str) -> bool {
     if let Some(repository) = source.strip_prefix("github:") {
         let mut parts = repository.split('/');
         let part = |p: Option<&str>| {
@@ -113,7 +119,7 @@ fn is_source(source: &str) -> bool {
     is_url && !source.contains(char::is_whitespace) || is_relative(source)
 }
 
-fn is_relative(path: &str) -> bool {
+pub(crate) fn is_relative(path: &str) -> bool {
     !path.is_empty()
         && !path.starts_with(['/', '\\', '~', '-'])
         && !path.contains(':')

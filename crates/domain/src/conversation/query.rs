@@ -1,7 +1,7 @@
 //! What conversations to find, and what may be changed.
 
 use crate::clock::Timestamp;
-use crate::conversation::GitProvider;
+use crate::conversation::{GitProvider, Trigger};
 use crate::id::{ConversationId, SandboxId};
 use crate::patch::Patch;
 
@@ -20,6 +20,10 @@ pub struct ConversationFilter {
     pub updated_before: Option<Timestamp>,
     /// Only in this sandbox.
     pub sandbox_id: Option<SandboxId>,
+    /// Only about this repository, as it is spelled there.
+    pub selected_repository: Option<String>,
+    /// Only what this started.
+    pub trigger: Option<Trigger>,
     /// Only parts of this conversation.
     pub parent: Option<ConversationId>,
     /// Whether sub-conversations count, too.

@@ -1,0 +1,267 @@
+//! Skills that users may choose from: those of the installation, and those that marketplaces offer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::error::ErrorClass;
+use domain::page::{Page, PageRequest, PageToken};
+use domain::skill::{ListedSkill, Marketplace, Offer, SkillError};
+use futures::{StreamExt as _, stream};
+use tokio::time::{Instant, timeout_at};
+use url::Url;
+
+use crate::conversations::check_branch;
+use crate::settings::marketplaces;
+use crate::{AppError, Inner};
+
+/// Marketplaces that one request may ask about, those that are fetched for it at the same time, and how long all may take.
+const MOST: usize = 20;
+const AT_ONCE: usize = 2;
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Skills to choose from.
+#[derive(Clone)]
+pub struct Skills(Arc<Inner>);
+
+/// A marketplace as a user names it; checked by [`check_name`], [`check_source`] and [`check_repo_path`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// Its name.
+    pub name: String,
+    /// `github:owner/repo`, a git address or a relative path.
+    pub source: String,
+    /// Branch, tag or commit.
+    pub reference: Option<String>,
+    /// Directory inside the repository.
+    pub repo_path: Option<String>,
+}
+
+/// What marketplaces offer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Offers {
+    /// Skills of all of them.
+    pub skills: Vec<ListedSkill>,
+    /// Plugins of all of them.
+    pub plugins: Vec<Plugin>,
+    /// By marketplace the names of its skills, for those that could be read.
+    pub by_marketplace: BTreeMap<String, Vec<String>>,
+    /// What could not be read and why, for the user.
+    pub errors: Vec<String>,
+}
+
+/// A plugin that a marketplace offers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plugin {
+    /// Its name.
+    pub name: String,
+    /// What it is good for.
+    pub description: Option<String>,
+    /// The marketplace's source, as registered.
+    pub source: String,
+    /// The marketplace's name.
+    pub marketplace: String,
+}
+
+impl Skills {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
+    /// A page of the installation's skills, by source and name.
+    pub async fn search(&self, page: &PageRequest) -> Result<Page<ListedSkill>, AppError> {
+        let after = page.after.as_ref().map(mark).transpose()?;
+        let all = self.0.ports.skills.list().await;
+        let mut all = all.map_err(|error| {
+            let class = match error {
+                SkillError::Invalid(_) => ErrorClass::Invalid,
+                SkillError::Unavailable(_) => ErrorClass::Unavailable,
+            };
+            AppError::refused(class, error.to_string())
+        })?;
+        all.sort_by(|a, b| key(a).cmp(&key(b)));
+        let after = after
+            .as_ref()
+            .map(|(source, name)| (source.as_str(), name.as_str()));
+        let mut rest = all
+            .into_iter()
+            .filter(|skill| after.is_none_or(|mark| key(skill) > mark));
+        let items: Vec<_> = rest.by_ref().take(page.limit.get()).collect();
+        let last = items.last().filter(|_| rest.next().is_some());
+        let next = last.map(|skill| PageToken(format!("{}:{}", skill.source, skill.name)));
+        Ok(Page { items, next })
+    }
+
+    /// What these marketplaces offer. What cannot be read is told in `errors`; the others are read all the same.
+    pub async fn offers(&self, of: Vec<Registration>) -> Offers {
+        let until = Instant::now() + PATIENCE;
+        let mut offers = Offers::default();
+        let (asked, left_out) = of.split_at(of.len().min(MOST));
+        let answers = stream::iter(asked).map(|one| async move {
+            let answer = timeout_at(until, self.offer(one)).await;
+            (
+                one,
+                answer.unwrap_or_else(|_| Err("reading all of them takes too long".to_owned())),
+            )
+        });
+        let mut answers = answers.buffered(AT_ONCE);
+        while let Some((of, answer)) = answers.next().await {
+            match answer {
+                Ok(offer) => offers.add(of, offer),
+                Err(why) => offers.errors.push(format!("{}: {why}", of.name)),
+            }
+        }
+        let why = format!("not read, because at most {MOST} are read at a time");
+        let left_out = left_out.iter().map(|of| format!("{}: {why}", of.name));
+        offers.errors.extend(left_out);
+        offers
+    }
+
+    async fn offer(&self, of: &Registration) -> Result<Offer, String> {
+        let url = address(&of.source)?;
+        if let Some(reference) = &of.reference {
+            check_branch(reference).map_err(|_| "`ref` is no branch, tag or commit".to_owned())?;
+        }
+        // The name is resolved once, here; whoever fetches keeps to what was found.
+        let addresses = self.0.ports.git.admit(&url).await;
+        let addresses =
+            addresses.map_err(|refused| format!("its host may not be called: {refused}"))?;
+        let marketplace = Marketplace {
+            name: of.name.clone(),
+            url,
+            addresses,
+            reference: of.reference.clone(),
+            repo_path: of.repo_path.clone(),
+        };
+        let offer = self.0.ports.skills.offer(&marketplace).await;
+        offer.map_err(|error| error.to_string())
+    }
+}
+
+impl Offers {
+    fn add(&mut self, of: &Registration, offer: Offer) {
+        let names = offer.skills.iter().map(|skill| skill.name.clone());
+        self.by_marketplace.insert(of.name.clone(), names.collect());
+        self.skills.extend(offer.skills);
+        self.plugins
+            .extend(offer.plugins.into_iter().map(|plugin| Plugin {
+                name: plugin.name,
+                description: plugin.description,
+                source: of.source.clone(),
+                marketplace: of.name.clone(),
+            }));
+    }
+}
+
+fn key(skill: &ListedSkill) -> (&str, &str) {
+    (&skill.source, &skill.name)
+}
+
+/// Source and name of the last skill of a page.
+fn mark(token: &PageToken) -> Result<(String, String), AppError> {
+    let parts = token.0.split_once(':');
+    let parts = parts.filter(|(source, _)| matches!(*source, "global" | "user"));
+    let parts = parts.map(|(source, name)| (source.to_owned(), name.to_owned()));
+    parts.ok_or(AppError::Store(domain::error::StoreError::InvalidPageToken))
+}
+
+/// Where the repository is cloned from.
+fn address(source: &str) -> Result<Url, String> {
+    if let Some(repository) = source.strip_prefix("github:") {
+        let address = format!("https://github.com/{repository}.git");
+        return address
+            .parse()
+            .map_err(|_| "it is no repository on GitHub".to_owned());
+    }
+    let is_address = ["https://", "http://"]
+        .iter()
+        .any(|scheme| source.starts_with(scheme));
+    if is_address {
+        let url: Url = source
+            .parse()
+            .map_err(|_| "its address cannot be read".to_owned())?;
+        return if url.query().is_some() || url.fragment().is_some() {
+            Err("its address must have neither `?` nor `#`".to_owned())
+        } else {
+            Ok(url)
+        };
+    }
+    Err(if source.contains(':') {
+        "only repositories at https:// addresses are read here".to_owned()
+    } else {
+        "it is a path, which is read where conversations run: only repositories are read here"
+            .to_owned()
+    })
+}
+
+/// The name of a marketplace, or what is wrong with it in the words that clients know.
+pub fn check_name(name: String) -> Result<String, &'static str> {
+    if marketplaces::is_name(&name) {
+        Ok(name)
+    } else {
+        Err(marketplaces::NAME_RULE)
+    }
+}
+
+/// The source of a marketplace, or what is wrong with it.
+pub fn check_source(source: String) -> Result<String, &'static str> {
+    if source.len() <= marketplaces::LONGEST && marketplaces::is_source(&source) {
+        Ok(source)
+    } else {
+        Err(marketplaces::SOURCE_RULE)
+    }
+}
+
+/// A directory inside a repository, or what is wrong with it.
+pub fn check_repo_path(path: String) -> Result<String, &'static str> {
+    let is_text = path.len() <= marketplaces::LONGEST && !path.contains(char::is_control);
+    if is_text && marketplaces::is_relative(&path) {
+        Ok(path)
+    } else {
+        Err(marketplaces::PATH_RULE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_become_addresses() {
+        let text = |source| address(source).map(String::from);
+        assert_eq!(
+            text("github:o/r").as_deref(),
+            Ok("https://github.com/o/r.git")
+        );
+        assert_eq!(
+            text("https://git.example/o/r").as_deref(),
+            Ok("https://git.example/o/r")
+        );
+        assert_eq!(
+            text("http://git.internal:8080/r.git").as_deref(),
+            Ok("http://git.internal:8080/r.git")
+        );
+        for (source, word) in [
+            ("git@host:o/r.git", "https://"),
+            ("ssh://host/o/r", "https://"),
+            ("file:///etc", "https://"),
+            ("ext::sh", "https://"),
+            ("skills/own", "path"),
+            ("https://h/r?x=1", "neither"),
+            ("https://", "read"),
+        ] {
+            let said = address(source).unwrap_err();
+            assert!(said.contains(word), "{source}: {said}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_ours_or_refused() {
+        let token = |text: &str| PageToken(text.to_owned());
+        let (source, name) = mark(&token("user:a:b")).unwrap();
+        assert_eq!((source.as_str(), name.as_str()), ("user", "a:b"));
+        for foreign in ["", "zzz", "2", "other:x"] {
+            assert!(mark(&token(foreign)).is_err(), "{foreign}");
+        }
+    }
+}

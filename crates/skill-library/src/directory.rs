@@ -1,0 +1,303 @@
+//! Skills in a directory of this machine. Blocking: runs where that does no harm.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use domain::skill::ListedSkill;
+
+use crate::front_matter::{self, FrontMatter, MOST_BYTES};
+use crate::naming::{SKILL_FILE, in_order, is_hidden, is_markdown, skill};
+
+/// Files and directories of one tree that are looked at.
+const MOST_ENTRIES: usize = 10_000;
+/// Skills of one tree.
+const MOST_SKILLS: usize = 1_000;
+/// Directories inside one another.
+const DEEPEST: usize = 6;
+
+/// What a file said when it was last read: nothing when it is no skill.
+#[derive(Debug, Clone)]
+struct Known {
+    modified: Option<SystemTime>,
+    length: u64,
+    says: Option<FrontMatter>,
+}
+
+/// A directory with skills, and what its files said.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    root: PathBuf,
+    source: &'static str,
+    files: HashMap<PathBuf, Known>,
+}
+
+impl Directory {
+    pub(crate) fn new(root: PathBuf, source: &'static str) -> Self {
+        Self {
+            root,
+            source,
+            files: HashMap::new(),
+        }
+    }
+
+    /// The skills by name. Only files that changed since the last time are read. A directory that does not exist has none;
+    /// what cannot be read is left out, and said once.
+    pub(crate) fn skills(&mut self) -> Vec<ListedSkill> {
+        let mut walk = match Walk::new(&self.root) {
+            Ok(walk) => walk,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+            Err(error) => {
+                let path = self.root.display();
+                tracing::warn!(%path, %error, "no skills from {path}: {error}");
+                return Vec::new();
+            }
+        };
+        walk.visit(&self.root, "", 0);
+        if walk.entries >= MOST_ENTRIES || walk.files.len() > MOST_SKILLS {
+            let path = self.root.display();
+            tracing::warn!(%path, "{path} has too many files: some skills are left out");
+        }
+        let mut before = std::mem::take(&mut self.files);
+        let mut found = Vec::new();
+        for (path, file) in walk.files.into_iter().take(MOST_SKILLS) {
+            let known = look(&file, before.remove(&file));
+            if let Some(says) = &known.says {
+                found.push(skill(&path, says.clone(), self.source));
+            }
+            self.files.insert(file, known);
+        }
+        in_order(found)
+    }
+}
+
+/// What the file says, read only if it changed.
+fn look(path: &Path, before: Option<Known>) -> Known {
+    let (modified, length) = match fs::metadata(path) {
+        Ok(it) => (it.modified().ok(), it.len()),
+        Err(_) => (None, 0),
+    };
+    let is_same =
+        |known: &Known| modified.is_some() && known.modified == modified && known.length == length;
+    if let Some(known) = before.filter(is_same) {
+        return known;
+    }
+    let says = match read(path) {
+        Ok(says) => says,
+        Err(why) => {
+            let path = path.display();
+            tracing::warn!(%path, "skill {path} is left out: {why}");
+            None
+        }
+    };
+    Known {
+        modified,
+        length,
+        says,
+    }
+}
+
+fn read(path: &Path) -> Result<Option<FrontMatter>, String> {
+    let mut beginning = Vec::new();
+    let most = u64::try_from(MOST_BYTES).unwrap_or(u64::MAX);
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let read = file.take(most).read_to_end(&mut beginning);
+    read.map_err(|error| error.to_string())?;
+    front_matter::parse(&beginning).map_err(|broken| broken.to_string())
+}
+
+/// Finds the files that may be skills.
+struct Walk {
+    /// Where symbolic links may lead.
+    inside: PathBuf,
+    entries: usize,
+    /// The path from the root, with `/`, and the file.
+    files: Vec<(String, PathBuf)>,
+}
+
+impl Walk {
+    fn new(root: &Path) -> io::Result<Self> {
+        Ok(Self {
+            inside: root.canonicalize()?,
+            entries: 0,
+            files: Vec::new(),
+        })
+    }
+
+    fn visit(&mut self, directory: &Path, path: &str, depth: usize) {
+        let Ok(entries) = fs::read_dir(directory) else {
+            let shown = directory.display();
+            tracing::warn!(path = %shown, "no skills from {shown}: it cannot be read");
+            return;
+        };
+        let left = MOST_ENTRIES.saturating_sub(self.entries);
+        let mut names: Vec<String> = entries
+            .take(left)
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        self.entries += names.len();
+        names.retain(|name| !is_hidden(name));
+        names.sort_unstable();
+        if depth > 0 && names.iter().any(|name| name == SKILL_FILE) {
+            // Whatever else is here belongs to that skill.
+            names.retain(|name| name == SKILL_FILE);
+        }
+        for name in names {
+            let file = directory.join(&name);
+            let below = if path.is_empty() {
+                name.clone()
+            } else {
+                format!("{path}/{name}")
+            };
+            match self.kind(&file) {
+                Some(Kind::Directory) if depth < DEEPEST => self.visit(&file, &below, depth + 1),
+                Some(Kind::File) if is_markdown(&name) && self.files.len() <= MOST_SKILLS => {
+                    self.files.push((below, file));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What it is. Symbolic links are what they lead to, if that is inside: files of a Kubernetes volume are such links.
+    fn kind(&self, path: &Path) -> Option<Kind> {
+        let mut it = fs::symlink_metadata(path).ok()?;
+        if it.is_symlink() {
+            let target = path.canonicalize().ok()?;
+            if !target.starts_with(&self.inside) {
+                let path = path.display();
+                tracing::warn!(%path, "{path} is left out: it leads out of the directory of skills");
+                return None;
+            }
+            it = fs::metadata(&target).ok()?;
+        }
+        if it.is_dir() {
+            Some(Kind::Directory)
+        } else {
+            it.is_file().then_some(Kind::File)
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Directory,
+    File,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::time::Duration;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    fn names(directory: &mut Directory) -> Vec<String> {
+        directory
+            .skills()
+            .into_iter()
+            .map(|skill| skill.name)
+            .collect()
+    }
+
+    #[test]
+    fn both_formats_and_nothing_else() {
+        let root = tree(&[
+            ("git.md", "---\ntriggers: [git]\n---\nText"),
+            ("README.md", "---\nname: readme\n---\n"),
+            ("plain.md", "no front matter"),
+            ("broken.md", "---\nname: [\n---\n"),
+            ("notes.txt", "---\nname: notes\n---\n"),
+            ("deep/er/docker.md", "---\ntype: repo\n---\n"),
+            ("pdf/SKILL.md", "---\ndescription: x\n---\n"),
+            ("pdf/references/forms.md", "---\nname: forms\n---\n"),
+            (".hidden/secret.md", "---\nname: secret\n---\n"),
+            ("twice.md", "---\nname: git\ntype: repo\n---\n"),
+        ]);
+        let mut directory = Directory::new(root.path().to_owned(), "user");
+        let skill = |name: &str, kind: &str, triggers: Option<&str>| ListedSkill {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            source: "user".to_owned(),
+            triggers: triggers.map(|word| vec![word.to_owned()]),
+        };
+        let expected = [
+            skill("docker", "repo", None),
+            skill("git", "knowledge", Some("git")),
+            skill("pdf", "knowledge", None),
+        ];
+        assert_eq!(directory.skills(), expected);
+        // The same from what was kept.
+        assert_eq!(directory.skills(), expected);
+    }
+
+    #[test]
+    fn changes_are_seen() {
+        let root = tree(&[("a.md", "---\nname: one\n---\n")]);
+        let mut directory = Directory::new(root.path().to_owned(), "user");
+        assert_eq!(names(&mut directory), ["one"]);
+        let file = root.path().join("a.md");
+        fs::write(&file, "---\nname: two\n---\n").unwrap();
+        let later = SystemTime::now() + Duration::from_secs(5);
+        File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_modified(later)
+            .unwrap();
+        assert_eq!(names(&mut directory), ["two"]);
+        fs::remove_file(&file).unwrap();
+        assert_eq!(names(&mut directory), [""; 0]);
+        assert!(
+            directory.files.is_empty(),
+            "nothing is kept of what is gone"
+        );
+        let mut missing = Directory::new(root.path().join("missing"), "user");
+        assert_eq!(names(&mut missing), [""; 0]);
+    }
+
+    #[test]
+    fn links_stay_inside_and_loops_end() {
+        let outside = tree(&[("secret.md", "---\nname: secret\n---\n")]);
+        let root = tree(&[
+            ("..data/real.md", "---\nname: real\n---\n"),
+            ("sub/a.md", "---\nname: a\n---\n"),
+        ]);
+        let at = |path: &str| root.path().join(path);
+        symlink(outside.path().join("secret.md"), at("file.md")).unwrap();
+        symlink(outside.path(), at("directory")).unwrap();
+        symlink(at("..data/real.md"), at("real.md")).unwrap();
+        symlink(root.path(), at("sub/loop")).unwrap();
+        symlink(at("nowhere"), at("dangling.md")).unwrap();
+        let mut directory = Directory::new(root.path().to_owned(), "user");
+        assert_eq!(names(&mut directory), ["a", "real"]);
+    }
+
+    #[test]
+    fn a_large_tree_has_an_end() {
+        let root = tempfile::tempdir().unwrap();
+        for n in 0..MOST_SKILLS + 20 {
+            fs::write(root.path().join(format!("{n:05}.md")), "---\n---\n").unwrap();
+        }
+        let mut directory = Directory::new(root.path().to_owned(), "user");
+        assert_eq!(directory.skills().len(), MOST_SKILLS);
+        // And a file that is larger than memory is not read to its end.
+        let file = File::create(root.path().join("00000.md")).unwrap();
+        file.set_len(1 << 40).unwrap();
+        assert_eq!(directory.skills().len(), MOST_SKILLS - 1);
+    }
+}

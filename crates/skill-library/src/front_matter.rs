@@ -1,0 +1,286 @@
+//! The front matter of a skill: YAML between two lines `---` at the beginning of its file.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use saphyr_parser::{Event, Parser, ScalarStyle};
+
+/// Bytes of a file in which its front matter must end.
+pub(crate) const MOST_BYTES: usize = 16 * 1024;
+/// Characters of a name, a type or a trigger.
+const MOST_CHARACTERS: usize = 256;
+/// Words that call a skill up.
+const MOST_TRIGGERS: usize = 256;
+
+/// What front matter says of a skill. Everything else in it is for agents, and passed over.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FrontMatter {
+    pub(crate) name: Option<String>,
+    pub(crate) kind: Option<String>,
+    /// Never empty.
+    pub(crate) triggers: Option<Vec<String>>,
+}
+
+/// Why front matter cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Broken(Cow<'static, str>);
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn broken<T>(why: &'static str) -> Result<T, Broken> {
+    Err(Broken(Cow::Borrowed(why)))
+}
+
+/// Reads the beginning of a file; `None` when it has no front matter.
+pub(crate) fn parse(beginning: &[u8]) -> Result<Option<FrontMatter>, Broken> {
+    let beginning = &beginning[..beginning.len().min(MOST_BYTES)];
+    let mut lines = beginning.split(|byte| *byte == b'\n');
+    let is_fence = |line: &[u8]| line.trim_ascii_end() == b"---";
+    let first = lines.next().unwrap_or_default();
+    let first = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first);
+    if !is_fence(first) {
+        return Ok(None);
+    }
+    let rest = &beginning[beginning.len().min(first_line_end(beginning))..];
+    let mut end = 0;
+    for line in rest.split(|byte| *byte == b'\n') {
+        if is_fence(line) {
+            let Ok(yaml) = std::str::from_utf8(&rest[..end]) else {
+                return broken("its front matter is not UTF-8");
+            };
+            return read(yaml).map(Some);
+        }
+        end += line.len() + 1;
+    }
+    broken("its front matter has no end in its first 16 KiB")
+}
+
+fn first_line_end(text: &[u8]) -> usize {
+    let end = text.iter().position(|byte| *byte == b'\n');
+    end.map_or(text.len(), |end| end + 1)
+}
+
+fn read(yaml: &str) -> Result<FrontMatter, Broken> {
+    let mut events = Events(Parser::new_from_str(yaml));
+    let mut found = FrontMatter::default();
+    loop {
+        match events.next()? {
+            Event::MappingStart(..) => break,
+            // A lone null, or nothing at all.
+            Event::Scalar(text, ..) if text.is_empty() => return Ok(found),
+            Event::StreamEnd | Event::DocumentEnd => return Ok(found),
+            Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
+            _ => return broken("its front matter is no list of names and values"),
+        }
+    }
+    loop {
+        let key = match events.next()? {
+            Event::MappingEnd => break,
+            Event::Scalar(key, ..) => key,
+            other => {
+                events.pass_over(&other)?;
+                Cow::Borrowed("")
+            }
+        };
+        match &*key {
+            "name" => found.name = events.text("name")?,
+            "type" => found.kind = events.text("type")?,
+            "triggers" => found.triggers = events.texts()?,
+            _ => {
+                let value = events.next()?;
+                events.pass_over(&value)?;
+            }
+        }
+    }
+    // What follows must be YAML, too, and the only document.
+    loop {
+        match events.next()? {
+            Event::StreamEnd => return Ok(found),
+            Event::DocumentStart(_) => return broken("its front matter has several documents"),
+            _ => {}
+        }
+    }
+}
+
+struct Events<'a>(Parser<'a, saphyr_parser::StrInput<'a>>);
+
+impl<'a> Events<'a> {
+    fn next(&mut self) -> Result<Event<'a>, Broken> {
+        match self.0.next_event() {
+            Some(Ok((event, _))) => Ok(event),
+            Some(Err(error)) => {
+                let line = error.marker().line();
+                Err(Broken(Cow::Owned(format!(
+                    "its front matter is not YAML (line {line} of it)"
+                ))))
+            }
+            None => Ok(Event::StreamEnd),
+        }
+    }
+
+    /// Everything that belongs to a value that has just begun.
+    fn pass_over(&mut self, begun: &Event<'_>) -> Result<(), Broken> {
+        let mut depth = i64::from(opens(begun));
+        while depth > 0 {
+            let event = self.next()?;
+            if event == Event::StreamEnd {
+                return broken("its front matter ends too early");
+            }
+            depth += i64::from(opens(&event)) - i64::from(closes(&event));
+        }
+        Ok(())
+    }
+
+    /// A text, or nothing.
+    fn text(&mut self, key: &str) -> Result<Option<String>, Broken> {
+        match self.next()? {
+            Event::Scalar(text, style, ..) => bounded(&text, style),
+            _ => Err(Broken(Cow::Owned(format!(
+                "`{key}` in its front matter is no text"
+            )))),
+        }
+    }
+
+    /// Texts, or a single one. Empty ones are none.
+    fn texts(&mut self) -> Result<Option<Vec<String>>, Broken> {
+        let mut texts = Vec::new();
+        match self.next()? {
+            Event::Scalar(text, style, ..) => texts.extend(bounded(&text, style)?),
+            Event::SequenceStart(..) => loop {
+                match self.next()? {
+                    Event::SequenceEnd => break,
+                    Event::Scalar(text, style, ..) => texts.extend(bounded(&text, style)?),
+                    _ => return broken("`triggers` in its front matter is no list of texts"),
+                }
+                if texts.len() > MOST_TRIGGERS {
+                    return broken("`triggers` in its front matter has more than 256 entries");
+                }
+            },
+            _ => return broken("`triggers` in its front matter is no list of texts"),
+        }
+        Ok((!texts.is_empty()).then_some(texts))
+    }
+}
+
+fn opens(event: &Event<'_>) -> bool {
+    matches!(event, Event::MappingStart(..) | Event::SequenceStart(..))
+}
+
+fn closes(event: &Event<'_>) -> bool {
+    matches!(event, Event::MappingEnd | Event::SequenceEnd)
+}
+
+/// The text, if it is one and no null.
+fn bounded(text: &str, style: ScalarStyle) -> Result<Option<String>, Broken> {
+    let is_null =
+        style == ScalarStyle::Plain && matches!(text, "" | "~" | "null" | "Null" | "NULL");
+    let text = text.trim();
+    if is_null || text.is_empty() {
+        return Ok(None);
+    }
+    if text.chars().count() > MOST_CHARACTERS {
+        return broken("a text in its front matter has more than 256 characters");
+    }
+    if text.contains(char::is_control) {
+        return broken("a text in its front matter has control characters");
+    }
+    Ok(Some(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn says(name: Option<&str>, kind: Option<&str>, triggers: &[&str]) -> FrontMatter {
+        let triggers: Vec<_> = triggers.iter().map(ToString::to_string).collect();
+        FrontMatter {
+            name: name.map(str::to_owned),
+            kind: kind.map(str::to_owned),
+            triggers: (!triggers.is_empty()).then_some(triggers),
+        }
+    }
+
+    #[test]
+    fn what_skills_in_the_wild_say() {
+        for (text, expected) in [
+            (
+                "---\nname: github\ntype: knowledge\nversion: 1.0.0\nagent: CodeActAgent\ntriggers:\n- github\n- git\n---\nText",
+                says(Some("github"), Some("knowledge"), &["github", "git"]),
+            ),
+            (
+                "\u{feff}---\r\nname: \"a: b\"\r\ntriggers: [x, 'y z', ~, 7]\r\n---\r\n",
+                says(Some("a: b"), None, &["x", "y z", "7"]),
+            ),
+            (
+                "---\ndescription: >-\n  Long\n  ---- text\nmetadata:\n  name: inner\n  triggers: [no]\nname: outer\n---\n",
+                says(Some("outer"), None, &[]),
+            ),
+            ("---\n---\n", says(None, None, &[])),
+            ("---\n# only a remark\n---\n", says(None, None, &[])),
+            ("---\nname:\ntriggers: []\n---\n", says(None, None, &[])),
+            ("---\ntriggers: one\n---", says(None, None, &["one"])),
+        ] {
+            assert_eq!(parse(text.as_bytes()), Ok(Some(expected)), "{text}");
+        }
+        for text in ["", "# Title", "----\nname: x\n---", " ---\nname: x\n---"] {
+            assert_eq!(parse(text.as_bytes()), Ok(None), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_says_why() {
+        let long = format!("---\nname: {}\n---\n", "x".repeat(257));
+        let many = format!("---\ntriggers: [{}]\n---\n", "t,".repeat(257));
+        let endless = format!("---\n{}", "a: b\n".repeat(10_000));
+        for (text, why) in [
+            ("---\nname: x\n", "no end"),
+            (endless.as_str(), "no end"),
+            ("---\nx: [\n---\n", "not YAML"),
+            ("---\n- a\n---\n", "no list of names and values"),
+            ("---\nname: {a: b}\n---\n", "`name`"),
+            ("---\na: &x [1]\ntype: *x\n---\n", "`type`"),
+            ("---\ntriggers: [[a]]\n---\n", "no list of texts"),
+            ("---\nname: \"a\\nb\"\n---\n", "control"),
+            (long.as_str(), "256 characters"),
+            (many.as_str(), "256 entries"),
+        ] {
+            let said = parse(text.as_bytes()).unwrap_err().to_string();
+            assert!(said.contains(why), "{said} / {why}");
+        }
+        assert!(parse(b"---\nname: \xff\n---\n").is_err());
+    }
+
+    #[test]
+    fn aliases_are_never_expanded() {
+        let mut text = String::from("---\na0: &a0 [x, x]\n");
+        for n in 1..60 {
+            let before = n - 1;
+            writeln!(text, "a{n}: &a{n} [*a{before}, *a{before}]").unwrap();
+        }
+        text.push_str("name: bomb\n---\n");
+        assert_eq!(
+            parse(text.as_bytes()).unwrap(),
+            Some(says(Some("bomb"), None, &[]))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_ends(text in "(---\n)?[-a: \\[\\]{}&*!|>'\"\n#,?%@`~\t]{0,200}(\n---\n)?") {
+            let _ = parse(text.as_bytes());
+        }
+
+        #[test]
+        fn any_bytes_end(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&[b"---\n".as_slice(), &bytes, b"\n---\n"].concat());
+        }
+    }
+}

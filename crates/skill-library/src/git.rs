@@ -1,0 +1,334 @@
+//! Runs `git` on repositories that strangers wrote: no credentials, no questions, no other protocols or hosts, no working tree
+//! (so no hooks, filters or links), and bounds on time, output, memory and disk.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::Command;
+use tokio::time::timeout;
+use url::Url;
+
+/// Where programs are looked for.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Starts the program under limits: files of 64 MiB (in the units of POSIX, 512 bytes) and 2 GiB of memory.
+const LIMITED: &str = "ulimit -f 131072 && ulimit -v 2097152 && exec git \"$@\"";
+/// Bytes of complaints that are kept for the log.
+const MOST_COMPLAINTS: u64 = 4 * 1024;
+/// The first release that can be told which addresses a name has (`http.curloptResolve`).
+const OLDEST: (u32, u32) = (2, 37);
+
+/// Why git did not do what it should.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// It cannot be run here.
+    Unusable(String),
+    /// It took longer than allowed.
+    TooLong,
+    /// It printed more than allowed.
+    TooMuch,
+    /// It ended with an error, and said so; not for clients.
+    Refused(String),
+}
+
+impl fmt::Display for Failed {
+    /// For the log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unusable(why) | Self::Refused(why) => f.write_str(why),
+            Self::TooLong => f.write_str("it takes too long"),
+            Self::TooMuch => f.write_str("it prints too much"),
+        }
+    }
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Unusable(format!("git cannot be run: {error}"))
+    }
+}
+
+/// A directory that git works in, and how it is run there.
+#[derive(Debug)]
+pub(crate) struct Git {
+    directory: PathBuf,
+    authorities: Option<PathBuf>,
+}
+
+impl Git {
+    /// `directory` is empty and ours alone. `authorities`: a file of certificates beside the system's.
+    pub(crate) fn new(directory: &Path, authorities: Option<&Path>) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            authorities: authorities.map(Path::to_owned),
+        }
+    }
+
+    /// Whether there is a git that keeps to the addresses it is told.
+    pub(crate) async fn check(&self) -> Result<(), Failed> {
+        let said = self
+            .run(&["version"], b"", 1_024, Duration::from_secs(10))
+            .await?;
+        let said = String::from_utf8_lossy(&said);
+        if version(&said).is_some_and(|version| version >= OLDEST) {
+            return Ok(());
+        }
+        let (major, minor) = OLDEST;
+        Err(Failed::Unusable(format!(
+            "git {major}.{minor} or newer is needed on the machine of this service"
+        )))
+    }
+
+    /// Fetches one state of a repository, without its history. Only the addresses given are called, and a server that sends us
+    /// elsewhere is not followed.
+    pub(crate) async fn fetch(
+        &self,
+        url: &Url,
+        addresses: &[IpAddr],
+        reference: &str,
+        limit: Duration,
+    ) -> Result<(), Failed> {
+        self.run(&["init", "--quiet", "--bare"], b"", 1_024, limit)
+            .await?;
+        let pinned = pin(url, addresses);
+        let resolve = format!("http.curloptResolve={pinned}");
+        let mut arguments = vec!["-c", &resolve];
+        arguments.extend(["fetch", "--quiet", "--depth=1", "--no-tags", "--"]);
+        arguments.extend([url.as_str(), reference]);
+        self.run(&arguments, b"", 1_024, limit).await.map(drop)
+    }
+
+    /// Runs git; what it printed. `input` is what it reads.
+    pub(crate) async fn run(
+        &self,
+        arguments: &[&str],
+        input: &[u8],
+        most: u64,
+        limit: Duration,
+    ) -> Result<Vec<u8>, Failed> {
+        let mut child = self.command(arguments).spawn()?;
+        let pid = child
+            .id()
+            .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let group = Group(pid);
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let work = async {
+            let write = async move {
+                if let Some(mut stdin) = stdin {
+                    // Git may end before it has read everything: what matters is what it says of it.
+                    let _ = stdin.write_all(input).await;
+                }
+            };
+            let ((), said, complaints) =
+                tokio::join!(write, read(stdout, most), read(stderr, MOST_COMPLAINTS));
+            let (said, is_whole) = said?;
+            if !is_whole {
+                return Err(Failed::TooMuch);
+            }
+            let status = child.wait().await?;
+            let complaints = complaints.map(|(text, _)| text).unwrap_or_default();
+            Ok((status, said, complaints))
+        };
+        let done = timeout(limit, work).await;
+        let (status, said, complaints) = done.map_err(|_| Failed::TooLong)??;
+        // It was waited for: its number may be somebody else's by now.
+        group.forget();
+        judge(status, said, &complaints)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        const SETTINGS: &[&str] = &[
+            "protocol.allow=never",
+            "protocol.https.allow=always",
+            // Only what an operator allows has such an address.
+            "protocol.http.allow=always",
+            "http.followRedirects=false",
+            "http.proxy=",
+            "http.lowSpeedLimit=1000",
+            "http.lowSpeedTime=15",
+            "credential.helper=",
+            "core.hooksPath=/dev/null",
+            "core.bigFileThreshold=1m",
+            // Always one file, which has a bound.
+            "fetch.unpackLimit=1",
+            "fetch.recurseSubmodules=false",
+            "maintenance.auto=false",
+            "gc.auto=0",
+            "index.threads=1",
+            "pack.threads=1",
+        ];
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", LIMITED, "git"]);
+        for setting in SETTINGS {
+            command.args(["-c", setting]);
+        }
+        command
+            .args(arguments)
+            .current_dir(&self.directory)
+            .env_clear()
+            .env("PATH", PATH)
+            .env("HOME", &self.directory)
+            .env("LC_ALL", "C")
+            .env("GIT_DIR", &self.directory)
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_ASKPASS", "/bin/false")
+            .env("GIT_NO_LAZY_FETCH", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(authorities) = &self.authorities {
+            command.env("GIT_SSL_CAINFO", authorities);
+        }
+        command
+    }
+}
+
+/// `host:port:address,…`: what the name means to git, whatever a resolver says now.
+fn pin(url: &Url, addresses: &[IpAddr]) -> String {
+    let addresses: Vec<String> = addresses
+        .iter()
+        .map(|address| match address {
+            IpAddr::V4(v4) => v4.to_string(),
+            IpAddr::V6(v6) => format!("[{v6}]"),
+        })
+        .collect();
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port_or_known_default().unwrap_or(443);
+    format!("{host}:{port}:{}", addresses.join(","))
+}
+
+/// Up to so many bytes, and whether that was all. The rest is not read.
+async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<(Vec<u8>, bool)> {
+    let (mut text, Some(mut from)) = (Vec::new(), from) else {
+        return Ok((Vec::new(), true));
+    };
+    (&mut from).take(most).read_to_end(&mut text).await?;
+    let is_whole = from.read(&mut [0]).await? == 0;
+    Ok((text, is_whole))
+}
+
+fn judge(status: ExitStatus, said: Vec<u8>, complaints: &[u8]) -> Result<Vec<u8>, Failed> {
+    if status.success() {
+        return Ok(said);
+    }
+    let complaints = String::from_utf8_lossy(complaints);
+    // The shell's own answers when there is no such program.
+    if matches!(status.code(), Some(126 | 127)) {
+        let why = "git is not installed on the machine of this service";
+        return Err(Failed::Unusable(why.to_owned()));
+    }
+    Err(Failed::Refused(format!("{status}: {}", complaints.trim())))
+}
+
+fn version(said: &str) -> Option<(u32, u32)> {
+    let mut parts = said.strip_prefix("git version ")?.split('.');
+    Some((
+        parts.next()?.parse().ok()?,
+        parts.next()?.trim().parse().ok()?,
+    ))
+}
+
+/// Kills a process group when dropped.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn forget(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0 {
+            // An error means that the group is empty.
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_mean_what_was_checked() {
+        let url = |text: &str| text.parse::<Url>().unwrap();
+        let addresses = ["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
+        assert_eq!(
+            pin(&url("https://git.example/o/r"), &addresses),
+            "git.example:443:192.0.2.1,[2001:db8::1]"
+        );
+        assert_eq!(
+            pin(&url("http://git.example:8080/"), &addresses[..1]),
+            "git.example:8080:192.0.2.1"
+        );
+    }
+
+    #[test]
+    fn versions() {
+        assert_eq!(version("git version 2.47.3\n"), Some((2, 47)));
+        assert_eq!(version("git version 2.39.5 (Apple Git-154)"), Some((2, 39)));
+        assert_eq!(version("git version 3.0\n"), Some((3, 0)));
+        assert_eq!(version("nonsense"), None);
+    }
+
+    #[tokio::test]
+    async fn bounds_hold() {
+        let directory = tempfile::tempdir().unwrap();
+        let git = Git::new(directory.path(), None);
+        git.check().await.unwrap();
+        let long = Duration::from_secs(60);
+        let said = git.run(&["version"], b"", 4, long).await;
+        assert!(matches!(said, Err(Failed::TooMuch)), "{said:?}");
+        let said = git.run(&["no-such-command"], b"", 1_024, long).await;
+        assert!(matches!(said, Err(Failed::Refused(_))), "{said:?}");
+        git.run(&["init", "--quiet", "--bare"], b"", 0, long)
+            .await
+            .unwrap();
+        // It waits for input that does not come, and for ever.
+        let hung = git.run(
+            &["-c", "alias.wait=!sleep 600", "wait"],
+            b"",
+            1,
+            Duration::from_millis(300),
+        );
+        assert!(matches!(hung.await, Err(Failed::TooLong)));
+    }
+
+    #[tokio::test]
+    async fn nothing_but_the_addresses_given_is_called() {
+        let directory = tempfile::tempdir().unwrap();
+        let git = Git::new(directory.path(), None);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // The name is localhost's, and means an address where nobody listens.
+        let url = format!("http://localhost:{port}/o/r.git").parse().unwrap();
+        let addresses = ["127.0.0.2".parse().unwrap()];
+        let fetched = git
+            .fetch(&url, &addresses, "HEAD", Duration::from_secs(60))
+            .await;
+        assert!(matches!(fetched, Err(Failed::Refused(_))), "{fetched:?}");
+        let asked = timeout(Duration::from_millis(10), listener.accept()).await;
+        assert!(asked.is_err(), "the listener was called");
+        for url in [
+            "file:///",
+            "ssh://localhost/x",
+            "git://localhost/x",
+            "ext::true",
+        ] {
+            let url = url.parse().unwrap();
+            let fetched = git.fetch(&url, &[], "HEAD", Duration::from_secs(60)).await;
+            assert!(matches!(fetched, Err(Failed::Refused(_))), "{fetched:?}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The manifest of a marketplace: `marketplace.json` in `.plugin` or `.claude-plugin`.
+
+use domain::skill::OfferedPlugin;
+use serde_json::Value;
+
+/// Where it may be, in the order in which it is looked for.
+pub(crate) const PLACES: [&str; 2] = [
+    ".plugin/marketplace.json",
+    ".claude-plugin/marketplace.json",
+];
+/// Entries of each kind.
+const MOST: usize = 1_000;
+/// Characters of a name and of a description; longer descriptions are cut.
+const LONGEST_NAME: usize = 256;
+const LONGEST_DESCRIPTION: usize = 2_048;
+
+/// What a manifest lists: plugins, and names of skills that belong to none.
+pub(crate) type Listed = (Vec<OfferedPlugin>, Vec<String>);
+
+/// Reads a manifest; the error completes "its manifest …".
+pub(crate) fn parse(text: &[u8]) -> Result<Listed, &'static str> {
+    let document: Value = serde_json::from_slice(text).map_err(|_| "is not JSON")?;
+    let entries = |member: &str| match document.get(member) {
+        None | Some(Value::Null) => Ok(&[][..]),
+        Some(Value::Array(entries)) if entries.len() <= MOST => Ok(entries.as_slice()),
+        Some(Value::Array(_)) => Err("lists more than 1000 entries"),
+        Some(_) => Err("has `plugins` or `skills` that are no lists"),
+    };
+    let name = |entry: &Value| {
+        let name = entry["name"].as_str().map(str::trim);
+        let fits = |name: &&str| {
+            (1..=LONGEST_NAME).contains(&name.chars().count()) && !name.contains(char::is_control)
+        };
+        name.filter(fits)
+            .map(str::to_owned)
+            .ok_or("has an entry without a name")
+    };
+    let plugin = |entry: &Value| {
+        let description = entry["description"].as_str();
+        Ok::<_, &'static str>(OfferedPlugin {
+            name: name(entry)?,
+            description: description.map(|text| text.chars().take(LONGEST_DESCRIPTION).collect()),
+        })
+    };
+    let plugins: Result<_, _> = entries("plugins")?.iter().map(plugin).collect();
+    let skills: Result<_, _> = entries("skills")?.iter().map(name).collect();
+    Ok((plugins?, skills?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugins_and_skills_are_listed() {
+        let text = br#"{"name": "m", "owner": {"name": "o"}, "plugins": [
+            {"name": "a", "source": "./a", "description": "A"}, {"name": "b", "source": {"source": "github"}}],
+            "skills": [{"name": "s", "source": "./s"}]}"#;
+        let plugin = |name: &str, description: Option<&str>| OfferedPlugin {
+            name: name.to_owned(),
+            description: description.map(str::to_owned),
+        };
+        let expected = (
+            vec![plugin("a", Some("A")), plugin("b", None)],
+            vec!["s".to_owned()],
+        );
+        assert_eq!(parse(text), Ok(expected));
+        assert_eq!(parse(b"{}"), Ok((vec![], vec![])));
+        for bad in [
+            "",
+            "[",
+            "{\"plugins\": 5}",
+            "{\"skills\": [{}]}",
+            "{\"plugins\": [{\"name\": \"\"}]}",
+        ] {
+            assert!(parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! What a marketplace's repository has: the plugins and skills of its manifest or, without one, the skills in `skills` and
+//! `.skills`. A plugin's own skills are not looked into: clients choose plugins.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use domain::skill::{ListedSkill, Marketplace, Offer, SkillError};
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::front_matter;
+use crate::git::{Failed, Git};
+use crate::manifest;
+use crate::naming::{SKILL_FILE, in_order, is_hidden, is_markdown, skill};
+
+/// Repositories that are fetched at the same time.
+const AT_ONCE: usize = 4;
+/// How long a fetch waits for its turn, and may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+const FETCH: Duration = Duration::from_secs(60);
+/// How long reading what was fetched may take.
+const READ: Duration = Duration::from_secs(20);
+/// Bytes of a list of files, of one file, and of all files that are read.
+const MOST_LISTED: u64 = 8 * 1024 * 1024;
+const LARGEST: u64 = 256 * 1024;
+const MOST_READ: u64 = 4 * 1024 * 1024;
+/// Skills of one marketplace.
+const MOST_SKILLS: usize = 500;
+/// Directories of fetches that were cut off are removed when they are as old as this.
+const LEFT_OVER: Duration = Duration::from_secs(60 * 60);
+
+/// Where repositories are fetched to.
+#[derive(Debug)]
+pub(crate) struct Fetches {
+    scratch: PathBuf,
+    authorities: Option<PathBuf>,
+    turns: Arc<Semaphore>,
+}
+
+impl Fetches {
+    pub(crate) fn new(scratch: PathBuf, authorities: Option<PathBuf>) -> Self {
+        Self {
+            scratch,
+            authorities,
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
+        }
+    }
+
+    pub(crate) async fn offer(&self, of: &Marketplace) -> Result<Offer, SkillError> {
+        let turn = timeout(PATIENCE, Arc::clone(&self.turns).acquire_owned()).await;
+        let Ok(Ok(_turn)) = turn else {
+            return Err(unavailable(
+                "other marketplaces are being fetched; try again in a minute",
+            ));
+        };
+        let scratch = self.scratch.clone();
+        let made = tokio::task::spawn_blocking(move || make(&scratch)).await;
+        let made = made.map_err(|error| error.to_string());
+        let made = made.and_then(|made| made.map_err(|error| error.to_string()));
+        let directory = made.map_err(|error| {
+            tracing::error!(%error, "no directory for a marketplace: {error}");
+            unavailable("this service has no place to fetch it to")
+        })?;
+        let git = Git::new(directory.0.path(), self.authorities.as_deref());
+        let offer = fetched(&git, of).await;
+        drop(directory);
+        offer.map_err(|failed| in_words(of, failed))
+    }
+}
+
+/// Removed, off the workers, whatever becomes of the fetch.
+struct Scratch(Arc<TempDir>);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let directory = Arc::clone(&self.0);
+        // Without a runtime (it is ending) it goes where it is.
+        if let Ok(runtime) = Handle::try_current() {
+            drop(runtime.spawn_blocking(move || drop(directory)));
+        }
+    }
+}
+
+/// A fresh directory. What a process that was killed left behind goes.
+fn make(scratch: &Path) -> std::io::Result<Scratch> {
+    fs::create_dir_all(scratch)?;
+    for entry in fs::read_dir(scratch)?.flatten() {
+        let modified = entry.metadata().and_then(|it| it.modified());
+        let age = modified
+            .ok()
+            .and_then(|at| SystemTime::now().duration_since(at).ok());
+        if age.is_some_and(|age| age > LEFT_OVER) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    let directory = tempfile::Builder::new()
+        .prefix("fetch-")
+        .tempdir_in(scratch)?;
+    Ok(Scratch(Arc::new(directory)))
+}
+
+fn unavailable(why: &str) -> SkillError {
+    SkillError::Unavailable(why.to_owned())
+}
+
+/// What git says names directories of ours and addresses: it is for the log.
+fn in_words(of: &Marketplace, failed: Failed) -> SkillError {
+    let (url, name) = (&of.url, &of.name);
+    tracing::info!(marketplace = name, %url, error = %failed, "marketplace {name} cannot be read: {failed}");
+    match failed {
+        Failed::Unusable(why) => SkillError::Unavailable(why),
+        Failed::TooLong => unavailable("fetching it takes too long"),
+        Failed::TooMuch => unavailable("it has too many files"),
+        Failed::Refused(_) => unavailable(
+            "it cannot be fetched. It must be a public repository of at most 64 MiB, and have the branch, tag or commit",
+        ),
+    }
+}
+
+/// Failures that have words of their own are offers that failed; the rest is git's.
+async fn fetched(git: &Git, of: &Marketplace) -> Result<Offer, Failed> {
+    git.check().await?;
+    let reference = of.reference.as_deref().unwrap_or("HEAD");
+    git.fetch(&of.url, &of.addresses, reference, FETCH).await?;
+    let tree = match of.repo_path.as_deref().map(plain_path) {
+        None => "FETCH_HEAD^{tree}".to_owned(),
+        Some(path) => format!("FETCH_HEAD:{path}"),
+    };
+    let listed = git
+        .run(
+            &["ls-tree", "-r", "-z", "-l", &tree],
+            b"",
+            MOST_LISTED,
+            READ,
+        )
+        .await;
+    let listed = match listed {
+        Err(Failed::Refused(_)) if of.repo_path.is_some() => {
+            let why = "the repository has no such directory (`repo_path`)";
+            return Err(Failed::Unusable(why.to_owned()));
+        }
+        listed => files(&listed?),
+    };
+    let source = format!("marketplace:{}", of.name);
+    let manifest = manifest::PLACES
+        .iter()
+        .find_map(|place| listed.iter().find(|file| file.path == *place));
+    match manifest {
+        Some(manifest) => by_manifest(git, manifest, &source).await,
+        None => loose(git, &listed, &source).await,
+    }
+}
+
+async fn by_manifest(git: &Git, manifest: &Blob, source: &str) -> Result<Offer, Failed> {
+    let broken = |why: &str| Failed::Unusable(format!("its manifest {why}"));
+    if manifest.length > LARGEST {
+        return Err(broken("is larger than 256 KiB"));
+    }
+    let text = contents(git, &[manifest]).await?;
+    let text = text.first().map(Vec::as_slice).unwrap_or_default();
+    let (plugins, skills) = manifest::parse(text).map_err(broken)?;
+    let listed = |name| ListedSkill {
+        name,
+        kind: "knowledge".to_owned(),
+        source: source.to_owned(),
+        triggers: None,
+    };
+    let skills = in_order(skills.into_iter().map(listed).collect());
+    Ok(Offer { skills, plugins })
+}
+
+async fn loose(git: &Git, listed: &[Blob], source: &str) -> Result<Offer, Failed> {
+    let wanted = wanted(listed);
+    let texts = contents(git, &wanted).await?;
+    let mut skills = Vec::new();
+    for (file, text) in wanted.iter().zip(texts) {
+        match front_matter::parse(&text) {
+            Ok(Some(says)) => skills.push(skill(&file.path, says, source)),
+            Ok(None) => {}
+            Err(why) => {
+                let path = &file.path;
+                tracing::info!(path, "skill {path} of {source} is left out: {why}");
+            }
+        }
+    }
+    Ok(Offer {
+        skills: in_order(skills),
+        plugins: Vec::new(),
+    })
+}
+
+fn plain_path(path: &str) -> String {
+    let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// A file of the repository; links and submodules are none.
+#[derive(Debug, PartialEq, Eq)]
+struct Blob {
+    path: String,
+    object: String,
+    length: u64,
+}
+
+/// Reads `<mode> blob <object> <length>\t<path>` records.
+fn files(listed: &[u8]) -> Vec<Blob> {
+    let read = |record: &[u8]| {
+        let record = std::str::from_utf8(record).ok()?;
+        let (head, path) = record.split_once('\t')?;
+        let mut head = head.split_ascii_whitespace();
+        let (mode, kind) = (head.next()?, head.next()?);
+        let (object, length) = (head.next()?, head.next()?.parse().ok()?);
+        let is_file = matches!(mode, "100644" | "100755") && kind == "blob";
+        is_file.then(|| Blob {
+            path: path.to_owned(),
+            object: object.to_owned(),
+            length,
+        })
+    };
+    listed.split(|byte| *byte == 0).filter_map(read).collect()
+}
+
+/// The files that may be skills, within the bounds.
+fn wanted(listed: &[Blob]) -> Vec<&Blob> {
+    let homes: Vec<&str> = listed
+        .iter()
+        .filter_map(|file| file.path.strip_suffix(SKILL_FILE)?.strip_suffix('/'))
+        .collect();
+    let is_inside = |path: &str, home: &str| {
+        path.strip_prefix(home)
+            .is_some_and(|rest| rest.starts_with('/'))
+    };
+    let may_be = |file: &&Blob| {
+        let path = file.path.as_str();
+        let (directory, name) = path.rsplit_once('/').unwrap_or_default();
+        let Some(below) = ["skills/", ".skills/"]
+            .iter()
+            .find_map(|root| path.strip_prefix(root))
+        else {
+            return false;
+        };
+        let is_own = name == SKILL_FILE && !homes.iter().any(|home| is_inside(directory, home));
+        let is_alone = is_markdown(name) && !homes.iter().any(|home| is_inside(path, home));
+        (is_own || is_alone) && !below.split('/').any(is_hidden) && file.length <= LARGEST
+    };
+    let mut left = MOST_READ;
+    listed
+        .iter()
+        .filter(may_be)
+        .take(MOST_SKILLS)
+        .take_while(|file| {
+            let fits = file.length <= left;
+            left = left.saturating_sub(file.length);
+            fits
+        })
+        .collect()
+}
+
+/// What is in these files, in their order.
+async fn contents(git: &Git, files: &[&Blob]) -> Result<Vec<Vec<u8>>, Failed> {
+    if files.is_empty() {
+        return Ok(Vec::new());
+    }
+    let objects = files.iter().flat_map(|file| [file.object.as_str(), "\n"]);
+    let asked: String = objects.collect();
+    let heads = 128 * u64::try_from(files.len()).unwrap_or(u64::MAX / 128);
+    let most = files.iter().map(|file| file.length).sum::<u64>() + heads;
+    let said = git
+        .run(&["cat-file", "--batch"], asked.as_bytes(), most, READ)
+        .await?;
+    let mut rest = said.as_slice();
+    let mut texts = Vec::with_capacity(files.len());
+    for file in files {
+        let length = usize::try_from(file.length).unwrap_or(usize::MAX);
+        let head = rest
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map(|end| end + 1);
+        let text = head.and_then(|head| rest.get(head..)?.split_at_checked(length));
+        let Some((text, after)) = text else {
+            return Err(Failed::Refused("an object is missing".to_owned()));
+        };
+        texts.push(text.to_vec());
+        rest = after.get(1..).unwrap_or_default();
+    }
+    Ok(texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(paths: &[&str]) -> Vec<Blob> {
+        let record = |path: &&str| format!("100644 blob {} {:>7}\t{path}\0", "a".repeat(40), 12);
+        files(paths.iter().map(record).collect::<String>().as_bytes())
+    }
+
+    #[test]
+    fn links_and_submodules_are_no_files() {
+        let (a, b) = ("a".repeat(40), "b".repeat(40));
+        let text = format!(
+            "100644 blob {a}     12\tskills/x y.md\x00120000 blob {a}      5\tskills/link.md\x00160000 commit {b}       -\tsub\0"
+        );
+        let expected = Blob {
+            path: "skills/x y.md".to_owned(),
+            object: a,
+            length: 12,
+        };
+        assert_eq!(files(text.as_bytes()), [expected]);
+    }
+
+    #[test]
+    fn only_loose_skills_are_wanted() {
+        let listed = listed(&[
+            ".skills/hidden-root.md",
+            "README.md",
+            "plugins/p/skills/s/SKILL.md",
+            "skills/.git/x.md",
+            "skills/README.md",
+            "skills/a.md",
+            "skills/pdf/SKILL.md",
+            "skills/pdf/inner/SKILL.md",
+            "skills/pdf/references/forms.md",
+            "skills/pdf/script.py",
+        ]);
+        let paths: Vec<_> = wanted(&listed)
+            .iter()
+            .map(|file| file.path.as_str())
+            .collect();
+        assert_eq!(
+            paths,
+            [
+                ".skills/hidden-root.md",
+                "skills/a.md",
+                "skills/pdf/SKILL.md"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_read_has_bounds() {
+        let blob = |n: usize, length| Blob {
+            path: format!("skills/{n}.md"),
+            object: "a".repeat(40),
+            length,
+        };
+        let many: Vec<_> = (0..MOST_SKILLS + 5).map(|n| blob(n, 1)).collect();
+        assert_eq!(wanted(&many).len(), MOST_SKILLS);
+        let large: Vec<_> = (0..30).map(|n| blob(n, LARGEST)).collect();
+        assert_eq!(wanted(&large).len(), 16);
+        assert!(wanted(&[blob(1, LARGEST + 1)]).is_empty());
+    }
+
+    #[test]
+    fn left_overs_go() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (old, new) = (
+            scratch.path().join("fetch-old"),
+            scratch.path().join("fetch-new"),
+        );
+        for path in [&old, &new] {
+            fs::create_dir(path).unwrap();
+        }
+        let long_ago = SystemTime::now() - 2 * LEFT_OVER;
+        fs::File::open(&old)
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let _inside = runtime.enter();
+        let made = make(scratch.path()).unwrap();
+        assert!(!old.exists() && new.exists() && made.0.path().exists());
+    }
+}

@@ -5,10 +5,14 @@ use async_trait::async_trait;
 use crate::clock::Timestamp;
 use crate::conversation::MessageInput;
 use crate::error::StoreError;
-use crate::id::{ConversationId, StartTaskId, UserId};
+use crate::id::{ConversationId, HostId, StartTaskId, UserId};
+use crate::idempotency::{KeptAnswer, Repetition};
 
 /// Messages that wait for one conversation, at most (contract v1, section 3.4).
 pub const MOST_PENDING: usize = 10;
+
+/// Notes about dropped messages in one start task, at most.
+pub const MOST_NOTES: usize = 20;
 
 /// What a message waits for. Clients name a start task as `task-<32 hex>` before they know its conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,9 +23,9 @@ pub enum Awaited {
     Conversation(ConversationId),
 }
 
-/// A message that waits.
+/// A message that shall wait.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PendingMessage {
+pub struct NewPending {
     /// Its id.
     pub id: uuid::Uuid,
     /// Whose it is.
@@ -32,12 +36,24 @@ pub struct PendingMessage {
     pub message: MessageInput,
     /// When.
     pub created_at: Timestamp,
+    /// When the request has a key of its sender's: the answers to it, by the place that the message may get ([`MOST_PENDING`]
+    /// of them). Else none.
+    pub answers: Vec<KeptAnswer>,
+}
+
+/// A message that waits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PendingMessage {
+    /// Its id.
+    pub id: uuid::Uuid,
+    /// What was said.
+    pub message: MessageInput,
     /// When its delivery was begun for the last time; what was cut off is looked for at the agent server before it is said again.
     pub tried_at: Option<Timestamp>,
 }
 
 /// What became of a message that should wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Queued {
     /// It waits as the so-and-so-many-th, from 1.
     At(usize),
@@ -45,26 +61,44 @@ pub enum Queued {
     Full,
     /// There is no such task or conversation for this user.
     Unknown,
+    /// The start that should make the conversation has failed, with this cause: nobody will ever hear the message.
+    Failed(Option<String>),
+    /// The request's key was used before: with this answer, or for another request. Never [`Repetition::First`].
+    Repeated(Repetition),
 }
 
-/// Messages that wait.
+/// Messages that wait. They go with their conversation, with the last trace of a start that failed, and with their user.
+/// Both names of one conversation (its own and that of its start) are one queue.
 #[async_trait]
 pub trait PendingMessageRepository: Send + Sync + 'static {
-    /// Adds a message behind those that wait for the same conversation, under whichever name.
-    async fn queue(&self, message: &PendingMessage) -> Result<Queued, StoreError>;
-    /// Conversations that are ready (their start is, and their sandbox runs) and have messages waiting, of sandboxes of this
-    /// host, at most `limit`, those first whose oldest message was tried longest ago.
+    /// Adds a message behind those that wait for the same conversation, under whichever name, and keeps the answer, in one
+    /// transaction. A key that was used before comes first: then nothing else is looked at. `NotFound` if the user was
+    /// deleted.
+    async fn queue(&self, message: &NewPending) -> Result<Queued, StoreError>;
+    /// Conversations that are ready (their start is, and their sandbox runs and is wanted to) and have messages waiting, of
+    /// sandboxes of this host, at most `limit`: first those whose first message was never tried, then those where that is
+    /// longest ago.
     async fn deliverable(
         &self,
-        host: &crate::id::HostId,
+        host: &HostId,
         limit: usize,
     ) -> Result<Vec<ConversationId>, StoreError>;
-    /// Messages for a conversation, oldest first.
+    /// Messages of the owner of a conversation for it, in the order in which they came. None for a conversation that is not
+    /// there.
     async fn waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError>;
-    /// Delivery begins. `false` if the message is not there any more.
-    async fn begin(&self, id: uuid::Uuid, at: Timestamp) -> Result<bool, StoreError>;
-    /// It was delivered.
+    /// Delivery begins. `false` if the message is not there any more, or somebody has begun since `last`: exactly one of
+    /// several concurrent callers may go on.
+    async fn begin(
+        &self,
+        id: uuid::Uuid,
+        last: Option<Timestamp>,
+        at: Timestamp,
+    ) -> Result<bool, StoreError>;
+    /// It was delivered. Fine if it is not there.
     async fn delivered(&self, id: uuid::Uuid) -> Result<(), StoreError>;
-    /// Forgets messages of before `before` that still wait, at most `limit`; how many there were.
+    /// It never will be: it goes, and the note is added to the READY task of its conversation, if there is one that has
+    /// fewer than [`MOST_NOTES`].
+    async fn drop_with(&self, id: uuid::Uuid, note: &str) -> Result<(), StoreError>;
+    /// Forgets messages of before `before` that still wait, oldest first, at most `limit`; how many there were.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

@@ -15,6 +15,8 @@ impl State {
         if let Some(row) = self.conversations.get(&root) {
             let owner = row.it.owner.clone();
             self.end_starts(&owner, &tree, at);
+            self.pending
+                .retain(|it| it.owner != owner || !tree.contains(&it.conversation));
         }
         let mut sandboxes: BTreeSet<SandboxId> = BTreeSet::new();
         let mut graves = Vec::new();

@@ -1,37 +1,208 @@
 //! `PendingMessageRepository`.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
+use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::id::{ConversationId, HostId};
-use domain::pending::{PendingMessage, PendingMessageRepository, Queued};
+use domain::id::{ConversationId, HostId, UserId};
+use domain::idempotency::Repetition;
+use domain::pending::{
+    Awaited, MOST_NOTES, MOST_PENDING, NewPending, PendingMessage, PendingMessageRepository, Queued,
+};
+use domain::sandbox::{Desired, SandboxStatus};
+use domain::start_task::{StartStatus, StartTask};
 use uuid::Uuid;
 
 use crate::MemoryStore;
+use crate::state::{PendingRow, State};
+
+impl State {
+    /// The conversation that is meant, or why nothing can wait for it.
+    fn awaited(&self, owner: &UserId, awaited: Awaited) -> Result<ConversationId, Queued> {
+        let theirs = self.tasks.values().map(|row| &row.task);
+        let theirs = theirs.filter(|it| it.owner == *owner);
+        let start: Option<&StartTask> = match awaited {
+            Awaited::Task(id) => theirs.into_iter().find(|it| it.id == id),
+            Awaited::Conversation(id) => {
+                let row = self.conversations.get(&id);
+                if row.is_some_and(|row| row.it.owner == *owner) {
+                    return Ok(id);
+                }
+                let its = theirs.filter(|it| it.conversation_id == id);
+                its.max_by_key(|it| (!it.status.is_terminal(), it.created_at))
+            }
+        };
+        match start {
+            None => Err(Queued::Unknown),
+            Some(it) if it.status == StartStatus::Error => Err(Queued::Failed(it.detail.clone())),
+            Some(it) => Ok(it.conversation_id),
+        }
+    }
+
+    fn waiting(&self, id: ConversationId) -> impl Iterator<Item = &PendingRow> {
+        let owner = self.conversations.get(&id).map(|row| &row.it.owner);
+        self.pending
+            .iter()
+            .filter(move |it| it.conversation == id && Some(&it.owner) == owner)
+    }
+
+    /// Whether it can be said now, to a sandbox of this host.
+    fn is_ready(&self, id: ConversationId, host: &HostId) -> bool {
+        let row = self.conversations.get(&id);
+        let sandbox = row.and_then(|row| self.sandboxes.get(&row.it.sandbox_id));
+        let runs = sandbox.is_some_and(|it| {
+            it.host == *host
+                && it.desired == Desired::Running
+                && it.status == SandboxStatus::Running
+        });
+        let mut starts = self.tasks.values().map(|row| &row.task);
+        runs && starts.all(|it| it.conversation_id != id || it.status.is_terminal())
+    }
+
+    /// Messages for conversations of which neither a row nor a start of their owner is left.
+    pub(crate) fn forget_orphans(&mut self) {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.retain(|message| {
+            let row = self.conversations.get(&message.conversation);
+            let mut starts = self.tasks.values().map(|row| &row.task);
+            row.is_some_and(|row| row.it.owner == message.owner)
+                || starts.any(|it| {
+                    it.conversation_id == message.conversation && it.owner == message.owner
+                })
+        });
+        self.pending = pending;
+    }
+
+    /// Messages of a user deleted, at most `limit`.
+    pub(crate) fn purge_pending(&mut self, user: &UserId, limit: usize) -> usize {
+        let theirs = self.pending.iter().filter(|it| it.owner == *user);
+        let theirs: BTreeSet<Uuid> = theirs.map(|it| it.it.id).take(limit).collect();
+        self.pending.retain(|it| !theirs.contains(&it.it.id));
+        theirs.len()
+    }
+}
 
 #[async_trait]
 impl PendingMessageRepository for MemoryStore {
-    async fn queue(&self, _: &PendingMessage) -> Result<Queued, StoreError> {
-        Ok(Queued::Unknown)
+    async fn queue(&self, message: &NewPending) -> Result<Queued, StoreError> {
+        let mut state = self.lock();
+        if let Some(answer) = message.answers.first() {
+            match state.repetition(&answer.request) {
+                Repetition::First => {}
+                known => return Ok(Queued::Repeated(known)),
+            }
+        }
+        state.refuse_deleted(&message.owner)?;
+        let conversation = match state.awaited(&message.owner, message.awaited) {
+            Ok(id) => id,
+            Err(refusal) => return Ok(refusal),
+        };
+        let waiting = state.pending.iter();
+        let waiting =
+            waiting.filter(|it| it.conversation == conversation && it.owner == message.owner);
+        let count = waiting.count();
+        if count >= MOST_PENDING {
+            return Ok(Queued::Full);
+        }
+        state.pending.push(PendingRow {
+            it: PendingMessage {
+                id: message.id,
+                message: message.message.clone(),
+                tried_at: None,
+            },
+            owner: message.owner.clone(),
+            conversation,
+            created_at: message.created_at,
+        });
+        if let Some(answer) = message.answers.get(count) {
+            state.keep(answer);
+        }
+        let row = state.conversations.get(&conversation);
+        if let Some(sandbox) = row.and_then(|row| state.sandboxes.get(&row.it.sandbox_id)) {
+            self.tell(Change::Sandbox {
+                id: sandbox.id.clone(),
+                host: sandbox.host.clone(),
+            });
+        }
+        Ok(Queued::At(count + 1))
     }
 
-    async fn deliverable(&self, _: &HostId, _: usize) -> Result<Vec<ConversationId>, StoreError> {
-        Ok(Vec::new())
+    async fn deliverable(
+        &self,
+        host: &HostId,
+        limit: usize,
+    ) -> Result<Vec<ConversationId>, StoreError> {
+        let state = self.lock();
+        let all: BTreeSet<ConversationId> =
+            state.pending.iter().map(|it| it.conversation).collect();
+        let ready = all.into_iter().filter(|id| state.is_ready(*id, host));
+        let mut ready: Vec<_> = ready
+            .filter_map(|id| {
+                let first = state.waiting(id).next()?;
+                Some((first.it.tried_at, first.created_at, id))
+            })
+            .collect();
+        ready.sort();
+        Ok(ready.into_iter().map(|(.., id)| id).take(limit).collect())
     }
 
-    async fn waiting(&self, _: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
-        Ok(Vec::new())
+    async fn waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
+        let state = self.lock();
+        Ok(state.waiting(id).map(|it| it.it.clone()).collect())
     }
 
-    async fn begin(&self, _: Uuid, _: Timestamp) -> Result<bool, StoreError> {
-        Ok(false)
+    async fn begin(
+        &self,
+        id: Uuid,
+        last: Option<Timestamp>,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let row = state.pending.iter_mut().find(|it| it.it.id == id);
+        Ok(match row.filter(|row| row.it.tried_at == last) {
+            Some(row) => {
+                row.it.tried_at = Some(at);
+                true
+            }
+            None => false,
+        })
     }
 
-    async fn delivered(&self, _: Uuid) -> Result<(), StoreError> {
+    async fn delivered(&self, id: Uuid) -> Result<(), StoreError> {
+        self.lock().pending.retain(|it| it.it.id != id);
         Ok(())
     }
 
-    async fn prune(&self, _: Timestamp, _: usize) -> Result<u64, StoreError> {
-        Ok(0)
+    async fn drop_with(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        let Some(place) = state.pending.iter().position(|it| it.it.id == id) else {
+            return Ok(());
+        };
+        let row = state.pending.remove(place);
+        let mut tasks = state.tasks.values_mut().map(|row| &mut row.task);
+        let task = tasks.find(|it| {
+            it.conversation_id == row.conversation
+                && it.owner == row.owner
+                && it.status == StartStatus::Ready
+        });
+        if let Some(task) = task.filter(|task| task.notes.len() < MOST_NOTES) {
+            task.notes.push(note.to_owned());
+            task.detail = Some(task.notes.join(" "));
+            self.tell(Change::StartTask(task.id));
+        }
+        Ok(())
+    }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let mut state = self.lock();
+        let old = state.pending.iter().filter(|it| it.created_at < before);
+        let mut old: Vec<_> = old.map(|it| (it.created_at, it.it.id)).collect();
+        old.sort_unstable();
+        old.truncate(limit);
+        let ids: BTreeSet<Uuid> = old.into_iter().map(|(_, id)| id).collect();
+        state.pending.retain(|it| !ids.contains(&it.it.id));
+        Ok(ids.len() as u64)
     }
 }

@@ -392,6 +392,7 @@ impl StartTaskRepository for MemoryStore {
         for (_, id) in &old {
             state.tasks.remove(id);
         }
+        state.forget_orphans();
         Ok(old.len() as u64)
     }
 }

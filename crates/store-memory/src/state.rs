@@ -11,6 +11,7 @@ use domain::event::Event;
 use domain::id::{ApiKeyId, ConversationId, HostId, SandboxId, StartTaskId, UserId};
 use domain::idempotency::KeptAnswer;
 use domain::identity::{ApiKey, User};
+use domain::pending::PendingMessage;
 use domain::sandbox::{Desired, Sandbox};
 use domain::scope::Scope;
 use domain::secret::CustomSecret;
@@ -68,6 +69,8 @@ pub(crate) struct State {
     /// In order of arrival.
     pub(crate) events: BTreeMap<ConversationId, Vec<Event>>,
     pub(crate) tasks: BTreeMap<StartTaskId, TaskRow>,
+    /// In order of arrival.
+    pub(crate) pending: Vec<PendingRow>,
     pub(crate) sandboxes: BTreeMap<SandboxId, Sandbox>,
     pub(crate) settings: BTreeMap<UserId, StoredSettings>,
     pub(crate) secrets: BTreeMap<(UserId, String), CustomSecret>,
@@ -81,6 +84,14 @@ pub(crate) struct State {
     /// The installation's secret.
     pub(crate) vault: Option<Sealed>,
     pub(crate) key_holders: BTreeMap<String, KeyHolder>,
+}
+
+/// A message that waits for its owner's conversation.
+pub(crate) struct PendingRow {
+    pub(crate) it: PendingMessage,
+    pub(crate) owner: UserId,
+    pub(crate) conversation: ConversationId,
+    pub(crate) created_at: Timestamp,
 }
 
 /// A conversation, and when its status was true.

@@ -33,6 +33,7 @@ impl State {
             || self.secrets.keys().any(|(owner, _)| owner == user)
             || self.conversations.values().any(|it| it.it.owner == *user)
             || self.tasks.values().any(|it| it.task.owner == *user)
+            || self.pending.iter().any(|it| it.owner == *user)
             || self.answers.keys().any(|(owner, _)| owner == user)
             || self
                 .sandboxes
@@ -75,7 +76,7 @@ impl State {
         purged
     }
 
-    /// Answers and memory of deleted conversations.
+    /// Answers, messages that wait, and memory of deleted conversations.
     fn purge_others(&mut self, user: &UserId, left: &mut usize) -> u64 {
         let answers = self.answers.keys().filter(|(owner, _)| owner == user);
         let answers: Vec<_> = answers.take(*left).cloned().collect();
@@ -83,6 +84,8 @@ impl State {
             self.answers.remove(key);
         }
         *left -= answers.len();
+        let pending = self.purge_pending(user, *left);
+        *left -= pending;
         let theirs = |id| self.sandboxes.get(id).is_some_and(|it| it.owner == *user);
         let graves = self.deleted.iter().filter(|(_, it)| theirs(&it.sandbox));
         let graves: Vec<_> = graves.map(|(id, _)| *id).take(*left).collect();
@@ -90,7 +93,7 @@ impl State {
             self.deleted.remove(id);
         }
         *left -= graves.len();
-        (answers.len() + graves.len()) as u64
+        (answers.len() + pending + graves.len()) as u64
     }
 
     fn purge_starts(&mut self, user: &UserId, left: &mut usize) -> u64 {

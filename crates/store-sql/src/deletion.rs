@@ -9,6 +9,7 @@ use domain::start_task::StartStatus;
 
 use crate::connection::{Any, AnyConnection, on_backend};
 use crate::error::Fault;
+use crate::pending;
 use crate::sandboxes::mark_deleted;
 use crate::schema::{conversations, deleted_conversations, start_tasks};
 use crate::sql_types::{At, Key};
@@ -28,6 +29,7 @@ pub(crate) fn delete_tree(
 ) -> Result<(), Fault> {
     let (owner, tree) = descendants(conn, root)?;
     let ids: Vec<Key> = tree.keys().copied().collect();
+    pending::forget(conn, &owner, &ids)?;
     for part in ids.chunks(PART) {
         end_start_tasks(conn, &owner, part, at)?;
         // Events go with their conversation (ON DELETE CASCADE).

@@ -1,37 +1,352 @@
 //! `PendingMessageRepository`.
 
 use async_trait::async_trait;
+use diesel::dsl::{exists, max, not, select};
+use diesel::prelude::*;
+use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::id::{ConversationId, HostId};
-use domain::pending::{PendingMessage, PendingMessageRepository, Queued};
+use domain::id::{ConversationId, HostId, SandboxId};
+use domain::idempotency::Repetition;
+use domain::pending::{
+    Awaited, MOST_NOTES, MOST_PENDING, NewPending, PendingMessage, PendingMessageRepository, Queued,
+};
+use domain::sandbox::{Desired, SandboxStatus};
+use domain::start_task::StartStatus;
 use uuid::Uuid;
 
+use crate::changes::announce;
+use crate::codec::{Decode, plain, to_json};
+use crate::connection::{Any, AnyConnection};
+use crate::deletion::PART;
+use crate::error::Fault;
+use crate::idempotency;
+use crate::schema::{
+    conversations, pending_messages, pending_messages as pending, sandboxes, start_tasks,
+};
+use crate::sql_types::{At, Json, Key};
 use crate::store::SqlStore;
+use crate::users::refuse_deleted;
+
+/// The conversation of a start, its status, and its detail.
+type Start = (Key, String, Option<String>);
+
+/// What the start says about its conversation.
+fn of_start(start: Option<Start>) -> Result<ConversationId, Queued> {
+    match start {
+        None => Err(Queued::Unknown),
+        Some((_, status, cause)) if status == StartStatus::Error.as_str() => {
+            Err(Queued::Failed(cause))
+        }
+        Some((id, ..)) => Ok(id.into()),
+    }
+}
+
+/// The conversation that is meant, or why nothing can wait for it.
+fn awaited(
+    conn: &mut AnyConnection,
+    owner: &str,
+    awaited: Awaited,
+) -> Result<Result<ConversationId, Queued>, Fault> {
+    let theirs = start_tasks::table
+        .into_boxed::<Any>()
+        .filter(start_tasks::owner.eq(owner))
+        .select((
+            start_tasks::conversation_id,
+            start_tasks::status,
+            start_tasks::detail,
+        ));
+    let found = match awaited {
+        Awaited::Task(id) => theirs.filter(start_tasks::id.eq(Key::from(id))),
+        Awaited::Conversation(id) => {
+            let there = conversations::table
+                .filter(conversations::id.eq(Key::from(id)))
+                .filter(conversations::owner.eq(owner));
+            if select(exists(there)).get_result::<bool>(conn)? {
+                return Ok(Ok(id));
+            }
+            // Failed ones may have had the same id before.
+            theirs
+                .filter(start_tasks::conversation_id.eq(Key::from(id)))
+                .order((start_tasks::is_open.desc(), start_tasks::created_at.desc()))
+        }
+    };
+    Ok(of_start(found.first(conn).optional()?))
+}
+
+fn queue(conn: &mut AnyConnection, message: &NewPending) -> Result<Queued, Fault> {
+    let owner = message.owner.as_str();
+    if let Some(answer) = message.answers.first() {
+        let known = idempotency::repetition(conn, &answer.request)?;
+        if known != Repetition::First {
+            return Ok(Queued::Repeated(known));
+        }
+    }
+    refuse_deleted(conn, owner)?;
+    let conversation = match awaited(conn, owner, message.awaited)? {
+        Ok(id) => id,
+        Err(refusal) => return Ok(refusal),
+    };
+    let waiting = pending::table
+        .filter(pending::conversation_id.eq(Key::from(conversation)))
+        .filter(pending::owner.eq(owner));
+    let count: i64 = waiting.count().get_result(conn)?;
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    if count >= MOST_PENDING {
+        return Ok(Queued::Full);
+    }
+    let last: Option<i64> = waiting.select(max(pending::place)).first(conn)?;
+    diesel::insert_into(pending::table)
+        .values((
+            pending::id.eq(Key(message.id)),
+            pending::owner.eq(owner),
+            pending::conversation_id.eq(Key::from(conversation)),
+            pending::place.eq(last.unwrap_or_default() + 1),
+            pending::message.eq(to_json(&message.message)?),
+            pending::created_at.eq(At(message.created_at)),
+        ))
+        .execute(conn)
+        .map_err(Fault::taken("pending message"))?;
+    if let Some(answer) = message.answers.get(count) {
+        idempotency::keep(conn, answer)?;
+    }
+    tell(conn, conversation)?;
+    Ok(Queued::At(count + 1))
+}
+
+/// Whoever serves the sandbox of the conversation hears that there is something to say.
+fn tell(conn: &mut AnyConnection, conversation: ConversationId) -> Result<(), Fault> {
+    let place: Option<(String, String)> = conversations::table
+        .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
+        .filter(conversations::id.eq(Key::from(conversation)))
+        .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
+        .select((sandboxes::id, sandboxes::host))
+        .first(conn)
+        .optional()?;
+    if let Some((id, host)) = place
+        && let (Ok(id), Ok(host)) = (SandboxId::parse(id), HostId::parse(host))
+    {
+        announce(conn, &Change::Sandbox { id, host })?;
+    }
+    Ok(())
+}
+
+fn deliverable(
+    conn: &mut AnyConnection,
+    host: &str,
+    limit: i64,
+) -> Result<Vec<ConversationId>, Fault> {
+    let earlier = diesel::alias!(pending_messages as earlier);
+    let starting = start_tasks::table
+        .filter(start_tasks::conversation_id.eq(pending::conversation_id))
+        .filter(start_tasks::is_open);
+    let not_first = earlier
+        .filter(
+            earlier
+                .field(pending::conversation_id)
+                .eq(pending::conversation_id),
+        )
+        .filter(earlier.field(pending::owner).eq(pending::owner))
+        .filter(earlier.field(pending::place).lt(pending::place));
+    let its = conversations::id
+        .eq(pending::conversation_id)
+        .and(conversations::owner.eq(pending::owner));
+    let ids: Vec<Key> = pending::table
+        .inner_join(conversations::table.on(its))
+        .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
+        .filter(sandboxes::host.eq(host))
+        .filter(sandboxes::desired.eq(Desired::Running.as_str()))
+        .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
+        .filter(not(exists(starting)))
+        .filter(not(exists(not_first)))
+        .order((
+            pending::tried_at.is_not_null().asc(),
+            pending::tried_at.asc(),
+            pending::created_at.asc(),
+            pending::id.asc(),
+        ))
+        .limit(limit)
+        .select(pending::conversation_id)
+        .load(conn)?;
+    Ok(ids.into_iter().map(ConversationId::from).collect())
+}
+
+fn waiting(conn: &mut AnyConnection, id: ConversationId) -> Result<Vec<PendingMessage>, Fault> {
+    let its = conversations::id
+        .eq(pending::conversation_id)
+        .and(conversations::owner.eq(pending::owner));
+    let rows: Vec<(Key, Json, Option<At>)> = pending::table
+        .inner_join(conversations::table.on(its))
+        .filter(pending::conversation_id.eq(Key::from(id)))
+        .order(pending::place.asc())
+        .select((pending::id, pending::message, pending::tried_at))
+        .load(conn)?;
+    rows.into_iter()
+        .map(|(id, message, tried_at)| {
+            Ok(PendingMessage {
+                id: id.0,
+                message: Decode("pending message").json("message", &message)?,
+                tried_at: tried_at.map(|at| at.0),
+            })
+        })
+        .collect()
+}
+
+fn begin(
+    conn: &mut AnyConnection,
+    id: Uuid,
+    last: Option<Timestamp>,
+    at: Timestamp,
+) -> Result<bool, Fault> {
+    let row = pending::table
+        .into_boxed::<Any>()
+        .filter(pending::id.eq(Key(id)));
+    let row = match last {
+        Some(last) => row.filter(pending::tried_at.eq(At(last))),
+        None => row.filter(pending::tried_at.is_null()),
+    };
+    let unchanged: Option<Key> = row.select(pending::id).first(conn).optional()?;
+    let Some(id) = unchanged else {
+        return Ok(false);
+    };
+    diesel::update(pending::table.find(id))
+        .set(pending::tried_at.eq(At(at)))
+        .execute(conn)?;
+    Ok(true)
+}
+
+fn drop_with(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), Fault> {
+    let row: Option<(Key, String)> = pending::table
+        .find(Key(id))
+        .select((pending::conversation_id, pending::owner))
+        .first(conn)
+        .optional()?;
+    let Some((conversation, owner)) = row else {
+        return Ok(());
+    };
+    diesel::delete(pending::table.find(Key(id))).execute(conn)?;
+    let task: Option<(Key, Json)> = start_tasks::table
+        .filter(start_tasks::conversation_id.eq(conversation))
+        .filter(start_tasks::owner.eq(owner))
+        .filter(start_tasks::status.eq(StartStatus::Ready.as_str()))
+        .select((start_tasks::id, start_tasks::notes))
+        .first(conn)
+        .optional()?;
+    let Some((task, notes)) = task else {
+        return Ok(());
+    };
+    let mut notes: Vec<String> = Decode("start task").json("notes", &notes)?;
+    if notes.len() >= MOST_NOTES {
+        return Ok(());
+    }
+    notes.push(plain(note));
+    diesel::update(start_tasks::table.find(task))
+        .set((
+            start_tasks::notes.eq(to_json(&notes)?),
+            start_tasks::detail.eq(notes.join(" ")),
+        ))
+        .execute(conn)?;
+    announce(conn, &Change::StartTask(task.into()))
+}
+
+/// Messages of this owner for these conversations; part of the caller's transaction.
+pub(crate) fn forget(
+    conn: &mut AnyConnection,
+    owner: &str,
+    conversations: &[Key],
+) -> Result<(), Fault> {
+    for part in conversations.chunks(PART) {
+        let theirs = pending::table
+            .filter(pending::conversation_id.eq_any(part))
+            .filter(pending::owner.eq(owner));
+        diesel::delete(theirs).execute(conn)?;
+    }
+    Ok(())
+}
+
+/// Messages for conversations of which neither a row nor a start of their owner is left; part of the caller's transaction.
+pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[Key]) -> Result<(), Fault> {
+    let there = conversations::table
+        .filter(conversations::id.eq(pending::conversation_id))
+        .filter(conversations::owner.eq(pending::owner));
+    let started = start_tasks::table
+        .filter(start_tasks::conversation_id.eq(pending::conversation_id))
+        .filter(start_tasks::owner.eq(pending::owner));
+    for part in among.chunks(PART) {
+        let orphans = pending::table
+            .filter(pending::conversation_id.eq_any(part))
+            .filter(not(exists(there.clone())))
+            .filter(not(exists(started.clone())));
+        diesel::delete(orphans).execute(conn)?;
+    }
+    Ok(())
+}
 
 #[async_trait]
 impl PendingMessageRepository for SqlStore {
-    async fn queue(&self, _: &PendingMessage) -> Result<Queued, StoreError> {
-        Ok(Queued::Unknown)
+    async fn queue(&self, message: &NewPending) -> Result<Queued, StoreError> {
+        let message = message.clone();
+        self.db.write(move |conn| queue(conn, &message)).await
     }
 
-    async fn deliverable(&self, _: &HostId, _: usize) -> Result<Vec<ConversationId>, StoreError> {
-        Ok(Vec::new())
+    async fn deliverable(
+        &self,
+        host: &HostId,
+        limit: usize,
+    ) -> Result<Vec<ConversationId>, StoreError> {
+        let (host, limit) = (host.to_string(), i64::try_from(limit).unwrap_or(i64::MAX));
+        self.db
+            .background_read(move |conn| deliverable(conn, &host, limit))
+            .await
     }
 
-    async fn waiting(&self, _: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
-        Ok(Vec::new())
+    async fn waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
+        self.db.background_read(move |conn| waiting(conn, id)).await
     }
 
-    async fn begin(&self, _: Uuid, _: Timestamp) -> Result<bool, StoreError> {
-        Ok(false)
+    async fn begin(
+        &self,
+        id: Uuid,
+        last: Option<Timestamp>,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.db
+            .background(move |conn| begin(conn, id, last, at))
+            .await
     }
 
-    async fn delivered(&self, _: Uuid) -> Result<(), StoreError> {
-        Ok(())
+    async fn delivered(&self, id: Uuid) -> Result<(), StoreError> {
+        self.db
+            .background(move |conn| {
+                diesel::delete(pending::table.find(Key(id))).execute(conn)?;
+                Ok(())
+            })
+            .await
     }
 
-    async fn prune(&self, _: Timestamp, _: usize) -> Result<u64, StoreError> {
-        Ok(0)
+    async fn drop_with(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
+        let note = note.to_owned();
+        self.db
+            .background(move |conn| drop_with(conn, id, &note))
+            .await
+    }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.db
+            .background(move |conn| {
+                let old: Vec<Key> = pending::table
+                    .filter(pending::created_at.lt(At(before)))
+                    .order((pending::created_at.asc(), pending::id.asc()))
+                    .limit(limit)
+                    .select(pending::id)
+                    .load(conn)?;
+                for part in old.chunks(PART) {
+                    diesel::delete(pending::table.filter(pending::id.eq_any(part)))
+                        .execute(conn)?;
+                }
+                Ok(old.len() as u64)
+            })
+            .await
     }
 }

@@ -11,10 +11,11 @@ use crate::changes::announce;
 use crate::connection::{Any, AnyConnection};
 use crate::deletion::PART;
 use crate::error::Fault;
+use crate::pending;
 use crate::sandboxes::mark_deleted;
 use crate::schema::{
-    api_keys, conversations, deleted_conversations, events, idempotency_keys, sandboxes, secrets,
-    settings, start_tasks,
+    api_keys, conversations, deleted_conversations, events, idempotency_keys, pending_messages,
+    sandboxes, secrets, settings, start_tasks,
 };
 use crate::sql_types::{At, Key};
 
@@ -36,6 +37,9 @@ pub(crate) fn has_rows(conn: &mut AnyConnection, user: &str) -> Result<bool, Fau
     Ok(finds!(
         conn,
         conversations::table.filter(conversations::owner.eq(user))
+    ) || finds!(
+        conn,
+        pending_messages::table.filter(pending_messages::owner.eq(user))
     ) || finds!(conn, start_tasks::table.filter(start_tasks::owner.eq(user)))
         || finds!(
             conn,
@@ -62,7 +66,9 @@ pub(crate) fn purge(
 ) -> Result<Purged, Fault> {
     let mut purged = disarm(conn, user, at)?;
     let mut left = Budget(limit.max(1));
-    purged.others = answers(conn, user, &mut left)? + memory(conn, user, &mut left)?;
+    purged.others = answers(conn, user, &mut left)?
+        + said(conn, user, &mut left)?
+        + memory(conn, user, &mut left)?;
     purged.start_tasks = starts(conn, user, &mut left)?;
     (purged.conversations, purged.events) = logs(conn, user, &mut left)?;
     purged.more = left.0 == 0;
@@ -152,6 +158,20 @@ fn answers(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u6
     Ok(left.spend(keys.len()))
 }
 
+/// Messages that wait for their conversation.
+fn said(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
+    let ids: Vec<Key> = pending_messages::table
+        .filter(pending_messages::owner.eq(user))
+        .select(pending_messages::id)
+        .limit(left.limit())
+        .load(conn)?;
+    for part in ids.chunks(PART) {
+        let theirs = pending_messages::table.filter(pending_messages::id.eq_any(part));
+        diesel::delete(theirs).execute(conn)?;
+    }
+    Ok(left.spend(ids.len()))
+}
+
 /// What is remembered of conversations that were deleted before, as far as it can be told whose they were.
 fn memory(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<u64, Fault> {
     let ids: Vec<Key> = sandboxes::table
@@ -226,7 +246,7 @@ pub(crate) fn old_starts(
     let sandbox = sandboxes::table
         .filter(sandboxes::id.eq(start_tasks::sandbox_id))
         .select(sandboxes::id);
-    let ids: Vec<Key> = start_tasks::table
+    let old: Vec<(Key, Key)> = start_tasks::table
         .into_boxed::<Any>()
         .filter(not(start_tasks::is_open))
         .filter(start_tasks::updated_at.lt(At(before)))
@@ -237,11 +257,13 @@ pub(crate) fn old_starts(
         )
         .order((start_tasks::updated_at.asc(), start_tasks::id.asc()))
         .limit(i64::try_from(limit).unwrap_or(i64::MAX))
-        .select(start_tasks::id)
+        .select((start_tasks::id, start_tasks::conversation_id))
         .load(conn)?;
+    let (ids, conversations): (Vec<Key>, Vec<Key>) = old.into_iter().unzip();
     for part in ids.chunks(PART) {
         diesel::delete(start_tasks::table.filter(start_tasks::id.eq_any(part))).execute(conn)?;
     }
+    pending::forget_orphans(conn, &conversations)?;
     Ok(ids.len() as u64)
 }
 

@@ -146,6 +146,21 @@ diesel::table! {
 }
 
 diesel::table! {
+    use diesel::sql_types::{BigInt, Nullable, Text};
+    use crate::sql_types::{Id, Instant, Verbatim};
+
+    pending_messages (id) {
+        id -> Id,
+        owner -> Text,
+        conversation_id -> Id,
+        place -> BigInt,
+        message -> Verbatim,
+        created_at -> Instant,
+        tried_at -> Nullable<Instant>,
+    }
+}
+
+diesel::table! {
     use diesel::sql_types::Text;
     use crate::sql_types::Instant;
 
@@ -221,6 +236,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     conversations,
     deleted_conversations,
     events,
+    pending_messages,
     sandboxes,
     start_tasks,
 );

@@ -59,6 +59,11 @@ mod events {
     port_conformance::event_store_conformance!(fresh());
 }
 
+mod arrivals {
+    use super::fresh;
+    port_conformance::arrivals_conformance!(fresh());
+}
+
 mod answers {
     use super::fresh;
     port_conformance::idempotency_repository_conformance!(fresh());
@@ -102,6 +107,11 @@ mod crowd {
 mod odd_text {
     use super::fresh;
     port_conformance::odd_text_conformance!(fresh());
+}
+
+mod pending_messages {
+    use super::fresh;
+    port_conformance::pending_message_repository_conformance!(fresh());
 }
 
 mod start_tasks {

@@ -1,6 +1,7 @@
 //! The laws, by port.
 
 pub mod api_key_repository;
+pub mod arrivals;
 pub mod conversation_repository;
 pub mod conversation_rows;
 pub mod crowd;
@@ -10,6 +11,7 @@ pub mod host_repository;
 pub mod idempotency_repository;
 pub mod lease_repository;
 pub mod odd_text;
+pub mod pending_messages;
 pub mod pruning;
 pub mod purge;
 pub mod purge_races;

@@ -1,17 +1,19 @@
 //! Laws of `UserRepository::purge`: everything of a user goes, and nothing of anybody else.
 
 use domain::cipher::Sealed;
-use domain::conversation::{Conversation, ConversationFilter, Observation};
+use domain::conversation::{Conversation, ConversationFilter, ConversationView, Observation};
 use domain::error::StoreError;
 use domain::event::{Appended, EventFilter, EventOrder};
 use domain::id::{HostId, UserId};
 use domain::idempotency::{KeptAnswer, KeyedRequest, Repetition};
 use domain::identity::{DELETED_USER, Purged};
+use domain::pending::{Awaited, PendingMessage, Queued};
 use domain::sandbox::Desired;
 use domain::scope::Scope;
 use domain::secret::SecretChange;
 use domain::start_task::{ClaimLimit, NewStart, StartStatus, StartTaskFilter, StartTaskOrder};
 
+use super::pending_messages::message;
 use super::user_repository::key;
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, event, page, sandbox, sandbox_id, scope, secret,
@@ -110,7 +112,25 @@ async fn furnish(ports: &Ports, owner: &str, n: u64) -> i64 {
     run(ports, &keyed, Some(StartStatus::Ready)).await;
     let failed = start_in(n + 7, owner, &name("up"), at(1));
     run(ports, &failed, Some(StartStatus::Error)).await;
-    run(ports, &start_in(n + 8, owner, &name("up"), at(1)), None).await
+    let fence = run(ports, &start_in(n + 8, owner, &name("up"), at(1)), None).await;
+    for (n, awaited) in [
+        (n + 11, Awaited::Task(task_id(n + 8))),
+        (n + 12, Awaited::Conversation(conversation_id(n + 4))),
+    ] {
+        let queued = ports.pending.queue(&message(n, owner, awaited)).await;
+        assert_eq!(queued.unwrap(), Queued::At(1));
+    }
+    fence
+}
+
+/// What waits for these conversations.
+async fn waiting(ports: &Ports, all: &[ConversationView]) -> Vec<PendingMessage> {
+    let mut waiting = Vec::new();
+    for it in all {
+        let found = ports.pending.waiting(it.conversation.id).await;
+        waiting.extend(found.unwrap());
+    }
+    waiting
 }
 
 /// Everything that the ports show of a user.
@@ -141,6 +161,7 @@ async fn shown(ports: &Ports, owner: &str) -> Vec<String> {
         format!("{:?}", ports.keys.list(Some(&id)).await.unwrap()),
         format!("{:?}", ports.settings.load(&id).await.unwrap()),
         format!("{:?}", ports.secrets.all(&id).await.unwrap()),
+        format!("{:?}", waiting(ports, &found).await),
         format!(
             "{:?}",
             ports.answers.look_up(&request(owner)).await.unwrap()
@@ -178,13 +199,13 @@ pub async fn nothing_of_a_user_is_left(ports: &Ports) {
             start_tasks: 3,
             conversations: 3,
             events: 7,
-            // An answer, and the memory of a deleted conversation.
-            others: 2,
+            // An answer, the memory of a deleted conversation, and two messages.
+            others: 4,
             more: false,
         };
         assert_eq!(sum, expected);
         // One at a time: so many rows, and the call that finds no more.
-        assert_eq!(calls, [16, 6, 1][round]);
+        assert_eq!(calls, [18, 6, 1][round]);
         assert_eq!(shown(ports, &owner).await, nothing);
         for what in ["up", "paused", "deleted", "own"] {
             let id = sandbox_id(&format!("{owner}-{what}"));
@@ -317,6 +338,8 @@ pub async fn nothing_new_of_a_deleted_user_is_stored(ports: &Ports) {
     let document = Sealed::from_text("sealed again");
     let saved = ports.settings.save(&alice, &document, None, at(9)).await;
     gone(saved.err());
+    let late = message(131, "alice", Awaited::Conversation(conversation_id(102)));
+    gone(ports.pending.queue(&late).await.err());
     let late = secret(119, "alice", "A", at(9));
     gone(ports.secrets.insert(&late).await.err());
     let change = SecretChange::default();

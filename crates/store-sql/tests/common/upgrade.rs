@@ -11,9 +11,11 @@ use domain::conversation::{
 use domain::event::{Event, EventFilter, EventOrder};
 use domain::id::ApiKeyId;
 use domain::identity::{ApiKey, KeyHash};
+use domain::pending::{Awaited, Queued};
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTaskFilter, StartTaskOrder};
+use port_conformance::laws::pending_messages::message;
 use port_conformance::{Ports, fixtures};
 
 use fixtures::{
@@ -201,7 +203,17 @@ pub(crate) async fn shown(ports: &Ports) -> Vec<String> {
     let forgotten = ports.conversations.forgotten(100).await.unwrap();
     shown.push(format!("{forgotten:#?}"));
     shown.push(secrets(ports).await);
+    shown.push(messages(ports).await);
     shown
+}
+
+/// As for the secrets: one can wait for what the first version has left.
+async fn messages(ports: &Ports) -> String {
+    let awaited = Awaited::Conversation(conversation_id(1));
+    let message = message(1, "alice", awaited);
+    let queued = ports.pending.queue(&message).await.unwrap();
+    assert_eq!(queued, Queued::At(1));
+    format!("{:#?}", ports.pending.waiting(conversation_id(1)).await)
 }
 
 /// There were none in the first version: the table is there, and is used.

@@ -1,0 +1,184 @@
+//! One request, before it is sent.
+
+use std::fmt;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::Serialize;
+use url::Url;
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::operations::Operation;
+
+/// Names one request, so that the service carries it out once however often it is sent. Good for 24 hours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    /// One that nobody else has.
+    #[must_use]
+    pub fn random() -> Self {
+        #[expect(clippy::disallowed_methods, reason = "a client has no port for ids")]
+        let id = Uuid::new_v4();
+        Self(id.simple().to_string())
+    }
+
+    /// One of the caller's own: 1 to 255 visible ASCII characters.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn new(text: &str) -> Result<Self, Error> {
+        let is_fine = (1..=255).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+        if is_fine {
+            Ok(Self(text.to_owned()))
+        } else {
+            let problem = "an Idempotency-Key has 1 to 255 visible ASCII characters";
+            Err(Error::Unusable(problem.to_owned()))
+        }
+    }
+
+    /// As it is sent.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A request. Its `Debug` shows no value: some are secret.
+#[derive(Clone)]
+pub(crate) struct Call {
+    pub(crate) operation: &'static Operation,
+    path: Vec<String>,
+    query: Vec<(&'static str, String)>,
+    pub(crate) body: Option<Vec<u8>>,
+    pub(crate) key: Option<IdempotencyKey>,
+    /// What was seen last of a stream of events.
+    pub(crate) last_event: Option<String>,
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Call").field(self.operation).finish()
+    }
+}
+
+impl Call {
+    pub(crate) fn to(operation: &'static Operation) -> Self {
+        Self {
+            operation,
+            path: Vec::new(),
+            query: Vec::new(),
+            body: None,
+            key: None,
+            last_event: None,
+        }
+    }
+
+    /// Fills the next parameter of the path.
+    pub(crate) fn at(mut self, value: &str) -> Self {
+        self.path.push(value.to_owned());
+        self
+    }
+
+    pub(crate) fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        debug_assert!(
+            self.operation.query.contains(&name),
+            "{name} is no parameter"
+        );
+        self.query.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn maybe(self, name: &'static str, value: Option<impl Into<String>>) -> Self {
+        match value {
+            Some(value) => self.query(name, value),
+            None => self,
+        }
+    }
+
+    pub(crate) fn time(self, name: &'static str, value: Option<DateTime<Utc>>) -> Self {
+        let text = value.map(|time| time.to_rfc3339_opts(SecondsFormat::Micros, true));
+        self.maybe(name, text)
+    }
+
+    pub(crate) fn body(mut self, body: &impl Serialize) -> Result<Self, Error> {
+        let written = serde_json::to_vec(body);
+        self.body = Some(written.map_err(|_| Error::Unusable("the body is no JSON".into()))?);
+        Ok(self)
+    }
+
+    pub(crate) fn once(mut self, key: &IdempotencyKey) -> Self {
+        debug_assert!(
+            self.operation.repeatable,
+            "{} takes no key",
+            self.operation.path
+        );
+        self.key = Some(key.clone());
+        self
+    }
+
+    /// Below the service's own URL, which may have a path.
+    pub(crate) fn url(&self, base: &Url) -> Result<Url, Error> {
+        let mut url = base.clone();
+        let mut values = self.path.iter();
+        {
+            let unusable = || Error::Unusable("the service's URL cannot have a path".into());
+            let mut segments = url.path_segments_mut().map_err(|()| unusable())?;
+            segments.pop_if_empty();
+            for segment in self.operation.path.split('/').skip(1) {
+                if !segment.starts_with('{') {
+                    segments.push(segment);
+                    continue;
+                }
+                let value = values.next().map_or("", String::as_str);
+                // Such a segment would disappear, and the request would mean something else.
+                if matches!(value, "" | "." | "..") {
+                    return Err(Error::Unusable(format!("{value:?} is no id")));
+                }
+                segments.push(value);
+            }
+        }
+        if !self.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&self.query);
+        }
+        Ok(url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operations;
+
+    #[test]
+    fn urls_keep_the_services_path_and_hide_nothing_in_ids() {
+        let pause = |id: &str, base: &str| {
+            let call = Call::to(&operations::PAUSE_SANDBOX).at(id);
+            call.url(&base.parse().unwrap()).map(|url| url.to_string())
+        };
+        assert_eq!(
+            pause("a b/c?d", "http://h:1/sub/").unwrap(),
+            "http://h:1/sub/api/v1/sandboxes/a%20b%2Fc%3Fd/pause"
+        );
+        assert_eq!(
+            pause("x", "http://h/a/b").unwrap(),
+            "http://h/a/b/api/v1/sandboxes/x/pause"
+        );
+        for id in ["", ".", ".."] {
+            assert!(pause(id, "http://h").is_err(), "{id}");
+        }
+        let call = Call::to(&operations::SEARCH_SPECS).query("page_id", "a&b=c");
+        assert_eq!(
+            call.url(&"http://h".parse().unwrap()).unwrap().as_str(),
+            "http://h/api/v1/sandbox-specs/search?page_id=a%26b%3Dc"
+        );
+    }
+
+    #[test]
+    fn keys_of_requests_are_what_the_service_takes() {
+        assert_ne!(IdempotencyKey::random(), IdempotencyKey::random());
+        assert!(IdempotencyKey::new("a-1").is_ok());
+        for text in ["", "a b", "ä", &"x".repeat(256)] {
+            assert!(IdempotencyKey::new(text).is_err());
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The client itself.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::de::DeserializeOwned;
+use url::Url;
+
+use crate::call::Call;
+use crate::error::{Error, Refusal};
+use crate::resources::{
+    Conversations, Events, Health, Sandboxes, Secrets, Settings, Specs, StartTasks, Users,
+};
+use crate::transport::{Http, Reply};
+
+/// How often a request with an `Idempotency-Key` is sent, at most.
+const ATTEMPTS: u32 = 5;
+/// Before it is sent for the second time; twice as long before each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Establishing a connection.
+    pub connect: Duration,
+    /// A request, from its first byte to the last one of the answer; of an answer that goes on, to its first one.
+    pub request: Duration,
+    /// Between two pieces of an answer that goes on: a download, or events as they arrive.
+    pub silence: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            request: Duration::from_secs(30),
+            silence: Duration::from_secs(60),
+        }
+    }
+}
+
+/// An answer as it came.
+#[derive(Debug)]
+pub struct Answer<'a> {
+    /// Method of the request.
+    pub method: &'static str,
+    /// Path and query of the request.
+    pub asked: &'a str,
+    /// Status.
+    pub status: u16,
+    /// Headers.
+    pub headers: &'a HeaderMap,
+    /// The body; empty of answers that go on.
+    pub body: &'a [u8],
+}
+
+/// Sees every answer, e.g. to keep it. What it sees may hold secrets.
+pub trait Observer: Send + Sync {
+    /// This was answered.
+    fn answered(&self, answer: &Answer<'_>);
+}
+
+/// Calls one service with one key. Clones are cheap and share connections.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) http: Http,
+    pub(crate) limits: Limits,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("url", &self.url().as_str())
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Calls the service at `url` (http or https, with a path if the service is below one) with this key; without one, the
+    /// service must run in open mode. For https it reads the system's certificate authorities.
+    ///
+    /// # Errors
+    /// The URL or the key cannot be used.
+    pub fn new(url: &str, key: Option<SecretString>) -> Result<Self, Error> {
+        Self::with_limits(url, key, Limits::default())
+    }
+
+    /// The same with limits of the caller's own.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_limits(
+        url: &str,
+        key: Option<SecretString>,
+        limits: Limits,
+    ) -> Result<Self, Error> {
+        let base = base(url)?;
+        let key = key.map(|key| {
+            let value = HeaderValue::from_str(key.expose_secret().trim());
+            let mut value = value.map_err(|_| {
+                Error::Unusable("the API key has characters that no API key has".into())
+            })?;
+            value.set_sensitive(true);
+            Ok(value)
+        });
+        Ok(Self {
+            http: Http::new(base, key.transpose()?, limits.connect)?,
+            limits,
+            observer: None,
+        })
+    }
+
+    /// The same client with another deadline for requests; it shares the connections.
+    #[must_use]
+    pub fn patient(&self, request: Duration) -> Self {
+        let mut client = self.clone();
+        client.limits.request = request;
+        client
+    }
+
+    /// The same client, observed.
+    #[must_use]
+    pub fn observed(&self, observer: Arc<dyn Observer>) -> Self {
+        Self {
+            observer: Some(observer),
+            ..self.clone()
+        }
+    }
+
+    /// The service's URL.
+    pub fn url(&self) -> &Url {
+        self.http.base()
+    }
+
+    /// Conversations.
+    pub fn conversations(&self) -> Conversations {
+        Conversations(self.clone())
+    }
+
+    /// Starts of conversations.
+    pub fn start_tasks(&self) -> StartTasks {
+        StartTasks(self.clone())
+    }
+
+    /// The events of a conversation.
+    pub fn events(&self, conversation: &str) -> Events {
+        Events(self.clone(), conversation.to_owned())
+    }
+
+    /// Sandboxes.
+    pub fn sandboxes(&self) -> Sandboxes {
+        Sandboxes(self.clone())
+    }
+
+    /// Templates of sandboxes.
+    pub fn specs(&self) -> Specs {
+        Specs(self.clone())
+    }
+
+    /// The user's settings.
+    pub fn settings(&self) -> Settings {
+        Settings(self.clone())
+    }
+
+    /// The user's secrets.
+    pub fn secrets(&self) -> Secrets {
+        Secrets(self.clone())
+    }
+
+    /// The user.
+    pub fn users(&self) -> Users {
+        Users(self.clone())
+    }
+
+    /// Whether the service is well.
+    pub fn health(&self) -> Health {
+        Health(self.clone())
+    }
+
+    /// One exchange with a typed answer.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
+        let reply = self.http.exchange(call, self.limits.request).await?;
+        self.see(call, reply.status, &reply.headers, &reply.body);
+        if !(200..300).contains(&reply.status) {
+            return Err(refused(&reply));
+        }
+        read(call, &reply.body)
+    }
+
+    /// One exchange that may be repeated: its key makes the service carry it out once.
+    pub(crate) async fn ask_once<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
+        let mut pause = FIRST_PAUSE;
+        for attempt in 1.. {
+            let error = match self.ask(call).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            // The first attempt is still being carried out, or its answer was lost, or the service is being started again.
+            let is_under_way = matches!(&error, Error::Refused(no) if no.status == 409 && no.retry_after.is_some());
+            let is_down = attempt > 1 && matches!(error, Error::Unreachable { .. });
+            if attempt == ATTEMPTS || !(is_under_way || is_down || error.is_uncertain()) {
+                return Err(error);
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        Err(Error::Unusable("it was not tried".into()))
+    }
+
+    /// Begins an answer that goes on.
+    pub(crate) async fn open(
+        &self,
+        call: &Call,
+        accept: &'static str,
+    ) -> Result<hyper::body::Incoming, Error> {
+        let response = self.http.open(call, accept, self.limits.request).await?;
+        let status = response.status().as_u16();
+        if response.status().is_success() {
+            self.see(call, status, response.headers(), &[]);
+            return Ok(response.into_body());
+        }
+        let reply = self.http.rest(response, self.limits.request).await?;
+        self.see(call, status, &reply.headers, &reply.body);
+        Err(refused(&reply))
+    }
+
+    fn see(&self, call: &Call, status: u16, headers: &HeaderMap, body: &[u8]) {
+        let Some(observer) = &self.observer else {
+            return;
+        };
+        let asked = call.url(self.url());
+        let asked = asked.map_or_else(
+            |_| call.operation.path.to_owned(),
+            |url| url[url::Position::BeforePath..].to_owned(),
+        );
+        observer.answered(&Answer {
+            method: call.operation.method,
+            asked: &asked,
+            status,
+            headers,
+            body,
+        });
+    }
+}
+
+pub(crate) fn read<T: DeserializeOwned>(call: &Call, body: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(body).map_err(|error| unreadable(call, error))
+}
+
+pub(crate) fn unreadable(
+    call: &Call,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Error {
+    Error::Unreadable {
+        asked: call.operation.path,
+        source: source.into(),
+    }
+}
+
+fn refused(reply: &Reply) -> Error {
+    let after = reply.headers.get(RETRY_AFTER);
+    let after = after.and_then(|value| value.to_str().ok());
+    Error::Refused(Refusal::read(reply.status, after, &reply.body))
+}
+
+/// Without what would be a secret in a URL, or change what a path below it means.
+fn base(text: &str) -> Result<Url, Error> {
+    let unusable = |why: &str| Error::Unusable(format!("the service's URL {why}"));
+    let url: Url = text
+        .trim()
+        .parse()
+        .map_err(|_| unusable("must be like https://host.example or http://127.0.0.1:3000"))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err(unusable("must begin with http:// or https://"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(unusable(
+            "must not hold a name or a password: the API key is given apart from it",
+        ));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(unusable("must have no query and no fragment"));
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_and_keys_that_cannot_be_used_are_refused_without_the_key() {
+        for url in [
+            "",
+            "host:3000",
+            "ftp://h",
+            "http://u:p@h",
+            "http://h/?a=1",
+            "http://h/#x",
+        ] {
+            assert!(
+                matches!(Client::new(url, None), Err(Error::Unusable(_))),
+                "{url}"
+            );
+        }
+        let error = Client::new("http://h", Some("ca\nnary".into())).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("nary"));
+    }
+
+    #[test]
+    fn debug_shows_no_key() {
+        let client = Client::new("http://h/sub", Some("canary-4711".into())).unwrap();
+        let shown = format!("{client:?} {:?} {:?}", client.http, client.conversations());
+        assert!(
+            shown.contains("http://h/sub") && !shown.contains("canary"),
+            "{shown}"
+        );
+    }
+}

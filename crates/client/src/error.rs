@@ -1,0 +1,272 @@
+//! What can go wrong, in words for a person.
+
+use std::fmt::{self, Write as _};
+use std::io;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Longest text of a refusal that is kept, in characters.
+const LONGEST: usize = 1000;
+
+/// No answer, or none that is of use. No variant holds a key, or what was sent.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The arguments make no request.
+    #[error("{0}")]
+    Unusable(String),
+    /// There is no connection to the service: it does not run, is somewhere else, or its certificate is not accepted.
+    #[error("cannot reach {origin}")]
+    Unreachable {
+        /// Scheme, host and port.
+        origin: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The connection ended before the answer did. Whether the service did what was asked is not known.
+    #[error("the connection to {origin} broke before the answer was complete")]
+    Cut {
+        /// Scheme, host and port.
+        origin: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// No answer within the deadline. Whether the service did what was asked is not known.
+    #[error("{origin} did not answer within {} s", .after.as_secs())]
+    TimedOut {
+        /// Scheme, host and port.
+        origin: String,
+        /// The deadline.
+        after: Duration,
+    },
+    /// The service says no.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The answer is not what the service's document says.
+    #[error(
+        "the answer to {asked} cannot be read; is this an agent-workspace service, and of a release near this one's?"
+    )]
+    Unreadable {
+        /// Method and path.
+        asked: &'static str,
+        /// What is wrong about it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The answer is longer than anything that is read, in bytes.
+    #[error("the answer has more than {0} bytes")]
+    TooLarge(usize),
+    /// What was downloaded cannot be written.
+    #[error("cannot write what is downloaded")]
+    Write(#[source] io::Error),
+}
+
+impl Error {
+    /// What the service said, if it said no.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+
+    /// Whether the connection was lost, so that the request may or may not have been carried out.
+    pub fn is_uncertain(&self) -> bool {
+        matches!(self, Self::Cut { .. } | Self::TimedOut { .. })
+    }
+
+    /// Whether trying again later may help.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused(refusal) => matches!(refusal.status, 429 | 502..=504),
+            other => other.is_uncertain(),
+        }
+    }
+}
+
+/// One thing that is wrong with a request (status 422).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where: `body`, `query`, `path` or `header`, then member by member.
+    pub at: Vec<String>,
+    /// What, in words.
+    pub message: String,
+    /// The rule's name, e.g. `missing`.
+    pub kind: String,
+}
+
+/// A refusal, whichever of the documented families its body is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// HTTP status.
+    pub status: u16,
+    /// What the service says; empty if it says nothing, or in a shape that is not documented.
+    pub message: String,
+    /// Everything that is wrong with the input.
+    pub problems: Vec<Problem>,
+    /// When trying again makes sense.
+    pub retry_after: Option<Duration>,
+}
+
+impl Refusal {
+    /// Reads a body of one of the families `{"detail": text}`, `{"detail": [problem, …]}`, `{"error": text}`,
+    /// `{"message": text}`, a bare JSON text, or plain text.
+    pub fn read(status: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
+        let (message, problems) = match serde_json::from_slice(body) {
+            Ok(document) => read_document(&document),
+            Err(_) => (read_text(body), Vec::new()),
+        };
+        let seconds = retry_after.and_then(|text| text.trim().parse().ok());
+        Self {
+            status,
+            message: shortened(&message),
+            problems,
+            retry_after: seconds.map(Duration::from_secs),
+        }
+    }
+
+    fn hint(&self) -> Option<&'static str> {
+        match self.status {
+            401 => Some("the API key is missing, wrong, expired or revoked"),
+            301..=308 => Some("the service is somewhere else: use that URL"),
+            413 if self.message.is_empty() => Some("the request is too large"),
+            502..=504 if self.message.is_empty() => Some("the service is not available right now"),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        if !self.message.is_empty() {
+            text.push_str(&self.message);
+        }
+        for problem in &self.problems {
+            let separator = if text.is_empty() { "" } else { "; " };
+            write!(
+                text,
+                "{separator}{}: {}",
+                problem.at.join("."),
+                problem.message
+            )?;
+        }
+        match self.hint() {
+            Some(hint) if text.is_empty() => text.push_str(hint),
+            Some(hint) => write!(text, " ({hint})")?,
+            None => {}
+        }
+        if text.is_empty() {
+            text.push_str("no reason given");
+        }
+        write!(f, "refused with status {}: {text}", self.status)?;
+        match self.retry_after {
+            Some(after) => write!(f, "; try again in {} s", after.as_secs()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn read_document(document: &Value) -> (String, Vec<Problem>) {
+    if let Some(text) = document.as_str() {
+        return (text.to_owned(), Vec::new());
+    }
+    if let Some(list) = document["detail"].as_array() {
+        return (String::new(), list.iter().map(read_problem).collect());
+    }
+    let mut texts = ["detail", "error", "message"].into_iter();
+    let text = texts.find_map(|name| document[name].as_str());
+    (text.unwrap_or_default().to_owned(), Vec::new())
+}
+
+fn read_problem(document: &Value) -> Problem {
+    let text = |name: &str| shortened(document[name].as_str().unwrap_or_default());
+    let at = document["loc"].as_array().into_iter().flatten();
+    Problem {
+        at: at
+            .map(|part| part.as_str().map_or_else(|| part.to_string(), shortened))
+            .collect(),
+        message: text("msg"),
+        kind: text("type"),
+    }
+}
+
+/// A text of a proxy or of a service that failed; a page for browsers says nothing to anybody else.
+fn read_text(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(4 * LONGEST)]);
+    if text.trim_start().starts_with('<') {
+        return String::new();
+    }
+    text.trim().to_owned()
+}
+
+fn shortened(text: &str) -> String {
+    if text.chars().count() <= LONGEST {
+        return text.to_owned();
+    }
+    text.chars().take(LONGEST).chain("…".chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_family_says_what_is_wrong() {
+        for (status, body, said) in [
+            (
+                404,
+                r#"{"detail":"No such sandbox"}"#,
+                "refused with status 404: No such sandbox",
+            ),
+            (
+                422,
+                r#"{"detail":[{"type":"missing","loc":["body","content"],"msg":"Field required","input":{}},{"type":"x","loc":["query","ids",3],"msg":"Bad"}]}"#,
+                "refused with status 422: body.content: Field required; query.ids.3: Bad",
+            ),
+            (
+                500,
+                r#"{"error":"Conversation gone"}"#,
+                "refused with status 500: Conversation gone",
+            ),
+            (
+                429,
+                r#"{"message":"Too many requests"}"#,
+                "refused with status 429: Too many requests; try again in 7 s",
+            ),
+            (
+                401,
+                r#""No token""#,
+                "refused with status 401: No token (the API key is missing, wrong, expired or revoked)",
+            ),
+            (
+                500,
+                "Internal Server Error",
+                "refused with status 500: Internal Server Error",
+            ),
+            (
+                502,
+                "<html><body>Bad gateway",
+                "refused with status 502: the service is not available right now",
+            ),
+            (400, "", "refused with status 400: no reason given"),
+            (400, "[1]", "refused with status 400: no reason given"),
+        ] {
+            let after = (status == 429).then_some("7");
+            assert_eq!(
+                Refusal::read(status, after, body.as_bytes()).to_string(),
+                said
+            );
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut() {
+        let body = format!(r#"{{"detail":"{}"}}"#, "ä".repeat(5000));
+        let read = Refusal::read(400, Some("soon"), body.as_bytes());
+        assert_eq!(read.message.chars().count(), LONGEST + 1);
+        assert_eq!(read.retry_after, None);
+        let plain = Refusal::read(400, None, "ä".repeat(5000).as_bytes());
+        assert!(plain.message.chars().count() <= LONGEST + 1);
+    }
+}

@@ -1,0 +1,193 @@
+//! Events of a conversation as they arrive, over cut connections.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures::Stream;
+use futures::stream::try_unfold;
+use hyper::body::Incoming;
+use serde::Deserialize;
+
+use crate::call::Call;
+use crate::client::{Client, read, unreadable};
+use crate::error::Error;
+use crate::model::{Event, EventFilter};
+use crate::operations;
+use crate::sse::{Message, Parser};
+
+/// Longest event that is read, in bytes.
+const MOST: usize = 64 << 20;
+/// Before the first attempt to connect again, unless the service says otherwise.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause between attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Attempts in a row that bring no message, after which it is given up.
+const ATTEMPTS: u32 = 10;
+
+/// Where to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// With the first event.
+    Start,
+    /// With the one after this sequence number.
+    After(u64),
+    /// With the next one that arrives. Those that are there already are read and left out.
+    Now,
+}
+
+/// What following brings.
+#[derive(Debug, Clone)]
+pub enum Followed {
+    /// An event.
+    Event {
+        /// Its number in the order of arrival; [`From::After`] goes on behind it.
+        seq: u64,
+        /// The event.
+        event: Event,
+    },
+    /// There will be no further event; the service says why. The stream ends.
+    Ended {
+        /// In one word, e.g. `deleted`.
+        reason: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct End {
+    reason: String,
+}
+
+struct Following {
+    client: Client,
+    call: Call,
+    connection: Option<(Incoming, Parser)>,
+    arrived: VecDeque<Followed>,
+    last: Option<u64>,
+    /// Events to leave out.
+    skip: u64,
+    begin: From,
+    pause: Duration,
+    failures: u32,
+    was_connected: bool,
+    is_over: bool,
+}
+
+/// Each event once, in the order of arrival. A connection that is cut, or says nothing for longer than
+/// [`Limits::silence`](crate::Limits), is made again behind the last event that came; an error ends the stream.
+pub(crate) fn follow(
+    client: Client,
+    conversation: &str,
+    begin: From,
+) -> impl Stream<Item = Result<Followed, Error>> + use<> {
+    let following = Following {
+        call: Call::to(&operations::FOLLOW_EVENTS).at(conversation),
+        client,
+        connection: None,
+        arrived: VecDeque::new(),
+        last: match begin {
+            From::After(seq) => Some(seq),
+            From::Start | From::Now => None,
+        },
+        skip: 0,
+        begin,
+        pause: PAUSE,
+        failures: 0,
+        was_connected: false,
+        is_over: false,
+    };
+    let conversation = conversation.to_owned();
+    try_unfold(
+        (following, conversation),
+        |(mut it, conversation)| async move {
+            if std::mem::replace(&mut it.begin, From::Start) == From::Now {
+                it.skip = it
+                    .client
+                    .events(&conversation)
+                    .count(&EventFilter::default())
+                    .await?;
+            }
+            let next = it.next().await?;
+            Ok(next.map(|next| (next, (it, conversation))))
+        },
+    )
+}
+
+impl Following {
+    async fn next(&mut self) -> Result<Option<Followed>, Error> {
+        loop {
+            if let Some(next) = self.arrived.pop_front() {
+                return Ok(Some(next));
+            }
+            if self.is_over {
+                return Ok(None);
+            }
+            match self.read().await {
+                Ok(()) => {}
+                Err(error) if self.may_go_on(&error) => {
+                    self.connection = None;
+                    self.failures += 1;
+                    let asked = error.refusal().and_then(|refusal| refusal.retry_after);
+                    let pause = self.pause * 2u32.pow(self.failures.min(6) - 1);
+                    let pause = asked.unwrap_or(pause);
+                    tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What ends a connection is no reason to stop, unless there never was one.
+    fn may_go_on(&self, error: &Error) -> bool {
+        self.was_connected && error.is_temporary() && self.failures < ATTEMPTS
+    }
+
+    async fn read(&mut self) -> Result<(), Error> {
+        let Some((body, parser)) = &mut self.connection else {
+            self.call.last_event = self.last.map(|seq| seq.to_string());
+            let body = self.client.open(&self.call, "text/event-stream").await?;
+            self.connection = Some((body, Parser::new(MOST)));
+            self.was_connected = true;
+            return Ok(());
+        };
+        let piece = self.client.http.piece(body, self.client.limits.silence);
+        let Some(piece) = piece.await? else {
+            return Err(self.client.http.cut("the service ended the stream"));
+        };
+        let messages = parser.push(&piece);
+        let messages = messages.map_err(|error| unreadable(&self.call, error))?;
+        self.pause = parser.retry().unwrap_or(self.pause);
+        for message in messages {
+            self.failures = 0;
+            self.take(&message)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, message: &Message) -> Result<(), Error> {
+        let data = message.data.as_bytes();
+        match message.event.as_str() {
+            "message" => {}
+            "end" => {
+                let End { reason } = read(&self.call, data)?;
+                self.arrived.push_back(Followed::Ended { reason });
+                self.is_over = true;
+                return Ok(());
+            }
+            // Of a newer service.
+            _ => return Ok(()),
+        }
+        let seq = message.id.as_deref().and_then(|id| id.parse().ok());
+        let seq: u64 = seq.ok_or_else(|| unreadable(&self.call, "an event has no number"))?;
+        if self.last.is_some_and(|last| seq <= last) {
+            return Ok(());
+        }
+        self.last = Some(seq);
+        if self.skip > 0 {
+            self.skip -= 1;
+            return Ok(());
+        }
+        let event = read(&self.call, data)?;
+        self.arrived.push_back(Followed::Event { seq, event });
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! The elements of a JSON array while it is still being written.
+
+/// What comes is no array of objects, or an element is too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Malformed {
+    #[error("it is no list of objects")]
+    Shape,
+    #[error("an element has more than {0} bytes")]
+    TooLong(usize),
+}
+
+/// Cuts an array of objects into its elements; whether they are JSON is found by whoever reads them.
+#[derive(Debug)]
+pub(crate) struct Elements {
+    element: Vec<u8>,
+    depth: usize,
+    in_text: bool,
+    escaped: bool,
+    place: Place,
+    most: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Before,
+    Inside,
+    After,
+}
+
+impl Elements {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            element: Vec::new(),
+            depth: 0,
+            in_text: false,
+            escaped: false,
+            place: Place::Before,
+            most,
+        }
+    }
+
+    /// Whether the array has come to its end.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.place == Place::After
+    }
+
+    /// Takes the next bytes; the elements that are complete with them.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
+        let mut complete = Vec::new();
+        for &byte in bytes {
+            if self.depth == 0 {
+                self.between(byte)?;
+                continue;
+            }
+            self.element.push(byte);
+            if self.element.len() > self.most {
+                return Err(Malformed::TooLong(self.most));
+            }
+            if self.within(byte) {
+                complete.push(std::mem::take(&mut self.element));
+            }
+        }
+        Ok(complete)
+    }
+
+    fn between(&mut self, byte: u8) -> Result<(), Malformed> {
+        match (self.place, byte) {
+            (_, b' ' | b'\n' | b'\r' | b'\t') | (Place::Inside, b',') => {}
+            (Place::Before, b'[') => self.place = Place::Inside,
+            (Place::Inside, b']') => self.place = Place::After,
+            (Place::Inside, b'{') => {
+                self.element.push(byte);
+                self.depth = 1;
+            }
+            _ => return Err(Malformed::Shape),
+        }
+        Ok(())
+    }
+
+    /// Whether the element ends with this byte.
+    fn within(&mut self, byte: u8) -> bool {
+        if self.in_text {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_text = false,
+                _ => {}
+            }
+            return false;
+        }
+        match byte {
+            b'"' => self.in_text = true,
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => self.depth -= 1,
+            _ => {}
+        }
+        self.depth == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn all_elements_come_out_whatever_the_pieces(
+            texts in prop::collection::vec("[a\"\\\\{}\\[\\],ä]{0,8}", 0..6),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
+        ) {
+            let elements: Vec<Value> = texts.iter().map(|text| json!({"a": [text, {"b": text}]})).collect();
+            let written: Vec<String> = elements.iter().map(Value::to_string).collect();
+            let bytes = format!("[\n{}]", written.join(",\n")).into_bytes();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let mut reader = Elements::new(1000);
+            let mut read = Vec::new();
+            for pair in cuts.windows(2) {
+                for element in reader.push(&bytes[pair[0]..pair[1]]).unwrap() {
+                    read.push(serde_json::from_slice::<Value>(&element).unwrap());
+                }
+            }
+            prop_assert!(reader.is_complete());
+            prop_assert_eq!(read, elements);
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_of_objects_is_refused() {
+        for text in ["{}", "[1]", "[\"a\"]", "[]x"] {
+            assert_eq!(
+                Elements::new(10).push(text.as_bytes()),
+                Err(Malformed::Shape),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            Elements::new(4).push(b"[{\"a\":1}]"),
+            Err(Malformed::TooLong(4))
+        );
+        let mut cut = Elements::new(10);
+        assert_eq!(cut.push(b"[{}").unwrap().len(), 1);
+        assert!(!cut.is_complete());
+    }
+}

@@ -1,0 +1,142 @@
+//! Settings and users.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::document::Document;
+use super::secret::Secret;
+
+/// What the answers about settings and about users have in common.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the wire's names")]
+#[expect(clippy::struct_excessive_bools, reason = "the wire's switches")]
+pub struct SettingsFields {
+    pub language: Option<String>,
+    pub user_version: Option<i64>,
+    pub remote_runtime_resource_factor: Option<i64>,
+    pub secrets_store: SecretsStore,
+    pub enable_sound_notifications: bool,
+    pub enable_proactive_conversation_starters: bool,
+    pub git_full_clone: bool,
+    pub v1_enabled: bool,
+    pub user_consents_to_analytics: Option<bool>,
+    pub sandbox_base_container_image: Option<String>,
+    pub sandbox_runtime_container_image: Option<String>,
+    pub disabled_skills: Option<Vec<String>>,
+    pub search_api_key: Option<Secret>,
+    pub sandbox_api_key: Option<Secret>,
+    pub max_budget_per_task: Option<f64>,
+    pub email: Option<String>,
+    pub email_verified: Option<bool>,
+    pub git_user_name: Option<String>,
+    pub git_user_email: Option<String>,
+    pub agent_settings: Document,
+    pub conversation_settings: Document,
+    pub sandbox_grouping_strategy: String,
+    pub default_sandbox_spec_id: Option<String>,
+    pub llm_profiles: Profiles,
+    pub active_agent_profile_id: Option<String>,
+    pub active_agent_profile_revision: Option<i64>,
+    pub registered_marketplaces: Vec<Document>,
+    pub inherited_marketplaces: Vec<Document>,
+}
+
+/// Tokens of git providers, which are never shown.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SecretsStore {
+    /// Empty.
+    pub provider_tokens: Document,
+}
+
+/// Saved settings of models.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Profiles {
+    /// By name.
+    pub profiles: Document,
+    /// The one in use.
+    pub active: Option<String>,
+}
+
+/// The user's settings. Secrets are `None`; the flags say whether they are set.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct UserSettings {
+    /// What users have as well.
+    #[serde(flatten)]
+    pub fields: SettingsFields,
+    /// Providers with a token, and their hosts.
+    pub provider_tokens_set: BTreeMap<String, Option<String>>,
+    /// Whether the model has a key.
+    pub llm_api_key_set: bool,
+    /// Whether the search engine has one.
+    pub search_api_key_set: bool,
+}
+
+/// Who the key belongs to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct UserInfo {
+    /// Their settings.
+    #[serde(flatten)]
+    pub fields: SettingsFields,
+    /// Their id.
+    pub id: String,
+    /// The model; only where secrets are exposed.
+    pub llm_model: Option<String>,
+    /// Its key; only where secrets are exposed.
+    pub llm_api_key: Option<Secret>,
+    /// Where it is; only where secrets are exposed.
+    pub llm_base_url: Option<String>,
+}
+
+/// What to change of the settings. What is left out stays.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the wire's names")]
+pub struct SettingsChange {
+    /// Merged into `agent_settings`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_settings_diff: Option<Document>,
+    /// Merged into `conversation_settings`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conversation_settings_diff: Option<Document>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_version: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_runtime_resource_factor: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enable_sound_notifications: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enable_proactive_conversation_starters: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_consents_to_analytics: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_base_container_image: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_runtime_container_image: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disabled_skills: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search_api_key: Option<Secret>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_api_key: Option<Secret>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_budget_per_task: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub email: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub email_verified: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub git_user_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub git_user_email: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub git_full_clone: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_grouping_strategy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_sandbox_spec_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registered_marketplaces: Option<Vec<Document>>,
+}

@@ -1,0 +1,124 @@
+//! Enumerations of the wire.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal),* $(,)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(missing_docs, reason = "the wire's words")]
+        pub enum $name {
+            $($variant,)*
+            /// A word that this client does not know.
+            Other(String),
+        }
+
+        impl $name {
+            /// As on the wire.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$variant => $text,)*
+                    Self::Other(text) => text,
+                }
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                match text {
+                    $($text => Self::$variant,)*
+                    other => Self::Other(other.to_owned()),
+                }
+            }
+        }
+
+        impl PartialEq<&str> for $name {
+            fn eq(&self, other: &&str) -> bool {
+                self.as_str() == *other
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer).map(|text| text.as_str().into())
+            }
+        }
+    )*};
+}
+
+words! {
+    /// What a sandbox is doing.
+    SandboxStatus {
+        Starting = "STARTING", Running = "RUNNING", Paused = "PAUSED", Error = "ERROR", Missing = "MISSING",
+    }
+
+    /// What a conversation's agent is doing.
+    ExecutionStatus {
+        Idle = "idle", Running = "running", Paused = "paused", WaitingForConfirmation = "waiting_for_confirmation",
+        Finished = "finished", Error = "error", Stuck = "stuck", Deleting = "deleting",
+    }
+
+    /// How far a start has come.
+    StartStatus {
+        Working = "WORKING", WaitingForSandbox = "WAITING_FOR_SANDBOX", PreparingRepository = "PREPARING_REPOSITORY",
+        RunningSetupScript = "RUNNING_SETUP_SCRIPT", SettingUpGitHooks = "SETTING_UP_GIT_HOOKS",
+        SettingUpSkills = "SETTING_UP_SKILLS", StartingConversation = "STARTING_CONVERSATION", Ready = "READY",
+        Error = "ERROR",
+    }
+
+    /// Where repositories are.
+    GitProvider {
+        Github = "github", Gitlab = "gitlab", Bitbucket = "bitbucket", BitbucketDataCenter = "bitbucket_data_center",
+        Forgejo = "forgejo", AzureDevops = "azure_devops", EnterpriseSso = "enterprise_sso",
+    }
+
+    /// What a conversation came from.
+    Trigger {
+        Resolver = "resolver", Gui = "gui", SuggestedTask = "suggested_task", OpenhandsApi = "openhands_api",
+        Slack = "slack", MicroagentManagement = "microagent_management", Jira = "jira", JiraDc = "jira_dc",
+        Linear = "linear", Bitbucket = "bitbucket", Automation = "automation",
+    }
+
+    /// Which agent.
+    AgentType { Default = "default", Plan = "plan" }
+
+    /// An order of events.
+    EventOrder { OldestFirst = "TIMESTAMP", NewestFirst = "TIMESTAMP_DESC" }
+
+    /// An order of starts.
+    StartOrder { OldestFirst = "CREATED_AT", NewestFirst = "CREATED_AT_DESC" }
+}
+
+impl StartStatus {
+    /// Whether it stays so.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Ready | Self::Error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_words_are_kept() {
+        let read: SandboxStatus = serde_json::from_str("\"FROZEN\"").unwrap();
+        assert_eq!(read, SandboxStatus::Other("FROZEN".into()));
+        assert_eq!(serde_json::to_string(&read).unwrap(), "\"FROZEN\"");
+        assert_eq!(SandboxStatus::from("PAUSED"), SandboxStatus::Paused);
+    }
+}

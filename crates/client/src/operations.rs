@@ -1,0 +1,116 @@
+//! Every operation of the service that this client uses, as `config/openapi.json` names it.
+
+/// One operation.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// HTTP method.
+    pub method: &'static str,
+    /// Path with its parameters in braces.
+    pub path: &'static str,
+    /// Query parameters that this client may send.
+    pub query: &'static [&'static str],
+    /// Whether it takes an `Idempotency-Key`.
+    pub repeatable: bool,
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident = $method:literal $path:literal [$($query:literal)*] $($repeatable:ident)?;)*) => {
+        $($(#[$doc])* pub const $name: Operation = Operation {
+            method: $method,
+            path: $path,
+            query: &[$($query),*],
+            repeatable: operations!(@ $($repeatable)?),
+        };)*
+        /// All of them.
+        pub const ALL: &[&Operation] = &[$(&$name),*];
+    };
+    (@ repeatable) => { true };
+    (@) => { false };
+}
+
+operations! {
+    /// The process runs.
+    ALIVE = "GET" "/alive" [];
+    /// The process runs.
+    HEALTH = "GET" "/health" [];
+    /// It is of use.
+    READY = "GET" "/ready" [];
+    /// What it uses of its machine.
+    SERVER_INFO = "GET" "/server_info" [];
+
+    /// Starts a conversation.
+    START = "POST" "/api/v1/app-conversations" [] repeatable;
+    /// The same, answered by every state.
+    STREAM_START = "POST" "/api/v1/app-conversations/stream-start" [] repeatable;
+    /// Conversations by id.
+    CONVERSATIONS = "GET" "/api/v1/app-conversations" ["ids"];
+    /// Searches conversations.
+    SEARCH_CONVERSATIONS = "GET" "/api/v1/app-conversations/search" ["title__contains" "created_at__gte" "created_at__lt"
+        "updated_at__gte" "updated_at__lt" "sandbox_id__eq" "include_sub_conversations" "page_id" "limit"];
+    /// Counts conversations.
+    COUNT_CONVERSATIONS = "GET" "/api/v1/app-conversations/count" ["title__contains" "created_at__gte" "created_at__lt"
+        "updated_at__gte" "updated_at__lt" "sandbox_id__eq" "include_sub_conversations"];
+    /// Changes a conversation.
+    UPDATE_CONVERSATION = "PATCH" "/api/v1/app-conversations/{conversation_id}" [];
+    /// Deletes a conversation.
+    DELETE_CONVERSATION = "DELETE" "/api/v1/app-conversations/{conversation_id}" [];
+    /// Says something in a conversation.
+    SEND_MESSAGE = "POST" "/api/v1/app-conversations/{conversation_id}/send-message" [];
+    /// Says something that waits until the conversation is ready.
+    QUEUE_MESSAGE = "POST" "/api/v1/conversations/{conversation_id}/pending-messages" [];
+    /// A conversation as an archive.
+    DOWNLOAD = "GET" "/api/v1/app-conversations/{conversation_id}/download" [];
+
+    /// Starts by id.
+    START_TASKS = "GET" "/api/v1/app-conversations/start-tasks" ["ids"];
+    /// Searches starts.
+    SEARCH_START_TASKS = "GET" "/api/v1/app-conversations/start-tasks/search" ["conversation_id__eq" "created_at__gte"
+        "sort_order" "page_id" "limit"];
+    /// Counts starts.
+    COUNT_START_TASKS = "GET" "/api/v1/app-conversations/start-tasks/count" ["conversation_id__eq" "created_at__gte"];
+
+    /// Events by id.
+    EVENTS = "GET" "/api/v1/conversation/{conversation_id}/events" ["id"];
+    /// Searches events.
+    SEARCH_EVENTS = "GET" "/api/v1/conversation/{conversation_id}/events/search" ["kind__eq" "timestamp__gte"
+        "timestamp__lt" "sort_order" "page_id" "limit"];
+    /// Counts events.
+    COUNT_EVENTS = "GET" "/api/v1/conversation/{conversation_id}/events/count" ["kind__eq" "timestamp__gte" "timestamp__lt"];
+    /// Events as they arrive.
+    FOLLOW_EVENTS = "GET" "/api/v1/conversation/{conversation_id}/events/stream" [];
+
+    /// Sandboxes by id.
+    SANDBOXES = "GET" "/api/v1/sandboxes" ["id"];
+    /// All sandboxes.
+    SEARCH_SANDBOXES = "GET" "/api/v1/sandboxes/search" ["page_id" "limit"];
+    /// Makes a sandbox.
+    CREATE_SANDBOX = "POST" "/api/v1/sandboxes" ["sandbox_spec_id"] repeatable;
+    /// Pauses a sandbox.
+    PAUSE_SANDBOX = "POST" "/api/v1/sandboxes/{sandbox_id}/pause" [];
+    /// Resumes a sandbox.
+    RESUME_SANDBOX = "POST" "/api/v1/sandboxes/{sandbox_id}/resume" [];
+    /// Deletes a sandbox.
+    DELETE_SANDBOX = "DELETE" "/api/v1/sandboxes/{sandbox_id}" [];
+
+    /// Templates of sandboxes by id.
+    SPECS = "GET" "/api/v1/sandbox-specs" ["id"];
+    /// All templates of sandboxes.
+    SEARCH_SPECS = "GET" "/api/v1/sandbox-specs/search" ["page_id" "limit"];
+
+    /// The user's settings.
+    SETTINGS = "GET" "/api/v1/settings" [];
+    /// Changes them.
+    UPDATE_SETTINGS = "POST" "/api/v1/settings" [];
+
+    /// Names of the user's secrets.
+    SEARCH_SECRETS = "GET" "/api/v1/secrets/search" ["name__contains" "page_id" "limit"];
+    /// Saves a secret.
+    CREATE_SECRET = "POST" "/api/v1/secrets" [];
+    /// Renames or describes a secret.
+    UPDATE_SECRET = "PUT" "/api/v1/secrets/{secret_id}" [];
+    /// Deletes a secret.
+    DELETE_SECRET = "DELETE" "/api/v1/secrets/{secret_id}" [];
+
+    /// Who the key belongs to.
+    ME = "GET" "/api/v1/users/me" [];
+}

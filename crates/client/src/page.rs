@@ -1,0 +1,50 @@
+//! Lists, page by page.
+
+use std::collections::VecDeque;
+
+use futures::Stream;
+use futures::stream::try_unfold;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::call::Call;
+use crate::client::Client;
+use crate::error::Error;
+
+/// Items of one page, when everything is asked for: the most that the service gives.
+pub(crate) const WHOLE: u16 = 100;
+
+/// Part of a list.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Page<T> {
+    /// In the list's order.
+    pub items: Vec<T>,
+    /// What to ask for to get the next page; `None`: this is the last one.
+    pub next_page_id: Option<String>,
+}
+
+/// Everything from here on. No more than a page is held, and none is asked for before its items are wanted.
+pub(crate) fn all<T: DeserializeOwned>(
+    client: Client,
+    call: Call,
+) -> impl Stream<Item = Result<T, Error>> + use<T> {
+    let state = (client, call, VecDeque::new(), Some(None::<String>));
+    try_unfold(state, |(client, call, mut items, mut next)| async move {
+        loop {
+            if let Some(item) = items.pop_front() {
+                return Ok(Some((item, (client, call, items, next))));
+            }
+            let Some(at) = next.take() else {
+                return Ok(None);
+            };
+            let asked = call.clone().query("limit", WHOLE.to_string());
+            let page: Page<T> = client.ask(&asked.maybe("page_id", at.clone())).await?;
+            if page.next_page_id.is_some() && page.next_page_id == at {
+                let problem = "the service's list goes in a circle".to_owned();
+                return Err(Error::Unusable(problem));
+            }
+            items = page.items.into();
+            next = page.next_page_id.map(Some);
+        }
+    })
+}

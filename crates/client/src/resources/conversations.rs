@@ -1,0 +1,176 @@
+//! Conversations.
+
+use futures::Stream;
+use futures::stream::try_unfold;
+use hyper::body::Incoming;
+use std::collections::VecDeque;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+
+use crate::call::{Call, IdempotencyKey};
+use crate::client::{Client, read, unreadable};
+use crate::error::Error;
+use crate::json_array::Elements;
+use crate::model::{
+    Conversation, ConversationChange, ConversationFilter, Message, Queued, Sent, StartRequest,
+    StartTask, Success,
+};
+use crate::operations;
+use crate::page::{Page, all};
+
+/// Longest state of a start that is read, in bytes.
+const LONGEST_STATE: usize = 16 << 20;
+
+/// Conversations.
+#[derive(Debug, Clone)]
+pub struct Conversations(pub(crate) Client);
+
+impl Conversations {
+    /// Asks for a conversation. A request whose answer gets lost is sent again; it starts one conversation all the same.
+    pub async fn start(&self, request: &StartRequest) -> Result<StartTask, Error> {
+        self.start_once(request, &IdempotencyKey::random()).await
+    }
+
+    /// The same with a key of the caller's, who may repeat it later, with the same request, and gets the same start.
+    pub async fn start_once(
+        &self,
+        request: &StartRequest,
+        key: &IdempotencyKey,
+    ) -> Result<StartTask, Error> {
+        let call = Call::to(&operations::START).body(request)?.once(key);
+        self.0.ask_once(&call).await
+    }
+
+    /// Asks for a conversation, and yields every state of its start as it comes, to the last one. The start does not depend on
+    /// the stream: where that ends early, [`StartTasks::watch`](crate::StartTasks::watch) goes on.
+    pub async fn stream_start(
+        &self,
+        request: &StartRequest,
+        key: &IdempotencyKey,
+    ) -> Result<impl Stream<Item = Result<StartTask, Error>> + use<>, Error> {
+        let call = Call::to(&operations::STREAM_START).body(request)?.once(key);
+        let body = self.0.open(&call, "application/json").await?;
+        let state = (self.0.clone(), call, body, Elements::new(LONGEST_STATE));
+        Ok(try_unfold((state, VecDeque::new()), next_state))
+    }
+
+    /// Those with these ids, in their order; `None` for unknown ones. At most 100.
+    pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Conversation>>, Error> {
+        let call = Call::to(&operations::CONVERSATIONS);
+        self.0
+            .ask(&ids.iter().fold(call, |call, id| call.query("ids", *id)))
+            .await
+    }
+
+    /// One, if it is there.
+    pub async fn get(&self, id: &str) -> Result<Option<Conversation>, Error> {
+        Ok(self.get_many(&[id]).await?.into_iter().next().flatten())
+    }
+
+    /// One page, newest first; `at` is a former page's [`Page::next_page_id`].
+    pub async fn search(
+        &self,
+        filter: &ConversationFilter,
+        limit: u16,
+        at: Option<&str>,
+    ) -> Result<Page<Conversation>, Error> {
+        let call = filtered(Call::to(&operations::SEARCH_CONVERSATIONS), filter);
+        let call = call.query("limit", limit.to_string()).maybe("page_id", at);
+        self.0.ask(&call).await
+    }
+
+    /// All of them, newest first.
+    pub fn all(
+        &self,
+        filter: &ConversationFilter,
+    ) -> impl Stream<Item = Result<Conversation, Error>> + use<> {
+        let call = filtered(Call::to(&operations::SEARCH_CONVERSATIONS), filter);
+        all(self.0.clone(), call)
+    }
+
+    /// Their number.
+    pub async fn count(&self, filter: &ConversationFilter) -> Result<u64, Error> {
+        let call = filtered(Call::to(&operations::COUNT_CONVERSATIONS), filter);
+        self.0.ask(&call).await
+    }
+
+    /// Changes one; what it is then.
+    pub async fn update(
+        &self,
+        id: &str,
+        change: &ConversationChange,
+    ) -> Result<Conversation, Error> {
+        let call = Call::to(&operations::UPDATE_CONVERSATION).at(id);
+        self.0.ask(&call.body(change)?).await
+    }
+
+    /// Deletes one, with its events, and its sandbox if nothing else is in there.
+    pub async fn delete(&self, id: &str) -> Result<(), Error> {
+        let call = Call::to(&operations::DELETE_CONVERSATION).at(id);
+        self.0.ask::<Success>(&call).await.map(drop)
+    }
+
+    /// Says something; the sandbox must run.
+    pub async fn send(&self, id: &str, message: &Message) -> Result<Sent, Error> {
+        let call = Call::to(&operations::SEND_MESSAGE).at(id);
+        self.0.ask(&call.body(message)?).await
+    }
+
+    /// Says something that is delivered when the conversation is ready. `id`: the conversation's, or `task-` and the id of its
+    /// start.
+    pub async fn queue(&self, id: &str, message: &Message) -> Result<Queued, Error> {
+        let call = Call::to(&operations::QUEUE_MESSAGE).at(id);
+        self.0.ask(&call.body(message)?).await
+    }
+
+    /// Writes a zip archive of the conversation and its events; its length in bytes.
+    pub async fn download(
+        &self,
+        id: &str,
+        to: &mut (impl AsyncWrite + Unpin),
+    ) -> Result<u64, Error> {
+        let call = Call::to(&operations::DOWNLOAD).at(id);
+        let mut body = self.0.open(&call, "application/zip").await?;
+        let mut written = 0;
+        while let Some(piece) = self.0.http.piece(&mut body, self.0.limits.silence).await? {
+            to.write_all(&piece).await.map_err(Error::Write)?;
+            written += piece.len() as u64;
+        }
+        to.flush().await.map_err(Error::Write)?;
+        Ok(written)
+    }
+}
+
+type Streaming = ((Client, Call, Incoming, Elements), VecDeque<Vec<u8>>);
+
+async fn next_state(state: Streaming) -> Result<Option<(StartTask, Streaming)>, Error> {
+    let ((client, call, mut body, mut elements), mut read_ahead) = state;
+    loop {
+        if let Some(element) = read_ahead.pop_front() {
+            let task = read(&call, &element)?;
+            return Ok(Some((task, ((client, call, body, elements), read_ahead))));
+        }
+        if elements.is_complete() {
+            return Ok(None);
+        }
+        // A step may take as long as an image takes to be pulled, and says nothing meanwhile.
+        let Some(piece) = client.http.piece(&mut body, client.limits.silence).await? else {
+            return Err(client.http.cut("the list of states has no end"));
+        };
+        let complete = elements.push(&piece);
+        read_ahead.extend(complete.map_err(|error| unreadable(&call, error))?);
+    }
+}
+
+fn filtered(call: Call, filter: &ConversationFilter) -> Call {
+    let call = call
+        .maybe("title__contains", filter.title_contains.as_deref())
+        .maybe("sandbox_id__eq", filter.sandbox_id.as_deref())
+        .time("created_at__gte", filter.created_from)
+        .time("created_at__lt", filter.created_until)
+        .time("updated_at__gte", filter.updated_from)
+        .time("updated_at__lt", filter.updated_until);
+    call.maybe(
+        "include_sub_conversations",
+        filter.with_parts.then_some("true"),
+    )
+}

@@ -1,0 +1,74 @@
+//! The events of a conversation.
+
+use futures::Stream;
+
+use crate::call::Call;
+use crate::client::Client;
+use crate::error::Error;
+use crate::follow::{Followed, From, follow};
+use crate::model::{Event, EventFilter, EventOrder};
+use crate::operations::{self, Operation};
+use crate::page::{Page, all};
+
+/// The events of a conversation.
+#[derive(Debug, Clone)]
+pub struct Events(pub(crate) Client, pub(crate) String);
+
+impl Events {
+    /// Those with these ids, in their order; `None` for unknown ones. At most 100.
+    pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Event>>, Error> {
+        let call = Call::to(&operations::EVENTS).at(&self.1);
+        self.0
+            .ask(&ids.iter().fold(call, |call, id| call.query("id", *id)))
+            .await
+    }
+
+    /// One, if it is there.
+    pub async fn get(&self, id: &str) -> Result<Option<Event>, Error> {
+        Ok(self.get_many(&[id]).await?.into_iter().next().flatten())
+    }
+
+    /// One page; `at` is a former page's [`Page::next_page_id`].
+    pub async fn search(
+        &self,
+        filter: &EventFilter,
+        order: &EventOrder,
+        limit: u16,
+        at: Option<&str>,
+    ) -> Result<Page<Event>, Error> {
+        let call = self.filtered(&operations::SEARCH_EVENTS, filter);
+        let call = call.query("sort_order", order.as_str());
+        let call = call.query("limit", limit.to_string()).maybe("page_id", at);
+        self.0.ask(&call).await
+    }
+
+    /// All of them.
+    pub fn all(
+        &self,
+        filter: &EventFilter,
+        order: &EventOrder,
+    ) -> impl Stream<Item = Result<Event, Error>> + use<> {
+        let call = self.filtered(&operations::SEARCH_EVENTS, filter);
+        all(self.0.clone(), call.query("sort_order", order.as_str()))
+    }
+
+    /// Their number.
+    pub async fn count(&self, filter: &EventFilter) -> Result<u64, Error> {
+        self.0
+            .ask(&self.filtered(&operations::COUNT_EVENTS, filter))
+            .await
+    }
+
+    /// Each of them once, in the order of arrival, and then those that arrive, as they do. Goes on over cut connections and a
+    /// service that is started anew.
+    pub fn follow(&self, from: From) -> impl Stream<Item = Result<Followed, Error>> + use<> {
+        follow(self.0.clone(), &self.1, from)
+    }
+
+    fn filtered(&self, operation: &'static Operation, filter: &EventFilter) -> Call {
+        let call = Call::to(operation).at(&self.1);
+        call.maybe("kind__eq", filter.kind.as_deref())
+            .time("timestamp__gte", filter.from)
+            .time("timestamp__lt", filter.until)
+    }
+}

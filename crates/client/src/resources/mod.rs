@@ -1,0 +1,13 @@
+//! What can be asked of the service, by resource.
+
+mod conversations;
+mod events;
+mod sandboxes;
+mod starts;
+mod users;
+
+pub use conversations::Conversations;
+pub use events::Events;
+pub use sandboxes::{Sandboxes, Specs};
+pub use starts::StartTasks;
+pub use users::{Health, Secrets, Settings, Users};

@@ -1,0 +1,94 @@
+//! Sandboxes and their templates.
+
+use futures::Stream;
+
+use crate::call::{Call, IdempotencyKey};
+use crate::client::Client;
+use crate::error::Error;
+use crate::model::{Sandbox, Spec, Success};
+use crate::operations::{self, Operation};
+use crate::page::{Page, all};
+
+/// Sandboxes.
+#[derive(Debug, Clone)]
+pub struct Sandboxes(pub(crate) Client);
+
+impl Sandboxes {
+    /// Those with these ids, in their order; `None` for unknown ones. At most 100.
+    pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Sandbox>>, Error> {
+        let call = Call::to(&operations::SANDBOXES);
+        self.0
+            .ask(&ids.iter().fold(call, |call, id| call.query("id", *id)))
+            .await
+    }
+
+    /// One, if it is there.
+    pub async fn get(&self, id: &str) -> Result<Option<Sandbox>, Error> {
+        Ok(self.get_many(&[id]).await?.into_iter().next().flatten())
+    }
+
+    /// One page, newest first; `at` is a former page's [`Page::next_page_id`].
+    pub async fn search(&self, limit: u16, at: Option<&str>) -> Result<Page<Sandbox>, Error> {
+        let call = Call::to(&operations::SEARCH_SANDBOXES).query("limit", limit.to_string());
+        self.0.ask(&call.maybe("page_id", at)).await
+    }
+
+    /// All of them, newest first.
+    pub fn all(&self) -> impl Stream<Item = Result<Sandbox, Error>> + use<> {
+        all(self.0.clone(), Call::to(&operations::SEARCH_SANDBOXES))
+    }
+
+    /// Makes one from this template, or the default one. A request whose answer gets lost is sent again; it makes one sandbox
+    /// all the same.
+    pub async fn create(&self, spec: Option<&str>) -> Result<Sandbox, Error> {
+        let call = Call::to(&operations::CREATE_SANDBOX).maybe("sandbox_spec_id", spec);
+        self.0.ask_once(&call.once(&IdempotencyKey::random())).await
+    }
+
+    /// Stops what runs in it; files and conversations stay.
+    pub async fn pause(&self, id: &str) -> Result<(), Error> {
+        self.change(&operations::PAUSE_SANDBOX, id).await
+    }
+
+    /// Starts a paused one again.
+    pub async fn resume(&self, id: &str) -> Result<(), Error> {
+        self.change(&operations::RESUME_SANDBOX, id).await
+    }
+
+    /// Deletes one with everything in it.
+    pub async fn delete(&self, id: &str) -> Result<(), Error> {
+        self.change(&operations::DELETE_SANDBOX, id).await
+    }
+
+    async fn change(&self, operation: &'static Operation, id: &str) -> Result<(), Error> {
+        self.0
+            .ask::<Success>(&Call::to(operation).at(id))
+            .await
+            .map(drop)
+    }
+}
+
+/// Templates of sandboxes.
+#[derive(Debug, Clone)]
+pub struct Specs(pub(crate) Client);
+
+impl Specs {
+    /// Those with these ids, in their order; `None` for unknown ones. At most 100.
+    pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<Spec>>, Error> {
+        let call = Call::to(&operations::SPECS);
+        self.0
+            .ask(&ids.iter().fold(call, |call, id| call.query("id", *id)))
+            .await
+    }
+
+    /// One page; `at` is a former page's [`Page::next_page_id`].
+    pub async fn search(&self, limit: u16, at: Option<&str>) -> Result<Page<Spec>, Error> {
+        let call = Call::to(&operations::SEARCH_SPECS).query("limit", limit.to_string());
+        self.0.ask(&call.maybe("page_id", at)).await
+    }
+
+    /// All of them, the default one first.
+    pub fn all(&self) -> impl Stream<Item = Result<Spec, Error>> + use<> {
+        all(self.0.clone(), Call::to(&operations::SEARCH_SPECS))
+    }
+}

@@ -1,0 +1,121 @@
+//! Starts of conversations.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use futures::Stream;
+use futures::stream::try_unfold;
+
+use crate::call::Call;
+use crate::client::Client;
+use crate::error::Error;
+use crate::model::{StartOrder, StartTask};
+use crate::operations;
+use crate::page::{Page, all};
+
+/// Between two looks at a start that goes on, at first and at most.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+/// Looks in a row that may fail, e.g. while the service is being started again: about half a minute.
+const FAILURES: u32 = 30;
+
+/// Starts of conversations.
+#[derive(Debug, Clone)]
+pub struct StartTasks(pub(crate) Client);
+
+impl StartTasks {
+    /// Those with these ids, in their order; `None` for unknown ones. At most 100.
+    pub async fn get_many(&self, ids: &[&str]) -> Result<Vec<Option<StartTask>>, Error> {
+        let call = Call::to(&operations::START_TASKS);
+        self.0
+            .ask(&ids.iter().fold(call, |call, id| call.query("ids", *id)))
+            .await
+    }
+
+    /// One, if it is there.
+    pub async fn get(&self, id: &str) -> Result<Option<StartTask>, Error> {
+        Ok(self.get_many(&[id]).await?.into_iter().next().flatten())
+    }
+
+    /// One page; `at` is a former page's [`Page::next_page_id`].
+    pub async fn search(
+        &self,
+        conversation: Option<&str>,
+        from: Option<DateTime<Utc>>,
+        order: &StartOrder,
+        limit: u16,
+        at: Option<&str>,
+    ) -> Result<Page<StartTask>, Error> {
+        let call = filtered(&operations::SEARCH_START_TASKS, conversation, from);
+        let call = call.query("sort_order", order.as_str());
+        let call = call.query("limit", limit.to_string()).maybe("page_id", at);
+        self.0.ask(&call).await
+    }
+
+    /// All of them, newest first.
+    pub fn all(&self) -> impl Stream<Item = Result<StartTask, Error>> + use<> {
+        all(self.0.clone(), Call::to(&operations::SEARCH_START_TASKS))
+    }
+
+    /// Their number.
+    pub async fn count(
+        &self,
+        conversation: Option<&str>,
+        from: Option<DateTime<Utc>>,
+    ) -> Result<u64, Error> {
+        self.0
+            .ask(&filtered(
+                &operations::COUNT_START_TASKS,
+                conversation,
+                from,
+            ))
+            .await
+    }
+
+    /// A start, now and whenever it has changed, until it has ended. It is looked at again and again, so this goes on when the
+    /// service is started anew.
+    pub fn watch(&self, id: &str) -> impl Stream<Item = Result<StartTask, Error>> + use<> {
+        let watch = (self.clone(), id.to_owned(), None::<StartTask>);
+        try_unfold(watch, |(tasks, id, last)| async move {
+            if last.as_ref().is_some_and(|task| task.status.is_final()) {
+                return Ok(None);
+            }
+            let next = tasks.next(&id, last.as_ref()).await?;
+            Ok(Some((next.clone(), (tasks, id, Some(next)))))
+        })
+    }
+
+    async fn next(&self, id: &str, last: Option<&StartTask>) -> Result<StartTask, Error> {
+        let (mut pause, mut failures) = (FIRST_LOOK, 0);
+        loop {
+            match self.get(id).await {
+                Ok(Some(task)) => {
+                    let is_news = last.is_none_or(|last| last.updated_at != task.updated_at);
+                    if is_news || task.status.is_final() {
+                        return Ok(task);
+                    }
+                    failures = 0;
+                }
+                Ok(None) => {
+                    let problem = "the start is gone: its conversation was deleted";
+                    return Err(Error::Unusable(problem.to_owned()));
+                }
+                Err(error) if error.is_temporary() && last.is_some() && failures < FAILURES => {
+                    failures += 1;
+                }
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_LOOK);
+        }
+    }
+}
+
+fn filtered(
+    operation: &'static operations::Operation,
+    conversation: Option<&str>,
+    from: Option<DateTime<Utc>>,
+) -> Call {
+    let call = Call::to(operation).maybe("conversation_id__eq", conversation);
+    call.time("created_at__gte", from)
+}

@@ -1,0 +1,108 @@
+//! The user, their settings and secrets; and the service's health.
+
+use futures::Stream;
+
+use crate::call::Call;
+use crate::client::Client;
+use crate::error::Error;
+use crate::model::{
+    Alive, NewSecret, Said, SecretChange, SecretName, ServerInfo, SettingsChange, UserInfo,
+    UserSettings,
+};
+use crate::operations;
+use crate::page::{Page, all};
+
+/// The user's settings.
+#[derive(Debug, Clone)]
+pub struct Settings(pub(crate) Client);
+
+impl Settings {
+    /// As they are.
+    pub async fn get(&self) -> Result<UserSettings, Error> {
+        self.0.ask(&Call::to(&operations::SETTINGS)).await
+    }
+
+    /// Changes them.
+    pub async fn update(&self, change: &SettingsChange) -> Result<(), Error> {
+        let call = Call::to(&operations::UPDATE_SETTINGS).body(change)?;
+        self.0.ask::<Said>(&call).await.map(drop)
+    }
+}
+
+/// The user's secrets.
+#[derive(Debug, Clone)]
+pub struct Secrets(pub(crate) Client);
+
+impl Secrets {
+    /// One page of those with this in their name; `at` is a former page's [`Page::next_page_id`].
+    pub async fn search(
+        &self,
+        name: Option<&str>,
+        limit: u16,
+        at: Option<&str>,
+    ) -> Result<Page<SecretName>, Error> {
+        let call = Call::to(&operations::SEARCH_SECRETS).maybe("name__contains", name);
+        let call = call.query("limit", limit.to_string()).maybe("page_id", at);
+        self.0.ask(&call).await
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Stream<Item = Result<SecretName, Error>> + use<> {
+        all(self.0.clone(), Call::to(&operations::SEARCH_SECRETS))
+    }
+
+    /// Saves one, over one of the same name.
+    pub async fn save(&self, secret: &NewSecret) -> Result<(), Error> {
+        let call = Call::to(&operations::CREATE_SECRET).body(secret)?;
+        self.0.ask::<Said>(&call).await.map(drop)
+    }
+
+    /// Renames, describes or replaces one.
+    pub async fn update(&self, name: &str, change: &SecretChange) -> Result<(), Error> {
+        let call = Call::to(&operations::UPDATE_SECRET).at(name);
+        self.0.ask::<Said>(&call.body(change)?).await.map(drop)
+    }
+
+    /// Deletes one.
+    pub async fn delete(&self, name: &str) -> Result<(), Error> {
+        let call = Call::to(&operations::DELETE_SECRET).at(name);
+        self.0.ask::<Said>(&call).await.map(drop)
+    }
+}
+
+/// The user.
+#[derive(Debug, Clone)]
+pub struct Users(pub(crate) Client);
+
+impl Users {
+    /// Who the key belongs to.
+    pub async fn me(&self) -> Result<UserInfo, Error> {
+        self.0.ask(&Call::to(&operations::ME)).await
+    }
+}
+
+/// Whether the service is well. None of these needs a key.
+#[derive(Debug, Clone)]
+pub struct Health(pub(crate) Client);
+
+impl Health {
+    /// The process runs.
+    pub async fn alive(&self) -> Result<Alive, Error> {
+        self.0.ask(&Call::to(&operations::ALIVE)).await
+    }
+
+    /// The process runs; `OK`.
+    pub async fn health(&self) -> Result<String, Error> {
+        self.0.ask(&Call::to(&operations::HEALTH)).await
+    }
+
+    /// The store and the sandbox backend can be used; `OK`. Else a refusal says what is wrong.
+    pub async fn ready(&self) -> Result<String, Error> {
+        self.0.ask(&Call::to(&operations::READY)).await
+    }
+
+    /// What the process uses of its machine.
+    pub async fn server_info(&self) -> Result<ServerInfo, Error> {
+        self.0.ask(&Call::to(&operations::SERVER_INFO)).await
+    }
+}

@@ -1,0 +1,227 @@
+//! Server-Sent Events (WHATWG HTML, section 9.2), in whatever pieces they arrive.
+
+use std::time::Duration;
+
+/// A message of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its type; `message` unless said otherwise.
+    pub event: String,
+    /// Its lines, joined.
+    pub data: String,
+    /// The last id that was seen, also if it came with an earlier message.
+    pub id: Option<String>,
+}
+
+/// A message is longer than what is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a message of the stream has more than {0} bytes")]
+pub struct TooLong(pub usize);
+
+/// Reads a stream.
+#[derive(Debug)]
+pub struct Parser {
+    line: Vec<u8>,
+    event: String,
+    data: String,
+    has_data: bool,
+    id: Option<String>,
+    retry: Option<Duration>,
+    /// The last byte was a CR: a LF now belongs to it.
+    after_cr: bool,
+    is_first: bool,
+    most: usize,
+}
+
+impl Parser {
+    /// Keeps at most so many bytes of one message.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self {
+            line: Vec::new(),
+            event: String::new(),
+            data: String::new(),
+            has_data: false,
+            id: None,
+            retry: None,
+            after_cr: false,
+            is_first: true,
+            most,
+        }
+    }
+
+    /// How long to wait before connecting again, as the service asked for last.
+    pub fn retry(&self) -> Option<Duration> {
+        self.retry
+    }
+
+    /// Takes the next bytes; the messages that are complete with them.
+    ///
+    /// # Errors
+    /// A message is too long. The stream cannot be read further.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Message>, TooLong> {
+        let mut messages = Vec::new();
+        for &byte in bytes {
+            let is_rest_of_line_end = std::mem::take(&mut self.after_cr) && byte == b'\n';
+            if is_rest_of_line_end {
+                continue;
+            }
+            if byte == b'\n' || byte == b'\r' {
+                self.after_cr = byte == b'\r';
+                let line = std::mem::take(&mut self.line);
+                messages.extend(self.end_line(&line));
+                // The buffer is used again.
+                self.line = line;
+                self.line.clear();
+            } else {
+                self.line.push(byte);
+            }
+            if self.line.len() + self.data.len() > self.most {
+                return Err(TooLong(self.most));
+            }
+        }
+        Ok(messages)
+    }
+
+    fn end_line(&mut self, line: &[u8]) -> Option<Message> {
+        let line = match line.strip_prefix(b"\xEF\xBB\xBF") {
+            Some(rest) if self.is_first => rest,
+            _ => line,
+        };
+        self.is_first = false;
+        if line.is_empty() {
+            return self.dispatch();
+        }
+        let line = String::from_utf8_lossy(line);
+        let (name, value) = line.split_once(':').unwrap_or((&line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match name {
+            "event" => value.clone_into(&mut self.event),
+            "data" => {
+                if self.has_data {
+                    self.data.push('\n');
+                }
+                self.data.push_str(value);
+                self.has_data = true;
+            }
+            "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
+            "retry" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
+                let milliseconds = value.parse().ok().map(Duration::from_millis);
+                self.retry = milliseconds.or(self.retry);
+            }
+            // A comment (its name is empty), or something of later.
+            _ => {}
+        }
+        None
+    }
+
+    fn dispatch(&mut self) -> Option<Message> {
+        let event = std::mem::take(&mut self.event);
+        let data = std::mem::take(&mut self.data);
+        let is_message = std::mem::take(&mut self.has_data);
+        is_message.then(|| Message {
+            event: if event.is_empty() {
+                "message".into()
+            } else {
+                event
+            },
+            data,
+            id: self.id.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(chunks: &[&[u8]]) -> (Vec<Message>, Option<Duration>) {
+        let mut parser = Parser::new(1 << 16);
+        let messages = chunks.iter().flat_map(|chunk| parser.push(chunk).unwrap());
+        (messages.collect(), parser.retry())
+    }
+
+    fn message(event: &str, data: &str, id: Option<&str>) -> Message {
+        Message {
+            event: event.into(),
+            data: data.into(),
+            id: id.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn the_stream_of_the_service_is_read() {
+        let text = b"retry: 1500\n\n: keep-alive\n\nid: 7\ndata: {\"a\":1}\n\nid:8\r\ndata: x\r\ndata:  y\r\n\r\nevent: end\ndata: {}\n\ndata: half";
+        let (messages, retry) = read(&[text]);
+        assert_eq!(retry, Some(Duration::from_millis(1500)));
+        assert_eq!(
+            messages,
+            [
+                message("message", "{\"a\":1}", Some("7")),
+                message("message", "x\n y", Some("8")),
+                message("end", "{}", Some("8")),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_odd_is_as_the_standard_says() {
+        let text = "\u{feff}data\n\nevent: e\n\nretry: 1x\nid: a\0b\nnothing: x\ndata: ä\n\n";
+        let (messages, retry) = read(&[text.as_bytes()]);
+        assert_eq!(retry, None);
+        assert_eq!(
+            messages,
+            [message("message", "", None), message("message", "ä", None)]
+        );
+    }
+
+    #[test]
+    fn a_message_without_end_is_given_up() {
+        let mut parser = Parser::new(100);
+        assert_eq!(parser.push(&[b'x'; 101]), Err(TooLong(100)));
+        let mut parser = Parser::new(100);
+        let lines = "data: 12345678901234567890\n".repeat(6);
+        assert_eq!(parser.push(lines.as_bytes()), Err(TooLong(100)));
+    }
+
+    fn line() -> impl Strategy<Value = String> {
+        let field = prop_oneof!["data", "event", "id", "retry", "", "other", "\u{feff}data"];
+        let value = "[a-z0-9:ä€ \u{0}\u{feff}]{0,6}";
+        let end = prop_oneof![
+            Just("\n"),
+            Just("\r"),
+            Just("\r\n"),
+            Just("\n\n"),
+            Just("\r\r")
+        ];
+        (
+            field,
+            prop_oneof![Just(""), Just(":"), Just(": ")],
+            value,
+            end,
+        )
+            .prop_map(|(field, colon, value, end)| format!("{field}{colon}{value}{end}"))
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_make_no_difference(
+            lines in prop::collection::vec(line(), 0..20),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+        ) {
+            let bytes = lines.concat().into_bytes();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let chunks: Vec<&[u8]> = cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+            prop_assert_eq!(read(&chunks), read(&[&bytes]));
+        }
+
+        #[test]
+        fn nothing_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Parser::new(50).push(&bytes);
+        }
+    }
+}

@@ -70,6 +70,7 @@
 pub mod decode;
 pub mod dto;
 pub mod extract;
+mod mcp;
 mod middleware;
 mod openapi;
 pub mod problem;
@@ -79,6 +80,7 @@ mod routes;
 mod state;
 #[cfg(test)]
 mod tests;
+mod zip;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceFactory, ServiceRequest, ServiceResponse};
@@ -90,6 +92,7 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use crate::extract::Application;
 
+pub use dto::web_client::WebClient;
 pub use state::{Check, Door, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
 
 /// The whole surface, as tests run it in memory.

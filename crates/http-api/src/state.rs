@@ -6,8 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::clock::Clock;
 use domain::id::IdGenerator;
+use tokio::sync::Semaphore;
 use url::Url;
 
+use crate::dto::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
 use crate::extract::{Authenticator, ParseBudget};
 use crate::middleware::Cors;
 use crate::openapi::Surface;
@@ -27,7 +29,12 @@ pub struct Limits {
     pub body_deadline: Duration,
     /// Longest wait for the answer of `/ready`.
     pub ready_deadline: Duration,
+    /// Longest wait for a client that takes nothing of a download.
+    pub stalled_deadline: Duration,
 }
+
+/// Pages of downloads that are read and packed at the same time: each keeps a core busy, and its events in memory.
+const PACKERS: usize = 2;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -37,6 +44,7 @@ impl Default for Limits {
             requests_per_second: 1_000,
             body_deadline: Duration::from_secs(30),
             ready_deadline: Duration::from_secs(2),
+            stalled_deadline: Duration::from_secs(60),
         }
     }
 }
@@ -53,6 +61,8 @@ pub struct HttpConfig {
     pub open: bool,
     /// The address that clients use; an open service refuses other names (see `middleware::open`).
     pub public_url: Option<Url>,
+    /// What web front ends are told.
+    pub web_client: WebClient,
 }
 
 /// One part of the service that must work before requests are worth sending.
@@ -110,7 +120,9 @@ struct Shared {
     ports: HttpPorts,
     stats: ProcessStats,
     parse_budget: ParseBudget,
+    packers: Arc<Semaphore>,
     rate: RateLimit,
+    web_client: (WebClientDto, LegacyWebClientDto),
 }
 
 impl HttpState {
@@ -118,6 +130,10 @@ impl HttpState {
     pub fn new(config: &HttpConfig, ports: HttpPorts) -> Self {
         let stats = ProcessStats::start(ports.clock.now());
         let cors = Cors::new(&config.cors_origins);
+        let web_client = (
+            WebClientDto::of(&config.web_client, ports.clock.now()),
+            LegacyWebClientDto::from(&config.web_client),
+        );
         let (limits, open, public_url) = (config.limits, config.open, config.public_url.clone());
         Self {
             shared: Arc::new(Shared {
@@ -128,7 +144,9 @@ impl HttpState {
                 ports,
                 stats,
                 parse_budget: ParseBudget::new(),
+                packers: Arc::new(Semaphore::new(PACKERS)),
                 rate: RateLimit::new(limits.requests_per_second),
+                web_client,
             }),
             surfaces: Default::default(),
             door: Door::Everybody,
@@ -153,6 +171,21 @@ impl HttpState {
     /// The memory for reading large bodies; one for all workers.
     pub(crate) fn parse_budget(&self) -> &ParseBudget {
         &self.shared.parse_budget
+    }
+
+    /// Turns in packing downloads; one count for all workers.
+    pub(crate) fn packers(&self) -> &Arc<Semaphore> {
+        &self.shared.packers
+    }
+
+    /// What web front ends are told.
+    pub(crate) fn web_client(&self) -> WebClientDto {
+        self.shared.web_client.0.clone()
+    }
+
+    /// The same for front ends of the 1.3 line.
+    pub(crate) fn legacy_web_client(&self) -> LegacyWebClientDto {
+        self.shared.web_client.1.clone()
     }
 
     /// How many requests users may send; one count for all workers.

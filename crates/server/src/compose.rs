@@ -243,6 +243,7 @@ fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy
     policy.parallel_boots = config.sandbox.parallel_starts;
     policy.retention = config.retention;
     policy.verify_git_tokens = config.git.verify_tokens;
+    policy.mcp_in_conversations = config.mcp_in_conversations;
     if config.sandbox.shared_host.is_some() {
         policy.share_host();
     }
@@ -260,6 +261,7 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
         cors_origins: config.http.cors_origins.clone(),
         open: config.auth.mode == Mode::Open,
         public_url: Some(config.http.public_url(bound)),
+        web_client: config.web_client.clone(),
     }
 }
 

@@ -7,6 +7,7 @@ mod bench;
 mod debian;
 mod engine;
 mod images;
+mod models;
 mod openapi;
 mod run;
 mod schemathesis;
@@ -94,6 +95,8 @@ enum Task {
         #[arg(long, requires = "postgres")]
         short: bool,
     },
+    /// Write `config/models.txt` and `config/acp-providers.json` from what the pinned agent server's environment knows.
+    Models,
     /// Write `config/openapi.json` from the code.
     Openapi {
         /// Only say whether it is up to date.
@@ -141,6 +144,7 @@ fn main() -> ExitCode {
             ..
         } => soak::replicas(minutes, seed, release),
         Task::Bench { postgres, short } => bench::bench(postgres, short),
+        Task::Models => models::write(),
         Task::Openapi { check } => openapi::write(check),
     };
     done.map_or_else(

@@ -1,9 +1,11 @@
 //! Shapes of the wire that several resources share. What belongs to one resource stands in a file of its own here.
 
+pub mod catalogue;
 pub mod conversation;
 pub mod event;
 pub mod git;
 pub mod git_providers;
+pub mod inside;
 pub mod legacy_settings;
 pub mod mcp;
 pub mod message;
@@ -16,6 +18,7 @@ pub mod shown;
 pub mod spec;
 pub mod start_request;
 pub mod start_task;
+pub mod web_client;
 pub mod words;
 
 use domain::page::Page;

@@ -98,6 +98,7 @@ pub(super) fn config() -> HttpConfig {
         cors_origins: vec!["https://app.example".into()],
         open: false,
         public_url: None,
+        web_client: crate::WebClient::default(),
     }
 }
 

@@ -17,6 +17,7 @@ mod storage;
 mod templates;
 #[cfg(test)]
 mod tests;
+mod web_client;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -49,8 +50,11 @@ pub(crate) struct Config {
     pub(crate) docker: Docker,
     pub(crate) start: Start,
     pub(crate) git: Git,
+    /// Whether agents are told of our own MCP server.
+    pub(crate) mcp_in_conversations: bool,
     pub(crate) retention: application::Retention,
     pub(crate) log: Log,
+    pub(crate) web_client: http_api::WebClient,
     text: String,
 }
 
@@ -111,8 +115,10 @@ impl Config {
             docker: Docker::read(reader, docker_host(variables)),
             start: Start::read(reader),
             git: Git::read(reader),
+            mcp_in_conversations: reader.switch("mcp.in_conversations"),
             retention: retention::read(reader),
             log: Log::read(reader),
+            web_client: web_client::read(reader),
             text: show::show(layers, &derived),
             data_dir,
             http,

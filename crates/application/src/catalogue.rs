@@ -1,0 +1,265 @@
+//! The names of models that settings may be filled with. Facts of the agent server that this build was tested with
+//! (`cargo xtask models`): any other name works as well, if the agent server knows it.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use domain::error::StoreError;
+use domain::page::{Page, PageRequest, PageToken};
+
+const TEXT: &str = include_str!("../../../config/models.txt");
+/// Before a name that is verified.
+const VERIFIED: char = '*';
+/// The provider that comes first.
+const FIRST: &str = "openhands";
+
+static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::read(TEXT));
+
+/// A model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Model {
+    /// As it is written into settings: `provider/name`, or the bare name.
+    pub whole: &'static str,
+    /// What stands before the first slash.
+    pub provider: Option<&'static str>,
+    /// What stands after it.
+    pub name: &'static str,
+    /// Whether agents were seen to work with it.
+    pub is_verified: bool,
+}
+
+/// Who offers models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Provider {
+    /// Its name, as models begin with it.
+    pub name: &'static str,
+    /// Whether one of its models is verified.
+    pub is_verified: bool,
+}
+
+/// What to search; everything that is absent is as good as another.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CatalogueFilter {
+    /// A part of the name (of models: without the provider), in any case.
+    pub text: Option<String>,
+    /// Whether it is verified.
+    pub is_verified: Option<bool>,
+    /// Of models: exactly this provider's.
+    pub provider: Option<String>,
+}
+
+/// All names.
+#[derive(Debug)]
+pub struct Catalogue {
+    /// Sorted by their whole names.
+    models: Vec<Model>,
+    /// The first one, then verified ones, then the others, each sorted.
+    providers: Vec<Provider>,
+}
+
+impl Catalogue {
+    /// The one that this build carries.
+    pub fn embedded() -> &'static Self {
+        &CATALOGUE
+    }
+
+    fn read(text: &'static str) -> Self {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let models: Vec<_> = lines.filter(|line| !line.is_empty()).map(model).collect();
+        let names: BTreeSet<_> = models.iter().filter_map(|model| model.provider).collect();
+        let verified: BTreeSet<_> = models
+            .iter()
+            .filter(|model| model.is_verified)
+            .filter_map(|model| model.provider)
+            .collect();
+        let mut providers: Vec<_> = names
+            .into_iter()
+            .map(|name| Provider {
+                name,
+                is_verified: verified.contains(name),
+            })
+            .collect();
+        providers.sort_by_key(|provider| (provider.name != FIRST, !provider.is_verified));
+        Self { models, providers }
+    }
+
+    /// Models that match, by their whole names.
+    pub fn models(
+        &self,
+        filter: &CatalogueFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Model>, StoreError> {
+        let provider = filter.provider.as_deref();
+        let matches = |model: &Model| {
+            filter.allows(model.name, model.is_verified)
+                && provider.is_none_or(|wanted| model.provider == Some(wanted))
+        };
+        cut(&self.models, page, |model| model.whole, matches)
+    }
+
+    /// Providers that match: [`FIRST`], verified ones, others.
+    pub fn providers(
+        &self,
+        filter: &CatalogueFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Provider>, StoreError> {
+        let matches = |provider: &Provider| filter.allows(provider.name, provider.is_verified);
+        cut(&self.providers, page, |provider| provider.name, matches)
+    }
+
+    /// All whole names, sorted.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.models.iter().map(|model| model.whole).collect()
+    }
+}
+
+impl CatalogueFilter {
+    fn allows(&self, name: &str, is_verified: bool) -> bool {
+        let text = self.text.as_ref().map(|text| text.to_lowercase());
+        self.is_verified.is_none_or(|wanted| wanted == is_verified)
+            && text.is_none_or(|text| name.to_lowercase().contains(&text))
+    }
+}
+
+fn model(line: &'static str) -> Model {
+    let whole = line.strip_prefix(VERIFIED).unwrap_or(line);
+    let (provider, name) = match whole.split_once('/') {
+        Some((provider, name)) => (Some(provider), name),
+        None => (None, whole),
+    };
+    Model {
+        whole,
+        provider,
+        name,
+        is_verified: line.starts_with(VERIFIED),
+    }
+}
+
+/// One page of what matches; its token is the last name on it.
+fn cut<T: Copy>(
+    all: &[T],
+    page: &PageRequest,
+    name: impl Fn(&T) -> &'static str,
+    matches: impl Fn(&T) -> bool,
+) -> Result<Page<T>, StoreError> {
+    let start = match &page.after {
+        None => 0,
+        Some(token) => {
+            let last = all.iter().position(|item| name(item) == token.0);
+            last.ok_or(StoreError::InvalidPageToken)? + 1
+        }
+    };
+    let mut rest = all[start..].iter().filter(|item| matches(item)).copied();
+    let items: Vec<T> = rest.by_ref().take(page.limit.get()).collect();
+    let next = items.last().filter(|_| rest.next().is_some());
+    let next = next.map(|item| PageToken(name(item).to_owned()));
+    Ok(Page { items, next })
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::page::PageLimit;
+
+    use super::*;
+
+    const SMALL: &str = "# facts\nA/x/y\n*a/One\na/two\nbare\n*openhands/One\nz/three\n";
+
+    fn page(limit: i64, after: Option<&str>) -> PageRequest {
+        PageRequest {
+            after: after.map(|text| PageToken(text.to_owned())),
+            limit: PageLimit::new(limit).unwrap(),
+        }
+    }
+
+    fn whole(page: &Page<Model>) -> Vec<&'static str> {
+        page.items.iter().map(|model| model.whole).collect()
+    }
+
+    #[test]
+    fn names_are_split_at_the_first_slash() {
+        let catalogue = Catalogue::read(SMALL);
+        let all = catalogue
+            .models(&CatalogueFilter::default(), &page(100, None))
+            .unwrap();
+        assert_eq!(
+            whole(&all),
+            [
+                "A/x/y",
+                "a/One",
+                "a/two",
+                "bare",
+                "openhands/One",
+                "z/three"
+            ]
+        );
+        assert_eq!(
+            (all.items[0].provider, all.items[0].name),
+            (Some("A"), "x/y")
+        );
+        assert_eq!((all.items[3].provider, all.items[3].name), (None, "bare"));
+        assert_eq!(all.next, None);
+    }
+
+    #[test]
+    fn filters_add_up() {
+        let catalogue = Catalogue::read(SMALL);
+        let find = |text: Option<&str>, is_verified, provider: Option<&str>| {
+            let filter = CatalogueFilter {
+                text: text.map(str::to_owned),
+                is_verified,
+                provider: provider.map(str::to_owned),
+            };
+            whole(&catalogue.models(&filter, &page(100, None)).unwrap())
+        };
+        assert_eq!(find(Some("ONE"), None, None), ["a/One", "openhands/One"]);
+        assert_eq!(find(Some("one"), Some(true), Some("a")), ["a/One"]);
+        assert_eq!(find(None, Some(false), Some("a")), ["a/two"]);
+        assert_eq!(find(None, None, Some("A")), ["A/x/y"]);
+        // The provider is no part of the name.
+        assert_eq!(find(Some("openhands"), None, None), [""; 0]);
+    }
+
+    #[test]
+    fn pages_follow_each_other_and_foreign_tokens_are_refused() {
+        let catalogue = Catalogue::read(SMALL);
+        let verified = CatalogueFilter {
+            is_verified: Some(false),
+            ..CatalogueFilter::default()
+        };
+        let first = catalogue.models(&verified, &page(2, None)).unwrap();
+        assert_eq!(whole(&first), ["A/x/y", "a/two"]);
+        let token = first.next.unwrap().0;
+        let second = catalogue.models(&verified, &page(2, Some(&token))).unwrap();
+        assert_eq!(whole(&second), ["bare", "z/three"]);
+        assert_eq!(second.next, None);
+        for foreign in ["", "!!!", "Mg"] {
+            let refused = catalogue.models(&verified, &page(2, Some(foreign)));
+            assert!(matches!(refused, Err(StoreError::InvalidPageToken)));
+        }
+    }
+
+    #[test]
+    fn providers_come_in_the_order_of_front_ends() {
+        let catalogue = Catalogue::read(SMALL);
+        let all = catalogue
+            .providers(&CatalogueFilter::default(), &page(100, None))
+            .unwrap();
+        let names: Vec<_> = all.items.iter().map(|p| (p.name, p.is_verified)).collect();
+        assert_eq!(
+            names,
+            [("openhands", true), ("a", true), ("A", false), ("z", false)]
+        );
+    }
+
+    #[test]
+    fn the_embedded_names_are_sorted_and_have_verified_ones() {
+        let catalogue = Catalogue::embedded();
+        assert!(catalogue.models.len() > 1000);
+        assert!(catalogue.models.is_sorted_by(|a, b| a.whole < b.whole));
+        let begins: Vec<_> = catalogue.providers.iter().take(2).map(|p| p.name).collect();
+        assert_eq!(begins, ["openhands", "anthropic"]);
+        assert!(catalogue.models.iter().all(|model| {
+            !model.name.is_empty() && model.provider.is_none_or(|provider| !provider.is_empty())
+        }));
+    }
+}

@@ -1,0 +1,214 @@
+//! A whole conversation, page by page: for whoever writes it down elsewhere.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use domain::conversation::ConversationView;
+use domain::error::ErrorClass;
+use domain::event::{Event, EventFilter, EventOrder};
+use domain::id::{ConversationId, UserId};
+use domain::page::PageRequest;
+use domain::scope::Scope;
+
+use crate::{AppError, Inner};
+
+/// Exports of this process at once; each holds a page of events at most.
+const MOST: usize = 8;
+/// Of these, one user's.
+const MOST_OF_USER: usize = 2;
+
+/// Exports conversations, a few at a time.
+#[derive(Clone)]
+pub struct Exports {
+    inner: Arc<Inner>,
+    running: Arc<Running>,
+}
+
+/// An export that has begun. Nothing of the store is held between two pages.
+#[derive(Debug)]
+pub struct Export {
+    /// The conversation as it was at the beginning.
+    pub conversation: ConversationView,
+    pages: Pages,
+    _place: Place,
+}
+
+/// What is still to be read.
+struct Pages {
+    inner: Arc<Inner>,
+    scope: Scope,
+    next: PageRequest,
+    /// Events that there were at the beginning and that have not been read yet.
+    left: u64,
+}
+
+impl std::fmt::Debug for Pages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pages")
+            .field("next", &self.next)
+            .field("left", &self.left)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Exports {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self {
+            inner,
+            running: Arc::default(),
+        }
+    }
+
+    /// Begins an export. One of the same conversation by the same user is a conflict while it runs; too many are refused
+    /// until one has ended.
+    pub async fn begin(&self, user: &UserId, id: ConversationId) -> Result<Export, AppError> {
+        let scope = Scope::User(user.clone());
+        let found = self.inner.ports.conversations.find(&scope, id).await?;
+        let conversation = found.ok_or_else(|| {
+            AppError::not_found(format!("Conversation not found: {}", id.dashed()))
+        })?;
+        let place = self.running.take(user, id)?;
+        let events = &self.inner.ports.events;
+        let left = events.count(&scope, id, &EventFilter::default()).await?;
+        Ok(Export {
+            conversation,
+            pages: Pages {
+                inner: Arc::clone(&self.inner),
+                scope,
+                next: PageRequest::default(),
+                left,
+            },
+            _place: place,
+        })
+    }
+
+    /// Runs the work of an export beside requests, until it ends or the service stops.
+    pub fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.inner.tasks.spawn(work);
+    }
+}
+
+impl Export {
+    /// The next events, oldest first; `None` after as many as there were at the beginning, so that a conversation that
+    /// goes on has an end. Not found as soon as some of them are gone: events go with their conversation only.
+    pub async fn next_page(&mut self) -> Result<Option<Vec<Event>>, AppError> {
+        let pages = &mut self.pages;
+        if pages.left == 0 {
+            return Ok(None);
+        }
+        let id = self.conversation.conversation.id;
+        let events = &pages.inner.ports.events;
+        let all = EventFilter::default();
+        let page = events
+            .search(&pages.scope, id, &all, EventOrder::Timestamp, &pages.next)
+            .await?;
+        let mut events = page.items;
+        events.truncate(usize::try_from(pages.left).unwrap_or(usize::MAX));
+        pages.left -= events.len() as u64;
+        pages.next.after = page.next;
+        if events.is_empty() || pages.left > 0 && pages.next.after.is_none() {
+            return Err(AppError::not_found(
+                "The conversation was deleted while it was read",
+            ));
+        }
+        Ok(Some(events))
+    }
+}
+
+/// Who exports what.
+#[derive(Debug, Default)]
+struct Running(Mutex<Vec<(UserId, ConversationId)>>);
+
+impl Running {
+    fn take(self: &Arc<Self>, user: &UserId, id: ConversationId) -> Result<Place, AppError> {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_user = || running.iter().filter(|(of, _)| of == user);
+        if of_user().any(|(_, known)| *known == id) {
+            return Err(AppError::conflict(
+                "A download of this conversation is already running. Wait until it has ended.",
+            ));
+        }
+        if of_user().count() >= MOST_OF_USER || running.len() >= MOST {
+            return Err(AppError::refused(
+                ErrorClass::RateLimited,
+                "Too many downloads are running. Try again when one has ended.",
+            ));
+        }
+        let who = (user.clone(), id);
+        running.push(who.clone());
+        Ok(Place {
+            running: Arc::clone(self),
+            who,
+        })
+    }
+}
+
+/// The place of a running export, given back when it is dropped.
+#[derive(Debug)]
+struct Place {
+    running: Arc<Running>,
+    who: (UserId, ConversationId),
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut running = self
+            .running
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = running.iter().position(|who| *who == self.who) {
+            running.swap_remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(name: &str) -> UserId {
+        UserId::parse(name).unwrap()
+    }
+
+    fn conversation(number: u128) -> ConversationId {
+        ConversationId::new(uuid::Uuid::from_u128(number))
+    }
+
+    fn class(refused: Result<Place, AppError>) -> ErrorClass {
+        use domain::error::Classify as _;
+        refused.map(|_| ()).unwrap_err().class()
+    }
+
+    #[test]
+    fn one_user_and_all_users_have_their_bounds() {
+        let running = Arc::<Running>::default();
+        let (ada, bob) = (user("ada"), user("bob"));
+        let first = running.take(&ada, conversation(1)).unwrap();
+        assert_eq!(
+            class(running.take(&ada, conversation(1))),
+            ErrorClass::Conflict
+        );
+        let second = running.take(&ada, conversation(2)).unwrap();
+        assert_eq!(
+            class(running.take(&ada, conversation(3))),
+            ErrorClass::RateLimited
+        );
+        let other = running.take(&bob, conversation(4)).unwrap();
+        drop(second);
+        assert!(running.take(&ada, conversation(3)).is_ok());
+        let others: Vec<_> = (0..6)
+            .map(|n| {
+                running
+                    .take(&user(&format!("u{n}")), conversation(9))
+                    .unwrap()
+            })
+            .collect();
+        assert_eq!(
+            class(running.take(&user("late"), conversation(9))),
+            ErrorClass::RateLimited
+        );
+        drop((first, other, others));
+        assert!(running.take(&user("late"), conversation(9)).is_ok());
+    }
+}

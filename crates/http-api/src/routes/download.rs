@@ -1,0 +1,243 @@
+//! A conversation as an archive, written while it is read: neither waits for the other longer than for one page, and
+//! nothing is kept but what the directory at its end needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use actix_web::web::Bytes;
+use actix_web::{HttpResponse, get};
+use application::AppError;
+use application::export::Export;
+use domain::clock::Timestamp;
+use domain::id::ConversationId;
+use futures::{Stream, stream};
+use serde_json::Value;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::dto::conversation::ConversationDto;
+use crate::extract::{Actor, Application, Call, PathParam, State};
+use crate::problem::{Detail, Problem};
+use crate::zip::{Archive, safe};
+
+/// Bytes that are handed to the client at a time.
+const PART: usize = 64 * 1024;
+/// What is true of a conversation only now, the key of its sandbox among it, and so is not archived.
+const PASSING: [&str; 4] = [
+    "sandbox_status",
+    "execution_status",
+    "conversation_url",
+    "session_api_key",
+];
+
+/// Downloads a conversation as a zip archive: `meta.json`, and its events in files of their own, oldest first.
+#[utoipa::path(
+    tag = "Conversations",
+    params(("conversation_id" = Uuid, Path)),
+    responses(
+        (status = 200, description = "The archive", body = ArchiveDocument, content_type = "application/zip"),
+        (status = 409, description = "It is being downloaded by this user", body = Detail),
+    )
+)]
+#[get("/api/v1/app-conversations/{conversation_id}/download")]
+pub(super) async fn download(
+    app: Application,
+    state: State,
+    Call(actor, PathParam(id)): Call<Actor, PathParam<ConversationId>>,
+) -> Result<HttpResponse, Problem> {
+    let export = app.exports.begin(&actor.user, id).await?;
+    let view = export.conversation.clone();
+    let changed = view.conversation.updated_at;
+    let meta = meta(&ConversationDto::of(view, &app.sandboxes)).map_err(Problem::internal)?;
+    let (sender, parts) = mpsc::channel(1);
+    let out = Out {
+        sender,
+        patience: state.limits().stalled_deadline,
+    };
+    let packers = Arc::clone(state.packers());
+    app.exports.run(async move {
+        // The client sees a transfer that breaks off: there is no end without `Part::End`.
+        match write(export, (meta, changed), &packers, &out).await {
+            Ok(()) => {}
+            Err(Broken::Left) => tracing::debug!(conversation.id = %id, "a download was left"),
+            Err(reason) => {
+                tracing::warn!(conversation.id = %id, %reason, "a download was broken off");
+            }
+        }
+    });
+    let name = format!("attachment; filename=\"conversation_{}.zip\"", id.dashed());
+    Ok(HttpResponse::Ok()
+        .insert_header((CONTENT_TYPE, "application/zip"))
+        .insert_header((CONTENT_DISPOSITION, name))
+        .streaming(body(parts)))
+}
+
+/// A zip archive.
+#[derive(utoipa::ToSchema)]
+#[schema(as = ConversationArchive, value_type = String, format = Binary)]
+#[expect(dead_code, reason = "for the document only")]
+pub(super) struct ArchiveDocument(Vec<u8>);
+
+/// What is sent of the archive.
+enum Part {
+    Bytes(Bytes),
+    /// It is whole.
+    End,
+}
+
+/// Why an archive did not get whole.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("the client left")]
+    Left,
+    #[error("the client took nothing for too long")]
+    Stalled,
+    #[error("the service stops, or reading failed")]
+    Unfinished,
+    #[error(transparent)]
+    Read(#[from] AppError),
+    #[error(transparent)]
+    Write(#[from] std::io::Error),
+    #[error(transparent)]
+    Packer(#[from] tokio::task::JoinError),
+}
+
+/// The way to the client: as fast as it takes.
+struct Out {
+    sender: mpsc::Sender<Part>,
+    patience: Duration,
+}
+
+impl Out {
+    async fn send(&self, part: Part) -> Result<(), Broken> {
+        match tokio::time::timeout(self.patience, self.sender.send(part)).await {
+            Ok(sent) => sent.map_err(|_| Broken::Left),
+            Err(_) => Err(Broken::Stalled),
+        }
+    }
+
+    async fn send_all(&self, bytes: Vec<u8>) -> Result<(), Broken> {
+        let mut bytes = Bytes::from(bytes);
+        while !bytes.is_empty() {
+            let part = bytes.split_to(bytes.len().min(PART));
+            self.send(Part::Bytes(part)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The body: an error, which breaks the transfer, unless it is said that the archive is whole.
+fn body(parts: mpsc::Receiver<Part>) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
+    stream::unfold(Some(parts), |parts| async move {
+        let mut parts = parts?;
+        match parts.recv().await {
+            Some(Part::Bytes(bytes)) => Some((Ok(bytes), Some(parts))),
+            Some(Part::End) => None,
+            None => Some((Err(std::io::Error::other(Broken::Unfinished)), None)),
+        }
+    })
+}
+
+/// The conversation as it is archived.
+fn meta(conversation: &ConversationDto) -> Result<Vec<u8>, serde_json::Error> {
+    let mut document = serde_json::to_value(conversation)?;
+    if let Value::Object(members) = &mut document {
+        members.retain(|name, _| !PASSING.contains(&name.as_str()));
+    }
+    serde_json::to_vec_pretty(&document)
+}
+
+/// Reads page by page, packs each on a thread that may block, and sends it.
+async fn write(
+    mut export: Export,
+    (meta, changed): (Vec<u8>, Timestamp),
+    packers: &Arc<Semaphore>,
+    out: &Out,
+) -> Result<(), Broken> {
+    let mut packer = Packer::new();
+    let mut bytes = Vec::new();
+    packer
+        .archive
+        .add("meta.json", changed, &meta, &mut bytes)?;
+    out.send_all(bytes).await?;
+    loop {
+        // Also for reading: a page that waits to be packed is memory. Nothing of it is held while the client takes its time.
+        let turn = Arc::clone(packers).acquire_owned().await;
+        let Some(events) = export.next_page().await? else {
+            break;
+        };
+        let pack = move || {
+            let _turn = turn;
+            packer.pack(&events).map(|bytes| (packer, bytes))
+        };
+        let (filled, bytes) = tokio::task::spawn_blocking(pack).await??;
+        packer = filled;
+        out.send_all(bytes).await?;
+    }
+    let mut ending = packer.archive.finish()?;
+    while let Some(part) = ending.next_part()? {
+        out.send_all(part).await?;
+    }
+    out.send(Part::End).await
+}
+
+/// An archive and the number of events in it.
+struct Packer {
+    archive: Archive,
+    count: u64,
+}
+
+impl Packer {
+    fn new() -> Self {
+        Self {
+            archive: Archive::new(),
+            count: 0,
+        }
+    }
+
+    fn pack(&mut self, events: &[domain::event::Event]) -> std::io::Result<Vec<u8>> {
+        let (mut out, mut text) = (Vec::new(), Vec::new());
+        for event in events {
+            let name = format!("event_{:06}_{}.json", self.count, safe(event.id.as_str()));
+            text.clear();
+            serde_json::to_writer_pretty(&mut text, &event.body)?;
+            self.archive.add(&name, event.timestamp, &text, &mut out)?;
+            self.count += 1;
+        }
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::body::{BodyStream, to_bytes};
+
+    use super::*;
+
+    #[actix_web::test]
+    async fn only_a_whole_archive_ends_well() {
+        for is_whole in [true, false] {
+            let (sender, parts) = mpsc::channel(4);
+            let bytes = Bytes::from_static(b"PK");
+            sender.try_send(Part::Bytes(bytes)).ok().unwrap();
+            if is_whole {
+                sender.try_send(Part::End).ok().unwrap();
+            }
+            drop(sender);
+            let read = to_bytes(BodyStream::new(body(parts))).await;
+            assert_eq!(read.is_ok(), is_whole);
+        }
+    }
+
+    #[actix_web::test]
+    async fn a_client_that_takes_nothing_is_left_after_a_while() {
+        let (sender, parts) = mpsc::channel(1);
+        let patience = Duration::from_millis(10);
+        let out = Out { sender, patience };
+        let sent = out.send_all(vec![0; 3 * PART]).await;
+        assert!(matches!(sent, Err(Broken::Stalled)));
+        drop(parts);
+        let sent = out.send(Part::End).await;
+        assert!(matches!(sent, Err(Broken::Left)));
+    }
+}

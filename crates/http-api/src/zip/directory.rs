@@ -1,0 +1,278 @@
+//! The directory at the end of an archive: kept compressed until then, and written a part at a time.
+
+use std::io::{self, Read as _, Write as _};
+
+use chrono::{Datelike as _, Timelike as _};
+use domain::clock::Timestamp;
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+
+/// Without its name.
+const HEADER: usize = 30;
+/// Bytes of one entry that is kept, without its name: its length, and what `Entry` has in numbers.
+const KEPT: usize = 1 + 4 * 4;
+/// About so much is handed out at a time.
+const PART: usize = 64 * 1024;
+/// A number that stands in a zip64 field in truth.
+const ELSEWHERE: u32 = u32::MAX;
+/// Version 2.0: folders and deflate; 4.5: zip64.
+const PLAIN: u16 = 20;
+const ZIP64: u16 = 45;
+const DEFLATED: u16 = 8;
+/// Made on Unix, so that the permissions are understood: a regular file, `rw-r--r--`.
+const MADE_BY: u16 = (3 << 8) | ZIP64;
+const PERMISSIONS: u32 = 0o100_644 << 16;
+
+/// One file.
+pub(super) struct Entry<'a> {
+    pub(super) name: &'a str,
+    /// Date and time as DOS wrote them.
+    pub(super) at: u32,
+    pub(super) crc: u32,
+    pub(super) compressed: u32,
+    pub(super) length: u32,
+}
+
+impl Entry<'_> {
+    /// Bytes before the content.
+    pub(super) fn header_length(name: &str) -> usize {
+        HEADER + name.len()
+    }
+
+    /// Writes the header over `place`, which is as long as it has to be.
+    pub(super) fn write_header(&self, place: &mut [u8]) {
+        let mut header = Vec::with_capacity(place.len());
+        header.extend(*b"PK\x03\x04");
+        self.common(PLAIN, &mut header);
+        put_u16(&mut header, 0);
+        header.extend(self.name.as_bytes());
+        place.copy_from_slice(&header);
+    }
+
+    /// What local header and directory have alike, up to the length of the name.
+    fn common(&self, version: u16, out: &mut Vec<u8>) {
+        put_u16(out, version);
+        put_u16(out, 0);
+        put_u16(out, DEFLATED);
+        put_u32(out, self.at);
+        put_u32(out, self.crc);
+        put_u32(out, self.compressed);
+        put_u32(out, self.length);
+        put_u16(out, u16::try_from(self.name.len()).unwrap_or(u16::MAX));
+    }
+
+    /// Writes the entry of the directory for a file that begins at `offset`.
+    fn write_entry(&self, offset: u64, out: &mut Vec<u8>) {
+        let (short, is_far) = clamp(offset);
+        out.extend(*b"PK\x01\x02");
+        put_u16(out, MADE_BY);
+        self.common(if is_far { ZIP64 } else { PLAIN }, out);
+        // The extra field, a comment, the number of the disk and whether it is a text.
+        put_u16(out, if is_far { 12 } else { 0 });
+        for _ in 0..3 {
+            put_u16(out, 0);
+        }
+        put_u32(out, PERMISSIONS);
+        put_u32(out, short);
+        out.extend(self.name.as_bytes());
+        if is_far {
+            put_u16(out, 1);
+            put_u16(out, 8);
+            put_u64(out, offset);
+        }
+    }
+}
+
+/// What is known of the files so far.
+pub(super) struct Directory {
+    kept: DeflateEncoder<Vec<u8>>,
+    count: u64,
+}
+
+impl Directory {
+    pub(super) fn new() -> Self {
+        Self {
+            kept: DeflateEncoder::new(Vec::new(), Compression::fast()),
+            count: 0,
+        }
+    }
+
+    pub(super) fn push(&mut self, entry: &Entry<'_>) -> io::Result<()> {
+        let length = u8::try_from(entry.name.len()).map_err(io::Error::other)?;
+        self.kept.write_all(&[length])?;
+        for number in [entry.at, entry.crc, entry.compressed, entry.length] {
+            self.kept.write_all(&number.to_le_bytes())?;
+        }
+        self.kept.write_all(entry.name.as_bytes())?;
+        self.count += 1;
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> io::Result<Ending> {
+        Ok(Ending {
+            kept: DeflateDecoder::new(io::Cursor::new(self.kept.finish()?)),
+            left: self.count,
+            count: self.count,
+            offset: 0,
+            size: 0,
+            is_over: false,
+        })
+    }
+}
+
+/// The end of an archive.
+pub(crate) struct Ending {
+    kept: DeflateDecoder<io::Cursor<Vec<u8>>>,
+    left: u64,
+    count: u64,
+    /// Where the next file begins; after the last one, the directory.
+    offset: u64,
+    /// Bytes of the directory so far.
+    size: u64,
+    is_over: bool,
+}
+
+impl Ending {
+    /// The next part; `None` after the last one.
+    pub(crate) fn next_part(&mut self) -> io::Result<Option<Vec<u8>>> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let mut part = Vec::with_capacity(PART + 512);
+        while self.left > 0 && part.len() < PART {
+            self.write_next(&mut part)?;
+        }
+        self.size += part.len() as u64;
+        if self.left == 0 {
+            self.write_end(&mut part);
+            self.is_over = true;
+        }
+        Ok(Some(part))
+    }
+
+    fn write_next(&mut self, part: &mut Vec<u8>) -> io::Result<()> {
+        let (mut kept, mut name) = ([0; KEPT], [0; u8::MAX as usize]);
+        self.kept.read_exact(&mut kept)?;
+        let name = &mut name[..usize::from(kept[0])];
+        self.kept.read_exact(name)?;
+        let number =
+            |at: usize| u32::from_le_bytes([kept[at], kept[at + 1], kept[at + 2], kept[at + 3]]);
+        let entry = Entry {
+            name: std::str::from_utf8(name).map_err(io::Error::other)?,
+            at: number(1),
+            crc: number(5),
+            compressed: number(9),
+            length: number(13),
+        };
+        entry.write_entry(self.offset, part);
+        self.offset += Entry::header_length(entry.name) as u64 + u64::from(entry.compressed);
+        self.left -= 1;
+        Ok(())
+    }
+
+    /// The ends, the one of zip64 only where it is needed.
+    fn write_end(&self, part: &mut Vec<u8>) {
+        let (offset, is_far) = clamp(self.offset);
+        let (size, is_long) = clamp(self.size);
+        let few = u16::try_from(self.count)
+            .ok()
+            .filter(|count| *count != u16::MAX);
+        if is_far || is_long || few.is_none() {
+            self.write_zip64_end(part);
+        }
+        part.extend(*b"PK\x05\x06");
+        put_u32(part, 0);
+        for _ in 0..2 {
+            put_u16(part, few.unwrap_or(u16::MAX));
+        }
+        put_u32(part, size);
+        put_u32(part, offset);
+        put_u16(part, 0);
+    }
+
+    fn write_zip64_end(&self, part: &mut Vec<u8>) {
+        part.extend(*b"PK\x06\x06");
+        // Its own length, without what stands before this number.
+        put_u64(part, 44);
+        put_u16(part, MADE_BY);
+        put_u16(part, ZIP64);
+        put_u64(part, 0);
+        for number in [self.count, self.count, self.size, self.offset] {
+            put_u64(part, number);
+        }
+        part.extend(*b"PK\x06\x07");
+        put_u32(part, 0);
+        put_u64(part, self.offset + self.size);
+        put_u32(part, 1);
+    }
+}
+
+/// The number, or what says that it stands elsewhere, and whether it does.
+fn clamp(number: u64) -> (u32, bool) {
+    match u32::try_from(number) {
+        Ok(number) if number != ELSEWHERE => (number, false),
+        _ => (ELSEWHERE, true),
+    }
+}
+
+/// The nearest time that DOS could write: two seconds apart, from 1980 to 2107.
+pub(super) fn dos_time(at: Timestamp) -> u32 {
+    let at = at.to_utc();
+    match u32::try_from(at.year() - 1980) {
+        Ok(year @ 0..=127) => {
+            let date = year << 9 | at.month() << 5 | at.day();
+            let time = at.hour() << 11 | at.minute() << 5 | at.second() / 2;
+            date << 16 | time
+        }
+        // 1 January 1980, or the end of 2107.
+        Err(_) => (1 << 5 | 1) << 16,
+        Ok(_) => (127 << 9 | 12 << 5 | 31) << 16 | (23 << 11 | 59 << 5 | 29),
+    }
+}
+
+fn put_u16(out: &mut Vec<u8>, number: u16) {
+    out.extend(number.to_le_bytes());
+}
+
+fn put_u32(out: &mut Vec<u8>, number: u32) {
+    out.extend(number.to_le_bytes());
+}
+
+fn put_u64(out: &mut Vec<u8>, number: u64) {
+    out.extend(number.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_beyond_four_gibibytes_has_its_place_in_the_extra_field() {
+        let entry = Entry {
+            name: "a",
+            at: 0,
+            crc: 1,
+            compressed: 2,
+            length: 3,
+        };
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        entry.write_entry(u64::from(ELSEWHERE) - 1, &mut near);
+        entry.write_entry(u64::from(ELSEWHERE), &mut far);
+        assert_eq!(near.len() + 12, far.len());
+        assert_eq!(far[42..46], [0xff; 4]);
+        assert_eq!(far[47..51], [1, 0, 8, 0]);
+        assert_eq!(far[51..], u64::from(ELSEWHERE).to_le_bytes());
+    }
+
+    #[test]
+    fn times_that_dos_could_not_write_become_the_nearest() {
+        let at = |text: &str| dos_time(Timestamp::new(text.parse().unwrap()));
+        assert_eq!(
+            at("2026-11-21T10:00:59Z"),
+            46 << 25 | 11 << 21 | 21 << 16 | 10 << 11 | 29
+        );
+        assert_eq!(at("1970-01-01T00:00:00Z"), at("1980-01-01T00:00:00Z"));
+        assert_eq!(at("9999-01-01T00:00:00Z"), at("2107-12-31T23:59:59Z"));
+    }
+}

@@ -1,0 +1,83 @@
+//! Zip archives written as they go: what is done with is handed on, and only a line of the directory is kept of each file.
+//!
+//! Not by a library: those that we know keep some hundred bytes of every file until the end, in structures that are made
+//! for archives which are changed later. Here it is what the directory at the end needs, compressed: about 40 bytes.
+//!
+//! The format is PKWARE's APPNOTE 6.3.10: sections 4.3.7 (local header), 4.3.12 (directory), 4.3.14 to 4.3.16 (ends), and
+//! 4.5.3 (zip64, for more than 65 534 files or 4 GiB).
+
+mod directory;
+mod name;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+use domain::clock::Timestamp;
+use flate2::{Compress, Compression, FlushCompress, Status};
+
+pub(crate) use directory::Ending;
+use directory::{Directory, Entry};
+pub(crate) use name::safe;
+
+/// Free bytes that the compressor gets at a time.
+const ROOM: usize = 32 * 1024;
+
+/// An archive that is being written.
+pub(crate) struct Archive {
+    press: Compress,
+    directory: Directory,
+}
+
+impl Archive {
+    pub(crate) fn new() -> Self {
+        Self {
+            press: Compress::new(Compression::default(), false),
+            directory: Directory::new(),
+        }
+    }
+
+    /// Writes a file to the end of `out`. Names are ASCII and of at most 255 bytes: see [`safe`].
+    pub(crate) fn add(
+        &mut self,
+        name: &str,
+        at: Timestamp,
+        content: &[u8],
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
+        let start = out.len();
+        // The lengths are known afterwards: the header is written over room that is left for it.
+        out.resize(start + Entry::header_length(name), 0);
+        let content_start = out.len();
+        self.compress(content, out)?;
+        let entry = Entry {
+            name,
+            at: directory::dos_time(at),
+            crc: crc32fast::hash(content),
+            compressed: u32::try_from(out.len() - content_start).map_err(too_large)?,
+            length: u32::try_from(content.len()).map_err(too_large)?,
+        };
+        entry.write_header(&mut out[start..content_start]);
+        self.directory.push(&entry)
+    }
+
+    fn compress(&mut self, content: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        self.press.reset();
+        loop {
+            out.reserve(ROOM);
+            let read = usize::try_from(self.press.total_in()).map_err(io::Error::other)?;
+            let status = self
+                .press
+                .compress_vec(&content[read..], out, FlushCompress::Finish)?;
+            if status == Status::StreamEnd {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What comes after the last file: the directory, a part at a time.
+    pub(crate) fn finish(self) -> io::Result<Ending> {
+        self.directory.finish()
+    }
+}

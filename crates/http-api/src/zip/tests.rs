@@ -1,0 +1,87 @@
+//! Archives are read back with a library.
+
+use std::io::{Cursor, Read as _};
+
+use domain::clock::Timestamp;
+use proptest::prelude::*;
+use zip::ZipArchive;
+
+use super::{Archive, safe};
+
+const NOON: i64 = 1_793_188_800_000_000;
+
+fn archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let (mut archive, mut out) = (Archive::new(), Vec::new());
+    for (name, content) in files {
+        archive
+            .add(name, Timestamp::from_micros(NOON), content, &mut out)
+            .unwrap();
+    }
+    let mut ending = archive.finish().unwrap();
+    while let Some(part) = ending.next_part().unwrap() {
+        out.extend(part);
+    }
+    out
+}
+
+fn read(bytes: Vec<u8>) -> Vec<(String, Vec<u8>)> {
+    let mut archive = ZipArchive::new(Cursor::new(bytes)).unwrap();
+    (0..archive.len())
+        .map(|index| {
+            let mut file = archive.by_index(index).unwrap();
+            let mut content = Vec::new();
+            file.read_to_end(&mut content).unwrap();
+            (file.name().unwrap().into_owned(), content)
+        })
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn files_come_back_as_they_went_in(contents in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..20)) {
+        let files: Vec<_> = contents.into_iter().enumerate().map(|(n, content)| (format!("{n}.json"), content)).collect();
+        prop_assert_eq!(read(archive(&files)), files);
+    }
+
+    #[test]
+    fn names_are_harmless_and_short(text in ".{0,200}") {
+        let name = safe(&text);
+        prop_assert!(name.len() <= 100);
+        prop_assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_'), "{}", name);
+    }
+}
+
+#[test]
+fn a_usual_id_is_kept() {
+    let id = "0b9f7a52-6c1e-4f0e-9d3a-2a1b3c4d5e6f";
+    assert_eq!(safe(id), id);
+    assert_eq!(safe("../../settings"), "______settings");
+}
+
+#[test]
+fn a_file_that_is_larger_than_all_buffers_comes_back() {
+    let noise: Vec<u8> = (0..3_000_000_u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    let files = vec![("a".to_owned(), noise), ("b".to_owned(), b"{}".to_vec())];
+    assert_eq!(read(archive(&files)), files);
+}
+
+#[test]
+fn more_files_than_a_plain_archive_may_have_come_back() {
+    let files: Vec<_> = (0..65_540)
+        .map(|n| (format!("event_{n:06}"), Vec::new()))
+        .collect();
+    let bytes = archive(&files);
+    assert!(
+        bytes
+            .windows(4)
+            .rev()
+            .take(200)
+            .any(|window| window == b"PK\x06\x06")
+    );
+    let mut found = ZipArchive::new(Cursor::new(bytes)).unwrap();
+    assert_eq!(found.len(), files.len());
+    let last = found.by_index(files.len() - 1).unwrap();
+    assert_eq!(last.name().unwrap(), files[files.len() - 1].0);
+}

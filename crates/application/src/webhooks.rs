@@ -56,6 +56,9 @@ impl Webhooks {
             appended = append().await?;
         }
         settle(from, conversation, &appended)?;
+        if matches!(appended, Appended::Stored { new } if new > 0) {
+            self.0.followers.wake(conversation);
+        }
         tracing::debug!(conversation.id = %conversation, sandbox.id = %from.id, sent, kept = events.len(), "events taken in");
         // The tail of a run may be lost with its process: once it says it is done, read the log.
         if observation

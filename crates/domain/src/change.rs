@@ -18,8 +18,9 @@ pub enum Change {
         /// Where it lives.
         host: HostId,
     },
-    /// A conversation has more events.
-    Events(ConversationId),
+    /// These conversations may have more events. Said after the commit and of many at once: events come in such numbers
+    /// that saying it in each of their transactions would hold up the others.
+    Events(Vec<ConversationId>),
     /// Hints were lost: anything may have changed.
     Gap,
 }

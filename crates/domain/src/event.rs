@@ -71,6 +71,9 @@ pub enum Appended {
 /// Bytes of documents after which a page of events ends, whatever its limit: documents carry what tools printed.
 pub const PAGE_BYTES: usize = 8 * 1024 * 1024;
 
+/// The same for what arrived: there are many followers, and each holds one part until it is written.
+pub const ARRIVED_BYTES: usize = 256 * 1024;
+
 /// Where events are kept. Visibility of a conversation is checked in the same transaction: reads of a conversation
 /// outside the scope find nothing.
 #[async_trait]
@@ -103,8 +106,11 @@ pub trait EventStore: Send + Sync + 'static {
         order: EventOrder,
         page: &PageRequest,
     ) -> Result<Page<Event>, StoreError>;
-    /// What arrived after `after` (0: from the beginning), in the order of arrival, at most `limit` and within [`PAGE_BYTES`]
-    /// (but at least one, if there is one). `None` if the scope has no such conversation.
+    /// What arrived after `after` (0: from the beginning), in the order of arrival, at most `limit` and within
+    /// [`ARRIVED_BYTES`] (but at least one, if there is one). `None` if the scope has no such conversation.
+    ///
+    /// Arrival is the commit: whoever has seen a number will never see a smaller one come up. So who asks again and again
+    /// for what came after the last one sees every event once.
     async fn arrived(
         &self,
         scope: &crate::scope::Scope,
@@ -112,6 +118,12 @@ pub trait EventStore: Send + Sync + 'static {
         after: u64,
         limit: usize,
     ) -> Result<Option<Vec<Arrived>>, StoreError>;
+    /// The number of what arrived last, 0 for none. `None` if the scope has no such conversation.
+    async fn last_arrived(
+        &self,
+        scope: &crate::scope::Scope,
+        conversation: ConversationId,
+    ) -> Result<Option<u64>, StoreError>;
     /// How many events match.
     async fn count(
         &self,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use actix_web::HttpServer;
 use actix_web::dev::ServerHandle;
 use anyhow::Context as _;
+use application::follow::Follow;
 use application::{App, Tasks, background};
 use domain::id::HostId;
 use http_api::{Door, HttpState};
@@ -92,8 +93,13 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     };
     started.announce();
     start_background(&service.app);
+    let follow = service.app.follow.clone();
     let callbacks = open_callbacks(config, &route, &sandboxes, service, &tasks, bound);
-    let listeners = Listeners { main, callbacks };
+    let listeners = Listeners {
+        main,
+        callbacks,
+        follow,
+    };
     let result = until_stopped(server, &listeners, &mut signals).await;
     if !tasks.stop(BACKGROUND_GRACE).await {
         tracing::warn!("some background work did not stop in time; the next start resumes it");
@@ -278,10 +284,13 @@ async fn until_stopped(
 struct Listeners {
     main: ServerHandle,
     callbacks: Option<CallbackListener>,
+    /// Streams that end only when they are told to.
+    follow: Follow,
 }
 
 impl Listeners {
     async fn stop(&self, graceful: bool) {
+        self.follow.end_all();
         let callbacks = async {
             if let Some(callbacks) = &self.callbacks {
                 callbacks.stop(graceful).await;

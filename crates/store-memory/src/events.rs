@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::conversation::Observation;
 use domain::error::StoreError;
-use domain::event::{Appended, Arrived, Event, EventFilter, EventOrder, EventStore, PAGE_BYTES};
+use domain::event::{
+    ARRIVED_BYTES, Appended, Arrived, Event, EventFilter, EventOrder, EventStore, PAGE_BYTES,
+};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
@@ -126,14 +128,35 @@ impl EventStore for MemoryStore {
         if !row.is_some_and(|row| scope.sees(&row.it.owner)) {
             return Ok(None);
         }
-        let log = state.log(scope, conversation).iter().cloned();
-        let numbered = (1..).zip(log).map(|(seq, event)| Arrived { seq, event });
-        Ok(Some(
-            numbered
-                .filter(|arrived| arrived.seq > after)
-                .take(limit)
-                .collect(),
-        ))
+        let mut left = ARRIVED_BYTES;
+        let mut arrived: Vec<Arrived> = Vec::new();
+        for (seq, event) in (1..).zip(state.log(scope, conversation)) {
+            if seq <= after {
+                continue;
+            }
+            let rest = left.checked_sub(event.body.to_string().len());
+            left = rest.unwrap_or_default();
+            if arrived.len() == limit || (rest.is_none() && !arrived.is_empty()) {
+                break;
+            }
+            let event = event.clone();
+            arrived.push(Arrived { seq, event });
+        }
+        Ok(Some(arrived))
+    }
+
+    async fn last_arrived(
+        &self,
+        scope: &Scope,
+        conversation: ConversationId,
+    ) -> Result<Option<u64>, StoreError> {
+        let state = self.lock();
+        let row = state.conversations.get(&conversation);
+        if !row.is_some_and(|row| scope.sees(&row.it.owner)) {
+            return Ok(None);
+        }
+        let last = state.log(scope, conversation).len();
+        Ok(Some(u64::try_from(last).unwrap_or(u64::MAX)))
     }
 
     async fn count(

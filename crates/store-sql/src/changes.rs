@@ -2,6 +2,11 @@
 //!
 //! The notification is part of the transaction that makes the change, so nobody hears of what is not there. Our own come
 //! back, too: acting on one is a look at a row that is as it should be.
+//!
+//! Not so for events. Postgres lets transactions that notify commit one after the other, and events are stored by the
+//! thousand a second. So which conversations have more of them is noted after the commit and said by the listener, of all at
+//! once, on a channel that earlier releases do not hear (to them it would be a [`Change::Gap`] each time). What is noted and
+//! not said because the process dies, or there is too much of it, is missed: followers look now and then.
 #![cfg_attr(
     not(feature = "postgres"),
     expect(
@@ -16,6 +21,8 @@
     expect(dead_code, reason = "as above")
 )]
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use diesel::prelude::*;
@@ -34,9 +41,17 @@ use crate::store::SqlStore;
 const CAPACITY: usize = 1024;
 #[cfg(feature = "postgres")]
 const CHANNEL: &str = "agent_workspace";
-/// How often it is looked whether something came: diesel offers no way to wait for the connection.
+#[cfg(feature = "postgres")]
+const EVENTS: &str = "agent_workspace_events";
+/// How often it is looked whether something came: diesel offers no way to wait for the connection. So often, at most, it is
+/// said which conversations have more events.
 #[cfg(feature = "postgres")]
 const LOOK: Duration = Duration::from_millis(50);
+/// Conversations of which it is noted that they have more events, until it is said.
+const MOST_NOTED: usize = 1_000;
+/// Conversations in one notification, which holds less than 8000 bytes: 32 digits and a line break each.
+#[cfg(feature = "postgres")]
+const NAMED_AT_ONCE: usize = 200;
 /// Between two tries to connect.
 #[cfg(feature = "postgres")]
 const RECONNECT: Duration = Duration::from_secs(1);
@@ -45,23 +60,43 @@ const RECONNECT: Duration = Duration::from_secs(1);
 pub(crate) struct Changes {
     sender: broadcast::Sender<Change>,
     listener: Option<AbortHandle>,
+    noted: Noted,
 }
+
+/// Conversations that have more events, of which other processes were not told yet.
+type Noted = Arc<Mutex<BTreeSet<ConversationId>>>;
 
 impl Changes {
     /// Begins to listen. Blocking.
     pub(crate) fn of(target: &Target, runtime: &Handle) -> Self {
         let (sender, _) = broadcast::channel(CAPACITY);
+        let noted = Noted::default();
         let listener = match target {
             Target::Sqlite(_) => None,
             #[cfg(feature = "postgres")]
             Target::Postgres(_) => {
-                let (target, sender) = (target.clone(), sender.clone());
-                let listening = connect(&target);
-                let task = runtime.spawn(listen(target, listening, sender, runtime.clone()));
-                Some(task.abort_handle())
+                let (sender, noted) = (sender.clone(), Arc::clone(&noted));
+                let listening = connect(target);
+                let listener = listen(target.clone(), listening, (sender, noted), runtime.clone());
+                Some(runtime.spawn(listener).abort_handle())
             }
         };
-        Self { sender, listener }
+        Self {
+            sender,
+            listener,
+            noted,
+        }
+    }
+
+    /// Other processes will be told, soon, that this conversation has more events. Costs next to nothing.
+    pub(crate) fn hint(&self, conversation: ConversationId) {
+        if self.listener.is_none() {
+            return;
+        }
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.len() < MOST_NOTED {
+            noted.insert(conversation);
+        }
     }
 }
 
@@ -105,8 +140,8 @@ pub(crate) fn announce(conn: &mut AnyConnection, change: &Change) -> Result<(), 
 #[cfg(feature = "postgres")]
 async fn listen(
     target: Target,
-    mut connected: Option<diesel::PgConnection>,
-    sender: broadcast::Sender<Change>,
+    mut connected: Option<Listening>,
+    (sender, noted): (broadcast::Sender<Change>, Noted),
     runtime: Handle,
 ) {
     loop {
@@ -117,7 +152,9 @@ async fn listen(
             look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 look.tick().await;
-                let arrived = runtime.spawn_blocking(move || drain(conn)).await;
+                let said =
+                    std::mem::take(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner));
+                let arrived = runtime.spawn_blocking(move || exchange(conn, &said)).await;
                 let Ok(Some((back, changes))) = arrived else {
                     tracing::warn!("lost the connection on which other processes are heard");
                     break;
@@ -135,25 +172,72 @@ async fn listen(
     }
 }
 
+/// The connection, and who it is to others that listen.
 #[cfg(feature = "postgres")]
-fn connect(target: &Target) -> Option<diesel::PgConnection> {
+struct Listening {
+    conn: diesel::PgConnection,
+    process: i32,
+}
+
+#[cfg(feature = "postgres")]
+fn connect(target: &Target) -> Option<Listening> {
     use diesel::connection::SimpleConnection;
     let connected = crate::connection::Manager::new(target.clone()).establish();
     let Ok(AnyConnection::Postgres(mut conn)) = connected else {
         return None;
     };
-    let listens = conn.batch_execute(&format!("LISTEN {CHANNEL}"));
-    listens.is_ok().then_some(conn)
+    let process = diesel::select(diesel::dsl::sql::<diesel::sql_types::Integer>(
+        "pg_backend_pid()",
+    ));
+    let process = process.get_result(&mut conn).ok()?;
+    // What is said here need not outlive a crash of the database: nobody has to wait for its disk.
+    let set_up = format!("LISTEN {CHANNEL}; LISTEN {EVENTS}; SET synchronous_commit = off");
+    conn.batch_execute(&set_up).ok()?;
+    Some(Listening { conn, process })
 }
 
-/// What has arrived; `None` when the connection is gone.
+/// Says what was noted and hears what has arrived; `None` when the connection is gone.
 #[cfg(feature = "postgres")]
-fn drain(mut conn: diesel::PgConnection) -> Option<(diesel::PgConnection, Vec<Change>)> {
-    let mut changes = Vec::new();
-    for notification in conn.notifications_iter() {
-        changes.extend(read(&notification.ok()?.payload));
+fn exchange(
+    mut here: Listening,
+    noted: &BTreeSet<ConversationId>,
+) -> Option<(Listening, Vec<Change>)> {
+    if !noted.is_empty() {
+        tell(&mut here.conn, noted).ok()?;
     }
-    Some((conn, changes))
+    let mut changes = Vec::new();
+    for notification in here.conn.notifications_iter() {
+        let it = notification.ok()?;
+        if it.channel == CHANNEL {
+            changes.extend(read(&it.payload));
+        } else if it.process_id != here.process {
+            changes.push(Change::Events(read_ids(&it.payload)));
+        }
+    }
+    Some((here, changes))
+}
+
+/// One statement, whatever there is to say.
+#[cfg(feature = "postgres")]
+fn tell(conn: &mut diesel::PgConnection, noted: &BTreeSet<ConversationId>) -> QueryResult<usize> {
+    use diesel::sql_types::{Array, Text};
+    let noted: Vec<_> = noted.iter().copied().collect();
+    let texts: Vec<String> = noted.chunks(NAMED_AT_ONCE).map(written_ids).collect();
+    diesel::sql_query("SELECT pg_notify($1, said) FROM unnest($2) AS said")
+        .bind::<Text, _>(EVENTS)
+        .bind::<Array<Text>, _>(texts)
+        .execute(conn)
+}
+
+/// One a line.
+fn written_ids(ids: &[ConversationId]) -> String {
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    ids.join("\n")
+}
+
+/// What is none is passed over: a newer release may say more.
+fn read_ids(text: &str) -> Vec<ConversationId> {
+    text.split('\n').filter_map(|id| id.parse().ok()).collect()
 }
 
 /// Kind and ids, one a line: none of them has a line break.
@@ -161,7 +245,8 @@ fn written(change: &Change) -> String {
     match change {
         Change::StartWaits(host) => format!("start-waits\n{host}"),
         Change::StartTask(id) => format!("start-task\n{id}"),
-        Change::Events(id) => format!("events\n{id}"),
+        // Not part of a transaction: see `tell`.
+        Change::Events(_) => "gap".to_owned(),
         Change::Sandbox { id, host } => format!("sandbox\n{id}\n{host}"),
         Change::Gap => "gap".to_owned(),
     }
@@ -172,7 +257,6 @@ fn read(text: &str) -> Option<Change> {
     let mut parts = text.split('\n');
     let known = match (parts.next()?, parts.next(), parts.next()) {
         ("start-waits", Some(host), None) => HostId::parse(host).ok().map(Change::StartWaits),
-        ("events", Some(id), None) => id.parse::<ConversationId>().ok().map(Change::Events),
         ("start-task", Some(id), None) => id.parse::<StartTaskId>().ok().map(Change::StartTask),
         ("sandbox", Some(id), Some(host)) => {
             let (id, host) = (SandboxId::parse(id).ok()?, HostId::parse(host).ok()?);
@@ -203,5 +287,11 @@ mod tests {
             assert_eq!(read(&written(&change)), Some(change));
         }
         assert_eq!(read("something new\nx"), Some(Change::Gap));
+        let ids: Vec<ConversationId> = (0..NAMED_AT_ONCE)
+            .map(|n| format!("{n:032x}").parse().expect("an id"))
+            .collect();
+        let text = written_ids(&ids);
+        assert!(text.len() < 8_000, "the longest notification");
+        assert_eq!(read_ids(&text), ids);
     }
 }

@@ -8,7 +8,9 @@ use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::Observation;
 use domain::error::StoreError;
-use domain::event::{Appended, Arrived, Event, EventFilter, EventOrder, EventStore, PAGE_BYTES};
+use domain::event::{
+    ARRIVED_BYTES, Appended, Arrived, Event, EventFilter, EventOrder, EventStore, PAGE_BYTES,
+};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageLimit, PageRequest};
 use domain::scope::Scope;
@@ -20,7 +22,7 @@ use crate::connection::{Any, AnyConnection, on_backend};
 use crate::conversation_rows as rows;
 use crate::error::Fault;
 use crate::page_token::{self, Cursor};
-use crate::schema::events;
+use crate::schema::{conversations, events};
 use crate::sql_types::{At, Json, Key};
 use crate::store::SqlStore;
 
@@ -154,15 +156,20 @@ fn after(
 /// Sequence number, time, and bytes of the document.
 type Place = (i64, At, i32);
 
-/// The limit of a page whose documents stay within [`PAGE_BYTES`], but for one.
-fn within_budget(limit: PageLimit, places: &[Place]) -> PageLimit {
-    let mut left = PAGE_BYTES;
-    let fits = places.iter().take_while(|(_, _, bytes)| {
+/// How many documents of these sizes are within a budget, at least one.
+fn fitting(budget: usize, sizes: impl Iterator<Item = i32>) -> usize {
+    let mut left = budget;
+    let fits = sizes.take_while(|bytes| {
         let rest = left.checked_sub(usize::try_from(*bytes).unwrap_or(usize::MAX));
         left = rest.unwrap_or_default();
         rest.is_some()
     });
-    let most = fits.count().clamp(1, limit.get());
+    fits.count().max(1)
+}
+
+/// The limit of a page whose documents stay within [`PAGE_BYTES`], but for one.
+fn within_budget(limit: PageLimit, places: &[Place]) -> PageLimit {
+    let most = fitting(PAGE_BYTES, places.iter().map(|place| place.2)).min(limit.get());
     let most = i64::try_from(most).ok().and_then(PageLimit::new);
     most.unwrap_or(limit)
 }
@@ -184,6 +191,60 @@ fn ordered<'a>(
     }
 }
 
+/// The number of the last event, 0 for none; `None` if the scope has no such conversation. One statement, which is all
+/// that a follower costs while nothing happens.
+fn last_seq(
+    conn: &mut AnyConnection,
+    scope: &Scope,
+    conversation: ConversationId,
+) -> Result<Option<i64>, Fault> {
+    let last = events::table
+        .filter(events::conversation_id.eq(conversations::id))
+        .order(events::seq.desc())
+        .limit(1)
+        .select(events::seq);
+    let found: Option<(String, Option<i64>)> = conversations::table
+        .find(Key::from(conversation))
+        .select((conversations::owner, last.single_value()))
+        .first(conn)
+        .optional()?;
+    let is_theirs = |owner: &String| scope.user().is_none_or(|user| user.as_str() == owner);
+    let found = found.filter(|(owner, _)| is_theirs(owner));
+    Ok(found.map(|(_, last)| last.unwrap_or_default()))
+}
+
+/// What is there after a number, in its order.
+fn arrivals(
+    conn: &mut AnyConnection,
+    conversation: Key,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Arrived>, Fault> {
+    let later = || {
+        events::table
+            .filter(events::conversation_id.eq(conversation))
+            .filter(events::seq.gt(after))
+            .order(events::seq)
+    };
+    // Only the sizes at first: large documents must not be in memory to be left out.
+    let sizes: Vec<i32> = later()
+        .limit(limit)
+        .select(octet_length(events::body))
+        .load(conn)?;
+    let fits = fitting(ARRIVED_BYTES, sizes.into_iter());
+    let rows: Vec<EventRow> = later()
+        .limit(i64::try_from(fits).unwrap_or(limit).min(limit))
+        .select(EventRow::as_select())
+        .load(conn)?;
+    let arrived = rows.into_iter().map(|row| {
+        Ok(Arrived {
+            seq: u64::try_from(row.seq).unwrap_or_default(),
+            event: row.try_into()?,
+        })
+    });
+    arrived.collect()
+}
+
 #[async_trait]
 impl EventStore for SqlStore {
     async fn append(
@@ -195,7 +256,8 @@ impl EventStore for SqlStore {
         at: Timestamp,
     ) -> Result<Appended, StoreError> {
         let (origin, batch, observation) = (origin.clone(), events.to_vec(), observation.clone());
-        self.db
+        let appended = self
+            .db
             .report(move |conn| {
                 let row = match rows::reported_by(conn, &origin, conversation)? {
                     Ok(row) => row,
@@ -216,7 +278,11 @@ impl EventStore for SqlStore {
                 };
                 Ok(Appended::Stored { new })
             })
-            .await
+            .await?;
+        if matches!(appended, Appended::Stored { new } if new > 0) {
+            self.changes.hint(conversation);
+        }
+        Ok(appended)
     }
 
     async fn find_many(
@@ -298,12 +364,36 @@ impl EventStore for SqlStore {
 
     async fn arrived(
         &self,
-        _: &Scope,
-        _: ConversationId,
-        _: u64,
-        _: usize,
+        scope: &Scope,
+        conversation: ConversationId,
+        after: u64,
+        limit: usize,
     ) -> Result<Option<Vec<Arrived>>, StoreError> {
-        Ok(None)
+        let scope = scope.clone();
+        let after = i64::try_from(after).unwrap_or(i64::MAX);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        // Each statement sees another moment, and may: events neither change nor move, they go with their conversation.
+        self.db
+            .look(move |conn| match last_seq(conn, &scope, conversation)? {
+                None => Ok(None),
+                Some(last) if last <= after => Ok(Some(Vec::new())),
+                Some(_) => arrivals(conn, conversation.into(), after, limit).map(Some),
+            })
+            .await
+    }
+
+    async fn last_arrived(
+        &self,
+        scope: &Scope,
+        conversation: ConversationId,
+    ) -> Result<Option<u64>, StoreError> {
+        let scope = scope.clone();
+        self.db
+            .look(move |conn| {
+                let last = last_seq(conn, &scope, conversation)?;
+                Ok(last.map(|seq| u64::try_from(seq).unwrap_or_default()))
+            })
+            .await
     }
 
     async fn count(

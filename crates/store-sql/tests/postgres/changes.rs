@@ -6,6 +6,8 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use domain::change::{Change, ChangeFeed};
+use domain::conversation::Observation;
+use domain::event::Appended;
 use domain::sandbox::Desired;
 use domain::start_task::{ClaimLimit, StartStatus};
 use futures::stream::{BoxStream, StreamExt};
@@ -64,6 +66,43 @@ async fn commits_are_heard_by_other_processes() {
         .await;
     paused.expect("paused");
     hears(&mut changes, &Change::Sandbox { id, host }).await;
+}
+
+/// Said after the commit and not in it, by the process that stored them to others only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_events_are_heard_of_by_other_processes() {
+    let database = Cluster::shared().database();
+    let (one, two) = (open(database.url()).await, open(database.url()).await);
+    let (mut own, mut changes) = (one.changes(), two.changes());
+    let ports = Ports::of(one);
+    ports.sandbox("s", "alice").await;
+    let row = fixtures::conversation(1, "alice", "s", fixtures::at(0));
+    let id = ports.conversation(&row).await;
+    let append = async || {
+        let batch = [fixtures::event("1", "A", fixtures::at(1))];
+        let origin = fixtures::sandbox_id("s");
+        let nothing = Observation::default();
+        let stored = ports
+            .events
+            .append(&origin, id, &batch, &nothing, fixtures::at(1));
+        stored.await.expect("stored")
+    };
+    assert_eq!(append().await, Appended::Stored { new: 1 });
+    hears(&mut changes, &Change::Events(vec![id])).await;
+    assert_eq!(append().await, Appended::Stored { new: 0 });
+    // Whatever else there was to hear of was heard before this.
+    let start = fixtures::start(2, "alice", "s2", fixtures::at(0));
+    let stored = ports.tasks.insert(&start, &fixtures::PLENTY).await;
+    stored.expect("stored");
+    let waits = Change::StartWaits(fixtures::host());
+    for changes in [&mut own, &mut changes] {
+        while let Some(change) = changes.next().await {
+            assert!(!matches!(change, Change::Events(_)), "{change:?}");
+            if change == waits {
+                break;
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

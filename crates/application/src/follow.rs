@@ -1,0 +1,212 @@
+//! Following the events of a conversation as they arrive.
+//!
+//! The store is the truth: a follower asks it for what came after the last number it has seen, and what wakes it is only a
+//! hint. In this process that is the commit itself (`followers.rs`), from other processes the change feed, and in any
+//! case the time: hints may be lost. So no event is lost or said twice, whoever stored it, and a follower that comes back
+//! with its last number, here or at another replica, goes on where it was.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::error::{Classify, ErrorClass};
+use domain::event::Arrived;
+use domain::id::{ConversationId, UserId};
+use domain::scope::Scope;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::followers::Place;
+use crate::{AppError, Inner};
+
+/// Events that are read at once.
+const PART: usize = 200;
+/// How often the store is asked when nothing wakes.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Between two looks, however often a follower is woken: what is reported in between is read together.
+const PAUSE: Duration = Duration::from_millis(20);
+/// After this long without anything to say, that is said.
+pub const IDLE: Duration = Duration::from_secs(15);
+
+/// Follows conversations.
+#[derive(Clone)]
+pub struct Follow(Arc<Inner>);
+
+/// Where to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// With the first event.
+    First,
+    /// After what is there now.
+    Now,
+    /// After the event with this number (0: with the first).
+    After(u64),
+}
+
+/// What a follower is told.
+#[derive(Debug)]
+pub enum News {
+    /// These events arrived, in this order; at least one.
+    Arrived(Vec<Arrived>),
+    /// Nothing, for [`IDLE`].
+    Idle,
+    /// Nothing more will come.
+    End(End),
+}
+
+/// Why nothing more will come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The conversation is gone.
+    Deleted,
+    /// This process stops; there may be others, and it may come back.
+    Shutdown,
+    /// The events cannot be read. The reason is in the log.
+    Failed,
+}
+
+/// One follower. It holds nothing but its place while it waits, and no connection while its reader is slow.
+pub struct Following {
+    at: u64,
+    kind: Option<String>,
+    conversation: ConversationId,
+    scope: Scope,
+    woken: watch::Receiver<()>,
+    said: Instant,
+    looked: Option<Instant>,
+    _place: Place,
+    inner: Arc<Inner>,
+}
+
+impl Follow {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
+    /// Begins to follow, events of this kind only if one is named. A conversation that is not this user's is not found; a
+    /// number beyond the last one is [`ErrorClass::Unprocessable`]; too many streams are [`ErrorClass::RateLimited`].
+    pub async fn open(
+        &self,
+        user: &UserId,
+        conversation: ConversationId,
+        begin: Begin,
+        kind: Option<String>,
+    ) -> Result<Following, AppError> {
+        let (place, woken) = self.0.followers.enter(user, conversation)?;
+        let scope = Scope::User(user.clone());
+        let last = self.0.ports.events.last_arrived(&scope, conversation);
+        let last = last.await?;
+        let last = last.ok_or_else(|| AppError::not_found("Conversation not found"))?;
+        let at = match begin {
+            Begin::First => 0,
+            Begin::Now => last,
+            Begin::After(seq) if seq <= last => seq,
+            Begin::After(_) => {
+                let detail = "no event of this conversation has this number";
+                return Err(AppError::refused(ErrorClass::Unprocessable, detail));
+            }
+        };
+        Ok(Following {
+            at,
+            kind,
+            conversation,
+            scope,
+            woken,
+            said: Instant::now(),
+            looked: None,
+            _place: place,
+            inner: Arc::clone(&self.0),
+        })
+    }
+
+    /// Ends all followers, also those to come. They would keep a service that stops from stopping.
+    pub fn end_all(&self) {
+        self.0.followers.ending().cancel();
+    }
+
+    /// Runs what hands out news, beside requests: until it ends, or the service stops.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0.tasks.spawn(work);
+    }
+}
+
+impl Following {
+    /// The number after which it goes on: that of the last event it has read, whether or not it was of the kind.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Waits for what is new. May be dropped while it waits: nothing is lost.
+    pub async fn next(&mut self) -> News {
+        let ending = self.inner.followers.ending().clone();
+        tokio::select! {
+            biased;
+            () = ending.cancelled() => News::End(End::Shutdown),
+            news = self.look() => news,
+        }
+    }
+
+    async fn look(&mut self) -> News {
+        loop {
+            if self.said.elapsed() >= IDLE {
+                self.said = Instant::now();
+                return News::Idle;
+            }
+            if let Some(looked) = self.looked
+                && !self.is_due(looked).await
+            {
+                continue;
+            }
+            // What wakes from here on is about what this look may not see.
+            self.woken.mark_unchanged();
+            let events = &self.inner.ports.events;
+            let arrived = events.arrived(&self.scope, self.conversation, self.at, PART);
+            self.looked = match arrived.await {
+                Ok(None) => return News::End(End::Deleted),
+                Ok(Some(events)) => match events.last().map(|last| last.seq) {
+                    Some(last) => {
+                        self.at = last;
+                        // There may be more at once.
+                        self.looked = None;
+                        let events = self.wanted(events);
+                        if !events.is_empty() {
+                            self.said = Instant::now();
+                            return News::Arrived(events);
+                        }
+                        None
+                    }
+                    None => Some(Instant::now()),
+                },
+                Err(error) if error.class() == ErrorClass::Unavailable => {
+                    tracing::debug!(conversation.id = %self.conversation, %error, "cannot look for events; trying again");
+                    Some(Instant::now())
+                }
+                Err(error) => {
+                    tracing::error!(conversation.id = %self.conversation, %error, "events cannot be followed");
+                    return News::End(End::Failed);
+                }
+            };
+        }
+    }
+
+    fn wanted(&self, mut events: Vec<Arrived>) -> Vec<Arrived> {
+        if let Some(kind) = &self.kind {
+            events.retain(|arrived| arrived.event.kind == *kind);
+        }
+        events
+    }
+
+    /// Waits until it is time to look again (true), or to say that there is nothing (false).
+    async fn is_due(&mut self, looked: Instant) -> bool {
+        let woken = async {
+            // In this order, so that a wake-up is not taken by a wait that is dropped.
+            sleep_until(looked + PAUSE).await;
+            self.woken.changed().await
+        };
+        tokio::select! {
+            _ = woken => true,
+            () = sleep_until(looked + LOOK_AGAIN) => true,
+            () = sleep_until(self.said + IDLE) => false,
+        }
+    }
+}

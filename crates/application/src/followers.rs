@@ -1,0 +1,161 @@
+//! Who follows the events of which conversation in this process: wakes them, and bounds how many they are.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use domain::error::ErrorClass;
+use domain::id::{ConversationId, UserId};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::AppError;
+
+/// Streams that one user may have open at the same time, at this process.
+pub(crate) const PER_USER: usize = 100;
+/// Streams of all users: each may hold a part of a log in memory, and looks at the store now and then.
+const OVERALL: usize = 1_000;
+
+/// The streams that are open. A wake-up is a hint that there is something to read: many of them are one.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Followers {
+    open: Arc<Mutex<Open>>,
+    ending: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    conversations: HashMap<ConversationId, (watch::Sender<()>, usize)>,
+    users: HashMap<UserId, usize>,
+    all: usize,
+}
+
+/// One open stream; it is closed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    followers: Followers,
+    user: UserId,
+    conversation: ConversationId,
+}
+
+impl Followers {
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place among the followers of a conversation, and what wakes there. Refused when there are too many already.
+    pub(crate) fn enter(
+        &self,
+        user: &UserId,
+        conversation: ConversationId,
+    ) -> Result<(Place, watch::Receiver<()>), AppError> {
+        let mut open = self.lock();
+        if open.users.get(user).is_some_and(|count| *count >= PER_USER) {
+            let detail = format!("At most {PER_USER} event streams at a time: close one");
+            return Err(AppError::refused(ErrorClass::RateLimited, detail));
+        }
+        if open.all >= OVERALL {
+            let detail = "Too many event streams are open: try again later";
+            return Err(AppError::refused(ErrorClass::Unavailable, detail));
+        }
+        open.all += 1;
+        *open.users.entry(user.clone()).or_default() += 1;
+        let entry = open.conversations.entry(conversation);
+        let (wake, count) = entry.or_insert_with(|| (watch::channel(()).0, 0));
+        *count += 1;
+        let woken = wake.subscribe();
+        drop(open);
+        let place = Place {
+            followers: self.clone(),
+            user: user.clone(),
+            conversation,
+        };
+        Ok((place, woken))
+    }
+
+    /// The conversation may have more events, or be gone.
+    pub(crate) fn wake(&self, conversation: ConversationId) {
+        if let Some((wake, _)) = self.lock().conversations.get(&conversation) {
+            wake.send_replace(());
+        }
+    }
+
+    /// Anything may have happened.
+    pub(crate) fn wake_all(&self) {
+        for (wake, _) in self.lock().conversations.values() {
+            wake.send_replace(());
+        }
+    }
+
+    /// Cancelled when all streams should end.
+    pub(crate) fn ending(&self) -> &CancellationToken {
+        &self.ending
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.followers.lock();
+        open.all = open.all.saturating_sub(1);
+        if let Some(count) = open.users.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                open.users.remove(&self.user);
+            }
+        }
+        if let Some((_, count)) = open.conversations.get_mut(&self.conversation) {
+            *count -= 1;
+            if *count == 0 {
+                open.conversations.remove(&self.conversation);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::error::Classify;
+
+    use super::*;
+
+    fn user(name: &str) -> UserId {
+        UserId::parse(name).unwrap()
+    }
+
+    fn conversation(n: u128) -> ConversationId {
+        ConversationId::new(uuid::Uuid::from_u128(n))
+    }
+
+    #[test]
+    fn users_have_so_many_streams_each_and_all_together_too() {
+        let followers = Followers::default();
+        let enter = |name: &str| followers.enter(&user(name), conversation(1));
+        let mut open: Vec<_> = (0..PER_USER).map(|_| enter("ada").unwrap()).collect();
+        let refused = enter("ada").unwrap_err();
+        assert_eq!(refused.class(), ErrorClass::RateLimited);
+        open.pop();
+        open.push(enter("ada").unwrap());
+        for n in 1..OVERALL / PER_USER {
+            let name = format!("user{n}");
+            open.extend((0..PER_USER).map(|_| enter(&name).unwrap()));
+        }
+        let refused = enter("bob").unwrap_err();
+        assert_eq!(refused.class(), ErrorClass::Unavailable);
+        assert!(refused.retry_after().is_some());
+        drop(open);
+        let left = followers.lock();
+        assert!(left.conversations.is_empty() && left.users.is_empty() && left.all == 0);
+    }
+
+    #[test]
+    fn only_followers_of_the_conversation_are_woken() {
+        let followers = Followers::default();
+        let enter = |n| followers.enter(&user("ada"), conversation(n)).unwrap();
+        let ((_one, woken), (_two, other), (_three, same)) = (enter(1), enter(2), enter(1));
+        followers.wake(conversation(1));
+        followers.wake(conversation(3));
+        let is_woken = |it: &watch::Receiver<()>| it.has_changed().unwrap();
+        assert!(is_woken(&woken) && is_woken(&same) && !is_woken(&other));
+        followers.wake_all();
+        assert!(is_woken(&other));
+    }
+}

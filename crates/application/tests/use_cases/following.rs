@@ -1,0 +1,198 @@
+//! Following events: every one once, whoever stored it, until there is nothing more to follow.
+
+use std::time::Duration;
+
+use application::follow::{Begin, End, Following, IDLE, News};
+use domain::conversation::Observation;
+use domain::error::{Classify, ErrorClass};
+use domain::event::{Event, EventStore as _};
+use domain::id::{ConversationId, EventId, HostId, UserId};
+use domain::sandbox::Sandbox;
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+
+use crate::world::{World, alice, clock, input, mine};
+
+/// Less than the time after which a follower looks by itself.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+async fn started(world: &World) -> (ConversationId, Sandbox) {
+    let task = world.started(input(|_| {})).await;
+    let sandbox = world.sandbox(&task.sandbox_id).await.expect("it runs");
+    (task.conversation_id, sandbox)
+}
+
+fn event(id: &str, kind: &str) -> Value {
+    json!({"id": id, "kind": kind, "timestamp": "2026-01-01T00:00:00.5", "source": "agent"})
+}
+
+async fn report(world: &World, at: &(ConversationId, Sandbox), ids: &[&str]) {
+    let batch = ids.iter().map(|id| event(id, "MessageEvent")).collect();
+    let taken = world.app.webhooks.events(&at.1, at.0, batch);
+    taken.await.expect("taken in");
+}
+
+async fn follow(world: &World, id: ConversationId, begin: Begin) -> Following {
+    let opened = world.app.follow.open(&alice(), id, begin, None).await;
+    opened.expect("alice's conversation")
+}
+
+/// The ids of what comes next, within a time.
+async fn next(following: &mut Following, within: Duration) -> Vec<String> {
+    match timeout(within, following.next()).await {
+        Ok(News::Arrived(events)) => {
+            let ids = events.iter().map(|it| it.event.id.to_string());
+            ids.collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn ends(following: &mut Following, within: Duration) -> End {
+    match timeout(within, following.next()).await {
+        Ok(News::End(end)) => end,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_there_comes_first_and_then_what_arrives_at_once() {
+    let world = World::new().await;
+    let at = started(&world).await;
+    report(&world, &at, &["b", "a"]).await;
+    let mut from_the_first = follow(&world, at.0, Begin::First).await;
+    let mut from_now = follow(&world, at.0, Begin::Now).await;
+    assert_eq!(from_now.at(), 2);
+    let mut from_one = follow(&world, at.0, Begin::After(1)).await;
+    assert_eq!(next(&mut from_the_first, AT_ONCE).await, ["b", "a"]);
+    assert_eq!(next(&mut from_one, AT_ONCE).await, ["a"]);
+    for follower in [&mut from_the_first, &mut from_now, &mut from_one] {
+        let nothing = timeout(Duration::from_millis(100), follower.next()).await;
+        assert!(nothing.is_err(), "{nothing:?}");
+    }
+    report(&world, &at, &["a", "c"]).await;
+    report(&world, &at, &["d"]).await;
+    for follower in [&mut from_the_first, &mut from_now, &mut from_one] {
+        assert_eq!(next(follower, AT_ONCE).await, ["c", "d"]);
+        assert_eq!(follower.at(), 4);
+    }
+}
+
+/// Dropped while it waits and asked again, as a reader does that waits for other things, too.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_lost_when_a_wait_is_given_up() {
+    let world = World::new().await;
+    let at = started(&world).await;
+    let mut following = follow(&world, at.0, Begin::First).await;
+    for n in 0..50 {
+        let id = n.to_string();
+        let ids = [id.as_str()];
+        let (_, gave_up) = tokio::join!(
+            report(&world, &at, &ids),
+            timeout(Duration::from_millis(n % 30), following.next())
+        );
+        let began = Instant::now();
+        match gave_up {
+            Ok(News::Arrived(events)) => assert_eq!(events[0].event.id.as_str(), id),
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => assert_eq!(next(&mut following, AT_ONCE).await, [id]),
+        }
+        assert!(began.elapsed() < AT_ONCE);
+    }
+}
+
+/// Which tells this one nothing: hints may be lost.
+#[tokio::test(start_paused = true)]
+async fn what_another_process_stores_is_found_without_a_word() {
+    let world = World::new().await;
+    let at = started(&world).await;
+    let mut following = follow(&world, at.0, Begin::Now).await;
+    let nothing = timeout(Duration::from_secs(5), following.next()).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+    let other = world.replica(|policy| policy.host = HostId::parse("other").expect("an id"));
+    report(&other, &at, &["x"]).await;
+    assert_eq!(next(&mut following, Duration::from_secs(3)).await, ["x"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_is_followed_past_all_others() {
+    let world = World::new().await;
+    let at = started(&world).await;
+    let events: Vec<Event> = (0..1_000)
+        .map(|n| Event {
+            id: EventId::parse(n.to_string()).expect("an id"),
+            kind: if n % 400 == 399 { "B" } else { "A" }.to_owned(),
+            timestamp: clock().now(),
+            body: json!({}),
+        })
+        .collect();
+    let nothing = Observation::default();
+    let store = &world.store;
+    let stored = store.append(&at.1.id, at.0, &events, &nothing, clock().now());
+    stored.await.expect("stored");
+    let kind = Some("B".to_owned());
+    let alice = alice();
+    let opened = world.app.follow.open(&alice, at.0, Begin::First, kind);
+    let mut following = opened.await.expect("opened");
+    assert_eq!(next(&mut following, AT_ONCE).await, ["399"]);
+    assert_eq!(next(&mut following, AT_ONCE).await, ["799"]);
+    let began = Instant::now();
+    assert!(matches!(following.next().await, News::Idle));
+    assert_eq!(following.at(), 1_000);
+    assert!(began.elapsed() >= IDLE && began.elapsed() < IDLE + AT_ONCE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_that_is_deleted_ends_its_followers() {
+    let world = World::new().await;
+    let at = started(&world).await;
+    let mut following = follow(&world, at.0, Begin::First).await;
+    report(&world, &at, &["x"]).await;
+    assert_eq!(next(&mut following, AT_ONCE).await, ["x"]);
+    let deleted = world.app.conversations.delete(&mine(), at.0).await;
+    deleted.expect("deleted");
+    let within = Duration::from_secs(3);
+    assert_eq!(ends(&mut following, within).await, End::Deleted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_stops_ends_all_followers_also_late_ones() {
+    let world = World::new().await;
+    let at = started(&world).await;
+    let mut following = follow(&world, at.0, Begin::First).await;
+    let ending = async {
+        tokio::task::yield_now().await;
+        world.app.follow.end_all();
+    };
+    let (end, ()) = tokio::join!(ends(&mut following, AT_ONCE), ending);
+    assert_eq!(end, End::Shutdown);
+    let mut late = follow(&world, at.0, Begin::First).await;
+    assert_eq!(ends(&mut late, AT_ONCE).await, End::Shutdown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_followed_is_refused() {
+    let world = World::new().await;
+    let at = started(&world).await;
+    report(&world, &at, &["x"]).await;
+    let bob = UserId::parse("bob").expect("a name");
+    let nobodys = ConversationId::new(uuid::Uuid::from_u128(7));
+    let refusal = async |user: &UserId, id, begin| {
+        let opened = world.app.follow.open(user, id, begin, None).await;
+        opened.err().map(|error| error.class())
+    };
+    let not_found = Some(ErrorClass::NotFound);
+    assert_eq!(refusal(&bob, at.0, Begin::First).await, not_found);
+    assert_eq!(refusal(&alice(), nobodys, Begin::Now).await, not_found);
+    let beyond = refusal(&alice(), at.0, Begin::After(2)).await;
+    assert_eq!(beyond, Some(ErrorClass::Unprocessable));
+    assert_eq!(refusal(&alice(), at.0, Begin::After(1)).await, None);
+    let mut open = Vec::new();
+    while open.len() < 100 {
+        open.push(follow(&world, at.0, Begin::First).await);
+    }
+    let too_many = refusal(&alice(), at.0, Begin::First).await;
+    assert_eq!(too_many, Some(ErrorClass::RateLimited));
+    open.pop();
+    assert_eq!(refusal(&alice(), at.0, Begin::First).await, None);
+}

@@ -9,18 +9,26 @@
 
 pub mod authenticate;
 pub mod background;
+pub mod catalogue;
 pub mod conversations;
 pub mod error;
 pub mod events;
+pub mod export;
+pub mod follow;
+mod followers;
 pub mod git;
 mod housekeeping;
+pub mod inside;
 mod look_ups;
+pub mod pending;
 pub mod ports;
+pub mod pull_requests;
 pub mod repeat;
 pub mod rotation;
 pub mod sandboxes;
 pub mod secrets;
 pub mod settings;
+pub mod skills;
 pub mod start;
 pub mod sync;
 pub mod tasks;
@@ -38,11 +46,17 @@ pub use tasks::Tasks;
 use crate::authenticate::Authenticate;
 use crate::conversations::Conversations;
 use crate::events::Events;
+use crate::export::Exports;
+use crate::follow::Follow;
+use crate::followers::Followers;
 use crate::git::GitService;
+use crate::inside::Inside;
 use crate::look_ups::LookUps;
+use crate::pending::PendingMessages;
 use crate::sandboxes::{Keeper, Sandboxes};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
+use crate::skills::Skills;
 use crate::start::{Starts, Updates};
 use crate::sync::Syncer;
 use crate::users::Users;
@@ -55,12 +69,18 @@ pub struct App {
     pub authenticate: Authenticate,
     /// Conversations: read, change, delete, say something.
     pub conversations: Conversations,
+    /// Messages that are said before a conversation can hear them.
+    pub pending: PendingMessages,
     /// Starting conversations, and the tasks that do it.
     pub starts: Starts,
     /// Sandboxes and specs.
     pub sandboxes: Sandboxes,
     /// Events of conversations.
     pub events: Events,
+    /// Whole conversations.
+    pub exports: Exports,
+    /// Events of conversations as they arrive.
+    pub follow: Follow,
     /// Reports of agent servers.
     pub webhooks: Webhooks,
     /// Settings of users.
@@ -69,6 +89,10 @@ pub struct App {
     pub secrets: SecretsService,
     /// Git providers of users.
     pub git: GitService,
+    /// Skills to choose from.
+    pub skills: Skills,
+    /// The inside of sandboxes, and the models of agents.
+    pub inside: Inside,
     /// Users, for whoever administers the service.
     pub users: Users,
     pub(crate) inner: Arc<Inner>,
@@ -82,6 +106,7 @@ pub(crate) struct Inner {
     pub(crate) keeper: Keeper,
     pub(crate) syncer: Syncer,
     pub(crate) updates: Updates,
+    pub(crate) followers: Followers,
     /// Users' keys that were looked up a moment ago.
     pub(crate) api_keys: LookUps<ApiKey>,
     /// Wakes the comparison of rows and backend.
@@ -107,7 +132,8 @@ impl App {
             settings = settings.verifying(Arc::clone(&ports.git));
         }
         let secrets = SecretsService::new(ports.clone(), settings.clone(), &policy.webhook_url);
-        let syncer = Syncer::new(ports.clone(), policy.clone());
+        let followers = Followers::default();
+        let syncer = Syncer::new(ports.clone(), policy.clone(), followers.clone());
         let keeper = Keeper::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
         let inner = Arc::new(Inner {
             ports,
@@ -116,17 +142,23 @@ impl App {
             keeper,
             syncer,
             updates: Updates::default(),
+            followers,
             api_keys: LookUps::default(),
             look_again: tokio::sync::Notify::new(),
         });
         Self {
             authenticate: Authenticate::new(Arc::clone(&inner)),
             conversations: Conversations::new(Arc::clone(&inner)),
+            pending: PendingMessages::new(Arc::clone(&inner)),
             starts: Starts::new(Arc::clone(&inner), settings.clone(), secrets.clone()),
             sandboxes: Sandboxes::new(Arc::clone(&inner), settings.clone()),
             events: Events::new(Arc::clone(&inner)),
+            exports: Exports::new(Arc::clone(&inner)),
+            follow: Follow::new(Arc::clone(&inner)),
             webhooks: Webhooks::new(Arc::clone(&inner)),
             git: GitService::new(Arc::clone(&inner), settings.clone()),
+            skills: Skills::new(Arc::clone(&inner)),
+            inside: Inside::new(Arc::clone(&inner), settings.clone()),
             settings,
             secrets,
             users: Users::new(Arc::clone(&inner)),

@@ -28,6 +28,8 @@ pub enum ErrorClass {
     Unsupported,
     /// A sandbox's agent server failed or refused (502).
     Upstream,
+    /// A sandbox's agent server waited in vain for something behind it (504).
+    TimedOut,
     /// Try again later (503).
     Unavailable,
     /// Our own fault (500).

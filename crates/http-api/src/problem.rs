@@ -52,6 +52,7 @@ const fn status_of(class: ErrorClass) -> StatusCode {
         ErrorClass::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         ErrorClass::Unsupported => StatusCode::NOT_IMPLEMENTED,
         ErrorClass::Upstream => StatusCode::BAD_GATEWAY,
+        ErrorClass::TimedOut => StatusCode::GATEWAY_TIMEOUT,
         ErrorClass::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorClass::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
@@ -278,6 +279,7 @@ mod tests {
             (ErrorClass::Unsupported, 501),
             (ErrorClass::Upstream, 502),
             (ErrorClass::Unavailable, 503),
+            (ErrorClass::TimedOut, 504),
         ];
         for (class, status) in table {
             assert_eq!(refused(class), status, "{class:?}");

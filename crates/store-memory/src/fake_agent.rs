@@ -9,10 +9,11 @@ use domain::agent::{
     AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, LaunchRequest,
     LlmProfile, Sent,
 };
-use domain::clock::Timestamp;
+use domain::clock::{Clock, SystemClock, Timestamp};
 use domain::conversation::{ExecutionStatus, MessageInput, Metrics};
 use domain::event::Event;
-use domain::id::ConversationId;
+use domain::id::{ConversationId, EventId};
+use serde_json::json;
 use url::Url;
 
 /// Events on one page of the log.
@@ -70,8 +71,12 @@ struct Inner {
     conversations: BTreeMap<ConversationId, Kept>,
     launches: Vec<LaunchRequest>,
     messages: Vec<(ConversationId, MessageInput)>,
+    switches: Vec<(ConversationId, String)>,
+    profiles: Vec<LlmProfile>,
+    refuses_profiles: Option<Duration>,
     refuse_runs: bool,
     lose_answers: bool,
+    lose_words: bool,
     hold_answers: bool,
     idle_time: Option<Duration>,
 }
@@ -106,6 +111,11 @@ impl FakeAgentRuntime {
         self.lock().lose_answers = lose;
     }
 
+    /// Whether a message is taken, and logged, and then answered with 500.
+    pub fn lose_answers_to_messages(&self, lose: bool) {
+        self.lock().lose_words = lose;
+    }
+
     /// Whether a start is carried out and then never answered.
     pub fn hold_answers(&self, hold: bool) {
         self.lock().hold_answers = hold;
@@ -129,6 +139,21 @@ impl FakeAgentRuntime {
     /// What was said by `send`, in order.
     pub fn messages(&self) -> Vec<(ConversationId, MessageInput)> {
         self.lock().messages.clone()
+    }
+
+    /// Which models were switched to, in order: that of a profile, or of a program.
+    pub fn switches(&self) -> Vec<(ConversationId, String)> {
+        self.lock().switches.clone()
+    }
+
+    /// Profiles are refused from now on, each time after so long.
+    pub fn refuse_profiles(&self, after: Duration) {
+        self.lock().refuses_profiles = Some(after);
+    }
+
+    /// The profiles that were handed over last.
+    pub fn profiles(&self) -> Vec<LlmProfile> {
+        self.lock().profiles.clone()
     }
 
     /// Whether it has the conversation.
@@ -171,6 +196,12 @@ impl FakeAgentRuntime {
         }
     }
 
+    fn switched(&self, id: ConversationId, model: &str) -> Result<(), AgentError> {
+        self.kept(id, |kept| kept.it.llm_model = Some(model.to_owned()))?;
+        self.lock().switches.push((id, model.to_owned()));
+        Ok(())
+    }
+
     fn kept<T>(
         &self,
         id: ConversationId,
@@ -201,6 +232,21 @@ fn started(request: &LaunchRequest) -> AgentConversation {
         tags: request.tags.clone(),
         updated_at: None,
         notes: Vec::new(),
+    }
+}
+
+/// The message as it stands in a log.
+fn said(number: usize, message: &MessageInput) -> Event {
+    let now = SystemClock.now();
+    let body = json!({
+        "id": format!("said-{number}"), "kind": "MessageEvent", "source": "user", "timestamp": now,
+        "llm_message": {"role": message.role, "content": message.content},
+    });
+    Event {
+        id: EventId::parse(format!("said-{number}")).expect("a valid event id"),
+        kind: "MessageEvent".to_owned(),
+        timestamp: now,
+        body,
     }
 }
 
@@ -316,7 +362,19 @@ impl AgentRuntime for FakeAgentRuntime {
         if message.run && !refused {
             kept.it.execution_status = Some(ExecutionStatus::Running);
         }
+        if inner.lose_words {
+            let said = said(inner.messages.len(), message);
+            if let Some(kept) = inner.conversations.get_mut(&id) {
+                kept.events.push(said);
+            }
+        }
         inner.messages.push((id, message.clone()));
+        if inner.lose_words {
+            return Err(AgentError::Rejected {
+                status: 500,
+                reason: "told to lose the answer".to_owned(),
+            });
+        }
         Ok(if refused {
             Sent::RunRefused
         } else {
@@ -337,24 +395,38 @@ impl AgentRuntime for FakeAgentRuntime {
         &self,
         at: &AgentEndpoint,
         id: ConversationId,
-        _: &LlmProfile,
+        profile: &LlmProfile,
     ) -> Result<(), AgentError> {
         self.called(&at.url, |_| ()).await?;
-        self.kept(id, |_| ())
+        self.switched(id, &profile.llm.model)
     }
 
     async fn switch_acp_model(
         &self,
         at: &AgentEndpoint,
         id: ConversationId,
-        _: &str,
+        model: &str,
     ) -> Result<(), AgentError> {
         self.called(&at.url, |_| ()).await?;
-        self.kept(id, |_| ())
+        self.switched(id, model)
     }
 
-    async fn seed_profiles(&self, at: &AgentEndpoint, _: &[LlmProfile]) -> Result<(), AgentError> {
-        self.called(&at.url, |_| ()).await
+    async fn seed_profiles(
+        &self,
+        at: &AgentEndpoint,
+        profiles: &[LlmProfile],
+    ) -> Result<(), AgentError> {
+        self.called(&at.url, |_| ()).await?;
+        let refuses = self.lock().refuses_profiles;
+        if let Some(after) = refuses {
+            tokio::time::sleep(after).await;
+            return Err(AgentError::Rejected {
+                status: 500,
+                reason: "told to refuse profiles".to_owned(),
+            });
+        }
+        self.lock().profiles = profiles.to_vec();
+        Ok(())
     }
 
     async fn forget(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {

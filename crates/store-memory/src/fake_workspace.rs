@@ -22,6 +22,9 @@ struct State {
     lost: Vec<(String, usize)>,
     hooks: Option<Value>,
     skills: Vec<Skill>,
+    changes: Value,
+    diff: Value,
+    git_asked: Vec<(String, Option<String>)>,
     is_mute: bool,
 }
 
@@ -70,7 +73,18 @@ impl FakeWorkspace {
         (state.hooks, state.skills) = (hooks, skills);
     }
 
-    /// Nothing answers about hooks and skills.
+    /// Every repository has these changes, and every file this diff.
+    pub fn set_git(&self, changes: Value, diff: Value) {
+        let mut state = self.lock();
+        (state.changes, state.diff) = (changes, diff);
+    }
+
+    /// Which changes and diffs were asked for: path and reference.
+    pub fn git_asked(&self) -> Vec<(String, Option<String>)> {
+        self.lock().git_asked.clone()
+    }
+
+    /// Nothing answers about git, hooks and skills.
     pub fn mute(&self) {
         self.lock().is_mute = true;
     }
@@ -143,14 +157,25 @@ impl SandboxWorkspace for FakeWorkspace {
     async fn changes(
         &self,
         _: &AgentEndpoint,
-        _: &str,
-        _: Option<&str>,
+        path: &str,
+        reference: Option<&str>,
     ) -> Result<Value, AgentError> {
-        Ok(Value::Array(Vec::new()))
+        let mut state = self.heard()?;
+        let asked = (path.to_owned(), reference.map(str::to_owned));
+        state.git_asked.push(asked);
+        Ok(state.changes.clone())
     }
 
-    async fn diff(&self, _: &AgentEndpoint, _: &str, _: Option<&str>) -> Result<Value, AgentError> {
-        Ok(serde_json::json!({"modified": null, "original": null}))
+    async fn diff(
+        &self,
+        _: &AgentEndpoint,
+        path: &str,
+        reference: Option<&str>,
+    ) -> Result<Value, AgentError> {
+        let mut state = self.heard()?;
+        let asked = (path.to_owned(), reference.map(str::to_owned));
+        state.git_asked.push(asked);
+        Ok(state.diff.clone())
     }
 
     async fn skills(&self, _: &AgentEndpoint, _: &str) -> Result<Vec<Skill>, AgentError> {

@@ -34,6 +34,7 @@
 mod conversation;
 mod echo;
 mod faults;
+mod inside;
 mod reports;
 mod server;
 

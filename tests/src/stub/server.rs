@@ -16,6 +16,7 @@ use super::append;
 use super::conversation::{Conversation, Plan, hex};
 use super::echo;
 use super::faults::Faults;
+use super::inside;
 use super::reports::{Reports, Target};
 use crate::agent_server::variable_of;
 
@@ -166,7 +167,10 @@ async fn answer(stub: web::Data<Stub>, request: HttpRequest, body: web::Bytes) -
             ok(&json!({"kind": "BashOutput", "order": 0, "exit_code": 0}))
         }
         ("DELETE", ["api", "conversations", id]) => stub.delete(id),
-        _ => HttpResponse::NotFound().json(json!({"detail": "Not Found"})),
+        (method, segments) => {
+            let path = query.one("path");
+            inside::answer(method, segments, path.as_deref()).unwrap_or_else(not_found)
+        }
     }
 }
 

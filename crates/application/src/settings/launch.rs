@@ -201,7 +201,7 @@ fn condenser(settings: &Settings) -> Option<CondenserConfig> {
     })
 }
 
-fn language_model(
+pub(super) fn language_model(
     settings: &Settings,
     model_override: Option<&str>,
 ) -> Result<LlmConfig, NeedsSettings> {

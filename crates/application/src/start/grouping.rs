@@ -105,7 +105,7 @@ pub(super) fn directory_tag(request: &StartRequest) -> Option<(String, String)> 
 
 /// The directory of a conversation. Sandboxes report tags, too, so it is only taken for what we give: the name of a
 /// conversation, and no path.
-fn directory_of(tags: &BTreeMap<String, String>) -> Option<String> {
+pub(super) fn directory_of(tags: &BTreeMap<String, String>) -> Option<String> {
     let named: ConversationId = tags.get(DIRECTORY_TAG)?.parse().ok()?;
     Some(named.to_string())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use domain::agent::{LaunchRequest, LaunchSecret, Plugin};
-use domain::conversation::{GitProvider, MessageInput};
+use domain::conversation::MessageInput;
 use domain::error::{Classify, ErrorClass};
 use domain::sandbox::Sandbox;
 use domain::start_task::{AgentType, StartRequest, StartTask};
@@ -11,11 +11,12 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
 use super::check::wants_auto_title;
+use super::place::plan_path;
 use super::prepare::Prepared;
-use crate::AppError;
 use crate::ports::Ports;
 use crate::secrets::SecretsService;
 use crate::settings::LaunchProfile;
+use crate::{AppError, Inner, pull_requests};
 
 /// Secrets that are named as ones that cannot be opened.
 const MOST_NOTES: usize = 10;
@@ -32,7 +33,7 @@ const PLANNING: &str = "<IMPORTANT_PLANNING_BOUNDARIES>\n\
 
 /// Assembles the request, and notes what is missing in it.
 pub(super) async fn request(
-    ports: &Ports,
+    inner: &Inner,
     secrets: &SecretsService,
     task: &StartTask,
     profile: LaunchProfile,
@@ -40,9 +41,15 @@ pub(super) async fn request(
     prepared: Prepared,
 ) -> Result<(LaunchRequest, Vec<String>), AppError> {
     let asked = &task.request;
-    let acp = profile.acp;
+    let plans = asked.agent_type == AgentType::Plan && profile.acp.is_none();
+    // Whoever only plans has nothing to show.
+    let ours = if plans {
+        None
+    } else {
+        pull_requests::server(inner, &profile, sandbox)?
+    };
+    let (acp, ports) = (profile.acp, &inner.ports);
     let (secrets, notes) = all_secrets(ports, secrets, task, sandbox, acp.is_some()).await?;
-    let plans = asked.agent_type == AgentType::Plan && acp.is_none();
     let tags = acp
         .iter()
         .map(|acp| (ACP_SERVER_TAG.to_owned(), acp.server.clone()));
@@ -55,7 +62,7 @@ pub(super) async fn request(
         max_iterations: profile.max_iterations,
         confirmation_mode: profile.confirmation_mode,
         security_analyzer: profile.security_analyzer,
-        mcp: profile.mcp,
+        mcp: profile.mcp.into_iter().chain(ours).collect(),
         search_api_key: profile.search_api_key,
         system_message_suffix: joined([
             plans.then(|| PLANNING.to_owned()),
@@ -95,16 +102,6 @@ pub(super) fn shown(request: &LaunchRequest) -> Shown {
         llm_model,
         tags: request.tags.clone(),
     }
-}
-
-/// The document of a planning agent, where front ends look for it. Some providers do not take a name that begins with a
-/// dot.
-fn plan_path(working_dir: &str, provider: Option<GitProvider>) -> String {
-    let directory = match provider {
-        Some(GitProvider::Gitlab | GitProvider::AzureDevops) => "agents-tmp-config",
-        _ => ".agents_tmp",
-    };
-    format!("{}/{directory}/PLAN.md", working_dir.trim_end_matches('/'))
 }
 
 fn joined(texts: [Option<String>; 3]) -> Option<String> {
@@ -222,21 +219,6 @@ fn open_secrets(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_plan_is_where_front_ends_look_for_it() {
-        for (provider, expected) in [
-            (None, "/w/.agents_tmp/PLAN.md"),
-            (Some(GitProvider::Github), "/w/.agents_tmp/PLAN.md"),
-            (Some(GitProvider::Gitlab), "/w/agents-tmp-config/PLAN.md"),
-            (
-                Some(GitProvider::AzureDevops),
-                "/w/agents-tmp-config/PLAN.md",
-            ),
-        ] {
-            assert_eq!(plan_path("/w/", provider), expected);
-        }
-    }
 
     #[test]
     fn an_agent_is_told_the_parameters_of_plugins() {

@@ -4,8 +4,10 @@ mod check;
 mod earlier;
 mod grouping;
 mod launch;
+mod place;
 mod prepare;
 mod run;
+mod seeding;
 mod updates;
 mod worker;
 
@@ -26,6 +28,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Notify, mpsc};
 
 pub use check::check_secrets;
+pub(crate) use place::{plan_path, project_of};
 pub use updates::Updates;
 
 use self::grouping::Chosen;

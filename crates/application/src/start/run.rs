@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::check::wants_auto_title;
 use super::grouping::directory_tag;
 use super::prepare::{Plan, Preparation, Prepared};
-use super::{earlier, launch};
+use super::{earlier, launch, seeding};
 use crate::conversations::provisional_title;
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
@@ -136,13 +136,15 @@ impl Run {
         let (sandbox, located) = self.sandbox().await?;
         let at = self.inner.keeper.endpoint(&sandbox, &located.agent_url)?;
         self.at = Some(at.clone());
+        let seeded = seeding::seed(&self.inner.ports, &at, &settings).await;
+        self.note(seeded.into_iter().collect());
         let prepared = self.prepare(&plan, &at, &located.workspace).await?;
         let mut task = self.task.clone();
         // Also where none was named: its parts and its plan go by it, whatever is in the settings by then.
         task.request.git_provider = plan.provider().or(task.request.git_provider);
-        let (ports, task) = (&self.inner.ports, &task);
+        let (inner, task) = (&self.inner, &task);
         let (request, notes) =
-            launch::request(ports, &self.secrets, task, profile, &sandbox, prepared).await?;
+            launch::request(inner, &self.secrets, task, profile, &sandbox, prepared).await?;
         let mut agent = launch::shown(&request);
         agent.tags.extend(plan.tags());
         agent.tags.extend(directory_tag(&task.request));

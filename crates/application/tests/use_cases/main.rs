@@ -1,8 +1,10 @@
 //! Use-cases over stores and fakes in memory, with tokio's time paused.
 
 mod clones;
+mod following;
 mod grouping;
 mod housekeeping;
+mod inside;
 mod keeping;
 mod replicas;
 mod repositories;

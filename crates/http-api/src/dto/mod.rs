@@ -10,6 +10,7 @@ pub mod legacy_settings;
 pub mod mcp;
 pub mod message;
 pub mod page;
+pub mod pending;
 pub mod profiles;
 pub mod sandbox;
 pub mod secret;

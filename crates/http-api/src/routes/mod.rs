@@ -1,13 +1,20 @@
 //! The routes, one file per resource. A handler extracts, calls one verb of the application and converts the answer.
 
+mod app_conversation_inside;
 mod app_conversations;
+mod catalogue;
 mod docs;
+mod download;
+mod event_stream;
 mod events;
 mod git;
 mod git_providers;
 mod health;
+mod legacy_options;
 mod legacy_secrets;
 mod legacy_settings;
+mod mcp;
+mod pending_messages;
 mod process_stats;
 mod profiles;
 mod sandbox_secrets;
@@ -17,6 +24,7 @@ mod secrets;
 mod settings;
 mod start_tasks;
 mod users;
+mod web_client;
 mod webhooks;
 
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -39,6 +47,13 @@ pub(crate) fn register(config: &mut ServiceConfig<'_>) {
         .service(legacy_settings::add_git_providers)
         .service(legacy_settings::unset_provider_tokens)
         .service(legacy_settings::reset)
+        .service(legacy_options::models)
+        .service(legacy_options::agents)
+        .service(legacy_options::security_analyzers)
+        .service(legacy_options::config)
+        .service(web_client::config)
+        .service(catalogue::models)
+        .service(catalogue::providers)
         .service(settings::load)
         .service(settings::store)
         .service(settings::agent)
@@ -82,6 +97,15 @@ fn register_work(config: &mut ServiceConfig<'_>) {
         .service(app_conversations::update)
         .service(app_conversations::remove)
         .service(app_conversations::send_message)
+        .service(download::download)
+        .service(app_conversation_inside::file)
+        .service(app_conversation_inside::git_changes)
+        .service(app_conversation_inside::git_diff)
+        .service(app_conversation_inside::skills)
+        .service(app_conversation_inside::hooks)
+        .service(app_conversation_inside::switch_profile)
+        .service(app_conversation_inside::switch_acp_model)
+        .service(pending_messages::queue)
         .service(sandboxes::search)
         .service(sandboxes::batch)
         .service(sandboxes::start)
@@ -95,9 +119,11 @@ fn register_work(config: &mut ServiceConfig<'_>) {
         .service(events::search)
         .service(events::count)
         .service(events::batch)
+        .service(event_stream::follow)
         .service(webhooks::conversation)
         .service(webhooks::events)
-        .service(sandbox_secrets::provider_token);
+        .service(sandbox_secrets::provider_token)
+        .service(mcp::ask);
 }
 
 /// Registers what sandboxes may call, for a listener of their own. Nothing that takes a user's key: where requests need
@@ -109,7 +135,8 @@ pub(crate) fn register_for_sandboxes(config: &mut ServiceConfig<'_>) {
         .service(webhooks::events)
         .service(sandbox_secrets::list)
         .service(sandbox_secrets::reveal)
-        .service(sandbox_secrets::provider_token);
+        .service(sandbox_secrets::provider_token)
+        .service(mcp::ask);
 }
 
 /// Registers what serves the documentation itself and is not part of it.

@@ -1,8 +1,13 @@
 //! A service in memory with two users.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use actix_web::HttpResponse;
+use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::Service;
+use actix_web::http::header::HeaderMap;
 use actix_web::test::{TestRequest, init_service};
 use application::{App, AuthMode, Policy, Ports, Tasks};
 use async_trait::async_trait;
@@ -59,6 +64,7 @@ pub(crate) struct World {
     pub(crate) agents: Arc<FakeAgentRuntime>,
     pub(crate) backend: Arc<FakeSandboxBackend>,
     pub(crate) git: Arc<FakeGitHosting>,
+    pub(crate) workspace: Arc<FakeWorkspace>,
 }
 
 /// What came back.
@@ -72,6 +78,24 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    async fn of<B: MessageBody>(response: HttpResponse<B>) -> Self {
+        let status = response.status().as_u16();
+        let content_type = response.headers().get("content-type");
+        let content_type = content_type
+            .map_or("", |value| value.to_str().unwrap())
+            .to_owned();
+        let is_replay = response.headers().contains_key("idempotency-replayed");
+        let bytes = actix_web::body::to_bytes(response.into_body()).await;
+        let text =
+            String::from_utf8(bytes.unwrap_or_else(|_| panic!("no whole body")).to_vec()).unwrap();
+        Self {
+            status,
+            content_type,
+            is_replay,
+            text,
+        }
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {}", self.text))
     }
@@ -95,6 +119,33 @@ impl Answer {
     pub(crate) fn ok(&self) -> Value {
         assert_eq!(self.status, 200, "{}", self.text);
         self.json()
+    }
+}
+
+/// An answer that goes on.
+pub(crate) struct Opened {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: BoxBody,
+}
+
+impl Opened {
+    /// What comes next, within a generous while; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Option<String> {
+        let next = std::future::poll_fn(|cx| Pin::new(&mut self.body).poll_next(cx));
+        let next = tokio::time::timeout(Duration::from_secs(30), next).await;
+        let bytes = next.expect("something comes, or the end")?;
+        let bytes = bytes.unwrap_or_else(|_| panic!("no whole body"));
+        Some(String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    /// All of it, which ends.
+    pub(crate) async fn whole(mut self) -> Value {
+        let mut text = String::new();
+        while let Some(more) = self.next().await {
+            text.push_str(&more);
+        }
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text}"))
     }
 }
 
@@ -123,6 +174,7 @@ impl World {
             Arc::<FakeSandboxBackend>::default(),
         );
         let git = Arc::<FakeGitHosting>::default();
+        let workspace = Arc::<FakeWorkspace>::default();
         let ids: Arc<dyn IdGenerator> = Arc::new(SequentialIds::default());
         let ports = Ports {
             conversations: store.clone(),
@@ -134,7 +186,7 @@ impl World {
             agents: agents.clone(),
             settings: store.clone(),
             secrets: store.clone(),
-            workspace: Arc::new(FakeWorkspace::default()),
+            workspace: workspace.clone(),
             pending: store.clone(),
             skills: Arc::new(FakeSkills::default()),
             git: git.clone(),
@@ -172,6 +224,7 @@ impl World {
             agents,
             backend,
             git,
+            workspace,
         }
     }
 
@@ -191,26 +244,47 @@ impl World {
     }
 
     pub(crate) async fn send_to(&self, door: Door, request: TestRequest) -> Answer {
+        let mut answers = self.send_all(door, [request]).await;
+        answers.pop().unwrap()
+    }
+
+    /// One after another to the same instance.
+    pub(crate) async fn send_all(
+        &self,
+        door: Door,
+        requests: impl IntoIterator<Item = TestRequest>,
+    ) -> Vec<Answer> {
         let app = http_api::behind(door, self.state.clone(), self.app.clone());
         let service = init_service(app).await;
+        let mut answers = Vec::new();
+        for request in requests {
+            answers.push(match service.call(request.to_request()).await {
+                Ok(response) => Answer::of(response.into_parts().1).await,
+                Err(error) => Answer::of(error.error_response()).await,
+            });
+        }
+        answers
+    }
+
+    /// Begins to read an answer, from the event that was seen last.
+    pub(crate) async fn open(&self, key: &str, path: &str, last: Option<&str>) -> Opened {
+        let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
+        let request = TestRequest::get()
+            .uri(path)
+            .insert_header(("X-Session-API-Key", key));
+        let request = match last {
+            Some(id) => request.insert_header(("Last-Event-ID", id)),
+            None => request,
+        };
         let response = match service.call(request.to_request()).await {
             Ok(response) => response.into_parts().1,
             Err(error) => error.error_response(),
         };
-        let status = response.status().as_u16();
-        let content_type = response.headers().get("content-type");
-        let content_type = content_type
-            .map_or("", |value| value.to_str().unwrap())
-            .to_owned();
-        let is_replay = response.headers().contains_key("idempotency-replayed");
-        let bytes = actix_web::body::to_bytes(response.into_body()).await;
-        let text =
-            String::from_utf8(bytes.unwrap_or_else(|_| panic!("no whole body")).to_vec()).unwrap();
-        Answer {
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Opened {
             status,
-            content_type,
-            is_replay,
-            text,
+            headers,
+            body: response.into_body(),
         }
     }
 
@@ -222,6 +296,18 @@ impl World {
             .insert_header(("X-Session-API-Key", key));
         let response = service.call(request.set_json(body).to_request()).await;
         response.map_or(0, |response| response.status().as_u16())
+    }
+
+    /// An answer whose body has not been read yet.
+    pub(crate) async fn unread(&self, key: &str, path: &str) -> HttpResponse {
+        let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
+        let request = TestRequest::get()
+            .uri(path)
+            .insert_header(("X-Session-API-Key", key));
+        match service.call(request.to_request()).await {
+            Ok(response) => response.into_parts().1,
+            Err(error) => error.error_response(),
+        }
     }
 
     pub(crate) async fn get(&self, key: &str, path: &str) -> Answer {

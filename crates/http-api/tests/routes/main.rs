@@ -2,15 +2,25 @@
 //! expected stands here as text, members in their order, from recordings of the API that clients know.
 
 #[cfg(test)]
+mod catalogue;
+#[cfg(test)]
 mod conversations;
 #[cfg(test)]
 mod door;
+#[cfg(test)]
+mod download;
+#[cfg(test)]
+mod event_stream;
 #[cfg(test)]
 mod events;
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
 mod git;
+#[cfg(test)]
+mod inside;
+#[cfg(test)]
+mod mcp;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod save;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod usable;
 
 use std::fmt;
 

@@ -21,10 +21,11 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::Url;
 
-pub(super) use plan::Plan;
+pub(super) use plan::{Plan, directory_of_repository};
 
 use self::plan::Repository;
 use self::report::{Found, Git, Hidden, State};
+use super::place::working_dir;
 use crate::ports::Ports;
 use crate::secrets::{AccessTokens, TokenUse};
 use crate::{AppError, Policy};
@@ -82,15 +83,9 @@ impl<'a> Preparation<'a> {
         task: &StartTask,
         root: &str,
     ) -> Self {
-        let root = root.trim_end_matches('/');
-        let workspace = match &task.request.directory {
-            Some(directory) => format!("{root}/{directory}"),
-            None => root.to_owned(),
-        };
-        let working_dir = match &plan.repository {
-            Some(repository) => format!("{workspace}/{}", repository.directory),
-            None => workspace.clone(),
-        };
+        let directory = task.request.directory.as_deref();
+        let repository = plan.repository.as_ref().map(|it| it.directory.as_str());
+        let (workspace, working_dir) = working_dir(root, directory, repository);
         Self {
             ports,
             policy,
@@ -98,7 +93,7 @@ impl<'a> Preparation<'a> {
             plan,
             task: task.id.to_string(),
             sandbox: task.sandbox_id.clone(),
-            root: root.to_owned(),
+            root: root.trim_end_matches('/').to_owned(),
             workspace,
             private: String::new(),
             found: Found::default(),

@@ -15,6 +15,7 @@ use crate::AppError;
 use crate::ports::Ports;
 use crate::secrets::TokenUse;
 use crate::settings::{LaunchProfile, Settings};
+use crate::start::place::REPOSITORY_TAG;
 
 /// How often a provider that is away is asked again: for half a minute in all, without what the asking takes.
 const REPEATS: u32 = 4;
@@ -93,7 +94,7 @@ impl Plan {
                 .map_err(|error| not_found_out(name, provider, &error))?;
             plan.repository = Some(Repository {
                 name: name.clone(),
-                directory: directory(name).to_owned(),
+                directory: directory_of_repository(name).to_owned(),
                 token_use: token_use(settings, provider),
                 is_pair: is_pair(settings, provider, &source),
                 branch: request.selected_branch.clone(),
@@ -119,7 +120,7 @@ impl Plan {
             return BTreeMap::new();
         };
         let mut tags = BTreeMap::from([
-            ("repo_name".to_owned(), repository.name.clone()),
+            (REPOSITORY_TAG.to_owned(), repository.name.clone()),
             ("git_provider".to_owned(), repository.provider.to_string()),
         ]);
         if let Some(branch) = &repository.branch {
@@ -182,7 +183,7 @@ fn not_found_out(name: &str, provider: GitProvider, error: &GitError) -> AppErro
 }
 
 /// The last part of its name.
-fn directory(name: &str) -> &str {
+pub(in crate::start) fn directory_of_repository(name: &str) -> &str {
     let last = name.rsplit('/').next().unwrap_or(name);
     last.strip_suffix(".git")
         .filter(|name| !name.is_empty())

@@ -1,0 +1,347 @@
+//! Looking into the sandbox of a conversation, and giving its agent another model.
+//!
+//! All of it is asked of the agent server there and then; nothing is kept but the name of the new model. What a client gets
+//! where nobody can be asked is one table: [`refusal`].
+
+mod hooks;
+
+use std::sync::Arc;
+
+use domain::agent::{AgentEndpoint, AgentError};
+use domain::conversation::{Conversation, Observation};
+use domain::error::ErrorClass;
+use domain::id::{ConversationId, SandboxId, UserId};
+use domain::sandbox::{Desired, SandboxStatus};
+use domain::scope::Scope;
+use domain::workspace::Skill;
+use serde_json::Value;
+
+pub use hooks::{EventHooks, Hook, HookMatcher};
+
+use crate::sandboxes::endpoint;
+use crate::settings::SettingsService;
+use crate::start::{plan_path, project_of};
+use crate::{AppError, Inner};
+
+/// Bytes of a file that is shown.
+const LARGEST_FILE: usize = 1 << 20;
+/// Where clients believe the workspace to be, whatever the sandbox: it is so in the reference's containers, and front ends
+/// have it built in.
+const BELIEVED_ROOT: &str = "/workspace/project";
+
+/// The inside of sandboxes, through their agent servers.
+#[derive(Clone)]
+pub struct Inside {
+    inner: Arc<Inner>,
+    settings: SettingsService,
+}
+
+/// Which question it is about: they have answers of their own where nobody can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Question {
+    File,
+    Git,
+    /// Skills or hooks.
+    Project,
+    Profile,
+    Model,
+}
+
+/// Why nobody can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Obstacle {
+    NoConversation,
+    NoSandbox,
+    Paused,
+    /// Starting, failed, gone for good, or nobody knows where.
+    NotRunning,
+}
+
+/// Somebody to ask.
+struct Reached {
+    at: AgentEndpoint,
+    conversation: Conversation,
+    sandbox: SandboxId,
+    /// The sandbox's workspace.
+    root: String,
+    /// Where the agent works.
+    project: String,
+}
+
+impl Inside {
+    pub(crate) fn new(inner: Arc<Inner>, settings: SettingsService) -> Self {
+        Self { inner, settings }
+    }
+
+    /// A text file of at most 1 MiB, the plan without a path. Empty if there is none, or nobody to ask: clients cannot
+    /// tell these apart, and do not expect to.
+    pub async fn file(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        path: Option<&str>,
+    ) -> Result<String, AppError> {
+        let Some(reached) = self.reach(scope, id, Question::File).await? else {
+            return Ok(String::new());
+        };
+        let path = match path {
+            Some(path) => reached.path(path),
+            None => plan_path(&reached.project, reached.conversation.git_provider),
+        };
+        let workspace = &self.inner.ports.workspace;
+        let read = workspace.read(&reached.at, &path, LARGEST_FILE).await;
+        Ok(read
+            .unwrap_or_else(|error| {
+                tracing::debug!(%error, "a file of a sandbox was not read");
+                None
+            })
+            .unwrap_or_default())
+    }
+
+    /// Files of the repository at `path` that have changed, as the agent server says it.
+    pub async fn git_changes(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        path: &str,
+        reference: Option<&str>,
+    ) -> Result<Value, AppError> {
+        let reached = self.reached(scope, id, Question::Git).await?;
+        let (workspace, path) = (&self.inner.ports.workspace, reached.path(path));
+        let changes = workspace.changes(&reached.at, &path, reference).await;
+        changes.map_err(upstream)
+    }
+
+    /// The changed file at `path` before and after, as the agent server says it.
+    pub async fn git_diff(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        path: &str,
+        reference: Option<&str>,
+    ) -> Result<Value, AppError> {
+        let reached = self.reached(scope, id, Question::Git).await?;
+        let (workspace, path) = (&self.inner.ports.workspace, reached.path(path));
+        let diff = workspace.diff(&reached.at, &path, reference).await;
+        diff.map_err(upstream)
+    }
+
+    /// Skills of the project; none where they cannot be read.
+    pub async fn skills(&self, scope: &Scope, id: ConversationId) -> Result<Vec<Skill>, AppError> {
+        let Some(reached) = self.reach(scope, id, Question::Project).await? else {
+            return Ok(Vec::new());
+        };
+        let workspace = &self.inner.ports.workspace;
+        let skills = workspace.skills(&reached.at, &reached.project).await;
+        Ok(skills.unwrap_or_else(|error| {
+            tracing::debug!(%error, "skills of a project were not read");
+            Vec::new()
+        }))
+    }
+
+    /// Agent hooks of the project, by event; events without any are left out.
+    pub async fn hooks(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+    ) -> Result<Vec<EventHooks>, AppError> {
+        let Some(reached) = self.reach(scope, id, Question::Project).await? else {
+            return Ok(Vec::new());
+        };
+        let workspace = &self.inner.ports.workspace;
+        let hooks = workspace.hooks(&reached.at, &reached.project).await;
+        let hooks = hooks.map_err(upstream)?;
+        Ok(hooks.as_ref().map(hooks::read).unwrap_or_default())
+    }
+
+    /// The agent goes on with the model of one of the user's profiles.
+    pub async fn switch_profile(
+        &self,
+        scope: &Scope,
+        owner: &UserId,
+        id: ConversationId,
+        name: &str,
+    ) -> Result<(), AppError> {
+        let profile = self.settings.llm_profile(owner, name).await?;
+        let reached = self.reached(scope, id, Question::Profile).await?;
+        if reached.conversation.agent_kind == "acp" {
+            return Err(AppError::invalid(
+                "The agent of this conversation is a program with models of its own. Use switch_acp_model.",
+            ));
+        }
+        let agents = &self.inner.ports.agents;
+        let switched = agents.switch_llm(&reached.at, id, &profile).await;
+        switched.map_err(upstream)?;
+        self.goes_on_with(&reached, profile.llm.model).await
+    }
+
+    /// The program that is the conversation's agent goes on with another model of its own.
+    pub async fn switch_acp_model(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        model: &str,
+    ) -> Result<(), AppError> {
+        let reached = self.reached(scope, id, Question::Model).await?;
+        let agents = &self.inner.ports.agents;
+        let switched = agents.switch_acp_model(&reached.at, id, model).await;
+        switched.map_err(of_program)?;
+        self.goes_on_with(&reached, model.to_owned()).await
+    }
+
+    /// The agent server reports it, too; if we die before this line, that is how it becomes known.
+    async fn goes_on_with(&self, reached: &Reached, model: String) -> Result<(), AppError> {
+        let ports = &self.inner.ports;
+        let seen = Observation {
+            llm_model: Some(model),
+            ..Observation::default()
+        };
+        let (id, now) = (reached.conversation.id, ports.clock.now());
+        let _ = ports
+            .conversations
+            .observe(&reached.sandbox, id, &seen, now)
+            .await?;
+        Ok(())
+    }
+
+    /// Somebody to ask, or the answer where there is nobody.
+    async fn reached(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        question: Question,
+    ) -> Result<Reached, AppError> {
+        let reached = self.reach(scope, id, question).await?;
+        // Only questions that have an empty answer come here without.
+        reached.ok_or_else(|| unreachable_now(id))
+    }
+
+    /// `None`: nobody, and the answer is empty.
+    async fn reach(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        question: Question,
+    ) -> Result<Option<Reached>, AppError> {
+        match self.look(scope, id).await? {
+            Ok(reached) => Ok(Some(reached)),
+            Err(obstacle) => refusal(question, obstacle, id).map_or(Ok(None), Err),
+        }
+    }
+
+    async fn look(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+    ) -> Result<Result<Reached, Obstacle>, AppError> {
+        let ports = &self.inner.ports;
+        let Some(view) = ports.conversations.find(scope, id).await? else {
+            return Ok(Err(Obstacle::NoConversation));
+        };
+        let Some(sandbox) = view.sandbox else {
+            return Ok(Err(Obstacle::NoSandbox));
+        };
+        if let Some(obstacle) = obstacle(sandbox.desired, sandbox.status) {
+            return Ok(Err(obstacle));
+        }
+        let (Some(url), Some(root)) = (&sandbox.agent_url, &sandbox.workspace) else {
+            return Ok(Err(Obstacle::NotRunning));
+        };
+        Ok(Ok(Reached {
+            at: endpoint(ports, &sandbox, url)?,
+            root: root.trim_end_matches('/').to_owned(),
+            project: project_of(&view.conversation, root),
+            conversation: view.conversation,
+            sandbox: sandbox.id,
+        }))
+    }
+}
+
+impl Reached {
+    fn path(&self, asked: &str) -> String {
+        located(asked, &self.root, &self.project)
+    }
+}
+
+/// The path inside the sandbox that a client means: what is below the place where it believes the workspace to be is below
+/// the workspace, and what is relative is below the project. Whatever else the sandbox's own user can read may be asked for.
+fn located(asked: &str, root: &str, project: &str) -> String {
+    if let Some(rest) = asked.strip_prefix(BELIEVED_ROOT)
+        && (rest.is_empty() || rest.starts_with('/'))
+    {
+        return format!("{root}{rest}");
+    }
+    if asked.starts_with('/') {
+        return asked.to_owned();
+    }
+    let relative = asked.trim_start_matches("./");
+    if relative.is_empty() || relative == "." {
+        return project.to_owned();
+    }
+    format!("{project}/{relative}")
+}
+
+/// What the state of a sandbox has against asking it.
+fn obstacle(desired: Desired, status: SandboxStatus) -> Option<Obstacle> {
+    match (desired, status) {
+        (Desired::Running, SandboxStatus::Running) => None,
+        (Desired::Running | Desired::Paused, SandboxStatus::Paused)
+        | (Desired::Paused, SandboxStatus::Running | SandboxStatus::Starting) => {
+            Some(Obstacle::Paused)
+        }
+        _ => Some(Obstacle::NotRunning),
+    }
+}
+
+/// The table (contract v1, section 3.2, "Proxied reads"): what is answered where nobody can be asked. `None` is an answer
+/// with nothing in it.
+fn refusal(question: Question, obstacle: Obstacle, id: ConversationId) -> Option<AppError> {
+    use Obstacle::{NoConversation, NoSandbox, NotRunning, Paused};
+    let of_project = |what: &str| {
+        let what = what.replace("{}", &id.dashed());
+        Some(AppError::not_found(what))
+    };
+    let paused = |before: &str| {
+        let detail = format!("Sandbox is paused; resume it before {before}.");
+        Some(AppError::conflict(detail))
+    };
+    match (question, obstacle) {
+        (Question::File, _) | (Question::Project, Paused) => None,
+        (Question::Project, NoConversation) => of_project("Conversation {} not found"),
+        (Question::Project, NoSandbox) => of_project("Sandbox not found for conversation {}"),
+        (Question::Project, NotRunning) => of_project("Sandbox not ready for conversation {}"),
+        (Question::Git, Paused) => paused("reading git state"),
+        (Question::Profile, Paused) => paused("switching profiles"),
+        (Question::Model, Paused) => paused("switching models"),
+        (Question::Git | Question::Profile | Question::Model, _) => Some(unreachable_now(id)),
+    }
+}
+
+fn unreachable_now(id: ConversationId) -> AppError {
+    AppError::not_found(format!("Conversation {} is not reachable", id.dashed()))
+}
+
+/// Whatever an agent server refuses is its failure: that it does not know a path or a conversation of ours is no reason to
+/// say that ours is not there.
+fn upstream(error: AgentError) -> AppError {
+    match error {
+        AgentError::NotFound => refused_there(ErrorClass::Upstream, 404),
+        error => error.into(),
+    }
+}
+
+/// A program that cannot switch, or does not answer, is told apart.
+fn of_program(error: AgentError) -> AppError {
+    match error {
+        AgentError::Rejected { status: 400, .. } => refused_there(ErrorClass::Invalid, 400),
+        AgentError::Rejected { status: 504, .. } => refused_there(ErrorClass::TimedOut, 504),
+        error => upstream(error),
+    }
+}
+
+fn refused_there(class: ErrorClass, status: u16) -> AppError {
+    AppError::refused(class, format!("Agent server error: {status}"))
+}
+
+#[cfg(test)]
+mod tests;

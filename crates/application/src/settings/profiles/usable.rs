@@ -1,0 +1,47 @@
+//! Profiles as conversations use them.
+
+use domain::agent::LlmProfile;
+use domain::id::UserId;
+
+use super::super::SettingsService;
+use super::super::launch::{NeedsSettings, language_model};
+use super::super::model::Settings;
+use crate::error::AppError;
+
+/// Characters of a name that are repeated: no profile has a longer one.
+const LONGEST_NAME: usize = 64;
+
+impl Settings {
+    /// The models of all profiles that can be used as they are. One without a key has the key in force, where that was for
+    /// the same place, and is left out where there is none.
+    pub(crate) fn llm_profiles(&self) -> Vec<LlmProfile> {
+        let names = self.profiles.iter().map(super::Profile::name);
+        names
+            .filter_map(|name| self.llm_profile(name)?.ok())
+            .collect()
+    }
+
+    /// The model of a profile, as it would be in force if the profile were active; `None` if there is no such profile.
+    fn llm_profile(&self, name: &str) -> Option<Result<LlmProfile, NeedsSettings>> {
+        let settings = self.clone().with_active(name)?;
+        let llm = language_model(&settings, None);
+        Some(llm.map(|llm| LlmProfile {
+            name: name.to_owned(),
+            llm,
+        }))
+    }
+}
+
+impl SettingsService {
+    /// The model of a user's profile. The refusals are in the words of the reference (recordings 076 and 300); a profile that
+    /// cannot be used as it is (class `Invalid`) says what is missing.
+    pub async fn llm_profile(&self, owner: &UserId, name: &str) -> Result<LlmProfile, AppError> {
+        let settings = self.load(owner).await?;
+        let settings = settings.ok_or_else(|| AppError::not_found("Settings not found"))?;
+        let Some(profile) = settings.llm_profile(name) else {
+            let name: String = name.chars().take(LONGEST_NAME).collect();
+            return Err(AppError::not_found(format!("Profile '{name}' not found")));
+        };
+        profile.map_err(|needs| AppError::invalid(needs.0))
+    }
+}

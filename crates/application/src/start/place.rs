@@ -1,0 +1,80 @@
+//! Where in its sandbox a conversation works.
+
+use domain::conversation::{Conversation, GitProvider};
+
+use super::grouping::directory_of;
+use super::prepare::directory_of_repository;
+
+/// The name of a conversation's repository among its tags (contract v1, section 2.1).
+pub(super) const REPOSITORY_TAG: &str = "repo_name";
+
+/// The directory in which the agent works: the repository's, or the workspace itself. With grouping each conversation has
+/// a directory of its own in the sandbox's workspace `root`.
+pub(super) fn working_dir(
+    root: &str,
+    directory: Option<&str>,
+    repository: Option<&str>,
+) -> (String, String) {
+    let root = root.trim_end_matches('/');
+    let workspace = match directory {
+        Some(directory) => format!("{root}/{directory}"),
+        None => root.to_owned(),
+    };
+    let working_dir = match repository {
+        Some(repository) => format!("{workspace}/{repository}"),
+        None => workspace.clone(),
+    };
+    (workspace, working_dir)
+}
+
+/// The same of a conversation that is there. What it was started with is in its tags; the repository that is shown with it
+/// can be changed, and where there is no tag it is believed.
+pub(crate) fn project_of(conversation: &Conversation, root: &str) -> String {
+    let named = conversation.tags.get(REPOSITORY_TAG);
+    let repository = named.or(conversation.selected_repository.as_ref());
+    let repository = repository.map(|name| directory_of_repository(name));
+    let directory = directory_of(&conversation.tags);
+    working_dir(root, directory.as_deref(), repository).1
+}
+
+/// The document of a planning agent, where front ends look for it. Some providers do not take a name that begins with a
+/// dot.
+pub(crate) fn plan_path(working_dir: &str, provider: Option<GitProvider>) -> String {
+    let directory = match provider {
+        Some(GitProvider::Gitlab | GitProvider::AzureDevops) => "agents-tmp-config",
+        _ => ".agents_tmp",
+    };
+    format!("{}/{directory}/PLAN.md", working_dir.trim_end_matches('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_is_where_front_ends_look_for_it() {
+        for (provider, expected) in [
+            (None, "/w/.agents_tmp/PLAN.md"),
+            (Some(GitProvider::Github), "/w/.agents_tmp/PLAN.md"),
+            (Some(GitProvider::Gitlab), "/w/agents-tmp-config/PLAN.md"),
+            (
+                Some(GitProvider::AzureDevops),
+                "/w/agents-tmp-config/PLAN.md",
+            ),
+        ] {
+            assert_eq!(plan_path("/w/", provider), expected);
+        }
+    }
+
+    #[test]
+    fn a_conversation_works_in_its_repository_and_its_own_directory() {
+        for (directory, repository, expected) in [
+            (None, None, "/w"),
+            (Some("d"), None, "/w/d"),
+            (None, Some("r"), "/w/r"),
+            (Some("d"), Some("r"), "/w/d/r"),
+        ] {
+            assert_eq!(working_dir("/w/", directory, repository).1, expected);
+        }
+    }
+}

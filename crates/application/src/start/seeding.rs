@@ -1,0 +1,30 @@
+//! The user's profiles of models, handed to the agent server of a start.
+
+use std::time::Duration;
+
+use domain::agent::AgentEndpoint;
+
+use crate::ports::Ports;
+use crate::settings::Settings;
+
+/// Ten profiles take far less than a second; a start does not depend on them.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Makes the agent server's list of profiles the user's, if the user has any (contract v1, section 4.1). A note if that
+/// failed.
+pub(super) async fn seed(ports: &Ports, at: &AgentEndpoint, settings: &Settings) -> Option<String> {
+    let profiles = settings.llm_profiles();
+    if profiles.is_empty() {
+        return None;
+    }
+    let seeding = ports.agents.seed_profiles(at, &profiles);
+    let why = match tokio::time::timeout(LIMIT, seeding).await {
+        Ok(Ok(())) => return None,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no end within {} s", LIMIT.as_secs()),
+    };
+    tracing::warn!(error = %why, "profiles not handed to a sandbox");
+    Some(format!(
+        "The profiles of models were not handed to the sandbox: {why}."
+    ))
+}

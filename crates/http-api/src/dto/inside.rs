@@ -1,0 +1,226 @@
+//! What is seen of the inside of a sandbox (contract v1, section 3.2, "Proxied reads"), and other models for agents.
+
+use application::inside::{EventHooks, Hook, HookMatcher};
+use domain::workspace::Skill;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::decode::{Decode, Errors, Object, Path, characters};
+
+/// Characters of a model's name.
+const LONGEST_MODEL: u64 = 1000;
+
+/// Which file.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct FileQuery {
+    /// Path in the sandbox; below `/workspace/project` is below the workspace, wherever that is. The plan when nothing is
+    /// said.
+    #[param(required = false)]
+    pub file_path: Option<String>,
+}
+
+impl Decode for FileQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        Some(Self {
+            file_path: object.optional("file_path")?,
+        })
+    }
+}
+
+/// Which repository, or which file of it.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct GitQuery {
+    /// Path in the sandbox; below `/workspace/project` is below the workspace, wherever that is.
+    pub path: String,
+    /// What to compare with; the branch that this one comes from when nothing is said.
+    #[param(rename = "ref", required = false)]
+    pub reference: Option<String>,
+}
+
+impl Decode for GitQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let path = object.required("path");
+        let reference = object.optional("ref");
+        Some(Self {
+            path: path?,
+            reference: reference?,
+        })
+    }
+}
+
+/// A changed file, as the agent server says it. Only described.
+#[derive(Debug, ToSchema)]
+#[schema(as = GitChange)]
+#[expect(dead_code, reason = "for the document only; it is passed on")]
+pub struct GitChangeDto {
+    /// `ADDED`, `UPDATED`, `DELETED` or `MOVED`.
+    #[schema(value_type = Value, required = false)]
+    status: Value,
+    /// Relative to the repository.
+    #[schema(value_type = Value, required = false)]
+    path: Value,
+}
+
+/// A file before and after, as the agent server says it. Only described.
+#[derive(Debug, ToSchema)]
+#[schema(as = GitDiff)]
+#[expect(dead_code, reason = "for the document only; it is passed on")]
+pub struct GitDiffDto {
+    /// Its text now.
+    #[schema(value_type = Value, required = false)]
+    modified: Value,
+    /// Its text before.
+    #[schema(value_type = Value, required = false)]
+    original: Value,
+}
+
+/// The skills of a project.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = GetConversationSkillsResponse)]
+pub struct ProjectSkillsDto {
+    skills: Vec<ProjectSkillDto>,
+}
+
+/// A skill of a project.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ConversationSkill)]
+pub struct ProjectSkillDto {
+    name: String,
+    /// `repo`, `knowledge` or `agentskills`.
+    r#type: String,
+    content: String,
+    triggers: Vec<String>,
+}
+
+impl From<Vec<Skill>> for ProjectSkillsDto {
+    fn from(skills: Vec<Skill>) -> Self {
+        let shown = |skill: Skill| ProjectSkillDto {
+            name: skill.name,
+            r#type: skill.kind,
+            content: skill.content,
+            triggers: skill.triggers,
+        };
+        Self {
+            skills: skills.into_iter().map(shown).collect(),
+        }
+    }
+}
+
+/// The agent hooks of a project.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = GetHooksResponse)]
+pub struct ProjectHooksDto {
+    hooks: Vec<EventHooksDto>,
+}
+
+/// The hooks of one event.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = HookEvent)]
+pub struct EventHooksDto {
+    /// `pre_tool_use`, `post_tool_use`, `user_prompt_submit`, `session_start`, `session_end` or `stop`.
+    event_type: &'static str,
+    matchers: Vec<HookMatcherDto>,
+}
+
+/// Hooks for the tools that a pattern matches.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = HookMatcher)]
+pub struct HookMatcherDto {
+    matcher: String,
+    hooks: Vec<HookDto>,
+}
+
+/// What is done at an event.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = HookDefinition)]
+pub struct HookDto {
+    r#type: String,
+    command: String,
+    /// Seconds.
+    timeout: u64,
+    r#async: bool,
+}
+
+impl From<Vec<EventHooks>> for ProjectHooksDto {
+    fn from(events: Vec<EventHooks>) -> Self {
+        Self {
+            hooks: events.into_iter().map(EventHooksDto::from).collect(),
+        }
+    }
+}
+
+impl From<EventHooks> for EventHooksDto {
+    fn from(event: EventHooks) -> Self {
+        Self {
+            event_type: event.event,
+            matchers: event
+                .matchers
+                .into_iter()
+                .map(HookMatcherDto::from)
+                .collect(),
+        }
+    }
+}
+
+impl From<HookMatcher> for HookMatcherDto {
+    fn from(matcher: HookMatcher) -> Self {
+        Self {
+            matcher: matcher.matcher,
+            hooks: matcher.hooks.into_iter().map(HookDto::from).collect(),
+        }
+    }
+}
+
+impl From<Hook> for HookDto {
+    fn from(hook: Hook) -> Self {
+        Self {
+            r#type: hook.kind,
+            command: hook.command,
+            timeout: hook.timeout,
+            r#async: hook.is_async,
+        }
+    }
+}
+
+/// Another model, by the name of a profile.
+#[derive(Debug, ToSchema)]
+#[schema(as = SwitchProfileRequest)]
+pub struct SwitchProfileDto {
+    /// One of the caller's profiles.
+    #[schema(min_length = 1)]
+    pub profile_name: String,
+}
+
+impl Decode for SwitchProfileDto {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let profile_name = object.required::<String>("profile_name");
+        object.rule("profile_name", profile_name.as_ref(), characters(1..));
+        Some(Self {
+            profile_name: profile_name?,
+        })
+    }
+}
+
+/// Another model of a program that is the agent.
+#[derive(Debug, ToSchema)]
+#[schema(as = SwitchAcpModelRequest)]
+pub struct SwitchAcpModelDto {
+    /// As the program calls it.
+    #[schema(min_length = 1, max_length = 1000)]
+    pub model: String,
+}
+
+impl Decode for SwitchAcpModelDto {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let model = object.required::<String>("model");
+        object.rule("model", model.as_ref(), characters(1..=LONGEST_MODEL));
+        Some(Self { model: model? })
+    }
+}

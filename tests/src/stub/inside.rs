@@ -1,0 +1,36 @@
+//! What the inside of the stub's sandbox looks like: always one plan, one change and one hook, and any model will do.
+
+use actix_web::HttpResponse;
+use serde_json::json;
+
+/// The answer of a route of these, if it is one.
+pub(super) fn answer(method: &str, segments: &[&str], path: Option<&str>) -> Option<HttpResponse> {
+    let ok = |body| Some(HttpResponse::Ok().json(body));
+    match (method, segments) {
+        ("GET", ["api", "file", "download"]) => Some(file(path.unwrap_or_default())),
+        ("GET", ["api", "git", "changes"]) => ok(json!([{"status": "MODIFIED", "path": "a.txt"}])),
+        ("GET", ["api", "git", "diff"]) => ok(json!({"modified": "new", "original": "old"})),
+        ("POST", ["api", "skills"]) => ok(json!({"skills": [], "sources": {}})),
+        ("POST", ["api", "hooks"]) => {
+            let hook = json!({"type": "command", "command": "echo hi", "timeout": 5, "async": false});
+            ok(json!({"hook_config": {"stop": [{"matcher": "*", "hooks": [hook]}]}}))
+        }
+        ("GET", ["api", "profiles"]) => ok(json!({"profiles": [], "active_profile": null})),
+        ("POST", ["api", "profiles", name]) => {
+            let saved = json!({"name": name, "message": format!("Profile '{name}' saved")});
+            Some(HttpResponse::Created().json(saved))
+        }
+        ("POST", ["api", "conversations", _, "switch_llm" | "switch_acp_model"]) => {
+            ok(json!({"success": true}))
+        }
+        _ => None,
+    }
+}
+
+fn file(path: &str) -> HttpResponse {
+    if path.ends_with("/PLAN.md") {
+        HttpResponse::Ok().body("# plan ✓")
+    } else {
+        HttpResponse::NotFound().json(json!({"detail": "File not found"}))
+    }
+}

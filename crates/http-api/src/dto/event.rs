@@ -1,5 +1,6 @@
 //! The queries of a conversation's events. Events themselves are the agent server's documents, answered verbatim.
 
+use application::follow::Begin;
 use domain::clock::Timestamp;
 use domain::event::{EventFilter, EventOrder};
 use domain::page::{PageLimit, PageRequest, PageToken};
@@ -32,6 +33,64 @@ kinds! {
     ConversationErrorEvent ConversationStateUpdateEvent HookExecutionEvent LLMCompletionLogEvent ActionEvent
     MessageEvent AgentErrorEvent ObservationEvent UserRejectObservation SystemPromptEvent StreamingDeltaEvent
     TokenEvent InterruptEvent PauseEvent
+}
+
+/// From where a conversation is followed, and what of it.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct EventStreamQuery {
+    /// Only events of this kind.
+    #[param(rename = "kind__eq", value_type = EventKindWord, inline, required = false)]
+    kind: Option<EventKind>,
+    /// Only what arrives from now on. Without it, and without `last_event_id`, all events come first.
+    #[param(rename = "from", value_type = FromWord, inline, required = false)]
+    from: Option<FromNow>,
+    /// As the header `Last-Event-ID`, which is stronger: the `id` of the last event that was seen; 0 for none.
+    #[param(required = false, minimum = 0)]
+    last_event_id: Option<u64>,
+}
+
+/// `now`
+#[derive(Debug, Clone, Copy)]
+struct FromNow;
+
+impl Choice for FromNow {
+    const KIND: ChoiceKind = ChoiceKind::Literal;
+    const CHOICES: &'static [(&'static str, Self)] = &[("now", Self)];
+}
+
+/// The word in the document.
+#[derive(Debug, Clone, Copy, ToSchema)]
+#[schema(as = StreamFrom, rename_all = "lowercase")]
+pub enum FromWord {
+    /// After what is there now.
+    Now,
+}
+
+impl Decode for EventStreamQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let kind = object.optional("kind__eq");
+        let from = object.optional("from");
+        let last_event_id = object.optional("last_event_id");
+        Some(Self {
+            kind: kind?,
+            from: from?,
+            last_event_id: last_event_id?,
+        })
+    }
+}
+
+impl EventStreamQuery {
+    /// Where to begin, given what the header says, and the kind.
+    pub fn into_parts(self, header: Option<u64>) -> (Begin, Option<String>) {
+        let begin = match (header.or(self.last_event_id), self.from) {
+            (Some(seq), _) => Begin::After(seq),
+            (None, Some(FromNow)) => Begin::Now,
+            (None, None) => Begin::First,
+        };
+        (begin, self.kind.map(|kind| kind.0.to_owned()))
+    }
 }
 
 impl Choice for EventOrder {

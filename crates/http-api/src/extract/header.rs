@@ -4,7 +4,7 @@ use actix_web::HttpRequest;
 use actix_web::dev::Payload;
 
 use super::Part;
-use crate::decode::{Errors, Fault, Flavour, Path, Rule, characters};
+use crate::decode::{Decode, Errors, Fault, Flavour, Path, Rule, characters};
 use crate::problem::Problem;
 
 const NAME: &str = "Idempotency-Key";
@@ -36,5 +36,30 @@ impl Part for IdempotencyKey {
                 None
             }
         })
+    }
+}
+
+/// `Last-Event-ID`, if the client sent one: the number of the last event that it has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastEventId(pub Option<u64>);
+
+impl LastEventId {
+    /// The name of the header.
+    pub const NAME: &'static str = "Last-Event-ID";
+}
+
+impl Part for LastEventId {
+    async fn extract(
+        req: &HttpRequest,
+        _: &mut Payload,
+        _: Flavour,
+        errors: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        let Some(value) = req.headers().get(Self::NAME) else {
+            return Ok(Some(Self(None)));
+        };
+        let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let number = u64::decode(&text.into(), &Path::header().key(Self::NAME), errors);
+        Ok(number.map(|number| Self(Some(number))))
     }
 }

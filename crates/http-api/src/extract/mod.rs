@@ -24,11 +24,12 @@ use crate::state::HttpState;
 
 pub use batch::{EventBatch, EventPart};
 pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
-pub use header::IdempotencyKey;
+pub use header::{IdempotencyKey, LastEventId};
 pub use params::{Named, PathParam, PathParams, Query};
 pub(crate) use parse::ParseBudget;
 pub use who::{
-    Actor, Anyone, Authenticator, LegacyActor, Reporter, SandboxCaller, UserOrSandbox, Who, key_of,
+    Actor, Anyone, Authenticator, LegacyActor, Reporter, SandboxCaller, Standing, UserOrSandbox,
+    Who, key_of,
 };
 
 /// The application, as handlers take it: `app: Application`.

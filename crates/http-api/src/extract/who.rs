@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use actix_web::HttpRequest;
+use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
 use application::App;
@@ -13,9 +14,10 @@ use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::state_of;
+use super::{Part, state_of};
 use crate::decode::{Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
+use crate::state::HttpState;
 
 /// The header that carries the key of a user, or of a sandbox.
 const KEY_HEADER: &str = "X-Session-API-Key";
@@ -133,6 +135,44 @@ impl Who for Actor {
             None => None,
         };
         found.ok_or_else(Problem::unauthorized)
+    }
+}
+
+/// Whether the caller may still call: for an answer that goes on for long, while keys are revoked and expire.
+pub struct Standing {
+    state: HttpState,
+    /// As [`Actor`] tries them.
+    keys: [Option<SecretString>; 2],
+}
+
+impl Standing {
+    /// Whether one of the request's keys still is this user's. `Err`: nobody can tell at the moment.
+    pub async fn holds(&self, actor: &Actor) -> Result<bool, Problem> {
+        let [key, beside] = &self.keys;
+        let authenticator = self.state.authenticator();
+        if authenticator.user(key.as_ref()).await?.as_ref() == Some(actor) {
+            return Ok(true);
+        }
+        match beside {
+            Some(_) => Ok(authenticator.user(beside.as_ref()).await?.as_ref() == Some(actor)),
+            None => Ok(false),
+        }
+    }
+}
+
+impl Part for Standing {
+    async fn extract(
+        req: &HttpRequest,
+        _: &mut Payload,
+        _: Flavour,
+        _: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        let key = key_of(req);
+        let beside = key.as_ref().and_then(|_| bearer_of(req));
+        Ok(Some(Self {
+            state: state_of(req)?.clone(),
+            keys: [key, beside],
+        }))
     }
 }
 

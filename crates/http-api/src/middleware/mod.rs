@@ -42,10 +42,13 @@ struct Facts {
 impl Facts {
     fn decorate(&self, headers: &mut HeaderMap) {
         self.state.cors().decorate(self.origin.as_ref(), headers);
-        headers.insert(
-            CACHE_CONTROL,
-            HeaderValue::from_static("no-cache, no-store, must-revalidate, max-age=0"),
-        );
+        // A stream says it in its own words.
+        if !headers.contains_key(CACHE_CONTROL) {
+            headers.insert(
+                CACHE_CONTROL,
+                HeaderValue::from_static("no-cache, no-store, must-revalidate, max-age=0"),
+            );
+        }
         headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));
         headers.insert(EXPIRES, HeaderValue::from_static("0"));
         headers.insert(REQUEST_ID, self.id.clone());

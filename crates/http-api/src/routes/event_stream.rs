@@ -1,0 +1,191 @@
+//! The events of a conversation as they arrive: Server-Sent Events.
+//!
+//! What hands them out is a task beside the request, with a short queue in between: so a client that does not read holds
+//! one part of the log for a while, and then nothing but its connection.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use actix_web::http::header::CACHE_CONTROL;
+use actix_web::web::Bytes;
+use actix_web::{HttpResponse, get};
+use application::AppError;
+use application::follow::{Begin, End, Following, News};
+use domain::error::{Classify, ErrorClass};
+use domain::event::Arrived;
+use domain::id::ConversationId;
+use futures::{Stream, stream};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+
+use crate::decode::{Fault, Path};
+use crate::dto::event::EventStreamQuery;
+use crate::extract::{Actor, Application, Call, LastEventId, PathParam, Query, Standing};
+use crate::problem::{Detail, Problem};
+
+/// Bytes that are handed over at once.
+const CHUNK: usize = 64 * 1024;
+/// A client that takes no such piece for this long is given up; it may come back and goes on where it was.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is asked whether the key is still good.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// Longest wait for the answer. A store that does not answer revokes nobody.
+const ANSWER: Duration = Duration::from_secs(5);
+/// After how many milliseconds a client comes back whose stream has ended.
+const RETRY: &str = "retry: 1000\n";
+/// Between the halves of a keep-alive. A peer that is gone answers the first one with a reset, and the second one fails:
+/// while nothing is sent, nobody learns that it is gone.
+const HALVES: Duration = Duration::from_millis(200);
+
+/// Streams the events of a conversation as they arrive (Server-Sent Events). Each has its number as `id` and its document
+/// as `data`; `Last-Event-ID` goes on after one. A stream that will bring nothing more says `event: end` with a `reason`:
+/// `deleted`, `unauthorized` (the key was revoked or has expired), `shutdown` or `failed` (come back).
+#[utoipa::path(
+    tag = "Events",
+    params(
+        ("conversation_id" = Uuid, Path),
+        EventStreamQuery,
+        ("Last-Event-ID" = Option<i64>, Header, description = "The `id` of the last event that was seen; browsers send it when they come back"),
+    ),
+    responses(
+        (status = 200, description = "The stream", body = String, content_type = "text/event-stream"),
+        (status = 429, description = "Too many streams of this user are open", body = Detail),
+    )
+)]
+#[get("/api/v1/conversation/{conversation_id}/events/stream")]
+pub(super) async fn follow(app: Application, call: StreamCall) -> Result<HttpResponse, Problem> {
+    let Call(actor, (PathParam(id), Query(query), LastEventId(header), standing)) = call;
+    let (begin, kind) = query.into_parts(header);
+    let opened = app.follow.open(&actor.user, id, begin, kind).await;
+    let following = opened.map_err(|error| refused(error, header.is_some()))?;
+    let first = match begin {
+        // So that who comes back before anything was said comes back to this place.
+        Begin::Now => format!("{RETRY}id: {}\n\n", following.at()),
+        Begin::First | Begin::After(_) => format!("{RETRY}\n"),
+    };
+    let (out, chunks) = mpsc::channel(1);
+    let outlet = Outlet(out);
+    app.follow
+        .spawn(async move { hand_out(following, (standing, actor), first, outlet).await });
+    Ok(HttpResponse::Ok()
+        .content_type("text/event-stream; charset=utf-8")
+        .insert_header((CACHE_CONTROL, "no-store"))
+        // Else nginx collects before it sends.
+        .insert_header(("X-Accel-Buffering", "no"))
+        .streaming(handed_out(chunks)))
+}
+
+type StreamCall = Call<
+    Actor,
+    (
+        PathParam<ConversationId>,
+        Query<EventStreamQuery>,
+        LastEventId,
+        Standing,
+    ),
+>;
+
+/// A number that was never given out is a fault of where it stands.
+fn refused(error: AppError, in_header: bool) -> Problem {
+    if error.class() != ErrorClass::Unprocessable {
+        return error.into();
+    }
+    let fault = Fault::value_error(error.public());
+    if in_header {
+        Problem::unprocessable(&Path::header().key(LastEventId::NAME), fault)
+    } else {
+        Problem::unprocessable(&Path::query().key("last_event_id"), fault)
+    }
+}
+
+fn handed_out(chunks: mpsc::Receiver<Bytes>) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    stream::unfold(chunks, |mut chunks| async move {
+        let chunk = chunks.recv().await?;
+        Some((Ok(chunk), chunks))
+    })
+}
+
+/// The near end of a client's connection.
+struct Outlet(mpsc::Sender<Bytes>);
+
+/// The client is gone, or does not read.
+struct Gone;
+
+impl Outlet {
+    async fn send(&self, text: &str) -> Result<(), Gone> {
+        for piece in text.as_bytes().chunks(CHUNK) {
+            // A copy, so that a piece that is never taken does not keep the whole.
+            let sent = self.0.send(Bytes::copy_from_slice(piece));
+            timeout(PATIENCE, sent)
+                .await
+                .map_err(|_| Gone)?
+                .map_err(|_| Gone)?;
+        }
+        Ok(())
+    }
+}
+
+/// Says everything there is to say, until the end, or until nobody listens.
+async fn hand_out(following: Following, who: (Standing, Actor), first: String, outlet: Outlet) {
+    tokio::select! {
+        () = outlet.0.closed() => {}
+        // Gone: then there is nobody to tell.
+        _ = say(following, who, first, &outlet) => {}
+    }
+}
+
+async fn say(
+    mut following: Following,
+    (standing, actor): (Standing, Actor),
+    first: String,
+    outlet: &Outlet,
+) -> Result<(), Gone> {
+    outlet.send(&first).await?;
+    let mut ask = interval_at(Instant::now() + ASK_AGAIN, ASK_AGAIN);
+    ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            _ = ask.tick() => {
+                if let Ok(Ok(false)) = timeout(ANSWER, standing.holds(&actor)).await {
+                    return outlet.send(&end("unauthorized")).await;
+                }
+            }
+            news = following.next() => match news {
+                News::Arrived(events) => {
+                    let text = written(events);
+                    outlet.send(&text).await?;
+                }
+                News::Idle => {
+                    outlet.send(": keep-alive").await?;
+                    sleep(HALVES).await;
+                    outlet.send("\n\n").await?;
+                }
+                News::End(why) => return outlet.send(&end(reason(why))).await,
+            }
+        }
+    }
+}
+
+const fn reason(end: End) -> &'static str {
+    match end {
+        End::Deleted => "deleted",
+        End::Shutdown => "shutdown",
+        End::Failed => "failed",
+    }
+}
+
+fn end(reason: &str) -> String {
+    format!("event: end\ndata: {{\"reason\":\"{reason}\"}}\n\n")
+}
+
+/// JSON has no line breaks but in its texts, where they are escaped.
+fn written(events: Vec<Arrived>) -> String {
+    let mut text = String::new();
+    for Arrived { seq, event } in events {
+        // Writing to a text does not fail.
+        let _ = write!(text, "id: {seq}\ndata: {}\n\n", event.body);
+    }
+    text
+}

@@ -2,6 +2,8 @@
 //!
 //! Every question goes to the provider that it names, with the token that the user stored for it.
 
+mod numbered;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +11,14 @@ use std::time::Duration;
 use domain::conversation::GitProvider;
 use domain::error::{Classify, ErrorClass};
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, Repository, RepositoryQuery,
-    SuggestedTask, SuggestedTaskType,
+    Branch, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser, Repository,
+    RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use domain::id::UserId;
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
+
+pub use numbered::{LAST_PAGE, NumberedPage, PageNumber};
 
 use crate::Inner;
 use crate::error::AppError;
@@ -97,7 +101,16 @@ impl GitService {
         Ok(accesses)
     }
 
-    async fn access(&self, user: &UserId, to: GitProvider) -> Result<GitAccess, GitFailure> {
+    /// The providers themselves.
+    pub(crate) fn hosting(&self) -> &dyn GitHosting {
+        self.inner.ports.git.as_ref()
+    }
+
+    pub(crate) async fn access(
+        &self,
+        user: &UserId,
+        to: GitProvider,
+    ) -> Result<GitAccess, GitFailure> {
         let accesses = self.accesses(user).await?;
         let mut accesses = accesses.into_iter();
         let found = accesses.find(|access| access.provider == to);

@@ -102,6 +102,8 @@ pub struct Policy {
     pub cors_origins: Vec<String>,
     /// Whether a git provider is asked about its token before the token is stored.
     pub verify_git_tokens: bool,
+    /// Whether agents are told of our own MCP server, where their user has a git provider's token.
+    pub mcp_in_conversations: bool,
     /// Caps on running sandboxes.
     pub caps: Caps,
     /// From the start of a sandbox's process until its agent server must answer.
@@ -141,15 +143,19 @@ pub struct Retention {
     pub start_tasks: Option<Duration>,
     /// The memory of deleted conversations, after their sandbox is gone: until then their ids cannot be used again.
     pub deleted_conversations: Option<Duration>,
+    /// Messages that nobody could be told.
+    pub pending_messages: Option<Duration>,
 }
 
 impl Default for Retention {
-    /// 30 days.
+    /// 30 days, for messages 7.
     fn default() -> Self {
-        let month = Some(Duration::from_secs(30 * 24 * 60 * 60));
+        let days = |days: u64| Some(Duration::from_secs(days * 24 * 60 * 60));
+        let month = days(30);
         Self {
             start_tasks: month,
             deleted_conversations: month,
+            pending_messages: days(7),
         }
     }
 }
@@ -172,6 +178,7 @@ impl Policy {
             webhook_url,
             cors_origins: Vec::new(),
             verify_git_tokens: false,
+            mcp_in_conversations: true,
             caps: Caps {
                 per_user: 10,
                 overall: 50,

@@ -9,7 +9,9 @@ mod crashes;
 mod engine;
 mod first_use;
 mod grouping;
+mod inside;
 mod mcp;
+mod pull_requests;
 mod repositories;
 mod secrets;
 mod support;
@@ -82,6 +84,7 @@ mod of_launches {
             mcp::a_broken_mcp_server_costs_a_note,
             grouping::conversations_share_a_sandbox_and_not_a_directory,
             grouping::a_planning_agent_writes_its_plan_where_front_ends_look,
+            inside::the_inside_of_a_sandbox_is_shown_and_its_model_switched,
         );
     }
     mod docker {
@@ -90,4 +93,11 @@ mod of_launches {
             mcp::the_agent_calls_tools_over_every_transport,
         );
     }
+}
+
+/// Our own tools, which reach a provider: once, as the agent's transport is the same everywhere.
+mod of_tools {
+    stories!(tests: crate::support::Setup::process, V1_58_0,
+        pull_requests::the_agent_opens_one,
+    );
 }

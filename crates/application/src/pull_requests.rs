@@ -1,0 +1,185 @@
+//! Pull requests that agents, and users, have opened with the user's own token; and how an agent is told where to ask.
+
+use std::time::Duration;
+
+use domain::agent::McpServer;
+use domain::conversation::GitProvider;
+use domain::error::Classify as _;
+use domain::git::{GitError, OpenedPullRequest, PullRequest};
+use domain::id::UserId;
+use domain::sandbox::Sandbox;
+use url::Url;
+
+use crate::git::{GitFailure, GitService};
+use crate::settings::{LaunchProfile, token_name};
+use crate::{AppError, Inner};
+
+/// The name that this service has among an agent's MCP servers; front ends of the reference know it.
+const SERVER_NAME: &str = "default";
+
+impl GitService {
+    /// Opens a pull request with the user's token for this provider. Never repeated.
+    pub async fn open_pull_request(
+        &self,
+        user: &UserId,
+        provider: GitProvider,
+        request: &PullRequest,
+    ) -> Result<OpenedPullRequest, GitFailure> {
+        let access = self.access(user, provider).await?;
+        Ok(self.hosting().open_pull_request(&access, request).await?)
+    }
+}
+
+/// Why there is no pull request, and what to do: for the agent that asked, which tells its user.
+pub fn advice(provider: GitProvider, failure: &GitFailure) -> String {
+    match failure {
+        GitFailure::NotConnected(_) => format!(
+            "No token of {provider} is stored. The user can add one in the settings, among the git providers."
+        ),
+        GitFailure::Provider(GitError::Denied { .. }) => format!(
+            "{provider} does not accept the token that is stored for it (any more). The user can store a new one in the \
+             settings, among the git providers."
+        ),
+        GitFailure::Provider(GitError::NotAllowed { .. }) => format!(
+            "The token that is stored for {provider} may not open pull requests in this repository. It needs: {}.",
+            scope(provider)
+        ),
+        GitFailure::Provider(GitError::NotFound { .. }) => format!(
+            "{provider} does not know this repository or branch, or does not show it to the stored token. Check the names, \
+             and that the source branch was pushed."
+        ),
+        GitFailure::Provider(error @ GitError::Limited { .. }) => {
+            let wait = error.retry_after().unwrap_or(Duration::from_secs(60));
+            format!(
+                "{provider} limits requests. Try again in {} seconds.",
+                wait.as_secs().max(1)
+            )
+        }
+        GitFailure::Provider(GitError::Unavailable { .. }) => format!(
+            "{provider} did not answer, or nothing that could be understood. The pull request may be open all the same: \
+             look there before you try again."
+        ),
+        GitFailure::App(_) => {
+            "The service could not look the token up. Nothing was sent; try again in a moment."
+                .into()
+        }
+        other => {
+            let text = other.public();
+            format!("{}.", text.trim_end_matches('.'))
+        }
+    }
+}
+
+/// What a token must be allowed to do, in the provider's own words.
+fn scope(provider: GitProvider) -> &'static str {
+    match provider {
+        GitProvider::Github => {
+            "scope repo, or for a fine-grained token \"Pull requests: read and write\""
+        }
+        GitProvider::Gitlab => "scope api, and the role Developer in the project",
+        GitProvider::Bitbucket => "pull requests: write",
+        GitProvider::BitbucketDataCenter => "repository write",
+        GitProvider::Forgejo => "write:repository and write:issue",
+        GitProvider::AzureDevops => "code: read and write",
+        GitProvider::EnterpriseSso => "a git provider",
+    }
+}
+
+/// This service as an MCP server of the agent in this sandbox, for which its key speaks. `None` where nothing could come of
+/// it: the user has no token of a git host. A server of the user's with its name takes its place.
+pub(crate) fn server(
+    inner: &Inner,
+    profile: &LaunchProfile,
+    sandbox: &Sandbox,
+) -> Result<Option<McpServer>, AppError> {
+    let opens = |provider: &GitProvider| {
+        *provider != GitProvider::EnterpriseSso
+            && profile.secrets.contains_key(&token_name(*provider))
+    };
+    let mut providers = GitProvider::ALL.iter().map(|(_, provider)| provider);
+    let is_taken = profile.mcp.iter().any(|it| {
+        let (McpServer::Remote { name, .. } | McpServer::Stdio { name, .. }) = it;
+        name == SERVER_NAME
+    });
+    if !inner.policy.mcp_in_conversations || is_taken || !providers.any(opens) {
+        return Ok(None);
+    }
+    let context = Sandbox::key_context(&sandbox.id);
+    let key = inner.ports.cipher.open(&context, &sandbox.session_key)?;
+    Ok(Some(McpServer::Remote {
+        name: SERVER_NAME.to_owned(),
+        url: address(&inner.policy.webhook_url).into(),
+        api_key: Some(key),
+        sse: false,
+        timeout: None,
+    }))
+}
+
+/// `…/mcp/mcp` of `…/api/v1/webhooks`.
+fn address(webhook_url: &Url) -> Url {
+    let mut url = webhook_url.clone();
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty().pop().pop().pop().extend(["mcp", "mcp"]);
+    }
+    url.set_query(None);
+    url.set_fragment(None);
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_beside_the_webhooks() {
+        for (webhooks, expected) in [
+            (
+                "http://10.0.0.1:3000/api/v1/webhooks",
+                "http://10.0.0.1:3000/mcp/mcp",
+            ),
+            (
+                "https://h/prefix/api/v1/webhooks/",
+                "https://h/prefix/mcp/mcp",
+            ),
+        ] {
+            assert_eq!(address(&webhooks.parse().unwrap()).as_str(), expected);
+        }
+    }
+
+    #[test]
+    fn every_refusal_says_what_to_do() {
+        let provider = GitProvider::Github;
+        let refused = GitError::Refused {
+            provider,
+            reason: "exists already".into(),
+        };
+        let source = "hush".into();
+        for (failure, expected) in [
+            (
+                GitFailure::NotConnected(Some(provider)),
+                "add one in the settings",
+            ),
+            (GitError::Denied { provider }.into(), "store a new one"),
+            (GitError::NotAllowed { provider }.into(), "scope repo"),
+            (GitError::NotFound { provider }.into(), "was pushed"),
+            (
+                GitError::Limited {
+                    provider,
+                    retry_after: Some(7),
+                }
+                .into(),
+                "in 7 seconds",
+            ),
+            (
+                GitError::Unavailable { provider, source }.into(),
+                "may be open all the same",
+            ),
+            (refused.into(), "github refuses: exists already."),
+            (AppError::invalid("hush").into(), "Nothing was sent"),
+        ] {
+            let text = advice(provider, &failure);
+            assert!(text.contains(expected), "{text}");
+            assert!(!text.contains("hush"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! JSON-RPC 2.0: messages and answers.
+
+use serde_json::{Map, Value, json};
+
+/// What is wrong, as the protocol numbers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Code {
+    Parse = -32700,
+    Invalid = -32600,
+    Method = -32601,
+    Params = -32602,
+}
+
+/// Why a request has no result.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fault(pub(super) Code, pub(super) &'static str);
+
+pub(super) type Outcome = Result<Value, Fault>;
+
+/// Something that came in.
+#[derive(Debug, PartialEq)]
+pub(super) enum Message {
+    Request {
+        /// A text or a whole number.
+        id: Value,
+        method: String,
+        params: Map<String, Value>,
+    },
+    /// A notification, or the answer to a question that was never asked.
+    Unanswered,
+    /// None of them; with the answer to it.
+    Invalid(Value),
+}
+
+impl Message {
+    pub(super) fn read(value: Value) -> Self {
+        let Value::Object(mut members) = value else {
+            return invalid("A message is an object");
+        };
+        if members.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+            return invalid("A message says \"jsonrpc\": \"2.0\"");
+        }
+        let (id, method) = (members.remove("id"), members.remove("method"));
+        match (id, method) {
+            (None, Some(Value::String(_))) => Self::Unanswered,
+            (Some(id), Some(Value::String(method))) if is_id(&id) => {
+                let params = match members.remove("params") {
+                    None | Some(Value::Null) => Map::new(),
+                    Some(Value::Object(params)) => params,
+                    Some(_) => {
+                        let why = "params is an object";
+                        return Self::Invalid(fault(&id, Code::Params, why));
+                    }
+                };
+                Self::Request { id, method, params }
+            }
+            (Some(_), None) if members.contains_key("result") || members.contains_key("error") => {
+                Self::Unanswered
+            }
+            _ => invalid("A request has a method, and an id that is a text or a whole number"),
+        }
+    }
+}
+
+fn is_id(id: &Value) -> bool {
+    id.is_string() || id.is_i64() || id.is_u64()
+}
+
+fn invalid(why: &str) -> Message {
+    Message::Invalid(fault(&Value::Null, Code::Invalid, why))
+}
+
+/// The answer to a request.
+pub(super) fn answer(id: &Value, outcome: Outcome) -> Value {
+    match outcome {
+        Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+        Err(Fault(code, why)) => fault(id, code, why),
+    }
+}
+
+/// An answer that is an error.
+pub(crate) fn fault(id: &Value, code: Code, why: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "error": {"code": code as i32, "message": why}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_told_apart() {
+        let request = json!({"jsonrpc": "2.0", "id": 0, "method": "ping"});
+        assert!(matches!(Message::read(request), Message::Request { .. }));
+        let request = json!({"jsonrpc": "2.0", "id": "a", "method": "m", "params": {"x": 1}});
+        assert!(
+            matches!(Message::read(request), Message::Request { params, .. } if params["x"] == 1)
+        );
+        for taken in [
+            json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+            json!({"jsonrpc": "2.0", "id": 1, "result": {}}),
+            json!({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}}),
+        ] {
+            assert_eq!(Message::read(taken.clone()), Message::Unanswered, "{taken}");
+        }
+        for (wrong, code) in [
+            (json!(null), -32600),
+            (json!("ping"), -32600),
+            (json!({"id": 1, "method": "ping"}), -32600),
+            (json!({"jsonrpc": "1.0", "id": 1, "method": "ping"}), -32600),
+            (
+                json!({"jsonrpc": "2.0", "id": null, "method": "ping"}),
+                -32600,
+            ),
+            (
+                json!({"jsonrpc": "2.0", "id": 1.5, "method": "ping"}),
+                -32600,
+            ),
+            (
+                json!({"jsonrpc": "2.0", "id": [], "method": "ping"}),
+                -32600,
+            ),
+            (json!({"jsonrpc": "2.0", "id": 1, "method": 1}), -32600),
+            (json!({"jsonrpc": "2.0", "id": 1}), -32600),
+            (json!({"jsonrpc": "2.0"}), -32600),
+            (
+                json!({"jsonrpc": "2.0", "id": 1, "method": "m", "params": []}),
+                -32602,
+            ),
+        ] {
+            let Message::Invalid(answer) = Message::read(wrong.clone()) else {
+                panic!("{wrong} was taken");
+            };
+            assert_eq!(answer["error"]["code"], code, "{wrong}");
+            assert!(answer.get("id").is_some(), "{wrong}");
+        }
+    }
+}

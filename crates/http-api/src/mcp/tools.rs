@@ -1,0 +1,204 @@
+//! The tools: a pull request at each provider. Names and arguments are those of the reference ([R422]); Forgejo's is ours.
+
+use application::App;
+use application::git::GitFailure;
+use application::pull_requests::advice;
+use domain::conversation::GitProvider;
+use domain::git::OpenedPullRequest;
+use domain::id::UserId;
+use serde_json::{Map, Value, json};
+
+use super::arguments;
+use super::rpc::{Code, Fault, Outcome};
+
+/// A tool, told by what its arguments are called.
+#[derive(Debug)]
+pub(super) struct Tool {
+    name: &'static str,
+    provider: GitProvider,
+    /// What people there call a pull request.
+    what: &'static str,
+    /// The argument that names the repository, and what names look like.
+    pub(super) repository: (&'static str, &'static str),
+    /// Whether a number may stand in the name's place.
+    pub(super) takes_number: bool,
+    /// The argument with the text.
+    pub(super) text: &'static str,
+    pub(super) takes_draft: bool,
+    pub(super) takes_labels: bool,
+}
+
+const BITBUCKET: Tool = Tool {
+    name: "create_bitbucket_pr",
+    provider: GitProvider::Bitbucket,
+    what: "pull request in Bitbucket",
+    repository: ("repo_name", "workspace/repository"),
+    takes_number: false,
+    text: "description",
+    takes_draft: false,
+    takes_labels: false,
+};
+
+pub(super) const TOOLS: [Tool; 6] = [
+    Tool {
+        name: "create_pr",
+        provider: GitProvider::Github,
+        what: "pull request in GitHub",
+        repository: ("repo_name", "owner/repository"),
+        text: "body",
+        takes_draft: true,
+        takes_labels: true,
+        ..BITBUCKET
+    },
+    Tool {
+        name: "create_mr",
+        provider: GitProvider::Gitlab,
+        what: "merge request in GitLab",
+        repository: ("id", "number of the project, or group/project"),
+        takes_number: true,
+        takes_labels: true,
+        ..BITBUCKET
+    },
+    BITBUCKET,
+    Tool {
+        name: "create_bitbucket_data_center_pr",
+        provider: GitProvider::BitbucketDataCenter,
+        what: "pull request in Bitbucket Data Center",
+        repository: ("repo_name", "PROJECT/repository"),
+        ..BITBUCKET
+    },
+    Tool {
+        name: "create_azure_devops_pr",
+        provider: GitProvider::AzureDevops,
+        what: "pull request in Azure DevOps",
+        repository: ("repo_name", "organization/project/repository"),
+        ..BITBUCKET
+    },
+    Tool {
+        name: "create_forgejo_pr",
+        provider: GitProvider::Forgejo,
+        what: "pull request in Forgejo or Gitea",
+        repository: ("repo_name", "owner/repository"),
+        ..BITBUCKET
+    },
+];
+
+impl Tool {
+    fn document(&self) -> Value {
+        json!({
+            "name": self.name,
+            "description": format!("Opens a {} for a branch that was pushed. Answers its address.", self.what),
+            "inputSchema": self.schema(),
+            "outputSchema": {
+                "type": "object",
+                "properties": {"result": {"type": "string"}},
+                "required": ["result"],
+                "x-fastmcp-wrap-result": true,
+            },
+        })
+    }
+
+    fn schema(&self) -> Value {
+        let text = |what: &str| json!({"type": "string", "description": what});
+        let nullable = |schema: Value, what: &str| json!({"anyOf": [schema, {"type": "null"}], "description": what});
+        let (name, looks) = self.repository;
+        let mut repository = text(&format!("The repository: {looks}"));
+        if self.takes_number {
+            repository = json!({"anyOf": [{"type": "integer"}, {"type": "string"}],
+                "description": repository["description"]});
+        }
+        let title = if self.takes_draft {
+            "Title"
+        } else {
+            "Title. One that begins with \"Draft:\" makes a draft where the provider goes by titles"
+        };
+        let mut properties = Map::from_iter([
+            (name.to_owned(), repository),
+            ("source_branch".into(), text("The branch with the changes")),
+            (
+                "target_branch".into(),
+                text("The branch that shall have them"),
+            ),
+            ("title".into(), text(title)),
+            (
+                self.text.into(),
+                nullable(json!({"type": "string"}), "What is changed, and why"),
+            ),
+        ]);
+        let required: Vec<String> = properties.keys().cloned().collect();
+        if self.takes_draft {
+            let draft =
+                json!({"type": "boolean", "default": true, "description": "Whether it is a draft"});
+            properties.insert("draft".into(), draft);
+        }
+        if self.takes_labels {
+            let list = json!({"type": "array", "items": {"type": "string"}});
+            let mut labels = nullable(list, "Labels, of those that the repository has already");
+            labels["default"] = Value::Null;
+            properties.insert("labels".into(), labels);
+        }
+        json!({"type": "object", "additionalProperties": false, "properties": properties, "required": required})
+    }
+}
+
+/// All of them, as they are listed.
+pub(super) fn list() -> Vec<Value> {
+    TOOLS.iter().map(Tool::document).collect()
+}
+
+/// Uses a tool for this user. What goes wrong with it is a result, so that the agent reads it.
+pub(super) async fn call(app: &App, user: &UserId, params: &Map<String, Value>) -> Outcome {
+    let name = params.get("name").and_then(Value::as_str);
+    let tool = TOOLS.iter().find(|tool| Some(tool.name) == name);
+    let tool = tool.ok_or(Fault(Code::Params, "There is no such tool"))?;
+    let none = json!({});
+    let given = match params.get("arguments") {
+        None | Some(Value::Null) => &none,
+        Some(given) => given,
+    };
+    let request = match arguments::read(tool, given) {
+        Ok(request) => request,
+        Err(why) => return Ok(failed(&why)),
+    };
+    let provider = tool.provider;
+    Ok(
+        match app.git.open_pull_request(user, provider, &request).await {
+            Ok(opened) => {
+                tracing::info!(git.provider = %provider, "opened a pull request");
+                succeeded(&opened)
+            }
+            Err(failure) => {
+                note(provider, &failure);
+                failed(&advice(provider, &failure))
+            }
+        },
+    )
+}
+
+fn note(provider: GitProvider, failure: &GitFailure) {
+    match failure {
+        GitFailure::App(error) => {
+            tracing::warn!(git.provider = %provider, %error, "no pull request");
+        }
+        refused => tracing::info!(git.provider = %provider, error = %refused, "no pull request"),
+    }
+}
+
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+fn succeeded(opened: &OpenedPullRequest) -> Value {
+    let mut content = vec![text(opened.url.as_str())];
+    content.extend(
+        opened
+            .note
+            .iter()
+            .map(|note| text(&format!("It is open, but {note}."))),
+    );
+    json!({"content": content, "structuredContent": {"result": opened.url}, "isError": false})
+}
+
+fn failed(why: &str) -> Value {
+    json!({"content": [text(why)], "isError": true})
+}

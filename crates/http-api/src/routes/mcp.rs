@@ -1,0 +1,162 @@
+//! The MCP server: for agents in sandboxes, and for users with an MCP client.
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ACCEPT, ContentType, HeaderMap};
+use actix_web::{HttpRequest, HttpResponse, post};
+use application::secrets::is_at_work;
+use domain::id::UserId;
+use serde_json::Value;
+
+use crate::extract::{Application, Call, RawJson, SandboxCaller, UserOrSandbox, Who, state_of};
+use crate::mcp::{Code, Reply, Version, exchange, fault};
+use crate::problem::Problem;
+use crate::state::Door;
+
+/// The header by which a client says what it agreed to.
+const VERSION_HEADER: &str = "MCP-Protocol-Version";
+const STREAM: &str = "text/event-stream";
+
+/// The user that the caller acts for: by their own key, or by that of a sandbox of theirs which is at work.
+pub(super) struct ActsFor(UserId);
+
+impl Who for ActsFor {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        let caller = match state_of(req)?.door() {
+            // Nothing there takes a user's key, or none.
+            Door::Sandboxes => {
+                UserOrSandbox::Sandbox(Box::new(SandboxCaller::identify(req).await?))
+            }
+            Door::Everybody => UserOrSandbox::identify(req).await?,
+        };
+        match caller {
+            UserOrSandbox::User(actor) => Ok(Self(actor.user)),
+            UserOrSandbox::Sandbox(caller) if is_at_work(&caller.0) => Ok(Self(caller.0.owner)),
+            UserOrSandbox::Sandbox(_) => {
+                let refusal = "Sandbox is not running";
+                Err(Problem::new(StatusCode::UNAUTHORIZED, refusal))
+            }
+        }
+    }
+}
+
+/// How an answer travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Json,
+    Stream,
+}
+
+impl Form {
+    /// A stream for whoever takes one, as the reference does it; `None` for whoever takes neither.
+    fn wanted(headers: &HeaderMap) -> Option<Self> {
+        let values = headers
+            .get_all(ACCEPT)
+            .filter_map(|value| value.to_str().ok());
+        let kinds = values.flat_map(|value| value.split(','));
+        let kinds: Vec<String> = kinds
+            .map(|kind| {
+                kind.split(';')
+                    .next()
+                    .unwrap_or_default()
+                    .trim()
+                    .to_ascii_lowercase()
+            })
+            .filter(|kind| !kind.is_empty())
+            .collect();
+        let takes = |wanted: &[&str]| kinds.iter().any(|kind| wanted.contains(&kind.as_str()));
+        if takes(&[STREAM]) {
+            Some(Self::Stream)
+        } else if kinds.is_empty() || takes(&["*/*", "application/*", "application/json"]) {
+            Some(Self::Json)
+        } else {
+            None
+        }
+    }
+
+    fn answer(self, message: &Value) -> HttpResponse {
+        match self {
+            Self::Json => HttpResponse::Ok().json(message),
+            // One event, and the stream is over.
+            Self::Stream => HttpResponse::Ok()
+                .content_type(STREAM)
+                .body(format!("event: message\r\ndata: {message}\r\n\r\n")),
+        }
+    }
+}
+
+fn refused(status: StatusCode, message: &Value) -> HttpResponse {
+    HttpResponse::build(status)
+        .content_type(ContentType::json())
+        .body(message.to_string())
+}
+
+/// The Model Context Protocol over streamable HTTP, without sessions: tools that open pull requests with the git tokens of the
+/// user. Takes a user's key, or that of a sandbox while it runs or starts, which acts for its owner.
+#[utoipa::path(
+    tag = "MCP",
+    request_body(content = Value, description = "A JSON-RPC message, or (in version 2025-03-26) a batch of at most 10"),
+    params(
+        ("MCP-Protocol-Version" = Option<String>, Header, description = "What initialize has agreed on"),
+    ),
+    responses(
+        (status = 200, description = "The answer, or a stream with one event that has it", content(
+            (Value = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        (status = 202, description = "There is nothing to answer"),
+        (status = 400, description = "Not a message, or not a version that is spoken here: a JSON-RPC error", body = Value),
+        (status = 406, description = "The client takes neither form: a JSON-RPC error", body = Value),
+    )
+)]
+#[post("/mcp/mcp")]
+pub(super) async fn ask(
+    app: Application,
+    req: HttpRequest,
+    Call(ActsFor(user), RawJson(body)): Call<ActsFor, RawJson>,
+) -> Result<HttpResponse, Problem> {
+    let refuse = |status, why| Ok(refused(status, &fault(&Value::Null, Code::Invalid, why)));
+    let Some(form) = Form::wanted(req.headers()) else {
+        let why = "Accept names neither application/json nor text/event-stream";
+        return refuse(StatusCode::NOT_ACCEPTABLE, why);
+    };
+    let named = req.headers().get(VERSION_HEADER);
+    let named = named.map(|value| value.to_str().unwrap_or_default());
+    let Some(version) = Version::of_header(named) else {
+        let why = "MCP-Protocol-Version names a version that is not spoken here";
+        return refuse(StatusCode::BAD_REQUEST, why);
+    };
+    Ok(match exchange(&app, &user, version, body).await {
+        Reply::Taken => HttpResponse::Accepted().finish(),
+        Reply::Answers(answer) => form.answer(&answer),
+        Reply::Refused(answer) => refused(StatusCode::BAD_REQUEST, &answer),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_form_is_the_clients_choice() {
+        for (accept, expected) in [
+            (None, Some(Form::Json)),
+            (Some("*/*"), Some(Form::Json)),
+            (Some("application/json"), Some(Form::Json)),
+            (
+                Some("application/json, text/event-stream"),
+                Some(Form::Stream),
+            ),
+            (Some("TEXT/event-stream;q=0.5"), Some(Form::Stream)),
+            (Some("text/html, */*;q=0.1"), Some(Form::Json)),
+            (Some("text/html"), None),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Some(accept) = accept {
+                headers.insert(ACCEPT, HeaderValue::from_static(accept));
+            }
+            assert_eq!(Form::wanted(&headers), expected, "{accept:?}");
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! The MCP server (contract v1, sections 1.1 and 9.1; recording 422).
+
+use actix_web::test::TestRequest;
+use domain::agent::McpServer;
+use domain::conversation::GitProvider;
+use domain::git::GitError;
+use http_api::Door;
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+use store_memory::FakeProvider;
+
+use crate::fixture::{ADA, Answer, BOB, World};
+
+const MCP: &str = "/mcp/mcp";
+
+fn request(method: &str, params: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+}
+
+fn post(key: &str) -> TestRequest {
+    let bearer = format!("Bearer {key}");
+    let request = TestRequest::post().uri(MCP);
+    if key.is_empty() {
+        request
+    } else {
+        request.insert_header(("Authorization", bearer))
+    }
+}
+
+async fn ask(world: &World, key: &str, body: &Value) -> Answer {
+    world.send(post(key).set_json(body)).await
+}
+
+fn pull_request() -> Value {
+    json!({"repo_name": "o/r", "source_branch": "fix", "target_branch": "main", "title": "Fix", "body": null})
+}
+
+async fn call(world: &World, key: &str, name: &str, arguments: &Value) -> Value {
+    let params = json!({"name": name, "arguments": arguments});
+    let answer = ask(world, key, &request("tools/call", &params)).await.ok();
+    answer["result"].clone()
+}
+
+fn told(result: &Value) -> &str {
+    assert_eq!(result["isError"], true, "{result}");
+    result["content"][0]["text"].as_str().unwrap()
+}
+
+/// Ada has tokens of all git hosts.
+async fn connect(world: &World) {
+    let hosts = GitProvider::ALL.iter().map(|(_, provider)| *provider);
+    let hosts = hosts.filter(|it| *it != GitProvider::EnterpriseSso);
+    let mut tokens = serde_json::Map::new();
+    for provider in hosts {
+        world.git.set(provider, FakeProvider::default());
+        let token = json!({"token": format!("{provider}-token"), "host": "git.example.com"});
+        tokens.insert(provider.to_string(), token);
+    }
+    let body = json!({"provider_tokens": tokens});
+    world
+        .post(ADA, "/api/v1/secrets/git-providers", &body)
+        .await
+        .ok();
+}
+
+#[actix_web::test]
+async fn a_client_introduces_itself_and_lists_the_tools() {
+    let world = World::idle().await;
+    for (asked, agreed) in [
+        (json!("2024-11-05"), "2024-11-05"),
+        (json!("2025-03-26"), "2025-03-26"),
+        (json!("2025-06-18"), "2025-06-18"),
+        (json!("2099-01-01"), "2025-06-18"),
+        (json!(7), "2025-06-18"),
+    ] {
+        let params = json!({"protocolVersion": asked, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
+        let answer = ask(&world, ADA, &request("initialize", &params)).await.ok();
+        let result = &answer["result"];
+        assert_eq!(result["protocolVersion"], agreed);
+        assert_eq!(result["serverInfo"]["name"], "agent-workspace");
+        assert!(result["capabilities"]["tools"].is_object(), "{result}");
+    }
+    let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    let answer = ask(&world, ADA, &initialized).await;
+    assert_eq!((answer.status, answer.text.as_str()), (202, ""));
+    ask(&world, ADA, &request("ping", &json!({})))
+        .await
+        .is(200, &json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
+
+    let answer = ask(&world, ADA, &request("tools/list", &json!({})))
+        .await
+        .ok();
+    let tools = answer["result"]["tools"].as_array().unwrap();
+    let arguments = |tool: &Value| -> (Vec<String>, Value) {
+        let schema = &tool["inputSchema"];
+        assert_eq!(schema["additionalProperties"], false, "{tool}");
+        let members = schema["properties"].as_object().unwrap();
+        (
+            members.keys().cloned().collect(),
+            schema["required"].clone(),
+        )
+    };
+    let common = ["source_branch", "target_branch", "title"];
+    for (tool, (name, repository, text, optional)) in tools.iter().zip([
+        ("create_pr", "repo_name", "body", &["draft", "labels"][..]),
+        ("create_mr", "id", "description", &["labels"]),
+        ("create_bitbucket_pr", "repo_name", "description", &[]),
+        (
+            "create_bitbucket_data_center_pr",
+            "repo_name",
+            "description",
+            &[],
+        ),
+        ("create_azure_devops_pr", "repo_name", "description", &[]),
+        ("create_forgejo_pr", "repo_name", "description", &[]),
+    ]) {
+        let required = [&[repository], &common[..], &[text]].concat();
+        let all = [&required[..], optional].concat();
+        assert_eq!(tool["name"], name);
+        let (members, needed) = arguments(tool);
+        assert_eq!(
+            (members, needed),
+            (
+                all.iter().map(ToString::to_string).collect(),
+                json!(required)
+            ),
+            "{name}"
+        );
+    }
+    assert_eq!(tools.len(), 6);
+    let answer = ask(&world, ADA, &request("tools/list", &json!({"cursor": "x"}))).await;
+    assert_eq!(answer.ok()["error"]["code"], -32602);
+}
+
+#[actix_web::test]
+async fn a_pull_request_is_opened_with_the_users_token() {
+    let world = World::idle().await;
+    connect(&world).await;
+    let result = call(&world, ADA, "create_pr", &pull_request()).await;
+    let address = "https://github.example.com/o/r/pull/1";
+    let content = json!([{"type": "text", "text": address}]);
+    assert_eq!(
+        result,
+        json!({"content": content, "structuredContent": {"result": address}, "isError": false})
+    );
+    let merge_request = json!({"id": "g%2Fs%2Fr", "source_branch": "fix", "target_branch": "main", "title": "Fix",
+        "description": "Text", "labels": ["a"]});
+    call(&world, ADA, "create_mr", &merge_request).await;
+    let mut by_number = merge_request.clone();
+    by_number["id"] = json!(4711);
+    call(&world, ADA, "create_mr", &by_number).await;
+    let mut other = pull_request();
+    other.as_object_mut().unwrap().remove("body");
+    for name in [
+        "create_bitbucket_pr",
+        "create_bitbucket_data_center_pr",
+        "create_azure_devops_pr",
+        "create_forgejo_pr",
+    ] {
+        let result = call(&world, ADA, name, &other).await;
+        assert_eq!(result["isError"], false, "{name}: {result}");
+    }
+    let opened = world.git.pull_requests();
+    let seen: Vec<_> = opened
+        .iter()
+        .map(|(provider, it)| (*provider, it.repository.as_str(), it.draft, it.labels.len()))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (GitProvider::Github, "o/r", true, 0),
+            (GitProvider::Gitlab, "g/s/r", false, 1),
+            (GitProvider::Gitlab, "4711", false, 1),
+            (GitProvider::Bitbucket, "o/r", false, 0),
+            (GitProvider::BitbucketDataCenter, "o/r", false, 0),
+            (GitProvider::AzureDevops, "o/r", false, 0),
+            (GitProvider::Forgejo, "o/r", false, 0),
+        ]
+    );
+    assert_eq!(
+        world.git.calls()[0],
+        (GitProvider::Github, "github-token".into())
+    );
+}
+
+#[actix_web::test]
+async fn what_goes_wrong_with_a_tool_is_told_to_the_agent() {
+    let world = World::idle().await;
+    connect(&world).await;
+    let wrong = json!({"repo_name": 7, "source_branch": "", "title": "T", "body": null, "draft": "maybe", "more": 1});
+    let result = call(&world, ADA, "create_pr", &wrong).await;
+    let text = told(&result);
+    for place in [
+        "repo_name: ",
+        "source_branch: ",
+        "target_branch: ",
+        "draft: ",
+        "more: ",
+    ] {
+        assert!(text.contains(place), "{place}: {text}");
+    }
+    let result = call(&world, ADA, "create_pr", &json!([])).await;
+    assert!(told(&result).contains("not right"), "{result}");
+    assert!(world.git.calls().is_empty());
+
+    world.git.set(
+        GitProvider::Github,
+        FakeProvider {
+            fault: Some(|provider| GitError::Refused {
+                provider,
+                reason: "it exists".into(),
+            }),
+            ..FakeProvider::default()
+        },
+    );
+    let result = call(&world, ADA, "create_pr", &pull_request()).await;
+    assert_eq!(told(&result), "github refuses: it exists.");
+    let result = call(&world, BOB, "create_pr", &pull_request()).await;
+    assert!(
+        told(&result).contains("No token of github is stored"),
+        "{result}"
+    );
+    let params = json!({"name": "drop_database", "arguments": {}});
+    let answer = ask(&world, ADA, &request("tools/call", &params)).await.ok();
+    assert_eq!(answer["error"]["code"], -32602);
+}
+
+#[actix_web::test]
+async fn what_is_no_message_is_a_json_rpc_error() {
+    let world = World::idle().await;
+    let fails = |answer: Answer, status: u16, code: i32| {
+        assert_eq!(answer.status, status, "{}", answer.text);
+        assert!(
+            answer.content_type.starts_with("application/json"),
+            "{answer:?}"
+        );
+        assert_eq!(answer.json()["error"]["code"], code, "{}", answer.text);
+        assert_eq!(answer.json()["jsonrpc"], "2.0");
+    };
+    for body in ["", "{", "[1,", "\u{1}"] {
+        fails(world.send(post(ADA).set_payload(body)).await, 400, -32700);
+    }
+    fails(ask(&world, ADA, &json!([])).await, 400, -32600);
+    fails(ask(&world, ADA, &json!({"id": 1})).await, 400, -32600);
+    fails(
+        ask(&world, ADA, &json!(vec![request("ping", &json!({})); 11])).await,
+        400,
+        -32600,
+    );
+    fails(
+        ask(&world, ADA, &request("resources/list", &json!({}))).await,
+        200,
+        -32601,
+    );
+    let versioned =
+        |version: &'static str| post(ADA).insert_header(("MCP-Protocol-Version", version));
+    let ping = request("ping", &json!({}));
+    fails(
+        world.send(versioned("1999-01-01").set_json(&ping)).await,
+        400,
+        -32600,
+    );
+    fails(
+        world
+            .send(versioned("2025-06-18").set_json(json!([ping])))
+            .await,
+        400,
+        -32600,
+    );
+    let html = post(ADA).insert_header(("Accept", "text/html"));
+    fails(world.send(html.set_json(&ping)).await, 406, -32600);
+    world
+        .send(versioned("2025-06-18").set_json(&ping))
+        .await
+        .ok();
+    let huge = format!("\"{}\"", "x".repeat(3 << 20));
+    assert_eq!(world.send(post(ADA).set_payload(huge)).await.status, 413);
+    let answer = world.get(ADA, MCP).await;
+    answer.refuses(405, "Method Not Allowed");
+    assert_eq!(world.delete(ADA, MCP).await.status, 405);
+}
+
+#[actix_web::test]
+async fn a_batch_is_answered_as_one_where_the_version_has_them() {
+    let world = World::idle().await;
+    let note =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    let mut ping = request("ping", &json!({}));
+    ping["id"] = json!("p");
+    let batch = json!([ping, note, 7, request("initialize", &json!({}))]);
+    let answers = ask(&world, ADA, &batch).await.ok();
+    let seen: Vec<_> = answers
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["id"].clone(), it["error"]["code"].clone()))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (json!("p"), Value::Null),
+            (Value::Null, json!(-32600)),
+            (json!(1), json!(-32600)),
+        ]
+    );
+    assert_eq!(ask(&world, ADA, &json!([note])).await.status, 202);
+}
+
+#[actix_web::test]
+async fn whoever_takes_a_stream_gets_one_event() {
+    let world = World::idle().await;
+    let both = post(ADA).insert_header(("Accept", "application/json, text/event-stream"));
+    let answer = world.send(both.set_json(request("ping", &json!({})))).await;
+    assert_eq!(
+        (answer.status, answer.content_type.as_str()),
+        (200, "text/event-stream")
+    );
+    assert_eq!(
+        answer.text,
+        "event: message\r\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\r\n\r\n"
+    );
+}
+
+#[actix_web::test]
+async fn only_users_and_sandboxes_at_work_are_let_in() {
+    let world = World::working().await;
+    connect(&world).await;
+    let list = request("tools/list", &json!({}));
+    for key in ["", "aw_nobody"] {
+        ask(&world, key, &list).await.refuses(401, "Unauthorized");
+    }
+    let id = world.conversation(ADA).await;
+    let conversation = world.read(ADA, &id).await;
+    let key = conversation["session_api_key"].as_str().unwrap().to_owned();
+    for door in [Door::Everybody, Door::Sandboxes] {
+        let tool = json!({"name": "create_pr", "arguments": pull_request()});
+        let body = request("tools/call", &tool);
+        let answer = world.send_to(door, post(&key).set_json(&body)).await.ok();
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+    }
+    // For its owner, that is.
+    assert_eq!(world.git.calls().last().unwrap().1, "github-token");
+    let answer = world
+        .send_to(Door::Sandboxes, post(ADA).set_json(&list))
+        .await;
+    answer.refuses(401, "Invalid session API key");
+    let answer = world
+        .send_to(Door::Sandboxes, post("").set_json(&list))
+        .await;
+    assert_eq!(answer.status, 401);
+
+    let sandbox = conversation["sandbox_id"].as_str().unwrap();
+    world
+        .post(
+            ADA,
+            &format!("/api/v1/sandboxes/{sandbox}/pause"),
+            &json!({}),
+        )
+        .await
+        .ok();
+    for door in [Door::Everybody, Door::Sandboxes] {
+        let answer = world.send_to(door, post(&key).set_json(&list)).await;
+        assert_eq!(answer.status, 401, "{}", answer.text);
+    }
+}
+
+#[actix_web::test]
+async fn agents_are_told_of_it_when_their_user_has_a_token() {
+    let world = World::working().await;
+    world.conversation(BOB).await;
+    assert!(world.agents.launches()[0].mcp.is_empty());
+    connect(&world).await;
+    let id = world.conversation(ADA).await;
+    let launch = world.agents.launches().pop().unwrap();
+    let [
+        McpServer::Remote {
+            name,
+            url,
+            api_key,
+            sse,
+            ..
+        },
+    ] = &launch.mcp[..]
+    else {
+        panic!("{:?}", launch.mcp);
+    };
+    assert_eq!((name.as_str(), *sse), ("default", false));
+    assert_eq!(url, "http://127.0.0.1:3000/mcp/mcp");
+    let key = world.read(ADA, &id).await["session_api_key"].clone();
+    let sent = api_key.as_ref().unwrap().expose_secret();
+    assert_eq!(key, sent);
+    assert!(!format!("{launch:?}").contains(sent));
+
+    // Whoever only plans has nothing to show.
+    world.start(ADA, &json!({"agent_type": "plan"})).await;
+    assert!(world.agents.launches().pop().unwrap().mcp.is_empty());
+    // A server of the user's with the name is the user's choice.
+    let own = json!({"agent_settings_diff": {"mcp_config": {"default": {"url": "https://mcp.example.com"}}}});
+    world.post(ADA, "/api/v1/settings", &own).await.ok();
+    world.conversation(ADA).await;
+    let launch = world.agents.launches().pop().unwrap();
+    assert!(
+        matches!(&launch.mcp[..], [McpServer::Remote { url, .. }] if url.contains("mcp.example.com")),
+        "{:?}",
+        launch.mcp
+    );
+}

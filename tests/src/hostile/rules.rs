@@ -113,6 +113,8 @@ fn form(request: &Request, response: &Response, text: &str) -> Option<Broken> {
         && (document["detail"].is_string()
             || document["error"].is_string()
             || document["message"].is_string()
+            // JSON-RPC's.
+            || (document["jsonrpc"] == "2.0" && document["error"]["message"].is_string())
             || (response.status == 503 && document.is_object())
             || document["detail"]
                 .as_array()

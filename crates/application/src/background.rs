@@ -8,13 +8,14 @@ use domain::sandbox::{Contact, Progress};
 use futures::StreamExt;
 
 use crate::housekeeping::Housekeeping;
+use crate::pending::Delivery;
 use crate::start::Starts;
 use crate::{App, Inner};
 
 /// How often start tasks that run in other processes are looked at when nothing announces a change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Starts the loops: start worker, sandbox keeper (facts and relist), syncer, housekeeping. Call once, after the store is open. What an
+/// Starts the loops: start worker, sandbox keeper (facts and relist), syncer, delivery of messages, housekeeping. Call once, after the store is open. What an
 /// earlier life of this process left behind is picked up at once.
 pub fn spawn(app: &App) {
     let inner = &app.inner;
@@ -26,6 +27,7 @@ pub fn spawn(app: &App) {
         .tasks
         .spawn(follow(Arc::clone(inner), app.starts.clone()));
     inner.tasks.spawn(inner.syncer.clone().run());
+    inner.tasks.spawn(Delivery::new(Arc::clone(inner)).run());
     inner.tasks.spawn(app.starts.clone().work());
     let housekeeping = Housekeeping::new(inner.ports.clone(), inner.policy.clone());
     inner.tasks.spawn(housekeeping.run());
@@ -84,6 +86,8 @@ async fn note(inner: &Arc<Inner>, starts: &Starts, change: Change) {
             starts.look_elsewhere().await;
         }
         Change::Sandbox { id, host } if host == inner.policy.host => {
+            // Another process has a message for it, or brought it up.
+            inner.syncer.ring();
             let keeper = inner.keeper.clone();
             inner.tasks.spawn(async move {
                 if let Err(error) = keeper.follow(&id).await {
@@ -91,8 +95,11 @@ async fn note(inner: &Arc<Inner>, starts: &Starts, change: Change) {
                 }
             });
         }
+        Change::Events(ids) => ids.iter().for_each(|id| inner.followers.wake(*id)),
         Change::Gap => {
+            inner.followers.wake_all();
             starts.wake();
+            inner.syncer.ring();
             inner.look_again.notify_one();
         }
         _ => {}

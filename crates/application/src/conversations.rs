@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use domain::agent::Sent;
+use domain::clock::Timestamp;
 use domain::conversation::{
     ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, MessageInput,
     Observation,
 };
-use domain::error::ErrorClass;
-use domain::id::ConversationId;
+use domain::error::{ErrorClass, StoreError};
+use domain::id::{ConversationId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::patch::Patch;
 use domain::sandbox::{Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 
 use crate::sandboxes::endpoint;
-use crate::{AppError, Inner};
+use crate::{AppError, Inner, Ports};
 
 /// Conversations as their owner sees them. Reads are answered by the store alone.
 #[derive(Clone)]
@@ -144,15 +145,7 @@ impl Conversations {
         let now = self.0.ports.clock.now();
         let sent = self.0.ports.agents.send(&at, id, message).await?;
         if sent == Sent::Delivered && message.run {
-            let running = Observation {
-                execution_status: Some((ExecutionStatus::Running, now)),
-                ..Observation::default()
-            };
-            self.0
-                .ports
-                .conversations
-                .observe(&sandbox.id, id, &running, now)
-                .await?;
+            now_runs(&self.0.ports, &sandbox.id, id, now).await?;
         }
         let note = (sent == Sent::RunRefused)
             .then(|| "The message is saved, but the sandbox already runs as many conversations as it may.".to_owned());
@@ -161,6 +154,21 @@ impl Conversations {
             note,
         })
     }
+}
+
+/// An agent has taken a message that makes it run; `at` is from before it was sent, so that the run's own reports win.
+pub(crate) async fn now_runs(
+    ports: &Ports,
+    sandbox: &SandboxId,
+    id: ConversationId,
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let running = Observation {
+        execution_status: Some((ExecutionStatus::Running, at)),
+        ..Observation::default()
+    };
+    let observed = ports.conversations.observe(sandbox, id, &running, at);
+    observed.await.map(drop)
 }
 
 /// The title of a conversation until it gets a better one: `Conversation <first five digits>`.

@@ -29,6 +29,7 @@ const LEASE: &str = "housekeeping";
 enum Kind {
     StartTasks,
     DeletedConversations,
+    PendingMessages,
     Answers,
     Leases,
     DeletedUsers,
@@ -36,9 +37,10 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::StartTasks,
         Self::DeletedConversations,
+        Self::PendingMessages,
         Self::Answers,
         Self::Leases,
         Self::DeletedUsers,
@@ -134,6 +136,10 @@ impl Housekeeping {
             },
             Kind::DeletedConversations => match kept(retention.deleted_conversations) {
                 Some(before) => ports.conversations.prune_deleted(before, BATCH).await,
+                None => Ok(0),
+            },
+            Kind::PendingMessages => match kept(retention.pending_messages) {
+                Some(before) => ports.pending.prune(before, BATCH).await,
                 None => Ok(0),
             },
             Kind::Answers => ports.answers.prune(before(KEPT_FOR), BATCH).await,

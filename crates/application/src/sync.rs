@@ -22,6 +22,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::AppError;
 use crate::conversations::provisional_title;
+use crate::followers::Followers;
 use crate::ports::{Policy, Ports};
 use crate::sandboxes::endpoint;
 
@@ -52,10 +53,13 @@ pub struct Syncer(Arc<Shared>);
 struct Shared {
     ports: Ports,
     policy: Policy,
+    followers: Followers,
     requests: mpsc::Sender<SandboxId>,
     inbox: Mutex<Option<mpsc::Receiver<SandboxId>>>,
     /// Rung when an agent server has something to forget.
     deleted: Notify,
+    /// Rung when messages may be delivered.
+    news: Notify,
     /// How far each conversation's log is known, and the `updated_at` at which it was complete.
     known: Mutex<HashMap<ConversationId, Known>>,
 }
@@ -70,24 +74,37 @@ struct Known {
 }
 
 impl Syncer {
-    pub(crate) fn new(ports: Ports, policy: Policy) -> Self {
+    pub(crate) fn new(ports: Ports, policy: Policy, followers: Followers) -> Self {
         let (requests, inbox) = mpsc::channel(QUEUE);
         let inbox = Mutex::new(Some(inbox));
         Self(Arc::new(Shared {
             ports,
             policy,
+            followers,
             requests,
             inbox,
             deleted: Notify::new(),
+            news: Notify::new(),
             known: Mutex::default(),
         }))
     }
 
     /// Asks for a comparison of this sandbox soon. Never waits.
     pub fn request(&self, sandbox: &SandboxId) {
+        self.ring();
         if self.0.requests.try_send(sandbox.clone()).is_err() {
             tracing::debug!(sandbox.id = %sandbox, "sync queue is full; the periodic pass will do it");
         }
+    }
+
+    /// Wakes whoever has something to say to sandboxes: one came up, a start is ready, or there is a new message.
+    pub(crate) fn ring(&self) {
+        self.0.news.notify_one();
+    }
+
+    /// Returns when it rang since the last time. For one listener.
+    pub(crate) async fn rung(&self) {
+        self.0.news.notified().await;
     }
 
     /// Serves requests and the periodic pass until the service stops. Call once.
@@ -290,6 +307,7 @@ impl Syncer {
                 .await?;
             match appended {
                 Appended::Stored { new } if new > 0 => {
+                    self.0.followers.wake(id);
                     tracing::debug!(conversation.id = %id, events = new, "back-filled from the agent server");
                 }
                 Appended::Stored { .. } => {}

@@ -275,8 +275,8 @@ pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[Key]) -> Result<
     for part in among.chunks(PART) {
         let orphans = pending::table
             .filter(pending::conversation_id.eq_any(part))
-            .filter(not(exists(there.clone())))
-            .filter(not(exists(started.clone())));
+            .filter(not(exists(there)))
+            .filter(not(exists(started)));
         diesel::delete(orphans).execute(conn)?;
     }
     Ok(())

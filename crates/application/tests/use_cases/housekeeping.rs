@@ -22,6 +22,7 @@ fn at_once(policy: &mut Policy) {
     policy.retention = Retention {
         start_tasks: Some(Duration::ZERO),
         deleted_conversations: Some(Duration::ZERO),
+        pending_messages: Some(Duration::ZERO),
     };
 }
 
@@ -30,6 +31,7 @@ fn never(policy: &mut Policy) {
     policy.retention = Retention {
         start_tasks: None,
         deleted_conversations: None,
+        pending_messages: None,
     };
 }
 

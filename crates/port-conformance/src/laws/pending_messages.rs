@@ -120,9 +120,9 @@ pub async fn messages_wait_in_the_order_of_their_arrival(ports: &Ports) {
 pub async fn a_conversation_has_a_bounded_queue(ports: &Ports) {
     ports.start(&start(1, "alice", "s1", at(0))).await;
     talk(ports, 2).await;
-    for n in 1..=MOST_PENDING as u64 {
+    for (n, place) in (1..).zip(1..=MOST_PENDING) {
         let name = if n % 2 == 0 { TASK } else { CONVERSATION };
-        assert_eq!(queue(ports, n, name(1)).await, Queued::At(n as usize));
+        assert_eq!(queue(ports, n, name(1)).await, Queued::At(place));
     }
     for name in [TASK(1), CONVERSATION(1)] {
         assert_eq!(queue(ports, 50, name).await, Queued::Full);
@@ -222,19 +222,19 @@ pub async fn a_start_is_waited_for(ports: &Ports) {
 pub async fn a_delivery_is_begun_by_one(ports: &Ports) {
     talk(ports, 1).await;
     queue(ports, 1, CONVERSATION(1)).await;
-    let begin = |last, when| ports.pending.begin(uuid(1), last, at(when));
-    let begun = join_all((10..18).map(|when| begin(None, when))).await;
+    let attempt = |last, when| ports.pending.begin(uuid(1), last, at(when));
+    let begun = join_all((10..18).map(|when| attempt(None, when))).await;
     let first = begun.iter().position(|it| *it.as_ref().unwrap());
     let winners = begun.iter().filter(|it| *it.as_ref().unwrap()).count();
     assert_eq!(winners, 1, "{begun:?}");
     let tried = at(10 + i64::try_from(first.unwrap()).unwrap());
     let found = ports.pending.waiting(conversation_id(1)).await.unwrap();
     assert_eq!(found[0].tried_at, Some(tried));
-    assert!(!begin(None, 20).await.unwrap());
-    assert!(!begin(Some(at(99)), 20).await.unwrap());
-    assert!(begin(Some(tried), 20).await.unwrap());
+    assert!(!attempt(None, 20).await.unwrap());
+    assert!(!attempt(Some(at(99)), 20).await.unwrap());
+    assert!(attempt(Some(tried), 20).await.unwrap());
     ports.pending.delivered(uuid(1)).await.unwrap();
-    assert!(!begin(Some(at(20)), 21).await.unwrap());
+    assert!(!attempt(Some(at(20)), 21).await.unwrap());
 }
 
 async fn task(ports: &Ports, n: u64) -> StartTask {

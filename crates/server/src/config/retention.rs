@@ -9,5 +9,6 @@ pub(super) fn read(reader: &Reader<'_>) -> Retention {
     Retention {
         start_tasks: reader.limit("retention.start_tasks"),
         deleted_conversations: reader.limit("retention.deleted_conversations"),
+        pending_messages: reader.limit("retention.pending_messages"),
     }
 }

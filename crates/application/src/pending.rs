@@ -1,0 +1,456 @@
+//! Messages that are said before a conversation can hear them: kept, and delivered in their order once it can.
+//!
+//! **Exactly once.** `begin` is committed before the agent server is called. Whoever finds a message that was begun before
+//! (the service died, or the answer was lost) looks for it in the agent server's own log first. Where several processes serve
+//! a host, what another one has begun is left alone until its call must be over.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use domain::agent::{AgentEndpoint, AgentError, Sent};
+use domain::clock::Timestamp;
+use domain::conversation::MessageInput;
+use domain::error::ErrorClass;
+use domain::event::Event;
+use domain::id::{ConversationId, SandboxId, UserId};
+use domain::pending::{Awaited, MOST_PENDING, NewPending, PendingMessage, Queued};
+use domain::scope::Scope;
+use domain::start_task::CLOCKS_APART;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use serde_json::Value;
+use tokio::time::{Instant, MissedTickBehavior};
+use uuid::Uuid;
+
+use crate::conversations::now_runs;
+use crate::repeat::{Answer, Repeatable, repeated};
+use crate::sandboxes::endpoint;
+use crate::{AppError, Inner};
+
+/// Conversations that are spoken to at once.
+const PARALLEL: usize = 8;
+/// Conversations that are looked at in one round.
+const LOOK: usize = 256;
+/// One call of an agent server takes no longer.
+const CALL: Duration = Duration::from_secs(30);
+/// Pages of a log that are searched for a message: it is among the first events after its delivery began.
+const MOST_PAGES: usize = 20;
+/// The first pause after a failure; doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+
+/// A message that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Its id.
+    pub id: Uuid,
+    /// How many wait for the conversation, with it.
+    pub position: usize,
+}
+
+/// Takes messages that shall wait.
+#[derive(Clone)]
+pub struct PendingMessages(Arc<Inner>);
+
+impl PendingMessages {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
+    /// Adds a message behind those that wait. It is delivered as soon as the conversation can hear it.
+    pub async fn queue(
+        &self,
+        owner: &UserId,
+        awaited: Awaited,
+        message: MessageInput,
+    ) -> Result<Placed, AppError> {
+        let new = self.new_message(owner, awaited, message);
+        match self.add(&new).await? {
+            Answer::New(placed) => Ok(placed),
+            // Without a key there is nothing to be repeated.
+            Answer::Repeated(_) => Err(AppError::KeyReused),
+        }
+    }
+
+    /// The same for a request that its sender may repeat.
+    pub async fn queue_once(
+        &self,
+        owner: &UserId,
+        awaited: Awaited,
+        message: MessageInput,
+        repeatable: &Repeatable<'_, Placed>,
+    ) -> Result<Answer<Placed>, AppError> {
+        let mut new = self.new_message(owner, awaited, message);
+        let answer = |position| {
+            let placed = Placed {
+                id: new.id,
+                position,
+            };
+            repeatable.answer(&self.0.ports, owner, &placed)
+        };
+        new.answers = (1..=MOST_PENDING).map(answer).collect();
+        self.add(&new).await
+    }
+
+    fn new_message(&self, owner: &UserId, awaited: Awaited, message: MessageInput) -> NewPending {
+        NewPending {
+            id: self.0.ports.ids.uuid(),
+            owner: owner.clone(),
+            awaited,
+            message,
+            created_at: self.0.ports.clock.now(),
+            answers: Vec::new(),
+        }
+    }
+
+    async fn add(&self, new: &NewPending) -> Result<Answer<Placed>, AppError> {
+        match self.0.ports.pending.queue(new).await? {
+            Queued::At(position) => {
+                self.0.syncer.ring();
+                Ok(Answer::New(Placed {
+                    id: new.id,
+                    position,
+                }))
+            }
+            Queued::Repeated(known) => {
+                let answer = repeated(known)?.ok_or(AppError::KeyReused)?;
+                Ok(Answer::Repeated(answer))
+            }
+            Queued::Full => Err(AppError::refused(
+                ErrorClass::RateLimited,
+                format!(
+                    "Too many pending messages. Maximum {MOST_PENDING} messages per conversation."
+                ),
+            )),
+            Queued::Unknown => Err(AppError::not_found("Conversation not found")),
+            Queued::Failed(cause) => Err(AppError::conflict(format!(
+                "The conversation could not be started: {}",
+                cause.as_deref().unwrap_or("see its start task")
+            ))),
+        }
+    }
+}
+
+/// Delivers messages to the agent servers of this host.
+pub(crate) struct Delivery {
+    inner: Arc<Inner>,
+    rests: Mutex<HashMap<ConversationId, Rest>>,
+}
+
+/// A conversation that is left alone for a while.
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    until: Instant,
+    /// In a row.
+    failures: u32,
+    /// The attempt of ours that is over, whatever came of it.
+    tried: Option<Timestamp>,
+}
+
+/// Why nothing more is said now.
+enum Stop {
+    /// The call did not succeed, or nobody could be called.
+    Failed(AppError),
+    /// Another process may be saying it.
+    Elsewhere,
+}
+
+impl<E: Into<AppError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl Delivery {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self {
+            inner,
+            rests: Mutex::default(),
+        }
+    }
+
+    /// Until the service stops. Looks when something may have become deliverable, and now and then.
+    pub(crate) async fn run(self) {
+        let mut tick = tokio::time::interval(self.inner.policy.sync_interval);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut busy = BTreeSet::new();
+        let mut passes = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                () = self.inner.syncer.rung() => {}
+                _ = tick.tick() => {}
+                () = tokio::time::sleep_until(self.next_turn()) => {}
+                Some(id) = passes.next() => {
+                    busy.remove(&id);
+                }
+            }
+            if busy.len() < PARALLEL {
+                for id in self.due(&busy).await {
+                    busy.insert(id);
+                    passes.push(self.pass(id));
+                }
+            }
+        }
+    }
+
+    /// Conversations to speak to now.
+    async fn due(&self, busy: &BTreeSet<ConversationId>) -> Vec<ConversationId> {
+        let (ports, host) = (&self.inner.ports, &self.inner.policy.host);
+        let found = match ports.pending.deliverable(host, LOOK).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::debug!(%error, "cannot look for messages that wait; trying again later");
+                return Vec::new();
+            }
+        };
+        let now = Instant::now();
+        let mut rests = self.rests();
+        // Of one that has nothing waiting any more nothing is remembered.
+        rests.retain(|id, rest| rest.until > now || found.contains(id));
+        let rested = |id: &ConversationId| rests.get(id).is_none_or(|rest| rest.until <= now);
+        let due = found.into_iter().filter(|id| !busy.contains(id));
+        due.filter(rested).take(PARALLEL - busy.len()).collect()
+    }
+
+    /// When the next rest ends.
+    fn next_turn(&self) -> Instant {
+        let now = Instant::now();
+        let rests = self.rests();
+        let ends = rests.values().map(|rest| rest.until);
+        let next = ends.filter(|until| *until > now).min();
+        next.unwrap_or(now + LONGEST_PAUSE)
+    }
+
+    async fn pass(&self, id: ConversationId) -> ConversationId {
+        match self.speak(id).await {
+            Ok(()) => {
+                self.rests().remove(&id);
+            }
+            Err(Stop::Elsewhere) => self.rest(id, |rest| rest.until = Instant::now() + FIRST_PAUSE),
+            Err(Stop::Failed(error)) => {
+                tracing::debug!(conversation.id = %id, %error, "waiting messages not delivered; trying again later");
+                self.rest(id, |rest| {
+                    let pause = FIRST_PAUSE.saturating_mul(1 << rest.failures.min(16));
+                    rest.until = Instant::now() + pause.min(LONGEST_PAUSE);
+                    rest.failures = rest.failures.saturating_add(1);
+                });
+            }
+        }
+        id
+    }
+
+    fn rest(&self, id: ConversationId, change: impl FnOnce(&mut Rest)) {
+        change(self.rests().entry(id).or_insert(Rest {
+            until: Instant::now(),
+            failures: 0,
+            tried: None,
+        }));
+    }
+
+    fn rests(&self) -> std::sync::MutexGuard<'_, HashMap<ConversationId, Rest>> {
+        self.rests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says what waits for a conversation, one after the other, until nothing does.
+    async fn speak(&self, id: ConversationId) -> Result<(), Stop> {
+        let ports = &self.inner.ports;
+        // Read anew each time: another process may have said the first one by now.
+        while let Some(message) = ports.pending.waiting(id).await?.into_iter().next() {
+            let (sandbox, at) = self.place(id).await?;
+            if let Some(tried) = message.tried_at {
+                self.is_over(id, tried)?;
+                if self.was_said(&at, id, &message, tried).await? {
+                    tracing::info!(conversation.id = %id, message.id = %message.id, "a waiting message had arrived");
+                    ports.pending.delivered(message.id).await?;
+                    continue;
+                }
+            }
+            self.say(&sandbox, &at, id, &message).await?;
+        }
+        Ok(())
+    }
+
+    /// Where the conversation is now.
+    async fn place(&self, id: ConversationId) -> Result<(SandboxId, AgentEndpoint), AppError> {
+        let ports = &self.inner.ports;
+        let found = ports.conversations.find(&Scope::System, id).await?;
+        let sandbox = found.and_then(|view| view.sandbox);
+        let sandbox = sandbox.ok_or_else(|| AppError::not_found("Sandbox not found"))?;
+        let url = sandbox.agent_url.as_ref();
+        let url = url.ok_or_else(|| {
+            AppError::refused(ErrorClass::Unavailable, "The sandbox has no address yet")
+        })?;
+        Ok((sandbox.id.clone(), endpoint(ports, &sandbox, url)?))
+    }
+
+    /// Whether the call that was begun then must have ended. Ours of this life have; those of earlier lives, too, unless
+    /// other processes serve this host.
+    fn is_over(&self, id: ConversationId, tried: Timestamp) -> Result<(), Stop> {
+        let is_ours = || {
+            self.rests()
+                .get(&id)
+                .is_some_and(|it| it.tried == Some(tried))
+        };
+        let end = tried.plus(CALL + CLOCKS_APART);
+        if !self.inner.policy.is_host_shared || is_ours() || self.inner.ports.clock.now() > end {
+            Ok(())
+        } else {
+            Err(Stop::Elsewhere)
+        }
+    }
+
+    /// Whether the agent server has the message in its log, at or after the moment at which its delivery began.
+    async fn was_said(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        message: &PendingMessage,
+        from: Timestamp,
+    ) -> Result<bool, AppError> {
+        let agents = &self.inner.ports.agents;
+        let mut cursor = None;
+        for _ in 0..MOST_PAGES {
+            let page = agents.events(at, id, Some(from), cursor.as_deref()).await?;
+            let mut events = page.items.iter().filter(|event| event.timestamp >= from);
+            if events.any(|event| says(event, &message.message)) {
+                return Ok(true);
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        Ok(false)
+    }
+
+    async fn say(
+        &self,
+        sandbox: &SandboxId,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        message: &PendingMessage,
+    ) -> Result<(), Stop> {
+        let ports = &self.inner.ports;
+        let now = ports.clock.now();
+        if !ports
+            .pending
+            .begin(message.id, message.tried_at, now)
+            .await?
+        {
+            return Err(Stop::Elsewhere);
+        }
+        self.rest(id, |rest| rest.tried = Some(now));
+        let said = ports.agents.send(at, id, &message.message);
+        let said = tokio::time::timeout(CALL, said).await;
+        match said.unwrap_or(Err(AgentError::TimedOut(CALL))) {
+            Ok(Sent::Delivered) => {
+                ports.pending.delivered(message.id).await?;
+                if message.message.run {
+                    now_runs(ports, sandbox, id, now).await?;
+                }
+            }
+            Ok(Sent::RunRefused) => {
+                let note = "A message that waited is saved, but the sandbox already ran as many conversations as it may.";
+                ports.pending.drop_with(message.id, note).await?;
+            }
+            Err(error) if is_final(&error) => {
+                tracing::warn!(conversation.id = %id, message.id = %message.id, "an agent server refuses a waiting message for good; it is dropped");
+                let note = format!("A message that waited was dropped: {error}.");
+                ports.pending.drop_with(message.id, &note).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}
+
+/// Whether the agent server will never take this message: a refusal of what it says, not of when or by whom.
+fn is_final(error: &AgentError) -> bool {
+    let AgentError::Rejected { status, .. } = error else {
+        return false;
+    };
+    (400..500).contains(status) && !matches!(status, 401 | 403 | 404 | 408 | 409 | 429)
+}
+
+/// Whether the event is this message.
+fn says(event: &Event, message: &MessageInput) -> bool {
+    let said = &event.body["llm_message"];
+    let Some(content) = said["content"].as_array() else {
+        return false;
+    };
+    event.kind == "MessageEvent"
+        && event.body["source"] == "user"
+        && said["role"] == message.role.as_str()
+        && content.len() == message.content.len()
+        && content
+            .iter()
+            .zip(&message.content)
+            .all(|(one, other)| meaning(one) == meaning(other))
+}
+
+/// What an item of a message says, without what agent servers add to it.
+fn meaning(item: &Value) -> (&Value, &Value) {
+    (&item["text"], &item["image_urls"])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(source: &str, role: &str, content: &Value) -> Event {
+        let body = json!({
+            "id": "1", "kind": "MessageEvent", "source": source,
+            "llm_message": {"role": role, "content": content},
+        });
+        Event::from_document(body, Timestamp::from_micros(7)).expect("readable")
+    }
+
+    #[test]
+    fn a_message_is_known_by_what_it_says() {
+        let message = MessageInput {
+            role: "user".to_owned(),
+            content: vec![
+                json!({"cache_prompt": false, "type": "text", "text": "é"}),
+                json!({"type": "image", "image_urls": ["https://a"]}),
+            ],
+            run: true,
+        };
+        let text = json!({"type": "text", "text": "é", "cache_prompt": true, "new": 1});
+        let image = json!({"type": "image", "image_urls": ["https://a"]});
+        let same = json!([text, image]);
+        assert!(says(&event("user", "user", &same), &message));
+        for (source, role, content) in [
+            ("agent", "user", &same),
+            ("user", "assistant", &same),
+            ("user", "user", &json!([text])),
+            ("user", "user", &json!([image, text])),
+            (
+                "user",
+                "user",
+                &json!([{"type": "text", "text": "e"}, image]),
+            ),
+            ("user", "user", &json!("é")),
+        ] {
+            assert!(!says(&event(source, role, content), &message), "{content}");
+        }
+    }
+
+    #[test]
+    fn only_a_refusal_of_the_message_itself_is_final() {
+        let rejected = |status| AgentError::Rejected {
+            status,
+            reason: String::new(),
+        };
+        for status in [400, 413, 422] {
+            assert!(is_final(&rejected(status)), "{status}");
+        }
+        for status in [401, 403, 404, 408, 409, 429, 500, 503] {
+            assert!(!is_final(&rejected(status)), "{status}");
+        }
+        assert!(!is_final(&AgentError::NotFound));
+        assert!(!is_final(&AgentError::TimedOut(CALL)));
+    }
+}

@@ -25,9 +25,9 @@ const MOST_OUTPUT: usize = 4 << 10;
 const LARGEST_ANSWER: usize = 16 << 20;
 /// Skills or hooks of one project, in bytes.
 const LARGEST_PROJECT: usize = 4 << 20;
-/// Changes of a repository, or both sides of a diff: the agent server compares files of at most 1 MiB, as JSON, in which a
-/// character may take six bytes.
-const LARGEST_GIT: usize = 12 << 20;
+/// Changes of a repository, or both sides of a diff: the agent server compares files of at most 1 MiB. As JSON, in which few
+/// characters take more than a byte or two.
+const LARGEST_GIT: usize = 4 << 20;
 /// What ending a command at its deadline may take the agent server (twice a second of patience), and the way there and back.
 const GRACE: Duration = Duration::from_secs(10);
 /// Skills of one project that are read.

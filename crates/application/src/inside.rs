@@ -4,6 +4,7 @@
 //! where nobody can be asked is one table: [`refusal`].
 
 mod hooks;
+mod places;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 pub use hooks::{EventHooks, Hook, HookMatcher};
 
+use self::places::{Place, Places};
 use crate::sandboxes::endpoint;
 use crate::settings::SettingsService;
 use crate::start::{plan_path, project_of};
@@ -34,6 +36,7 @@ const BELIEVED_ROOT: &str = "/workspace/project";
 pub struct Inside {
     inner: Arc<Inner>,
     settings: SettingsService,
+    places: Places,
 }
 
 /// Which question it is about: they have answers of their own where nobody can be asked.
@@ -66,11 +69,16 @@ struct Reached {
     root: String,
     /// Where the agent works.
     project: String,
+    _place: Place,
 }
 
 impl Inside {
     pub(crate) fn new(inner: Arc<Inner>, settings: SettingsService) -> Self {
-        Self { inner, settings }
+        Self {
+            inner,
+            settings,
+            places: Places::default(),
+        }
     }
 
     /// A text file of at most 1 MiB, the plan without a path. Empty if there is none, or nobody to ask: clients cannot
@@ -252,6 +260,7 @@ impl Inside {
             root: root.trim_end_matches('/').to_owned(),
             project: project_of(&view.conversation, root),
             conversation: view.conversation,
+            _place: self.places.take(&sandbox.id).await?,
             sandbox: sandbox.id,
         }))
     }

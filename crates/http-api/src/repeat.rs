@@ -1,6 +1,7 @@
 //! `Idempotency-Key`: the same request again gets the answer that the first one got.
 
 use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
 use application::repeat::{Answer, Repeatable};
 use serde::Serialize;
@@ -48,7 +49,16 @@ pub(crate) fn respond<T, D: Serialize>(
     answer: Answer<T>,
     shown: impl FnOnce(T) -> D,
 ) -> HttpResponse {
-    let mut response = HttpResponse::Ok();
+    respond_with(StatusCode::OK, answer, shown)
+}
+
+/// The same with another status.
+pub(crate) fn respond_with<T, D: Serialize>(
+    status: StatusCode,
+    answer: Answer<T>,
+    shown: impl FnOnce(T) -> D,
+) -> HttpResponse {
+    let mut response = HttpResponse::build(status);
     response.content_type(ContentType::json());
     match answer {
         Answer::New(made) => response.body(written(&shown(made))),

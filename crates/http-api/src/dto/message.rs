@@ -37,7 +37,7 @@ literal!(TextType: "text");
 literal!(ImageType: "image");
 
 /// A part of a message, in the order of members in which it is shown again.
-struct Content(Value);
+pub(super) struct Content(Value);
 
 impl Decode for Content {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
@@ -74,7 +74,7 @@ fn image(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Content> {
     ))
 }
 
-fn values(content: Vec<Content>) -> Vec<Value> {
+pub(super) fn values(content: Vec<Content>) -> Vec<Value> {
     content.into_iter().map(|part| part.0).collect()
 }
 

@@ -1,5 +1,6 @@
 //! The routes, one file per resource. A handler extracts, calls one verb of the application and converts the answer.
 
+mod aliases;
 mod app_conversation_inside;
 mod app_conversations;
 mod catalogue;
@@ -10,9 +11,11 @@ mod events;
 mod git;
 mod git_providers;
 mod health;
+mod legacy_conversations;
 mod legacy_options;
 mod legacy_secrets;
 mod legacy_settings;
+mod legacy_user;
 mod mcp;
 mod pending_messages;
 mod process_stats;
@@ -22,6 +25,7 @@ mod sandbox_specs;
 mod sandboxes;
 mod secrets;
 mod settings;
+mod skills;
 mod start_tasks;
 mod users;
 mod web_client;
@@ -79,8 +83,31 @@ pub(crate) fn register(config: &mut ServiceConfig<'_>) {
         .service(git::repositories)
         .service(git::branches)
         .service(git::suggested_tasks)
-        .service(git::git_info);
+        .service(git::git_info)
+        .service(skills::search)
+        .service(skills::marketplace_skills);
     register_work(config);
+    register_older(config);
+}
+
+/// What clients of earlier releases call: the same things under other paths, or in other words.
+fn register_older(config: &mut ServiceConfig<'_>) {
+    config
+        .service(aliases::search_events)
+        .service(aliases::count_events)
+        .service(aliases::batch_events)
+        .service(aliases::report_conversation)
+        .service(aliases::report_events)
+        .service(legacy_conversations::list)
+        .service(legacy_conversations::load)
+        .service(legacy_conversations::config)
+        .service(legacy_conversations::update)
+        .service(legacy_conversations::remove)
+        .service(legacy_user::info)
+        .service(legacy_user::repositories)
+        .service(legacy_user::branches)
+        .service(legacy_user::suggested_tasks)
+        .service(legacy_user::installations);
 }
 
 /// Conversations, the tasks that start them, sandboxes and events.
@@ -133,6 +160,8 @@ pub(crate) fn register_for_sandboxes(config: &mut ServiceConfig<'_>) {
         .service(health::alive)
         .service(webhooks::conversation)
         .service(webhooks::events)
+        .service(aliases::report_conversation)
+        .service(aliases::report_events)
         .service(sandbox_secrets::list)
         .service(sandbox_secrets::reveal)
         .service(sandbox_secrets::provider_token)

@@ -22,6 +22,10 @@ mod inside;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod older;
+#[cfg(test)]
+mod pending;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod repeating;
@@ -29,6 +33,8 @@ mod repeating;
 mod sandboxes;
 #[cfg(test)]
 mod secrets;
+#[cfg(test)]
+mod skills;
 #[cfg(test)]
 mod starts;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Two services on one Postgres, either of which may die at any moment, and so may Postgres.
 
+mod following;
 mod pair;
 mod storm;
 

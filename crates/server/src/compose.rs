@@ -3,6 +3,7 @@
 mod docker;
 mod git;
 mod process;
+mod skills;
 mod vault;
 
 use std::ffi::OsString;
@@ -197,7 +198,7 @@ pub(crate) fn service(
         secrets: Arc::clone(store) as _,
         workspace: agents,
         pending: Arc::clone(store) as _,
-        skills: Arc::new(skill_library::DirectoryLibrary::default()),
+        skills: Arc::new(skills::open(config)),
         git: Arc::new(git),
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,

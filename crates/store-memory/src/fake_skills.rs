@@ -3,9 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
-use domain::skill::{ListedSkill, Marketplace, Offer, SkillError, SkillLibrary};
+use domain::skill::{ListedSkill, Marketplace, Offer, OfferedPlugin, SkillError, SkillLibrary};
 
-/// A library; at first without skills. Marketplaces are empty, but for one named `broken`, which cannot be read.
+/// A library; at first without skills. Every marketplace has a skill and a plugin with the name of its repository, but for one
+/// named `broken`, which cannot be read.
 #[derive(Debug, Default)]
 pub struct FakeSkills(Mutex<Vec<ListedSkill>>);
 
@@ -27,6 +28,20 @@ impl SkillLibrary for FakeSkills {
         if marketplace.name == "broken" {
             return Err(SkillError::Unavailable("told to be broken".to_owned()));
         }
-        Ok(Offer::default())
+        let name = marketplace.url.path().trim_start_matches('/').to_owned();
+        let skill = ListedSkill {
+            name: name.clone(),
+            kind: "knowledge".to_owned(),
+            source: format!("marketplace:{}", marketplace.name),
+            triggers: None,
+        };
+        let plugin = OfferedPlugin {
+            name,
+            description: marketplace.reference.clone(),
+        };
+        Ok(Offer {
+            skills: vec![skill],
+            plugins: vec![plugin],
+        })
     }
 }

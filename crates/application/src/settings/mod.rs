@@ -20,7 +20,7 @@ mod fields;
 mod launch;
 mod legacy;
 mod llm;
-mod marketplaces;
+pub(crate) mod marketplaces;
 mod mcp;
 mod model;
 mod profiles;

@@ -27,17 +27,23 @@ impl Decode for bool {
         let parsed = match value {
             Value::Bool(flag) => return Some(*flag),
             Value::String(text) => word(text),
-            Value::Number(number) => match number.as_f64() {
-                Some(0.0) => return Some(false),
-                Some(1.0) => return Some(true),
-                Some(other) if other.fract() != 0.0 => Err(bool_type()),
-                _ => Err(bool_parsing()),
+            Value::Number(number) => match (number.as_f64(), number.is_u64() && !number.is_i64()) {
+                (Some(0.0), _) => return Some(false),
+                (Some(1.0), _) => return Some(true),
+                // Whole numbers that fit in 64 bits could have been one; others are of another type.
+                (Some(real), false) if real.fract() == 0.0 && real.abs() < TWO_TO_63 => {
+                    Err(bool_parsing())
+                }
+                _ => Err(bool_type()),
             },
             _ => Err(bool_type()),
         };
         parsed.map_err(|fault| errors.push(at, fault, value)).ok()
     }
 }
+
+/// 2⁶³.
+const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
 fn word(text: &str) -> Result<bool, Fault> {
     match text.to_ascii_lowercase().as_str() {
@@ -60,13 +66,38 @@ fn bool_parsing() -> Fault {
 
 impl Decode for i64 {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
-        let parsed = match value {
-            Value::Bool(flag) => Ok(Self::from(*flag)),
-            Value::Number(number) => integer_of(number),
-            Value::String(text) => integer(text),
-            _ => Err(Fault::new("int_type", "Input should be a valid integer")),
-        };
+        let parsed = whole(value);
         parsed.map_err(|fault| errors.push(at, fault, value)).ok()
+    }
+}
+
+/// A whole number that has bounds: what is beyond 64 bits is beyond them, too, and is refused as such.
+pub(super) struct Saturated(pub i64);
+
+impl Decode for Saturated {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let parsed = whole(value).or_else(|fault| {
+            let is_negative = match value {
+                Value::String(text) => text.trim_start().starts_with('-'),
+                other => other.as_f64().is_some_and(|real| real < 0.0),
+            };
+            match (fault == int_parsing_size(), is_negative) {
+                (true, true) => Ok(i64::MIN),
+                (true, false) => Ok(i64::MAX),
+                _ => Err(fault),
+            }
+        });
+        let parsed = parsed.map_err(|fault| errors.push(at, fault, value));
+        parsed.map(Self).ok()
+    }
+}
+
+fn whole(value: &Value) -> Result<i64, Fault> {
+    match value {
+        Value::Bool(flag) => Ok(i64::from(*flag)),
+        Value::Number(number) => integer_of(number),
+        Value::String(text) => integer(text),
+        _ => Err(Fault::new("int_type", "Input should be a valid integer")),
     }
 }
 

@@ -236,6 +236,7 @@ pub struct ConversationCountQuery {
 }
 
 impl ConversationCountQuery {
+    /// All but `include_sub_conversations`, which comes after the page in the list of errors.
     fn read<Model: Decode>(object: &mut Object<'_, Model>) -> Option<Self> {
         let title_contains = object.optional("title__contains");
         let created_from = object.optional("created_at__gte");
@@ -243,7 +244,6 @@ impl ConversationCountQuery {
         let updated_from = object.optional("updated_at__gte");
         let updated_before = object.optional("updated_at__lt");
         let sandbox = object.optional("sandbox_id__eq");
-        let include_parts = object.default("include_sub_conversations", || false);
         Some(Self {
             title_contains: title_contains?,
             created_from: created_from?,
@@ -251,7 +251,7 @@ impl ConversationCountQuery {
             updated_from: updated_from?,
             updated_before: updated_before?,
             sandbox: sandbox?,
-            include_parts: include_parts?,
+            include_parts: false,
         })
     }
 
@@ -265,8 +265,8 @@ impl ConversationCountQuery {
             updated_from: self.updated_from,
             updated_before: self.updated_before,
             sandbox_id,
-            parent: None,
             include_sub_conversations: self.include_parts,
+            ..ConversationFilter::default()
         })
     }
 }
@@ -274,8 +274,17 @@ impl ConversationCountQuery {
 impl Decode for ConversationCountQuery {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        Self::read(&mut object)
+        let what = Self::read(&mut object);
+        let include_parts = include_parts(&mut object);
+        Some(Self {
+            include_parts: include_parts?,
+            ..what?
+        })
     }
+}
+
+fn include_parts<Model: Decode>(object: &mut Object<'_, Model>) -> Option<bool> {
+    object.default("include_sub_conversations", || false)
 }
 
 /// A search: what to find, and which page of it.
@@ -292,8 +301,12 @@ impl Decode for ConversationSearchQuery {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let what = ConversationCountQuery::read(&mut object);
         let page = object.page(PageLimit::MAX);
+        let include_parts = include_parts(&mut object);
         Some(Self {
-            what: what?,
+            what: ConversationCountQuery {
+                include_parts: include_parts?,
+                ..what?
+            },
             page: page?,
         })
     }

@@ -30,7 +30,7 @@ pub struct RepositoryDto {
     is_public: bool,
     #[schema(required)]
     stargazers_count: Option<u64>,
-    /// Always `null`: pages are found by `next_page_id`.
+    /// Of the older routes, where the next page is; elsewhere `null`: pages are found by `next_page_id`.
     #[schema(required)]
     link_header: Option<String>,
     /// As the provider writes it.
@@ -40,6 +40,17 @@ pub struct RepositoryDto {
     owner_type: Option<OwnerType>,
     #[schema(required)]
     main_branch: Option<String>,
+}
+
+impl RepositoryDto {
+    /// With the address of the next page.
+    #[must_use]
+    pub fn linking(self, link_header: Option<String>) -> Self {
+        Self {
+            link_header,
+            ..self
+        }
+    }
 }
 
 impl From<Repository> for RepositoryDto {

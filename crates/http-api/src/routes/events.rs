@@ -31,6 +31,16 @@ pub(super) async fn search(
         (PathParam<ConversationId>, Query<EventSearchQuery>),
     >,
 ) -> Result<web::Json<PageDto<Value>>, Problem> {
+    found(&app, &actor, id, query).await
+}
+
+/// A page, whatever the path it was asked under.
+pub(super) async fn found(
+    app: &Application,
+    actor: &Actor,
+    id: ConversationId,
+    query: EventSearchQuery,
+) -> Result<web::Json<PageDto<Value>>, Problem> {
     let (filter, order, page) = query.into_parts();
     let found = app
         .events
@@ -52,6 +62,16 @@ pub(super) async fn count(
         Actor,
         (PathParam<ConversationId>, Query<EventCountQuery>),
     >,
+) -> Result<web::Json<u64>, Problem> {
+    number(&app, &actor, id, query).await
+}
+
+/// How many there are, whatever the path they were asked under.
+pub(super) async fn number(
+    app: &Application,
+    actor: &Actor,
+    id: ConversationId,
+    query: EventCountQuery,
 ) -> Result<web::Json<u64>, Problem> {
     Ok(web::Json(
         app.events.count(&actor.scope(), id, &query.into()).await?,
@@ -75,6 +95,16 @@ pub(super) async fn batch(
         Actor,
         (PathParam<ConversationId>, Query<IdsQuery>),
     >,
+) -> Result<web::Json<Vec<Option<Value>>>, Problem> {
+    by_id(&app, &actor, id, query).await
+}
+
+/// Events by id, whatever the path they were asked under.
+pub(super) async fn by_id(
+    app: &Application,
+    actor: &Actor,
+    id: ConversationId,
+    query: IdsQuery,
 ) -> Result<web::Json<Vec<Option<Value>>>, Problem> {
     check_batch(&query.ids, "events")?;
     // What cannot be an id is unknown like any other.

@@ -16,7 +16,7 @@ use crate::extract::{Actor, Application, Call, Query};
 use crate::problem::{Detail, Problem};
 
 /// A refused token is told as a bare text (the contract's family E), everything else as `detail`.
-fn problem(failure: GitFailure) -> Problem {
+pub(super) fn problem(failure: GitFailure) -> Problem {
     match &failure {
         GitFailure::Provider(error @ GitError::InvalidPageToken) => {
             let at = Path::query();

@@ -12,7 +12,7 @@ use crate::extract::{Application, Call, EventBatch, EventPart, PathParam, Report
 use crate::problem::Problem;
 
 /// A conversation's record. All but its id is optional, and what is not understood is left alone.
-pub(super) struct Report(AgentConversation);
+pub(super) struct Report(pub(super) AgentConversation);
 
 impl Decode for Report {
     /// The record holds the agent's configuration.
@@ -72,10 +72,20 @@ pub(super) async fn events(
         (PathParam<ConversationId>, EventBatch),
     >,
 ) -> Result<web::Json<Success>, Problem> {
+    take(&app, &caller, id, &mut batch).await
+}
+
+/// Takes in a batch, whatever the path it came under.
+pub(super) async fn take(
+    app: &Application,
+    caller: &Reporter,
+    id: ConversationId,
+    batch: &mut EventBatch,
+) -> Result<web::Json<Success>, Problem> {
     // A part that was stored before another failed does no harm when the batch is sent again.
     let mut part = Some(batch.first().await?);
     while let Some(now) = part {
-        store(&app, &caller, id, now).await?;
+        store(app, caller, id, now).await?;
         part = batch.next().await?;
     }
     Ok(web::Json(Success::DONE))

@@ -64,6 +64,7 @@ pub(crate) struct World {
     pub(crate) agents: Arc<FakeAgentRuntime>,
     pub(crate) backend: Arc<FakeSandboxBackend>,
     pub(crate) git: Arc<FakeGitHosting>,
+    pub(crate) skills: Arc<FakeSkills>,
     pub(crate) workspace: Arc<FakeWorkspace>,
 }
 
@@ -174,6 +175,7 @@ impl World {
             Arc::<FakeSandboxBackend>::default(),
         );
         let git = Arc::<FakeGitHosting>::default();
+        let skills = Arc::<FakeSkills>::default();
         let workspace = Arc::<FakeWorkspace>::default();
         let ids: Arc<dyn IdGenerator> = Arc::new(SequentialIds::default());
         let ports = Ports {
@@ -188,7 +190,7 @@ impl World {
             secrets: store.clone(),
             workspace: workspace.clone(),
             pending: store.clone(),
-            skills: Arc::new(FakeSkills::default()),
+            skills: skills.clone(),
             git: git.clone(),
             api_keys: store.clone(),
             users: store.clone(),
@@ -224,6 +226,7 @@ impl World {
             agents,
             backend,
             git,
+            skills,
             workspace,
         }
     }

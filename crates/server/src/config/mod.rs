@@ -13,6 +13,7 @@ mod reader;
 mod retention;
 mod sandbox;
 mod show;
+mod skills;
 mod storage;
 mod templates;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub(crate) use reader::parse_duration;
 pub(crate) use sandbox::{Backend, Sandbox, Start};
 use secrecy::ExposeSecret as _;
 pub(crate) use show::without_password;
+pub(crate) use skills::Skills;
 pub(crate) use storage::Storage;
 
 use layers::Layers;
@@ -50,6 +52,7 @@ pub(crate) struct Config {
     pub(crate) docker: Docker,
     pub(crate) start: Start,
     pub(crate) git: Git,
+    pub(crate) skills: Skills,
     /// Whether agents are told of our own MCP server.
     pub(crate) mcp_in_conversations: bool,
     pub(crate) retention: application::Retention,
@@ -115,6 +118,7 @@ impl Config {
             docker: Docker::read(reader, docker_host(variables)),
             start: Start::read(reader),
             git: Git::read(reader),
+            skills: Skills::read(reader),
             mcp_in_conversations: reader.switch("mcp.in_conversations"),
             retention: retention::read(reader),
             log: Log::read(reader),

@@ -1,0 +1,187 @@
+//! Lists of git providers by the number of a page, as older front ends ask for them.
+//!
+//! Providers' pages follow one another by tokens, so a page is found by going through those before it. How far is bounded:
+//! people who look for something search.
+
+use domain::conversation::GitProvider;
+use domain::git::{Branch, GitError, GitPage, GitPageRequest, Repository, RepositoryQuery};
+use domain::id::UserId;
+use futures::future::join_all;
+
+use super::{GitFailure, GitService};
+
+/// The last page that is gone to.
+pub const LAST_PAGE: u32 = 20;
+
+/// Which page: the first is 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageNumber {
+    /// 1 to [`LAST_PAGE`]; beyond it there is nothing.
+    pub number: u32,
+    /// Items of a page, 1 to 100.
+    pub length: usize,
+}
+
+/// A page, and whether another one follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NumberedPage<T> {
+    /// Its items.
+    pub items: Vec<T>,
+    /// Whether another one follows.
+    pub has_next: bool,
+}
+
+impl<T> NumberedPage<T> {
+    const NONE: Self = Self {
+        items: Vec::new(),
+        has_next: false,
+    };
+}
+
+impl GitService {
+    /// Repositories that the token of a provider sees; without a provider, of all that the user has a token of. Of these, the
+    /// ones that fail are left out, as long as another one answers.
+    pub async fn numbered_repositories(
+        &self,
+        user: &UserId,
+        provider: Option<GitProvider>,
+        installation: Option<&str>,
+        page: PageNumber,
+    ) -> Result<NumberedPage<Repository>, GitFailure> {
+        let query = RepositoryQuery {
+            text: None,
+            installation: installation.map(str::to_owned),
+            sort: None,
+        };
+        let of = async |provider| {
+            let page_of = async |request| self.repositories(user, provider, &query, &request).await;
+            walk(page, page_of).await
+        };
+        if let Some(provider) = provider {
+            return of(provider).await;
+        }
+        let accesses = self.accesses(user).await?;
+        let answers = join_all(accesses.iter().map(|access| of(access.provider))).await;
+        let (mut all, mut failure, mut has_answer) = (NumberedPage::NONE, None, false);
+        for answer in answers {
+            match answer {
+                Ok(page) => {
+                    has_answer = true;
+                    all.items.extend(page.items);
+                    all.has_next |= page.has_next;
+                }
+                Err(GitFailure::Provider(GitError::Unsupported { .. })) => {}
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        match failure {
+            Some(error) if !has_answer => Err(error),
+            _ => Ok(all),
+        }
+    }
+
+    /// Branches of a repository; without a provider, of the first one that knows it.
+    pub async fn numbered_branches(
+        &self,
+        user: &UserId,
+        provider: Option<GitProvider>,
+        repository: &str,
+        page: PageNumber,
+    ) -> Result<NumberedPage<Branch>, GitFailure> {
+        let of = async |provider| {
+            let page_of = async |request| {
+                self.branches(user, provider, (repository, ""), &request)
+                    .await
+            };
+            walk(page, page_of).await
+        };
+        if let Some(provider) = provider {
+            return of(provider).await;
+        }
+        let mut failure = None;
+        for access in self.accesses(user).await? {
+            match of(access.provider).await {
+                Ok(found) => return Ok(found),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        Err(failure.unwrap_or(GitFailure::NotConnected(None)))
+    }
+
+    /// Installations of a provider; without one, of the first that the user has a token of. At most 100.
+    pub async fn all_installations(
+        &self,
+        user: &UserId,
+        provider: Option<GitProvider>,
+    ) -> Result<Vec<String>, GitFailure> {
+        let provider = match provider {
+            Some(provider) => provider,
+            None => {
+                let first = self.accesses(user).await?.into_iter().next();
+                first.ok_or(GitFailure::NotConnected(None))?.provider
+            }
+        };
+        let page = GitPageRequest {
+            after: None,
+            limit: 100,
+        };
+        Ok(self.installations(user, provider, &page).await?.items)
+    }
+}
+
+/// Goes through the pages up to the one that is wanted.
+async fn walk<T>(
+    to: PageNumber,
+    page_of: impl AsyncFn(GitPageRequest) -> Result<GitPage<T>, GitFailure>,
+) -> Result<NumberedPage<T>, GitFailure> {
+    if to.number > LAST_PAGE {
+        return Ok(NumberedPage::NONE);
+    }
+    let mut request = GitPageRequest {
+        after: None,
+        limit: to.length,
+    };
+    for _ in 1..to.number {
+        let Some(next) = page_of(request.clone()).await?.next else {
+            return Ok(NumberedPage::NONE);
+        };
+        request.after = Some(next);
+    }
+    let page = page_of(request).await?;
+    Ok(NumberedPage {
+        items: page.items,
+        has_next: page.next.is_some() && to.number < LAST_PAGE,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages of the numbers below 45, whose tokens are where they begin.
+    async fn numbers(request: GitPageRequest) -> Result<GitPage<usize>, GitFailure> {
+        let from = request.after.map_or(0, |text| text.parse().unwrap());
+        let end = (from + request.limit).min(45);
+        Ok(GitPage {
+            items: (from..end).collect(),
+            next: (end < 45).then(|| end.to_string()),
+        })
+    }
+
+    #[tokio::test]
+    async fn pages_by_their_numbers() {
+        for (number, length, first, count, has_next) in [
+            (1, 20, Some(0), 20, true),
+            (2, 20, Some(20), 20, true),
+            (3, 20, Some(40), 5, false),
+            (4, 20, None, 0, false),
+            (20, 2, Some(38), 2, false),
+            (21, 2, None, 0, false),
+            (u32::MAX, 1, None, 0, false),
+        ] {
+            let page = walk(PageNumber { number, length }, numbers).await.unwrap();
+            let found = (page.items.first().copied(), page.items.len(), page.has_next);
+            assert_eq!(found, (first, count, has_next), "page {number} of {length}");
+        }
+    }
+}

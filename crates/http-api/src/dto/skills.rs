@@ -1,0 +1,131 @@
+//! Skills to choose from, on the wire (contract v1, section 3.11).
+
+use std::collections::BTreeMap;
+
+use application::skills::{
+    Offers, Plugin, Registration, check_name, check_repo_path, check_source,
+};
+use domain::skill::ListedSkill;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::decode::{Decode, Errors, Object, Path};
+
+/// A skill.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = SkillInfo)]
+pub struct SkillDto {
+    name: String,
+    /// `knowledge`, `repo` or `task`, or what else its file says.
+    #[serde(rename = "type")]
+    kind: String,
+    /// `global`, `user` or `marketplace:<name>`.
+    source: String,
+    /// Words that call it up.
+    #[schema(required)]
+    triggers: Option<Vec<String>>,
+}
+
+impl From<ListedSkill> for SkillDto {
+    fn from(skill: ListedSkill) -> Self {
+        Self {
+            name: skill.name,
+            kind: skill.kind,
+            source: skill.source,
+            triggers: skill.triggers,
+        }
+    }
+}
+
+/// A plugin that a marketplace offers.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = MarketplacePluginPreview)]
+pub struct PluginDto {
+    name: String,
+    #[schema(required)]
+    description: Option<String>,
+    /// The marketplace's source, as it was sent.
+    source: String,
+    /// The marketplace's name.
+    marketplace: String,
+}
+
+impl From<Plugin> for PluginDto {
+    fn from(plugin: Plugin) -> Self {
+        Self {
+            name: plugin.name,
+            description: plugin.description,
+            source: plugin.source,
+            marketplace: plugin.marketplace,
+        }
+    }
+}
+
+/// What marketplaces offer.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = MarketplaceSkillsPreviewResponse)]
+pub struct OffersDto {
+    skills: Vec<SkillDto>,
+    plugins: Vec<PluginDto>,
+    /// By marketplace the names of its skills.
+    marketplace_skills: BTreeMap<String, Vec<String>>,
+    /// Marketplaces that could not be read, and why.
+    errors: Vec<String>,
+}
+
+impl From<Offers> for OffersDto {
+    fn from(offers: Offers) -> Self {
+        Self {
+            skills: offers.skills.into_iter().map(SkillDto::from).collect(),
+            plugins: offers.plugins.into_iter().map(PluginDto::from).collect(),
+            marketplace_skills: offers.by_marketplace,
+            errors: offers.errors,
+        }
+    }
+}
+
+/// A marketplace to read.
+#[derive(Debug, Clone)]
+pub struct RegistrationInput(pub Registration);
+
+impl Decode for RegistrationInput {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let name = object.required("name");
+        let name = object.convert("name", name, check_name);
+        let source = object.required("source");
+        let source = object.convert("source", source, check_source);
+        let reference = object.optional("ref");
+        let repo_path = object.optional("repo_path");
+        let repo_path = object.convert_optional("repo_path", repo_path, check_repo_path);
+        let auto_load = object.default("auto_load", || false);
+        auto_load?;
+        Some(Self(Registration {
+            name: name?,
+            source: source?,
+            reference: reference?,
+            repo_path: repo_path?,
+        }))
+    }
+}
+
+/// A marketplace to read.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "for the document only; see `RegistrationInput`")]
+pub struct MarketplaceRegistration {
+    #[schema(pattern = "^[A-Za-z][A-Za-z0-9_-]*$", max_length = 128)]
+    name: String,
+    /// `github:owner/repo`, or the address of a git repository. Paths are read where conversations run, not here.
+    #[schema(max_length = 2048)]
+    source: String,
+    /// Branch, tag or commit.
+    #[schema(rename = "ref")]
+    reference: Option<String>,
+    /// Directory inside the repository.
+    #[schema(max_length = 2048)]
+    repo_path: Option<String>,
+    /// Of no matter here.
+    #[schema(required = false, default = false)]
+    auto_load: bool,
+}

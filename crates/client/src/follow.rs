@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::call::Call;
 use crate::client::{Client, read, unreadable};
 use crate::error::Error;
-use crate::model::{Event, EventFilter};
+use crate::model::Event;
 use crate::operations;
 use crate::sse::{Message, Parser};
 
@@ -24,6 +24,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Attempts in a row that bring no message, after which it is given up.
 const ATTEMPTS: u32 = 10;
 
+/// Reasons of an end that is none of the conversation.
+const COME_BACK: [&str; 2] = ["shutdown", "failed"];
+
 /// Where to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
@@ -31,7 +34,7 @@ pub enum From {
     Start,
     /// With the one after this sequence number.
     After(u64),
-    /// With the next one that arrives. Those that are there already are read and left out.
+    /// With the next one that arrives.
     Now,
 }
 
@@ -47,7 +50,7 @@ pub enum Followed {
     },
     /// There will be no further event; the service says why. The stream ends.
     Ended {
-        /// In one word, e.g. `deleted`.
+        /// In one word: `deleted`, or `unauthorized` if the key is no longer good.
         reason: String,
     },
 }
@@ -63,9 +66,7 @@ struct Following {
     connection: Option<(Incoming, Parser)>,
     arrived: VecDeque<Followed>,
     last: Option<u64>,
-    /// Events to leave out.
-    skip: u64,
-    begin: From,
+    from_now: bool,
     pause: Duration,
     failures: u32,
     was_connected: bool,
@@ -78,9 +79,11 @@ pub(crate) fn follow(
     client: Client,
     conversation: &str,
     begin: From,
+    kind: Option<&str>,
 ) -> impl Stream<Item = Result<Followed, Error>> + use<> {
+    let call = Call::to(&operations::FOLLOW_EVENTS).at(conversation);
     let following = Following {
-        call: Call::to(&operations::FOLLOW_EVENTS).at(conversation),
+        call: call.maybe("kind__eq", kind),
         client,
         connection: None,
         arrived: VecDeque::new(),
@@ -88,28 +91,16 @@ pub(crate) fn follow(
             From::After(seq) => Some(seq),
             From::Start | From::Now => None,
         },
-        skip: 0,
-        begin,
+        from_now: begin == From::Now,
         pause: PAUSE,
         failures: 0,
         was_connected: false,
         is_over: false,
     };
-    let conversation = conversation.to_owned();
-    try_unfold(
-        (following, conversation),
-        |(mut it, conversation)| async move {
-            if std::mem::replace(&mut it.begin, From::Start) == From::Now {
-                it.skip = it
-                    .client
-                    .events(&conversation)
-                    .count(&EventFilter::default())
-                    .await?;
-            }
-            let next = it.next().await?;
-            Ok(next.map(|next| (next, (it, conversation))))
-        },
-    )
+    try_unfold(following, |mut it| async move {
+        let next = it.next().await?;
+        Ok(next.map(|next| (next, it)))
+    })
 }
 
 impl Following {
@@ -143,11 +134,7 @@ impl Following {
 
     async fn read(&mut self) -> Result<(), Error> {
         let Some((body, parser)) = &mut self.connection else {
-            self.call.last_event = self.last.map(|seq| seq.to_string());
-            let body = self.client.open(&self.call, "text/event-stream").await?;
-            self.connection = Some((body, Parser::new(MOST)));
-            self.was_connected = true;
-            return Ok(());
+            return self.connect().await;
         };
         let piece = self.client.http.piece(body, self.client.limits.silence);
         let Some(piece) = piece.await? else {
@@ -156,10 +143,26 @@ impl Following {
         let messages = parser.push(&piece);
         let messages = messages.map_err(|error| unreadable(&self.call, error))?;
         self.pause = parser.retry().unwrap_or(self.pause);
+        let said = parser.last_id().and_then(|id| id.parse().ok());
         for message in messages {
             self.failures = 0;
             self.take(&message)?;
         }
+        // Following from now begins with the place that now is.
+        self.last = self.last.max(said);
+        Ok(())
+    }
+
+    async fn connect(&mut self) -> Result<(), Error> {
+        let mut call = self.call.clone();
+        call.last_event = self.last.map(|seq| seq.to_string());
+        // Once a place is known, it is stronger.
+        if self.from_now && self.last.is_none() {
+            call = call.query("from", "now");
+        }
+        let body = self.client.open(&call, "text/event-stream").await?;
+        self.connection = Some((body, Parser::new(MOST)));
+        self.was_connected = true;
         Ok(())
     }
 
@@ -169,6 +172,9 @@ impl Following {
             "message" => {}
             "end" => {
                 let End { reason } = read(&self.call, data)?;
+                if COME_BACK.contains(&reason.as_str()) {
+                    return Err(self.client.http.cut(format!("the service says: {reason}")));
+                }
                 self.arrived.push_back(Followed::Ended { reason });
                 self.is_over = true;
                 return Ok(());
@@ -182,10 +188,6 @@ impl Following {
             return Ok(());
         }
         self.last = Some(seq);
-        if self.skip > 0 {
-            self.skip -= 1;
-            return Ok(());
-        }
         let event = read(&self.call, data)?;
         self.arrived.push_back(Followed::Event { seq, event });
         Ok(())

@@ -77,7 +77,7 @@ operations! {
     /// Counts events.
     COUNT_EVENTS = "GET" "/api/v1/conversation/{conversation_id}/events/count" ["kind__eq" "timestamp__gte" "timestamp__lt"];
     /// Events as they arrive.
-    FOLLOW_EVENTS = "GET" "/api/v1/conversation/{conversation_id}/events/stream" [];
+    FOLLOW_EVENTS = "GET" "/api/v1/conversation/{conversation_id}/events/stream" ["kind__eq" "from"];
 
     /// Sandboxes by id.
     SANDBOXES = "GET" "/api/v1/sandboxes" ["id"];

@@ -25,7 +25,9 @@ pub struct Parser {
     event: String,
     data: String,
     has_data: bool,
+    /// What the latest line said; it counts from the next blank line on.
     id: Option<String>,
+    last_id: Option<String>,
     retry: Option<Duration>,
     /// The last byte was a CR: a LF now belongs to it.
     after_cr: bool,
@@ -43,6 +45,7 @@ impl Parser {
             data: String::new(),
             has_data: false,
             id: None,
+            last_id: None,
             retry: None,
             after_cr: false,
             is_first: true,
@@ -53,6 +56,11 @@ impl Parser {
     /// How long to wait before connecting again, as the service asked for last.
     pub fn retry(&self) -> Option<Duration> {
         self.retry
+    }
+
+    /// The last id that was seen, also if no message came with it. One whose message is not complete is not there yet.
+    pub fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref()
     }
 
     /// Takes the next bytes; the messages that are complete with them.
@@ -119,6 +127,7 @@ impl Parser {
         let event = std::mem::take(&mut self.event);
         let data = std::mem::take(&mut self.data);
         let is_message = std::mem::take(&mut self.has_data);
+        self.last_id.clone_from(&self.id);
         is_message.then(|| Message {
             event: if event.is_empty() {
                 "message".into()
@@ -141,6 +150,17 @@ mod tests {
         let mut parser = Parser::new(1 << 16);
         let messages = chunks.iter().flat_map(|chunk| parser.push(chunk).unwrap());
         (messages.collect(), parser.retry())
+    }
+
+    #[test]
+    fn an_id_counts_once_its_message_is_complete() {
+        let mut parser = Parser::new(1000);
+        parser.push(b"id: 1\ndata: a\n").unwrap();
+        assert_eq!(parser.last_id(), None);
+        parser.push(b"\nid: 2\n").unwrap();
+        assert_eq!(parser.last_id(), Some("1"));
+        parser.push(b"\n").unwrap();
+        assert_eq!(parser.last_id(), Some("2"));
     }
 
     fn message(event: &str, data: &str, id: Option<&str>) -> Message {

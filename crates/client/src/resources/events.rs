@@ -59,10 +59,14 @@ impl Events {
             .await
     }
 
-    /// Each of them once, in the order of arrival, and then those that arrive, as they do. Goes on over cut connections and a
-    /// service that is started anew.
-    pub fn follow(&self, from: From) -> impl Stream<Item = Result<Followed, Error>> + use<> {
-        follow(self.0.clone(), &self.1, from)
+    /// Each of them once, in the order of arrival, and then those that arrive, as they do; only of this kind if one is given.
+    /// Goes on over cut connections and a service that is started anew.
+    pub fn follow(
+        &self,
+        from: From,
+        kind: Option<&str>,
+    ) -> impl Stream<Item = Result<Followed, Error>> + use<> {
+        follow(self.0.clone(), &self.1, from, kind)
     }
 
     fn filtered(&self, operation: &'static Operation, filter: &EventFilter) -> Call {

@@ -83,6 +83,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("hmac", &["keyring"]),
     ("rand", &["keyring"]),
     ("zeroize", &["keyring"]),
+    ("saphyr-parser", &["skill-library"]),
     ("clap", &["server", "xtask", "acceptance"]),
     ("toml", &["server", "acceptance"]),
     // The Docker backend's tests look for secrets in everything that is logged.

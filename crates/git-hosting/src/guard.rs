@@ -228,6 +228,31 @@ mod tests {
         );
     }
 
+    #[tokio::test]
+    async fn addresses_are_told_to_whoever_calls() {
+        let addresses = async |entries: &[&str], url: &str| {
+            guard(entries).addresses(&url.parse().unwrap()).await
+        };
+        let public = addresses(&[], "https://192.0.1.9/x").await.unwrap();
+        assert_eq!(public, ["192.0.1.9".parse::<IpAddr>().unwrap()]);
+        let own = addresses(&["localhost"], "http://localhost:8080/x").await;
+        assert!(own.is_ok_and(|found| found.iter().all(IpAddr::is_loopback)));
+        for url in [
+            "https://localhost/x",
+            "http://github.com/x",
+            "https://127.0.0.1/x",
+            "https://u:p@github.com/x",
+        ] {
+            let refused = addresses(&[], url).await;
+            assert!(matches!(refused, Err(Failed::Refused(_))), "{url}");
+        }
+        let unknown = addresses(&[], "https://no-such-host.invalid/").await;
+        assert!(
+            matches!(unknown, Err(Failed::NotResolved(_))),
+            "{unknown:?}"
+        );
+    }
+
     /// Look-ups that hang until the test lets go.
     static HUNG: AtomicUsize = AtomicUsize::new(0);
     static CLOSED: AtomicBool = AtomicBool::new(true);

@@ -114,12 +114,11 @@ impl GitService {
         user: &UserId,
         provider: Option<GitProvider>,
     ) -> Result<Vec<String>, GitFailure> {
-        let provider = match provider {
-            Some(provider) => provider,
-            None => {
-                let first = self.accesses(user).await?.into_iter().next();
-                first.ok_or(GitFailure::NotConnected(None))?.provider
-            }
+        let provider = if let Some(provider) = provider {
+            provider
+        } else {
+            let first = self.accesses(user).await?.into_iter().next();
+            first.ok_or(GitFailure::NotConnected(None))?.provider
         };
         let page = GitPageRequest {
             after: None,

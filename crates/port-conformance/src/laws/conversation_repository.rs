@@ -1,7 +1,7 @@
 //! Laws of `ConversationRepository`: lists. See `conversation_rows`, `reports` and `deletion` for the rest.
 
 use domain::conversation::{
-    Conversation, ConversationChange, ConversationFilter, ConversationView,
+    Conversation, ConversationChange, ConversationFilter, ConversationView, Trigger,
 };
 use domain::error::StoreError;
 use domain::page::PageRequest;
@@ -207,6 +207,40 @@ pub async fn filters_narrow(ports: &Ports) {
     assert_eq!(matches(ports, filter).await, [2, 3]);
 }
 
+/// Repository and trigger, by their whole spelling.
+pub async fn filters_name_repository_and_trigger(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    for (n, repository, trigger) in [
+        (1, Some("o/r"), Some(Trigger::Gui)),
+        (2, Some("o/r2"), Some(Trigger::Slack)),
+        (3, None, None),
+        (4, Some("o/r"), Some(Trigger::Slack)),
+    ] {
+        ports
+            .conversation(&Conversation {
+                selected_repository: repository.map(str::to_owned),
+                trigger,
+                ..conversation(n, "alice", "s", at(i64::try_from(n).unwrap()))
+            })
+            .await;
+    }
+    for (repository, trigger, expected) in [
+        (Some("o/r"), None, vec![1, 4]),
+        (Some("O/R"), None, vec![]),
+        (Some("o/"), None, vec![]),
+        (None, Some(Trigger::Slack), vec![2, 4]),
+        (Some("o/r"), Some(Trigger::Slack), vec![4]),
+    ] {
+        let filter = ConversationFilter {
+            selected_repository: repository.map(str::to_owned),
+            trigger,
+            ..all()
+        };
+        let found = matches(ports, filter).await;
+        assert_eq!(found, expected, "{repository:?} {trigger:?}");
+    }
+}
+
 /// Sub-conversations are left out of lists unless asked for, and shown as children, oldest first, of their parent.
 pub async fn children_are_shown_with_their_parent(ports: &Ports) {
     ports.sandbox("s", "alice").await;
@@ -264,6 +298,7 @@ macro_rules! conversation_repository_conformance {
                 titles_are_searched_literally,
                 a_changed_title_is_searched,
                 filters_narrow,
+                filters_name_repository_and_trigger,
                 children_are_shown_with_their_parent,
             ]
         );

@@ -1,0 +1,284 @@
+//! Marketplaces in repositories that git itself serves (`git http-backend`) on this machine.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Stdio;
+
+use domain::skill::{
+    ListedSkill, Marketplace, Offer, OfferedPlugin, SkillError, SkillLibrary as _,
+};
+use skill_library::{Config, DirectoryLibrary};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+use tokio::task::JoinSet;
+
+/// A repository at an address of this machine, and a library.
+struct World {
+    directory: TempDir,
+    at: SocketAddr,
+    library: DirectoryLibrary,
+    _server: JoinSet<()>,
+}
+
+impl World {
+    /// A repository with these files on its branch `main`.
+    async fn with(files: &[(&str, &str)]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let work = directory.path().join("work");
+        for (path, text) in files {
+            let path = work.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        for arguments in [
+            &["init", "--quiet", "--initial-branch=main"][..],
+            &["add", "."],
+            &[
+                "-c",
+                "user.name=t",
+                "-c",
+                "user.email=t@example.org",
+                "commit",
+                "--quiet",
+                "-m",
+                "x",
+            ],
+            &["tag", "v1"],
+            &["clone", "--quiet", "--bare", ".", "../served/r.git"],
+        ] {
+            git(&work, arguments).await;
+        }
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let root = directory.path().join("served");
+        let mut server = JoinSet::new();
+        server.spawn(async move {
+            let mut requests = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let root = root.clone();
+                requests.spawn(async move { answer(stream, &root).await });
+            }
+        });
+        let library = DirectoryLibrary::new(Config {
+            global: Vec::new(),
+            user: directory.path().join("skills"),
+            scratch: directory.path().join("scratch"),
+            authorities: None,
+        });
+        Self {
+            directory,
+            at,
+            library,
+            _server: server,
+        }
+    }
+
+    fn marketplace(&self) -> Marketplace {
+        Marketplace {
+            name: "team".to_owned(),
+            // A name that no resolver knows: the addresses are what counts.
+            url: format!("http://git.invalid:{}/r.git", self.at.port())
+                .parse()
+                .unwrap(),
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            reference: None,
+            repo_path: None,
+        }
+    }
+
+    async fn offer(&self, of: &Marketplace) -> Result<Offer, SkillError> {
+        self.library.offer(of).await
+    }
+
+    /// What is left of repositories on this machine.
+    async fn left_overs(&self) -> usize {
+        let scratch = self.directory.path().join("scratch");
+        for _ in 0..1_000 {
+            if std::fs::read_dir(&scratch).unwrap().count() == 0 {
+                return 0;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        std::fs::read_dir(&scratch).unwrap().count()
+    }
+}
+
+async fn git(directory: &Path, arguments: &[&str]) {
+    let ended = Command::new("git")
+        .args(arguments)
+        .current_dir(directory)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .status();
+    assert!(
+        ended.await.expect("git can be run").success(),
+        "git {arguments:?}"
+    );
+}
+
+/// One request for one answer, as a CGI program gives it.
+async fn answer(stream: TcpStream, root: &Path) {
+    let mut stream = BufReader::new(stream);
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).await.unwrap_or(0) == 0 {
+            return;
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+        lines.push(line.trim().to_owned());
+    }
+    let header = |name: &str| {
+        let found = lines.iter().filter_map(|line| line.split_once(": "));
+        let mut found = found.filter(|(given, _)| given.eq_ignore_ascii_case(name));
+        found
+            .next()
+            .map_or(String::new(), |(_, value)| value.to_owned())
+    };
+    let mut words = lines[0].split(' ');
+    let (method, target) = (words.next().unwrap(), words.next().unwrap());
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let length = header("content-length").parse().unwrap_or(0);
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.unwrap();
+    let mut child = Command::new("git")
+        .arg("http-backend")
+        .env("GIT_PROJECT_ROOT", root)
+        .env("GIT_HTTP_EXPORT_ALL", "1")
+        .env("REQUEST_METHOD", method)
+        .env("PATH_INFO", path)
+        .env("QUERY_STRING", query)
+        .env("CONTENT_TYPE", header("content-type"))
+        .env("CONTENT_LENGTH", length.to_string())
+        .env("HTTP_CONTENT_ENCODING", header("content-encoding"))
+        .env("GIT_PROTOCOL", header("git-protocol"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("git can be run");
+    child.stdin.take().unwrap().write_all(&body).await.unwrap();
+    let said = child.wait_with_output().await.unwrap().stdout;
+    let status = b"HTTP/1.1 200 OK\r\nConnection: close\r\n";
+    let _ = stream.write_all(&[status, said.as_slice()].concat()).await;
+    let _ = stream.shutdown().await;
+}
+
+fn skill(name: &str, triggers: &[&str]) -> ListedSkill {
+    let triggers: Vec<_> = triggers.iter().map(ToString::to_string).collect();
+    ListedSkill {
+        name: name.to_owned(),
+        kind: "knowledge".to_owned(),
+        source: "marketplace:team".to_owned(),
+        triggers: (!triggers.is_empty()).then_some(triggers),
+    }
+}
+
+#[tokio::test]
+async fn loose_skills_without_a_manifest() {
+    let world = World::with(&[
+        ("README.md", "---\nname: readme\n---\n"),
+        ("skills/git.md", "---\ntriggers: [git, hub]\n---\nText"),
+        ("skills/pdf/SKILL.md", "---\ndescription: x\n---\n"),
+        ("skills/pdf/more.md", "---\nname: more\n---\n"),
+        ("skills/broken.md", "---\nname: {\n---\n"),
+        (".skills/hidden.md", "---\nname: hidden\n---\n"),
+        ("deep/er/skills/own.md", "---\nname: own\n---\n"),
+    ])
+    .await;
+    let of = world.marketplace();
+    let all = Offer {
+        skills: vec![
+            skill("git", &["git", "hub"]),
+            skill("hidden", &[]),
+            skill("pdf", &[]),
+        ],
+        plugins: Vec::new(),
+    };
+    assert_eq!(world.offer(&of).await.unwrap(), all);
+    for reference in ["main", "v1"] {
+        let of = Marketplace {
+            reference: Some(reference.to_owned()),
+            ..of.clone()
+        };
+        assert_eq!(world.offer(&of).await.unwrap(), all, "{reference}");
+    }
+    let below = Marketplace {
+        repo_path: Some("./deep//er/".to_owned()),
+        ..of.clone()
+    };
+    assert_eq!(
+        world.offer(&below).await.unwrap().skills,
+        [skill("own", &[])]
+    );
+    assert_eq!(world.left_overs().await, 0);
+}
+
+#[tokio::test]
+async fn a_manifest_says_what_there_is() {
+    let manifest = r#"{"name": "m", "plugins": [{"name": "deploy", "source": "./p", "description": "D"}],
+        "skills": [{"name": "solo", "source": "./s"}]}"#;
+    let world = World::with(&[
+        (".claude-plugin/marketplace.json", manifest),
+        ("skills/loose.md", "---\nname: loose\n---\n"),
+        ("bad/.plugin/marketplace.json", "{"),
+    ])
+    .await;
+    let of = world.marketplace();
+    let plugin = OfferedPlugin {
+        name: "deploy".to_owned(),
+        description: Some("D".to_owned()),
+    };
+    let expected = Offer {
+        skills: vec![skill("solo", &[])],
+        plugins: vec![plugin],
+    };
+    assert_eq!(world.offer(&of).await.unwrap(), expected);
+    let bad = Marketplace {
+        repo_path: Some("bad".to_owned()),
+        ..of
+    };
+    let said = world.offer(&bad).await.unwrap_err().to_string();
+    assert_eq!(said, "its manifest is not JSON");
+}
+
+#[tokio::test]
+async fn what_cannot_be_fetched_says_nothing_of_this_machine() {
+    let world = World::with(&[("skills/a.md", "---\n---\n")]).await;
+    let of = world.marketplace();
+    let missing = Marketplace {
+        url: of.url.join("/other.git").unwrap(),
+        ..of.clone()
+    };
+    let no_branch = Marketplace {
+        reference: Some("nowhere".to_owned()),
+        ..of.clone()
+    };
+    let no_path = Marketplace {
+        repo_path: Some("nowhere".to_owned()),
+        ..of.clone()
+    };
+    let elsewhere = Marketplace {
+        addresses: vec!["127.0.0.9".parse().unwrap()],
+        ..of
+    };
+    for (of, word) in [
+        (missing, "cannot be fetched"),
+        (no_branch, "cannot be fetched"),
+        (elsewhere, "cannot be fetched"),
+        (no_path, "no such directory"),
+    ] {
+        let said = world.offer(&of).await.unwrap_err().to_string();
+        assert!(said.contains(word), "{said}");
+        assert!(
+            !said.contains(world.directory.path().to_str().unwrap()),
+            "{said}"
+        );
+        assert!(!said.contains("127.0.0"), "{said}");
+    }
+    assert_eq!(world.left_overs().await, 0);
+}

@@ -15,6 +15,7 @@
 //! | `create-slow` | says the first message one second after making the conversation |
 //! | `read-hang`, `read-garbage`, `read-huge` | what becomes of reading conversations and events |
 //! | `send-hang`, `send-500` | what becomes of a message |
+//! | `send-mute` | a message is taken, and never answered |
 //! | `no-webhooks` | reports nothing |
 //!
 //! Words in a message steer its run (joined by blanks, anywhere in the text):

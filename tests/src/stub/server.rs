@@ -167,10 +167,7 @@ async fn answer(stub: web::Data<Stub>, request: HttpRequest, body: web::Bytes) -
             ok(&json!({"kind": "BashOutput", "order": 0, "exit_code": 0}))
         }
         ("DELETE", ["api", "conversations", id]) => stub.delete(id),
-        (method, segments) => {
-            let path = query.one("path");
-            inside::answer(method, segments, path.as_deref()).unwrap_or_else(not_found)
-        }
+        _ => inside::answer(method, &segments, query.one("path")),
     }
 }
 
@@ -196,7 +193,11 @@ async fn faulty(
     if has("huge") {
         return HttpResponse::Ok().body("x".repeat(HUGE));
     }
-    work(stub)
+    let answer = work(stub);
+    if has("mute") {
+        std::future::pending::<()>().await;
+    }
+    answer
 }
 
 /// Makes the conversation at once and says its first message a second later, whether or not the client still waits: the

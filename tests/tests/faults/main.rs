@@ -5,6 +5,7 @@ mod chaos;
 mod crashes;
 mod deletion;
 mod listing;
+mod pending;
 mod runs;
 mod secrets;
 mod starts;

@@ -1,0 +1,51 @@
+//! Messages that are said before their conversation can hear them, and `kill -9`.
+
+use acceptance::client::{Conversation, text};
+use acceptance::wait::wait_for;
+use serde_json::json;
+
+use crate::support::{LATE, World};
+
+async fn queue(world: &World, name: &str, said: &str) {
+    let path = format!("/api/v1/conversations/{name}/pending-messages");
+    let body = json!({"content": text(said)});
+    let reply = world.user.post(&path, &body).await;
+    assert_eq!(reply.status, 201, "{reply:?}");
+}
+
+/// What the agent server was told, once it was told so much.
+async fn told(world: &World, conversation: &Conversation, count: usize) -> Vec<String> {
+    wait_for("the messages at the agent server", LATE, || async {
+        let log = world.user.events_at_agent_server(conversation).await;
+        let messages = log.iter().filter(|event| event["source"] == "user");
+        let texts = messages.map(|it| it["llm_message"]["content"][0]["text"].to_string());
+        let texts: Vec<String> = texts.collect();
+        (texts.len() >= count).then_some(texts)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_waiting_message_is_said_once_and_in_its_turn_whenever_the_service_is_killed() {
+    let mut world = World::with("").await;
+    let task = world.user.start_with("hello").await;
+    let name = format!("task-{}", task.id);
+    for said in ["one", "two", "three"] {
+        queue(&world, &name, said).await;
+    }
+    world.service.kill9();
+    world.service.restart().await;
+    let conversation = world.user.ready(&task).await;
+    told(&world, &conversation, 4).await;
+    // The next one arrives, and its answer does not.
+    world.stub.set("send-mute");
+    queue(&world, &conversation.id, "four").await;
+    told(&world, &conversation, 5).await;
+    world.service.kill9();
+    world.stub.set("");
+    world.service.restart().await;
+    queue(&world, &conversation.id, "five").await;
+    let told = told(&world, &conversation, 6).await;
+    let expected = ["hello", "one", "two", "three", "four", "five"];
+    assert_eq!(told, expected.map(|text| format!("{text:?}")));
+}

@@ -245,10 +245,9 @@ fn written(change: &Change) -> String {
     match change {
         Change::StartWaits(host) => format!("start-waits\n{host}"),
         Change::StartTask(id) => format!("start-task\n{id}"),
-        // Not part of a transaction: see `tell`.
-        Change::Events(_) => "gap".to_owned(),
         Change::Sandbox { id, host } => format!("sandbox\n{id}\n{host}"),
-        Change::Gap => "gap".to_owned(),
+        // Of events it is not said here: see `tell`.
+        Change::Events(_) | Change::Gap => "gap".to_owned(),
     }
 }
 

@@ -6,3 +6,4 @@ mod layers;
 mod memory;
 mod settings;
 mod socket;
+mod standing;

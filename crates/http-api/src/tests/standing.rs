@@ -1,0 +1,65 @@
+//! Whether a caller may still call, while keys come and go.
+
+use std::sync::{Arc, Mutex};
+
+use actix_web::dev::Payload;
+use actix_web::test::TestRequest;
+use actix_web::web;
+use async_trait::async_trait;
+use domain::id::UserId;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::fixture::{config, state};
+use crate::decode::{Errors, Flavour};
+use crate::extract::{Actor, Authenticator, Part, SandboxCaller, Standing};
+use crate::problem::Problem;
+use crate::state::HttpState;
+
+/// Who has which key; `None`: it cannot be told.
+type Keys = Mutex<Option<Vec<(&'static str, &'static str)>>>;
+
+struct Register(Keys);
+
+fn actor(name: &str) -> Actor {
+    let user = UserId::parse(name).unwrap();
+    Actor { user }
+}
+
+#[async_trait]
+impl Authenticator for Register {
+    async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
+        let keys = self.0.lock().unwrap();
+        let keys = keys.as_ref().ok_or_else(|| Problem::internal("away"))?;
+        let key = key.map(ExposeSecret::expose_secret);
+        let found = keys.iter().find(|(text, _)| Some(*text) == key);
+        Ok(found.map(|(_, name)| actor(name)))
+    }
+
+    async fn sandbox(&self, _: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
+        Ok(None)
+    }
+}
+
+#[actix_web::test]
+async fn a_caller_stands_as_long_as_one_of_their_keys_does() {
+    let register = Arc::new(Register(Mutex::default()));
+    let mut ports = state(&config(), None).ports().clone();
+    ports.authenticator = register.clone();
+    let request = TestRequest::get()
+        .app_data(web::Data::new(HttpState::new(&config(), ports)))
+        .insert_header(("X-Session-API-Key", "of-a-sandbox"))
+        .insert_header(("Authorization", "Bearer mine"))
+        .to_http_request();
+    let (mut payload, mut errors) = (Payload::None, Errors::new());
+    let standing = Standing::extract(&request, &mut payload, Flavour::V1, &mut errors);
+    let standing = standing.await.unwrap().unwrap();
+    let holds = async |keys: Option<Vec<(&'static str, &'static str)>>| {
+        *register.0.lock().unwrap() = keys;
+        standing.holds(&actor("ada")).await.ok()
+    };
+    assert_eq!(holds(Some(vec![("mine", "ada")])).await, Some(true));
+    assert_eq!(holds(Some(vec![("of-a-sandbox", "ada")])).await, Some(true));
+    assert_eq!(holds(Some(vec![("another", "ada")])).await, Some(false));
+    assert_eq!(holds(Some(vec![("mine", "bob")])).await, Some(false));
+    assert_eq!(holds(None).await, None, "nobody can tell");
+}

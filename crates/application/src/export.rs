@@ -63,13 +63,14 @@ impl Exports {
     /// until one has ended.
     pub async fn begin(&self, user: &UserId, id: ConversationId) -> Result<Export, AppError> {
         let scope = Scope::User(user.clone());
+        // Counted first: none because it was deleted a moment ago is not found.
+        let events = &self.inner.ports.events;
+        let left = events.count(&scope, id, &EventFilter::default()).await?;
         let found = self.inner.ports.conversations.find(&scope, id).await?;
         let conversation = found.ok_or_else(|| {
             AppError::not_found(format!("Conversation not found: {}", id.dashed()))
         })?;
         let place = self.running.take(user, id)?;
-        let events = &self.inner.ports.events;
-        let left = events.count(&scope, id, &EventFilter::default()).await?;
         Ok(Export {
             conversation,
             pages: Pages {

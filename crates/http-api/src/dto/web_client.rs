@@ -41,14 +41,17 @@ pub struct WebClient {
 /// The configuration of a web front end.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = WebClientConfig)]
+#[expect(clippy::struct_excessive_bools, reason = "the contract's, one by one")]
 pub struct WebClientDto {
     /// Always `oss`: front ends log in with a key, or not at all.
+    #[schema(pattern = "^oss$")]
     app_mode: &'static str,
     /// Always `null`: nothing is measured.
     #[schema(required)]
     posthog_client_key: Option<String>,
     feature_flags: FeatureFlagsDto,
     /// Always empty: providers are configured by each user.
+    #[schema(value_type = Vec<super::words::GitProviderWord>)]
     providers_configured: Vec<String>,
     #[schema(value_type = Option<String>, format = DateTime, required)]
     maintenance_start_time: Option<Timestamp>,
@@ -78,6 +81,7 @@ pub struct WebClientDto {
     #[schema(required)]
     jira_dc_service_account_config_error: Option<String>,
     /// Always `WebClientConfig`.
+    #[schema(pattern = "^WebClientConfig$")]
     kind: &'static str,
 }
 
@@ -97,7 +101,7 @@ pub struct FeatureFlagsDto {
     hide_personal_workspaces: bool,
     allow_user_llm_configuration: bool,
     enable_acp: bool,
-    #[schema(required)]
+    #[schema(required, pattern = "^(cloud|self_hosted)$")]
     deployment_mode: Option<String>,
     enable_onboarding: bool,
     enable_automations: bool,

@@ -220,15 +220,20 @@ fn clamp(number: u64) -> (u32, bool) {
 pub(super) fn dos_time(at: Timestamp) -> u32 {
     let at = at.to_utc();
     match u32::try_from(at.year() - 1980) {
-        Ok(year @ 0..=127) => {
-            let date = year << 9 | at.month() << 5 | at.day();
-            let time = at.hour() << 11 | at.minute() << 5 | at.second() / 2;
-            date << 16 | time
-        }
-        // 1 January 1980, or the end of 2107.
-        Err(_) => (1 << 5 | 1) << 16,
-        Ok(_) => (127 << 9 | 12 << 5 | 31) << 16 | (23 << 11 | 59 << 5 | 29),
+        Ok(year @ 0..=127) => packed(
+            (year, at.month(), at.day()),
+            (at.hour(), at.minute(), at.second() / 2),
+        ),
+        Ok(_) => packed((127, 12, 31), (23, 59, 29)),
+        Err(_) => packed((0, 1, 1), (0, 0, 0)),
     }
+}
+
+/// Years since 1980, and seconds by two.
+fn packed((year, month, day): (u32, u32, u32), (hour, minute, second): (u32, u32, u32)) -> u32 {
+    let date = (year << 9) | (month << 5) | day;
+    let time = (hour << 11) | (minute << 5) | second;
+    (date << 16) | time
 }
 
 fn put_u16(out: &mut Vec<u8>, number: u16) {
@@ -268,10 +273,7 @@ mod tests {
     #[test]
     fn times_that_dos_could_not_write_become_the_nearest() {
         let at = |text: &str| dos_time(Timestamp::new(text.parse().unwrap()));
-        assert_eq!(
-            at("2026-11-21T10:00:59Z"),
-            46 << 25 | 11 << 21 | 21 << 16 | 10 << 11 | 29
-        );
+        assert_eq!(at("2026-11-21T10:00:59Z"), 0x5d75_501d);
         assert_eq!(at("1970-01-01T00:00:00Z"), at("1980-01-01T00:00:00Z"));
         assert_eq!(at("9999-01-01T00:00:00Z"), at("2107-12-31T23:59:59Z"));
     }

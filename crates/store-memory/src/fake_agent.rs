@@ -63,6 +63,7 @@ pub struct FakeAgentRuntime {
     inner: Mutex<Inner>,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "independent ways to behave")]
 #[derive(Default)]
 struct Inner {
     mood: Mood,

@@ -3,27 +3,28 @@
 use actix_web::HttpResponse;
 use serde_json::json;
 
-/// The answer of a route of these, if it is one.
-pub(super) fn answer(method: &str, segments: &[&str], path: Option<&str>) -> Option<HttpResponse> {
-    let ok = |body| Some(HttpResponse::Ok().json(body));
+/// The answer of one of these routes, or that there is none.
+pub(super) fn answer(method: &str, segments: &[&str], path: Option<String>) -> HttpResponse {
+    let ok = |body| HttpResponse::Ok().json(body);
     match (method, segments) {
-        ("GET", ["api", "file", "download"]) => Some(file(path.unwrap_or_default())),
+        ("GET", ["api", "file", "download"]) => file(&path.unwrap_or_default()),
         ("GET", ["api", "git", "changes"]) => ok(json!([{"status": "MODIFIED", "path": "a.txt"}])),
         ("GET", ["api", "git", "diff"]) => ok(json!({"modified": "new", "original": "old"})),
         ("POST", ["api", "skills"]) => ok(json!({"skills": [], "sources": {}})),
         ("POST", ["api", "hooks"]) => {
-            let hook = json!({"type": "command", "command": "echo hi", "timeout": 5, "async": false});
+            let hook =
+                json!({"type": "command", "command": "echo hi", "timeout": 5, "async": false});
             ok(json!({"hook_config": {"stop": [{"matcher": "*", "hooks": [hook]}]}}))
         }
         ("GET", ["api", "profiles"]) => ok(json!({"profiles": [], "active_profile": null})),
         ("POST", ["api", "profiles", name]) => {
             let saved = json!({"name": name, "message": format!("Profile '{name}' saved")});
-            Some(HttpResponse::Created().json(saved))
+            HttpResponse::Created().json(saved)
         }
         ("POST", ["api", "conversations", _, "switch_llm" | "switch_acp_model"]) => {
             ok(json!({"success": true}))
         }
-        _ => None,
+        _ => HttpResponse::NotFound().json(json!({"detail": "Not Found"})),
     }
 }
 

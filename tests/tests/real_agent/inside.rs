@@ -1,6 +1,7 @@
 //! What front ends look at beside a conversation, and another model for its agent.
 
 use acceptance::Client;
+use acceptance::client::Conversation;
 use serde_json::{Value, json};
 
 use crate::support::{Setup, World};
@@ -25,45 +26,10 @@ pub(crate) async fn the_inside_of_a_sandbox_is_shown_and_its_model_switched(setu
     let conversation = user.ready(&task).await;
     let id = &conversation.id;
     assert_eq!(user.task(&task.id).await.detail, None, "nothing to note");
-    let url = conversation.conversation_url.as_deref().unwrap_or_default();
-    let (server, _) = url.split_once("/api/").expect("a URL");
-    let key = conversation.session_api_key.as_deref().expect("a key");
-    let direct = Client::new(server.to_owned(), key);
-    let listed = direct.get("/api/profiles").await.ok();
+    let listed = profiles_there(&conversation).await;
     assert_eq!(listed["profiles"][0]["name"], "fast", "{listed}");
     user.executed(id, "finished").await;
-
-    let look = async |what: &str| {
-        let path = format!("/api/v1/app-conversations/{id}/{what}");
-        user.get(&path).await.ok()
-    };
-    // As front ends ask, which believe the workspace to be there.
-    let file = look("file?file_path=/workspace/project/a.txt").await;
-    assert_eq!(file, "two\n");
-    assert_eq!(look("file").await, "", "there is no plan");
-    let changes = look("git/changes?path=/workspace/project&ref=HEAD").await;
-    let changed = |path: &str| {
-        let mut all = changes.as_array().into_iter().flatten();
-        all.find(|change| change["path"] == path)
-            .map(|change| change["status"].clone())
-    };
-    assert_eq!(changed("a.txt"), Some(json!("UPDATED")), "{changes}");
-    assert_eq!(
-        changed(".openhands/hooks.json"),
-        Some(json!("ADDED")),
-        "{changes}"
-    );
-    let diff = look("git/diff?path=/workspace/project/a.txt&ref=HEAD").await;
-    let lines = |side: &str| diff[side].as_str().map(|text| text.trim().to_owned());
-    assert_eq!(lines("original").as_deref(), Some("one"), "{diff}");
-    assert_eq!(lines("modified").as_deref(), Some("two"), "{diff}");
-    let skills = look("skills").await;
-    let skill = &skills["skills"][0];
-    assert_eq!(skill["name"], "style", "{skills}");
-    assert_eq!(skill["content"], "Be brief.");
-    let hook = json!({"type": "command", "command": "true", "timeout": 7, "async": false});
-    let stop = json!({"event_type": "stop", "matchers": [{"matcher": "*", "hooks": [hook]}]});
-    assert_eq!(look("hooks").await, json!({"hooks": [stop]}));
+    look_around(user, id).await;
 
     let path = format!("/api/v1/app-conversations/{id}/switch_profile");
     let switched = user.post(&path, &json!({"profile_name": "fast"})).await;
@@ -76,10 +42,8 @@ pub(crate) async fn the_inside_of_a_sandbox_is_shown_and_its_model_switched(setu
         .rfind(|record| record.body["tools"].is_array());
     let asked = last.map(|record| &record.body["model"]);
     assert_eq!(asked, Some(&json!("switched")));
-    let shown = user
-        .get(&format!("/api/v1/app-conversations?ids={id}"))
-        .await
-        .ok();
+    let shown = format!("/api/v1/app-conversations?ids={id}");
+    let shown = user.get(&shown).await.ok();
     assert_eq!(shown[0]["llm_model"], "openai/switched");
 
     // This agent is no program with models of its own.
@@ -90,4 +54,44 @@ pub(crate) async fn the_inside_of_a_sandbox_is_shown_and_its_model_switched(setu
         (refused.status, &told["detail"]),
         (400, &json!("Agent server error: 400"))
     );
+}
+
+/// The list of profiles at the conversation's agent server.
+async fn profiles_there(conversation: &Conversation) -> Value {
+    let url = conversation.conversation_url.as_deref().unwrap_or_default();
+    let (server, _) = url.split_once("/api/").expect("a URL");
+    let key = conversation.session_api_key.as_deref().expect("a key");
+    let direct = Client::new(server.to_owned(), key);
+    direct.get("/api/profiles").await.ok()
+}
+
+/// As front ends ask, which believe the workspace to be at a place of their own.
+async fn look_around(user: &Client, id: &str) {
+    let look = async |what: &str| {
+        let path = format!("/api/v1/app-conversations/{id}/{what}");
+        user.get(&path).await.ok()
+    };
+    let file = look("file?file_path=/workspace/project/a.txt").await;
+    assert_eq!(file, "two\n");
+    assert_eq!(look("file").await, "", "there is no plan");
+    let listed = look("git/changes?path=/workspace/project&ref=HEAD").await;
+    let status = |path: &str| {
+        let mut all = listed.as_array().into_iter().flatten();
+        all.find(|change| change["path"] == path)
+            .map(|change| change["status"].clone())
+    };
+    assert_eq!(status("a.txt"), Some(json!("UPDATED")), "{listed}");
+    let new = status(".openhands/hooks.json");
+    assert_eq!(new, Some(json!("ADDED")), "{listed}");
+    let diff = look("git/diff?path=/workspace/project/a.txt&ref=HEAD").await;
+    let lines = |side: &str| diff[side].as_str().map(|text| text.trim().to_owned());
+    assert_eq!(lines("original").as_deref(), Some("one"), "{diff}");
+    assert_eq!(lines("modified").as_deref(), Some("two"), "{diff}");
+    let skills = look("skills").await;
+    let skill = &skills["skills"][0];
+    assert_eq!(skill["name"], "style", "{skills}");
+    assert_eq!(skill["content"], "Be brief.");
+    let hook = json!({"type": "command", "command": "true", "timeout": 7, "async": false});
+    let stop = json!({"event_type": "stop", "matchers": [{"matcher": "*", "hooks": [hook]}]});
+    assert_eq!(look("hooks").await, json!({"hooks": [stop]}));
 }

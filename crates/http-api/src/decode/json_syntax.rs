@@ -130,7 +130,11 @@ impl Scanner<'_> {
                     Some('"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't') => position += 2,
                     Some('u') => {
                         let hex = self.chars.get(position + 2..position + 6);
-                        if !hex.is_some_and(|hex| hex.iter().all(char::is_ascii_hexdigit)) {
+                        // Digits that end the text are no escape to Python: it looks for the character after them first.
+                        let is_last = self.at(position + 6).is_none();
+                        if is_last
+                            || !hex.is_some_and(|hex| hex.iter().all(char::is_ascii_hexdigit))
+                        {
                             return Err((position + 1, "Invalid \\uXXXX escape").into());
                         }
                         position += 6;

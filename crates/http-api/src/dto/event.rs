@@ -102,7 +102,7 @@ impl Choice for EventOrder {
 
 /// The orders in the document.
 #[derive(Debug, Clone, Copy, ToSchema)]
-#[schema(as = EventSortOrder, rename_all = "SCREAMING_SNAKE_CASE")]
+#[schema(as = EventSortOrder, rename_all = "SCREAMING_SNAKE_CASE", default = "TIMESTAMP")]
 pub enum EventOrderWord {
     /// Oldest first.
     Timestamp,

@@ -195,7 +195,23 @@ pub struct GitPageParams {
     #[param(required = false)]
     page_id: String,
     /// Most items of this page.
-    #[param(required = false, minimum = 1, maximum = 100)]
+    #[param(required = false, minimum = 1, maximum = 100, default = 100)]
+    limit: i64,
+}
+
+/// Which page of a list that is usually short, in the document.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(
+    dead_code,
+    reason = "only described; what is read are the models below"
+)]
+pub struct GitShortPageParams {
+    /// `next_page_id` of the page before.
+    #[param(required = false)]
+    page_id: String,
+    /// Most items of this page.
+    #[param(required = false, minimum = 1, maximum = 100, default = 30)]
     limit: i64,
 }
 
@@ -239,8 +255,13 @@ pub struct RepositoriesQuery {
     /// Which page.
     #[param(ignore)]
     pub page: GitPageRequest,
-    /// Order, of searches only: `stars-desc`, `stars-asc`, `forks-desc`, `forks-asc`, `updated-desc` or `updated-asc`.
-    #[param(rename = "sort_order", value_type = String, required = false)]
+    /// Order, of searches only.
+    #[param(
+        rename = "sort_order",
+        value_type = String,
+        required = false,
+        pattern = "^(stars-desc|stars-asc|forks-desc|forks-asc|updated-desc|updated-asc)$"
+    )]
     sort: Option<RepositorySort>,
 }
 

@@ -17,7 +17,7 @@ const LONGEST_MODEL: u64 = 1000;
 pub struct FileQuery {
     /// Path in the sandbox; below `/workspace/project` is below the workspace, wherever that is. The plan when nothing is
     /// said.
-    #[param(required = false)]
+    #[param(required = false, default = "/workspace/project/PLAN.md")]
     pub file_path: Option<String>,
 }
 

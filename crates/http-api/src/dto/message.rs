@@ -125,7 +125,7 @@ impl Decode for NextMessage {
 pub struct TextContent {
     #[schema(default = false, required = false)]
     cache_prompt: bool,
-    #[schema(required = false, pattern = "^text$")]
+    #[schema(required = false, pattern = "^text$", default = "text")]
     r#type: String,
     text: String,
 }
@@ -136,7 +136,7 @@ pub struct TextContent {
 pub struct ImageContent {
     #[schema(default = false, required = false)]
     cache_prompt: bool,
-    #[schema(required = false, pattern = "^image$")]
+    #[schema(required = false, pattern = "^image$", default = "image")]
     r#type: String,
     /// `https:` or `data:` URLs.
     image_urls: Vec<String>,

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::git_providers::errors_of;
-use crate::decode::{Decode, Errors, Flavour, JsonObject, Object, Path, Rule, characters, pattern};
+use crate::decode::{Decode, Errors, Fault, Flavour, Object, Path, Rule, characters, pattern};
 use crate::extract::Named;
 use crate::problem::Problem;
 
@@ -24,13 +24,20 @@ pub struct ProfileName(pub String);
 
 impl Decode for ProfileName {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
-        let name = String::decode(value, at, errors)?;
-        let long = characters(1..=64).check(&name);
-        if let Some(fault) = long.or_else(|| pattern(&PATTERN).check(&name)) {
+        // Not as a `String`: of a name with NUL the pattern speaks, too.
+        let name = value.as_str().map(str::to_owned);
+        let fault = name.as_ref().map_or_else(
+            || Some(Fault::string_type()),
+            |name| {
+                let long = characters(1..=64).check(name);
+                long.or_else(|| pattern(&PATTERN).check(name))
+            },
+        );
+        if let Some(fault) = fault {
             errors.push(at, fault, value);
             return None;
         }
-        Some(Self(name))
+        name.map(Self)
     }
 }
 
@@ -157,6 +164,18 @@ pub struct SaveProfileDto {
     preserve_existing_api_key: bool,
 }
 
+/// The fields of a model, which the settings judge.
+struct LlmFields(Map<String, Value>);
+
+impl Decode for LlmFields {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        Object::<Self>::open(value, at, errors)?;
+        value.as_object().cloned().map(Self)
+    }
+}
+
 /// Body of a save; it may be missing.
 #[derive(Debug, Clone, Default)]
 pub struct SaveProfileInput(pub SaveProfile);
@@ -167,7 +186,7 @@ impl Decode for SaveProfileInput {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let include_secrets = object.default("include_secrets", || true);
-        let llm = object.optional::<JsonObject>("llm");
+        let llm = object.optional::<LlmFields>("llm");
         let preserve = object.default("preserve_existing_api_key", || false);
         Some(Self(SaveProfile {
             llm: llm?.map(|llm| llm.0),

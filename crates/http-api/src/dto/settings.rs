@@ -84,6 +84,9 @@ pub struct SettingsFields {
     /// The conversation's document, complete.
     #[schema(value_type = Object)]
     conversation_settings: Value,
+    #[schema(
+        pattern = "^(NO_GROUPING|GROUP_BY_NEWEST|LEAST_RECENTLY_USED|FEWEST_CONVERSATIONS|ADD_TO_ANY)$"
+    )]
     sandbox_grouping_strategy: String,
     default_sandbox_spec_id: Option<String>,
     llm_profiles: SavedProfilesDto,
@@ -239,8 +242,11 @@ pub struct SettingsUpdateDto {
     git_user_email: Option<String>,
     #[schema(required = false)]
     git_full_clone: bool,
-    /// `NO_GROUPING`, `GROUP_BY_NEWEST`, `LEAST_RECENTLY_USED`, `FEWEST_CONVERSATIONS` or `ADD_TO_ANY`.
-    #[schema(required = false)]
+    /// Which conversations share a sandbox.
+    #[schema(
+        required = false,
+        pattern = "^(NO_GROUPING|GROUP_BY_NEWEST|LEAST_RECENTLY_USED|FEWEST_CONVERSATIONS|ADD_TO_ANY)$"
+    )]
     sandbox_grouping_strategy: String,
     default_sandbox_spec_id: Option<String>,
     #[schema(value_type = Option<Vec<Object>>)]

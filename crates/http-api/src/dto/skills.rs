@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::decode::{Decode, Errors, Object, Path};
+use crate::decode::{Choice, Decode, Errors, Object, Path};
 
 /// A skill.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -85,6 +85,15 @@ impl From<Offers> for OffersDto {
     }
 }
 
+/// Whom a marketplace is registered for. Read and of no matter here.
+#[derive(Debug, Clone, Copy)]
+struct RegistrationScope;
+
+impl Choice for RegistrationScope {
+    const CHOICES: &'static [(&'static str, Self)] =
+        &[("instance", Self), ("org", Self), ("personal", Self)];
+}
+
 /// A marketplace to read.
 #[derive(Debug, Clone)]
 pub struct RegistrationInput(pub Registration);
@@ -100,7 +109,9 @@ impl Decode for RegistrationInput {
         let repo_path = object.optional("repo_path");
         let repo_path = object.convert_optional("repo_path", repo_path, check_repo_path);
         let auto_load = object.default("auto_load", || false);
+        let scope = object.optional::<RegistrationScope>("scope");
         auto_load?;
+        scope?;
         Some(Self(Registration {
             name: name?,
             source: source?,
@@ -128,4 +139,7 @@ pub struct MarketplaceRegistration {
     /// Of no matter here.
     #[schema(required = false, default = false)]
     auto_load: bool,
+    /// Of no matter here.
+    #[schema(pattern = "^(instance|org|personal)$")]
+    scope: Option<String>,
 }

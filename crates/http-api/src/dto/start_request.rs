@@ -82,8 +82,13 @@ const PROCESSORS: [&str; 2] = ["LoggingCallbackProcessor", "SetTitleCallbackProc
 
 impl Decode for Processor {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
-        let mut object = Object::<Self>::open(value, at, errors)?;
-        let kind = object.required::<String>("kind")?;
+        Object::<Self>::open(value, at, errors)?;
+        // Whatever is no kind is an unknown one, also nothing and what is no text.
+        let kind = match value.get("kind") {
+            Some(Value::String(kind)) => kind.clone(),
+            Some(other) => other.to_string(),
+            None => String::new(),
+        };
         if PROCESSORS.contains(&kind.as_str()) {
             return Some(Self(json!({"kind": kind})));
         }
@@ -229,7 +234,7 @@ pub struct AppConversationStartRequest {
     /// The conversation that this is a part of.
     #[schema(format = Uuid)]
     parent_conversation_id: Option<String>,
-    #[schema(value_type = AgentTypeWord, required = false)]
+    #[schema(value_type = AgentTypeWord, required = false, default = "default")]
     agent_type: String,
     public: Option<bool>,
     #[schema(max_items = 20)]

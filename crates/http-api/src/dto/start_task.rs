@@ -170,7 +170,11 @@ impl Choice for StartTaskOrder {
 
 /// The orders in the document.
 #[derive(Debug, Clone, Copy, ToSchema)]
-#[schema(as = AppConversationStartTaskSortOrder, rename_all = "SCREAMING_SNAKE_CASE")]
+#[schema(
+    as = AppConversationStartTaskSortOrder,
+    rename_all = "SCREAMING_SNAKE_CASE",
+    default = "CREATED_AT_DESC"
+)]
 pub enum StartTaskOrderWord {
     /// Oldest first.
     CreatedAt,

@@ -195,7 +195,7 @@ pub(super) async fn decode_body<T: Decode>(
 ) -> Result<Option<T>, Problem> {
     let at = Path::body(T::SENSITIVE);
     if bytes.is_empty() {
-        errors.push(&at, Fault::missing(), &Value::Null);
+        missing(errors);
         return Ok(None);
     }
     if !is_json(req, flavour) {
@@ -208,7 +208,7 @@ pub(super) async fn decode_body<T: Decode>(
     }
     let (read, _share) = parse::document(state_of(req)?.parse_budget(), &bytes).await?;
     match read {
-        Ok(Value::Null) => errors.push(&at, Fault::missing(), &Value::Null),
+        Ok(Value::Null) => missing(errors),
         Ok(value) => return Ok(T::decode_owned(value, &at, errors)),
         Err(JsonFault::Undecodable) if flavour == Flavour::V1 => {
             return Err(Problem::bad_request("There was an error parsing the body"));
@@ -217,6 +217,11 @@ pub(super) async fn decode_body<T: Decode>(
         Err(JsonFault::Syntax { position, message }) => syntax_error(errors, position, message),
     }
     Ok(None)
+}
+
+fn missing(errors: &mut Errors) {
+    // Nothing is no secret.
+    errors.push(&Path::body(false), Fault::missing(), &Value::Null);
 }
 
 fn syntax_error(errors: &mut Errors, position: usize, message: &str) {

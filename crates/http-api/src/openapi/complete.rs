@@ -4,6 +4,8 @@ use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 use utoipa::openapi::OpenApi;
 
+use super::{glossary, words};
+
 /// The members of a path item that are operations.
 pub(super) const METHODS: [&str; 8] = [
     "get", "put", "post", "delete", "options", "head", "patch", "trace",
@@ -34,6 +36,8 @@ pub(crate) fn complete(document: &OpenApi) -> Value {
             add_answers(path, operation);
         }
     }
+    words::close(&mut document);
+    glossary::explain(&mut document);
     document
 }
 

@@ -4,6 +4,8 @@
 //! security, and the answers that extractors and middleware may give. Handlers document only their own answers.
 
 mod complete;
+mod glossary;
+mod words;
 
 use actix_web::dev::ResourceDef;
 use actix_web::web::Bytes;

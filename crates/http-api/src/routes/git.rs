@@ -9,7 +9,7 @@ use domain::git::GitError;
 use crate::decode::{Fault, Path};
 use crate::dto::PageDto;
 use crate::dto::git::{
-    BranchDto, BranchesQuery, GitPageParams, GitUserDto, InstallationsQuery, RepositoriesQuery,
+    BranchDto, BranchesQuery, GitPageParams, GitShortPageParams, GitUserDto, InstallationsQuery, RepositoriesQuery,
     RepositoryDto, SuggestedTaskDto, SuggestedTasksQuery,
 };
 use crate::extract::{Actor, Application, Call, Query};
@@ -82,7 +82,7 @@ pub(super) async fn repositories(
 /// Branches of a repository.
 #[utoipa::path(
     tag = "Git",
-    params(BranchesQuery, GitPageParams),
+    params(BranchesQuery, GitShortPageParams),
     responses(
         (status = 200, description = "A page", body = PageDto<BranchDto>),
         (status = 400, description = "Not a repository's name, or the provider's host may not be called", body = Detail),
@@ -109,7 +109,7 @@ pub(super) async fn branches(
 /// are left out.
 #[utoipa::path(
     tag = "Git",
-    params(GitPageParams),
+    params(GitShortPageParams),
     responses(
         (status = 200, description = "A page", body = PageDto<SuggestedTaskDto>),
         (status = 403, description = "No token is stored", body = Detail),

@@ -45,12 +45,21 @@ fn wants_secrets(query: &str) -> bool {
     last.is_some_and(|text| bool::decode(&text, &Path::query(), &mut ignored) == Some(true))
 }
 
-struct Options;
+/// What is asked for. (Who is calling depends on it, so it is read with them.)
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only described")]
+struct Options {
+    /// Needs a sandbox's key.
+    #[param(required = false, default = false)]
+    expose_secrets: bool,
+}
 
 impl Decode for Options {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        object.default(EXPOSE, || false).map(|_: bool| Self)
+        let expose_secrets = object.default(EXPOSE, || false)?;
+        Some(Self { expose_secrets })
     }
 }
 
@@ -58,7 +67,7 @@ impl Decode for Options {
 /// the key of the user's own sandbox, while it runs or starts, they are in clear.
 #[utoipa::path(
     tag = "Users",
-    params(("expose_secrets" = Option<bool>, Query, description = "Needs a sandbox key.")),
+    params(Options),
     responses((status = 200, description = "Done", body = UserDto))
 )]
 #[get("/api/v1/users/me")]

@@ -1,0 +1,70 @@
+//! Closed sets of words in the document. utoipa can say of a text member only that it has a pattern; a pattern that is
+//! nothing but words is written as the enumeration that it is.
+
+use serde_json::{Value, json};
+
+/// Turns `^(a|b|c)$` into the enumeration of `a`, `b` and `c`, everywhere in the document.
+pub(super) fn close(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            let words = members
+                .get("pattern")
+                .and_then(Value::as_str)
+                .and_then(words_of);
+            if let Some(mut words) = words {
+                let is_nullable = members["type"]
+                    .as_array()
+                    .is_some_and(|types| types.contains(&json!("null")));
+                if is_nullable {
+                    words.push(Value::Null);
+                }
+                members.shift_remove("pattern");
+                members.insert("enum".to_owned(), words.into());
+            }
+            members.values_mut().for_each(close);
+        }
+        Value::Array(list) => list.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+/// The words that a pattern consists of, if it does.
+fn words_of(pattern: &str) -> Option<Vec<Value>> {
+    let inside = pattern.strip_prefix('^')?.strip_suffix('$')?;
+    let inside = inside
+        .strip_prefix('(')
+        .and_then(|inside| inside.strip_suffix(')'))
+        .unwrap_or(inside);
+    let is_word = |word: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        !word.is_empty() && word.chars().all(plain)
+    };
+    let words: Vec<&str> = inside.split('|').collect();
+    words
+        .iter()
+        .all(|word| is_word(word))
+        .then(|| words.into_iter().map(Value::from).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_words_become_an_enumeration() {
+        let mut schema = json!({"properties": {
+            "kind": {"type": "string", "pattern": "^(text|image)$"},
+            "role": {"type": ["string", "null"], "pattern": "^user$"},
+            "name": {"type": "string", "pattern": "^[A-Za-z]+$"},
+            "pattern": {"type": "string"},
+        }});
+        close(&mut schema);
+        let expected = json!({"properties": {
+            "kind": {"type": "string", "enum": ["text", "image"]},
+            "role": {"type": ["string", "null"], "enum": ["user", null]},
+            "name": {"type": "string", "pattern": "^[A-Za-z]+$"},
+            "pattern": {"type": "string"},
+        }});
+        assert_eq!(schema, expected);
+    }
+}

@@ -166,6 +166,16 @@ async fn add_keys(store: &MemoryStore, now: Timestamp, ids: &dyn IdGenerator) {
     }
 }
 
+fn policy() -> Policy {
+    let mut policy = Policy::new(
+        HostId::parse("host").unwrap(),
+        "http://127.0.0.1:3000/api/v1/webhooks".parse().unwrap(),
+        AuthMode::ApiKey,
+    );
+    policy.caps.per_user = 3;
+    policy
+}
+
 impl World {
     /// Idle: start tasks are not worked on, so their first state can be looked at.
     pub(crate) async fn idle() -> Self {
@@ -205,13 +215,8 @@ impl World {
             ids: Arc::clone(&ids),
         };
         add_keys(&store, clock.now(), ids.as_ref()).await;
-        let mut policy = Policy::new(
-            HostId::parse("host").unwrap(),
-            "http://127.0.0.1:3000/api/v1/webhooks".parse().unwrap(),
-            AuthMode::ApiKey,
-        );
-        policy.caps.per_user = 3;
-        let app = App::new(ports, policy, Tasks::new(tokio::runtime::Handle::current()));
+        let tasks = Tasks::new(tokio::runtime::Handle::current());
+        let app = App::new(ports, policy(), tasks);
         let http = HttpPorts {
             authenticator: Arc::new(app.clone()),
             readiness: Arc::new(Ready),

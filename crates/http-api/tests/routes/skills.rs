@@ -103,7 +103,7 @@ async fn what_is_no_marketplace_is_refused() {
     let world = World::idle().await;
     let asked = json!([
         {"source": "x"},
-        {"name": "1bad", "source": "../x", "repo_path": "/etc", "auto_load": "perhaps", "ref": 7},
+        {"name": "1bad", "source": "../x", "repo_path": "/etc", "auto_load": "perhaps", "ref": 7, "scope": "x"},
     ]);
     let refused = world.post(ADA, MARKETPLACES, &asked).await;
     assert_eq!(refused.status, 422);
@@ -120,6 +120,7 @@ async fn what_is_no_marketplace_is_refused() {
         (r#"["body",1,"ref"]"#, "string_type"),
         (r#"["body",1,"repo_path"]"#, "value_error"),
         (r#"["body",1,"auto_load"]"#, "bool_parsing"),
+        (r#"["body",1,"scope"]"#, "enum"),
     ]
     .map(|(place, kind)| (place.to_owned(), json!(kind)));
     assert_eq!(found, expected);

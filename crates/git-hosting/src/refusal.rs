@@ -15,6 +15,8 @@ const LONGEST: usize = 300;
 const MOST_TEXTS: usize = 5;
 /// Shorter parts of a credential are in many a word.
 const SHORTEST_SECRET: usize = 4;
+/// A part that long is no word.
+const LONG_PART: usize = 12;
 
 const NO_REASON: &str = "it does not say why";
 
@@ -50,13 +52,16 @@ impl<'a> Refusal<'a> {
         whole.chars().take(LONGEST).collect()
     }
 
+    /// Whether the token is in it: whole, as it is sent, or (however it is quoted) a long part of letters and digits.
     fn is_repeated_in(&self, text: &str) -> bool {
         let token = self.token.expose_secret();
         let secret = token.split_once(':').map_or(token, |(_, secret)| secret);
         let encoded = [STANDARD.encode(token), STANDARD.encode(format!(":{token}"))];
-        let parts = [token, secret, encoded[0].as_str(), encoded[1].as_str()];
-        let mut parts = parts.iter().filter(|part| part.len() >= SHORTEST_SECRET);
-        parts.any(|part| text.contains(*part))
+        let whole = [token, secret, &encoded[0], &encoded[1]];
+        let whole = whole.iter().filter(|one| one.len() >= SHORTEST_SECRET);
+        let is_other = |c: char| !c.is_ascii_alphanumeric();
+        let parts = secret.split(is_other).filter(|one| one.len() >= LONG_PART);
+        whole.copied().chain(parts).any(|one| text.contains(one))
     }
 }
 
@@ -157,8 +162,11 @@ mod tests {
             format!("Basic {}", STANDARD.encode("ada:hush-hush")),
             format!("Basic {}", STANDARD.encode(":ada:hush-hush")),
         ] {
-            assert_eq!(reason(&json!({"message": echo})), NO_REASON);
+            assert_eq!(reason(&json!({ "message": echo })), NO_REASON);
         }
+        let token = SecretString::from("glpat-\"a b\"0123456789abcdef");
+        let quoted = json!({"message": "glpat-%22a%20b%220123456789abcdef"}).to_string();
+        assert_eq!(Refusal::of(&token).reason(quoted.as_bytes()), NO_REASON);
         let long = reason(&json!({"errors": vec!["é".repeat(200); 40]}));
         assert_eq!(long.chars().count(), 200, "repetitions are told once");
         let long = reason(&json!({"message": "é".repeat(1000)}));

@@ -1,4 +1,4 @@
-//! The tools: a pull request at each provider. Names and arguments are those of the reference ([R422]); Forgejo's is ours.
+//! The tools: a pull request at each provider. Names and arguments are those of the reference (recording 422); Forgejo's is ours.
 
 use application::App;
 use application::git::GitFailure;

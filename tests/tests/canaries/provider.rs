@@ -28,7 +28,8 @@ impl Provider {
                     }
                 }
                 let quoted = serde_json::json!({"message": String::from_utf8_lossy(&head)}).to_string();
-                let status = ["500 Oops", "401 Unauthorized", "403 Forbidden"][number % 3];
+                let statuses = ["500 Oops", "401 Unauthorized", "403 Forbidden", "422 No"];
+                let status = statuses[number % statuses.len()];
                 let length = quoted.len();
                 let answer = format!(
                     "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{quoted}"

@@ -232,6 +232,14 @@ async fn starts_that_fail(bench: &Bench, user: &Client, of: &Planted) {
     ] {
         let _ = user.get(path).await;
     }
+    let arguments = json!({"id": "a/b", "source_branch": "c", "target_branch": "d", "title": "t", "description": null});
+    let ask = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "create_mr", "arguments": arguments}});
+    // Once for each way of refusing.
+    for _ in 0..4 {
+        let answer = user.post("/mcp/mcp", &ask).await.ok();
+        assert_eq!(answer["result"]["isError"], true, "{answer}");
+    }
 }
 
 /// `kill -9` with a run under way, and with a start that has only been acknowledged.

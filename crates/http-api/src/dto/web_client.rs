@@ -1,10 +1,10 @@
 //! What web front ends are told before anybody has logged in (contract v1, section 3.11).
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use domain::clock::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 /// Facts of the agent server's environment, written by `cargo xtask models`.
@@ -68,8 +68,9 @@ pub struct WebClientDto {
     #[schema(required)]
     github_app_slug: Option<String>,
     gitlab_enabled: bool,
-    /// By provider.
-    provider_default_hosts: BTreeMap<&'static str, &'static str>,
+    /// By provider, in the order in which front ends list them.
+    #[schema(value_type = BTreeMap<String, String>)]
+    provider_default_hosts: Map<String, Value>,
     slack_enabled: bool,
     email_enabled: bool,
     acp_providers: Vec<AcpProviderDto>,
@@ -149,7 +150,10 @@ impl WebClientDto {
             updated_at,
             github_app_slug: None,
             gitlab_enabled: false,
-            provider_default_hosts: HOSTS.into(),
+            provider_default_hosts: HOSTS
+                .map(|(provider, host)| (provider.to_owned(), host.into()))
+                .into_iter()
+                .collect(),
             slack_enabled: false,
             email_enabled: false,
             acp_providers: AGENTS.clone(),

@@ -17,6 +17,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::{Part, state_of};
 use crate::decode::{Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
+use crate::rate::Sender;
 use crate::state::HttpState;
 
 /// The header that carries the key of a user, or of a sandbox.
@@ -114,7 +115,8 @@ async fn user_of(req: &HttpRequest, key: Option<&SecretString>) -> Result<Option
     let state = state_of(req)?;
     let found = state.authenticator().user(key).await?;
     if let Some(actor) = &found {
-        state.rate().admit(&actor.user, state.ports().clock.now())?;
+        let sender = Sender::User(actor.user.clone());
+        state.rate().admit(sender, state.ports().clock.now())?;
     }
     Ok(found)
 }
@@ -208,10 +210,24 @@ fn invalid_session_key() -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "Invalid session API key")
 }
 
+/// The sandbox with this key, if it has not sent too many requests.
+async fn sandbox_of(
+    req: &HttpRequest,
+    key: &SecretString,
+) -> Result<Option<SandboxCaller>, Problem> {
+    let state = state_of(req)?;
+    let found = state.authenticator().sandbox(key).await?;
+    if let Some(caller) = &found {
+        let sender = Sender::Sandbox(caller.0.id.clone());
+        state.rate().admit(sender, state.ports().clock.now())?;
+    }
+    Ok(found)
+}
+
 impl Who for SandboxCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = session_key_of(req)?;
-        let found = state_of(req)?.authenticator().sandbox(&key).await?;
+        let found = sandbox_of(req, &key).await?;
         found.ok_or_else(invalid_session_key)
     }
 }
@@ -245,10 +261,9 @@ impl UserOrSandbox {
 
 impl Who for UserOrSandbox {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        let authenticator = state_of(req)?.authenticator();
         let key = key_of(req);
         if let Some(key) = &key
-            && let Some(caller) = authenticator.sandbox(key).await?
+            && let Some(caller) = sandbox_of(req, key).await?
         {
             return Ok(Self::Sandbox(Box::new(caller)));
         }

@@ -258,7 +258,7 @@ async fn what_is_wrong_is_named_and_nothing_is_stored() {
             "/p".into(),
             json!({"llm": "planted"}),
             json!(["body", "llm"]),
-            "dict_type",
+            "model_attributes_type",
         ),
         (
             "/p".into(),

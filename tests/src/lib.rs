@@ -1,7 +1,7 @@
 //! Test harness of the black-box suites: the real binary, real or stub agent servers, a scripted model.
 //!
 //! It knows the service as a program and over HTTP, processes through `/proc`, and containers through Docker's own
-//! program. It must never know our crates.
+//! program. It must never know our crates, but for the one that others write clients with.
 
 pub mod agent_server;
 pub mod canaries;

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use domain::id::{ApiKeyId, UserId};
 
 use crate::config::parse_duration;
+use crate::remote;
 
 /// Runs software-agent conversations in sandboxes, and keeps per-user settings and secrets.
 #[derive(Debug, Parser)]
@@ -15,10 +16,21 @@ pub(crate) struct Cli {
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<Where>,
 }
 
-/// What to do.
+/// Where something is done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Where {
+    /// Here, with the configuration and the data of the service.
+    #[command(flatten)]
+    Here(Command),
+    /// At a running service, as one of its users.
+    #[command(flatten)]
+    Remote(remote::Command),
+}
+
+/// What to do here.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the service (the default).
@@ -158,6 +170,10 @@ mod tests {
             &["x", "keys", "revoke", "not-an-id"],
             &["x", "users", "delete"],
             &["x", "users", "delete", "a b", "--yes"],
+            &["x", "conversations", "start", "--branch", "b"],
+            &["x", "conversations", "list", "--limit", "0"],
+            &["x", "conversations", "list", "--all", "--limit", "5"],
+            &["x", "conversations", "list", "--key", "aw_1"],
         ] {
             assert!(Cli::try_parse_from(bad).is_err(), "{bad:?}");
         }

@@ -15,6 +15,7 @@ mod doctor;
 mod healthcheck;
 mod keys;
 mod logging;
+mod remote;
 mod secrets;
 mod serve;
 mod users;
@@ -27,9 +28,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser as _;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, Where};
 use crate::compose::Variables;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::data_dir::DataDir;
 
 /// `EX_USAGE` of sysexits.h: the configuration is wrong, and starting again will not help.
@@ -49,30 +50,31 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let cli = Cli::parse();
-    if matches!(cli.command, Some(Command::Openapi)) {
-        return finish(print_openapi());
-    }
     let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let command = match cli.command {
+        Some(Where::Remote(command)) => {
+            return finish(remote::run(command, cli.config.as_deref(), &variables));
+        }
+        Some(Where::Here(Command::Openapi)) => return finish(print_openapi()),
+        Some(Where::Here(command)) => command,
+        None => Command::Serve,
+    };
     let config = match Config::load(cli.config.as_deref(), &variables) {
         Ok(config) => config,
-        Err(error) => {
-            to_stderr(&format!("agent-workspace: {error}"));
-            return BAD_CONFIGURATION.into();
-        }
+        Err(error) => return finish(Err(error.into())),
     };
     logging::start(&config.log);
     #[cfg(debug_assertions)]
     crash_points::install(&variables);
-    finish(run(
-        cli.command.unwrap_or(Command::Serve),
-        &config,
-        &variables,
-    ))
+    finish(run(command, &config, &variables))
 }
 
 fn finish(result: anyhow::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         to_stderr(&format!("agent-workspace: {error:#}"));
+        if error.is::<ConfigError>() {
+            return BAD_CONFIGURATION.into();
+        }
         ExitCode::FAILURE
     })
 }

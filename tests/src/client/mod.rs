@@ -1,11 +1,14 @@
-//! A small client of the service, one per user.
+//! A client of the service, one per user: what users do goes over the typed client (crate `client`), and everything else,
+//! also what no client should send, in raw requests.
 
 mod model;
 mod record;
 mod stories;
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use ::client::Limits;
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
@@ -25,6 +28,9 @@ pub struct Client {
     key: String,
     /// Keeps every answer.
     record: Option<Record>,
+    deadline: Duration,
+    /// Made when it is wanted first: some keys of tests are none that a client takes.
+    typed: Arc<OnceLock<::client::Client>>,
 }
 
 /// An answer, read to its end.
@@ -77,7 +83,29 @@ impl Client {
             url,
             key: key.to_owned(),
             record: None,
+            deadline: DEADLINE,
+            typed: Arc::default(),
         }
+    }
+
+    /// The typed client of the same service, with the same key, deadline and record.
+    pub(crate) fn api(&self) -> &::client::Client {
+        self.typed.get_or_init(|| {
+            let limits = Limits {
+                request: self.deadline,
+                ..Limits::default()
+            };
+            let key = Some(self.key.clone().into());
+            let client = ::client::Client::with_limits(&self.url, key, limits)
+                .unwrap_or_else(|error| panic!("{}: {error}", self.url));
+            match &self.record {
+                None => client,
+                Some(record) => client.observed(Arc::new(record::Recorder {
+                    key: self.key.clone(),
+                    record: record.clone(),
+                })),
+            }
+        })
     }
 
     /// The key that is sent.
@@ -92,6 +120,7 @@ impl Client {
         let key = key.to_owned();
         Self {
             key,
+            typed: Arc::default(),
             ..self.clone()
         }
     }
@@ -101,6 +130,7 @@ impl Client {
     pub fn recorded(&self, record: &Record) -> Self {
         Self {
             record: Some(record.clone()),
+            typed: Arc::default(),
             ..self.clone()
         }
     }
@@ -111,6 +141,8 @@ impl Client {
         let http = with_deadline(stories::READY);
         Self {
             http,
+            deadline: stories::READY,
+            typed: Arc::default(),
             ..self.clone()
         }
     }

@@ -1,4 +1,4 @@
-//! The parts of the answers that suites look at.
+//! The parts of the answers that suites look at, as texts.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -54,4 +54,43 @@ pub struct Sandbox {
     pub status_detail: Option<String>,
     /// Its key, while it runs.
     pub session_api_key: Option<String>,
+}
+
+impl From<::client::StartTask> for Task {
+    fn from(task: ::client::StartTask) -> Self {
+        Self {
+            id: task.id,
+            status: task.status.to_string(),
+            detail: task.detail,
+            app_conversation_id: task.app_conversation_id,
+            sandbox_id: task.sandbox_id,
+            timings: serde_json::json!(task.timings),
+        }
+    }
+}
+
+impl From<::client::Conversation> for Conversation {
+    fn from(it: ::client::Conversation) -> Self {
+        Self {
+            id: it.id,
+            sandbox_id: it.sandbox_id,
+            title: it.title,
+            sandbox_status: it.sandbox_status.to_string(),
+            execution_status: it.execution_status.map(|status| status.to_string()),
+            conversation_url: it.conversation_url,
+            session_api_key: it.session_api_key.map(|key| key.expose().to_owned()),
+            llm_model: it.llm_model,
+        }
+    }
+}
+
+impl From<::client::Sandbox> for Sandbox {
+    fn from(it: ::client::Sandbox) -> Self {
+        Self {
+            id: it.id,
+            status: it.status.to_string(),
+            status_detail: it.status_detail,
+            session_api_key: it.session_api_key.map(|key| key.expose().to_owned()),
+        }
+    }
 }

@@ -33,3 +33,18 @@ impl Record {
         all.iter().cloned().collect()
     }
 }
+
+/// Keeps what a typed client is answered.
+pub(super) struct Recorder {
+    pub(super) key: String,
+    pub(super) record: Record,
+}
+
+impl ::client::Observer for Recorder {
+    fn answered(&self, answer: &::client::Answer<'_>) {
+        let asked = format!("{} {}", answer.method, answer.asked);
+        let body = String::from_utf8_lossy(answer.body);
+        let text = format!("{:?}\n{body}", answer.headers);
+        self.record.keep(&self.key, asked, text);
+    }
+}

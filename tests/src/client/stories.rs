@@ -1,8 +1,12 @@
-//! What users do, in one call each.
+//! What users do, in one call each, over the typed client.
 
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
+use ::client::{
+    ConversationFilter, Document, Error, Event, EventFilter, EventOrder, Message, SettingsChange,
+    StartRequest,
+};
+use futures::TryStreamExt as _;
 use serde_json::{Value, json};
 
 use super::{Client, Conversation, Sandbox, Task};
@@ -13,11 +17,27 @@ pub(super) const READY: Duration = Duration::from_secs(150);
 /// One message of a scripted model, with a real agent server.
 const RUN: Duration = Duration::from_secs(120);
 
-const CONVERSATIONS: &str = "/api/v1/app-conversations";
+/// The answer of a call that must succeed.
+#[track_caller]
+fn fine<T>(answer: Result<T, Error>) -> T {
+    answer.unwrap_or_else(|error| panic!("{error}: {error:?}"))
+}
 
-fn read<T: DeserializeOwned>(document: &Value) -> T {
-    serde_json::from_value(document.clone())
-        .unwrap_or_else(|error| panic!("unexpected answer ({error}): {document}"))
+/// The request in the client's words, which must be all of it.
+fn said(request: &Value) -> StartRequest {
+    let read: StartRequest = serde_json::from_value(request.clone())
+        .unwrap_or_else(|error| panic!("not a request for a start ({error}): {request}"));
+    let again = serde_json::to_value(&read).expect("a request is JSON");
+    for (name, value) in request.as_object().into_iter().flatten() {
+        let is_said = value.is_null() || again[name] == *value;
+        assert!(is_said, "the client says {name} otherwise: {}", again[name]);
+    }
+    read
+}
+
+fn documents(events: Vec<Event>) -> Vec<Value> {
+    let events = events.into_iter().map(|event| Value::Object(event.0.0));
+    events.collect()
 }
 
 /// A message of one text.
@@ -32,9 +52,13 @@ impl Client {
     /// # Panics
     /// When the settings are refused.
     pub async fn use_model(&self, model: &str, base_url: &str, api_key: &str) {
-        let body = json!({"agent_settings_diff":
-            {"llm": {"model": model, "base_url": base_url, "api_key": api_key, "num_retries": 0}}});
-        let _ = self.post("/api/v1/settings", &body).await.ok();
+        let llm =
+            json!({"model": model, "base_url": base_url, "api_key": api_key, "num_retries": 0});
+        let change = SettingsChange {
+            agent_settings_diff: Some(Document([("llm".to_owned(), llm)].into_iter().collect())),
+            ..SettingsChange::default()
+        };
+        fine(self.api().settings().update(&change).await);
     }
 
     /// Asks for a conversation.
@@ -42,7 +66,7 @@ impl Client {
     /// # Panics
     /// When the request is refused.
     pub async fn start(&self, request: &Value) -> Task {
-        read(&self.post(CONVERSATIONS, request).await.ok())
+        fine(self.api().conversations().start(&said(request)).await).into()
     }
 
     /// Asks for a conversation that begins with this message.
@@ -59,8 +83,8 @@ impl Client {
     /// # Panics
     /// When there is none.
     pub async fn task(&self, id: &str) -> Task {
-        let path = format!("{CONVERSATIONS}/start-tasks?ids={id}");
-        read(&self.get(&path).await.ok()[0])
+        let found = fine(self.api().start_tasks().get(id).await);
+        found.unwrap_or_else(|| panic!("no start {id}")).into()
     }
 
     /// Waits until a start has ended, in READY or ERROR.
@@ -103,8 +127,8 @@ impl Client {
     /// # Panics
     /// When the question is refused.
     pub async fn find_conversation(&self, id: &str) -> Option<Conversation> {
-        let found = self.get(&format!("{CONVERSATIONS}?ids={id}")).await.ok();
-        (!found[0].is_null()).then(|| read(&found[0]))
+        let found = fine(self.api().conversations().get(id).await);
+        found.map(Into::into)
     }
 
     /// A conversation.
@@ -121,8 +145,11 @@ impl Client {
     /// # Panics
     /// When the list is refused.
     pub async fn conversations(&self) -> Vec<Conversation> {
-        let all = self.all(&format!("{CONVERSATIONS}/search")).await;
-        all.iter().map(read).collect()
+        let all = self
+            .api()
+            .conversations()
+            .all(&ConversationFilter::default());
+        fine(all.map_ok(Into::into).try_collect().await)
     }
 
     /// Waits for a status of execution.
@@ -143,9 +170,12 @@ impl Client {
     /// # Panics
     /// When it is refused.
     pub async fn say(&self, id: &str, message: &str) {
-        let path = format!("{CONVERSATIONS}/{id}/send-message");
-        let body = json!({"role": "user", "content": text(message), "run": true});
-        let _ = self.post(&path, &body).await.ok();
+        let sent = self
+            .api()
+            .conversations()
+            .send(id, &Message::text(message))
+            .await;
+        assert!(fine(sent).success);
     }
 
     /// Deletes a conversation.
@@ -153,7 +183,7 @@ impl Client {
     /// # Panics
     /// When it is refused.
     pub async fn delete_conversation(&self, id: &str) {
-        let _ = self.delete(&format!("{CONVERSATIONS}/{id}")).await.ok();
+        fine(self.api().conversations().delete(id).await);
     }
 
     /// All events of a conversation, oldest first.
@@ -161,8 +191,9 @@ impl Client {
     /// # Panics
     /// When the list is refused.
     pub async fn events(&self, id: &str) -> Vec<Value> {
-        self.all(&format!("/api/v1/conversation/{id}/events/search"))
-            .await
+        let events = self.api().events(id);
+        let all = events.all(&EventFilter::default(), &EventOrder::OldestFirst);
+        documents(fine(all.try_collect().await))
     }
 
     /// Their number.
@@ -170,8 +201,8 @@ impl Client {
     /// # Panics
     /// When the answer is no number.
     pub async fn count_events(&self, id: &str) -> usize {
-        let path = format!("/api/v1/conversation/{id}/events/count");
-        read(&self.get(&path).await.ok())
+        let count = fine(self.api().events(id).count(&EventFilter::default()).await);
+        usize::try_from(count).expect("a small number")
     }
 
     /// All sandboxes.
@@ -179,8 +210,8 @@ impl Client {
     /// # Panics
     /// When the list is refused.
     pub async fn sandboxes(&self) -> Vec<Sandbox> {
-        let all = self.all("/api/v1/sandboxes/search").await;
-        all.iter().map(read).collect()
+        let all = self.api().sandboxes().all();
+        fine(all.map_ok(Into::into).try_collect().await)
     }
 
     /// A sandbox, if there is one.
@@ -188,8 +219,8 @@ impl Client {
     /// # Panics
     /// When the question is refused.
     pub async fn sandbox(&self, id: &str) -> Option<Sandbox> {
-        let found = self.get(&format!("/api/v1/sandboxes?id={id}")).await.ok();
-        (!found[0].is_null()).then(|| read(&found[0]))
+        let found = fine(self.api().sandboxes().get(id).await);
+        found.map(Into::into)
     }
 
     /// Starts a sandbox.
@@ -197,7 +228,7 @@ impl Client {
     /// # Panics
     /// When it is refused.
     pub async fn start_sandbox(&self) -> Sandbox {
-        read(&self.post("/api/v1/sandboxes", &json!({})).await.ok())
+        fine(self.api().sandboxes().create(None).await).into()
     }
 
     /// Waits for a status of a sandbox.
@@ -217,8 +248,7 @@ impl Client {
     /// # Panics
     /// When it is refused.
     pub async fn pause(&self, id: &str) {
-        let path = format!("/api/v1/sandboxes/{id}/pause");
-        let _ = self.post(&path, &json!({})).await.ok();
+        fine(self.api().sandboxes().pause(id).await);
     }
 
     /// Resumes a sandbox and waits until it runs.
@@ -226,8 +256,7 @@ impl Client {
     /// # Panics
     /// When it is refused, or does not come up.
     pub async fn resume(&self, id: &str) -> Sandbox {
-        let path = format!("/api/v1/sandboxes/{id}/resume");
-        let _ = self.post(&path, &json!({})).await.ok();
+        fine(self.api().sandboxes().resume(id).await);
         self.sandbox_becomes(id, "RUNNING", READY).await
     }
 

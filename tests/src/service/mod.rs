@@ -233,10 +233,17 @@ impl Service {
     /// When it cannot be started.
     #[must_use]
     pub fn run(&self, arguments: &[&str]) -> Output {
-        self.command()
-            .args(arguments)
+        self.program(arguments)
             .output()
             .expect("the binary can be run")
+    }
+
+    /// The binary with the service's configuration and these arguments, not yet run.
+    #[must_use]
+    pub fn program(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command();
+        command.args(arguments);
+        command
     }
 
     fn command(&self) -> Command {

@@ -1,0 +1,242 @@
+//! Which service, and as whom.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow, bail};
+use client::{Client, Error};
+use keyring::private_file;
+use secrecy::SecretString;
+
+use super::args::Service;
+use crate::compose::Variables;
+use crate::config::{Config, Mode};
+use crate::data_dir::DataDir;
+
+// Not `WORKSPACE_…`: those are keys of the service's own configuration, and unknown ones are errors.
+const URL: &str = "AGENT_WORKSPACE_URL";
+const KEY: &str = "AGENT_WORKSPACE_KEY";
+const KEY_FILE: &str = "AGENT_WORKSPACE_KEY_FILE";
+
+/// A client, and what to say when it gets no answer.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    /// Where the key came from, for a person.
+    key_is: String,
+    /// The service is the one that is configured here.
+    is_local: bool,
+}
+
+impl Connection {
+    /// By the arguments, else the environment, else the configuration. The first key of the service that is configured here is
+    /// for that service: it is sent to no other URL.
+    pub(super) fn new(
+        service: &Service,
+        config: Option<&Path>,
+        variables: &Variables,
+    ) -> anyhow::Result<Self> {
+        let url = service
+            .url
+            .clone()
+            .map_or_else(|| text(variables, URL), |url| Ok(Some(url)))?;
+        let given = given_key(service, variables)?;
+        let (url, (key, key_is), is_local) = if let Some(url) = url {
+            (url, given.unwrap_or_else(no_key), false)
+        } else {
+            let config = Config::load(config, variables)?;
+            let url = local_url(&config)?;
+            let key = given.map_or_else(|| local_key(&config), Ok)?;
+            (url, key, true)
+        };
+        Ok(Self {
+            client: Client::new(&url, key).map_err(|error| anyhow!("{error}"))?,
+            key_is,
+            is_local,
+        })
+    }
+
+    /// What went wrong, and what to do about it.
+    pub(super) fn explain(&self, error: Error) -> anyhow::Error {
+        let advice = match &error {
+            Error::Unreachable { .. } if self.is_local => {
+                format!(
+                    "Is the service running? `agent-workspace serve` starts it; one that is elsewhere is named by --url or {URL}."
+                )
+            }
+            Error::Unreachable { .. } => {
+                format!("Is the service running, and is this its URL (--url or {URL})?")
+            }
+            Error::Refused(refusal) if refusal.status == 401 => format!(
+                "The key was {}. Give one by --key-file, {KEY_FILE} or {KEY}; where the service runs, \
+                 `agent-workspace keys create --user NAME` makes one.",
+                self.key_is
+            ),
+            _ => return error.into(),
+        };
+        anyhow!("{:#}\n  {advice}", anyhow::Error::new(error))
+    }
+}
+
+type Key = (Option<SecretString>, String);
+
+fn no_key() -> Key {
+    (None, "none".into())
+}
+
+fn given_key(service: &Service, variables: &Variables) -> anyhow::Result<Option<Key>> {
+    if let Some(file) = &service.key_file {
+        return read(file, "--key-file").map(Some);
+    }
+    let file = variable(variables, KEY_FILE).map(PathBuf::from);
+    match (file, text(variables, KEY)?) {
+        (Some(_), Some(_)) => bail!("{KEY} and {KEY_FILE} are both set: set only one of them"),
+        (Some(file), None) => read(&file, KEY_FILE).map(Some),
+        (None, Some(key)) => Ok(Some((Some(key.into()), format!("that of {KEY}")))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn read(file: &Path, named_by: &str) -> anyhow::Result<Key> {
+    let key = private_file::read(file)
+        .with_context(|| format!("cannot read the API key in {} ({named_by})", file.display()))?;
+    Ok((Some(key), format!("that in {}", file.display())))
+}
+
+fn local_url(config: &Config) -> anyhow::Result<String> {
+    if !config.http.is_url_configured() && config.http.bind.port() == 0 {
+        bail!(
+            "http.bind has port 0, so nobody knows where the service listens: say it by --url or {URL}"
+        );
+    }
+    Ok(config.http.public_url(config.http.bind).to_string())
+}
+
+fn local_key(config: &Config) -> anyhow::Result<Key> {
+    if config.auth.mode == Mode::Open {
+        return Ok(no_key());
+    }
+    if let Some(key) = &config.auth.bootstrap_key {
+        return Ok((Some(key.clone()), "the configured one".into()));
+    }
+    let file = DataDir::unmade(&config.data_dir).bootstrap_key();
+    read(&file, "the first key of the service that is configured here").with_context(|| {
+        format!(
+            "there is no API key to use. Give one by --key-file, {KEY_FILE} or {KEY}; `agent-workspace keys create \
+             --user NAME` makes one"
+        )
+    })
+}
+
+fn variable<'a>(variables: &'a Variables, name: &str) -> Option<&'a OsString> {
+    let mut set = variables.iter().filter(|(_, value)| !value.is_empty());
+    set.find(|(key, _)| key == name).map(|(_, value)| value)
+}
+
+fn text(variables: &Variables, name: &str) -> anyhow::Result<Option<String>> {
+    let value = variable(variables, name).map(|value| value.to_str());
+    match value {
+        Some(None) => bail!("{name} must be UTF-8"),
+        Some(Some(text)) => Ok(Some(text.to_owned())),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connect(
+        url: Option<&str>,
+        key_file: Option<&Path>,
+        variables: &[(&str, &str)],
+    ) -> anyhow::Result<Connection> {
+        let service = Service {
+            url: url.map(Into::into),
+            key_file: key_file.map(Into::into),
+            json: false,
+        };
+        let variables: Vec<_> = variables
+            .iter()
+            .map(|(a, b)| (a.into(), b.into()))
+            .collect();
+        Connection::new(&service, None, &variables)
+    }
+
+    #[test]
+    fn the_first_key_goes_to_the_configured_service_only() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("bootstrap.key"), "aw_first\n").unwrap();
+        let data = ("WORKSPACE_DATA_DIR", folder.path().to_str().unwrap());
+        let local = connect(None, None, &[data]).unwrap();
+        assert_eq!(local.client.url().as_str(), "http://127.0.0.1:3000/");
+        assert!(local.is_local && local.key_is.contains("bootstrap.key"));
+
+        let public = ("WORKSPACE_HTTP__PUBLIC_URL", "https://host.example/agents");
+        let local = connect(None, None, &[data, public]).unwrap();
+        assert_eq!(local.client.url().as_str(), "https://host.example/agents");
+
+        let other = connect(Some("http://other.example"), None, &[data]).unwrap();
+        assert_eq!((other.key_is.as_str(), other.is_local), ("none", false));
+        let other = connect(None, None, &[data, (URL, "http://other.example")]).unwrap();
+        assert_eq!(other.key_is, "none");
+    }
+
+    #[test]
+    fn keys_come_from_a_file_or_the_environment() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("key");
+        std::fs::write(&file, "aw_x\n").unwrap();
+        let path = file.to_str().unwrap();
+        let url = Some("http://h");
+        assert!(
+            connect(url, Some(&file), &[(KEY, "y")])
+                .unwrap()
+                .key_is
+                .contains(path)
+        );
+        assert!(
+            connect(url, None, &[(KEY_FILE, path)])
+                .unwrap()
+                .key_is
+                .contains(path)
+        );
+        assert!(
+            connect(url, None, &[(KEY, "y"), (KEY_FILE, "")])
+                .unwrap()
+                .key_is
+                .contains(KEY)
+        );
+        for (key_file, variables) in [
+            (None, &[(KEY, "y"), (KEY_FILE, path)][..]),
+            (Some(Path::new("/no/such/file")), &[]),
+            (None, &[(KEY, "canary\u{7}")]),
+        ] {
+            let error = connect(url, key_file, variables)
+                .err()
+                .expect("it is refused");
+            assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let here = connect(None, None, &[("HOME", "/nowhere"), (KEY, "x")]).unwrap();
+        let refused = client::Refusal::read(401, None, b"{\"detail\":\"Unauthorized\"}");
+        let said = format!("{:#}", here.explain(Error::Refused(refused)));
+        for part in ["401", KEY, "keys create"] {
+            assert!(said.contains(part), "{said}");
+        }
+        let origin = "http://127.0.0.1:3000".to_owned();
+        let source = "connection refused".into();
+        let said = format!("{:#}", here.explain(Error::Unreachable { origin, source }));
+        for part in [
+            "127.0.0.1:3000",
+            "connection refused",
+            "agent-workspace serve",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        let none = connect(None, None, &[("HOME", "/nowhere")]).err().unwrap();
+        assert!(format!("{none:#}").contains("keys create"), "{none:#}");
+    }
+}

@@ -1,0 +1,212 @@
+//! `conversations …`.
+
+use std::io::Read as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use client::{
+    Conversation, ConversationFilter, Error, Followed, From, IdempotencyKey, Message, StartRequest,
+    StartTask,
+};
+use futures::TryStreamExt as _;
+
+use super::args::{ConversationsCommand, Start};
+use super::connect::Connection;
+use super::line;
+use super::output::{Output, plain};
+use super::sandboxes::{List, seconds};
+
+/// Longest message that is read from standard input, in bytes.
+const LONGEST_MESSAGE: u64 = 1 << 20;
+
+const HEAD: &str =
+    "ID                                EXECUTION  SANDBOX   UPDATED               TITLE";
+
+pub(super) async fn run(
+    command: ConversationsCommand,
+    connection: &Connection,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    match command {
+        ConversationsCommand::Start(it) => start(*it, connection, output).await,
+        ConversationsCommand::List(listing) => {
+            let conversations = connection.client.conversations();
+            let filter = ConversationFilter::default();
+            let page = conversations.search(&filter, listing.limit, None);
+            let list = List {
+                connection,
+                output,
+                head: HEAD,
+                row,
+            };
+            list.show(&listing, page, conversations.all(&filter))
+                .await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        ConversationsCommand::Follow(it) => {
+            let found = connection.client.conversations().get(&it.id).await;
+            if found.map_err(|error| connection.explain(error))?.is_none() {
+                bail!(
+                    "there is no conversation {}: see `agent-workspace conversations list`",
+                    it.id
+                );
+            }
+            let from = if it.from_now { From::Now } else { From::Start };
+            follow(&it.id, from, connection, output).await
+        }
+    }
+}
+
+async fn start(start: Start, connection: &Connection, output: &Output) -> anyhow::Result<ExitCode> {
+    let message = match start.message.as_deref() {
+        Some("-") => Some(from_stdin()?),
+        other => other.map(str::to_owned),
+    };
+    let request = StartRequest {
+        initial_message: message.map(Message::text),
+        selected_repository: start.repository,
+        selected_branch: start.branch,
+        title: start.title,
+        llm_model: start.model,
+        sandbox_id: start.sandbox,
+        ..StartRequest::default()
+    };
+    if !start.wait && !start.follow {
+        let task = connection.client.conversations().start(&request).await;
+        let task = task.map_err(|error| connection.explain(error))?;
+        let id = task.app_conversation_id.as_deref();
+        let id = id.unwrap_or("not known yet");
+        let line = format!(
+            "conversation  {id}\nstart         {}  {}",
+            task.id, task.status
+        );
+        output.item(&task, &line)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut progress = Progress { output, last: None };
+    wait(&request, connection, &mut progress)
+        .await
+        .map_err(|error| connection.explain(error))?;
+    let ended = progress.last.context("the start has no state")?;
+    let id = ended.app_conversation_id.clone().unwrap_or_default();
+    let sandbox = ended.sandbox_id.as_deref().unwrap_or_default();
+    output.item(
+        &ended,
+        &format!("conversation  {id}\nsandbox       {sandbox}"),
+    )?;
+    if ended.status != "READY" {
+        let cause = plain(ended.detail.as_deref().unwrap_or("no cause given"), 2000);
+        bail!("the conversation did not start: {cause}");
+    }
+    if start.follow {
+        return follow(&id, From::Start, connection, output).await;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn from_stdin() -> anyhow::Result<String> {
+    let mut message = String::new();
+    let mut limited = std::io::stdin().lock().take(LONGEST_MESSAGE + 1);
+    limited
+        .read_to_string(&mut message)
+        .context("cannot read the message")?;
+    if message.len() as u64 > LONGEST_MESSAGE {
+        bail!("the message on standard input has more than {LONGEST_MESSAGE} bytes");
+    }
+    if message.trim().is_empty() {
+        bail!("there is no message on standard input");
+    }
+    Ok(message)
+}
+
+/// Tells what a start is doing, with the seconds since it was asked for.
+struct Progress<'a> {
+    output: &'a Output,
+    last: Option<StartTask>,
+}
+
+impl Progress<'_> {
+    fn tell(&mut self, now: StartTask) {
+        let said = |task: &StartTask| (task.status.clone(), task.detail.clone());
+        if self.last.as_ref().map(said) != Some(said(&now)) {
+            let seconds = (now.updated_at - now.created_at).as_seconds_f64();
+            let detail = plain(now.detail.as_deref().unwrap_or_default(), 200);
+            let line = format!("{seconds:6.1} s  {:22}  {detail}", now.status);
+            self.output.tell(line.trim_end());
+        }
+        let told = self.last.as_ref().map_or(0, |last| last.notes.len());
+        for note in now.notes.iter().skip(told) {
+            let note = plain(note, 500);
+            self.output.tell(&format!("          note: {note}"));
+        }
+        self.last = Some(now);
+    }
+}
+
+/// Starts and tells each state as it comes. Where the stream of states is cut, or says nothing for long, the start goes on all
+/// the same, and is looked at from time to time.
+async fn wait(
+    request: &StartRequest,
+    connection: &Connection,
+    progress: &mut Progress<'_>,
+) -> Result<(), Error> {
+    let conversations = connection.client.conversations();
+    let key = IdempotencyKey::random();
+    let streamed = async {
+        let states = conversations.stream_start(request, &key).await?;
+        let mut states = std::pin::pin!(states);
+        while let Some(state) = states.try_next().await? {
+            progress.tell(state);
+        }
+        Ok(())
+    };
+    match streamed.await {
+        Err(error) if Error::is_uncertain(&error) => {}
+        ended => return ended,
+    }
+    let id = match &progress.last {
+        Some(task) => task.id.clone(),
+        None => conversations.start_once(request, &key).await?.id,
+    };
+    let tasks = connection.client.start_tasks();
+    let mut states = std::pin::pin!(tasks.watch(&id));
+    while let Some(state) = states.try_next().await? {
+        progress.tell(state);
+    }
+    Ok(())
+}
+
+async fn follow(
+    id: &str,
+    from: From,
+    connection: &Connection,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let events = connection.client.events(id);
+    let mut all = std::pin::pin!(events.follow(from, None));
+    while let Some(next) = all
+        .try_next()
+        .await
+        .map_err(|error| connection.explain(error))?
+    {
+        match next {
+            Followed::Event { event, .. } => output.item(&event, &line::of(&event))?,
+            Followed::Ended { reason } => {
+                output.tell(&format!("that was all: {}", plain(&reason, 200)));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(conversation: &Conversation) -> String {
+    let execution = conversation.execution_status.as_ref();
+    format!(
+        "{:32}  {:9}  {:8}  {:20}  {}",
+        conversation.id,
+        plain(execution.map_or("-", client::ExecutionStatus::as_str), 24),
+        conversation.sandbox_status,
+        seconds(conversation.updated_at),
+        plain(conversation.title.as_deref().unwrap_or_default(), 100),
+    )
+}

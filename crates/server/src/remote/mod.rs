@@ -1,0 +1,73 @@
+//! The commands that ask a running service, as one of its users.
+//!
+//! They know the service over HTTP only (crate `client`), so they work from any machine. What was asked for goes to standard
+//! output, everything else to standard error.
+
+mod args;
+mod connect;
+mod conversations;
+mod line;
+mod output;
+mod sandboxes;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Subcommand;
+
+use crate::compose::Variables;
+use args::{Conversations, Sandboxes, Service, Specs};
+use connect::Connection;
+use output::Output;
+
+/// A command that asks a running service.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start, list and follow conversations of a running service, as one of its users.
+    Conversations(Conversations),
+    /// List, pause and resume sandboxes of a running service, as one of its users.
+    Sandboxes(Sandboxes),
+    /// List what sandboxes of a running service can be made from.
+    Specs(Specs),
+}
+
+impl Command {
+    fn service(&self) -> &Service {
+        match self {
+            Self::Conversations(it) => &it.service,
+            Self::Sandboxes(it) => &it.service,
+            Self::Specs(it) => &it.service,
+        }
+    }
+}
+
+/// Does it. A reader who goes away (`| head`) ends it without a word.
+pub(crate) fn run(
+    command: Command,
+    config: Option<&Path>,
+    variables: &Variables,
+) -> anyhow::Result<ExitCode> {
+    let service = command.service();
+    let connection = Connection::new(service, config, variables)?;
+    let output = Output::new(service.json);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")?;
+    let done = runtime.block_on(async {
+        match command {
+            Command::Conversations(it) => {
+                conversations::run(it.command, &connection, &output).await
+            }
+            Command::Sandboxes(it) => sandboxes::run(it.command, &connection, &output).await,
+            Command::Specs(it) => sandboxes::specs(it.command, &connection, &output).await,
+        }
+    });
+    // A name that is being resolved cannot be cancelled.
+    runtime.shutdown_background();
+    match done {
+        Err(error) if error.is::<output::Closed>() => Ok(ExitCode::SUCCESS),
+        done => done,
+    }
+}

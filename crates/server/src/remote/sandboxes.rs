@@ -1,0 +1,136 @@
+//! `sandboxes …` and `specs …`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use client::{Error, Page, Sandbox, Spec};
+use futures::{Stream, TryStreamExt as _};
+use serde::Serialize;
+
+use super::args::{Listing, SandboxesCommand, SpecsCommand};
+use super::connect::Connection;
+use super::output::{Output, plain};
+
+const HEAD: &str = "ID                                STATUS    SPEC                              CREATED               DETAIL";
+
+pub(super) async fn run(
+    command: SandboxesCommand,
+    connection: &Connection,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let sandboxes = connection.client.sandboxes();
+    let id = match command {
+        SandboxesCommand::List(listing) => {
+            let page = sandboxes.search(listing.limit, None);
+            let list = List {
+                connection,
+                output,
+                head: HEAD,
+                row,
+            };
+            list.show(&listing, page, sandboxes.all()).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        SandboxesCommand::Pause { id } => {
+            let done = sandboxes.pause(&id).await;
+            done.map_err(|error| connection.explain(error))?;
+            id
+        }
+        SandboxesCommand::Resume { id } => {
+            let done = sandboxes.resume(&id).await;
+            done.map_err(|error| connection.explain(error))?;
+            id
+        }
+    };
+    let now = sandboxes
+        .get(&id)
+        .await
+        .map_err(|error| connection.explain(error))?;
+    match now {
+        Some(sandbox) => output.item(&sandbox, &format!("{id}  {}", sandbox.status))?,
+        None => anyhow::bail!("sandbox {id} was deleted meanwhile"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn specs(
+    command: SpecsCommand,
+    connection: &Connection,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let SpecsCommand::List(listing) = command;
+    let specs = connection.client.specs();
+    let list = List {
+        connection,
+        output,
+        head: "ID                                                CREATED               WORKING DIRECTORY",
+        row: spec_row,
+    };
+    list.show(&listing, specs.search(listing.limit, None), specs.all())
+        .await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How a list is shown.
+pub(super) struct List<'a, T> {
+    pub(super) connection: &'a Connection,
+    pub(super) output: &'a Output,
+    pub(super) head: &'a str,
+    pub(super) row: fn(&T) -> String,
+}
+
+impl<T: Serialize> List<'_, T> {
+    /// A page of it, or all: then each item as soon as it is there.
+    pub(super) async fn show(
+        &self,
+        listing: &Listing,
+        page: impl Future<Output = Result<Page<T>, Error>>,
+        all: impl Stream<Item = Result<T, Error>>,
+    ) -> anyhow::Result<()> {
+        let explain = |error| self.connection.explain(error);
+        if listing.all {
+            let mut all = std::pin::pin!(all);
+            let mut is_first = true;
+            while let Some(item) = all.try_next().await.map_err(explain)? {
+                if std::mem::take(&mut is_first) && !self.output.is_json {
+                    self.output.line(self.head)?;
+                }
+                self.output.item(&item, &(self.row)(&item))?;
+            }
+            return Ok(());
+        }
+        let page = page.await.map_err(explain)?;
+        let mut text = self.head.to_owned();
+        for item in &page.items {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\n{}", (self.row)(item).trim_end());
+        }
+        self.output.item(&page, &text)?;
+        if page.next_page_id.is_some() {
+            self.output.tell("there are more: see --limit and --all");
+        }
+        Ok(())
+    }
+}
+
+fn row(sandbox: &Sandbox) -> String {
+    format!(
+        "{:32}  {:8}  {:32}  {:20}  {}",
+        sandbox.id,
+        sandbox.status,
+        plain(&sandbox.sandbox_spec_id, 32),
+        seconds(sandbox.created_at),
+        plain(sandbox.status_detail.as_deref().unwrap_or_default(), 120),
+    )
+}
+
+fn spec_row(spec: &Spec) -> String {
+    let (id, dir) = (plain(&spec.id, 100), plain(&spec.working_dir, 100));
+    format!("{id:48}  {:20}  {dir}", seconds(spec.created_at))
+}
+
+/// `2026-01-31T12:00:00Z`.
+pub(super) fn seconds(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Secs, true)
+}

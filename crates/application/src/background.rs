@@ -15,8 +15,8 @@ use crate::{App, Inner};
 /// How often start tasks that run in other processes are looked at when nothing announces a change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Starts the loops: start worker, sandbox keeper (facts and relist), syncer, delivery of messages, housekeeping. Call once, after the store is open. What an
-/// earlier life of this process left behind is picked up at once.
+/// Starts the loops: start worker, sandbox keeper (facts and relist), syncer, delivery of messages, housekeeping. Call once,
+/// after the store is open. What an earlier life of this process left behind is picked up at once.
 pub fn spawn(app: &App) {
     let inner = &app.inner;
     inner.tasks.spawn(watch(Arc::clone(inner)));

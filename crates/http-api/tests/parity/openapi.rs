@@ -259,6 +259,8 @@ fn undescribed(at: &str, value: &Value, silent: &mut Vec<String>) {
             .for_each(|inner| undescribed(at, inner, silent));
     }
     if let Value::Array(list) = value {
-        list.iter().for_each(|inner| undescribed(at, inner, silent));
+        for inner in list {
+            undescribed(at, inner, silent);
+        }
     }
 }

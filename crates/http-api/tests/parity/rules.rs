@@ -14,7 +14,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn new(fact: Value) -> Self {
+    pub(crate) fn new(fact: &Value) -> Self {
         let text = |name: &str| fact[name].as_str().map(str::to_owned);
         let bytes = text("hex").map(|hex| {
             let pairs = hex.as_bytes().chunks(2);

@@ -145,21 +145,18 @@ pub(super) async fn send(
             io::Result::Ok(())
         };
         let read = async {
-            let end = (&mut reader)
-                .take(u64::try_from(LONGEST).unwrap_or(u64::MAX))
-                .read_to_end(&mut received)
-                .await;
-            // A reset after the answer took nothing from it.
-            end.map_or_else(
-                |error| {
-                    if received.is_empty() {
-                        Err(error)
-                    } else {
-                        Ok(())
-                    }
-                },
-                |_| Ok(()),
-            )
+            let mut limited = (&mut reader).take(u64::try_from(LONGEST).unwrap_or(u64::MAX));
+            loop {
+                match limited.read_buf(&mut received).await {
+                    Ok(0) => break,
+                    Ok(_) if end_stream(&mut received) => break,
+                    Ok(_) => {}
+                    // A reset after the answer took nothing from it.
+                    Err(_) if !received.is_empty() => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            io::Result::Ok(())
         };
         futures::future::try_join(write, read).await?;
         io::Result::Ok(received)
@@ -170,6 +167,26 @@ pub(super) async fn send(
         Ok(Ok(received)) if received.is_empty() => Err(Silence::Closed("no answer".to_owned())),
         Ok(Ok(received)) => Ok(received),
     }
+}
+
+/// Events are streamed until somebody leaves: we do so after the first piece, and end the answer in their place.
+fn end_stream(received: &mut Vec<u8>) -> bool {
+    let find = |text: &[u8], from: usize| {
+        let mut parts = received[from..].windows(text.len());
+        let found = parts.position(|part| part == text);
+        found.map(|at| from + at + text.len())
+    };
+    let is_stream = |head: usize| {
+        let head = String::from_utf8_lossy(&received[..head]);
+        head.contains("\r\ncontent-type: text/event-stream")
+    };
+    let head = find(b"\r\n\r\n", 0).filter(|head| is_stream(*head));
+    let first = head.and_then(|head| find(b"\n\n\r\n", head));
+    if let Some(end) = first {
+        received.truncate(end);
+        received.extend_from_slice(b"0\r\n\r\n");
+    }
+    first.is_some()
 }
 
 /// The first answer in `bytes`, and what follows it.

@@ -97,7 +97,7 @@ impl Catalogue {
         cut(&self.models, page, |model| model.whole, matches)
     }
 
-    /// Providers that match: [`FIRST`], verified ones, others.
+    /// Providers that match: `openhands`, verified ones, others.
     pub fn providers(
         &self,
         filter: &CatalogueFilter,

@@ -61,7 +61,9 @@ pub(crate) fn all() -> Vec<Fact> {
 impl Fact {
     /// Whether it is about the operations whose errors have a form of their own.
     pub(crate) fn is_legacy(&self) -> bool {
-        self.path.starts_with("/api/") && !self.path.starts_with("/api/v1/")
+        let in_v1_form = ["/api/v1/", "/api/conversations", "/api/user/"];
+        let mut in_v1_form = in_v1_form.iter();
+        self.path.starts_with("/api/") && !in_v1_form.any(|start| self.path.starts_with(start))
     }
 
     pub(crate) fn body(&self, fill: impl Fn(&str) -> String) -> Option<Vec<u8>> {

@@ -25,8 +25,8 @@
 //! * Answers may have members that this client does not know; unknown words of an enumeration are kept as `Other`. Both are
 //!   what a newer service may do. That this client knows all that the checked-in document says is a test.
 //! * Keys and values of secrets are [`Secret`] or hidden in some other way: they are in no error and in no `Debug` text.
-//! * Only starting a conversation and making a sandbox are tried again by themselves: they carry an `Idempotency-Key`, so a
-//!   request whose answer got lost makes nothing twice.
+//! * Only starting a conversation, making a sandbox and queueing a message are tried again by themselves: they carry an
+//!   `Idempotency-Key`, so a request whose answer got lost makes nothing twice.
 
 mod call;
 mod client;

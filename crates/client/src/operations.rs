@@ -57,7 +57,7 @@ operations! {
     /// Says something in a conversation.
     SEND_MESSAGE = "POST" "/api/v1/app-conversations/{conversation_id}/send-message" [];
     /// Says something that waits until the conversation is ready.
-    QUEUE_MESSAGE = "POST" "/api/v1/conversations/{conversation_id}/pending-messages" [];
+    QUEUE_MESSAGE = "POST" "/api/v1/conversations/{conversation_id}/pending-messages" [] repeatable;
     /// A conversation as an archive.
     DOWNLOAD = "GET" "/api/v1/app-conversations/{conversation_id}/download" [];
 

@@ -116,10 +116,10 @@ impl Conversations {
     }
 
     /// Says something that is delivered when the conversation is ready. `id`: the conversation's, or `task-` and the id of its
-    /// start.
+    /// start. A request whose answer gets lost is sent again; the message waits once all the same.
     pub async fn queue(&self, id: &str, message: &Message) -> Result<Queued, Error> {
-        let call = Call::to(&operations::QUEUE_MESSAGE).at(id);
-        self.0.ask(&call.body(message)?).await
+        let call = Call::to(&operations::QUEUE_MESSAGE).at(id).body(message)?;
+        self.0.ask_once(&call.once(&IdempotencyKey::random())).await
     }
 
     /// Writes a zip archive of the conversation and its events; its length in bytes.

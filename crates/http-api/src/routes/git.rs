@@ -9,8 +9,8 @@ use domain::git::GitError;
 use crate::decode::{Fault, Path};
 use crate::dto::PageDto;
 use crate::dto::git::{
-    BranchDto, BranchesQuery, GitPageParams, GitShortPageParams, GitUserDto, InstallationsQuery, RepositoriesQuery,
-    RepositoryDto, SuggestedTaskDto, SuggestedTasksQuery,
+    BranchDto, BranchesQuery, GitPageParams, GitShortPageParams, GitUserDto, InstallationsQuery,
+    RepositoriesQuery, RepositoryDto, SuggestedTaskDto, SuggestedTasksQuery,
 };
 use crate::extract::{Actor, Application, Call, Query};
 use crate::problem::{Detail, Problem};

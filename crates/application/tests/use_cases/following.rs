@@ -87,7 +87,7 @@ async fn nothing_is_lost_when_a_wait_is_given_up() {
     for n in 0..50 {
         let id = n.to_string();
         let ids = [id.as_str()];
-        let (_, gave_up) = tokio::join!(
+        let ((), gave_up) = tokio::join!(
             report(&world, &at, &ids),
             timeout(Duration::from_millis(n % 30), following.next())
         );

@@ -25,6 +25,8 @@ use crate::settings::SettingsService;
 use crate::start::{plan_path, project_of};
 use crate::{AppError, Inner};
 
+/// Files of a workspace that are listed: as many as front ends show.
+const MOST_FILES: usize = 2_000;
 /// Bytes of a file that is shown.
 const LARGEST_FILE: usize = 1 << 20;
 /// Where clients believe the workspace to be, whatever the sandbox: it is so in the reference's containers, and front ends
@@ -43,6 +45,7 @@ pub struct Inside {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
     File,
+    Files,
     Git,
     /// Skills or hooks.
     Project,
@@ -104,6 +107,19 @@ impl Inside {
                 None
             })
             .unwrap_or_default())
+    }
+
+    /// Files below a directory, relative to it, at most 2,000 of them.
+    pub async fn files(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        path: &str,
+    ) -> Result<Vec<String>, AppError> {
+        let reached = self.reached(scope, id, Question::Files).await?;
+        let (workspace, path) = (&self.inner.ports.workspace, reached.path(path));
+        let files = workspace.list(&reached.at, &path, MOST_FILES).await;
+        files.map_err(upstream)
     }
 
     /// Files of the repository at `path` that have changed, as the agent server says it.
@@ -260,7 +276,7 @@ impl Inside {
             root: root.trim_end_matches('/').to_owned(),
             project: project_of(&view.conversation, root),
             conversation: view.conversation,
-            _place: self.places.take(&sandbox.id).await?,
+            _place: self.places.take(&sandbox.owner, &sandbox.id).await?,
             sandbox: sandbox.id,
         }))
     }
@@ -319,10 +335,13 @@ fn refusal(question: Question, obstacle: Obstacle, id: ConversationId) -> Option
         (Question::Project, NoConversation) => of_project("Conversation {} not found"),
         (Question::Project, NoSandbox) => of_project("Sandbox not found for conversation {}"),
         (Question::Project, NotRunning) => of_project("Sandbox not ready for conversation {}"),
+        (Question::Files, Paused) => paused("listing files"),
         (Question::Git, Paused) => paused("reading git state"),
         (Question::Profile, Paused) => paused("switching profiles"),
         (Question::Model, Paused) => paused("switching models"),
-        (Question::Git | Question::Profile | Question::Model, _) => Some(unreachable_now(id)),
+        (Question::Files | Question::Git | Question::Profile | Question::Model, _) => {
+            Some(unreachable_now(id))
+        }
     }
 }
 

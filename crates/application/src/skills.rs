@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::error::ErrorClass;
+use domain::id::UserId;
 use domain::page::{Page, PageRequest, PageToken};
 use domain::skill::{ListedSkill, Marketplace, Offer, SkillError};
 use futures::{StreamExt as _, stream};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
 
 use crate::conversations::check_branch;
 use crate::settings::marketplaces;
+use crate::turns::Turns;
 use crate::{AppError, Inner};
 
 /// Marketplaces that one request may ask about, those that are fetched for it at the same time, and how long all may take.
@@ -20,9 +22,18 @@ const MOST: usize = 20;
 const AT_ONCE: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Requests of one user for which marketplaces are read at a time, those that are under way or wait, and how long they do: a
+/// fetch may take a minute, and there are not many for all users together.
+const OF_USER: usize = 1;
+const MOST_WAITING: usize = 4;
+const TURN: Duration = Duration::from_secs(30);
+
 /// Skills to choose from.
 #[derive(Clone)]
-pub struct Skills(Arc<Inner>);
+pub struct Skills {
+    inner: Arc<Inner>,
+    turns: Arc<Turns<UserId>>,
+}
 
 /// A marketplace as a user names it; checked by [`check_name`], [`check_source`] and [`check_repo_path`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,13 +76,16 @@ pub struct Plugin {
 
 impl Skills {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self(inner)
+        Self {
+            inner,
+            turns: Arc::new(Turns::new(OF_USER, MOST_WAITING)),
+        }
     }
 
     /// A page of the installation's skills, by source and name.
     pub async fn search(&self, page: &PageRequest) -> Result<Page<ListedSkill>, AppError> {
         let after = page.after.as_ref().map(mark).transpose()?;
-        let all = self.0.ports.skills.list().await;
+        let all = self.inner.ports.skills.list().await;
         let mut all = all.map_err(|error| {
             let class = match error {
                 SkillError::Invalid(_) => ErrorClass::Invalid,
@@ -93,9 +107,15 @@ impl Skills {
     }
 
     /// What these marketplaces offer. What cannot be read is told in `errors`; the others are read all the same.
-    pub async fn offers(&self, of: Vec<Registration>) -> Offers {
-        let until = Instant::now() + PATIENCE;
+    pub async fn offers(&self, user: &UserId, of: Vec<Registration>) -> Offers {
         let mut offers = Offers::default();
+        let turn = timeout(TURN, self.turns.take(user)).await;
+        let Ok(Some(_turn)) = turn else {
+            let why = "not read, because others are being read for you; try again in a minute";
+            offers.errors = of.iter().map(|of| format!("{}: {why}", of.name)).collect();
+            return offers;
+        };
+        let until = Instant::now() + PATIENCE;
         let (asked, left_out) = of.split_at(of.len().min(MOST));
         let answers = stream::iter(asked).map(|one| async move {
             let answer = timeout_at(until, self.offer(one)).await;
@@ -123,7 +143,7 @@ impl Skills {
             check_branch(reference).map_err(|_| "`ref` is no branch, tag or commit".to_owned())?;
         }
         // The name is resolved once, here; whoever fetches keeps to what was found.
-        let addresses = self.0.ports.git.admit(&url).await;
+        let addresses = self.inner.ports.git.admit(&url).await;
         let addresses =
             addresses.map_err(|refused| format!("its host may not be called: {refused}"))?;
         let marketplace = Marketplace {
@@ -133,7 +153,7 @@ impl Skills {
             reference: of.reference.clone(),
             repo_path: of.repo_path.clone(),
         };
-        let offer = self.0.ports.skills.offer(&marketplace).await;
+        let offer = self.inner.ports.skills.offer(&marketplace).await;
         offer.map_err(|error| error.to_string())
     }
 }

@@ -1,12 +1,13 @@
 //! Skills that a test puts there.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::skill::{ListedSkill, Marketplace, Offer, OfferedPlugin, SkillError, SkillLibrary};
 
 /// A library; at first without skills. Every marketplace has a skill and a plugin with the name of its repository, but for one
-/// named `broken`, which cannot be read.
+/// named `broken`, which cannot be read, and one named `slow`, which takes an hour.
 #[derive(Debug, Default)]
 pub struct FakeSkills(Mutex<Vec<ListedSkill>>);
 
@@ -25,8 +26,10 @@ impl SkillLibrary for FakeSkills {
     }
 
     async fn offer(&self, marketplace: &Marketplace) -> Result<Offer, SkillError> {
-        if marketplace.name == "broken" {
-            return Err(SkillError::Unavailable("told to be broken".to_owned()));
+        match marketplace.name.as_str() {
+            "broken" => return Err(SkillError::Unavailable("told to be broken".to_owned())),
+            "slow" => tokio::time::sleep(Duration::from_secs(3600)).await,
+            _ => {}
         }
         let name = marketplace.url.path().trim_start_matches('/').to_owned();
         let skill = ListedSkill {

@@ -11,6 +11,7 @@ mod replicas;
 mod repositories;
 mod rotation;
 mod sandboxes;
+mod skills;
 mod starts;
 mod users;
 mod webhooks;

@@ -32,9 +32,9 @@ pub(super) async fn search(
 #[post("/api/v1/skills/marketplace-skills")]
 pub(super) async fn marketplace_skills(
     app: Application,
-    Call(_actor, Body(input)): Call<Actor, Body<Vec<RegistrationInput>>>,
+    Call(actor, Body(input)): Call<Actor, Body<Vec<RegistrationInput>>>,
 ) -> Result<web::Json<OffersDto>, Problem> {
     let asked = input.into_iter().map(|RegistrationInput(one)| one);
-    let offers = app.skills.offers(asked.collect()).await;
+    let offers = app.skills.offers(&actor.user, asked.collect()).await;
     Ok(web::Json(offers.into()))
 }

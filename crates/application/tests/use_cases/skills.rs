@@ -1,0 +1,41 @@
+//! Marketplaces that take their time.
+
+use std::time::Duration;
+
+use application::skills::Registration;
+use domain::id::UserId;
+use tokio::time::{Instant, timeout};
+
+use crate::world::{World, alice};
+
+fn marketplace(name: &str) -> Vec<Registration> {
+    vec![Registration {
+        name: name.to_owned(),
+        source: "github:acme/x".to_owned(),
+        reference: None,
+        repo_path: None,
+    }]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_whose_marketplaces_are_slow_waits_for_them_alone() {
+    let world = World::empty(|_| {});
+    let (skills, alice) = (&world.app.skills, alice());
+    let bob = UserId::parse("bob").expect("a name");
+    let began = Instant::now();
+    let ask = |name: &'static str| skills.offers(&alice, marketplace(name));
+    let other = async {
+        let offers = skills.offers(&bob, marketplace("quick")).await;
+        assert_eq!(offers.errors, [""; 0]);
+        assert!(began.elapsed() < Duration::from_secs(1), "waits for nobody");
+    };
+    let (first, second, ()) = tokio::join!(ask("slow"), ask("quick"), other);
+    assert_eq!(first.errors, ["slow: reading all of them takes too long"]);
+    assert_eq!(
+        second.errors,
+        ["quick: not read, because others are being read for you; try again in a minute"]
+    );
+    // Those who went have left nothing behind.
+    let again = timeout(Duration::from_secs(1), ask("quick")).await;
+    assert_eq!(again.expect("at once").skills.len(), 1);
+}

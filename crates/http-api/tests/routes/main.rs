@@ -38,4 +38,6 @@ mod skills;
 #[cfg(test)]
 mod starts;
 #[cfg(test)]
+mod strangers;
+#[cfg(test)]
 mod surface;

@@ -1,0 +1,101 @@
+//! Another user's objects are as good as not there: on every route that names one in its path, those to come included.
+
+use actix_web::http::Method;
+use actix_web::test::TestRequest;
+use serde_json::{Value, json};
+
+use crate::fixture::{ADA, Answer, BOB, World};
+
+/// An id that nothing has.
+const NOBODYS: &str = "ffffffffffffffffffffffffffffffff";
+
+/// What has to be sent so that a route looks for the object at all.
+fn needs(operation: &str) -> (&'static str, Option<Value>) {
+    let message = json!({"role": "user", "content": [{"type": "text", "text": "x"}]});
+    let body = match operation.rsplit('/').next() {
+        Some("send-message" | "pending-messages") => Some(message),
+        Some("switch_profile") => Some(json!({"profile_name": "fast"})),
+        Some("switch_acp_model") => Some(json!({"model": "x"})),
+        _ if operation.starts_with("PATCH ") => Some(json!({"title": "mine now"})),
+        _ => None,
+    };
+    let query = match operation {
+        it if it.contains("/git/") => "?path=a",
+        it if it.ends_with("/events") => "?id=00000000-0000-0000-0000-000000000001",
+        _ => "",
+    };
+    (query, body)
+}
+
+async fn ask(world: &World, operation: &str, id: &str) -> Answer {
+    let (method, path) = operation.split_once(' ').unwrap();
+    let (query, body) = needs(operation);
+    let path = path
+        .replace("{conversation_id}", id)
+        .replace("{sandbox_id}", id)
+        .replace("{secret_name}", "X");
+    let request = TestRequest::with_uri(&format!("{path}{query}"))
+        .method(method.parse::<Method>().unwrap())
+        .insert_header(("X-Session-API-Key", BOB));
+    world
+        .send(match body {
+            Some(body) => request.set_json(body),
+            None => request,
+        })
+        .await
+}
+
+/// Operations with this parameter in their path, for users.
+fn operations(parameter: &str) -> Vec<String> {
+    let document = http_api::openapi_document();
+    let mut found = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        // Whoever reports is told by the key of a sandbox.
+        if path.contains(parameter) && !path.contains("/webhooks/") {
+            let methods = methods.as_object().unwrap().keys();
+            let methods = methods.filter(|it| !matches!(it.as_str(), "parameters" | "summary"));
+            found.extend(methods.map(|method| format!("{} {path}", method.to_uppercase())));
+        }
+    }
+    found
+}
+
+/// Without the id, in either spelling.
+fn anonymous(answer: &Answer, id: &str) -> String {
+    let dashed = uuid::Uuid::parse_str(id).map(|id| id.to_string());
+    let text = answer.text.replace(id, "ID");
+    dashed.map_or(text.clone(), |dashed| text.replace(&dashed, "ID"))
+}
+
+#[actix_web::test]
+async fn what_is_another_users_is_answered_like_what_is_not_there() {
+    let world = World::working().await;
+    let profile = json!({"llm": {"model": "openai/fast", "api_key": "sk-2"}});
+    let saved = "/api/v1/settings/profiles/fast";
+    assert_eq!(world.post(BOB, saved, &profile).await.status, 201);
+    let id = world.conversation(ADA).await;
+    let before = world.read(ADA, &id).await;
+    let sandbox = before["sandbox_id"].as_str().unwrap().to_owned();
+    let of_conversations = operations("{conversation_id}");
+    let of_sandboxes = operations("{sandbox_id}");
+    assert!(of_conversations.len() >= 20 && of_sandboxes.len() >= 5);
+    for (operations, id) in [(of_conversations, &id), (of_sandboxes, &sandbox)] {
+        for operation in operations {
+            let theirs = ask(&world, &operation, id).await;
+            let nobodys = ask(&world, &operation, NOBODYS).await;
+            assert_eq!(
+                (theirs.status, anonymous(&theirs, id)),
+                (nobodys.status, anonymous(&nobodys, NOBODYS)),
+                "{operation}"
+            );
+            // Refused before the object was looked for, it says nothing.
+            let is_answer = matches!(theirs.status, 200 | 404) || operation.contains("/secrets");
+            assert!(is_answer, "{operation}: {} {}", theirs.status, theirs.text);
+        }
+    }
+    assert_eq!(
+        world.read(ADA, &id).await,
+        before,
+        "and nothing happens to it"
+    );
+}

@@ -22,6 +22,8 @@ use crate::zip::{Archive, safe};
 
 /// Bytes that are handed to the client at a time.
 const PART: usize = 64 * 1024;
+/// Bytes of an event with its indentation, which makes deeply nested lists more than a hundred times as long.
+const LONGEST_INDENTED: usize = 16 * 1024 * 1024;
 /// What is true of a conversation only now, the key of its sandbox among it, and so is not archived.
 const PASSING: [&str; 4] = [
     "sandbox_status",
@@ -199,12 +201,39 @@ impl Packer {
         let (mut out, mut text) = (Vec::new(), Vec::new());
         for event in events {
             let name = format!("event_{:06}_{}.json", self.count, safe(event.id.as_str()));
-            text.clear();
-            serde_json::to_writer_pretty(&mut text, &event.body)?;
+            write_event(&event.body, &mut text)?;
             self.archive.add(&name, event.timestamp, &text, &mut out)?;
             self.count += 1;
         }
         Ok(out)
+    }
+}
+
+/// As people read it, or without indentation where that would take much memory.
+fn write_event(body: &Value, text: &mut Vec<u8>) -> std::io::Result<()> {
+    text.clear();
+    let room = Room(text);
+    if serde_json::to_writer_pretty(room, body).is_err() {
+        text.clear();
+        serde_json::to_writer(text, body)?;
+    }
+    Ok(())
+}
+
+/// Takes [`LONGEST_INDENTED`] bytes.
+struct Room<'a>(&'a mut Vec<u8>);
+
+impl std::io::Write for Room<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > LONGEST_INDENTED {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -227,6 +256,21 @@ mod tests {
             let read = to_bytes(BodyStream::new(body(parts))).await;
             assert_eq!(read.is_ok(), is_whole);
         }
+    }
+
+    #[test]
+    fn an_event_is_indented_unless_that_takes_much_memory() {
+        let mut text = Vec::new();
+        let short = serde_json::json!({"a": [1]});
+        write_event(&short, &mut text).unwrap();
+        assert_eq!(text, b"{\n  \"a\": [\n    1\n  ]\n}");
+        let mut deep = Value::from(vec![1; 200_000]);
+        for _ in 0..100 {
+            deep = Value::Array(vec![deep]);
+        }
+        write_event(&deep, &mut text).unwrap();
+        assert_eq!(text, deep.to_string().as_bytes());
+        assert!(text.capacity() <= 2 * LONGEST_INDENTED);
     }
 
     #[actix_web::test]

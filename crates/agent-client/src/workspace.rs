@@ -32,6 +32,17 @@ const LARGEST_GIT: usize = 4 << 20;
 const GRACE: Duration = Duration::from_secs(10);
 /// Skills of one project that are read.
 const MOST_SKILLS: usize = 1_000;
+/// Bytes of the names of listed files: less than what an answer holds of a stream.
+const MOST_NAMES: usize = 512 << 10;
+/// Directories whose files are not listed: nobody wrote them, and there are many.
+const LEFT_OUT: [&str; 6] = [
+    ".git",
+    "node_modules",
+    ".venv",
+    "venv",
+    "__pycache__",
+    "target",
+];
 /// What the agent server answers for a command that it ended, or could not start.
 const ENDED: i64 = -1;
 const NOT_STARTED: &str = "Error executing command:";
@@ -43,31 +54,12 @@ impl SandboxWorkspace for HttpAgentRuntime {
         at: &AgentEndpoint,
         command: &ShellCommand,
     ) -> Result<ShellOutcome, AgentError> {
-        let seconds = whole_seconds(command.deadline);
-        let limit = Duration::from_secs(seconds).saturating_add(GRACE);
-        // The agent server hands the text to `sh`, and other shells than bash understand less.
-        let script = format!("exec bash -c {}", quoted(&command.script));
-        let mut body = json!({"command": script, "timeout": seconds});
-        if let Some(directory) = &command.directory {
-            body["cwd"] = json!(directory);
-        }
-        let call = Call::new(
-            Method::POST,
-            at,
-            &["api", "bash", "execute_bash_command"],
-            limit,
-        )?
-        .json(&body)
-        .at_most(LARGEST_ANSWER);
-        let running = self.transport.exchange(&call);
-        let reply = running.instrument(debug_span!("agent.command")).await;
-        match reply {
-            // An agent server that ends nothing at the deadline: for us the command was ended.
-            Err(Fault::TimedOut(_)) => Ok(ShellOutcome {
+        match self.execute(at, command).await? {
+            None => Ok(ShellOutcome {
                 exit_code: None,
                 output: String::new(),
             }),
-            reply => outcome(&answer(&reply?, at)?),
+            Some(answer) => outcome(&answer),
         }
     }
 
@@ -131,6 +123,25 @@ impl SandboxWorkspace for HttpAgentRuntime {
         }
     }
 
+    async fn list(
+        &self,
+        at: &AgentEndpoint,
+        directory: &str,
+        limit: usize,
+    ) -> Result<Vec<String>, AgentError> {
+        let command = ShellCommand {
+            script: listing(directory, limit),
+            directory: None,
+            deadline: self.config.read,
+        };
+        let answer = self.execute(at, &command).await?.unwrap_or_default();
+        if !outcome(&answer)?.is_success() {
+            let reason = "files that could not be listed in time".to_owned();
+            return Err(AgentError::Malformed(reason));
+        }
+        Ok(listed(answer["stdout"].as_str().unwrap_or_default(), limit))
+    }
+
     async fn changes(
         &self,
         at: &AgentEndpoint,
@@ -179,6 +190,37 @@ impl SandboxWorkspace for HttpAgentRuntime {
 }
 
 impl HttpAgentRuntime {
+    /// Runs a command: what the agent server says of it, or `None` if it says nothing in time.
+    async fn execute(
+        &self,
+        at: &AgentEndpoint,
+        command: &ShellCommand,
+    ) -> Result<Option<Value>, AgentError> {
+        let seconds = whole_seconds(command.deadline);
+        let limit = Duration::from_secs(seconds).saturating_add(GRACE);
+        // The agent server hands the text to `sh`, and other shells than bash understand less.
+        let script = format!("exec bash -c {}", quoted(&command.script));
+        let mut body = json!({"command": script, "timeout": seconds});
+        if let Some(directory) = &command.directory {
+            body["cwd"] = json!(directory);
+        }
+        let call = Call::new(
+            Method::POST,
+            at,
+            &["api", "bash", "execute_bash_command"],
+            limit,
+        )?
+        .json(&body)
+        .at_most(LARGEST_ANSWER);
+        let running = self.transport.exchange(&call);
+        let reply = running.instrument(debug_span!("agent.command")).await;
+        match reply {
+            // An agent server that ends nothing at the deadline: for us the command was ended.
+            Err(Fault::TimedOut(_)) => Ok(None),
+            reply => answer(&reply?, at).map(Some),
+        }
+    }
+
     /// `GET /api/git/{what}`, which both releases have with the path in the query (1.34 takes it in the path, too).
     async fn of_git(
         &self,
@@ -232,6 +274,28 @@ fn whole_seconds(deadline: Duration) -> u64 {
 /// One word for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// The script that [`listed`] reads. It looks no further than it has to: a workspace may hold millions of files.
+fn listing(directory: &str, limit: usize) -> String {
+    let left_out: Vec<String> = LEFT_OUT
+        .iter()
+        .map(|name| format!("-name {name} -prune -o "))
+        .collect();
+    format!(
+        "cd -- {} 2>/dev/null || exit 0; find . {}-type f -print 2>/dev/null | head -n {limit} | head -c {MOST_NAMES}",
+        quoted(directory),
+        left_out.concat(),
+    )
+}
+
+/// What is no line of ours, being the rest of a name with a line break in it or cut off, is left out.
+fn listed(output: &str, limit: usize) -> Vec<String> {
+    let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let names = whole.lines().filter_map(|line| line.strip_prefix("./"));
+    let mut names: Vec<String> = names.take(limit).map(str::to_owned).collect();
+    names.sort_unstable();
+    names
 }
 
 /// A `BashOutput` of the agent server: the last one, which carries the exit code.
@@ -298,6 +362,19 @@ mod tests {
         for (deadline, seconds) in [(0, 1), (1, 1), (999, 1), (1_000, 1), (1_001, 2)] {
             assert_eq!(whole_seconds(Duration::from_millis(deadline)), seconds);
         }
+    }
+
+    #[test]
+    fn listed_files_are_whole_lines_in_order() {
+        let output = "./b.txt\n./dir/a b.txt\n./a\nbroken.txt\n./é\n./cut of";
+        assert_eq!(listed(output, 9), ["a", "b.txt", "dir/a b.txt", "é"]);
+        assert_eq!(listed(output, 1), ["b.txt"]);
+        assert!(listed("", 9).is_empty());
+        let script = listing("/w/it's", 7);
+        assert!(script.starts_with(
+            r"cd -- '/w/it'\''s' 2>/dev/null || exit 0; find . -name .git -prune -o "
+        ));
+        assert!(script.contains("| head -n 7 |"));
     }
 
     #[test]

@@ -73,6 +73,14 @@ pub trait SandboxWorkspace: Send + Sync + 'static {
         path: &str,
         limit: usize,
     ) -> Result<Option<String>, AgentError>;
+    /// Files below a directory, relative to it and in order, at most `limit` of them (any, if there are more), without those
+    /// of git, and of packages and what is built; none if there is no such directory.
+    async fn list(
+        &self,
+        at: &AgentEndpoint,
+        directory: &str,
+        limit: usize,
+    ) -> Result<Vec<String>, AgentError>;
     /// Files of the repository at `path` that have changed (against `reference`, where given), as the agent server says it.
     async fn changes(
         &self,

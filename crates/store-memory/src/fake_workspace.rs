@@ -154,6 +154,24 @@ impl SandboxWorkspace for FakeWorkspace {
         Ok(text.filter(|text| text.len() <= limit).cloned())
     }
 
+    async fn list(
+        &self,
+        _: &AgentEndpoint,
+        directory: &str,
+        limit: usize,
+    ) -> Result<Vec<String>, AgentError> {
+        let state = self.heard()?;
+        let below = format!("{}/", directory.trim_end_matches('/'));
+        let mut files: Vec<String> = state
+            .files
+            .keys()
+            .filter_map(|path| path.strip_prefix(&below).map(str::to_owned))
+            .collect();
+        files.sort_unstable();
+        files.truncate(limit);
+        Ok(files)
+    }
+
     async fn changes(
         &self,
         _: &AgentEndpoint,

@@ -26,6 +26,7 @@ fn every_question_has_an_answer_where_nobody_can_be_asked() {
             .map(|obstacle| (question, obstacle, NotFound, unreachable.clone()))
     };
     let told = [
+        (Question::Files, Paused, Conflict, paused("listing files")),
         (Question::Git, Paused, Conflict, paused("reading git state")),
         (
             Question::Profile,
@@ -58,7 +59,13 @@ fn every_question_has_an_answer_where_nobody_can_be_asked() {
             text("Sandbox not ready for conversation {}"),
         ),
     ];
-    let all = [Question::Git, Question::Profile, Question::Model].map(gone);
+    let all = [
+        Question::Files,
+        Question::Git,
+        Question::Profile,
+        Question::Model,
+    ]
+    .map(gone);
     for (question, obstacle, class, detail) in told.into_iter().chain(all.into_iter().flatten()) {
         let refused = refusal(question, obstacle, id()).expect("refused");
         assert_eq!(

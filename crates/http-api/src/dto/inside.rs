@@ -30,6 +30,23 @@ impl Decode for FileQuery {
     }
 }
 
+/// Which directory.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct FilesQuery {
+    /// Path in the sandbox; below `/workspace/project` is below the workspace, wherever that is.
+    #[param(required = false, default = "/workspace/project")]
+    pub path: String,
+}
+
+impl Decode for FilesQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let path = object.default("path", || "/workspace/project".to_owned());
+        Some(Self { path: path? })
+    }
+}
+
 /// Which repository, or which file of it.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -3,6 +3,7 @@
 pub mod catalogue;
 pub mod conversation;
 pub mod event;
+pub mod front_end;
 pub mod git;
 pub mod git_providers;
 pub mod inside;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::dto::Success;
 use crate::dto::inside::{
-    FileQuery, GitChangeDto, GitDiffDto, GitQuery, ProjectHooksDto, ProjectSkillsDto,
+    FileQuery, FilesQuery, GitChangeDto, GitDiffDto, GitQuery, ProjectHooksDto, ProjectSkillsDto,
     SwitchAcpModelDto, SwitchProfileDto,
 };
 use crate::dto::settings::ErrorText;
@@ -30,6 +30,26 @@ pub(super) async fn file(
     let path = query.file_path.as_deref();
     let text = app.inside.file(&actor.scope(), id, path).await?;
     Ok(web::Json(text))
+}
+
+/// Lists the files below a directory of the sandbox, relative to it: at most 2,000, without those of git, of packages, and
+/// of what is built.
+#[utoipa::path(
+    tag = "Conversations",
+    params(("conversation_id" = Uuid, Path), FilesQuery),
+    responses(
+        (status = 200, description = "Their paths", body = Vec<String>),
+        (status = 409, description = "The sandbox is paused", body = Detail),
+        (status = 502, description = "The agent server failed, or cannot be reached", body = Detail),
+    )
+)]
+#[get("/api/v1/app-conversations/{conversation_id}/files")]
+pub(super) async fn files(
+    app: Application,
+    Call(actor, (PathParam(id), Query(query))): Call<Actor, (Conversation, Query<FilesQuery>)>,
+) -> Result<web::Json<Vec<String>>, Problem> {
+    let files = app.inside.files(&actor.scope(), id, &query.path).await?;
+    Ok(web::Json(files))
 }
 
 /// Lists the changed files of a repository in the sandbox.

@@ -8,6 +8,7 @@ mod docs;
 mod download;
 mod event_stream;
 mod events;
+mod front_end;
 mod git;
 mod git_providers;
 mod health;
@@ -79,6 +80,9 @@ pub(crate) fn register(config: &mut ServiceConfig<'_>) {
         .service(legacy_secrets::update)
         .service(legacy_secrets::remove)
         .service(users::me)
+        .service(front_end::current_key)
+        .service(front_end::organizations)
+        .service(front_end::agent_profiles)
         .service(git::installations)
         .service(git::repositories)
         .service(git::branches)
@@ -126,6 +130,7 @@ fn register_work(config: &mut ServiceConfig<'_>) {
         .service(app_conversations::send_message)
         .service(download::download)
         .service(app_conversation_inside::file)
+        .service(app_conversation_inside::files)
         .service(app_conversation_inside::git_changes)
         .service(app_conversation_inside::git_diff)
         .service(app_conversation_inside::skills)

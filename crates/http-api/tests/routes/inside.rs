@@ -233,3 +233,27 @@ async fn models_are_switched_and_refused_in_the_words_that_clients_know() {
     let refused = world.post(ADA, &path, &wanted("fast")).await;
     refused.refuses(502, "Agent server error: 400");
 }
+
+#[actix_web::test]
+async fn the_files_of_a_workspace_are_listed_for_its_owner_while_it_runs() {
+    let world = World::working().await;
+    let id = world.conversation(ADA).await;
+    let root = format!("/sandboxes/{}/workspace", sandbox(&world, &id).await);
+    for name in ["b.txt", "dir/a.txt"] {
+        write(&world, &format!("{root}/{name}"), "x").await;
+    }
+    write(&world, "/etc/y", "y").await;
+    for (query, expected) in [
+        ("files", json!(["b.txt", "dir/a.txt"])),
+        ("files?path=/workspace/project/dir", json!(["a.txt"])),
+        ("files?path=/none", json!([])),
+    ] {
+        world.get(ADA, &of(&id, query)).await.is(200, &expected);
+    }
+    let unknown = format!("Conversation {} is not reachable", dashed(&id));
+    let theirs = world.get(BOB, &of(&id, "files")).await;
+    theirs.is(404, &json!({"detail": unknown}));
+    world.workspace.mute();
+    let failed = json!({"detail": "Agent server returned unexpected response."});
+    world.get(ADA, &of(&id, "files")).await.is(502, &failed);
+}

@@ -431,3 +431,27 @@ async fn older_git_routes_have_numbered_pages() {
         .await;
     none.refuses(400, "Provider gitlab doesn't support installations");
 }
+
+#[actix_web::test]
+async fn the_web_front_end_of_the_1_20_line_finds_what_it_asks_before_it_connects() {
+    let world = World::working().await;
+    let expected = [
+        (
+            "/api/keys/current",
+            json!({"user_id": "ada", "org_id": null}),
+        ),
+        (
+            "/api/organizations",
+            json!({"items": [], "current_org_id": null}),
+        ),
+        (
+            "/api/agent-profiles",
+            json!({"profiles": [], "active_agent_profile_id": null}),
+        ),
+    ];
+    for (path, expected) in expected {
+        world.get(ADA, path).await.is(200, &expected);
+        // This is how it sees that a key is wrong.
+        assert_eq!(world.get("aw_wrong", path).await.status, 401, "{path}");
+    }
+}

@@ -303,6 +303,50 @@ mod tests {
             Duration::from_millis(300),
         );
         assert!(matches!(hung.await, Err(Failed::TooLong)));
+        // As a repository that is larger than allowed would.
+        let large = "alias.large=!head -c 70000000 /dev/zero > large";
+        let said = git.run(&["-c", large, "large"], b"", 1, long).await;
+        assert!(matches!(said, Err(Failed::Refused(_))), "{said:?}");
+        let length = std::fs::metadata(directory.path().join("large"))
+            .unwrap()
+            .len();
+        assert!(length <= 64 << 20, "{length}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_sends_us_elsewhere_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let git = Git::new(directory.path(), None);
+        let bind = || tokio::net::TcpListener::bind("127.0.0.1:0");
+        let (asked, elsewhere) = (bind().await.unwrap(), bind().await.unwrap());
+        let port = |of: &tokio::net::TcpListener| of.local_addr().unwrap().port();
+        let to = format!(
+            "http://127.0.0.1:{}/r/info/refs?service=git-upload-pack",
+            port(&elsewhere)
+        );
+        let url = format!("http://127.0.0.1:{}/r", port(&asked))
+            .parse()
+            .unwrap();
+        let serve = async {
+            let (mut stream, _) = asked.accept().await.unwrap();
+            // Its request is short, and comes at once.
+            let _ = stream.read(&mut [0; 4096]).await.unwrap();
+            let answer = format!(
+                "HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        };
+        let addresses = ["127.0.0.1".parse().unwrap()];
+        let fetch = git.fetch(&url, &addresses, "HEAD", Duration::from_secs(60));
+        let (fetched, called) = tokio::select! {
+            (fetched, ()) = async { tokio::join!(fetch, serve) } => (Some(fetched), false),
+            _ = elsewhere.accept() => (None, true),
+        };
+        assert!(!called, "the other one was called");
+        assert!(
+            matches!(fetched, Some(Err(Failed::Refused(_)))),
+            "{fetched:?}"
+        );
     }
 
     #[tokio::test]

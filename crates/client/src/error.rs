@@ -200,11 +200,14 @@ fn read_text(body: &[u8]) -> String {
     text.trim().to_owned()
 }
 
+/// At most so long, and without what could steer a terminal: texts of agents and providers are repeated in refusals.
 fn shortened(text: &str) -> String {
+    let is_steering = |c: char| c.is_control() && c != '\n';
+    let plain = text.chars().map(|c| if is_steering(c) { ' ' } else { c });
     if text.chars().count() <= LONGEST {
-        return text.to_owned();
+        return plain.collect();
     }
-    text.chars().take(LONGEST).chain("…".chars()).collect()
+    plain.take(LONGEST).chain("…".chars()).collect()
 }
 
 #[cfg(test)]
@@ -257,6 +260,19 @@ mod tests {
                 Refusal::read(status, after, body.as_bytes()).to_string(),
                 said
             );
+        }
+    }
+
+    #[test]
+    fn no_refusal_steers_a_terminal() {
+        for body in [
+            r#"{"detail":"a\u001b[2Jb\u009bc\nd"}"#,
+            r#"{"detail":[{"loc":["a\u001b[2Jb\u009bc\nd"],"msg":"a\u001b[2Jb\u009bc\nd"}]}"#,
+            "a\u{1b}[2Jb\u{9b}c\nd",
+        ] {
+            let said = Refusal::read(400, None, body.as_bytes()).to_string();
+            assert!(said.contains("a [2Jb c\nd"), "{said:?}");
+            assert!(!said.contains(['\u{1b}', '\u{9b}']), "{said:?}");
         }
     }
 

@@ -3,6 +3,11 @@
 //! **Exactly once.** `begin` is committed before the agent server is called. Whoever finds a message that was begun before
 //! (the service died, or the answer was lost) looks for it in the agent server's own log first. Where several processes serve
 //! a host, what another one has begun is left alone until its call must be over.
+//!
+//! An agent server takes a message only between two steps of its agent, and a step lasts as long as a command does: what was
+//! not answered may still come, and is not said again before that is past.
+
+mod told;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,19 +15,18 @@ use std::time::Duration;
 
 use domain::agent::{AgentEndpoint, AgentError, Sent};
 use domain::clock::Timestamp;
-use domain::conversation::MessageInput;
+use domain::conversation::{ExecutionStatus, MessageInput};
 use domain::error::ErrorClass;
-use domain::event::Event;
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::pending::{Awaited, MOST_PENDING, NewPending, PendingMessage, Queued};
 use domain::scope::Scope;
 use domain::start_task::CLOCKS_APART;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use serde_json::Value;
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
+use self::told::{is_final, says};
 use crate::conversations::now_runs;
 use crate::repeat::{Answer, Repeatable, repeated};
 use crate::sandboxes::endpoint;
@@ -34,6 +38,11 @@ const PARALLEL: usize = 8;
 const LOOK: usize = 256;
 /// One call of an agent server takes no longer.
 const CALL: Duration = Duration::from_secs(30);
+/// What an agent server takes so long for, with an agent that does not run, it does not do any more: before its first message
+/// an agent starts its tools, which may have to be downloaded.
+const SETTLED: Duration = Duration::from_secs(2 * 60);
+/// The same with an agent that runs: it is at one step for no longer.
+const LONGEST_STEP: Duration = Duration::from_secs(15 * 60);
 /// Pages of a log that are searched for a message: it is among the first events after its delivery began.
 const MOST_PAGES: usize = 20;
 /// The first pause after a failure; doubles up to the longest.
@@ -146,6 +155,8 @@ struct Rest {
     failures: u32,
     /// The attempt of ours that is over, whatever came of it.
     tried: Option<Timestamp>,
+    /// When it was given up without an answer.
+    unanswered: Option<Instant>,
 }
 
 /// Why nothing more is said now.
@@ -245,6 +256,7 @@ impl Delivery {
             until: Instant::now(),
             failures: 0,
             tried: None,
+            unanswered: None,
         }));
     }
 
@@ -260,7 +272,7 @@ impl Delivery {
             let (sandbox, at) = self.place(id).await?;
             if let Some(tried) = message.tried_at {
                 self.is_over(id, tried)?;
-                if self.was_said(&at, id, &message, tried).await? {
+                if self.has_arrived(&at, id, &message, tried).await? {
                     tracing::info!(conversation.id = %id, message.id = %message.id, "a waiting message had arrived");
                     ports.pending.delivered(message.id).await?;
                     continue;
@@ -298,6 +310,43 @@ impl Delivery {
         } else {
             Err(Stop::Elsewhere)
         }
+    }
+
+    /// Whether an earlier attempt has brought the message there after all. Fails while one still may.
+    async fn has_arrived(
+        &self,
+        at: &AgentEndpoint,
+        id: ConversationId,
+        message: &PendingMessage,
+        tried: Timestamp,
+    ) -> Result<bool, AppError> {
+        if self.was_said(at, id, message, tried).await? {
+            return Ok(true);
+        }
+        let ours = self.rests().get(&id).copied();
+        let ours = ours.filter(|rest| rest.tried == Some(tried));
+        let (is_early, is_late) = match ours.map(|rest| rest.unanswered) {
+            // It was answered, or broke off: then the log says it all.
+            Some(None) => return Ok(false),
+            Some(Some(since)) => (since.elapsed() < SETTLED, since.elapsed() >= LONGEST_STEP),
+            // Of another life, or another process.
+            None => (
+                false,
+                tried.plus(LONGEST_STEP) <= self.inner.ports.clock.now(),
+            ),
+        };
+        if !is_late && (is_early || self.is_running(at, id).await?) {
+            let detail = "The agent server has not answered yet whether it takes a message";
+            return Err(AppError::refused(ErrorClass::Unavailable, detail));
+        }
+        // It may have come since the first look.
+        self.was_said(at, id, message, tried).await
+    }
+
+    async fn is_running(&self, at: &AgentEndpoint, id: ConversationId) -> Result<bool, AppError> {
+        let found = self.inner.ports.agents.snapshot_many(at, &[id]).await?;
+        let status = found.into_iter().flatten().next();
+        Ok(status.is_some_and(|it| it.execution_status == Some(ExecutionStatus::Running)))
     }
 
     /// Whether the agent server has the message in its log, at or after the moment at which its delivery began.
@@ -340,7 +389,7 @@ impl Delivery {
         {
             return Err(Stop::Elsewhere);
         }
-        self.rest(id, |rest| rest.tried = Some(now));
+        self.rest(id, |rest| (rest.tried, rest.unanswered) = (Some(now), None));
         let said = ports.agents.send(at, id, &message.message);
         let said = tokio::time::timeout(CALL, said).await;
         match said.unwrap_or(Err(AgentError::TimedOut(CALL))) {
@@ -359,98 +408,13 @@ impl Delivery {
                 let note = format!("A message that waited was dropped: {error}.");
                 ports.pending.drop_with(message.id, &note).await?;
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                if matches!(error, AgentError::TimedOut(_)) {
+                    self.rest(id, |rest| rest.unanswered = Some(Instant::now()));
+                }
+                return Err(error.into());
+            }
         }
         Ok(())
-    }
-}
-
-/// Whether the agent server will never take this message: a refusal of what it says, not of when or by whom.
-fn is_final(error: &AgentError) -> bool {
-    let AgentError::Rejected { status, .. } = error else {
-        return false;
-    };
-    (400..500).contains(status) && !matches!(status, 401 | 403 | 404 | 408 | 409 | 429)
-}
-
-/// Whether the event is this message.
-fn says(event: &Event, message: &MessageInput) -> bool {
-    let said = &event.body["llm_message"];
-    let Some(content) = said["content"].as_array() else {
-        return false;
-    };
-    event.kind == "MessageEvent"
-        && event.body["source"] == "user"
-        && said["role"] == message.role.as_str()
-        && content.len() == message.content.len()
-        && content
-            .iter()
-            .zip(&message.content)
-            .all(|(one, other)| meaning(one) == meaning(other))
-}
-
-/// What an item of a message says, without what agent servers add to it.
-fn meaning(item: &Value) -> (&Value, &Value) {
-    (&item["text"], &item["image_urls"])
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn event(source: &str, role: &str, content: &Value) -> Event {
-        let body = json!({
-            "id": "1", "kind": "MessageEvent", "source": source,
-            "llm_message": {"role": role, "content": content},
-        });
-        Event::from_document(body, Timestamp::from_micros(7)).expect("readable")
-    }
-
-    #[test]
-    fn a_message_is_known_by_what_it_says() {
-        let message = MessageInput {
-            role: "user".to_owned(),
-            content: vec![
-                json!({"cache_prompt": false, "type": "text", "text": "é"}),
-                json!({"type": "image", "image_urls": ["https://a"]}),
-            ],
-            run: true,
-        };
-        let text = json!({"type": "text", "text": "é", "cache_prompt": true, "new": 1});
-        let image = json!({"type": "image", "image_urls": ["https://a"]});
-        let same = json!([text, image]);
-        assert!(says(&event("user", "user", &same), &message));
-        for (source, role, content) in [
-            ("agent", "user", &same),
-            ("user", "assistant", &same),
-            ("user", "user", &json!([text])),
-            ("user", "user", &json!([image, text])),
-            (
-                "user",
-                "user",
-                &json!([{"type": "text", "text": "e"}, image]),
-            ),
-            ("user", "user", &json!("é")),
-        ] {
-            assert!(!says(&event(source, role, content), &message), "{content}");
-        }
-    }
-
-    #[test]
-    fn only_a_refusal_of_the_message_itself_is_final() {
-        let rejected = |status| AgentError::Rejected {
-            status,
-            reason: String::new(),
-        };
-        for status in [400, 413, 422] {
-            assert!(is_final(&rejected(status)), "{status}");
-        }
-        for status in [401, 403, 404, 408, 409, 429, 500, 503] {
-            assert!(!is_final(&rejected(status)), "{status}");
-        }
-        assert!(!is_final(&AgentError::NotFound));
-        assert!(!is_final(&AgentError::TimedOut(CALL)));
     }
 }

@@ -78,6 +78,8 @@ struct Inner {
     refuse_runs: bool,
     lose_answers: bool,
     lose_words: bool,
+    /// Messages that were sent and are not taken yet.
+    held_words: Option<Vec<(ConversationId, MessageInput)>>,
     hold_answers: bool,
     idle_time: Option<Duration>,
 }
@@ -115,6 +117,29 @@ impl FakeAgentRuntime {
     /// Whether a message is taken, and logged, and then answered with 500.
     pub fn lose_answers_to_messages(&self, lose: bool) {
         self.lock().lose_words = lose;
+    }
+
+    /// Messages are from now on taken only when [`Self::take_messages`] says so, and not answered: so it is while an agent is
+    /// at a long step. The caller may be gone by then.
+    pub fn hold_messages(&self) {
+        self.lock().held_words = Some(Vec::new());
+    }
+
+    /// Messages are taken again, but those that were held are lost.
+    pub fn drop_messages(&self) {
+        self.lock().held_words = None;
+    }
+
+    /// Messages are taken again: those that were held, and those that come.
+    pub fn take_messages(&self) {
+        let mut inner = self.lock();
+        for (id, message) in inner.held_words.take().unwrap_or_default() {
+            let said = said(inner.messages.len(), &message);
+            if let Some(kept) = inner.conversations.get_mut(&id) {
+                kept.events.push(said);
+            }
+            inner.messages.push((id, message));
+        }
     }
 
     /// Whether a start is carried out and then never answered.
@@ -354,6 +379,14 @@ impl AgentRuntime for FakeAgentRuntime {
         message: &MessageInput,
     ) -> Result<Sent, AgentError> {
         self.called(&at.url, |calls| calls.send += 1).await?;
+        let is_held = {
+            let mut inner = self.lock();
+            let held = inner.held_words.as_mut();
+            held.map(|held| held.push((id, message.clone()))).is_some()
+        };
+        if is_held {
+            std::future::pending::<()>().await;
+        }
         let mut inner = self.lock();
         let refused = inner.refuse_runs && message.run;
         let kept = inner

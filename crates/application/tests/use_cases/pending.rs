@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use application::pending::Placed;
 use application::{AppError, Policy};
+use domain::conversation::ExecutionStatus;
 use domain::error::{Classify, ErrorClass};
 use domain::id::{ConversationId, StartTaskId};
 use domain::pending::{Awaited, PendingMessageRepository};
@@ -115,6 +116,66 @@ async fn a_message_whose_answer_is_lost_is_not_said_twice() {
     }
     nothing_waits(&world, id).await;
     assert_eq!(said(&world, id), ["same", "same", "other"]);
+}
+
+/// An agent server takes no message while its agent is at a step, and takes all that were sent once the step is over.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_taken_late_is_not_said_twice() {
+    for (status, step) in [
+        (ExecutionStatus::Running, 300),
+        // It starts the tools of its agent.
+        (ExecutionStatus::Idle, 90),
+    ] {
+        let world = World::new().await;
+        let id = talk(&world).await.conversation_id;
+        world
+            .agents
+            .change(id, |it| it.execution_status = Some(status));
+        world.agents.hold_messages();
+        for text in ["one", "two"] {
+            queue(&world, Awaited::Conversation(id), text)
+                .await
+                .expect("queued");
+        }
+        tokio::time::sleep(Duration::from_secs(step)).await;
+        world.agents.take_messages();
+        nothing_waits(&world, id).await;
+        assert_eq!(said(&world, id), ["one", "two"], "{status:?}");
+    }
+}
+
+/// Also by a life that knows nothing of what came of it.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_taken_after_a_crash_is_not_said_twice() {
+    let world = World::new().await;
+    let id = talk(&world).await.conversation_id;
+    world.agents.hold_messages();
+    queue(&world, Awaited::Conversation(id), "once")
+        .await
+        .expect("queued");
+    until(|| async { (world.agents.calls().send == 1).then_some(()) }).await;
+    let world = world.killed().await;
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    world.agents.take_messages();
+    nothing_waits(&world, id).await;
+    assert_eq!(said(&world, id), ["once"]);
+}
+
+/// What never got there is not waited for for ever.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_got_lost_on_its_way_is_said_again() {
+    let world = World::new().await;
+    let id = talk(&world).await.conversation_id;
+    world.agents.hold_messages();
+    queue(&world, Awaited::Conversation(id), "once")
+        .await
+        .expect("queued");
+    until(|| async { (world.agents.calls().send == 1).then_some(()) }).await;
+    world.agents.drop_messages();
+    // Its agent runs all the time.
+    a_while().await;
+    nothing_waits(&world, id).await;
+    assert_eq!(said(&world, id), ["once"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,99 @@
+//! What agent servers say of a message.
+
+use domain::agent::AgentError;
+use domain::conversation::MessageInput;
+use domain::event::Event;
+use serde_json::Value;
+
+/// Whether the agent server will never take this message: a refusal of what it says, not of when or by whom.
+pub(super) fn is_final(error: &AgentError) -> bool {
+    let AgentError::Rejected { status, .. } = error else {
+        return false;
+    };
+    (400..500).contains(status) && !matches!(status, 401 | 403 | 404 | 408 | 409 | 429)
+}
+
+/// Whether the event is this message.
+pub(super) fn says(event: &Event, message: &MessageInput) -> bool {
+    let said = &event.body["llm_message"];
+    let Some(content) = said["content"].as_array() else {
+        return false;
+    };
+    event.kind == "MessageEvent"
+        && event.body["source"] == "user"
+        && said["role"] == message.role.as_str()
+        && content.len() == message.content.len()
+        && content
+            .iter()
+            .zip(&message.content)
+            .all(|(one, other)| meaning(one) == meaning(other))
+}
+
+/// What an item of a message says, without what agent servers add to it.
+fn meaning(item: &Value) -> (&Value, &Value) {
+    (&item["text"], &item["image_urls"])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use domain::clock::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(source: &str, role: &str, content: &Value) -> Event {
+        let body = json!({
+            "id": "1", "kind": "MessageEvent", "source": source,
+            "llm_message": {"role": role, "content": content},
+        });
+        Event::from_document(body, Timestamp::from_micros(7)).expect("readable")
+    }
+
+    #[test]
+    fn a_message_is_known_by_what_it_says() {
+        let message = MessageInput {
+            role: "user".to_owned(),
+            content: vec![
+                json!({"cache_prompt": false, "type": "text", "text": "é"}),
+                json!({"type": "image", "image_urls": ["https://a"]}),
+            ],
+            run: true,
+        };
+        let text = json!({"type": "text", "text": "é", "cache_prompt": true, "new": 1});
+        let image = json!({"type": "image", "image_urls": ["https://a"]});
+        let same = json!([text, image]);
+        assert!(says(&event("user", "user", &same), &message));
+        for (source, role, content) in [
+            ("agent", "user", &same),
+            ("user", "assistant", &same),
+            ("user", "user", &json!([text])),
+            ("user", "user", &json!([image, text])),
+            (
+                "user",
+                "user",
+                &json!([{"type": "text", "text": "e"}, image]),
+            ),
+            ("user", "user", &json!("é")),
+        ] {
+            assert!(!says(&event(source, role, content), &message), "{content}");
+        }
+    }
+
+    #[test]
+    fn only_a_refusal_of_the_message_itself_is_final() {
+        let rejected = |status| AgentError::Rejected {
+            status,
+            reason: String::new(),
+        };
+        for status in [400, 413, 422] {
+            assert!(is_final(&rejected(status)), "{status}");
+        }
+        for status in [401, 403, 404, 408, 409, 429, 500, 503] {
+            assert!(!is_final(&rejected(status)), "{status}");
+        }
+        assert!(!is_final(&AgentError::NotFound));
+        assert!(!is_final(&AgentError::TimedOut(Duration::ZERO)));
+    }
+}

@@ -49,10 +49,7 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     let listener = listen(config.http.bind)?;
     let bound = listener.local_addr()?;
 
-    let host = match &config.sandbox.shared_host {
-        Some(host) => host.clone(),
-        None => data_dir.host(compose::ids().as_ref())?,
-    };
+    let host = host_of(config, &data_dir)?;
     let store = compose::open_store(config).await?;
     let id = format!("{host}/{}", compose::ids().uuid().simple());
     let tasks = Tasks::new(Handle::current());
@@ -93,12 +90,10 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     };
     started.announce();
     start_background(&service.app);
-    let follow = service.app.follow.clone();
-    let callbacks = open_callbacks(config, &route, &sandboxes, service, &tasks, bound);
     let listeners = Listeners {
         main,
-        callbacks,
-        follow,
+        follow: service.app.follow.clone(),
+        callbacks: open_callbacks(config, &route, &sandboxes, service, &tasks, bound),
     };
     let result = until_stopped(server, &listeners, &mut signals).await;
     if !tasks.stop(BACKGROUND_GRACE).await {
@@ -107,6 +102,14 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     keys.withdraw().await;
     tracing::info!("stopped; sandboxes go on running");
     result
+}
+
+/// Whose sandboxes this service looks after.
+fn host_of(config: &Config, data_dir: &DataDir) -> anyhow::Result<HostId> {
+    match &config.sandbox.shared_host {
+        Some(host) => Ok(host.clone()),
+        None => data_dir.host(compose::ids().as_ref()),
+    }
 }
 
 /// The listener that containers need where they cannot reach the one for everybody.

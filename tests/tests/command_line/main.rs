@@ -70,11 +70,11 @@ async fn a_conversation_is_started_listed_paused_and_resumed() {
         told.lines().count() > 2 && told.contains("  READY"),
         "{told}"
     );
-    let word = |name: &str| {
+    let named = |name: &str| {
         let line = shown.lines().find_map(|line| line.strip_prefix(name));
         line.expect("it says it").trim().to_owned()
     };
-    let (id, sandbox) = (word("conversation"), word("sandbox"));
+    let (id, sandbox) = (named("conversation"), named("sandbox"));
     assert_eq!(
         world.user.conversation(&id).await.title.as_deref(),
         Some("By hand")
@@ -92,11 +92,17 @@ async fn a_conversation_is_started_listed_paused_and_resumed() {
     assert_eq!(listed["items"][0]["id"], *id);
     let all = printed(&service.run(&["conversations", "list", "--all", "--json"]));
     assert_eq!(all.lines().count(), 1, "one document a line: {all}");
+    its_sandbox_is_shown_paused_and_resumed(&world, &sandbox).await;
+    let specs = document(&service.run(&["specs", "list", "--json"]));
+    assert!(specs["items"][0]["id"].is_string(), "{specs}");
+}
 
+async fn its_sandbox_is_shown_paused_and_resumed(world: &World, sandbox: &str) {
+    let service = &world.service;
     let sandboxes = service.run(&["sandboxes", "list", "--json"]);
     let key = world
         .user
-        .sandbox(&sandbox)
+        .sandbox(sandbox)
         .await
         .expect("it is there")
         .session_api_key;
@@ -106,17 +112,15 @@ async fn a_conversation_is_started_listed_paused_and_resumed() {
         "it prints the sandbox's key"
     );
     assert_eq!(document(&sandboxes)["items"][0]["id"], *sandbox);
-    let _ = printed(&service.run(&["sandboxes", "pause", &sandbox]));
-    world.user.sandbox_becomes(&sandbox, "PAUSED", LATE).await;
+    let _ = printed(&service.run(&["sandboxes", "pause", sandbox]));
+    world.user.sandbox_becomes(sandbox, "PAUSED", LATE).await;
     let table = printed(&service.run(&["sandboxes", "list"]));
     assert!(
-        table.contains(&sandbox) && table.contains("PAUSED"),
+        table.contains(sandbox) && table.contains("PAUSED"),
         "{table}"
     );
-    let resumed = document(&service.run(&["sandboxes", "resume", &sandbox, "--json"]));
+    let resumed = document(&service.run(&["sandboxes", "resume", sandbox, "--json"]));
     assert_eq!(resumed["id"], *sandbox);
-    let specs = document(&service.run(&["specs", "list", "--json"]));
-    assert!(specs["items"][0]["id"].is_string(), "{specs}");
     let told = complaint(&service.run(&["sandboxes", "pause", "no-such-one"]));
     assert!(told.contains("404"), "{told}");
 }

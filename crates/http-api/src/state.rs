@@ -31,6 +31,8 @@ pub struct Limits {
     pub ready_deadline: Duration,
     /// Longest wait for a client that takes nothing of a download.
     pub stalled_deadline: Duration,
+    /// How often it is asked whether the key still is good that a stream of events was opened with.
+    pub ask_again: Duration,
 }
 
 /// Pages of downloads that are read and packed at the same time: each keeps a core busy, and its events in memory.
@@ -45,6 +47,7 @@ impl Default for Limits {
             body_deadline: Duration::from_secs(30),
             ready_deadline: Duration::from_secs(2),
             stalled_deadline: Duration::from_secs(60),
+            ask_again: Duration::from_secs(60),
         }
     }
 }

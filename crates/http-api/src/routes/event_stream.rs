@@ -21,15 +21,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use crate::decode::{Fault, Path};
 use crate::dto::event::EventStreamQuery;
-use crate::extract::{Actor, Application, Call, LastEventId, PathParam, Query, Standing};
+use crate::extract::{Actor, Application, Call, LastEventId, PathParam, Query, Standing, State};
 use crate::problem::{Detail, Problem};
 
 /// Bytes that are handed over at once.
 const CHUNK: usize = 64 * 1024;
 /// A client that takes no such piece for this long is given up; it may come back and goes on where it was.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is asked whether the key is still good.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// Longest wait for the answer. A store that does not answer revokes nobody.
 const ANSWER: Duration = Duration::from_secs(5);
 /// After how many milliseconds a client comes back whose stream has ended.
@@ -54,7 +52,11 @@ const HALVES: Duration = Duration::from_millis(200);
     )
 )]
 #[get("/api/v1/conversation/{conversation_id}/events/stream")]
-pub(super) async fn follow(app: Application, call: StreamCall) -> Result<HttpResponse, Problem> {
+pub(super) async fn follow(
+    app: Application,
+    state: State,
+    call: StreamCall,
+) -> Result<HttpResponse, Problem> {
     let Call(actor, (PathParam(id), Query(query), LastEventId(header), standing)) = call;
     let (begin, kind) = query.into_parts(header);
     let opened = app.follow.open(&actor.user, id, begin, kind).await;
@@ -66,8 +68,13 @@ pub(super) async fn follow(app: Application, call: StreamCall) -> Result<HttpRes
     };
     let (out, chunks) = mpsc::channel(1);
     let outlet = Outlet(out);
+    let caller = Caller {
+        actor,
+        standing,
+        ask_again: state.limits().ask_again,
+    };
     app.follow
-        .spawn(async move { hand_out(following, (standing, actor), first, outlet).await });
+        .spawn(async move { hand_out(following, caller, first, outlet).await });
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream; charset=utf-8")
         .insert_header((CACHE_CONTROL, "no-store"))
@@ -106,6 +113,13 @@ fn handed_out(chunks: mpsc::Receiver<Bytes>) -> impl Stream<Item = Result<Bytes,
     })
 }
 
+/// Whose stream it is, and how often it is asked whether they may still have it.
+struct Caller {
+    actor: Actor,
+    standing: Standing,
+    ask_again: Duration,
+}
+
 /// The near end of a client's connection.
 struct Outlet(mpsc::Sender<Bytes>);
 
@@ -127,28 +141,28 @@ impl Outlet {
 }
 
 /// Says everything there is to say, until the end, or until nobody listens.
-async fn hand_out(following: Following, who: (Standing, Actor), first: String, outlet: Outlet) {
+async fn hand_out(following: Following, caller: Caller, first: String, outlet: Outlet) {
     tokio::select! {
         () = outlet.0.closed() => {}
         // Gone: then there is nobody to tell.
-        _ = say(following, who, first, &outlet) => {}
+        _ = say(following, caller, first, &outlet) => {}
     }
 }
 
 async fn say(
     mut following: Following,
-    (standing, actor): (Standing, Actor),
+    caller: Caller,
     first: String,
     outlet: &Outlet,
 ) -> Result<(), Gone> {
     outlet.send(&first).await?;
-    let mut ask = interval_at(Instant::now() + ASK_AGAIN, ASK_AGAIN);
+    let mut ask = interval_at(Instant::now() + caller.ask_again, caller.ask_again);
     ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
             _ = ask.tick() => {
-                if let Ok(Ok(false)) = timeout(ANSWER, standing.holds(&actor)).await {
+                if let Ok(Ok(false)) = timeout(ANSWER, caller.standing.holds(&caller.actor)).await {
                     return outlet.send(&end("unauthorized")).await;
                 }
             }

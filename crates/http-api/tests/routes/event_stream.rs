@@ -1,6 +1,7 @@
 //! Events as they arrive: what the stream says, byte for byte, and where it may begin.
 
 use actix_web::body::BoxBody;
+use domain::id::UserId;
 use serde_json::{Value, json};
 
 use crate::fixture::{ADA, BOB, Opened, UNKNOWN, World};
@@ -184,6 +185,24 @@ async fn a_stream_says_why_it_ends() {
     let end = "event: end\ndata: {\"reason\":\"shutdown\"}\n\n";
     until(&mut one, end).await;
     assert_eq!(one.next().await, None);
+}
+
+#[actix_web::test]
+async fn a_stream_ends_with_the_key_that_opened_it() {
+    let talk = Talk::new().await;
+    let mut one = talk.open("", None).await;
+    until(&mut one, "retry: 1000\n\n").await;
+    let ada = UserId::parse("ada").unwrap();
+    for key in talk.world.keys.list(Some(&ada)).await.unwrap() {
+        assert!(talk.world.keys.revoke(key.id).await.unwrap());
+    }
+    until(
+        &mut one,
+        "event: end\ndata: {\"reason\":\"unauthorized\"}\n\n",
+    )
+    .await;
+    assert_eq!(one.next().await, None);
+    assert_eq!(talk.open("", None).await.status, 401);
 }
 
 /// Also when nobody has read from them.

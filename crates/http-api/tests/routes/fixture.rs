@@ -66,6 +66,7 @@ pub(crate) struct World {
     pub(crate) git: Arc<FakeGitHosting>,
     pub(crate) skills: Arc<FakeSkills>,
     pub(crate) workspace: Arc<FakeWorkspace>,
+    pub(crate) keys: Arc<dyn ApiKeyRepository>,
 }
 
 /// What came back.
@@ -223,7 +224,9 @@ impl World {
             clock: clock.clone(),
             ids: Arc::new(SequentialIds::default()),
         };
-        let state = HttpState::new(&HttpConfig::default(), http);
+        let mut config = HttpConfig::default();
+        config.limits.ask_again = Duration::from_millis(100);
+        let state = HttpState::new(&config, http);
         Self {
             app,
             state,
@@ -233,6 +236,7 @@ impl World {
             git,
             skills,
             workspace,
+            keys: store,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Looking into the sandbox of a conversation, and giving its agent another model.
 //!
 //! All of it is asked of the agent server there and then; nothing is kept but the name of the new model. What a client gets
-//! where nobody can be asked is one table: [`refusal`].
+//! where nobody can be asked is one table: `refusal`.
 
 mod hooks;
 mod places;

@@ -1,7 +1,7 @@
 //! Events of a conversation as they arrive, over cut connections.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::Stream;
 use futures::stream::try_unfold;
@@ -21,11 +21,12 @@ const MOST: usize = 64 << 20;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause between attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Attempts in a row that bring no message, after which it is given up.
+/// Attempts in a row that bring no event and are soon over, after which it is given up.
 const ATTEMPTS: u32 = 10;
 
-/// Reasons of an end that is none of the conversation.
-const COME_BACK: [&str; 2] = ["shutdown", "failed"];
+/// Reasons of an end after which coming back is refused. After any other (`shutdown`, `failed`) the stream goes on elsewhere or
+/// later.
+const FINAL: [&str; 2] = ["deleted", "unauthorized"];
 
 /// Where to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +65,8 @@ struct Following {
     client: Client,
     call: Call,
     connection: Option<(Incoming, Parser)>,
+    /// When it was made.
+    since: Instant,
     arrived: VecDeque<Followed>,
     last: Option<u64>,
     from_now: bool,
@@ -86,6 +89,7 @@ pub(crate) fn follow(
         call: call.maybe("kind__eq", kind),
         client,
         connection: None,
+        since: Instant::now(),
         arrived: VecDeque::new(),
         last: match begin {
             From::After(seq) => Some(seq),
@@ -144,8 +148,11 @@ impl Following {
         let messages = messages.map_err(|error| unreadable(&self.call, error))?;
         self.pause = parser.retry().unwrap_or(self.pause);
         let said = parser.last_id().and_then(|id| id.parse().ok());
-        for message in messages {
+        // Also where there is nothing to tell: one that stood for so long was kept alive.
+        if self.since.elapsed() > self.client.limits.silence {
             self.failures = 0;
+        }
+        for message in messages {
             self.take(&message)?;
         }
         // Following from now begins with the place that now is.
@@ -162,6 +169,7 @@ impl Following {
         }
         let body = self.client.open(&call, "text/event-stream").await?;
         self.connection = Some((body, Parser::new(MOST)));
+        self.since = Instant::now();
         self.was_connected = true;
         Ok(())
     }
@@ -172,7 +180,7 @@ impl Following {
             "message" => {}
             "end" => {
                 let End { reason } = read(&self.call, data)?;
-                if COME_BACK.contains(&reason.as_str()) {
+                if !FINAL.contains(&reason.as_str()) {
                     return Err(self.client.http.cut(format!("the service says: {reason}")));
                 }
                 self.arrived.push_back(Followed::Ended { reason });
@@ -182,6 +190,7 @@ impl Following {
             // Of a newer service.
             _ => return Ok(()),
         }
+        self.failures = 0;
         let seq = message.id.as_deref().and_then(|id| id.parse().ok());
         let seq: u64 = seq.ok_or_else(|| unreadable(&self.call, "an event has no number"))?;
         if self.last.is_some_and(|last| seq <= last) {

@@ -89,6 +89,44 @@ fn a_cut_stream_goes_on_behind_the_last_event_and_repeats_nothing() {
 }
 
 #[test]
+fn only_what_is_over_for_good_is_the_end() {
+    let end = |reason| {
+        stream(&format!(
+            "retry: 1\n\nevent: end\ndata: {{\"reason\":\"{reason}\"}}\n\n"
+        ))
+    };
+    let event = stream("retry: 1\n\nid: 3\ndata: {\"id\":\"a\"}\n\n");
+    let ends = ["shutdown", "failed", "of a newer service", "unauthorized"];
+    let steps = std::iter::once(event).chain(ends.map(end)).map(Step::Say);
+    let service = Scripted::new(steps.collect());
+    let events = client(&service).events("x").follow(From::Start, None);
+    assert_eq!(run(followed(events)), ["3 a", "unauthorized"]);
+    assert!(!service.request().contains("last-event-id"));
+    for _ in ends {
+        let again = service.request();
+        assert!(again.contains("last-event-id: 3"), "{again}");
+    }
+}
+
+#[test]
+fn a_service_that_fails_again_and_again_is_given_up() {
+    const ATTEMPTS: usize = 10;
+    let failed = || {
+        Step::Say(stream(
+            "retry: 1\n\nevent: end\ndata: {\"reason\":\"failed\"}\n\n",
+        ))
+    };
+    let service = Scripted::new((0..=ATTEMPTS).map(|_| failed()).collect());
+    let events = client(&service).events("x").follow(From::Start, None);
+    let told = run(followed(events));
+    assert_eq!(told.len(), 1);
+    assert!(told[0].contains("broke before"), "{told:?}");
+    for _ in 0..=ATTEMPTS {
+        service.request();
+    }
+}
+
+#[test]
 fn following_from_now_keeps_its_place_also_before_the_first_event() {
     let service = Scripted::new(vec![
         Step::Say(stream("retry: 10\nid: 7\n\n")),

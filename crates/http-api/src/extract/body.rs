@@ -3,7 +3,9 @@
 use actix_web::HttpRequest;
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use actix_web::http::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, TRANSFER_ENCODING, UPGRADE,
+};
 use actix_web::web::{Bytes, BytesMut};
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -129,6 +131,7 @@ pub(super) async fn read(
     }
     let deadline = state_of(req)?.limits().body_deadline;
     let announced = announced.and_then(|length| usize::try_from(length).ok());
+    let announced = announced.or_else(|| is_empty_upgrade(req).then_some(0));
     let whole = tokio::time::timeout(deadline, collect(payload, limit, announced)).await;
     whole.map_err(|_| {
         Problem::new(
@@ -136,6 +139,13 @@ pub(super) async fn read(
             "The body did not arrive in time",
         )
     })?
+}
+
+/// Whether a request wants to upgrade and has no body. Nothing here is upgraded, so what says nothing of a body has none
+/// (RFC 9112, section 6.3), but to actix all that follows is one.
+fn is_empty_upgrade(req: &HttpRequest) -> bool {
+    let headers = req.headers();
+    headers.contains_key(UPGRADE) && !headers.contains_key(TRANSFER_ENCODING)
 }
 
 /// Ends with the announced length: of a request that wants to upgrade, actix hands on everything that comes, for ever.

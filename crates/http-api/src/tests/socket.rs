@@ -93,6 +93,32 @@ async fn the_server_survives_a_panic_and_answers_before_a_body_arrives() {
 }
 
 #[actix_web::test]
+async fn a_request_that_wants_to_upgrade_has_the_body_it_announces_or_none() {
+    let server = serve();
+    let head = format!(
+        "POST /api/v1/large HTTP/1.1\r\nHost: a\r\nX-Session-API-Key: {KEY}\r\nContent-Type: application/json\r\n\
+         Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    );
+    for (rest, status, end) in [
+        ("\r\n", 422, "]}"),
+        ("Content-Length: 3\r\n\r\n[1]", 200, "\"items\":1"),
+        (
+            "Transfer-Encoding: chunked\r\n\r\n3\r\n[1]\r\n0\r\n\r\n",
+            200,
+            "\"items\":1",
+        ),
+    ] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let answer = exchange(&mut stream, &format!("{head}{rest}"), end).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{answer}"
+        );
+    }
+    server.handle.stop(false).await;
+}
+
+#[actix_web::test]
 async fn odd_targets_are_not_found() {
     let server = serve();
     for target in [

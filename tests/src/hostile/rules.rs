@@ -12,6 +12,9 @@ pub(super) const OTHERS: &str = "canary-of-another-user";
 /// Statuses of paths and methods that the document does not have.
 const UNMATCHED: &[u16] = &[307, 400, 401, 403, 404, 405];
 
+/// Operations whose 401 is a bare text when a git provider has no token or does not take it (the contract's family E).
+const BARE_TEXTS: [&str; 2] = ["/api/user/", "/api/v1/git/"];
+
 /// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Broken {
@@ -116,11 +119,17 @@ fn form(request: &Request, response: &Response, text: &str) -> Option<Broken> {
             // JSON-RPC's.
             || (document["jsonrpc"] == "2.0" && document["error"]["message"].is_string())
             || (response.status == 503 && document.is_object())
+            || (document.is_string() && has_bare_texts(request, response))
             || document["detail"]
                 .as_array()
                 .is_some_and(|list| is_validation(list)));
     let detail = format!("{} {kind}: {text}", response.status);
     (!is_family).then(|| broken("answers an error of no known form", detail))
+}
+
+fn has_bare_texts(request: &Request, response: &Response) -> bool {
+    let path = request.path();
+    response.status == 401 && BARE_TEXTS.iter().any(|under| path.starts_with(under))
 }
 
 fn is_validation(list: &[Value]) -> bool {
@@ -152,11 +161,15 @@ mod tests {
     use super::*;
 
     fn verdict(status: u16, body: &str) -> Option<&'static str> {
+        verdict_at("/a", status, body)
+    }
+
+    fn verdict_at(path: &str, status: u16, body: &str) -> Option<&'static str> {
         let responses = json!({"200": {}, "401": {}, "404": {}, "422": {}});
-        let surface = Surface::read(json!({"paths": {"/a": {"get": {"responses": responses}}}}));
+        let surface = Surface::read(json!({"paths": {path: {"get": {"responses": responses}}}}));
         let request = Request {
             method: "GET".to_owned(),
-            target: "/a?b".to_owned(),
+            target: format!("{path}?b"),
             headers: vec![("X-Session-API-Key".to_owned(), "k".to_owned())],
             body: None,
         };
@@ -178,6 +191,10 @@ mod tests {
             verdict(404, "{}"),
             Some("answers an error of no known form")
         );
+        let unknown = Some("answers an error of no known form");
+        assert_eq!(verdict(401, "\"no token\""), unknown);
+        assert_eq!(verdict_at("/api/user/info", 401, "\"no token\""), None);
+        assert_eq!(verdict_at("/api/user/info", 404, "\"no\""), unknown);
         assert_eq!(
             verdict(422, r#"{"detail":[{"loc":[]}]}"#),
             Some("answers an error of no known form")

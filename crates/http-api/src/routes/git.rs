@@ -36,7 +36,7 @@ pub(super) fn problem(failure: GitFailure) -> Problem {
     responses(
         (status = 200, description = "A page", body = PageDto<String>),
         (status = 400, description = "The provider has no such thing, or its host may not be called", body = Detail),
-        (status = 401, description = "The provider does not accept the token", body = String),
+        (status = 401, description = "The provider does not accept the token", body = String, content_type = "application/json"),
         (status = 403, description = "No token is stored", body = Detail),
         (status = 429, description = "The provider limits requests", body = Detail),
         (status = 502, description = "The provider fails", body = Detail),
@@ -60,7 +60,7 @@ pub(super) async fn installations(
     responses(
         (status = 200, description = "A page", body = PageDto<RepositoryDto>),
         (status = 400, description = "Only searches are sorted; or the provider's host may not be called", body = Detail),
-        (status = 401, description = "The provider does not accept the token", body = String),
+        (status = 401, description = "The provider does not accept the token", body = String, content_type = "application/json"),
         (status = 403, description = "No token is stored", body = Detail),
         (status = 404, description = "Not found there", body = Detail),
         (status = 429, description = "The provider limits requests", body = Detail),
@@ -86,7 +86,7 @@ pub(super) async fn repositories(
     responses(
         (status = 200, description = "A page", body = PageDto<BranchDto>),
         (status = 400, description = "Not a repository's name, or the provider's host may not be called", body = Detail),
-        (status = 401, description = "The provider does not accept the token", body = String),
+        (status = 401, description = "The provider does not accept the token", body = String, content_type = "application/json"),
         (status = 403, description = "No token is stored", body = Detail),
         (status = 404, description = "Not found there", body = Detail),
         (status = 429, description = "The provider limits requests", body = Detail),
@@ -129,7 +129,7 @@ pub(super) async fn suggested_tasks(
     tag = "Users",
     responses(
         (status = 200, description = "The user there", body = GitUserDto),
-        (status = 401, description = "No provider accepts its token", body = String),
+        (status = 401, description = "No provider accepts its token", body = String, content_type = "application/json"),
         (status = 403, description = "No token is stored", body = Detail),
         (status = 429, description = "The provider limits requests", body = Detail),
         (status = 502, description = "The provider fails", body = Detail),

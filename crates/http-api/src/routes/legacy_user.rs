@@ -36,7 +36,7 @@ fn refused(failure: GitFailure) -> Problem {
     tag = "Git of older front ends",
     responses(
         (status = 200, description = "The user there", body = GitUserDto),
-        (status = 401, description = "No token is stored, or no provider accepts it", body = String),
+        (status = 401, description = "No token is stored, or no provider accepts it", body = String, content_type = "application/json"),
         (status = 429, description = "The provider limits requests", body = Detail),
         (status = 502, description = "The provider fails", body = Detail),
     )
@@ -57,7 +57,7 @@ pub(super) async fn info(
     responses(
         (status = 200, description = "A page", body = Vec<RepositoryDto>),
         (status = 400, description = "The provider's host may not be called", body = Detail),
-        (status = 401, description = "No token is stored, or the provider does not accept it", body = String),
+        (status = 401, description = "No token is stored, or the provider does not accept it", body = String, content_type = "application/json"),
         (status = 404, description = "Not found there", body = Detail),
         (status = 429, description = "The provider limits requests", body = Detail),
         (status = 502, description = "The provider fails", body = Detail),
@@ -84,7 +84,7 @@ pub(super) async fn repositories(
     responses(
         (status = 200, description = "A page", body = NumberedBranchesDto),
         (status = 400, description = "Not a repository's name, or the provider's host may not be called", body = Detail),
-        (status = 401, description = "No token is stored, or the provider does not accept it", body = String),
+        (status = 401, description = "No token is stored, or the provider does not accept it", body = String, content_type = "application/json"),
         (status = 404, description = "Not found there", body = Detail),
         (status = 429, description = "The provider limits requests", body = Detail),
         (status = 502, description = "The provider fails", body = Detail),
@@ -108,7 +108,7 @@ pub(super) async fn branches(
     tag = "Git of older front ends",
     responses(
         (status = 200, description = "All of them", body = Vec<SuggestedTaskDto>),
-        (status = 401, description = "No token is stored", body = String),
+        (status = 401, description = "No token is stored", body = String, content_type = "application/json"),
     )
 )]
 #[get("/api/user/suggested-tasks")]
@@ -132,7 +132,7 @@ pub(super) async fn suggested_tasks(
     responses(
         (status = 200, description = "At most 100", body = Vec<String>),
         (status = 400, description = "The provider has no such thing, or its host may not be called", body = Detail),
-        (status = 401, description = "No token is stored, or the provider does not accept it", body = String),
+        (status = 401, description = "No token is stored, or the provider does not accept it", body = String, content_type = "application/json"),
         (status = 429, description = "The provider limits requests", body = Detail),
         (status = 502, description = "The provider fails", body = Detail),
     )

@@ -32,7 +32,7 @@ pub mod skills;
 pub mod start;
 pub mod sync;
 pub mod tasks;
-mod turns;
+pub mod turns;
 pub mod users;
 pub mod webhooks;
 

@@ -6,19 +6,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The turns of all who take any. Nothing is kept of those who neither have one nor wait.
-pub(crate) struct Turns<K> {
+/// The turns of all who take any. One short lock is all that they share. Nothing is kept of those who neither have one nor wait.
+pub struct Turns<K> {
     each: usize,
     most: usize,
     known: Mutex<HashMap<K, Weak<Semaphore>>>,
 }
 
 /// One turn, until it is dropped.
-pub(crate) type Turn = OwnedSemaphorePermit;
+pub type Turn = OwnedSemaphorePermit;
 
 impl<K: Eq + Hash + Clone> Turns<K> {
     /// `each` at a time for one of them; of one at most `most` have a turn or wait.
-    pub(crate) fn new(each: usize, most: usize) -> Self {
+    #[must_use]
+    pub fn new(each: usize, most: usize) -> Self {
         Self {
             each,
             most,
@@ -27,7 +28,7 @@ impl<K: Eq + Hash + Clone> Turns<K> {
     }
 
     /// Waits for a turn; whoever asks bounds how long. `None`: too many wait already.
-    pub(crate) async fn take(&self, whose: &K) -> Option<Turn> {
+    pub async fn take(&self, whose: &K) -> Option<Turn> {
         let own = self.of(whose);
         // Whoever has a turn or waits for one holds the semaphore.
         if Arc::strong_count(&own) > self.most {

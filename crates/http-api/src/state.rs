@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::dto::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
-use crate::extract::{Authenticator, ParseBudget};
+use crate::extract::{Authenticator, Intake, ParseBudget};
 use crate::middleware::Cors;
 use crate::openapi::Surface;
 use crate::rate::RateLimit;
@@ -123,6 +123,7 @@ struct Shared {
     ports: HttpPorts,
     stats: ProcessStats,
     parse_budget: ParseBudget,
+    intake: Intake,
     packers: Arc<Semaphore>,
     rate: RateLimit,
     web_client: (WebClientDto, LegacyWebClientDto),
@@ -147,6 +148,7 @@ impl HttpState {
                 ports,
                 stats,
                 parse_budget: ParseBudget::new(),
+                intake: Intake::default(),
                 packers: Arc::new(Semaphore::new(PACKERS)),
                 rate: RateLimit::new(limits.requests_per_second),
                 web_client,
@@ -174,6 +176,11 @@ impl HttpState {
     /// The memory for reading large bodies; one for all workers.
     pub(crate) fn parse_budget(&self) -> &ParseBudget {
         &self.shared.parse_budget
+    }
+
+    /// The turns of sandboxes that report; one count for all workers.
+    pub(crate) fn intake(&self) -> &Intake {
+        &self.shared.intake
     }
 
     /// Turns in packing downloads; one count for all workers.

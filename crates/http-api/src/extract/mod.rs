@@ -8,6 +8,7 @@
 mod batch;
 mod body;
 mod header;
+mod intake;
 mod params;
 mod parse;
 mod who;
@@ -25,6 +26,7 @@ use crate::state::HttpState;
 pub use batch::{EventBatch, EventPart};
 pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
 pub use header::{IdempotencyKey, LastEventId};
+pub(crate) use intake::Intake;
 pub use params::{Named, PathParam, PathParams, Query};
 pub(crate) use parse::ParseBudget;
 pub use who::{

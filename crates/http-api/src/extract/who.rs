@@ -8,6 +8,7 @@ use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
 use application::App;
+use application::turns::Turn;
 use async_trait::async_trait;
 use domain::id::UserId;
 use domain::sandbox::Sandbox;
@@ -33,9 +34,9 @@ pub trait Authenticator: Send + Sync + 'static {
     /// The sandbox with this session key, while the key is valid.
     async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem>;
     /// The same for a report, perhaps as it was a moment ago.
-    async fn reporter(&self, key: &SecretString) -> Result<Option<Reporter>, Problem> {
+    async fn reporter(&self, key: &SecretString) -> Result<Option<Arc<Sandbox>>, Problem> {
         let found = self.sandbox(key).await?;
-        Ok(found.map(|caller| Reporter(Arc::new(caller.0))))
+        Ok(found.map(|caller| Arc::new(caller.0)))
     }
 }
 
@@ -57,9 +58,8 @@ impl Authenticator for App {
             .map(SandboxCaller))
     }
 
-    async fn reporter(&self, key: &SecretString) -> Result<Option<Reporter>, Problem> {
-        let found = self.authenticate.reporter(key.expose_secret()).await?;
-        Ok(found.map(Reporter))
+    async fn reporter(&self, key: &SecretString) -> Result<Option<Arc<Sandbox>>, Problem> {
+        Ok(self.authenticate.reporter(key.expose_secret()).await?)
     }
 }
 
@@ -88,9 +88,9 @@ impl SandboxCaller {
     }
 }
 
-/// A sandbox's agent server that reports.
-#[derive(Debug, Clone)]
-pub struct Reporter(pub Arc<Sandbox>);
+/// A sandbox's agent server that reports. Until it is dropped, the report has one of the sandbox's turns.
+#[derive(Debug)]
+pub struct Reporter(pub Arc<Sandbox>, #[expect(dead_code, reason = "held")] Turn);
 
 /// A kind of caller that a route admits.
 pub trait Who: Sized {
@@ -235,8 +235,11 @@ impl Who for SandboxCaller {
 impl Who for Reporter {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = session_key_of(req)?;
-        let found = state_of(req)?.authenticator().reporter(&key).await?;
-        found.ok_or_else(invalid_session_key)
+        let state = state_of(req)?;
+        let found = state.authenticator().reporter(&key).await?;
+        let sandbox = found.ok_or_else(invalid_session_key)?;
+        let turn = state.intake().turn(&sandbox.id).await?;
+        Ok(Self(sandbox, turn))
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix_web::HttpResponse;
 use actix_web::body::{BoxBody, MessageBody};
-use actix_web::dev::Service;
+use actix_web::dev::{Payload, Service};
 use actix_web::http::header::HeaderMap;
 use actix_web::test::{TestRequest, init_service};
 use application::{App, AuthMode, Policy, Ports, Tasks};
@@ -276,6 +276,19 @@ impl World {
             });
         }
         answers
+    }
+
+    /// Sends a request whose body never arrives.
+    pub(crate) async fn send_without_end(&self, request: TestRequest) -> Answer {
+        let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
+        let mut request = request.to_request();
+        *request.payload() = Payload::Stream {
+            payload: Box::pin(futures::stream::pending()),
+        };
+        match service.call(request).await {
+            Ok(response) => Answer::of(response.into_parts().1).await,
+            Err(error) => Answer::of(error.error_response()).await,
+        }
     }
 
     /// Begins to read an answer, from the event that was seen last.

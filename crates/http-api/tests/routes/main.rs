@@ -16,6 +16,8 @@ mod events;
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
+mod flood;
+#[cfg(test)]
 mod git;
 #[cfg(test)]
 mod inside;

@@ -1,0 +1,40 @@
+//! How many reports of one sandbox are taken in at once: one that floods keeps its own waiting, and nobody else's.
+
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use application::turns::{Turn, Turns};
+use domain::id::SandboxId;
+
+use crate::problem::Problem;
+
+/// Reports of one sandbox that are read and stored at the same time. Their bodies are in memory.
+const AT_ONCE: usize = 8;
+/// Those and the ones that wait, of which nothing but the head has been read.
+const MOST: usize = 32;
+/// Longest wait for a turn.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The turns of this process.
+pub(crate) struct Intake(Turns<SandboxId>);
+
+impl Default for Intake {
+    fn default() -> Self {
+        Self(Turns::new(AT_ONCE, MOST))
+    }
+}
+
+impl Intake {
+    /// Waits for a turn; 503 when too many wait, or after a while. Agent servers send what was refused again after that, and
+    /// give a report up that is answered 429.
+    pub(super) async fn turn(&self, sandbox: &SandboxId) -> Result<Turn, Problem> {
+        let turn = tokio::time::timeout(PATIENCE, self.0.take(sandbox)).await;
+        turn.ok().flatten().ok_or_else(|| {
+            tracing::warn!(sandbox.id = %sandbox, "report refused: too many of this sandbox at once");
+            Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Too many reports of this sandbox are under way",
+            )
+        })
+    }
+}

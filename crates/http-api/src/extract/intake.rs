@@ -25,8 +25,8 @@ impl Default for Intake {
 }
 
 impl Intake {
-    /// Waits for a turn; 503 when too many wait, or after a while. Agent servers send what was refused again after that, and
-    /// give a report up that is answered 429.
+    /// Waits for a turn; 503 when too many wait, or after a while. Agent servers send what was refused a few times more; what
+    /// is lost then is read from their log.
     pub(super) async fn turn(&self, sandbox: &SandboxId) -> Result<Turn, Problem> {
         let turn = tokio::time::timeout(PATIENCE, self.0.take(sandbox)).await;
         turn.ok().flatten().ok_or_else(|| {

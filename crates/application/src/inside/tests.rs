@@ -14,9 +14,8 @@ const DASHED: &str = "01234567-89ab-cdef-0123-456789abcdef";
 fn every_question_has_an_answer_where_nobody_can_be_asked() {
     use ErrorClass::{Conflict, NotFound};
     use Obstacle::{NoConversation, NoSandbox, NotRunning, Paused};
+    use Question::{Files, Git, Model, Profile};
     let unreachable = format!("Conversation {DASHED} is not reachable");
-    let text = |text: &str| text.replace("{}", DASHED);
-    let paused = |before: &str| format!("Sandbox is paused; resume it before {before}.");
     for obstacle in [NoConversation, NoSandbox, Paused, NotRunning] {
         assert!(refusal(Question::File, obstacle, id()).is_none());
     }
@@ -25,47 +24,24 @@ fn every_question_has_an_answer_where_nobody_can_be_asked() {
         [NoConversation, NoSandbox, NotRunning]
             .map(|obstacle| (question, obstacle, NotFound, unreachable.clone()))
     };
+    let stands = |question, before: &str| {
+        let detail = format!("Sandbox is paused; resume it before {before}.");
+        (question, Paused, Conflict, detail)
+    };
+    let missing = |obstacle, text: &str| {
+        let detail = text.replace("{}", DASHED);
+        (Question::Project, obstacle, NotFound, detail)
+    };
     let told = [
-        (Question::Files, Paused, Conflict, paused("listing files")),
-        (Question::Git, Paused, Conflict, paused("reading git state")),
-        (
-            Question::Profile,
-            Paused,
-            Conflict,
-            paused("switching profiles"),
-        ),
-        (
-            Question::Model,
-            Paused,
-            Conflict,
-            paused("switching models"),
-        ),
-        (
-            Question::Project,
-            NoConversation,
-            NotFound,
-            text("Conversation {} not found"),
-        ),
-        (
-            Question::Project,
-            NoSandbox,
-            NotFound,
-            text("Sandbox not found for conversation {}"),
-        ),
-        (
-            Question::Project,
-            NotRunning,
-            NotFound,
-            text("Sandbox not ready for conversation {}"),
-        ),
+        stands(Files, "listing files"),
+        stands(Git, "reading git state"),
+        stands(Profile, "switching profiles"),
+        stands(Model, "switching models"),
+        missing(NoConversation, "Conversation {} not found"),
+        missing(NoSandbox, "Sandbox not found for conversation {}"),
+        missing(NotRunning, "Sandbox not ready for conversation {}"),
     ];
-    let all = [
-        Question::Files,
-        Question::Git,
-        Question::Profile,
-        Question::Model,
-    ]
-    .map(gone);
+    let all = [Files, Git, Profile, Model].map(gone);
     for (question, obstacle, class, detail) in told.into_iter().chain(all.into_iter().flatten()) {
         let refused = refusal(question, obstacle, id()).expect("refused");
         assert_eq!(

@@ -329,11 +329,14 @@ impl Delivery {
             // It was answered, or broke off: then the log says it all.
             Some(None) => return Ok(false),
             Some(Some(since)) => (since.elapsed() < SETTLED, since.elapsed() >= LONGEST_STEP),
-            // Of another life, or another process.
-            None => (
-                false,
-                tried.plus(LONGEST_STEP) <= self.inner.ports.clock.now(),
-            ),
+            // Of another life, or another process, which may have called a moment ago.
+            None => {
+                let now = self.inner.ports.clock.now();
+                (
+                    self.inner.policy.is_host_shared && tried.plus(SETTLED) > now,
+                    tried.plus(LONGEST_STEP) <= now,
+                )
+            }
         };
         if !is_late && (is_early || self.is_running(at, id).await?) {
             let detail = "The agent server has not answered yet whether it takes a message";

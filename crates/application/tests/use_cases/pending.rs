@@ -320,3 +320,23 @@ async fn a_full_queue_says_so() {
         "Too many pending messages. Maximum 10 messages per conversation."
     );
 }
+
+/// Its call is over, and what came of it is not settled: the agent server may be starting the agent's tools.
+#[tokio::test(start_paused = true)]
+async fn what_another_process_has_begun_is_left_alone_until_it_is_settled() {
+    let world = World::with(shared).await;
+    let task = talk(&world).await;
+    let id = task.conversation_id;
+    pause(&world, &task).await;
+    let placed = queue(&world, Awaited::Conversation(id), "once").await;
+    let began = clock().now().minus(Duration::from_secs(100));
+    let begun = world
+        .store
+        .begin(placed.expect("queued").id, None, began)
+        .await;
+    assert!(begun.expect("stored"));
+    resume(&world, &task).await;
+    // The clock of the service stands still.
+    a_while().await;
+    assert_eq!(said(&world, id), [""; 0]);
+}

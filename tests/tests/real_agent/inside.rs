@@ -74,6 +74,14 @@ async fn look_around(user: &Client, id: &str) {
     let file = look("file?file_path=/workspace/project/a.txt").await;
     assert_eq!(file, "two\n");
     assert_eq!(look("file").await, "", "there is no plan");
+    let files = look("files?path=/workspace/project").await;
+    let written = [
+        ".openhands/hooks.json",
+        ".openhands/skills/style.md",
+        "a.txt",
+    ];
+    assert_eq!(files, json!(written), "and nothing of git's");
+    assert_eq!(look("files?path=/none").await, json!([]));
     let listed = look("git/changes?path=/workspace/project&ref=HEAD").await;
     let status = |path: &str| {
         let mut all = listed.as_array().into_iter().flatten();

@@ -57,6 +57,24 @@ async fn a_command_that_the_agent_server_ended_has_no_exit_code() {
 }
 
 #[tokio::test]
+async fn files_are_listed_by_one_command_that_ends_in_time_or_fails() {
+    let stub = Stub::start([
+        output(&json!(0), "./b\n./a/c d\n", ""),
+        output(&json!(-1), "./half\n", ""),
+    ])
+    .await;
+    let listed = runtime().list(&at(&stub), "/w", 10).await.unwrap();
+    assert_eq!(listed, ["a/c d", "b"]);
+    let failed = runtime().list(&at(&stub), "/w", 10).await;
+    assert!(
+        matches!(failed, Err(AgentError::Malformed(_))),
+        "{failed:?}"
+    );
+    let seen = &stub.seen()[0];
+    assert_eq!(seen.line, "POST /api/bash/execute_bash_command");
+}
+
+#[tokio::test]
 async fn a_command_that_could_not_run_is_an_error_and_is_not_sent_again() {
     let stub = Stub::start([
         output(&json!(-1), "", "Error executing command: no such directory"),

@@ -329,10 +329,10 @@ async fn what_another_process_has_begun_is_left_alone_until_it_is_settled() {
     let id = task.conversation_id;
     pause(&world, &task).await;
     let placed = queue(&world, Awaited::Conversation(id), "once").await;
-    let began = clock().now().minus(Duration::from_secs(100));
+    let a_moment_ago = clock().now().minus(Duration::from_secs(100));
     let begun = world
         .store
-        .begin(placed.expect("queued").id, None, began)
+        .begin(placed.expect("queued").id, None, a_moment_ago)
         .await;
     assert!(begun.expect("stored"));
     resume(&world, &task).await;

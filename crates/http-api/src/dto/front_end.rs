@@ -44,7 +44,7 @@ impl OrganizationsDto {
     };
 }
 
-/// Named configurations of agents: there are none; models have [profiles](super::profiles).
+/// Named configurations of agents: there are none; models have profiles.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = AgentProfiles)]
 pub struct AgentProfilesDto {

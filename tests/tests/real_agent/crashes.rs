@@ -7,7 +7,7 @@ use acceptance::tell;
 use acceptance::wait::wait_until;
 use rustix::process::Signal;
 
-use crate::support::{LATE, Setup, World, actions, said_by_user};
+use crate::support::{LATE, NOTICED, Setup, World, actions, said_by_user};
 
 /// Statuses in their order.
 const ORDER: [&str; 8] = [
@@ -121,9 +121,7 @@ pub(crate) async fn a_killed_agent_server_is_noticed_and_can_be_resumed(setup: S
     let servers = world.service.agent_servers();
     assert_eq!(servers.len(), 1, "{servers:#?}");
     servers[0].signal(Signal::KILL);
-    let failed = user
-        .sandbox_becomes(sandbox, "ERROR", Duration::from_secs(2))
-        .await;
+    let failed = user.sandbox_becomes(sandbox, "ERROR", NOTICED).await;
     let cause = failed.status_detail.expect("an ERROR has a cause");
     assert!(
         cause.to_lowercase().contains("kill") || cause.contains('9'),

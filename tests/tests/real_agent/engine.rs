@@ -6,7 +6,7 @@ use acceptance::engine::agent_server_image;
 use acceptance::wait::wait_for;
 use acceptance::{Engine, PrivateEngine, Sandboxing, Version};
 
-use crate::support::{LATE, Setup, World, actions, said_by_user};
+use crate::support::{LATE, NOTICED, Setup, World, actions, said_by_user};
 
 /// From the engine's first answer until the wire is right.
 const SECONDS: Duration = Duration::from_secs(10);
@@ -77,9 +77,7 @@ async fn a_conversation_goes_on_in_a_new_container_around_its_workspace() {
     user.executed(id, "finished").await;
     let container = world.service.container(sandbox).expect("it runs in one");
     Engine::shared().docker(&["rm", "--force", &container]);
-    let gone = user
-        .sandbox_becomes(sandbox, "MISSING", Duration::from_secs(2))
-        .await;
+    let gone = user.sandbox_becomes(sandbox, "MISSING", NOTICED).await;
     assert!(gone.status_detail.is_some_and(|cause| !cause.is_empty()));
 
     user.resume(sandbox).await;

@@ -11,6 +11,9 @@ use serde_json::Value;
 
 /// Reports may be up to one reconciler's pass late.
 pub(crate) const LATE: Duration = Duration::from_secs(40);
+/// By an event, that is: rows and backend are compared every 30 s only. Usually it takes milliseconds, but a busy engine takes
+/// seconds to tell that a container has ended.
+pub(crate) const NOTICED: Duration = Duration::from_secs(15);
 
 /// Which parts a story is played with.
 #[derive(Debug, Clone)]

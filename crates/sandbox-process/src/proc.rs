@@ -5,10 +5,23 @@
 //! Everything here blocks (reading `environ` can wait for a lock of the process that is being read), so async code calls
 //! it through `spawn_blocking`.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+
+/// `PF_EXITING` and `PF_KTHREAD` of the kernel's `sched.h`.
+const EXITING: u32 = 0x0000_0004;
+const KERNEL_THREAD: u32 = 0x0020_0000;
+
+/// Arguments and environments are hardly ever larger.
+const USUAL_BYTES: usize = 64 * 1024;
+
+/// How long a process may take to replace its program before it counts as one that hides what it is.
+const LONGEST_EXEC: Duration = Duration::from_secs(2);
 
 /// A process for as long as the machine is up: pids are reused, a pid with its start time is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -32,6 +45,10 @@ pub(crate) struct Stat {
     pub(crate) group: i32,
     /// Session id.
     pub(crate) session: i32,
+    /// The kernel's flags of it (`PF_*`).
+    flags: u32,
+    /// Where its environment ends in its memory; 0 before the kernel has laid it out, and for what may not be looked at.
+    environment_end: u64,
 }
 
 impl Stat {
@@ -54,14 +71,18 @@ fn parse_stat(pid: i32, text: &str) -> Option<Stat> {
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
     let session = fields.next()?.parse().ok()?;
-    // Field 22; the four fields above are 3 to 6.
-    let started = fields.nth(15)?.parse().ok()?;
+    // Fields 9, 22 and 51; the four fields above are 3 to 6.
+    let flags = fields.nth(2)?.parse().ok()?;
+    let started = fields.nth(12)?.parse().ok()?;
+    let environment_end = fields.nth(28)?.parse().ok()?;
     Some(Stat {
         key: ProcessKey { pid, started },
         state,
         parent,
         group,
         session,
+        flags,
+        environment_end,
     })
 }
 
@@ -84,7 +105,7 @@ pub(crate) fn all() -> Vec<Stat> {
 /// The value of a variable in the environment that the process was *started* with (later changes are not visible).
 /// `None` also for processes of other users, kernel threads and zombies: they cannot be read.
 pub(crate) fn initial_variable(pid: i32, name: &str) -> Option<String> {
-    let environ = fs::read(path(pid, "environ")).ok()?;
+    let environ = of_program(pid, "environ")?;
     environ.split(|byte| *byte == 0).find_map(|pair| {
         let value = pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
         String::from_utf8(value.to_vec()).ok()
@@ -93,7 +114,7 @@ pub(crate) fn initial_variable(pid: i32, name: &str) -> Option<String> {
 
 /// The command line of a process. `None` as above.
 pub(crate) fn arguments(pid: i32) -> Option<Vec<String>> {
-    let line = fs::read(path(pid, "cmdline")).ok()?;
+    let line = of_program(pid, "cmdline")?;
     let mut arguments: Vec<String> = line
         .split(|byte| *byte == 0)
         .map(|argument| String::from_utf8_lossy(argument).into_owned())
@@ -101,6 +122,47 @@ pub(crate) fn arguments(pid: i32) -> Option<Vec<String>> {
     // Each argument ends with a NUL, the last one too.
     arguments.pop();
     Some(arguments)
+}
+
+/// A file of `/proc` about the program of a process. While a process is replacing its program (`execve`) it shows neither
+/// arguments nor environment, for as long as the scheduler leaves it there: that is waited out, because a look in that moment
+/// would take a sandbox that is just starting for somebody else's process.
+fn of_program(pid: i32, file: &str) -> Option<Vec<u8>> {
+    let started = Instant::now();
+    let mut before = None;
+    loop {
+        let text = read_at_once(path(pid, file)).ok()?;
+        if !text.is_empty() || started.elapsed() > LONGEST_EXEC {
+            return Some(text);
+        }
+        match environment_end(pid) {
+            None => return Some(text),
+            // Seen to have a place for it before and after, the same one: this program does hide it.
+            Some(end) if end != 0 && before == Some(end) => return Some(text),
+            end => before = end,
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Reads a file with one call if it is of the usual size: between two calls the program that it tells of can be another one.
+fn read_at_once(path: PathBuf) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut text = vec![0; USUAL_BYTES];
+    let read = file.read(&mut text)?;
+    text.truncate(read);
+    if read == USUAL_BYTES {
+        file.read_to_end(&mut text)?;
+    }
+    Ok(text)
+}
+
+/// Where the environment of a process is; 0 while its program is replaced. `None` for what has none: what ends, and
+/// threads of the kernel.
+fn environment_end(pid: i32) -> Option<u64> {
+    stat(pid)
+        .filter(|stat| !stat.is_dead() && stat.flags & (EXITING | KERNEL_THREAD) == 0)
+        .map(|stat| stat.environment_end)
 }
 
 /// Identifies this boot of the machine: start times count from boot, so they mean nothing after the next one.
@@ -135,12 +197,14 @@ mod tests {
 
     #[test]
     fn a_program_name_cannot_shift_the_fields() {
-        let text = "7 (a) R 1 (x) S 2 3 4 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9911 0 0";
-        let stat = parse_stat(7, text).unwrap();
+        let text = "7 (a) R 1 (x) S 2 3 4 0 -1 64 0 0 0 0 0 0 0 0 20 0 1 0 9911 0 0";
+        let text = format!("{text}{} 51 0", " 0".repeat(26));
+        let stat = parse_stat(7, &text).unwrap();
         assert_eq!(
             (stat.state, stat.parent, stat.group, stat.session),
             ('S', 2, 3, 4)
         );
+        assert_eq!((stat.flags, stat.environment_end), (64, 51));
         assert_eq!(
             stat.key,
             ProcessKey {
@@ -151,5 +215,29 @@ mod tests {
         for broken in ["", "7", "7 (a)", "7 (a) S 2 3", "7 (a) S x 3 4"] {
             assert_eq!(parse_stat(7, broken), None, "{broken:?}");
         }
+    }
+
+    /// A shell that becomes itself again and again is in the middle of it in every hundredth look or so.
+    #[test]
+    fn a_process_that_replaces_its_program_is_still_known() {
+        let mut child = std::process::Command::new("sh")
+            .args([
+                "-c",
+                "[ $0 = 0 ] || exec sh -c \"$1\" $(($0 - 1)) \"$1\"; sleep 60",
+                "2000",
+            ])
+            .arg("[ $0 = 0 ] || exec sh -c \"$1\" $(($0 - 1)) \"$1\"; sleep 60")
+            .env("KNOWN_BY", "this")
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        // `spawn` returns when the first program is loaded.
+        let looks: Vec<_> = (0..5000)
+            .map(|_| initial_variable(pid, "KNOWN_BY"))
+            .collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let unknown = looks.iter().filter(|look| look.is_none()).count();
+        assert_eq!(unknown, 0, "of {}", looks.len());
     }
 }

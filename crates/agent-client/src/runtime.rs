@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::agent::{
-    AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, LaunchRequest,
-    LlmProfile, Plugin, Sent,
+    AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, Awakening,
+    LaunchRequest, LlmProfile, Plugin, Sent,
 };
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::MessageInput;
@@ -185,6 +185,14 @@ impl HttpAgentRuntime {
 
 #[async_trait]
 impl AgentRuntime for HttpAgentRuntime {
+    async fn is_dormant(&self, _url: &Url) -> Result<bool, AgentError> {
+        Ok(false)
+    }
+
+    async fn wake(&self, _url: &Url, _awakening: &Awakening) -> Result<(), AgentError> {
+        Ok(())
+    }
+
     async fn alive(&self, url: &Url) -> bool {
         let call = Call::open(Method::GET, url, &["alive"], self.config.alive);
         match call {

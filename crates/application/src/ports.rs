@@ -16,7 +16,9 @@ use domain::idempotency::IdempotencyRepository;
 use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::lease::LeaseRepository;
 use domain::pending::PendingMessageRepository;
-use domain::sandbox::{Caps, SandboxBackend, SandboxRepository, SandboxSpecCatalog};
+use domain::sandbox::{
+    Caps, SandboxBackend, SandboxRepository, SandboxSpecCatalog, WarmRepository,
+};
 use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;
 use domain::skill::SkillLibrary;
@@ -36,6 +38,8 @@ pub struct Ports {
     pub start_tasks: Arc<dyn StartTaskRepository>,
     /// Sandbox rows.
     pub sandboxes: Arc<dyn SandboxRepository>,
+    /// Sandboxes that nobody has asked for yet.
+    pub warm: Arc<dyn WarmRepository>,
     /// What runs sandboxes.
     pub backend: Arc<dyn SandboxBackend>,
     /// Templates.

@@ -239,11 +239,28 @@ pub enum Sent {
     RunRefused,
 }
 
+/// What a dormant agent server is told to wake up with.
+#[derive(Debug, Clone)]
+pub struct Awakening {
+    /// The key that it asks for from then on.
+    pub session_key: SecretString,
+    /// Its encryption key, by which it also knows that it is us.
+    pub secret_key: SecretString,
+    /// Base of the webhooks as the sandbox reaches us.
+    pub webhook_url: Url,
+    /// Origins that browsers may come from.
+    pub cors_origins: Vec<String>,
+}
+
 /// The agent server's protocol. Every call has a deadline of the adapter's own and reads a bounded answer.
 #[async_trait]
 pub trait AgentRuntime: Send + Sync + 'static {
     /// Whether `/alive` answers 2xx within a short time. Any failure is `false`.
     async fn alive(&self, url: &Url) -> bool;
+    /// Whether it was booted dormant and waits to be told who it is. `false` for one that cannot be.
+    async fn is_dormant(&self, url: &Url) -> Result<bool, AgentError>;
+    /// Tells a dormant one who it is; takes some milliseconds. `Ok` if it is awake already.
+    async fn wake(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError>;
     /// How long nobody has asked it for anything but its health (`idle_time` of `/server_info`); `None` if it does not say.
     async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError>;
     /// Version of the agent server.

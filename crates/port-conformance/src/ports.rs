@@ -10,7 +10,7 @@ use domain::idempotency::IdempotencyRepository;
 use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::lease::LeaseRepository;
 use domain::pending::PendingMessageRepository;
-use domain::sandbox::{Sandbox, SandboxRepository};
+use domain::sandbox::{Sandbox, SandboxRepository, WarmRepository};
 use domain::scope::Scope;
 use domain::sealed::SealedRecords;
 use domain::secret::SecretRepository;
@@ -31,6 +31,8 @@ pub struct Ports {
     pub tasks: Arc<dyn StartTaskRepository>,
     /// Sandboxes.
     pub sandboxes: Arc<dyn SandboxRepository>,
+    /// Warm sandboxes.
+    pub warm: Arc<dyn WarmRepository>,
     /// Settings.
     pub settings: Arc<dyn SettingsRepository>,
     /// Custom secrets.
@@ -61,6 +63,7 @@ impl Ports {
             + EventStore
             + StartTaskRepository
             + SandboxRepository
+            + WarmRepository
             + SettingsRepository
             + SecretRepository
             + PendingMessageRepository
@@ -77,6 +80,7 @@ impl Ports {
             events: store.clone(),
             tasks: store.clone(),
             sandboxes: store.clone(),
+            warm: store.clone(),
             settings: store.clone(),
             secrets: store.clone(),
             pending: store.clone(),

@@ -108,6 +108,7 @@ mod tests {
             secret_key: SecretString::from("secret"),
             webhook_url: Url::parse("http://host.docker.internal:3000/api/v1/webhooks/").unwrap(),
             cors_origins: vec!["https://app.test".to_owned()],
+            dormant: false,
         }
     }
 

@@ -191,6 +191,7 @@ pub(crate) fn service(
         events: Arc::clone(store) as _,
         start_tasks: Arc::clone(store) as _,
         sandboxes: Arc::clone(store) as _,
+        warm: Arc::clone(store) as _,
         backend: Arc::clone(&sandboxes.backend),
         specs: Arc::clone(&sandboxes.specs),
         agents: Arc::clone(&agents) as _,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::agent::{
-    AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, LaunchRequest,
-    LlmProfile, Sent,
+    AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, Awakening,
+    LaunchRequest, LlmProfile, Sent,
 };
 use domain::clock::{Clock, SystemClock, Timestamp};
 use domain::conversation::{ExecutionStatus, MessageInput, Metrics};
@@ -278,6 +278,14 @@ fn said(number: usize, message: &MessageInput) -> Event {
 
 #[async_trait]
 impl AgentRuntime for FakeAgentRuntime {
+    async fn is_dormant(&self, _url: &Url) -> Result<bool, AgentError> {
+        Ok(false)
+    }
+
+    async fn wake(&self, _url: &Url, _awakening: &Awakening) -> Result<(), AgentError> {
+        Ok(())
+    }
+
     async fn alive(&self, url: &Url) -> bool {
         self.called(url, |calls| calls.alive += 1).await.is_ok()
     }

@@ -27,6 +27,7 @@ mod start_tasks;
 mod state;
 mod users;
 mod vault;
+mod warm;
 
 pub use fake_agent::{Calls, FakeAgentRuntime, Mood};
 pub use fake_backend::FakeSandboxBackend;

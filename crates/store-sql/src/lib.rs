@@ -45,6 +45,7 @@ mod start_tasks;
 mod store;
 mod users;
 mod vault;
+mod warm;
 
 pub use connection::InvalidStorageUrl;
 pub use look::{Look, Schema};

@@ -223,6 +223,7 @@ fn build(
         events: Arc::clone(store) as _,
         start_tasks: Arc::clone(store) as _,
         sandboxes: Arc::clone(store) as _,
+        warm: Arc::clone(store) as _,
         backend: Arc::clone(backend) as _,
         specs: Arc::clone(specs) as _,
         agents: Arc::clone(agents) as _,

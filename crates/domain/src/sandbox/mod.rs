@@ -12,6 +12,7 @@
 
 mod grouping;
 mod port;
+mod warm;
 
 use std::time::Duration;
 
@@ -20,9 +21,10 @@ use url::Url;
 
 pub use grouping::{Grouping, MOST_TOGETHER, Occupancy};
 pub use port::{
-    BackendFact, BackendState, Capabilities, Contact, Located, Progress, SandboxBackend,
-    SandboxError, SandboxLaunch, SandboxRepository, SandboxSpecCatalog,
+    BackendFact, BackendState, Capabilities, Contact, Located, LogTail, Logs, Progress,
+    SandboxBackend, SandboxError, SandboxLaunch, SandboxRepository, SandboxSpecCatalog,
 };
+pub use warm::{MOST_WARM, WarmRepository, WarmSandbox, WarmState};
 
 use crate::cipher::Sealed;
 use crate::clock::Timestamp;

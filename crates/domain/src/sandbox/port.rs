@@ -119,7 +119,23 @@ pub struct SandboxLaunch {
     pub webhook_url: Url,
     /// Origins that browsers may come from.
     pub cors_origins: Vec<String>,
+    /// Whether the agent server is to boot dormant: it gets `secret_key` (by which it is told to wake up), and everything
+    /// else later ([`AgentRuntime::wake`](crate::agent::AgentRuntime::wake)). One that cannot do that boots as it can, and is
+    /// found awake.
+    pub dormant: bool,
 }
+
+/// Which part of a sandbox's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogTail {
+    /// So many lines from its end.
+    pub lines: u32,
+    /// Whether to go on with what is written from now on, until the sandbox ends.
+    pub follow: bool,
+}
+
+/// What a sandbox wrote, in pieces of at most 64 KiB that need not end with a line.
+pub type Logs = BoxStream<'static, Result<Vec<u8>, SandboxError>>;
 
 /// Where a started sandbox is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -245,6 +261,14 @@ pub trait SandboxBackend: Send + Sync + 'static {
     async fn advice(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
         let _ = (id, webhook_url);
         Vec::new()
+    }
+    /// What its main process wrote, oldest first, also of one that is stopped. `NotFound` if there is nothing of it. Keys of
+    /// the sandbox that are in it are masked. Reading ends when the stream is dropped; a slow reader holds one piece.
+    async fn logs(&self, id: &SandboxId, tail: LogTail) -> Result<Logs, SandboxError> {
+        let _ = (id, tail);
+        Err(SandboxError::Unsupported {
+            what: "logs of sandboxes",
+        })
     }
     /// Whether sandboxes could be started right now; the error names what is in the way. For `/ready`.
     async fn check(&self) -> Result<(), SandboxError>;

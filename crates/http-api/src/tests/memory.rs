@@ -17,6 +17,7 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         events: store.clone(),
         start_tasks: store.clone(),
         sandboxes: store.clone(),
+        warm: store.clone(),
         backend: Arc::new(FakeSandboxBackend::default()),
         specs: Arc::new(FakeSpecs::default()),
         agents: Arc::new(FakeAgentRuntime::default()),

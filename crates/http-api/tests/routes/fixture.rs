@@ -194,6 +194,7 @@ impl World {
             events: store.clone(),
             start_tasks: store.clone(),
             sandboxes: store.clone(),
+            warm: store.clone(),
             backend: backend.clone(),
             specs: Arc::new(Specs(clock.now())),
             agents: agents.clone(),

@@ -20,6 +20,7 @@ pub fn launch(id: Uuid, spec: &SpecId) -> SandboxLaunch {
         secret_key: SecretString::from(format!("secret-{}", id.simple())),
         webhook_url: Url::parse("http://127.0.0.1:1/api/v1/webhooks").expect("a valid URL"),
         cors_origins: Vec::new(),
+        dormant: false,
     }
 }
 

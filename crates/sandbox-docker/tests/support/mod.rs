@@ -260,6 +260,7 @@ pub(crate) fn launch(spec: &str) -> SandboxLaunch {
         secret_key: SecretString::from("canary-secret-key"),
         webhook_url: Url::parse("http://host.docker.internal:1/api/v1/webhooks").unwrap(),
         cors_origins: vec!["https://app.test".into()],
+        dormant: false,
     }
 }
 

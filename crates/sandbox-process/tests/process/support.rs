@@ -187,6 +187,7 @@ pub(crate) fn launch(id: &str) -> SandboxLaunch {
         secret_key: SecretString::from("canary-secret-key"),
         webhook_url: Url::parse("http://127.0.0.1:1/api/v1/webhooks").unwrap(),
         cors_origins: vec!["https://app.test".into()],
+        dormant: false,
     }
 }
 

@@ -290,6 +290,7 @@ impl Keeper {
             secret_key: cipher.open(&context, &row.secret_key)?,
             webhook_url: policy.webhook_url.clone(),
             cors_origins: policy.cors_origins.clone(),
+            dormant: false,
         })
     }
 

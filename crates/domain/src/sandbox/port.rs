@@ -262,6 +262,12 @@ pub trait SandboxBackend: Send + Sync + 'static {
         let _ = (id, webhook_url);
         Vec::new()
     }
+    /// What a cold start from this template would be made of now (image or agent server, command, limits, settings), as a short
+    /// text that says nothing of it: one that was booted from another recipe is stale. Keys and ids of sandboxes are not part
+    /// of it. Cheap: at most one look at the engine. `Unavailable` if it cannot be told now.
+    async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
+        Ok(spec.as_str().to_owned())
+    }
     /// What its main process wrote, oldest first, also of one that is stopped. `NotFound` if there is nothing of it. Keys of
     /// the sandbox that are in it are masked. Reading ends when the stream is dropped; a slow reader holds one piece.
     async fn logs(&self, id: &SandboxId, tail: LogTail) -> Result<Logs, SandboxError> {

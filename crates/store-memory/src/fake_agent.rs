@@ -16,45 +16,11 @@ use domain::id::{ConversationId, EventId};
 use serde_json::json;
 use url::Url;
 
+use crate::fake_dormant::Sleepers;
+use crate::fake_mood::{Calls, Mood};
+
 /// Events on one page of the log.
 const PAGE: usize = 100;
-
-/// How the agent servers behave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mood {
-    /// They answer.
-    #[default]
-    Well,
-    /// Nobody is there.
-    Unreachable,
-    /// They answer after this time (of tokio's clock, which tests may pause).
-    Slow(Duration),
-    /// They refuse with this HTTP status.
-    Rejecting(u16),
-}
-
-/// How often each call was made, failures included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Calls {
-    /// `alive`
-    pub alive: u32,
-    /// `version`
-    pub version: u32,
-    /// `start`
-    pub start: u32,
-    /// `snapshot_many`
-    pub snapshot_many: u32,
-    /// `events`
-    pub events: u32,
-    /// `count_events`
-    pub count_events: u32,
-    /// `send`
-    pub send: u32,
-    /// `interrupt`
-    pub interrupt: u32,
-    /// `forget`
-    pub forget: u32,
-}
 
 /// All agent servers at once: conversations are found whatever the URL, as they are when a sandbox is resumed at
 /// another port.
@@ -82,6 +48,15 @@ struct Inner {
     held_words: Option<Vec<(ConversationId, MessageInput)>>,
     hold_answers: bool,
     idle_time: Option<Duration>,
+    sleepers: Sleepers,
+    awakenings: Vec<(Url, Awakening)>,
+}
+
+impl Inner {
+    fn mood_at(&mut self, url: &Url, count: impl FnOnce(&mut Calls)) -> Mood {
+        count(&mut self.calls);
+        self.moods.get(url).copied().unwrap_or(self.mood)
+    }
 }
 
 struct Kept {
@@ -152,6 +127,16 @@ impl FakeAgentRuntime {
         self.lock().idle_time = idle;
     }
 
+    /// Those that this backend boots dormant are dormant from now on, until they are woken.
+    pub fn sleep_as(&self, sleepers: Sleepers) {
+        self.lock().sleepers = sleepers;
+    }
+
+    /// Who was woken, with what, in order. Those that were awake already are not.
+    pub fn awakenings(&self) -> Vec<(Url, Awakening)> {
+        self.lock().awakenings.clone()
+    }
+
     /// What was called so far.
     pub fn calls(&self) -> Calls {
         self.lock().calls
@@ -203,11 +188,24 @@ impl FakeAgentRuntime {
 
     /// Counts the call and behaves as told.
     async fn called(&self, url: &Url, count: impl FnOnce(&mut Calls)) -> Result<(), AgentError> {
-        let mood = {
-            let mut inner = self.lock();
-            count(&mut inner.calls);
-            inner.moods.get(url).copied().unwrap_or(inner.mood)
-        };
+        let mood = self.lock().mood_at(url, count);
+        Self::behave(mood).await?;
+        if self.lock().sleepers.has(url) {
+            return Err(AgentError::Rejected {
+                status: 503,
+                reason: "dormant".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The same for what a dormant one answers too.
+    async fn asked(&self, url: &Url, count: impl FnOnce(&mut Calls)) -> Result<(), AgentError> {
+        let mood = self.lock().mood_at(url, count);
+        Self::behave(mood).await
+    }
+
+    async fn behave(mood: Mood) -> Result<(), AgentError> {
         match mood {
             Mood::Well => Ok(()),
             Mood::Slow(span) => {
@@ -278,16 +276,22 @@ fn said(number: usize, message: &MessageInput) -> Event {
 
 #[async_trait]
 impl AgentRuntime for FakeAgentRuntime {
-    async fn is_dormant(&self, _url: &Url) -> Result<bool, AgentError> {
-        Ok(false)
+    async fn is_dormant(&self, url: &Url) -> Result<bool, AgentError> {
+        self.asked(url, |calls| calls.is_dormant += 1).await?;
+        Ok(self.lock().sleepers.has(url))
     }
 
-    async fn wake(&self, _url: &Url, _awakening: &Awakening) -> Result<(), AgentError> {
+    async fn wake(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError> {
+        self.asked(url, |calls| calls.wake += 1).await?;
+        let mut inner = self.lock();
+        if inner.sleepers.wake(url) {
+            inner.awakenings.push((url.clone(), awakening.clone()));
+        }
         Ok(())
     }
 
     async fn alive(&self, url: &Url) -> bool {
-        self.called(url, |calls| calls.alive += 1).await.is_ok()
+        self.asked(url, |calls| calls.alive += 1).await.is_ok()
     }
 
     async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError> {

@@ -17,6 +17,8 @@ use futures::stream::{self, BoxStream};
 use tokio::sync::watch;
 use url::Url;
 
+use crate::fake_dormant::Sleepers;
+
 /// A backend that keeps its promises without running anything, and breaks them when told to.
 pub struct FakeSandboxBackend {
     inner: Mutex<Inner>,
@@ -37,6 +39,11 @@ struct Inner {
     launched: BTreeSet<SandboxId>,
     preparing: Option<(String, Duration)>,
     advice: Vec<String>,
+    recipe: Option<String>,
+    sleepers: Sleepers,
+    /// Which were first started dormant.
+    born_dormant: BTreeSet<SandboxId>,
+    keeps_environment: bool,
 }
 
 impl Default for FakeSandboxBackend {
@@ -80,6 +87,23 @@ impl FakeSandboxBackend {
     /// What `advice` says from now on.
     pub fn advise(&self, advice: &[&str]) {
         self.lock().advice = advice.iter().map(|&line| line.to_owned()).collect();
+    }
+
+    /// What `recipe` says from now on, of every template.
+    pub fn set_recipe(&self, recipe: &str) {
+        self.lock().recipe = Some(recipe.to_owned());
+    }
+
+    /// The agent servers that it booted dormant, for
+    /// [`FakeAgentRuntime::sleep_as`](crate::FakeAgentRuntime::sleep_as). Without that, all are found awake: as with an image
+    /// that cannot be dormant.
+    pub fn sleepers(&self) -> Sleepers {
+        self.lock().sleepers.clone()
+    }
+
+    /// Whether one that was first started dormant boots dormant whenever it starts again, as containers do.
+    pub fn keep_environment(&self, keeps: bool) {
+        self.lock().keeps_environment = keeps;
     }
 
     /// From now on it cannot be asked, for this reason, or it can again.
@@ -228,7 +252,13 @@ impl SandboxBackend for FakeSandboxBackend {
         }
         inner.last_port = inner.last_port.max(9_000) + 1;
         let located = located(&launch.id, inner.last_port).ok_or(SandboxError::NotFound)?;
-        inner.launched.insert(launch.id.clone());
+        let is_first = inner.launched.insert(launch.id.clone());
+        if is_first && launch.dormant {
+            inner.born_dormant.insert(launch.id.clone());
+        }
+        let dormant =
+            launch.dormant || inner.keeps_environment && inner.born_dormant.contains(&launch.id);
+        inner.sleepers.boot(&located.agent_url, dormant);
         inner
             .sandboxes
             .insert(launch.id.clone(), BackendState::Running(located.clone()));
@@ -288,6 +318,12 @@ impl SandboxBackend for FakeSandboxBackend {
 
     async fn advice(&self, _: &SandboxId, _: &Url) -> Vec<String> {
         self.lock().advice.clone()
+    }
+
+    async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
+        self.reachable()?;
+        let told = self.lock().recipe.clone();
+        Ok(told.unwrap_or_else(|| format!("recipe of {spec}")))
     }
 
     async fn check(&self) -> Result<(), SandboxError> {

@@ -1,0 +1,44 @@
+//! How the fake agent servers behave, and what was asked of them.
+
+use std::time::Duration;
+
+/// How the agent servers behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mood {
+    /// They answer.
+    #[default]
+    Well,
+    /// Nobody is there.
+    Unreachable,
+    /// They answer after this time (of tokio's clock, which tests may pause).
+    Slow(Duration),
+    /// They refuse with this HTTP status.
+    Rejecting(u16),
+}
+
+/// How often each call was made, failures included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Calls {
+    /// `alive`
+    pub alive: u32,
+    /// `is_dormant`
+    pub is_dormant: u32,
+    /// `wake`
+    pub wake: u32,
+    /// `version`
+    pub version: u32,
+    /// `start`
+    pub start: u32,
+    /// `snapshot_many`
+    pub snapshot_many: u32,
+    /// `events`
+    pub events: u32,
+    /// `count_events`
+    pub count_events: u32,
+    /// `send`
+    pub send: u32,
+    /// `interrupt`
+    pub interrupt: u32,
+    /// `forget`
+    pub forget: u32,
+}

@@ -30,6 +30,7 @@ pub mod idempotency;
 pub mod identity;
 pub mod json;
 pub mod lease;
+pub mod network;
 pub mod page;
 pub mod patch;
 pub mod pending;

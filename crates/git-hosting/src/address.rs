@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use domain::network::Network;
+
 /// What an operator allows beside public addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PrivateHosts {
@@ -22,14 +24,6 @@ pub enum AllowedHost {
     Name(String),
     /// All addresses of a network, whatever kind they are.
     Network(Network),
-}
-
-/// Addresses with a common prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
-    address: u128,
-    prefix: u32,
-    is_v4: bool,
 }
 
 impl std::str::FromStr for AllowedHost {
@@ -54,20 +48,15 @@ impl std::str::FromStr for AllowedHost {
             };
         };
         let address = unmapped(address);
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = match prefix {
-            None => most,
+        match prefix {
+            None => Ok(Self::Network(Network::of_one(address))),
             Some(text) => text
                 .parse()
                 .ok()
-                .filter(|prefix| *prefix <= most)
-                .ok_or("has no prefix length of such an address")?,
-        };
-        Ok(Self::Network(Network {
-            address: bits(address),
-            prefix,
-            is_v4: address.is_ipv4(),
-        }))
+                .and_then(|prefix| Network::new(address, prefix))
+                .map(Self::Network)
+                .ok_or("has no prefix length of such an address"),
+        }
     }
 }
 
@@ -76,23 +65,6 @@ fn is_label(label: &str) -> bool {
         && label
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
-}
-
-impl Network {
-    fn contains(self, address: IpAddr) -> bool {
-        let width = if self.is_v4 { 32 } else { 128 };
-        let differing = bits(address) ^ self.address;
-        // A shift by the whole width is no shift in Rust: /0 is every address of the family.
-        self.is_v4 == address.is_ipv4()
-            && differing.checked_shr(width - self.prefix).unwrap_or(0) == 0
-    }
-}
-
-fn bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(v4) => u128::from(v4.to_bits()),
-        IpAddr::V6(v6) => v6.to_bits(),
-    }
 }
 
 /// The IPv4 address that an IPv6 one stands for: mapped (`::ffff:0:0/96`), the old compatible form, translated (NAT64) and

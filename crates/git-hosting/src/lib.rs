@@ -36,7 +36,7 @@ use domain::git::{
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-pub use address::{AllowedHost, Network, PrivateHosts};
+pub use address::{AllowedHost, PrivateHosts};
 pub use config::{Authorities, Config};
 
 use crate::api::Api;

@@ -1,0 +1,110 @@
+//! Networks of addresses, as operators name them.
+
+use std::net::IpAddr;
+
+/// Addresses with a common prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: u128,
+    prefix: u32,
+    is_v4: bool,
+}
+
+impl Network {
+    /// The addresses whose first `prefix` bits are those of `address`. `None`: an address has not so many bits.
+    pub fn new(address: IpAddr, prefix: u32) -> Option<Self> {
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        (prefix <= most).then(|| Self {
+            address: bits(address),
+            prefix,
+            is_v4: address.is_ipv4(),
+        })
+    }
+
+    /// One address.
+    pub fn of_one(address: IpAddr) -> Self {
+        Self {
+            address: bits(address),
+            prefix: if address.is_ipv4() { 32 } else { 128 },
+            is_v4: address.is_ipv4(),
+        }
+    }
+
+    /// Whether the address is in it. IPv4 addresses are in no IPv6 network: unmap them first.
+    pub fn contains(self, address: IpAddr) -> bool {
+        let width = if self.is_v4 { 32 } else { 128 };
+        let differing = bits(address) ^ self.address;
+        // A shift by the whole width is no shift in Rust: /0 is every address of the family.
+        self.is_v4 == address.is_ipv4()
+            && differing.checked_shr(width - self.prefix).unwrap_or(0) == 0
+    }
+}
+
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+impl std::str::FromStr for Network {
+    type Err = &'static str;
+
+    /// `10.0.0.0/8`, `fd00::/8`, or one address.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let expected = "is not a network such as 10.0.0.0/8";
+        let address: IpAddr = address.parse().map_err(|_| expected)?;
+        match prefix {
+            None => Ok(Self::of_one(address.to_canonical())),
+            Some(prefix) => prefix
+                .parse()
+                .ok()
+                .and_then(|prefix| Self::new(address, prefix))
+                .ok_or("has no prefix length of such an address"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_holds_the_addresses_with_its_prefix() {
+        for (network, address, holds) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("10.1.2.3/8", "10.0.0.1", true),
+            ("127.0.0.1", "127.0.0.1", true),
+            ("127.0.0.1", "127.0.0.2", false),
+            ("0.0.0.0/0", "203.0.113.9", true),
+            ("0.0.0.0/0", "::1", false),
+            ("::/0", "203.0.113.9", false),
+            ("fd00::/8", "fd12::1", true),
+            ("fd00::/8", "fe80::1", false),
+            ("::ffff:192.0.2.1", "192.0.2.1", true),
+        ] {
+            let read: Network = network.parse().unwrap();
+            assert_eq!(
+                read.contains(address.parse().unwrap()),
+                holds,
+                "{network} {address}"
+            );
+        }
+        for text in [
+            "",
+            "h",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0.0/",
+            "/8",
+            "10.0.0.0/-1",
+        ] {
+            assert!(text.parse::<Network>().is_err(), "{text}");
+        }
+    }
+}

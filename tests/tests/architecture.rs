@@ -20,10 +20,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("agent-client", &["domain"]),
     ("git-hosting", &["domain"]),
     ("keyring", &["domain"]),
+    // It forwards HTTP, whatever it is about.
+    ("gateway", &[]),
     ("skill-library", &["domain"]),
     // It knows the service over HTTP only.
     ("client", &[]),
-    ("http-api", &["domain", "application"]),
+    ("http-api", &["domain", "application", "gateway"]),
     (
         "server",
         &[
@@ -67,11 +69,11 @@ const OWNED: &[(&str, &[&str])] = &[
     ("bollard", &["sandbox-docker"]),
     ("reqwest", &["agent-client", "acceptance"]),
     // TLS is one switch of reqwest for the whole workspace; who speaks it to the world has a client of its own.
-    ("hyper", &["git-hosting", "client"]),
+    ("hyper", &["git-hosting", "client", "gateway"]),
     ("hyper-rustls", &["git-hosting", "client"]),
-    ("hyper-util", &["git-hosting", "client"]),
+    ("hyper-util", &["git-hosting", "client", "gateway"]),
     ("rustls", &["git-hosting", "client"]),
-    ("actix-web", &["http-api", "server", "acceptance"]),
+    ("actix-web", &["http-api", "gateway", "server", "acceptance"]),
     ("utoipa", &["http-api"]),
     ("utoipa-actix-web", &["http-api"]),
     ("utoipa-swagger-ui", &["http-api"]),

@@ -1,0 +1,240 @@
+//! One request, from its head to the head of its answer.
+
+use std::pin::pin;
+
+use actix_web::body::{BodySize, BoxBody};
+use actix_web::dev::Payload;
+use actix_web::http::header::{HeaderMap, HeaderValue as OurValue};
+use actix_web::http::{Method as OurMethod, StatusCode as OurStatus};
+use actix_web::{HttpRequest, HttpResponse};
+use futures::FutureExt;
+use hyper::body::{Body as _, Incoming};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::client::legacy::Error as ClientError;
+use tokio::time::timeout;
+use url::Position;
+
+use crate::download::{Counted, Download, Rest};
+use crate::limits::Kind;
+use crate::upload::{Upload, channel, pump};
+use crate::{Failure, Gateway, Target, headers, tunnel};
+
+impl Gateway {
+    /// Sends the request on and answers with what comes back; its body and that of the answer are still on their way when
+    /// this returns. A request that wants to upgrade becomes a tunnel, if the server behind agrees.
+    ///
+    /// # Errors
+    /// [`Failure`] if there is no answer; what is said then is the caller's to form.
+    pub async fn forward(
+        &self,
+        req: &HttpRequest,
+        payload: Payload,
+        target: &Target,
+    ) -> Result<HttpResponse<BoxBody>, Failure> {
+        let done = self.try_forward(req, payload, target).await;
+        if let Err(failure) = &done {
+            self.shared.meter.failed(failure);
+        }
+        done
+    }
+
+    async fn try_forward(
+        &self,
+        req: &HttpRequest,
+        payload: Payload,
+        target: &Target,
+    ) -> Result<HttpResponse<BoxBody>, Failure> {
+        let shape = Shape::of(req)?;
+        let kind = match shape {
+            Shape::Upgrade => Kind::Tunnel,
+            _ => Kind::Request,
+        };
+        let counted = Counted::take(&self.shared, kind, &target.lane)?;
+        if let (Shape::Sized(length), Some(most)) = (shape, self.shared.limits.upload)
+            && length > most
+        {
+            return Err(Failure::TooLarge(most));
+        }
+        let head = self.head(req, target, shape == Shape::Upgrade)?;
+        match shape {
+            Shape::Upgrade => {
+                let answer = self.ask(head, Upload::None).await?;
+                tunnel::open(answer, payload, target, counted).await
+            }
+            Shape::Empty => {
+                let answer = self.ask_again(head).await?;
+                Ok(answered(answer, target, req.method(), None, counted))
+            }
+            Shape::Sized(length) => {
+                self.with_body((head, Some(length)), req, payload, target, counted)
+                    .await
+            }
+            Shape::Chunked => {
+                self.with_body((head, None), req, payload, target, counted)
+                    .await
+            }
+        }
+    }
+
+    fn head(
+        &self,
+        req: &HttpRequest,
+        target: &Target,
+        is_upgrade: bool,
+    ) -> Result<Request<()>, Failure> {
+        let base = &target.base_url[..Position::BeforePath];
+        let uri: Uri = format!("{base}{}", target.path_and_query)
+            .parse()
+            .map_err(|_| Failure::BadRequest)?;
+        let method = Method::from_bytes(req.method().as_str().as_bytes());
+        let mut head = Request::new(());
+        *head.method_mut() = method.map_err(|_| Failure::BadRequest)?;
+        *head.uri_mut() = uri;
+        *head.headers_mut() = headers::onwards(req.headers(), target, is_upgrade)?;
+        Ok(head)
+    }
+
+    async fn ask(&self, head: Request<()>, body: Upload) -> Result<Response<Incoming>, Failure> {
+        let asked = self.client.request(head.map(|()| body));
+        let answer = timeout(self.shared.limits.head, asked).await;
+        answer.map_err(|_| Failure::Silent)?.map_err(failure)
+    }
+
+    /// Of a request without a body. One that changes nothing is sent once more when the connection, kept from an earlier
+    /// request, turns out to be closed.
+    async fn ask_again(&self, head: Request<()>) -> Result<Response<Incoming>, Failure> {
+        if !head.method().is_safe() {
+            return self.ask(head, Upload::None).await;
+        }
+        match self.ask(head.clone(), Upload::None).await {
+            Err(Failure::Broken(error)) => {
+                tracing::debug!(%error, "a forwarded request is sent once more");
+                self.ask(head, Upload::None).await
+            }
+            done => done,
+        }
+    }
+
+    async fn with_body(
+        &self,
+        (head, length): (Request<()>, Option<u64>),
+        req: &HttpRequest,
+        payload: Payload,
+        target: &Target,
+        counted: Counted,
+    ) -> Result<HttpResponse<BoxBody>, Failure> {
+        let (pieces, body) = channel(length, self.shared.limits.chunks);
+        let mut rest: Rest = pump(payload, pieces, self.shared.clone()).boxed_local();
+        let mut asked = pin!(self.client.request(head.map(|()| body)));
+        let early = tokio::select! {
+            biased;
+            answer = &mut asked => Some(answer),
+            uploaded = &mut rest => {
+                uploaded?;
+                None
+            }
+        };
+        let (answer, rest) = match early {
+            Some(answer) => (answer, Some(rest)),
+            // Only now: an upload may take long.
+            None => {
+                let answer = timeout(self.shared.limits.head, asked).await;
+                (answer.map_err(|_| Failure::Silent)?, None)
+            }
+        };
+        let answer = answer.map_err(failure)?;
+        Ok(answered(answer, target, req.method(), rest, counted))
+    }
+}
+
+/// What a request announces of its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Empty,
+    Sized(u64),
+    Chunked,
+    /// The connection is to become a tunnel.
+    Upgrade,
+}
+
+impl Shape {
+    fn of(req: &HttpRequest) -> Result<Self, Failure> {
+        let headers = req.headers();
+        let length = headers.get("content-length").map(|length| {
+            let text = length.to_str().map_err(|_| Failure::BadRequest)?;
+            text.parse::<u64>().map_err(|_| Failure::BadRequest)
+        });
+        let length = length.transpose()?;
+        let is_chunked = headers.contains_key("transfer-encoding");
+        if says(headers, "upgrade", "websocket") {
+            // To actix, whatever follows such a head belongs to it: nothing may be ambiguous about it.
+            let is_plain = req.method() == OurMethod::GET
+                && !is_chunked
+                && length.unwrap_or(0) == 0
+                && says(headers, "connection", "upgrade");
+            return if is_plain {
+                Ok(Self::Upgrade)
+            } else {
+                Err(Failure::BadUpgrade)
+            };
+        }
+        match (is_chunked, length) {
+            // Two lengths: whoever reads the other one sees another request.
+            (true, Some(_)) => Err(Failure::BadRequest),
+            (true, None) => Ok(Self::Chunked),
+            (false, None | Some(0)) => Ok(Self::Empty),
+            (false, Some(length)) => Ok(Self::Sized(length)),
+        }
+    }
+}
+
+fn says(headers: &HeaderMap, name: &str, word: &str) -> bool {
+    let values = headers.get_all(name).map(OurValue::as_bytes);
+    values
+        .filter_map(|value| std::str::from_utf8(value).ok())
+        .flat_map(|value| value.split(','))
+        .any(|it| it.trim().eq_ignore_ascii_case(word))
+}
+
+/// The head of the answer, with its body to come.
+fn answered(
+    answer: Response<Incoming>,
+    target: &Target,
+    method: &OurMethod,
+    rest: Option<Rest>,
+    counted: Counted,
+) -> HttpResponse<BoxBody> {
+    let (parts, body) = answer.into_parts();
+    let is_bodiless = matches!(
+        parts.status,
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+    );
+    counted.shared.meter.answered(Kind::Request);
+    let mut builder = HttpResponse::build(status(parts.status));
+    headers::back(&mut builder, &parts.headers, target, false);
+    let announced = parts.headers.get("content-length");
+    let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+    let size = if is_bodiless {
+        BodySize::None
+    } else if *method == OurMethod::HEAD {
+        announced.map_or(BodySize::None, BodySize::Sized)
+    } else {
+        match body.size_hint().exact() {
+            Some(length) => BodySize::Sized(length),
+            None => BodySize::Stream,
+        }
+    };
+    builder.body(BoxBody::new(Download::new(body, size, rest, counted)))
+}
+
+pub(crate) fn status(status: StatusCode) -> OurStatus {
+    OurStatus::from_u16(status.as_u16()).unwrap_or(OurStatus::BAD_GATEWAY)
+}
+
+fn failure(error: ClientError) -> Failure {
+    if error.is_connect() {
+        Failure::Unreachable(error.into())
+    } else {
+        Failure::Broken(error.into())
+    }
+}

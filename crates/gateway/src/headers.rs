@@ -1,0 +1,280 @@
+//! Which headers pass, in each direction.
+
+use actix_web::HttpResponseBuilder;
+use actix_web::http::header::{HeaderMap, HeaderName as OurName, HeaderValue as OurValue};
+use hyper::header::{HeaderMap as TheirMap, HeaderName, HeaderValue};
+use url::{Position, Url};
+
+use crate::{Failure, Target};
+
+/// About one connection, not about the message (RFC 9110, section 7.6.1, and what servers treat alike). Lengths are told by
+/// the bodies themselves.
+const OF_A_HOP: &[&str] = &[
+    "connection",
+    "content-length",
+    "expect",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Of a client, for us: keys, and what proxies say about it. The host is the target's.
+const FOR_US: &[&str] = &[
+    "authorization",
+    "forwarded",
+    "host",
+    "via",
+    "x-real-ip",
+    "x-request-id",
+    "x-session-api-key",
+];
+
+/// Of a server behind, which must not govern the browser, the proxies in front or the other pages of this origin.
+const NOT_THEIRS: &[&str] = &[
+    "alt-svc",
+    "clear-site-data",
+    "expect-ct",
+    "nel",
+    "public-key-pins",
+    "report-to",
+    "reporting-endpoints",
+    "service-worker-allowed",
+    "strict-transport-security",
+    "x-request-id",
+    "x-sendfile",
+];
+
+fn is_for_us(name: &str) -> bool {
+    FOR_US.contains(&name) || name.starts_with("x-forwarded-")
+}
+
+fn is_not_theirs(name: &str) -> bool {
+    NOT_THEIRS.contains(&name)
+        || name.starts_with("access-control-")
+        || name.starts_with("x-accel-")
+}
+
+/// Names that the message itself calls its connection's.
+fn named<'a>(connection: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
+    let values = connection.filter_map(|value| std::str::from_utf8(value).ok());
+    let names = values.flat_map(|value| value.split(','));
+    names.map(|name| name.trim().to_ascii_lowercase()).collect()
+}
+
+/// What goes on to the server behind. `is_upgrade`: the connection is to become a tunnel.
+pub(crate) fn onwards(
+    sent: &HeaderMap,
+    target: &Target,
+    is_upgrade: bool,
+) -> Result<TheirMap, Failure> {
+    let named = named(sent.get_all("connection").map(OurValue::as_bytes));
+    let mut headers = TheirMap::with_capacity(sent.len() + target.headers.len() + 2);
+    let host = &target.base_url[Position::BeforeHost..Position::AfterPort];
+    let host = HeaderValue::from_str(host).map_err(|_| Failure::BadRequest)?;
+    headers.insert("host", host);
+    for (name, value) in sent {
+        let text = name.as_str();
+        let is_cookie = text == "cookie" && !target.cookies;
+        let is_set = target.headers.iter().any(|(set, _)| set == name);
+        if is_cookie || is_set || is_for_us(text) || OF_A_HOP.contains(&text) {
+            continue;
+        }
+        if named.iter().any(|it| it == text) {
+            continue;
+        }
+        append(&mut headers, name, value)?;
+    }
+    for (name, value) in &target.headers {
+        append(&mut headers, name, value)?;
+    }
+    if is_upgrade {
+        headers.insert("connection", HeaderValue::from_static("Upgrade"));
+        for value in sent.get_all("upgrade") {
+            append(&mut headers, &OurName::from_static("upgrade"), value)?;
+        }
+    }
+    Ok(headers)
+}
+
+fn append(headers: &mut TheirMap, name: &OurName, value: &OurValue) -> Result<(), Failure> {
+    // Two generations of one crate: actix is a step behind.
+    let name = HeaderName::from_bytes(name.as_str().as_bytes()).map_err(|_| Failure::BadRequest)?;
+    let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| Failure::BadRequest)?;
+    headers.append(name, value);
+    Ok(())
+}
+
+/// What comes back to the client. Of the hop's headers only the upgrade, of a tunnel.
+pub(crate) fn back(
+    answer: &mut HttpResponseBuilder,
+    headers: &TheirMap,
+    target: &Target,
+    keep_length: bool,
+) {
+    let named = named(
+        headers
+            .get_all("connection")
+            .iter()
+            .map(HeaderValue::as_bytes),
+    );
+    for (name, value) in headers {
+        let text = name.as_str();
+        let is_cookie = matches!(text, "set-cookie" | "set-cookie2") && !target.cookies;
+        let is_length = keep_length && text == "content-length";
+        let is_of_hop =
+            (OF_A_HOP.contains(&text) && !is_length) || named.iter().any(|it| it == text);
+        if is_cookie || is_of_hop || is_not_theirs(text) {
+            continue;
+        }
+        let rewritten = (text == "location")
+            .then(|| location(value.as_bytes(), target))
+            .flatten();
+        let value = match &rewritten {
+            Some(place) => OurValue::from_str(place),
+            None => OurValue::from_bytes(value.as_bytes()),
+        };
+        if let (Ok(name), Ok(value)) = (OurName::from_bytes(text.as_bytes()), value) {
+            answer.append_header((name, value));
+        }
+    }
+}
+
+/// A place on the server behind as clients find it; other places stay as they are.
+fn location(value: &[u8], target: &Target) -> Option<String> {
+    let text = std::str::from_utf8(value).ok()?;
+    let is_path = text.starts_with('/') && !text.starts_with("//");
+    if is_path {
+        return Some(format!("{}{text}", target.prefix));
+    }
+    let url = Url::parse(text).ok()?;
+    let is_theirs = url.host_str() == target.base_url.host_str()
+        && url.port_or_known_default() == target.base_url.port_or_known_default();
+    is_theirs.then(|| format!("{}{}", target.prefix, &url[Position::BeforePath..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::HttpResponse;
+
+    use super::*;
+
+    fn target(cookies: bool) -> Target {
+        Target {
+            lane: "a".into(),
+            base_url: Url::parse("http://127.0.0.1:4321").unwrap(),
+            path_and_query: "/api/file".into(),
+            headers: vec![(
+                OurName::from_static("x-session-api-key"),
+                OurValue::from_static("theirs"),
+            )],
+            cookies,
+            prefix: "/agents".into(),
+        }
+    }
+
+    fn sent(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(OurName::from_static(name), OurValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn keys_cookies_hops_and_what_proxies_said_stay_here() {
+        let sent = sent(&[
+            ("host", "agents.example"),
+            ("x-session-api-key", "mine"),
+            ("authorization", "Bearer mine"),
+            ("proxy-authorization", "Basic mine"),
+            ("cookie", "mine=1"),
+            ("forwarded", "for=1.2.3.4"),
+            ("x-forwarded-for", "1.2.3.4"),
+            ("x-forwarded-host", "evil"),
+            ("x-real-ip", "1.2.3.4"),
+            ("connection", "keep-alive, X-Secret"),
+            ("x-secret", "1"),
+            ("transfer-encoding", "chunked"),
+            ("content-length", "5"),
+            ("te", "trailers"),
+            ("upgrade", "h2c"),
+            ("expect", "100-continue"),
+            ("accept", "a"),
+            ("accept", "b"),
+        ]);
+        let headers = onwards(&sent, &target(false), false).unwrap();
+        let mut seen: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
+        seen.sort();
+        assert_eq!(
+            seen,
+            [
+                "accept: a",
+                "accept: b",
+                "host: 127.0.0.1:4321",
+                "x-session-api-key: theirs"
+            ]
+        );
+        assert!(
+            onwards(&sent, &target(true), false)
+                .unwrap()
+                .contains_key("cookie")
+        );
+        let upgrading = onwards(&sent, &target(false), true).unwrap();
+        assert_eq!(upgrading["connection"], "Upgrade");
+        assert_eq!(upgrading["upgrade"], "h2c");
+    }
+
+    #[test]
+    fn a_server_behind_governs_neither_browsers_nor_proxies() {
+        let mut headers = TheirMap::new();
+        for (name, value) in [
+            ("set-cookie", "a=1"),
+            ("access-control-allow-origin", "*"),
+            ("strict-transport-security", "max-age=1"),
+            ("x-accel-redirect", "/secret"),
+            ("connection", "close, x-hop"),
+            ("x-hop", "1"),
+            ("keep-alive", "timeout=5"),
+            ("transfer-encoding", "chunked"),
+            ("content-type", "text/plain"),
+            ("etag", "\"1\""),
+        ] {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        let mut answer = HttpResponse::Ok();
+        back(&mut answer, &headers, &target(false), false);
+        let answer = answer.finish();
+        let mut seen: Vec<_> = answer.headers().keys().map(OurName::as_str).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, ["content-type", "etag"]);
+    }
+
+    #[test]
+    fn places_on_the_server_behind_are_shown_where_clients_find_them() {
+        let table = [
+            (
+                "http://127.0.0.1:4321/docs/?a=1#b",
+                Some("/agents/docs/?a=1#b"),
+            ),
+            ("/docs", Some("/agents/docs")),
+            ("http://127.0.0.1:4322/", None),
+            ("//other.example/x", None),
+            ("https://other.example/x", None),
+            ("docs", None),
+        ];
+        for (sent, shown) in table {
+            let found = location(sent.as_bytes(), &target(false));
+            assert_eq!(found.as_deref(), shown, "{sent}");
+        }
+    }
+}

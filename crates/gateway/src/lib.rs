@@ -1,0 +1,112 @@
+//! Forwards requests that came in over actix to a server behind: HTTP as a stream both ways, and upgraded connections
+//! (WebSockets) as bytes.
+//!
+//! **Knows** HTTP/1.1 on both sides: which headers end at a hop, bodies, upgrades, deadlines, and how many may be under way.
+//! **Must never know** who may ask for what, a store, or what is spoken behind: [`Gateway::forward`] is told where to.
+//!
+//! * No body is collected: at most [`Limits::chunks`] pieces of an upload and one of an answer are in memory, and whoever is
+//!   slow slows the other side down.
+//! * Connections are pooled for each worker, so that no request changes threads on its way.
+//! * What a client sent to us is not for the server behind: keys, cookies and what proxies said are taken off; what is to be
+//!   there is set by [`Target::headers`].
+
+mod download;
+mod failure;
+mod forward;
+mod headers;
+mod limits;
+mod meter;
+mod tunnel;
+mod upload;
+
+use std::sync::Arc;
+
+use actix_web::http::header::{HeaderName, HeaderValue};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+pub use failure::Failure;
+pub use limits::Limits;
+pub use meter::{Meter, Numbers};
+
+use limits::Places;
+use upload::Upload;
+
+/// Where a request goes.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// What is limited together, for example one sandbox; see [`Limits::requests_per_lane`].
+    pub lane: String,
+    /// Scheme, host and port; `http` only.
+    pub base_url: Url,
+    /// The path and query to ask for, as they go on the wire. Holds no key that is not for the server behind.
+    pub path_and_query: String,
+    /// Set on the request, in the place of what the client may have sent under these names: the key of the server behind,
+    /// `X-Forwarded-…`, `X-Request-Id`.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Whether cookies may pass, in both directions. Only for a server that has a path of its own.
+    pub cookies: bool,
+    /// What a `Location` on the server behind gets before its path, so that clients find it: the path under which the server
+    /// is shown, without a slash at its end.
+    pub prefix: String,
+}
+
+/// What all workers share.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    limits: Limits,
+    places: Arc<Places>,
+    meter: Arc<Meter>,
+    stopping: CancellationToken,
+}
+
+impl Shared {
+    /// Nothing is under way.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            places: Arc::new(Places::new(&limits)),
+            limits,
+            meter: Arc::default(),
+            stopping: CancellationToken::new(),
+        }
+    }
+
+    /// What was forwarded so far, for metrics.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Ends open tunnels, so that a service that stops has nothing to wait for. Clients come back by themselves.
+    pub fn end_tunnels(&self) {
+        self.stopping.cancel();
+    }
+}
+
+/// Forwards requests; one for each worker, because its connections live on the worker's thread.
+#[derive(Clone)]
+pub struct Gateway {
+    shared: Shared,
+    client: Client<HttpConnector, Upload>,
+}
+
+impl Gateway {
+    /// A gateway without connections.
+    pub fn new(shared: Shared) -> Self {
+        let limits = &shared.limits;
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(limits.connect));
+        connector.set_nodelay(true);
+        connector.set_keepalive(Some(limits.tcp_keep_alive));
+        connector.set_keepalive_interval(Some(limits.tcp_keep_alive));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(limits.idle_connection)
+            .pool_max_idle_per_host(limits.idle_connections)
+            .http1_max_buf_size(limits.read_buffer)
+            .build(connector);
+        Self { shared, client }
+    }
+}

@@ -1,0 +1,96 @@
+//! What was forwarded, in numbers: the one place where requests, tunnels and bytes are counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Failure;
+use crate::limits::Kind;
+
+/// Counts for the whole process.
+#[derive(Debug, Default)]
+pub struct Meter {
+    requests_open: AtomicU64,
+    tunnels_open: AtomicU64,
+    answered: AtomicU64,
+    upgraded: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+    bytes_up: AtomicU64,
+    bytes_down: AtomicU64,
+}
+
+/// The counts at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Numbers {
+    /// Requests under way: a gauge.
+    pub requests_open: u64,
+    /// Open tunnels: a gauge.
+    pub tunnels_open: u64,
+    /// Requests that the server behind answered, whatever it said.
+    pub answered: u64,
+    /// Requests that became tunnels.
+    pub upgraded: u64,
+    /// Requests that we refused: 4xx, or too many at once.
+    pub refused: u64,
+    /// Requests that the server behind did not answer: 502, 504.
+    pub failed: u64,
+    /// Bytes of bodies and tunnels towards the servers behind.
+    pub bytes_up: u64,
+    /// Bytes of bodies and tunnels towards clients.
+    pub bytes_down: u64,
+}
+
+impl Meter {
+    /// The counts now.
+    pub fn numbers(&self) -> Numbers {
+        let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        Numbers {
+            requests_open: of(&self.requests_open),
+            tunnels_open: of(&self.tunnels_open),
+            answered: of(&self.answered),
+            upgraded: of(&self.upgraded),
+            refused: of(&self.refused),
+            failed: of(&self.failed),
+            bytes_up: of(&self.bytes_up),
+            bytes_down: of(&self.bytes_down),
+        }
+    }
+
+    pub(crate) fn opened(&self, kind: Kind) {
+        self.open(kind).fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn closed(&self, kind: Kind) {
+        self.open(kind).fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn answered(&self, kind: Kind) {
+        let total = match kind {
+            Kind::Request => &self.answered,
+            Kind::Tunnel => &self.upgraded,
+        };
+        total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn failed(&self, failure: &Failure) {
+        let total = match failure.status() {
+            502 | 504 => &self.failed,
+            _ => &self.refused,
+        };
+        total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn up(&self, bytes: usize) {
+        self.bytes_up.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn down(&self, bytes: usize) {
+        self.bytes_down.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn open(&self, kind: Kind) -> &AtomicU64 {
+        match kind {
+            Kind::Request => &self.requests_open,
+            Kind::Tunnel => &self.tunnels_open,
+        }
+    }
+}

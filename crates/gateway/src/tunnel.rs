@@ -1,0 +1,183 @@
+//! Connections that were upgraded: bytes both ways, nothing of them read.
+//!
+//! Towards the client they are the body of the answer, which actix asks for as fast as the client takes it; towards the
+//! server behind a small task copies them as fast as that one takes them. A buffer exists only while there is something in
+//! it, so that thousands of silent tunnels cost little.
+
+use std::error::Error;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::dev::Payload;
+use actix_web::rt::task::JoinHandle;
+use actix_web::web::{Bytes, BytesMut};
+use actix_web::{HttpResponse, HttpResponseBuilder};
+use futures::future::LocalBoxFuture;
+use futures::{FutureExt, StreamExt};
+use hyper::body::Incoming;
+use hyper::{Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::timeout;
+
+use crate::download::Counted;
+use crate::limits::Kind;
+use crate::{Failure, Shared, Target, forward, headers};
+
+/// Most that is read of the server behind at once.
+const BUFFER: usize = 8 * 1024;
+/// Most that is shown of an answer which refuses the upgrade. Its connection is not used again, so it is read to its end first.
+const REFUSAL: usize = 64 * 1024;
+/// Longest wait for that.
+const REFUSAL_WITHIN: Duration = Duration::from_secs(10);
+
+/// Makes a tunnel of an answer that agrees to the upgrade; hands on any other.
+pub(crate) async fn open(
+    mut answer: Response<Incoming>,
+    payload: Payload,
+    target: &Target,
+    counted: Counted,
+) -> Result<HttpResponse<BoxBody>, Failure> {
+    let status = answer.status();
+    let mut builder = HttpResponse::build(forward::status(status));
+    headers::back(&mut builder, answer.headers(), target, false);
+    if status != StatusCode::SWITCHING_PROTOCOLS {
+        counted.shared.meter.answered(Kind::Request);
+        return refusal(answer.into_body(), builder).await;
+    }
+    let upgrade = answer.headers().get("upgrade");
+    let protocol = upgrade.and_then(|protocol| protocol.to_str().ok());
+    builder.upgrade(protocol.unwrap_or("websocket"));
+    let broken = |error: Box<dyn Error + Send + Sync>| Failure::Broken(error);
+    let upgraded = hyper::upgrade::on(&mut answer).await;
+    let upgraded = upgraded.map_err(|error| broken(error.into()))?;
+    let parts = upgraded
+        .downcast::<TokioIo<TcpStream>>()
+        .map_err(|_| broken("the connection is of another kind".into()))?;
+    let (from, to) = parts.io.into_inner().into_split();
+    counted.shared.meter.answered(Kind::Tunnel);
+    let up = upwards(payload, to, counted.shared.clone());
+    let stopping = counted.shared.stopping.clone();
+    Ok(builder.body(BoxBody::new(Tunnel {
+        early: Some(parts.read_buf).filter(|early| !early.is_empty()),
+        from,
+        up: Up(spawn(up)),
+        end: stopping.cancelled_owned().boxed_local(),
+        counted,
+    })))
+}
+
+async fn refusal(
+    body: Incoming,
+    mut builder: HttpResponseBuilder,
+) -> Result<HttpResponse<BoxBody>, Failure> {
+    use hyper::body::Body as _;
+    let mut whole = BytesMut::new();
+    let read = async {
+        let mut body = body;
+        while whole.len() < REFUSAL {
+            let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+            let Some(Ok(frame)) = frame else { break };
+            if let Ok(piece) = frame.into_data() {
+                let room = REFUSAL - whole.len();
+                whole.extend_from_slice(&piece[..piece.len().min(room)]);
+            }
+        }
+    };
+    timeout(REFUSAL_WITHIN, read)
+        .await
+        .map_err(|_| Failure::Silent)?;
+    Ok(builder.force_close().body(whole.freeze()))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it belongs to a connection of this worker and ends with it: the answer's body holds it"
+)]
+fn spawn(up: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
+    actix_web::rt::spawn(up)
+}
+
+/// Copies what the client sends; then tells the server behind that there is no more.
+async fn upwards(mut payload: Payload, mut to: OwnedWriteHalf, shared: Shared) {
+    while let Some(Ok(piece)) = payload.next().await {
+        if to.write_all(&piece).await.is_err() {
+            return;
+        }
+        shared.meter.up(piece.len());
+    }
+    let _ = to.shutdown().await;
+    // What the server behind still says may arrive; for ever it may not.
+    tokio::time::sleep(shared.limits.half_open).await;
+}
+
+/// The task of the other direction; ends with this.
+struct Up(JoinHandle<()>);
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What actix reads.
+struct Tunnel {
+    /// What came right behind the head of the answer.
+    early: Option<Bytes>,
+    from: OwnedReadHalf,
+    up: Up,
+    end: LocalBoxFuture<'static, ()>,
+    counted: Counted,
+}
+
+impl Tunnel {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if let Some(early) = self.early.take() {
+            return Poll::Ready(Some(Ok(early)));
+        }
+        loop {
+            if let Err(error) = ready!(self.from.as_ref().poll_read_ready(cx)) {
+                return Poll::Ready(Some(Err(error)));
+            }
+            let mut buffer = BytesMut::with_capacity(BUFFER);
+            match self.from.try_read_buf(&mut buffer) {
+                Ok(0) => return Poll::Ready(None),
+                Ok(_) => return Poll::Ready(Some(Ok(buffer.freeze()))),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+    }
+}
+
+impl MessageBody for Tunnel {
+    type Error = Box<dyn Error>;
+
+    fn size(&self) -> BodySize {
+        BodySize::Stream
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        let this = &mut *self;
+        if let Poll::Ready(piece) = this.poll_read(cx) {
+            return Poll::Ready(piece.map(|piece| {
+                let piece = piece.inspect(|piece| this.counted.shared.meter.down(piece.len()));
+                piece.map_err(Into::into)
+            }));
+        }
+        // Both are polled, so that each wakes us.
+        let is_over = this.up.0.poll_unpin(cx).is_ready();
+        if is_over || this.end.poll_unpin(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        Poll::Pending
+    }
+}

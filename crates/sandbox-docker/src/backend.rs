@@ -7,10 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    AGENT_SERVER, BackendFact, BackendState, Capabilities, Contact, Located, Progress,
-    SandboxBackend, SandboxError, SandboxLaunch,
+    AGENT_SERVER, BackendFact, BackendState, Capabilities, Contact, Located, LogTail, Logs,
+    Progress, SandboxBackend, SandboxError, SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
+use secrecy::SecretString;
 use tokio::runtime::Handle;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedMutexGuard, Semaphore, broadcast, watch};
@@ -302,6 +303,15 @@ impl SandboxBackend for DockerSandboxes {
 
     async fn advice(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
         self.inner.advise(id, webhook_url).await
+    }
+
+    async fn logs(
+        &self,
+        id: &SandboxId,
+        keys: &[SecretString],
+        tail: LogTail,
+    ) -> Result<Logs, SandboxError> {
+        self.inner.logs(id, keys, tail).await
     }
 
     async fn check(&self) -> Result<(), SandboxError> {

@@ -12,7 +12,7 @@ use bollard::query_parameters::{
 };
 use chrono::DateTime;
 use domain::id::SandboxId;
-use domain::sandbox::{BackendFact, BackendState, Located, SandboxError};
+use domain::sandbox::{BackendFact, BackendState, Located, SandboxError, masked};
 use futures::{StreamExt, TryStreamExt, stream};
 use secrecy::SecretString;
 use tokio::time::sleep;
@@ -115,7 +115,7 @@ impl Container {
     }
 
     /// The values that must not be quoted.
-    fn keys(&self) -> Vec<SecretString> {
+    pub(crate) fn keys(&self) -> Vec<SecretString> {
         let listed = self.labels.get(labels::SECRETS).map(String::as_str);
         let listed = listed.unwrap_or_default().split(',');
         let secret: Vec<&str> = listed.chain([SESSION_KEY, SECRET_KEY]).collect();
@@ -235,7 +235,7 @@ impl Inner {
                 exit = again.exit;
             }
         }
-        let how = logs::scrubbed(&exit.describe(), &keys);
+        let how = masked(&exit.describe(), &keys);
         let quoted = logs::quote(&self.engine, &container.id, &keys).await;
         if quoted.is_empty() {
             format!("the agent server {how}; it logged nothing")

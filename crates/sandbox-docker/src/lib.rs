@@ -34,6 +34,7 @@ mod logs;
 mod memory;
 mod metadata;
 mod network;
+mod reading;
 mod specs;
 mod start;
 mod stop;

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use bollard::query_parameters::LogsOptionsBuilder;
+use domain::sandbox::masked;
 use futures::TryStreamExt;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 
 use crate::engine::Engine;
 
@@ -14,9 +15,6 @@ const READ_BYTES: usize = 512 * 1024;
 const KEPT_BYTES: usize = 32 * 1024;
 const QUOTED_LINES: usize = 12;
 const LINE_CHARS: usize = 300;
-
-/// Runs of at least this many letters and digits are not quoted: keys are longer, ids (32) and words are shorter.
-const KEY_LIKE: usize = 33;
 
 /// The last lines that a container wrote, for a person, without these keys. Empty when there are none, or when the
 /// engine does not tell: a cause without a quotation is still a cause.
@@ -63,7 +61,7 @@ fn quotation(text: &str, keys: &[SecretString]) -> String {
         .lines()
         .map(message)
         .filter(|line| !line.trim().is_empty())
-        .map(|line| shortened(&scrubbed(line.trim_end(), keys)))
+        .map(|line| shortened(&masked(line.trim_end(), keys)))
         .collect();
     lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n")
 }
@@ -82,40 +80,6 @@ fn message(line: &str) -> String {
         (Some(message), None) => message.to_owned(),
         _ => line.to_owned(),
     }
-}
-
-/// Text from inside a sandbox, without control characters and keys.
-pub(crate) fn scrubbed(line: &str, keys: &[SecretString]) -> String {
-    let mut text: String = line
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    for key in keys.iter().map(ExposeSecret::expose_secret) {
-        if key.len() >= 4 {
-            text = text.replace(key, "***");
-        }
-    }
-    mask_key_like(&text)
-}
-
-/// Keys that this service cannot know (they are the agent's) are recognised by their length.
-fn mask_key_like(text: &str) -> String {
-    let mut masked = String::with_capacity(text.len());
-    let mut run = String::new();
-    let end = |run: &mut String, masked: &mut String| {
-        masked.push_str(if run.len() >= KEY_LIKE { "***" } else { run });
-        run.clear();
-    };
-    for c in text.chars() {
-        if c.is_ascii_alphanumeric() {
-            run.push(c);
-        } else {
-            end(&mut run, &mut masked);
-            masked.push(c);
-        }
-    }
-    end(&mut run, &mut masked);
-    masked
 }
 
 fn shortened(line: &str) -> String {

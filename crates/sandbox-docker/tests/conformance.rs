@@ -46,4 +46,16 @@ async fn exit(fresh: &Fresh, id: SandboxId) {
     fresh.lab.kill(&id).await;
 }
 
-port_conformance::sandbox_backend_conformance!(fresh: fresh(), launch: launch, exit: exit);
+async fn say(fresh: &Fresh, id: SandboxId, line: String) {
+    // What its main process, which is behind an init process, writes to.
+    let command = ["sh", "-c", "echo \"$1\" > /proc/1/fd/1", "sh", &line];
+    let (code, said) = fresh.lab.exec(&id, &command).await;
+    assert_eq!(code, 0, "{said}");
+}
+
+port_conformance::sandbox_backend_conformance!(
+    fresh: fresh(),
+    launch: launch,
+    exit: exit,
+    say: say,
+);

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    BackendFact, BackendState, Capabilities, Located, Progress, SandboxBackend, SandboxError,
-    SandboxLaunch,
+    BackendFact, BackendState, Capabilities, Located, LogTail, Logs, Progress, SandboxBackend,
+    SandboxError, SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
+use secrecy::SecretString;
 use tokio::runtime::Handle;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Semaphore, broadcast};
@@ -188,6 +189,17 @@ impl SandboxBackend for ProcessSandboxes {
         })
         .take_until(closed.cancelled_owned())
         .boxed()
+    }
+
+    async fn logs(
+        &self,
+        id: &SandboxId,
+        keys: &[SecretString],
+        tail: LogTail,
+    ) -> Result<Logs, SandboxError> {
+        let (inner, id, keys) = (Arc::clone(&self.inner), id.clone(), keys.to_vec());
+        self.detached(async move { inner.logs(id, keys, tail).await })
+            .await
     }
 
     async fn check(&self) -> Result<(), SandboxError> {

@@ -29,6 +29,7 @@ mod facts;
 mod layout;
 mod lock;
 mod log;
+mod logs;
 mod marker;
 mod monitor;
 mod pidfd;

@@ -5,17 +5,15 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use domain::sandbox::masked;
 use rustix::fs::OFlags;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 
 /// What is kept of a log that grew too large, and what is read for a quotation.
 const TAIL_BYTES: u64 = 256 * 1024;
 const QUOTED_BYTES: u64 = 16 * 1024;
 const QUOTED_LINES: usize = 12;
 const LINE_CHARS: usize = 300;
-
-/// Runs of at least this many letters and digits are not quoted: keys are longer, ids (32) and words are shorter.
-const KEY_LIKE: usize = 33;
 
 /// Starts a new log, keeping the previous one as `.log.1`. Written to by appending, so that [`shorten`] works. Blocks.
 pub(crate) fn open(log: &Path) -> io::Result<File> {
@@ -45,7 +43,7 @@ pub(crate) fn shorten(log: &Path, most: u64) -> io::Result<()> {
     File::options().write(true).open(log)?.set_len(0)
 }
 
-fn previous(log: &Path) -> PathBuf {
+pub(crate) fn previous(log: &Path) -> PathBuf {
     log.with_extension("log.1")
 }
 
@@ -101,41 +99,11 @@ fn message(line: &str) -> String {
 }
 
 fn scrubbed(line: &str, keys: &[SecretString], places: &[(PathBuf, &str)]) -> String {
-    let mut text: String = line
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    for key in keys
-        .iter()
-        .map(ExposeSecret::expose_secret)
-        .filter(|key| key.len() >= 4)
-    {
-        text = text.replace(key, "***");
-    }
+    let mut text = masked(line, keys);
     for (path, name) in places {
         text = text.replace(&*path.to_string_lossy(), name);
     }
-    mask_key_like(&text)
-}
-
-/// Keys that this service cannot know (it was restarted, or they are the agent's) are recognised by their length.
-fn mask_key_like(text: &str) -> String {
-    let mut masked = String::with_capacity(text.len());
-    let mut run = String::new();
-    let end = |run: &mut String, masked: &mut String| {
-        masked.push_str(if run.len() >= KEY_LIKE { "***" } else { run });
-        run.clear();
-    };
-    for c in text.chars() {
-        if c.is_ascii_alphanumeric() {
-            run.push(c);
-        } else {
-            end(&mut run, &mut masked);
-            masked.push(c);
-        }
-    }
-    end(&mut run, &mut masked);
-    masked
+    text
 }
 
 fn shortened(line: &str) -> String {

@@ -146,6 +146,12 @@ impl Inner {
         Some(tracked.ended.clone())
     }
 
+    /// Tells when the watched process has ended. `None` if nothing runs.
+    pub(crate) fn ending(&self, id: &SandboxId) -> Option<watch::Receiver<bool>> {
+        let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        tracked.get(id).map(|tracked| tracked.ended.clone())
+    }
+
     /// Forgets a process that has ended.
     fn untrack(&self, id: &SandboxId, key: ProcessKey) {
         let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,12 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    AGENT_SERVER, BackendFact, BackendState, Capabilities, Contact, ExposedUrl, Located, Progress,
-    SandboxBackend, SandboxError, SandboxLaunch,
+    AGENT_SERVER, BackendFact, BackendState, Capabilities, Contact, ExposedUrl, Located, LogMask,
+    LogTail, Logs, Progress, SandboxBackend, SandboxError, SandboxLaunch,
 };
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use futures::stream::{self, BoxStream};
+use secrecy::SecretString;
 use tokio::sync::watch;
 use url::Url;
 
@@ -27,6 +28,15 @@ pub struct FakeSandboxBackend {
     broken: AtomicBool,
     hanging: watch::Sender<bool>,
     contact: watch::Sender<Contact>,
+    /// Changes with every log and every end.
+    logs: watch::Sender<BTreeMap<SandboxId, Log>>,
+}
+
+/// What a sandbox wrote.
+#[derive(Debug, Default, Clone)]
+struct Log {
+    lines: Vec<String>,
+    has_ended: bool,
 }
 
 #[derive(Default)]
@@ -55,6 +65,7 @@ impl Default for FakeSandboxBackend {
             broken: AtomicBool::new(false),
             hanging: watch::Sender::new(false),
             contact: watch::Sender::new(Contact::Made),
+            logs: watch::Sender::default(),
         }
     }
 }
@@ -132,6 +143,16 @@ impl FakeSandboxBackend {
         self.lock().sandboxes.insert(id.clone(), state);
     }
 
+    /// Makes a sandbox write a line.
+    pub fn say(&self, id: &SandboxId, line: &str) {
+        self.log(id, |log| log.lines.push(format!("{line}\n")));
+    }
+
+    fn log(&self, id: &SandboxId, change: impl FnOnce(&mut Log)) {
+        self.logs
+            .send_modify(|logs| change(logs.entry(id.clone()).or_default()));
+    }
+
     /// How many sandboxes there are in any form.
     pub fn existing(&self) -> usize {
         self.lock().sandboxes.len()
@@ -153,6 +174,7 @@ impl FakeSandboxBackend {
     }
 
     fn happens(&self, id: &SandboxId, state: BackendState) {
+        self.log(id, |log| log.has_ended = true);
         let mut inner = self.lock();
         if state == BackendState::Absent {
             inner.sandboxes.remove(id);
@@ -288,6 +310,7 @@ impl SandboxBackend for FakeSandboxBackend {
         let mut inner = self.lock();
         let state = inner.sandboxes.get_mut(id).ok_or(SandboxError::NotFound)?;
         *state = BackendState::Stopped;
+        self.log(id, |log| log.has_ended = true);
         Ok(())
     }
 
@@ -295,6 +318,7 @@ impl SandboxBackend for FakeSandboxBackend {
         self.unless_hanging().await;
         self.reachable()?;
         self.lock().sandboxes.remove(id);
+        self.logs.send_modify(|logs| drop(logs.remove(id)));
         Ok(())
     }
 
@@ -324,6 +348,40 @@ impl SandboxBackend for FakeSandboxBackend {
         self.reachable()?;
         let told = self.lock().recipe.clone();
         Ok(told.unwrap_or_else(|| format!("recipe of {spec}")))
+    }
+
+    async fn logs(
+        &self,
+        id: &SandboxId,
+        keys: &[SecretString],
+        tail: LogTail,
+    ) -> Result<Logs, SandboxError> {
+        self.unless_hanging().await;
+        self.reachable()?;
+        let is_there = self.lock().sandboxes.contains_key(id);
+        let mut logs = self.logs.subscribe();
+        let log = logs.borrow_and_update().get(id).cloned();
+        if !is_there {
+            return Err(SandboxError::NotFound);
+        }
+        let begin = log.map_or(0, |log| log.lines.len());
+        let begin = begin.saturating_sub(tail.lines as usize);
+        let state = (logs, LogMask::new(keys), begin, id.clone());
+        Ok(stream::unfold(state, move |state| async move {
+            let (mut logs, mut mask, at, id) = state;
+            loop {
+                let log = logs.borrow_and_update().get(&id).cloned()?;
+                if let Some(line) = log.lines.get(at) {
+                    let line = mask.push(line.as_bytes());
+                    return Some((Ok(line), (logs, mask, at + 1, id)));
+                }
+                if log.has_ended || !tail.follow {
+                    return None;
+                }
+                logs.changed().await.ok()?;
+            }
+        })
+        .boxed())
     }
 
     async fn check(&self) -> Result<(), SandboxError> {

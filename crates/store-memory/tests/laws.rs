@@ -32,6 +32,11 @@ mod sandboxes {
     port_conformance::sandbox_repository_conformance!(fresh());
 }
 
+mod warm {
+    use super::fresh;
+    port_conformance::warm_repository_conformance!(fresh());
+}
+
 mod conversations {
     use super::fresh;
     port_conformance::conversation_repository_conformance!(fresh());
@@ -72,6 +77,16 @@ mod sealed {
     port_conformance::sealed_records_conformance!(fresh());
 }
 
+mod administration {
+    use super::fresh;
+    port_conformance::administration_conformance!(fresh());
+}
+
+mod audit {
+    use super::fresh;
+    port_conformance::audit_log_conformance!(fresh());
+}
+
 mod users {
     use super::fresh;
     port_conformance::user_repository_conformance!(fresh());
@@ -103,8 +118,18 @@ mod start_tasks {
 }
 
 mod backend {
-    use super::{backend, exit, launch};
-    port_conformance::sandbox_backend_conformance!(fresh: backend(), launch: launch, exit: exit);
+    use super::{backend, exit, launch, say};
+    port_conformance::sandbox_backend_conformance!(fresh: backend(), launch: launch, exit: exit, say: say);
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "called as the laws call it")]
+fn say(
+    backend: &Arc<FakeSandboxBackend>,
+    id: domain::id::SandboxId,
+    line: String,
+) -> std::future::Ready<()> {
+    backend.say(&id, &line);
+    std::future::ready(())
 }
 
 fn backend() -> std::future::Ready<Arc<FakeSandboxBackend>> {

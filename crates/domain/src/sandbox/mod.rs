@@ -11,6 +11,7 @@
 //! ```
 
 mod grouping;
+mod mask;
 mod port;
 mod warm;
 
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 pub use grouping::{Grouping, MOST_TOGETHER, Occupancy};
+pub use mask::{LogMask, masked};
 pub use port::{
     BackendFact, BackendState, Capabilities, Contact, Located, LogTail, Logs, Progress,
     SandboxBackend, SandboxError, SandboxLaunch, SandboxRepository, SandboxSpecCatalog,

@@ -134,7 +134,7 @@ pub struct LogTail {
     pub follow: bool,
 }
 
-/// What a sandbox wrote, in pieces of at most 64 KiB that need not end with a line.
+/// What a sandbox wrote, in pieces of about 64 KiB at most, each of whole lines.
 pub type Logs = BoxStream<'static, Result<Vec<u8>, SandboxError>>;
 
 /// Where a started sandbox is.
@@ -268,10 +268,16 @@ pub trait SandboxBackend: Send + Sync + 'static {
     async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
         Ok(spec.as_str().to_owned())
     }
-    /// What its main process wrote, oldest first, also of one that is stopped. `NotFound` if there is nothing of it. Keys of
-    /// the sandbox that are in it are masked. Reading ends when the stream is dropped; a slow reader holds one piece.
-    async fn logs(&self, id: &SandboxId, tail: LogTail) -> Result<Logs, SandboxError> {
-        let _ = (id, tail);
+    /// What its main process wrote, oldest first, also of one that is stopped. `NotFound` if there is nothing of it. Masked
+    /// by [`LogMask`](super::LogMask) with these keys and those that the backend itself knows. Following ends with the main
+    /// process, reading when the stream is dropped; a slow reader holds one piece.
+    async fn logs(
+        &self,
+        id: &SandboxId,
+        keys: &[SecretString],
+        tail: LogTail,
+    ) -> Result<Logs, SandboxError> {
+        let _ = (id, keys, tail);
         Err(SandboxError::Unsupported {
             what: "logs of sandboxes",
         })

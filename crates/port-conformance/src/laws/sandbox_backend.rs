@@ -4,9 +4,11 @@ use std::future::Future;
 use std::time::Duration;
 
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::sandbox::{BackendState, Progress, SandboxBackend, SandboxError, SandboxLaunch};
+use domain::sandbox::{
+    BackendState, LogTail, Logs, Progress, SandboxBackend, SandboxError, SandboxLaunch,
+};
 use futures::StreamExt;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 use uuid::Uuid;
 
@@ -165,7 +167,6 @@ pub async fn an_exit_is_watched<F: Future<Output = ()>>(
         .expect("the exit is told");
     assert!(matches!(state, BackendState::Exited { .. }), "{state:?}");
     if let BackendState::Exited { detail } = &state {
-        use secrecy::ExposeSecret;
         for key in [&launch.session_key, &launch.secret_key] {
             assert!(
                 !detail.contains(key.expose_secret()),
@@ -208,6 +209,76 @@ pub async fn what_was_asked_for_is_no_exit(backend: &dyn SandboxBackend, launch:
     }
 }
 
+/// Longest wait for a line that was written.
+const WRITTEN: Duration = Duration::from_secs(60);
+
+/// Reads up to and with a text, or to the end.
+async fn read_to(logs: &mut Logs, end: &str) -> String {
+    let mut text = String::new();
+    let read = async {
+        while !text.ends_with(end) {
+            let Some(piece) = logs.next().await else {
+                return;
+            };
+            let piece = piece.expect("the log can be read");
+            text.push_str(std::str::from_utf8(&piece).expect("a piece is text"));
+        }
+    };
+    let read = tokio::time::timeout(WRITTEN, read).await;
+    assert!(read.is_ok(), "nothing comes after {text:?}");
+    text
+}
+
+/// What the main process writes is read, without keys: its last lines, and what follows until it ends; also when it is
+/// stopped. `say` makes it write a line.
+pub async fn what_it_writes_is_read<F: Future<Output = ()>>(
+    backend: &dyn SandboxBackend,
+    launch: &SandboxLaunch,
+    say: impl Fn(SandboxId, String) -> F,
+) {
+    let keys = [launch.session_key.clone(), launch.secret_key.clone()];
+    let open = async |lines, follow| {
+        backend
+            .logs(&launch.id, &keys, LogTail { lines, follow })
+            .await
+    };
+    let is_missing = |logs: Result<Logs, _>| matches!(logs, Err(SandboxError::NotFound));
+    assert!(is_missing(open(10, true).await), "nothing of it is there");
+    backend.start(launch).await.expect("start");
+    let mut followed = open(1_000, true).await.expect("follow");
+    let key = launch.session_key.expose_secret();
+    for line in [
+        "first".to_owned(),
+        format!("the key {key}"),
+        "third".to_owned(),
+    ] {
+        say(launch.id.clone(), line).await;
+    }
+    let text = read_to(&mut followed, "third\n").await;
+    assert!(text.ends_with("first\nthe key ***\nthird\n"), "{text:?}");
+    let last = async |lines| {
+        let mut logs = open(lines, false).await.expect("the end of the log");
+        read_to(&mut logs, "\0").await
+    };
+    assert_eq!(last(2).await, "the key ***\nthird\n");
+    assert_eq!(last(0).await, "");
+    let mut later = open(1, true).await.expect("follow");
+    say(launch.id.clone(), "fourth".to_owned()).await;
+    assert_eq!(read_to(&mut later, "fourth\n").await, "third\nfourth\n");
+    if backend.capabilities().pause {
+        backend.stop(&launch.id).await.expect("stop");
+        // To its end, which comes.
+        read_to(&mut followed, "\0").await;
+        let text = last(1_000).await;
+        assert!(text.contains("the key ***\nthird\nfourth\n"), "{text:?}");
+        let mut stopped = open(1_000, true).await.expect("follow what is stopped");
+        assert_eq!(read_to(&mut stopped, "\0").await, text);
+    }
+    backend.remove(&launch.id).await.expect("remove");
+    read_to(&mut later, "\0").await;
+    assert!(is_missing(open(10, false).await), "it is gone");
+}
+
 /// `check` and `prepare` are quick and harmless when everything is there, also at the same time.
 pub async fn a_usable_backend_says_so(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     backend.check().await.expect("check");
@@ -224,10 +295,11 @@ pub async fn a_usable_backend_says_so(backend: &dyn SandboxBackend, launch: &San
 /// * `fresh`: expression of a future of something that derefs to the backend;
 /// * `launch`: `fn() -> SandboxLaunch`, a fresh sandbox each time (see
 ///   [`laws::sandbox_backend::launch`](crate::laws::sandbox_backend::launch));
-/// * `exit`: `async fn(&Fresh, SandboxId)`, makes the sandbox's main process end by itself.
+/// * `exit`: `async fn(&Fresh, SandboxId)`, makes the sandbox's main process end by itself;
+/// * `say`: `async fn(&Fresh, SandboxId, String)`, makes the sandbox's main process write a line.
 #[macro_export]
 macro_rules! sandbox_backend_conformance {
-    (fresh: $fresh:expr, launch: $launch:expr, exit: $exit:expr $(,)?) => {
+    (fresh: $fresh:expr, launch: $launch:expr, exit: $exit:expr, say: $say:expr $(,)?) => {
         $crate::sandbox_backend_conformance!(@each $fresh, $launch, [
             starting_twice_is_one_sandbox,
             stop_keeps_and_start_brings_back,
@@ -242,6 +314,14 @@ macro_rules! sandbox_backend_conformance {
             let fresh = $fresh.await;
             let (one, two) = ($launch(), $launch());
             $crate::laws::sandbox_backend::sandboxes_are_separate(&*fresh, &one, &two).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn what_it_writes_is_read() {
+            let fresh = $fresh.await;
+            let launch = $launch();
+            let say = |id, line| $say(&fresh, id, line);
+            $crate::laws::sandbox_backend::what_it_writes_is_read(&*fresh, &launch, say).await;
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

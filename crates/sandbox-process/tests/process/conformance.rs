@@ -1,6 +1,8 @@
 //! The laws of the port.
 
+use std::fs::File;
 use std::future::{Ready, ready};
+use std::io::Write;
 use std::ops::Deref;
 
 use domain::id::{SandboxId, SpecId};
@@ -44,4 +46,13 @@ fn exit(fresh: &Fresh, id: SandboxId) -> Ready<()> {
     ready(())
 }
 
-port_conformance::sandbox_backend_conformance!(fresh: fresh(), launch: launch, exit: exit);
+#[expect(clippy::needless_pass_by_value, reason = "called as the laws call it")]
+fn say(fresh: &Fresh, id: SandboxId, line: String) -> Ready<()> {
+    // What its main process writes to.
+    let out = format!("/proc/{}/fd/1", fresh.lab.main_pid(&id));
+    let mut out = File::options().append(true).open(out).unwrap();
+    writeln!(out, "{line}").unwrap();
+    ready(())
+}
+
+port_conformance::sandbox_backend_conformance!(fresh: fresh(), launch: launch, exit: exit, say: say);

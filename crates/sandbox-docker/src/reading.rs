@@ -1,0 +1,99 @@
+//! Reading the log of a container: its end, and what is written to it from then on.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use bollard::container::LogOutput;
+use bollard::query_parameters::LogsOptionsBuilder;
+use domain::id::SandboxId;
+use domain::sandbox::{LogMask, LogTail, Logs, SandboxError};
+use futures::Stream;
+use futures::stream::{self, StreamExt};
+use secrecy::SecretString;
+use tracing::instrument::WithSubscriber;
+use tracing::subscriber::NoSubscriber;
+
+use crate::backend::Inner;
+use crate::errors::{EngineError, Kind};
+use crate::facts::Found;
+
+const WHAT: &str = "reading the log";
+
+impl Inner {
+    /// See [`SandboxBackend::logs`](domain::sandbox::SandboxBackend::logs).
+    pub(crate) async fn logs(
+        &self,
+        id: &SandboxId,
+        keys: &[SecretString],
+        tail: LogTail,
+    ) -> Result<Logs, SandboxError> {
+        let Found::Ours(container) = self.container(id).await? else {
+            // With the container its log has gone.
+            let remains = self.observe(id).await?;
+            return remains
+                .map(|_| stream::empty().boxed())
+                .ok_or(SandboxError::NotFound);
+        };
+        let options = LogsOptionsBuilder::new()
+            .stdout(true)
+            .stderr(true)
+            .follow(tail.follow)
+            .tail(&tail.lines.to_string())
+            .build();
+        let keys = [container.keys(), keys.to_vec()].concat();
+        let parts = self.engine.client()?.logs(&container.id, Some(options));
+        let reading = Reading {
+            parts: Some(Box::pin(parts)),
+            out: LogMask::new(&keys),
+            err: LogMask::new(&keys),
+            // What is followed may be silent for as long as it likes.
+            limit: (!tail.follow).then(|| self.engine.limit()),
+        };
+        Ok(stream::unfold(reading, Reading::next).boxed())
+    }
+}
+
+type Parts = dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send;
+
+/// What one reader is told.
+struct Reading {
+    /// `None` when it has ended.
+    parts: Option<Pin<Box<Parts>>>,
+    /// Both may stop in the middle of a line, each for itself.
+    out: LogMask,
+    err: LogMask,
+    /// How long the engine may take for the next part.
+    limit: Option<Duration>,
+}
+
+impl Reading {
+    async fn next(mut self) -> Option<(Result<Vec<u8>, SandboxError>, Self)> {
+        loop {
+            let parts = self.parts.as_mut()?;
+            // bollard may log what it reads.
+            let part = parts.next().with_subscriber(NoSubscriber::default());
+            let part = match self.limit {
+                Some(limit) => tokio::time::timeout(limit, part).await,
+                None => Ok(part.await),
+            };
+            let lines = match part {
+                Ok(Some(Ok(LogOutput::StdErr { message }))) => self.err.push(&message),
+                Ok(Some(Ok(other))) => self.out.push(&other.into_bytes()),
+                Ok(None) => {
+                    self.parts = None;
+                    [self.out.finish(), self.err.finish()].concat()
+                }
+                Ok(Some(Err(error))) => return Some(self.failed(EngineError::new(WHAT, error))),
+                Err(_) => return Some(self.failed(EngineError::of(WHAT, Kind::TimedOut))),
+            };
+            if !lines.is_empty() {
+                return Some((Ok(lines), self));
+            }
+        }
+    }
+
+    fn failed(mut self, error: EngineError) -> (Result<Vec<u8>, SandboxError>, Self) {
+        self.parts = None;
+        (Err(error.into()), self)
+    }
+}

@@ -1,0 +1,290 @@
+//! Reading the log of a sandbox: its end, and what is written to it from then on.
+//!
+//! The file is the agent server's, and the agent can write there, too: whatever is found in its place, nothing is read
+//! but a file, and never more than asked.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::id::SandboxId;
+use domain::sandbox::{LogMask, LogTail, Logs, SandboxError};
+use futures::stream::{self, StreamExt};
+use rustix::fs::OFlags;
+use secrecy::SecretString;
+use tokio::sync::watch;
+
+use crate::backend::Inner;
+use crate::errors::{blocking, other};
+use crate::log;
+
+/// Bytes that are handed over at once.
+const PIECE: usize = 64 * 1024;
+/// What is read of the end of each of both files, at most: a line may be long.
+const TAIL: u64 = 512 * 1024;
+/// How often a log that is followed is looked at. There is no event that also comes from every file system that a data
+/// directory may be on, and a person reads.
+const LOOK: Duration = Duration::from_millis(200);
+
+impl Inner {
+    /// See [`SandboxBackend::logs`](domain::sandbox::SandboxBackend::logs).
+    pub(crate) async fn logs(
+        self: Arc<Self>,
+        id: SandboxId,
+        keys: Vec<SecretString>,
+        tail: LogTail,
+    ) -> Result<Logs, SandboxError> {
+        // This also adopts what an earlier service has started: so its end is seen.
+        let found = Arc::clone(&self).observe(id.clone()).await?;
+        found.ok_or(SandboxError::NotFound)?;
+        let ended = self.ending(&id).filter(|_| tail.follow);
+        let places = self.places(&id);
+        let mask = LogMask::new(&keys)
+            .hiding(places.root.to_string_lossy(), "<sandbox>")
+            .hiding(places.short.to_string_lossy(), "<sandbox>");
+        let opened = blocking(move || Reader::at_the_end(places.log(), tail.lines));
+        let (reader, end) = opened.await?.map_err(other)?;
+        let reading = Reading {
+            reader: Some(reader),
+            unsaid: end,
+            mask,
+            ended,
+        };
+        Ok(stream::unfold(reading, Reading::next).boxed())
+    }
+}
+
+/// What one reader is told.
+struct Reading {
+    /// `None` when it has ended.
+    reader: Option<Reader>,
+    unsaid: Vec<u8>,
+    mask: LogMask,
+    /// `None` when nothing is followed.
+    ended: Option<watch::Receiver<bool>>,
+}
+
+impl Reading {
+    async fn next(mut self) -> Option<(Result<Vec<u8>, SandboxError>, Self)> {
+        loop {
+            let rest = self.unsaid.split_off(self.unsaid.len().min(PIECE));
+            let piece = std::mem::replace(&mut self.unsaid, rest);
+            let lines = self.mask.push(&piece);
+            if !lines.is_empty() {
+                return Some((Ok(lines), self));
+            }
+            if !self.unsaid.is_empty() {
+                continue;
+            }
+            match self.more().await {
+                Ok(true) => {}
+                Ok(false) => {
+                    let last = self.mask.finish();
+                    return (!last.is_empty()).then_some((Ok(last), self));
+                }
+                Err(error) => return Some((Err(error), self)),
+            }
+        }
+    }
+
+    /// Waits until there is more to say. `false`: there is nothing more.
+    async fn more(&mut self) -> Result<bool, SandboxError> {
+        loop {
+            let (Some(mut reader), Some(ended)) = (self.reader.take(), &mut self.ended) else {
+                return Ok(false);
+            };
+            // Before the last look, so that what it wrote to its end is seen. An error: nobody watches any more.
+            let is_over = *ended.borrow() || ended.has_changed().is_err();
+            let read = blocking(move || {
+                let piece = reader.read();
+                (reader, piece)
+            });
+            let (reader, piece) = read.await?;
+            self.unsaid = piece.map_err(other)?;
+            if !self.unsaid.is_empty() {
+                self.reader = Some(reader);
+                return Ok(true);
+            }
+            if is_over {
+                return Ok(false);
+            }
+            self.reader = Some(reader);
+            // Either way it is looked again.
+            let _ = tokio::time::timeout(LOOK, ended.changed()).await;
+        }
+    }
+}
+
+/// A place in a log.
+struct Reader {
+    log: PathBuf,
+    file: Option<File>,
+    at: u64,
+}
+
+impl Reader {
+    /// The last lines, and the place after them. Blocks.
+    fn at_the_end(log: PathBuf, lines: u32) -> io::Result<(Self, Vec<u8>)> {
+        let file = open(&log)?;
+        let (mut end, at, is_whole) = match &file {
+            Some(file) => end_of(file)?,
+            None => (Vec::new(), 0, true),
+        };
+        if is_whole && count(&end) < lines as usize {
+            // It was shortened, or begun anew, a moment ago.
+            if let Some(before) = open(&log::previous(&log))? {
+                let (mut before, ..) = end_of(&before)?;
+                before.append(&mut end);
+                end = before;
+            }
+        }
+        let end = last_lines(end, lines as usize);
+        Ok((Self { log, file, at }, end))
+    }
+
+    /// What was written since, at most a piece. Blocks.
+    fn read(&mut self) -> io::Result<Vec<u8>> {
+        if self.file.is_none() {
+            (self.file, self.at) = (open(&self.log)?, 0);
+        }
+        let Some(file) = &mut self.file else {
+            return Ok(Vec::new());
+        };
+        let size = file.metadata()?.len();
+        if size < self.at {
+            // It was shortened: the writer goes on at the start.
+            self.at = 0;
+        }
+        file.seek(SeekFrom::Start(self.at))?;
+        let mut piece = Vec::new();
+        file.take(PIECE as u64).read_to_end(&mut piece)?;
+        self.at += piece.len() as u64;
+        if piece.is_empty() && !is_still(file, &self.log)? {
+            self.file = None;
+        }
+        Ok(piece)
+    }
+}
+
+/// The file at this path, if it is one.
+fn open(path: &Path) -> io::Result<Option<File>> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits();
+    let opened = File::options()
+        .read(true)
+        .custom_flags(i32::try_from(flags).unwrap_or_default())
+        .open(path);
+    match opened {
+        Ok(file) => Ok(file.metadata()?.is_file().then_some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the path still leads to this file.
+fn is_still(file: &File, path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(there) => {
+            let here = file.metadata()?;
+            Ok((there.dev(), there.ino()) == (here.dev(), here.ino()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Its last bytes, in whole lines; where it ends, and whether that is all of it.
+fn end_of(mut file: &File) -> io::Result<(Vec<u8>, u64, bool)> {
+    let size = file.metadata()?.len();
+    let from = size.saturating_sub(TAIL);
+    file.seek(SeekFrom::Start(from))?;
+    let mut end = Vec::new();
+    file.take(TAIL).read_to_end(&mut end)?;
+    let at = from + end.len() as u64;
+    if from > 0 {
+        // Half a line: half a key in it would not be recognised.
+        let first = end.iter().position(|byte| *byte == b'\n');
+        end.drain(..first.map_or(end.len(), |at| at + 1));
+    }
+    Ok((end, at, from == 0))
+}
+
+/// Lines, the one included that has not ended.
+fn count(text: &[u8]) -> usize {
+    text.split_inclusive(|byte| *byte == b'\n').count()
+}
+
+fn last_lines(mut text: Vec<u8>, lines: usize) -> Vec<u8> {
+    let beyond = count(&text).saturating_sub(lines);
+    let parts = text.split_inclusive(|byte| *byte == b'\n').take(beyond);
+    let bytes: usize = parts.map(<[u8]>::len).sum();
+    text.drain(..bytes);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn tail(log: &Path, lines: u32) -> String {
+        let (_, end) = Reader::at_the_end(log.to_owned(), lines).unwrap();
+        String::from_utf8(end).unwrap()
+    }
+
+    #[test]
+    fn the_last_lines_may_be_in_the_previous_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("agent-server.log");
+        assert_eq!(tail(&log, 5), "");
+        fs::write(log::previous(&log), "1\n2\n").unwrap();
+        fs::write(&log, "3\n4").unwrap();
+        let expected = [
+            (0, ""),
+            (1, "4"),
+            (2, "3\n4"),
+            (3, "2\n3\n4"),
+            (9, "1\n2\n3\n4"),
+        ];
+        for (lines, text) in expected {
+            assert_eq!(tail(&log, lines), text);
+        }
+        let long = "x".repeat(usize::try_from(TAIL).unwrap());
+        fs::write(&log, format!("{long}\nlast\n")).unwrap();
+        assert_eq!(tail(&log, 9), "last\n");
+    }
+
+    #[test]
+    fn a_reader_goes_on_in_a_log_that_was_shortened_or_begun_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("agent-server.log");
+        let (mut reader, end) = Reader::at_the_end(log.clone(), 5).unwrap();
+        assert!(end.is_empty() && reader.read().unwrap().is_empty());
+        let mut writer = log::open(&log).unwrap();
+        writer.write_all(b"first\n").unwrap();
+        assert_eq!(reader.read().unwrap(), b"first\n");
+        log::shorten(&log, 1).unwrap();
+        writer.write_all(b"2nd\n").unwrap();
+        assert_eq!(reader.read().unwrap(), b"2nd\n");
+        let mut writer = log::open(&log).unwrap();
+        writer.write_all(b"third\n").unwrap();
+        assert_eq!(reader.read().unwrap(), b"");
+        assert_eq!(reader.read().unwrap(), b"third\n");
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("agent-server.log");
+        let outside = dir.path().join("outside");
+        fs::write(&outside, "secret\n").unwrap();
+        std::os::unix::fs::symlink(&outside, &log).unwrap();
+        assert!(Reader::at_the_end(log.clone(), 5).is_err());
+        fs::remove_file(&log).unwrap();
+        fs::create_dir(&log).unwrap();
+        assert_eq!(tail(&log, 5), "");
+    }
+}

@@ -15,7 +15,7 @@ use crate::{App, Inner};
 /// How often start tasks that run in other processes are looked at when nothing announces a change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Starts the loops: start worker, sandbox keeper (facts and relist), syncer, delivery of messages, housekeeping. Call once,
+/// Starts the loops: start worker, sandbox keeper (facts and relist), pool of warm sandboxes, syncer, delivery of messages, housekeeping. Call once,
 /// after the store is open. What an earlier life of this process left behind is picked up at once.
 pub fn spawn(app: &App) {
     let inner = &app.inner;
@@ -23,12 +23,14 @@ pub fn spawn(app: &App) {
     inner.tasks.spawn(contact(Arc::clone(inner)));
     inner.tasks.spawn(relist(Arc::clone(inner)));
     inner.tasks.spawn(retire(Arc::clone(inner)));
+    inner.tasks.spawn(inner.warm.clone().run());
     inner
         .tasks
         .spawn(follow(Arc::clone(inner), app.starts.clone()));
     inner.tasks.spawn(inner.syncer.clone().run());
     inner.tasks.spawn(Delivery::new(Arc::clone(inner)).run());
     inner.tasks.spawn(app.starts.clone().work());
+    inner.tasks.spawn(app.audit.clone().run());
     let housekeeping = Housekeeping::new(inner.ports.clone(), inner.policy.clone());
     inner.tasks.spawn(housekeeping.run());
 }

@@ -7,6 +7,8 @@
 //!   housekeeping.
 //! * Everything that must survive a crash is a row before it is an action; background loops converge rows and facts.
 
+pub mod administration;
+pub mod audit;
 pub mod authenticate;
 pub mod background;
 pub mod catalogue;
@@ -16,10 +18,12 @@ pub mod events;
 pub mod export;
 pub mod follow;
 mod followers;
+pub mod gateway;
 pub mod git;
 mod housekeeping;
 pub mod inside;
 mod look_ups;
+mod measures;
 pub mod pending;
 pub mod ports;
 pub mod pull_requests;
@@ -34,33 +38,41 @@ pub mod sync;
 pub mod tasks;
 pub mod turns;
 pub mod users;
+mod warm;
 pub mod webhooks;
 
 use std::sync::Arc;
 
-use domain::identity::ApiKey;
+use domain::identity::KnownKey;
 use domain::sandbox::Sandbox;
 pub use error::AppError;
+pub use measures::Counted;
 pub use ports::{AuthMode, Policy, Ports, Retention};
 pub use tasks::Tasks;
+pub use warm::{WarmCounts, WarmPolicy};
 
+use crate::administration::Administration;
+use crate::audit::{Audit, Trail};
 use crate::authenticate::Authenticate;
 use crate::conversations::Conversations;
 use crate::events::Events;
 use crate::export::Exports;
 use crate::follow::Follow;
 use crate::followers::Followers;
+use crate::gateway::Gateway;
 use crate::git::GitService;
 use crate::inside::Inside;
 use crate::look_ups::LookUps;
+use crate::measures::Measures;
 use crate::pending::PendingMessages;
-use crate::sandboxes::{Keeper, Sandboxes};
+use crate::sandboxes::{Keeper, LogReaders, Sandboxes};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::skills::Skills;
 use crate::start::{Starts, Updates};
 use crate::sync::Syncer;
 use crate::users::Users;
+use crate::warm::Warm;
 use crate::webhooks::Webhooks;
 
 /// The application: built once by the composition root, shared by every request.
@@ -94,8 +106,14 @@ pub struct App {
     pub skills: Skills,
     /// The inside of sandboxes, and the models of agents.
     pub inside: Inside,
+    /// Ways to agent servers.
+    pub gateway: Gateway,
     /// Users, for whoever administers the service.
     pub users: Users,
+    /// Changes of users and keys.
+    pub administration: Administration,
+    /// Who did what.
+    pub audit: Audit,
     pub(crate) inner: Arc<Inner>,
 }
 
@@ -105,11 +123,16 @@ pub(crate) struct Inner {
     pub(crate) policy: Policy,
     pub(crate) tasks: Tasks,
     pub(crate) keeper: Keeper,
+    pub(crate) warm: Warm,
     pub(crate) syncer: Syncer,
     pub(crate) updates: Updates,
     pub(crate) followers: Followers,
+    pub(crate) log_readers: LogReaders,
+    pub(crate) measures: Measures,
     /// Users' keys that were looked up a moment ago.
-    pub(crate) api_keys: LookUps<ApiKey>,
+    pub(crate) api_keys: LookUps<KnownKey>,
+    /// Lines of the audit log that are not stored yet.
+    pub(crate) trail: Trail,
     /// Wakes the comparison of rows and backend.
     pub(crate) look_again: tokio::sync::Notify,
 }
@@ -136,7 +159,9 @@ impl App {
         let followers = Followers::default();
         let syncer = Syncer::new(ports.clone(), policy.clone(), followers.clone());
         let keeper = Keeper::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
+        let warm = Warm::new(ports.clone(), policy.clone(), keeper.clone(), tasks.clone());
         let inner = Arc::new(Inner {
+            warm,
             ports,
             policy,
             tasks,
@@ -144,7 +169,10 @@ impl App {
             syncer,
             updates: Updates::default(),
             followers,
+            log_readers: LogReaders::default(),
+            measures: Measures::default(),
             api_keys: LookUps::default(),
+            trail: Trail::default(),
             look_again: tokio::sync::Notify::new(),
         });
         Self {
@@ -162,9 +190,17 @@ impl App {
             inside: Inside::new(Arc::clone(&inner), settings.clone()),
             settings,
             secrets,
+            gateway: Gateway::new(Arc::clone(&inner)),
             users: Users::new(Arc::clone(&inner)),
+            administration: Administration::new(Arc::clone(&inner)),
+            audit: Audit::new(Arc::clone(&inner)),
             inner,
         }
+    }
+
+    /// What the pool of warm sandboxes has and has done, for metrics. Cheap: as of its last look.
+    pub fn warm_counts(&self) -> WarmCounts {
+        self.inner.warm.counts()
     }
 
     /// Whether sandboxes can be started right now; for `/ready` (the store is checked by whoever owns it).

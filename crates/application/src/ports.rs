@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::agent::AgentRuntime;
+use domain::audit::AuditLog;
 use domain::change::ChangeFeed;
 use domain::cipher::Cipher;
 use domain::clock::Clock;
@@ -13,7 +14,7 @@ use domain::git::GitHosting;
 use domain::host::HostRepository;
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::idempotency::IdempotencyRepository;
-use domain::identity::{ApiKeyRepository, UserRepository};
+use domain::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
 use domain::lease::LeaseRepository;
 use domain::pending::PendingMessageRepository;
 use domain::sandbox::{
@@ -26,6 +27,8 @@ use domain::start_task::StartTaskRepository;
 use domain::vault::{Fingerprints, VaultRepository};
 use domain::workspace::SandboxWorkspace;
 use url::Url;
+
+use crate::warm::WarmPolicy;
 
 /// One adapter per port.
 #[derive(Clone)]
@@ -62,6 +65,10 @@ pub struct Ports {
     pub api_keys: Arc<dyn ApiKeyRepository>,
     /// Users, and their end.
     pub users: Arc<dyn UserRepository>,
+    /// Changes of users and keys.
+    pub administration: Arc<dyn AdministrationRepository>,
+    /// Who did what.
+    pub audit: Arc<dyn AuditLog>,
     /// Answers to requests with a key.
     pub answers: Arc<dyn IdempotencyRepository>,
     /// Hosts that the store knows.
@@ -114,6 +121,8 @@ pub struct Policy {
     pub sandbox_start_deadline: Duration,
     /// Agent servers that boot at the same time, whatever started them. Waiting for a turn is not part of the deadline.
     pub parallel_boots: usize,
+    /// Sandboxes that are booted before anybody asks for them.
+    pub warm: WarmPolicy,
     /// Getting the backend ready for its first start (downloads), at most.
     pub prepare_deadline: Duration,
     /// A repository must be cloned within this time.
@@ -149,10 +158,12 @@ pub struct Retention {
     pub deleted_conversations: Option<Duration>,
     /// Messages that nobody could be told.
     pub pending_messages: Option<Duration>,
+    /// Lines of the audit log.
+    pub audit: Option<Duration>,
 }
 
 impl Default for Retention {
-    /// 30 days, for messages 7.
+    /// 30 days, for messages 7, for the audit log 365.
     fn default() -> Self {
         let days = |days: u64| Some(Duration::from_secs(days * 24 * 60 * 60));
         let month = days(30);
@@ -160,6 +171,7 @@ impl Default for Retention {
             start_tasks: month,
             deleted_conversations: month,
             pending_messages: days(7),
+            audit: days(365),
         }
     }
 }
@@ -189,6 +201,7 @@ impl Policy {
             },
             sandbox_start_deadline: Duration::from_secs(120),
             parallel_boots: 8,
+            warm: WarmPolicy::default(),
             prepare_deadline: Duration::from_secs(20 * 60),
             clone_deadline: Duration::from_secs(120),
             setup_deadline: Duration::from_secs(600),

@@ -4,21 +4,25 @@
 //! *now*. So it does not matter who asks (a request, the start worker, start-up, the periodic relist) or how often, and
 //! a crash between any two lines leaves a row that the next pass converges.
 
+mod boots;
 mod contact;
 mod down;
 mod facts;
 mod lease;
 mod retire;
 mod up;
+mod wake;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+pub(crate) use boots::{Ahead as BootAhead, Boots};
 pub(crate) use contact::is_known;
 use domain::agent::AgentEndpoint;
 use domain::clock::Timestamp;
 use domain::id::SandboxId;
+use domain::measure::Level;
 use domain::sandbox::{Desired, Located, Sandbox, SandboxFacts, SandboxStatus};
 use domain::scope::Scope;
 use tokio::sync::{OwnedMutexGuard, watch};
@@ -47,7 +51,11 @@ struct Shared {
     /// The store has served this host before.
     at_home: AtomicBool,
     /// Turns to boot an agent server.
-    boots: tokio::sync::Semaphore,
+    boots: Boots,
+    /// Sandboxes of this host that count in the caps, as of the last comparison.
+    up: AtomicU32,
+    /// All sandboxes of this host by status, as of the last comparison.
+    statuses: [Level; SandboxStatus::ALL.len()],
     /// Whether the backend can be asked.
     contact: contact::Known,
     /// One slot per sandbox in use; dead entries are swept when the map is next touched.
@@ -148,7 +156,9 @@ impl Keeper {
         Self(Arc::new(Shared {
             born,
             at_home: AtomicBool::new(false),
-            boots: tokio::sync::Semaphore::new(policy.parallel_boots.max(1)),
+            boots: Boots::new(policy.parallel_boots),
+            up: AtomicU32::new(0),
+            statuses: Default::default(),
             contact: contact::Known::default(),
             ports,
             policy,
@@ -157,6 +167,16 @@ impl Keeper {
             slots: Mutex::default(),
             reporters: LookUps::default(),
         }))
+    }
+
+    /// How many sandboxes of this host start or run, as of the last comparison and what was begun since.
+    pub(crate) fn up(&self) -> u32 {
+        self.0.up.load(Ordering::Relaxed)
+    }
+
+    /// One more is begun here.
+    pub(crate) fn begins(&self) {
+        self.0.up.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Sandboxes by their keys, for reports. Whoever changes what a key opens clears this once the store was asked to, also

@@ -1,6 +1,7 @@
 //! Sandboxes: reading rows, committing intents, and the keeper that makes the backend follow.
 
 mod keeper;
+mod logs;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use domain::change::Change;
 use domain::error::ErrorClass;
 use domain::id::{SandboxId, SpecId, UserId};
+use domain::idempotency::Repetition;
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{Desired, Sandbox, SandboxSpec, SandboxStatus};
@@ -16,11 +18,14 @@ use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
 
 pub use keeper::Keeper;
-pub(crate) use keeper::{endpoint, is_known};
+pub(crate) use keeper::{BootAhead, endpoint, is_known};
+pub(crate) use logs::LogReaders;
+pub use logs::Reading;
 
 use crate::ports::{Policy, Ports};
 use crate::repeat::{Answer, Repeatable, repeated};
 use crate::settings::SettingsService;
+use crate::warm::{Claim, Claimed};
 use crate::{AppError, Inner};
 
 /// How long a request waits for a sandbox to be paused or deleted. The work goes on without it.
@@ -133,12 +138,13 @@ impl Sandboxes {
     /// the backend follows in the background.
     pub async fn start(&self, owner: &UserId, spec: Option<&str>) -> Result<Sandbox, AppError> {
         let spec = choose_spec(&self.0.ports, &self.1, owner, spec).await?;
-        let sandbox = reserve(&self.0.ports, &self.0.policy, owner, spec.id)?;
-        self.0
-            .ports
-            .sandboxes
-            .insert(&sandbox, &self.0.policy.caps)
-            .await?;
+        let (sandbox, claim) = self.reserve(owner, spec.id).await?;
+        let (sandboxes, caps) = (&self.0.ports.sandboxes, &self.0.policy.caps);
+        let done = sandboxes.insert(&sandbox, caps).await;
+        if let Some(claim) = claim {
+            claim.settle(&done, |()| true);
+        }
+        done?;
         self.converge(&sandbox.id);
         Ok(sandbox)
     }
@@ -155,17 +161,33 @@ impl Sandboxes {
             return Ok(Answer::Repeated(answer));
         }
         let spec = choose_spec(ports, &self.1, owner, spec).await?;
-        let sandbox = reserve(ports, policy, owner, spec.id)?;
+        let (sandbox, claim) = self.reserve(owner, spec.id).await?;
         let answer = repeatable.answer(ports, owner, &sandbox);
-        let known = ports
-            .sandboxes
-            .insert_once(&sandbox, &policy.caps, &answer)
-            .await?;
-        if let Some(answer) = repeated(known)? {
+        let (sandboxes, caps) = (&ports.sandboxes, &policy.caps);
+        let known = sandboxes.insert_once(&sandbox, caps, &answer).await;
+        if let Some(claim) = claim {
+            claim.settle(&known, |known| matches!(known, Repetition::First));
+        }
+        if let Some(answer) = repeated(known?)? {
             return Ok(Answer::Repeated(answer));
         }
         self.converge(&sandbox.id);
         Ok(Answer::New(sandbox))
+    }
+
+    /// A row to be stored: a warm one's, if there is one.
+    async fn reserve(
+        &self,
+        owner: &UserId,
+        spec: SpecId,
+    ) -> Result<(Sandbox, Option<Claim>), AppError> {
+        match self.0.warm.claim(&spec).await {
+            Claimed::One(claim) => Ok((claim.sandbox(owner), Some(claim))),
+            Claimed::None | Claimed::Off => {
+                let cold = reserve(&self.0.ports, &self.0.policy, owner, spec)?;
+                Ok((cold, None))
+            }
+        }
     }
 
     /// Pauses: commits the intent, then interrupts runs and stops the processes before answering. A client that hangs

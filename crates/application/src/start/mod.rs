@@ -9,6 +9,7 @@ mod prepare;
 mod run;
 mod seeding;
 mod updates;
+mod warm;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -223,8 +224,13 @@ impl Starts {
                 done => return self.committed(start.task, done),
             }
         }
-        let done = self.insert(&planned.start).await;
-        self.committed(planned.start.task, done)
+        let mut start = planned.start;
+        let claim = self.claim_warm(&mut start).await;
+        let done = self.insert(&start).await;
+        if let Some(claim) = claim {
+            claim.settle(&done, |done| matches!(done, Inserted::New));
+        }
+        self.committed(start.task, done)
     }
 
     async fn insert(&self, start: &NewStart) -> Result<Inserted, StoreError> {

@@ -1,11 +1,14 @@
 //! Facts that nobody asked for, and the pass that compares everything.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use domain::conversation::ExecutionStatus;
 use domain::id::SandboxId;
-use domain::sandbox::{BackendFact, BackendState, Desired, Sandbox, SandboxFacts, SandboxStatus};
+use domain::measure::Level;
+use domain::sandbox::{
+    BackendFact, BackendState, Desired, MOST_WARM, Sandbox, SandboxFacts, SandboxStatus,
+};
 
 use super::Keeper;
 use super::up::first_line;
@@ -59,8 +62,14 @@ impl Keeper {
     /// action is a task of its own: one sandbox that takes minutes keeps no other waiting.
     pub(crate) async fn relist(&self, tasks: &Tasks) -> Result<(), AppError> {
         let facts = self.0.ports.backend.list().await?;
+        // Before the rows: the row of a sandbox is there before that of the warm one it was goes.
+        let warm = self.0.ports.warm.on_host(&self.0.policy.host).await?;
         let rows = self.rows().await?;
-        let orphans = facts.iter().filter(|fact| !rows.contains_key(&fact.id));
+        self.count_up(&rows);
+        let is_whole = warm.len() < MOST_WARM;
+        let warm: HashSet<_> = warm.into_iter().map(|warm| warm.id).collect();
+        let is_owned = |id: &SandboxId| rows.contains_key(id) || warm.contains(id);
+        let orphans = facts.iter().filter(|fact| !is_owned(&fact.id) && is_whole);
         let orphans: Vec<_> = if self.is_at_home(orphans.clone().count()).await? {
             orphans.collect()
         } else {
@@ -87,6 +96,25 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+
+    fn count_up(&self, rows: &HashMap<SandboxId, Sandbox>) {
+        let is_up = |row: &&Sandbox| row.desired == Desired::Running && row.status.is_up();
+        let up = rows.values().filter(is_up).count();
+        let up = u32::try_from(up).unwrap_or(u32::MAX);
+        self.0.up.store(up, Ordering::Relaxed);
+        let mut seen = [0; SandboxStatus::ALL.len()];
+        for row in rows.values().filter(|row| row.desired != Desired::Deleted) {
+            seen[row.status as usize] += 1;
+        }
+        for (level, seen) in self.0.statuses.iter().zip(seen) {
+            level.set(seen);
+        }
+    }
+
+    /// How many sandboxes of this host are in each [`SandboxStatus`], in its order, as of the last comparison.
+    pub(crate) fn statuses(&self) -> &[Level; SandboxStatus::ALL.len()] {
+        &self.0.statuses
     }
 
     /// Whether what no row owns may be removed: only if the host's sandboxes were made with this store. A host without

@@ -27,7 +27,7 @@ const LONGEST_BOOT: Duration = Duration::from_secs(20);
 const STARTS: u32 = 2;
 
 /// Why a starting agent server will not answer.
-enum Death {
+pub(super) enum Death {
     Exited(String),
     Silent,
 }
@@ -167,6 +167,9 @@ impl Keeper {
         if row.status != SandboxStatus::Running
             || row.agent_url.as_ref() != Some(&located.agent_url)
         {
+            if let Err(error) = self.wake_up(row, &located.agent_url).await {
+                return self.not_woken(row, error).await;
+            }
             self.record(
                 row,
                 Desired::Running,
@@ -216,8 +219,8 @@ impl Keeper {
     async fn start_and_wait(&self, row: &Sandbox, slot: &Arc<Slot>) -> Result<Located, AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         self.prepare(row, slot).await?;
-        // More boots than cores only make all of them late. The semaphore is never closed.
-        let mut boot = self.0.boots.acquire().await.ok();
+        // More boots than cores only make all of them late.
+        let mut boot = self.0.boots.turn().await;
         let launch = self.launch(row)?;
         let mut last = None;
         for attempt in 1..=STARTS {
@@ -242,7 +245,10 @@ impl Keeper {
                 .booted(&row.id, &located.agent_url, &mut exits, &mut boot)
                 .await;
             match outcome {
-                Ok(()) => return Ok(located),
+                Ok(()) => {
+                    self.wake_up(row, &located.agent_url).await?;
+                    return Ok(located);
+                }
                 Err(Death::Exited(detail)) => {
                     tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "agent server died while starting");
                     last = Some(detail);
@@ -295,7 +301,7 @@ impl Keeper {
     }
 
     /// Checks health, fast at first, until it answers, its process ends, or the deadline passes.
-    async fn wait_until_alive(
+    pub(super) async fn wait_until_alive(
         &self,
         id: &SandboxId,
         url: &Url,
@@ -331,7 +337,7 @@ impl Keeper {
     }
 }
 
-fn start_failed(detail: String) -> AppError {
+pub(super) fn start_failed(detail: String) -> AppError {
     SandboxError::StartFailed {
         detail,
         source: None,

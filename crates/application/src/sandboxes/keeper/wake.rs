@@ -1,0 +1,105 @@
+//! Agent servers that were booted dormant: one booted in advance that has become somebody's, or a container that boots
+//! dormant each time it starts.
+
+use std::time::Duration;
+
+use domain::agent::{AgentError, Awakening};
+use domain::sandbox::{Located, Sandbox, SandboxLaunch};
+use url::Url;
+
+use super::up::{Death, Found, start_failed};
+use super::{Boots, Keeper};
+use crate::AppError;
+
+/// How often one that answers, but not this question, is asked; and how long is waited between.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl Keeper {
+    /// Tells the agent server who it is, if it waits for that. To be called before anything says that it runs.
+    pub(super) async fn wake_up(&self, row: &Sandbox, url: &Url) -> Result<(), AppError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.wake_once(row, url).await {
+                // It may still be busy with its boot.
+                Err(AppError::Agent(error)) if tries < TRIES && !is_final(&error) => {
+                    tracing::debug!(sandbox.id = %row.id, %error, "not woken yet");
+                    tokio::time::sleep(PAUSE * tries).await;
+                }
+                done => return done.map_err(cannot_wake),
+            }
+        }
+    }
+
+    /// It answers and cannot be woken. One that never ran has nothing to lose: it goes, and a cold one takes its place.
+    pub(super) async fn not_woken(
+        &self,
+        row: &Sandbox,
+        error: AppError,
+    ) -> Result<Found, AppError> {
+        if row.workspace.is_some() {
+            return Err(error);
+        }
+        tracing::warn!(sandbox.id = %row.id, %error, "a warm sandbox could not be woken; starting a cold one in its place");
+        self.0.ports.backend.remove(&row.id).await?;
+        Ok(Found::Nothing)
+    }
+
+    async fn wake_once(&self, row: &Sandbox, url: &Url) -> Result<(), AppError> {
+        let agents = &self.0.ports.agents;
+        if agents.is_dormant(url).await? {
+            agents.wake(url, &self.awakening(row)?).await?;
+            tracing::debug!(sandbox.id = %row.id, "dormant agent server woken");
+        }
+        Ok(())
+    }
+
+    /// All that a cold start is told by its environment.
+    fn awakening(&self, row: &Sandbox) -> Result<Awakening, AppError> {
+        let context = Sandbox::key_context(&row.id);
+        let (cipher, policy) = (&self.0.ports.cipher, &self.0.policy);
+        Ok(Awakening {
+            session_key: cipher.open(&context, &row.session_key)?,
+            secret_key: cipher.open(&context, &row.secret_key)?,
+            webhook_url: policy.webhook_url.clone(),
+            cors_origins: policy.cors_origins.clone(),
+        })
+    }
+
+    /// Turns to boot.
+    pub(crate) fn boots(&self) -> &Boots {
+        &self.0.boots
+    }
+
+    /// Starts what nobody has asked for yet, and waits until it answers.
+    pub(crate) async fn boot_ahead(&self, launch: &SandboxLaunch) -> Result<Located, AppError> {
+        let backend = &self.0.ports.backend;
+        let mut exits = backend.watch();
+        let located = backend.start(launch).await?;
+        let booted = self.wait_until_alive(&launch.id, &located.agent_url, &mut exits);
+        let detail = match booted.await {
+            Ok(()) => return Ok(located),
+            Err(Death::Exited(detail)) => format!("it ended while starting: {detail}"),
+            Err(Death::Silent) => {
+                let seconds = self.0.policy.sandbox_start_deadline.as_secs();
+                format!("it did not answer within {seconds}s")
+            }
+        };
+        Err(start_failed(detail))
+    }
+}
+
+fn cannot_wake(error: AppError) -> AppError {
+    let AppError::Agent(error) = error else {
+        return error;
+    };
+    start_failed(format!(
+        "the agent server answers, but could not be given its keys: {error}"
+    ))
+}
+
+/// Whether asking again is of no use.
+fn is_final(error: &AgentError) -> bool {
+    matches!(error, AgentError::Rejected { status, .. } if *status < 500)
+}

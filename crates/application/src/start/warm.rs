@@ -1,0 +1,36 @@
+//! A warm sandbox for a start that is to be committed.
+
+use domain::start_task::{NewStart, Place};
+use tokio::time::Instant;
+
+use super::Starts;
+use crate::warm::{Claim, Claimed};
+
+/// Entries of [`StartTask::timings`](domain::start_task::StartTask::timings) that are no status: how long it took to find a
+/// warm sandbox, or that there is none, in milliseconds. Neither is there where none are kept.
+const WARM_SANDBOX: &str = "WARM_SANDBOX";
+const NO_WARM_SANDBOX: &str = "NO_WARM_SANDBOX";
+
+impl Starts {
+    /// Where a start needs a new sandbox and a warm one is there, it gets that one.
+    pub(super) async fn claim_warm(&self, start: &mut NewStart) -> Option<Claim> {
+        let Place::New(new) = &mut start.place else {
+            return None;
+        };
+        let began = Instant::now();
+        let claimed = self.inner.warm.claim(&new.spec_id).await;
+        let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let (name, claim) = match claimed {
+            Claimed::Off => return None,
+            Claimed::None => (NO_WARM_SANDBOX, None),
+            Claimed::One(claim) => {
+                *new = claim.sandbox(&new.owner);
+                start.task.sandbox_id = new.id.clone();
+                start.task.host = new.host.clone();
+                (WARM_SANDBOX, Some(claim))
+            }
+        };
+        start.task.timings.insert(name.to_owned(), took);
+        claim
+    }
+}

@@ -1,0 +1,227 @@
+//! Booting one warm sandbox.
+
+use domain::error::Classify;
+use domain::id::{SandboxId, SpecId, UserId};
+use domain::identity::KeyHash;
+use domain::sandbox::{
+    Located, Progress, Sandbox, SandboxError, SandboxLaunch, WarmSandbox, WarmState,
+};
+use secrecy::ExposeSecret;
+use tokio::time::Instant;
+
+use super::Warm;
+use super::size::pause_after;
+use crate::AppError;
+use crate::sandboxes::BootAhead;
+
+/// Whose a warm sandbox is, for labels of backends.
+const OWNER: &str = "nobody";
+
+/// One that this process boots. While it is there the pool counts it.
+pub(super) struct Booting {
+    warm: Warm,
+    id: SandboxId,
+}
+
+impl Booting {
+    pub(super) fn new(warm: &Warm, id: SandboxId) -> Self {
+        warm.state().booting.insert(id.clone());
+        Self {
+            warm: warm.clone(),
+            id,
+        }
+    }
+}
+
+impl Drop for Booting {
+    fn drop(&mut self) {
+        self.warm.state().booting.remove(&self.id);
+        self.warm.0.bell.notify_one();
+    }
+}
+
+/// How a boot ended.
+enum Outcome {
+    Dormant(Located),
+    /// It cannot be dormant.
+    Awake,
+    GaveWay,
+}
+
+impl Warm {
+    /// A new one.
+    pub(super) async fn boot_new(self, booting: Booting, spec: SpecId, recipe: String) {
+        if let Err(error) = self.prepare(&spec).await {
+            return self.failed(&error);
+        }
+        let Some(turn) = self.0.keeper.boots().ahead().await else {
+            return;
+        };
+        // It may have been waited for a while.
+        let is_wanted = self.state().current.as_ref() == Some(&(spec.clone(), recipe.clone()));
+        if !is_wanted {
+            return;
+        }
+        let stored = async {
+            let row = self.row(booting.id.clone(), spec, recipe)?;
+            let is_new = self.0.ports.warm.insert(&row, self.target()).await?;
+            Ok::<_, AppError>(is_new.then_some(row))
+        };
+        match stored.await {
+            Ok(Some(row)) => self.boot(&row, turn).await,
+            // Others that serve this host were faster: what they boot is seen by the next look.
+            Ok(None) => {
+                let next = Instant::now() + self.0.policy.warm.interval;
+                self.state().not_before = Some(next);
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// One that an earlier life of this process, or another one, had begun to boot.
+    pub(super) async fn boot_again(self, booting: Booting, row: WarmSandbox) {
+        if let Some(turn) = self.0.keeper.boots().ahead().await {
+            self.boot(&row, turn).await;
+        }
+        drop(booting);
+    }
+
+    async fn prepare(&self, spec: &SpecId) -> Result<(), AppError> {
+        let (ports, policy) = (&self.0.ports, &self.0.policy);
+        let silent = Progress::silent();
+        let work = ports.backend.prepare(spec, &silent);
+        let prepared = tokio::time::timeout(policy.prepare_deadline, work).await;
+        prepared.unwrap_or(Err(SandboxError::TimedOut {
+            what: "preparing the sandbox backend",
+        }))?;
+        Ok(())
+    }
+
+    fn row(&self, id: SandboxId, spec: SpecId, recipe: String) -> Result<WarmSandbox, AppError> {
+        let ports = &self.0.ports;
+        let (session_key, context) = (ports.ids.secret(), Sandbox::key_context(&id));
+        let now = ports.clock.now();
+        Ok(WarmSandbox {
+            spec_id: spec,
+            host: self.0.policy.host.clone(),
+            recipe,
+            state: WarmState::Booting,
+            key_hash: KeyHash::of(session_key.expose_secret()),
+            session_key: ports.cipher.seal(&context, &session_key)?,
+            secret_key: ports.cipher.seal(&context, &ports.ids.secret())?,
+            located: None,
+            created_at: now,
+            updated_at: now,
+            id,
+        })
+    }
+
+    async fn boot(&self, row: &WarmSandbox, mut turn: BootAhead<'_>) {
+        let began = Instant::now();
+        let outcome = tokio::select! {
+            outcome = self.boot_dormant(row) => outcome,
+            () = turn.gives_way() => Ok(Outcome::GaveWay),
+        };
+        match outcome {
+            Ok(Outcome::Dormant(located)) => self.booted(row, &located, began).await,
+            Ok(Outcome::Awake) => {
+                self.refuse(&row.recipe);
+                self.end(row, "it cannot boot dormant").await;
+            }
+            Ok(Outcome::GaveWay) => {
+                self.state().counts.gave_way += 1;
+                self.end(row, "somebody waits for its turn to boot").await;
+            }
+            Err(error) => {
+                self.failed(&error);
+                self.end(row, "its boot failed").await;
+            }
+        }
+    }
+
+    async fn boot_dormant(&self, row: &WarmSandbox) -> Result<Outcome, AppError> {
+        let located = self.0.keeper.boot_ahead(&self.launch(row)?).await?;
+        let is_dormant = self.0.ports.agents.is_dormant(&located.agent_url).await?;
+        Ok(if is_dormant {
+            Outcome::Dormant(located)
+        } else {
+            Outcome::Awake
+        })
+    }
+
+    fn launch(&self, row: &WarmSandbox) -> Result<SandboxLaunch, AppError> {
+        let context = Sandbox::key_context(&row.id);
+        let (cipher, policy) = (&self.0.ports.cipher, &self.0.policy);
+        let owner = UserId::parse(OWNER).map_err(|_| AppError::invalid("no such user"))?;
+        Ok(SandboxLaunch {
+            id: row.id.clone(),
+            owner,
+            spec: row.spec_id.clone(),
+            session_key: cipher.open(&context, &row.session_key)?,
+            secret_key: cipher.open(&context, &row.secret_key)?,
+            webhook_url: policy.webhook_url.clone(),
+            cors_origins: policy.cors_origins.clone(),
+            dormant: true,
+        })
+    }
+
+    async fn booted(&self, row: &WarmSandbox, located: &Located, began: Instant) {
+        let ports = &self.0.ports;
+        match ports.warm.ready(&row.id, located, ports.clock.now()).await {
+            Ok(is_ready) => {
+                let mut state = self.state();
+                state.demand.booted(began.elapsed());
+                (state.failures, state.not_before) = (0, None);
+                if is_ready {
+                    state.ready.insert(row.id.clone());
+                    tracing::info!(sandbox.id = %row.id, took = ?began.elapsed(), "a warm sandbox is ready");
+                }
+            }
+            // Its row stays BOOTING, and the next pass takes it up.
+            Err(error) => self.failed(&error.into()),
+        }
+    }
+
+    fn failed(&self, error: &AppError) {
+        let mut state = self.state();
+        state.counts.failed_boots += 1;
+        state.failures = state.failures.saturating_add(1);
+        let pause = pause_after(state.failures);
+        state.not_before = Some(Instant::now() + pause);
+        let cause = error.public().lines().next().unwrap_or_default().to_owned();
+        tracing::warn!(
+            cause,
+            ?pause,
+            "a warm sandbox did not boot; trying again later"
+        );
+    }
+
+    fn refuse(&self, recipe: &str) {
+        let mut state = self.state();
+        if state.refused.as_deref() != Some(recipe) {
+            state.refused = Some(recipe.to_owned());
+            state.counts.refused_recipes += 1;
+            tracing::warn!(
+                "this agent server cannot boot dormant: no sandboxes are kept warm, and every start is a cold one; \
+                 WORKSPACE_SANDBOX__WARM=0 says that this is meant"
+            );
+        }
+    }
+
+    /// Ends one unless somebody has claimed it. What a crash leaves of it no row owns.
+    pub(super) async fn end(&self, row: &WarmSandbox, why: &str) {
+        let ports = &self.0.ports;
+        let ended = async {
+            if ports.warm.dismiss(&row.id).await? {
+                self.state().ready.remove(&row.id);
+                self.state().counts.ended += 1;
+                tracing::info!(sandbox.id = %row.id, why, "a warm sandbox ends");
+                ports.backend.remove(&row.id).await?;
+            }
+            Ok::<_, AppError>(())
+        };
+        if let Err(error) = ended.await {
+            tracing::warn!(sandbox.id = %row.id, %error, "a warm sandbox did not end yet");
+        }
+    }
+}

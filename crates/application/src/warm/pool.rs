@@ -1,0 +1,286 @@
+//! Keeping the pool as it should be: one pass over all warm sandboxes of this host at a time.
+
+use std::collections::{BTreeSet, HashMap};
+
+use domain::id::{SandboxId, SpecId};
+use domain::identity::KeyHash;
+use domain::sandbox::{BackendState, WarmSandbox, WarmState};
+use domain::scope::Scope;
+use futures::StreamExt;
+use futures::stream;
+use tokio::time::Instant;
+
+use super::Warm;
+use super::boot::Booting;
+use crate::AppError;
+
+/// How many are asked at once whether they are well, and how often in a row one may not answer.
+const PARALLEL: usize = 8;
+const MOST_SILENT: u32 = 2;
+
+/// What a pass found.
+#[derive(Default)]
+struct Found {
+    /// Ready, and as they should be, oldest first.
+    ready: Vec<WarmSandbox>,
+    /// Being booted by others that serve this host.
+    elsewhere: usize,
+    claimed: usize,
+}
+
+impl Warm {
+    /// Keeps the pool until the service stops. Where none are to be kept, until what was kept before is gone.
+    pub(crate) async fn run(self) {
+        let mut facts = self.0.ports.backend.watch().fuse();
+        let mut tick = tokio::time::interval(self.0.policy.warm.interval);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {}
+                () = self.0.bell.notified() => {}
+                Some(fact) = facts.next() => if !self.state().ready.contains(&fact.id) {
+                    continue;
+                },
+            }
+            if self.0.keeper.is_out_of_contact() {
+                continue;
+            }
+            match self.pass().await {
+                Ok(0) if !self.is_on() => return,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "cannot look at warm sandboxes; trying again")
+                }
+            }
+        }
+    }
+
+    /// Looks at all, ends what should not be, boots what is missing. How many there are in any state.
+    async fn pass(&self) -> Result<usize, AppError> {
+        let before = self.state().booting.clone();
+        let rows = self.0.ports.warm.on_host(&self.0.policy.host).await?;
+        let count = rows.len();
+        if self.is_on() {
+            self.look_up_recipe().await?;
+        }
+        if count > 0 || self.is_on() {
+            let mut found = self.sort(rows, &before).await?;
+            self.check(&mut found).await;
+            self.adjust(found).await;
+        }
+        Ok(count)
+    }
+
+    /// What a cold start of the default template would be made of now.
+    async fn look_up_recipe(&self) -> Result<(), AppError> {
+        let (ports, policy) = (&self.0.ports, &self.0.policy);
+        let current = async {
+            let specs = ports.specs.list().await?;
+            let Some(spec) = specs.into_iter().next() else {
+                return Ok(None);
+            };
+            let made_of = ports.backend.recipe(&spec.id).await?;
+            // Backends may make more of the address of the webhooks than a variable.
+            let text = format!("{made_of} {}", policy.webhook_url);
+            Ok::<_, AppError>(Some((spec.id, KeyHash::of(&text).to_string())))
+        };
+        let current = current.await;
+        let mut state = self.state();
+        match current {
+            Ok(current) => state.current = current,
+            Err(error) => {
+                // What cannot be compared is not given to anybody.
+                state.current = None;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// What each row is, and whether it may stay.
+    async fn sort(
+        &self,
+        rows: Vec<WarmSandbox>,
+        before: &BTreeSet<SandboxId>,
+    ) -> Result<Found, AppError> {
+        let mut found = Found::default();
+        if rows.is_empty() {
+            return Ok(found);
+        }
+        // After the rows: what one of them says is ready was there before it said so.
+        let facts = self.0.ports.backend.list().await?.into_iter();
+        let states: HashMap<_, _> = facts.map(|fact| (fact.id, fact.state)).collect();
+        for row in rows {
+            match row.state {
+                WarmState::Claimed => {
+                    found.claimed += 1;
+                    self.clear_claim(&row).await?;
+                }
+                WarmState::Booting if before.contains(&row.id) || self.boots_here(&row.id) => {}
+                WarmState::Booting if self.is_theirs(&row) => found.elsewhere += 1,
+                WarmState::Booting => self.take_up(row),
+                WarmState::Ready => {
+                    let runs = matches!(states.get(&row.id), Some(BackendState::Running(_)));
+                    match self.objection(&row, runs) {
+                        Some(why) => self.end_soon(row, why),
+                        None => found.ready.push(row),
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn boots_here(&self, id: &SandboxId) -> bool {
+        self.state().booting.contains(id)
+    }
+
+    /// Whether another process that serves this host may still be booting it.
+    fn is_theirs(&self, row: &WarmSandbox) -> bool {
+        let (now, policy) = (self.0.ports.clock.now(), &self.0.policy);
+        policy.is_host_shared && now.since(row.updated_at) <= policy.sandbox_start_deadline * 2
+    }
+
+    /// One that a process died over. What it had begun is gone on with, if it is still wanted.
+    fn take_up(&self, row: WarmSandbox) {
+        if self.objection(&row, true).is_some() {
+            return self.end_soon(row, "it is not as one would be booted now");
+        }
+        let booting = Booting::new(self, row.id.clone());
+        self.0.tasks.spawn(self.clone().boot_again(booting, row));
+    }
+
+    /// Why it cannot stay.
+    fn objection(&self, row: &WarmSandbox, runs: bool) -> Option<&'static str> {
+        let age = self.0.ports.clock.now().since(row.created_at);
+        let state = self.state();
+        let current = state.current.as_ref();
+        if !self.is_on() {
+            Some("none are kept warm any more")
+        } else if !runs {
+            Some("it ended by itself")
+        } else if current.is_none_or(|(spec, recipe)| *spec != row.spec_id || *recipe != row.recipe)
+        {
+            Some("it is not as one would be booted now")
+        } else if age > self.0.policy.warm.max_age {
+            Some("it is too old")
+        } else {
+            None
+        }
+    }
+
+    /// Promised long ago: it is a sandbox's by now, or nothing came of it.
+    async fn clear_claim(&self, row: &WarmSandbox) -> Result<(), AppError> {
+        let ports = &self.0.ports;
+        if ports.clock.now().since(row.updated_at) <= self.0.policy.warm.claim_grace {
+            return Ok(());
+        }
+        if ports
+            .sandboxes
+            .find(&Scope::System, &row.id)
+            .await?
+            .is_none()
+        {
+            tracing::info!(sandbox.id = %row.id, "nothing came of a claim; its sandbox ends");
+            ports.backend.remove(&row.id).await?;
+        }
+        ports.warm.remove(&row.id).await?;
+        Ok(())
+    }
+
+    /// Asks the ready ones whether they are well, now and then.
+    async fn check(&self, found: &mut Found) {
+        let now = Instant::now();
+        {
+            let mut state = self.state();
+            let interval = self.0.policy.warm.interval;
+            if state.asked_at.is_some_and(|at| now - at < interval) {
+                return;
+            }
+            state.asked_at = Some(now);
+        }
+        let rows = std::mem::take(&mut found.ready);
+        let asked = stream::iter(rows).map(|row| async move {
+            let is_well = self.is_well(&row).await;
+            (row, is_well)
+        });
+        let asked: Vec<_> = asked.buffered(PARALLEL).collect().await;
+        for (row, is_well) in asked {
+            if is_well {
+                found.ready.push(row);
+            } else {
+                self.end_soon(row, "it does not answer as it should");
+            }
+        }
+    }
+
+    async fn is_well(&self, row: &WarmSandbox) -> bool {
+        let Some(located) = &row.located else {
+            return false;
+        };
+        let asked = self.0.ports.agents.is_dormant(&located.agent_url).await;
+        let mut state = self.state();
+        match asked {
+            Ok(is_dormant) => {
+                state.silent.remove(&row.id);
+                is_dormant
+            }
+            // The machine may be busy.
+            Err(_) => {
+                let silent = state.silent.entry(row.id.clone()).or_default();
+                *silent += 1;
+                *silent < MOST_SILENT
+            }
+        }
+    }
+
+    /// Ends what is too much, and boots what is missing.
+    async fn adjust(&self, mut found: Found) {
+        let target = self.target() as usize;
+        let booting = self.state().booting.len() + found.elsewhere;
+        let there = found.ready.len() + booting;
+        let surplus = there.saturating_sub(target).min(found.ready.len());
+        for row in found.ready.drain(..surplus) {
+            self.end_soon(row, "there are more than are needed");
+        }
+        self.note(&found, booting);
+        let Some((spec, recipe)) = self.may_boot() else {
+            return;
+        };
+        for _ in there..target {
+            self.boot_soon(spec.clone(), recipe.clone());
+        }
+    }
+
+    fn note(&self, found: &Found, booting: usize) {
+        let size = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let mut state = self.state();
+        let ready: BTreeSet<_> = found.ready.iter().map(|row| row.id.clone()).collect();
+        state.silent.retain(|id, _| ready.contains(id));
+        state.counts.ready = size(ready.len());
+        state.counts.booting = size(booting);
+        state.counts.claimed = size(found.claimed);
+        state.ready = ready;
+    }
+
+    /// What to boot, if anything may be booted now.
+    fn may_boot(&self) -> Option<(SpecId, String)> {
+        let state = self.state();
+        let (spec, recipe) = state.current.clone()?;
+        let is_refused = state.refused.as_ref() == Some(&recipe);
+        let is_late = state.not_before.is_none_or(|at| at <= Instant::now());
+        (self.is_on() && !is_refused && is_late).then_some((spec, recipe))
+    }
+
+    fn boot_soon(&self, spec: SpecId, recipe: String) {
+        let booting = Booting::new(self, self.0.ports.ids.sandbox_id());
+        let boot = self.clone().boot_new(booting, spec, recipe);
+        self.0.tasks.spawn(boot);
+    }
+
+    /// Ending one may take seconds: it keeps no other waiting.
+    fn end_soon(&self, row: WarmSandbox, why: &'static str) {
+        let warm = self.clone();
+        self.0.tasks.spawn(async move { warm.end(&row, why).await });
+    }
+}

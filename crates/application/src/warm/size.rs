@@ -1,0 +1,149 @@
+//! How many sandboxes are kept warm.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Over this time arrivals are smoothed: what came a while ago counts for less and less.
+const MEMORY: Duration = Duration::from_secs(120);
+/// What a boot is thought to take before one was seen.
+const FIRST_BOOT: Duration = Duration::from_secs(8);
+/// The share of the last boot in the mean.
+const NEWEST: f64 = 0.3;
+/// By demand the pool grows to so many times its size, and no further.
+const MOST_TIMES: u32 = 2;
+
+/// How fast sandboxes are asked for, and how long one takes to boot.
+#[derive(Debug, Clone)]
+pub(super) struct Demand {
+    /// A second, as of `at`.
+    rate: f64,
+    at: Instant,
+    boot: Duration,
+}
+
+impl Demand {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            rate: 0.0,
+            at: now,
+            boot: FIRST_BOOT,
+        }
+    }
+
+    /// Somebody asked for one.
+    pub(super) fn arrives(&mut self, now: Instant) {
+        self.rate = self.rate(now) + 1.0 / MEMORY.as_secs_f64();
+        self.at = now;
+    }
+
+    /// One booted, in this time.
+    pub(super) fn booted(&mut self, took: Duration) {
+        self.boot = self.boot.mul_f64(1.0 - NEWEST) + took.mul_f64(NEWEST);
+    }
+
+    fn rate(&self, now: Instant) -> f64 {
+        let age = now.saturating_duration_since(self.at).as_secs_f64();
+        self.rate * (-age / MEMORY.as_secs_f64()).exp()
+    }
+
+    /// How many are asked for while one boots, on average.
+    fn meanwhile(&self, now: Instant) -> f64 {
+        self.rate(now) * self.boot.as_secs_f64()
+    }
+
+    /// How many to keep: `kept` always; more while more than that are asked for during one boot (and half as many again as
+    /// happens by chance, a standard deviation), at most twice as many; never more than there is `room` for under the cap of
+    /// the installation, so that warm and running ones together stay within it.
+    pub(super) fn target(&self, kept: u32, room: u32, now: Instant) -> u32 {
+        if kept == 0 {
+            return 0;
+        }
+        let meanwhile = self.meanwhile(now);
+        let wanted = (meanwhile + meanwhile.sqrt()).ceil();
+        let most = kept.saturating_mul(MOST_TIMES);
+        // A float becomes the nearest whole number that fits.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let wanted = (wanted as u32).clamp(kept, most);
+        wanted.min(room)
+    }
+}
+
+/// How long nothing is booted after so many failures in a row.
+pub(super) fn pause_after(failures: u32) -> Duration {
+    const FIRST: Duration = Duration::from_secs(10);
+    const LONGEST: Duration = Duration::from_secs(600);
+    FIRST
+        .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
+        .min(LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// After so many arrivals, evenly over so many seconds; and the moment of the last.
+    fn after(arrivals: u32, over: u64, boot: u64) -> (Demand, Instant) {
+        let first = Instant::now();
+        let mut demand = Demand::new(first);
+        for _ in 0..100 {
+            demand.booted(seconds(boot));
+        }
+        let mut now = first;
+        for n in 1..=arrivals {
+            now = first + seconds(over) * n / arrivals;
+            demand.arrives(now);
+        }
+        (demand, now)
+    }
+
+    #[test]
+    fn it_follows_demand_between_what_is_configured_and_twice_that() {
+        for (kept, room, (arrivals, over, boot), expected) in [
+            (0, 50, (100, 10, 8), 0),
+            (1, 50, (0, 0, 8), 1),
+            (3, 50, (0, 0, 8), 3),
+            (3, 50, (1, 1, 8), 3),
+            // A burst of twenty: 1.3 of them during one boot, and 1.2 by chance.
+            (1, 50, (20, 1, 8), 2),
+            (2, 50, (20, 1, 8), 3),
+            // One a second for ten minutes.
+            (10, 50, (600, 600, 8), 11),
+            (4, 50, (600, 600, 8), 8),
+            (10, 50, (600, 600, 1), 10),
+            // The cap of the installation leaves less.
+            (4, 3, (600, 600, 8), 3),
+            (4, 0, (600, 600, 8), 0),
+        ] {
+            let (demand, now) = after(arrivals, over, boot);
+            let target = demand.target(kept, room, now);
+            assert_eq!(
+                target, expected,
+                "keep {kept}, room {room}, {arrivals} in {over} s"
+            );
+        }
+    }
+
+    #[test]
+    fn demand_is_forgotten() {
+        let (demand, now) = after(600, 600, 8);
+        let mut before = demand.target(4, 50, now);
+        for minute in 1..=20 {
+            let target = demand.target(4, 50, now + seconds(60) * minute);
+            assert!(target <= before, "it only falls while nobody comes");
+            before = target;
+        }
+        assert_eq!(before, 4);
+    }
+
+    #[test]
+    fn failures_are_answered_with_longer_and_longer_pauses() {
+        let pauses: Vec<u64> = (1..=8).map(|n| pause_after(n).as_secs()).collect();
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 600, 600]);
+        assert_eq!(pause_after(u32::MAX).as_secs(), 600);
+    }
+}

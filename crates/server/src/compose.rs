@@ -20,7 +20,9 @@ use domain::error::Classify as _;
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::sandbox::{Caps, SandboxBackend, SandboxSpecCatalog};
-use http_api::{Check, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
+use http_api::{
+    AddressConfig, Check, GatewayLimits, HttpConfig, HttpPorts, HttpState, Limits, Readiness,
+};
 use keyring::RandomIds;
 use sandbox_process::launcher;
 use store_sql::StoreConfig;
@@ -186,6 +188,7 @@ pub(crate) fn service(
             .context("cannot make an HTTP client")?,
     );
     let git = git::open(&config.git)?;
+    let fingerprints = vault.installation;
     let ports = Ports {
         conversations: Arc::clone(store) as _,
         events: Arc::clone(store) as _,
@@ -209,11 +212,13 @@ pub(crate) fn service(
         changes: Arc::clone(store) as _,
         vault: Arc::clone(store) as _,
         cipher: vault.keyring,
-        fingerprints: vault.installation,
+        fingerprints: Arc::clone(&fingerprints),
         clock: clock(),
         ids: ids(),
     };
-    let app = App::new(ports, policy(config, host, route)?, tasks);
+    let mut policy = policy(config, host, route)?;
+    policy.warm.keep = config.sandbox.kept_warm(sandboxes.engine.is_some());
+    let app = App::new(ports, policy, tasks);
     let http_ports = HttpPorts {
         authenticator: Arc::new(app.clone()),
         readiness: Arc::new(Parts {
@@ -222,6 +227,7 @@ pub(crate) fn service(
         }),
         clock: clock(),
         ids: ids(),
+        fingerprints,
     };
     let http = HttpState::new(&http_config(config, bound), http_ports);
     Ok(Service { app, http })
@@ -243,6 +249,7 @@ fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy
     policy.setup_deadline = config.start.setup_deadline;
     policy.max_parallel_starts = config.start.parallel;
     policy.parallel_boots = config.sandbox.parallel_starts;
+    policy.warm.max_age = config.sandbox.warm_max_age;
     policy.retention = config.retention;
     policy.verify_git_tokens = config.git.verify_tokens;
     policy.mcp_in_conversations = config.mcp_in_conversations;
@@ -262,7 +269,16 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
         },
         cors_origins: config.http.cors_origins.clone(),
         open: config.auth.mode == Mode::Open,
-        public_url: Some(config.http.public_url(bound)),
+        addresses: AddressConfig {
+            public_url: Some(config.http.public_url(bound)),
+            sandbox_url: config.http.sandbox_url.clone(),
+            direct: config.sandbox.direct_urls,
+        },
+        trusted_proxies: config.http.trusted_proxies.clone(),
+        gateway: GatewayLimits {
+            upload: config.http.max_upload,
+            ..GatewayLimits::default()
+        },
         web_client: config.web_client.clone(),
     }
 }

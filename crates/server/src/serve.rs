@@ -200,9 +200,6 @@ fn warn(config: &Config, data_dir: &DataDir) -> anyhow::Result<()> {
             data_dir.path().display()
         );
     }
-    if config.sandbox.warm > 0 {
-        tracing::warn!("sandbox.warm has no effect yet: this build keeps no warm sandboxes");
-    }
     Ok(())
 }
 

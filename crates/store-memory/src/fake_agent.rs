@@ -1,6 +1,6 @@
 //! An agent server that thinks nothing and remembers everything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +50,8 @@ struct Inner {
     idle_time: Option<Duration>,
     sleepers: Sleepers,
     awakenings: Vec<(Url, Awakening)>,
+    /// Which cannot be woken.
+    comatose: BTreeSet<Url>,
 }
 
 impl Inner {
@@ -130,6 +132,11 @@ impl FakeAgentRuntime {
     /// Those that this backend boots dormant are dormant from now on, until they are woken.
     pub fn sleep_as(&self, sleepers: Sleepers) {
         self.lock().sleepers = sleepers;
+    }
+
+    /// The dormant one at this URL cannot be woken from now on.
+    pub fn refuse_to_wake(&self, url: &Url) {
+        self.lock().comatose.insert(url.clone());
     }
 
     /// Who was woken, with what, in order. Those that were awake already are not.
@@ -284,6 +291,12 @@ impl AgentRuntime for FakeAgentRuntime {
     async fn wake(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError> {
         self.asked(url, |calls| calls.wake += 1).await?;
         let mut inner = self.lock();
+        if inner.comatose.contains(url) {
+            return Err(AgentError::Rejected {
+                status: 500,
+                reason: "the fake agent server was told to stay dormant".to_owned(),
+            });
+        }
         if inner.sleepers.wake(url) {
             inner.awakenings.push((url.clone(), awakening.clone()));
         }

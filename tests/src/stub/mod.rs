@@ -35,6 +35,7 @@
 mod conversation;
 mod echo;
 mod faults;
+mod identity;
 mod inside;
 mod reports;
 mod server;

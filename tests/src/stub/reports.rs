@@ -1,11 +1,13 @@
 //! Posts to the service, one after the other, each once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::faults::Faults;
+use super::identity::Identity;
 
 /// Where reports go, and with which key.
 #[derive(Debug, Clone)]
@@ -19,12 +21,13 @@ pub(super) struct Target {
 pub(super) struct Reports(mpsc::UnboundedSender<(String, Value)>);
 
 impl Reports {
-    pub(super) fn start(target: Option<Target>, faults: Faults) -> Self {
+    pub(super) fn start(identity: Arc<Identity>, faults: Faults) -> Self {
         let (sender, mut inbox) = mpsc::unbounded_channel::<(String, Value)>();
         let http = crate::client::http();
         let deliver = async move {
             while let Some((path, body)) = inbox.recv().await {
-                let Some(target) = target.as_ref().filter(|_| !faults.has("no-webhooks")) else {
+                let target = identity.target();
+                let Some(target) = target.filter(|_| !faults.has("no-webhooks")) else {
                     continue;
                 };
                 let request = http

@@ -16,8 +16,9 @@ use super::append;
 use super::conversation::{Conversation, Plan, hex};
 use super::echo;
 use super::faults::Faults;
+use super::identity::Identity;
 use super::inside;
-use super::reports::{Reports, Target};
+use super::reports::Reports;
 use crate::agent_server::variable_of;
 
 /// The file with a line for each request.
@@ -44,7 +45,7 @@ pub struct Options {
 struct Stub {
     dir: PathBuf,
     store: PathBuf,
-    key: Option<String>,
+    identity: Arc<Identity>,
     faults: Faults,
     reports: Reports,
     conversations: Mutex<BTreeMap<String, Conversation>>,
@@ -78,18 +79,14 @@ pub async fn serve(options: Options) -> anyhow::Result<()> {
     let store: PathBuf =
         variable_of("OH_CONVERSATIONS_PATH").map_or_else(|| "conversations".into(), Into::into);
     std::fs::create_dir_all(&store)?;
-    let key = variable_of("OH_SESSION_API_KEYS_0");
-    let target = variable_of("OH_WEBHOOKS_0_BASE_URL").map(|base| Target {
-        base,
-        key: key.clone().unwrap_or_default(),
-    });
+    let identity = Arc::new(Identity::of_environment());
     let known = Conversation::load_all(&store);
     let stub = web::Data::new(Stub {
-        reports: Reports::start(target, faults.clone()),
+        reports: Reports::start(Arc::clone(&identity), faults.clone()),
         conversations: Mutex::new(known.into_iter().map(|c| (c.id.clone(), c)).collect()),
         dir: options.dir,
         store,
-        key,
+        identity,
         faults,
     });
     let server = HttpServer::new(move || App::new().app_data(stub.clone()).configure(routes));
@@ -118,13 +115,16 @@ async fn answer(stub: web::Data<Stub>, request: HttpRequest, body: web::Bytes) -
         "/server_info" => return ok(&json!({"version": "1.58.0", "usable_tools": ["terminal"]})),
         _ => {}
     }
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if path == "/api/init" {
+        let answer = stub.identity.init(&request, &body);
+        return answer.unwrap_or_else(not_found);
+    }
     let sent = request.headers().get("X-Session-API-Key");
     let sent = sent.and_then(|value| value.to_str().ok());
-    if stub.key.is_some() && sent != stub.key.as_deref() {
-        let refused = json!({"detail": "Unauthorized"});
-        return HttpResponse::Unauthorized().json(refused);
+    if let Some(refused) = stub.identity.refusal(sent) {
+        return refused;
     }
-    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let query = Query::of(&request);
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let dashed = segments.get(2).map(|id| with_dashes(id));

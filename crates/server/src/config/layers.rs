@@ -327,7 +327,14 @@ fn flatten(table: &toml::Table) -> Vec<(String, &toml::Value)> {
 
 /// A value of a file for a key with this default; otherwise what it should have been.
 pub(super) fn read_typed(value: &toml::Value, default: &Value) -> Result<Value, &'static str> {
-    Value::read(value)
+    let value = match (Value::read(value), default) {
+        // A number, or the word for the best one.
+        (Some(Value::Number(number)), Value::Text(word)) if word == "auto" => {
+            Some(Value::Text(number.to_string()))
+        }
+        (value, _) => value,
+    };
+    value
         .filter(|value| value.is_same_kind(default))
         .ok_or(default.kind())
 }

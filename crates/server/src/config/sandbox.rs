@@ -36,8 +36,10 @@ pub(crate) struct Sandbox {
     pub(crate) idle_stop: Option<Duration>,
     /// How long one may exist before it is deleted.
     pub(crate) lifetime: Option<Duration>,
-    /// Warm sandboxes to keep.
-    pub(crate) warm: u32,
+    /// Warm sandboxes to keep; `None`: what suits the backend.
+    pub(crate) warm: Option<u32>,
+    /// How old one of them gets.
+    pub(crate) warm_max_age: Duration,
     /// Program and arguments of the agent server; `None`: the one that is provisioned.
     pub(crate) agent_server_command: Option<Vec<String>>,
     /// Release to provision; `None`: the tested one.
@@ -60,20 +62,30 @@ pub(crate) struct Sandbox {
     pub(crate) callback_url: Option<Url>,
     /// The host that several services serve together.
     pub(crate) shared_host: Option<HostId>,
+    /// Whether clients are told the sandboxes' own addresses, and not ways through this service.
+    pub(crate) direct_urls: bool,
     /// How long an agent server may take to stop.
     pub(crate) stop_grace: Duration,
 }
 
 impl Sandbox {
+    /// How many warm sandboxes to keep: containers are told apart from their users' work by limits of their own, while
+    /// processes take the memory of a machine that may be somebody's desk.
+    pub(crate) fn kept_warm(&self, has_containers: bool) -> u32 {
+        self.warm.unwrap_or(u32::from(has_containers))
+    }
+
     pub(super) fn read(reader: &Reader<'_>, storage: &Storage) -> Self {
         Self {
             shared_host: shared_host(reader, storage),
+            direct_urls: reader.switch("sandbox.direct_urls"),
             backend: backend(reader),
             max_running_per_user: reader.number("sandbox.max_running_per_user", 0..=100_000),
             max_running: reader.number("sandbox.max_running", 0..=100_000),
             idle_stop: reader.limit("sandbox.idle_stop"),
             lifetime: reader.limit("sandbox.lifetime"),
-            warm: reader.number("sandbox.warm", 0..=100),
+            warm: reader.parsed("sandbox.warm", "auto or a number from 0 to 100", warm),
+            warm_max_age: reader.duration("sandbox.warm_max_age"),
             agent_server_command: reader.optional_parsed(
                 "sandbox.agent_server_command",
                 "a command, quoted as for a shell",
@@ -98,6 +110,19 @@ impl Sandbox {
             stop_grace: reader.duration("sandbox.stop_grace"),
         }
     }
+}
+
+/// `auto` is decided when the backend is known.
+#[expect(
+    clippy::option_option,
+    reason = "what does not parse, and what is not chosen"
+)]
+fn warm(text: &str) -> Option<Option<u32>> {
+    if text == "auto" {
+        return Some(None);
+    }
+    let number = text.parse().ok().filter(|number| *number <= 100);
+    number.map(Some)
 }
 
 fn backend(reader: &Reader<'_>) -> Backend {

@@ -211,6 +211,25 @@ fn backends_are_chosen_by_name() {
 }
 
 #[test]
+fn how_many_are_kept_warm_is_a_number_or_follows_the_backend() {
+    let kept = |file, variables: &[_]| {
+        let sandbox = load(file, variables).unwrap().sandbox;
+        (sandbox.kept_warm(false), sandbox.kept_warm(true))
+    };
+    let variable = |text| [("WORKSPACE_SANDBOX__WARM", text)];
+    assert_eq!(kept(None, &[]), (0, 1));
+    assert_eq!(kept(None, &variable("auto")), (0, 1));
+    assert_eq!(kept(None, &variable("0")), (0, 0));
+    assert_eq!(kept(None, &variable("3")), (3, 3));
+    assert_eq!(kept(Some("[sandbox]\nwarm = 2\n"), &[]), (2, 2));
+    assert_eq!(kept(Some("[sandbox]\nwarm = 'auto'\n"), &[]), (0, 1));
+    for wrong in ["101", "-1", "some"] {
+        let error = load(None, &variable(wrong)).unwrap_err();
+        assert!(error.contains("auto or a number from 0 to 100"), "{error}");
+    }
+}
+
+#[test]
 fn postgres_needs_a_configured_master_key() {
     let url = ("WORKSPACE_STORAGE__URL", "postgres://u:p@h/db");
     let error = load(None, &[url]).unwrap_err();

@@ -72,6 +72,11 @@ impl Followers {
         Ok((place, woken))
     }
 
+    /// How many streams are open.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().all
+    }
+
     /// The conversation may have more events, or be gone.
     pub(crate) fn wake(&self, conversation: ConversationId) {
         if let Some((wake, _)) = self.lock().conversations.get(&conversation) {

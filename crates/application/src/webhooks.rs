@@ -32,6 +32,18 @@ impl Webhooks {
         conversation: ConversationId,
         batch: Vec<Value>,
     ) -> Result<(), AppError> {
+        let sent = batch.len();
+        let taken = self.take_in(from, conversation, batch).await;
+        self.0.measures.reported(sent, &taken);
+        taken
+    }
+
+    async fn take_in(
+        &self,
+        from: &Sandbox,
+        conversation: ConversationId,
+        batch: Vec<Value>,
+    ) -> Result<(), AppError> {
         let now = self.0.ports.clock.now();
         let sent = batch.len();
         let events: Vec<_> = batch

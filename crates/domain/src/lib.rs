@@ -16,6 +16,7 @@
 //!   ([`public`](error::Classify::public)) and what the operator's log gets (`Display` and `source`) are different values.
 
 pub mod agent;
+pub mod audit;
 pub mod change;
 pub mod cipher;
 pub mod clock;
@@ -30,6 +31,7 @@ pub mod idempotency;
 pub mod identity;
 pub mod json;
 pub mod lease;
+pub mod measure;
 pub mod network;
 pub mod page;
 pub mod patch;

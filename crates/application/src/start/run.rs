@@ -20,6 +20,7 @@ use super::grouping::directory_tag;
 use super::prepare::{Plan, Preparation, Prepared};
 use super::{earlier, launch, seeding};
 use crate::conversations::provisional_title;
+use crate::measures::Ended;
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::{AppError, Inner};
@@ -98,6 +99,8 @@ impl Run {
 
     /// Runs all steps; ends in READY or ERROR, or leaves the task to the next worker.
     pub(super) async fn finish(mut self) {
+        let inner = Arc::clone(&self.inner);
+        let _running = inner.measures.start();
         let outcome = if self.task.attempts > MOST_ATTEMPTS {
             Err(Stop::Failed(format!(
                 "the start was interrupted {MOST_ATTEMPTS} times"
@@ -107,13 +110,18 @@ impl Run {
         };
         match outcome {
             Ok(()) => {
+                inner.measures.ended(Ended::Ready);
                 tracing::info!(conversation.id = %self.task.conversation_id, timings = ?self.task.timings, "conversation ready");
             }
             Err(Stop::Left) => {
+                inner.measures.ended(Ended::Left);
                 tracing::info!("start left to the next worker");
                 tell_if_ended(&self.inner, self.task.id).await;
             }
-            Err(Stop::Failed(detail)) => self.fail(detail).await,
+            Err(Stop::Failed(detail)) => {
+                inner.measures.ended(Ended::Failed);
+                self.fail(detail).await;
+            }
         }
     }
 
@@ -428,7 +436,9 @@ impl Run {
     }
 
     fn step(&mut self, status: StartStatus, detail: Option<String>) -> Step {
-        let spent = u64::try_from(self.entered.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let took = self.entered.elapsed();
+        self.inner.measures.step(self.task.status, took);
+        let spent = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         *self
             .task
             .timings

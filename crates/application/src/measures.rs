@@ -1,0 +1,110 @@
+//! What this process counts while it works. Nothing here decides anything; nothing names a user, an id or an address.
+
+use std::time::Duration;
+
+use domain::measure::{Count, Durations, Entered, Level, Measured};
+use domain::sandbox::SandboxStatus;
+use domain::start_task::StartStatus;
+
+use crate::{App, AppError};
+
+/// Counted by the use-cases.
+#[derive(Debug, Default)]
+pub(crate) struct Measures {
+    /// By status: how long starts were in it.
+    steps: [Durations; StartStatus::ALL.len()],
+    running: Level,
+    ready: Count,
+    failed: Count,
+    left: Count,
+    batches: [Count; 2],
+    events: Count,
+}
+
+/// How a start ended here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ended {
+    Ready,
+    Failed,
+    /// Another worker goes on with it, or has ended it.
+    Left,
+}
+
+impl Measures {
+    /// A start was in this status for so long.
+    pub(crate) fn step(&self, status: StartStatus, took: Duration) {
+        self.steps[status as usize].note(took);
+    }
+
+    /// A start is under way until what is returned is dropped.
+    pub(crate) fn start(&self) -> Entered<'_> {
+        self.running.enter()
+    }
+
+    pub(crate) fn ended(&self, how: Ended) {
+        let count = match how {
+            Ended::Ready => &self.ready,
+            Ended::Failed => &self.failed,
+            Ended::Left => &self.left,
+        };
+        count.add(1);
+    }
+
+    /// An agent server reported so many events.
+    pub(crate) fn reported(&self, events: usize, outcome: &Result<(), AppError>) {
+        self.batches[usize::from(outcome.is_err())].add(1);
+        if outcome.is_ok() {
+            self.events.add(events as u64);
+        }
+    }
+}
+
+/// What the use-cases of this process have counted since it began.
+#[derive(Debug, Clone)]
+pub struct Counted {
+    /// How long starts were in each status that they have left.
+    pub steps: Vec<(&'static str, Measured)>,
+    /// Starts under way.
+    pub starts_running: u64,
+    /// Starts that ended, by how.
+    pub starts_ended: [(&'static str, u64); 3],
+    /// Sandboxes of this host, by status, as of the last comparison with the backend.
+    pub sandboxes: Vec<(&'static str, u64)>,
+    /// Reports of agent servers, by whether they were taken in.
+    pub reports: [(&'static str, u64); 2],
+    /// Events that came with reports that were taken in, those included that were there already.
+    pub events: u64,
+    /// Streams of events that are open.
+    pub event_streams: u64,
+    /// Logs of sandboxes that are being read.
+    pub log_readers: u64,
+}
+
+impl App {
+    /// What this process has counted. Cheap: nothing is asked of anybody.
+    pub fn counted(&self) -> Counted {
+        let (inner, measures) = (&self.inner, &self.inner.measures);
+        let steps = StartStatus::ALL.iter().filter(|(_, it)| !it.is_terminal());
+        let [taken, refused] = &measures.batches;
+        let seen = inner.keeper.statuses();
+        let sandboxes = SandboxStatus::ALL.iter();
+        Counted {
+            steps: steps
+                .map(|(name, it)| (*name, measures.steps[*it as usize].measured()))
+                .collect(),
+            starts_running: measures.running.get(),
+            starts_ended: [
+                ("ready", measures.ready.get()),
+                ("failed", measures.failed.get()),
+                ("left", measures.left.get()),
+            ],
+            sandboxes: sandboxes
+                .map(|(name, it)| (*name, seen[*it as usize].get()))
+                .collect(),
+            reports: [("taken", taken.get()), ("refused", refused.get())],
+            events: measures.events.get(),
+            event_streams: inner.followers.count() as u64,
+            log_readers: inner.log_readers.count() as u64,
+        }
+    }
+}

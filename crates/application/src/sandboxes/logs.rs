@@ -1,0 +1,160 @@
+//! What a sandbox writes, for its owner.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use domain::error::ErrorClass;
+use domain::id::{SandboxId, UserId};
+use domain::sandbox::{LogTail, Logs, Sandbox};
+use domain::scope::Scope;
+use futures::StreamExt;
+use secrecy::SecretString;
+use tokio_util::sync::CancellationToken;
+
+use super::Sandboxes;
+use crate::AppError;
+
+/// Logs that one user may read at the same time, at this process.
+const PER_USER: usize = 10;
+/// Logs of all users: each holds a piece of one in memory, and a connection to the engine.
+const OVERALL: usize = 64;
+/// A log that is followed and says nothing for so long is not followed any more: a reader that is gone is only noticed
+/// when something is said.
+const QUIET: Duration = Duration::from_secs(15 * 60);
+
+/// Who reads logs in this process: bounds how many they are.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct LogReaders(Arc<Mutex<HashMap<UserId, usize>>>);
+
+/// One reader; it is gone when this is dropped.
+#[derive(Debug)]
+struct Place {
+    readers: LogReaders,
+    user: UserId,
+}
+
+impl LogReaders {
+    fn lock(&self) -> MutexGuard<'_, HashMap<UserId, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().values().sum()
+    }
+
+    fn enter(&self, user: &UserId) -> Result<Place, AppError> {
+        let mut users = self.lock();
+        if users.get(user).is_some_and(|count| *count >= PER_USER) {
+            let detail = format!("At most {PER_USER} logs at a time: close one");
+            return Err(AppError::refused(ErrorClass::RateLimited, detail));
+        }
+        if users.values().sum::<usize>() >= OVERALL {
+            let detail = "Too many logs are being read: try again later";
+            return Err(AppError::refused(ErrorClass::Unavailable, detail));
+        }
+        *users.entry(user.clone()).or_default() += 1;
+        drop(users);
+        Ok(Place {
+            readers: self.clone(),
+            user: user.clone(),
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut users = self.readers.lock();
+        if let Some(count) = users.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                users.remove(&self.user);
+            }
+        }
+    }
+}
+
+/// A log that is being read.
+pub struct Reading {
+    logs: Logs,
+    id: SandboxId,
+    ending: CancellationToken,
+    _place: Place,
+}
+
+impl Reading {
+    /// The next lines, without keys. `None` at the end: of the log, of the sandbox's main process, of this service, after a
+    /// long silence, or when it cannot be read any further (which is in our log).
+    pub async fn next(&mut self) -> Option<Vec<u8>> {
+        let next = tokio::time::timeout(QUIET, self.logs.next());
+        let next = self.ending.run_until_cancelled(next).await?;
+        match next.ok()?? {
+            Ok(lines) => Some(lines),
+            Err(error) => {
+                tracing::warn!(sandbox.id = %self.id, %error, "the log of a sandbox cannot be read any further");
+                None
+            }
+        }
+    }
+}
+
+impl Sandboxes {
+    /// Opens the log of a sandbox, also of one that is paused or has crashed. One that is not this user's is not found; too
+    /// many readers are [`ErrorClass::RateLimited`].
+    pub async fn logs(
+        &self,
+        user: &UserId,
+        id: &SandboxId,
+        tail: LogTail,
+    ) -> Result<Reading, AppError> {
+        let place = self.0.log_readers.enter(user)?;
+        let ports = &self.0.ports;
+        let scope = Scope::User(user.clone());
+        let row = ports.sandboxes.find(&scope, id).await?;
+        let row = row.ok_or_else(|| AppError::not_found("Not Found"))?;
+        if !self.is_here(&row) {
+            let detail =
+                "The sandbox is on another host, and only the service there can read its log";
+            return Err(AppError::refused(ErrorClass::Unavailable, detail));
+        }
+        let logs = ports.backend.logs(id, &self.keys_of(&row), tail).await?;
+        Ok(Reading {
+            logs,
+            id: id.clone(),
+            ending: self.0.followers.ending().clone(),
+            _place: place,
+        })
+    }
+
+    /// Its keys. One that does not open cannot be looked for; it is as long as what is masked in any case.
+    fn keys_of(&self, row: &Sandbox) -> Vec<SecretString> {
+        let context = Sandbox::key_context(&row.id);
+        let sealed = [&row.session_key, &row.secret_key];
+        let open = |it| self.0.ports.cipher.open(&context, it).ok();
+        sealed.into_iter().filter_map(open).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::error::Classify;
+
+    use super::*;
+
+    #[test]
+    fn users_read_so_many_logs_each_and_all_together_too() {
+        let readers = LogReaders::default();
+        let enter = |name: &str| readers.enter(&UserId::parse(name).unwrap());
+        let mut open: Vec<_> = (0..PER_USER).map(|_| enter("ada").unwrap()).collect();
+        assert_eq!(enter("ada").unwrap_err().class(), ErrorClass::RateLimited);
+        open.pop();
+        open.push(enter("ada").unwrap());
+        for n in PER_USER..OVERALL {
+            open.push(enter(&format!("user{n}")).unwrap());
+        }
+        assert_eq!(enter("bob").unwrap_err().class(), ErrorClass::Unavailable);
+        drop(open);
+        assert!(readers.lock().is_empty() && readers.count() == 0);
+    }
+}

@@ -1,0 +1,131 @@
+//! Numbers that are counted while the service works, and read when somebody asks (metrics). Counting costs an addition or
+//! two, and never waits.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Upper bounds of the classes of [`Durations`], in milliseconds. One set for everything, so that all can be compared.
+pub const BOUNDS_MS: [u64; 15] = [
+    1, 3, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 120_000,
+];
+
+/// How often something happened.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// It happened.
+    pub fn add(&self, times: u64) {
+        self.0.fetch_add(times, Ordering::Relaxed);
+    }
+
+    /// Since the process began.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How many there are now.
+#[derive(Debug, Default)]
+pub struct Level(AtomicU64);
+
+impl Level {
+    /// One more, until what is returned is dropped.
+    pub fn enter(&self) -> Entered<'_> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Entered(self)
+    }
+
+    /// So many, whatever was known before.
+    pub fn set(&self, now: u64) {
+        self.0.store(now, Ordering::Relaxed);
+    }
+
+    /// Now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One of a [`Level`].
+#[derive(Debug)]
+pub struct Entered<'a>(&'a Level);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How long something took, by classes.
+#[derive(Debug, Default)]
+pub struct Durations {
+    /// One per bound, and one for what took longer.
+    classes: [AtomicU64; BOUNDS_MS.len() + 1],
+    micros: AtomicU64,
+}
+
+/// What [`Durations`] held at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Measured {
+    /// How often it took at most as long as the bound at the same place of [`BOUNDS_MS`]; the last: how often it happened.
+    pub at_most: [u64; BOUNDS_MS.len() + 1],
+    /// All together.
+    pub sum: Duration,
+}
+
+impl Durations {
+    /// It took so long.
+    pub fn note(&self, took: Duration) {
+        let class = BOUNDS_MS
+            .iter()
+            .position(|ms| took <= Duration::from_millis(*ms));
+        let class = class.unwrap_or(BOUNDS_MS.len());
+        self.classes[class].fetch_add(1, Ordering::Relaxed);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Since the process began.
+    pub fn measured(&self) -> Measured {
+        let mut all = 0;
+        let at_most = std::array::from_fn(|class| {
+            all += self.classes[class].load(Ordering::Relaxed);
+            all
+        });
+        Measured {
+            at_most,
+            sum: Duration::from_micros(self.micros.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_in_every_class_that_it_is_not_longer_than() {
+        let durations = Durations::default();
+        for ms in [0, 1, 4, 30_000, 400_000] {
+            durations.note(Duration::from_millis(ms));
+        }
+        let measured = durations.measured();
+        assert_eq!(measured.sum, Duration::from_millis(430_005));
+        assert_eq!(
+            measured.at_most,
+            [2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 5]
+        );
+    }
+
+    #[test]
+    fn a_level_falls_when_what_entered_leaves() {
+        let level = Level::default();
+        let one = level.enter();
+        let two = level.enter();
+        drop(one);
+        assert_eq!(level.get(), 1);
+        drop(two);
+        assert_eq!(level.get(), 0);
+    }
+}

@@ -5,6 +5,7 @@ mod containers;
 mod database;
 mod machine;
 mod report;
+mod warm;
 
 use domain::id::HostId;
 
@@ -26,12 +27,14 @@ pub(crate) async fn examine(config: &Config, variables: &Variables) -> Report {
     match pick(config, data_dir).await {
         Ok(Picked::Containers(sandboxes)) => {
             report.ok("sandboxes", format!("docker ({})", sandboxes.why));
+            warm::examine(config, true, &mut report);
             if let Some(engine) = &sandboxes.engine {
                 containers::examine(config, engine, &mut report).await;
             }
         }
         Ok(Picked::Processes(why)) => {
             report.ok("sandboxes", format!("process ({why})"));
+            warm::examine(config, false, &mut report);
             let agent_server = compose::agent_server_outlook(config, variables).await;
             report.add("agent server", agent_server, Clone::clone);
         }

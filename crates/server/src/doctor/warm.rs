@@ -1,0 +1,66 @@
+//! What `doctor` says about warm sandboxes.
+
+use super::Report;
+use crate::config::Config;
+
+/// What an idle agent server takes, roughly. Bytes.
+const EACH: u64 = 300 << 20;
+/// What the machine needs beside them.
+const SPARE: u64 = 1 << 30;
+
+/// Whether the machine has memory for what is kept warm.
+pub(super) fn examine(config: &Config, has_containers: bool, report: &mut Report) {
+    let kept = config.sandbox.kept_warm(has_containers);
+    // By demand there are up to twice as many.
+    let needed = 2 * u64::from(kept) * EACH;
+    add(kept, needed, available(), report);
+}
+
+fn add(kept: u32, needed: u64, available: Option<u64>, report: &mut Report) {
+    let what = "warm sandboxes";
+    let (needed_mib, available_mib) = (needed >> 20, available.map(|bytes| bytes >> 20));
+    match (kept, available_mib) {
+        (0, _) => report.ok(what, "none are kept"),
+        (_, Some(free)) if available.is_some_and(|bytes| bytes < needed + SPARE) => report.warn(
+            what,
+            format!(
+                "{kept} kept, at most twice as many, take up to {needed_mib} MiB, and {free} MiB are available: set \
+                 WORKSPACE_SANDBOX__WARM to a smaller number, or 0 for none"
+            ),
+        ),
+        _ => report.ok(
+            what,
+            format!("{kept} kept, at most twice as many: up to {needed_mib} MiB"),
+        ),
+    }
+}
+
+/// Memory that programs may still take; `None` where the system does not say.
+fn available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|it| it.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_memory_is_a_warning_that_says_what_to_do() {
+        for (kept, available, expected) in [
+            (0, Some(0), "ok       warm sandboxes: none"),
+            (1, Some(8 << 30), "ok       warm sandboxes: 1 kept"),
+            (1, None, "ok       warm sandboxes: 1 kept"),
+            (1, Some(1 << 30), "warning  warm sandboxes: 1 kept"),
+        ] {
+            let mut report = Report::default();
+            add(kept, u64::from(2 * kept) * EACH, available, &mut report);
+            let shown = report.shown(false);
+            assert!(shown.starts_with(expected), "{shown}");
+            let is_warning = expected.starts_with("warning");
+            assert_eq!(shown.contains("WORKSPACE_SANDBOX__WARM"), is_warning);
+        }
+    }
+}

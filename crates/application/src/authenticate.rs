@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::id::UserId;
-use domain::identity::KeyHash;
+use domain::id::{ApiKeyId, UserId};
+use domain::identity::{KeyHash, Role};
 use domain::sandbox::Sandbox;
 
 use crate::{AppError, AuthMode, Inner};
@@ -13,6 +13,17 @@ use crate::{AppError, AuthMode, Inner};
 const TOUCH_EVERY: Duration = Duration::from_secs(60);
 /// No key of ours is longer; a longer one is refused unhashed.
 const LONGEST_KEY: usize = 512;
+
+/// A user, as their key says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identified {
+    /// Who.
+    pub user: UserId,
+    /// What they may do.
+    pub role: Role,
+    /// By which key; the local user needs none.
+    pub key: Option<ApiKeyId>,
+}
 
 /// Looks keys up, by hash: the comparison says nothing about the key. A revoked one is refused at the latest
 /// a second after that, an expired one at once.
@@ -24,10 +35,15 @@ impl Authenticate {
         Self(inner)
     }
 
-    /// The user of this API key; `None` for no, an unknown or an expired key. In open mode always the local user.
-    pub async fn user(&self, key: Option<&str>) -> Result<Option<UserId>, AppError> {
+    /// The user of this API key; `None` for no, an unknown or an expired key. In open mode always the local user, who
+    /// administers.
+    pub async fn user(&self, key: Option<&str>) -> Result<Option<Identified>, AppError> {
         if let AuthMode::Open(user) = &self.0.policy.auth {
-            return Ok(Some(user.clone()));
+            return Ok(Some(Identified {
+                user: user.clone(),
+                role: Role::Admin,
+                key: None,
+            }));
         }
         let Some(text) = key.filter(|k| !k.is_empty() && k.len() <= LONGEST_KEY) else {
             return Ok(None);
@@ -35,9 +51,10 @@ impl Authenticate {
         let hash = KeyHash::of(text);
         let query = self.0.ports.api_keys.find_by_hash(&hash);
         let answer = self.0.api_keys.find(&hash, query).await?;
-        let Some(key) = answer.found else {
+        let Some(known) = answer.found else {
             return Ok(None);
         };
+        let key = &known.key;
         let now = self.0.ports.clock.now();
         if key.is_expired(now) {
             return Ok(None);
@@ -54,7 +71,11 @@ impl Authenticate {
                 }
             });
         }
-        Ok(Some(key.user.clone()))
+        Ok(Some(Identified {
+            user: key.user.clone(),
+            role: known.role,
+            key: Some(key.id),
+        }))
     }
 
     /// The sandbox of this session key, while it may report: running, starting, or paused a moment ago.

@@ -21,6 +21,9 @@ const DELAY: Duration = Duration::from_secs(20);
 /// How long ended leases, and what a silent process said, stay: long enough that no clock of another machine thinks they have not ended.
 const LEASES_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// How long an expired key is still listed.
+const EXPIRED_KEYS_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 /// The name of the lease.
 const LEASE: &str = "housekeeping";
 
@@ -34,10 +37,12 @@ enum Kind {
     Leases,
     DeletedUsers,
     KeyHolders,
+    ExpiredKeys,
+    Audit,
 }
 
 impl Kind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::StartTasks,
         Self::DeletedConversations,
         Self::PendingMessages,
@@ -45,6 +50,8 @@ impl Kind {
         Self::Leases,
         Self::DeletedUsers,
         Self::KeyHolders,
+        Self::ExpiredKeys,
+        Self::Audit,
     ];
 }
 
@@ -146,6 +153,14 @@ impl Housekeeping {
             Kind::Leases => ports.leases.prune(before(LEASES_FOR), BATCH).await,
             Kind::DeletedUsers => ports.users.prune(before(NAME_RESTS), BATCH).await,
             Kind::KeyHolders => ports.vault.prune_holders(before(LEASES_FOR), BATCH).await,
+            Kind::ExpiredKeys => {
+                let before = before(EXPIRED_KEYS_FOR);
+                ports.api_keys.prune(before, BATCH).await
+            }
+            Kind::Audit => match kept(retention.audit) {
+                Some(before) => ports.audit.prune(before, BATCH).await,
+                None => Ok(0),
+            },
         }
     }
 }

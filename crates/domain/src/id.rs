@@ -5,7 +5,10 @@ use std::str::FromStr;
 
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
+use sha2::{Digest, Sha256};
+use uuid::{Builder, Uuid};
+
+use crate::identity::NewKeyText;
 
 /// Why a text is not an identifier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +48,9 @@ macro_rules! uuid_id {
             }
         }
         impl Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> { s.collect_str(self) }
+            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.serialize_str(self.0.simple().encode_lower(&mut [0; 32]))
+            }
         }
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
@@ -102,6 +107,8 @@ uuid_id! {
     ApiKeyId;
     /// A custom secret (the record, not its name).
     SecretId;
+    /// An organization of users.
+    OrganizationId;
 }
 
 /// Letters, digits, `-` and `_` only: a sandbox id becomes a directory and container name.
@@ -143,6 +150,20 @@ text_id! {
     HostId, is_host_id, "1 to 64 letters, digits, `-` or `_`, starting with a letter or digit";
 }
 
+impl OrganizationId {
+    /// The organization of this user, and of nobody else. It follows from the name, so nothing is stored; a UUID, because
+    /// clients send it in headers and paths, where not every name can stand.
+    pub fn personal(user: &UserId) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"personal organization\0");
+        hash.update(user.as_str());
+        let digest: [u8; 32] = hash.finalize().into();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        Self::new(Builder::from_custom_bytes(bytes).into_uuid())
+    }
+}
+
 /// Source of ids and secrets: the one place where randomness enters.
 pub trait IdGenerator: Send + Sync + 'static {
     /// A fresh random (version 4) UUID.
@@ -151,6 +172,8 @@ pub trait IdGenerator: Send + Sync + 'static {
     fn secret(&self) -> SecretString;
     /// A fresh sandbox id: 22 base62 digits of 16 random bytes.
     fn sandbox_id(&self) -> SandboxId;
+    /// The text of a fresh API key.
+    fn api_key(&self) -> NewKeyText;
 }
 
 #[cfg(test)]
@@ -173,6 +196,14 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn everybody_has_an_organization_that_stays_the_same() {
+        let of = |name: &str| OrganizationId::personal(&UserId::parse(name).unwrap());
+        // Clients keep it. `printf 'personal organization\0ada' | sha256sum`, marked as a custom UUID.
+        assert_eq!(of("ada").to_string(), "04179aa83e558621ab952ccad77564b3");
+        assert_ne!(of("ada"), of("Ada"));
     }
 
     #[test]

@@ -1,13 +1,16 @@
-//! Users and their API keys. Only hashes are stored.
+//! Users, what they may do, and their API keys. Only hashes of keys are stored.
 
 use std::fmt;
 use std::fmt::Write;
 use std::ops::AddAssign;
+use std::str::FromStr;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 
+use crate::audit::AuditEntry;
 use crate::clock::Timestamp;
 use crate::error::StoreError;
 use crate::id::{ApiKeyId, UserId};
@@ -57,6 +60,71 @@ pub struct ApiKey {
     pub expires_at: Option<Timestamp>,
     /// When it was last seen, to the minute.
     pub last_used_at: Option<Timestamp>,
+    /// What its owner calls it.
+    pub name: Option<String>,
+    /// Who made it, as the audit log writes actors ([`crate::audit::AuditActor`]); unknown for keys of earlier versions.
+    pub made_by: Option<String>,
+}
+
+/// Longest name of a key, in characters.
+pub const LONGEST_KEY_NAME: usize = 100;
+
+/// Most keys of one user, expired ones included.
+pub const MOST_KEYS: usize = 100;
+
+/// What a user may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// Everything with what is their own.
+    #[default]
+    User,
+    /// That, and to administer users, keys and the audit log. Other users' objects stay out of reach.
+    Admin,
+}
+
+impl Role {
+    /// All there are.
+    pub const ALL: [Self; 2] = [Self::User, Self::Admin];
+
+    /// The word that stands for it on the wire, in the store and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// The text is no role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a role is `user` or `admin`")]
+pub struct InvalidRole;
+
+impl FromStr for Role {
+    type Err = InvalidRole;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRole> {
+        let known = Self::ALL.into_iter().find(|role| role.as_str() == text);
+        known.ok_or(InvalidRole)
+    }
+}
+
+/// A key, and what its user may do: one look-up for both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownKey {
+    /// The key.
+    pub key: ApiKey,
+    /// The role of its user.
+    pub role: Role,
+}
+
+/// The text of a new key: for its owner, once.
+#[derive(Debug, Clone)]
+pub struct NewKeyText {
+    /// The text.
+    pub text: SecretString,
+    /// Its first characters, to recognise it by.
+    pub prefix: String,
 }
 
 impl ApiKey {
@@ -69,18 +137,20 @@ impl ApiKey {
 /// Keys and the users they stand for. A user exists from the first key on.
 #[async_trait]
 pub trait ApiKeyRepository: Send + Sync + 'static {
-    /// Stores a key, and its user when that is new. `Conflict` if the hash (or id) is taken, and with the entity
+    /// Stores a key, and its user ([`Role::User`]) when that is new. `Conflict` if the hash (or id) is taken, and with the entity
     /// [`DELETED_USER`] if a user of this name was deleted and something of them is left, or it was less than
     /// [`NAME_RESTS`] before `key.created_at`; after that the name is a new user's.
     async fn insert(&self, key: &ApiKey) -> Result<(), StoreError>;
-    /// The key with this hash, also when it is expired (the caller decides).
-    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError>;
+    /// The key with this hash, also when it is expired (the caller decides). None of a user whose deletion has begun.
+    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<KnownKey>, StoreError>;
     /// All keys, of one user when named, oldest first.
     async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError>;
     /// Deletes the key: nobody finds it from then on. `false` if there is none.
     async fn revoke(&self, id: ApiKeyId) -> Result<bool, StoreError>;
     /// Notes a use. Does nothing if the key is gone.
     async fn touch(&self, id: ApiKeyId, at: Timestamp) -> Result<(), StoreError>;
+    /// Deletes keys that expired before; how many. At most `limit`.
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }
 
 /// How long the name of a deleted user stays taken: longer than any request that came with one of their keys, so that
@@ -95,6 +165,8 @@ pub const DELETED_USER: &str = "deleted user";
 pub struct User {
     /// The name.
     pub id: UserId,
+    /// What they may do.
+    pub role: Role,
     /// Since when they are known.
     pub created_at: Timestamp,
     /// When their deletion began. The rest goes by and by; the row stays until nothing is left and the name has rested.
@@ -152,6 +224,8 @@ impl AddAssign for Purged {
 pub trait UserRepository: Send + Sync + 'static {
     /// Users by name, after `after`, at most `limit`.
     async fn list(&self, after: Option<&UserId>, limit: usize) -> Result<Vec<User>, StoreError>;
+    /// The user of this name, also when their deletion has begun.
+    async fn find(&self, user: &UserId) -> Result<Option<User>, StoreError>;
     /// Deletes what there is of a user: about `limit` rows in one call, so that no transaction is huge. To be repeated while
     /// there is more. `None` if there is no such user and nothing of such a one.
     ///
@@ -175,9 +249,74 @@ pub trait UserRepository: Send + Sync + 'static {
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }
 
+/// What an administrator, or somebody about their own keys, changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Administered {
+    /// A user who has no key yet. `Conflict` as with [`ApiKeyRepository::insert`], and of a `user` that there is.
+    CreateUser {
+        /// The name.
+        user: UserId,
+        /// What they may do.
+        role: Role,
+    },
+    /// What a user may do. `NotFound` if there is none, or their deletion has begun.
+    SetRole {
+        /// Whose.
+        user: UserId,
+        /// What from now on.
+        role: Role,
+    },
+    /// A deletion begins: the keys open nothing any more, and nothing new is stored. [`UserRepository::purge`] goes on.
+    /// `NotFound` if there is no such user and nothing of such a one.
+    DeleteUser {
+        /// Whose.
+        user: UserId,
+    },
+    /// A key. `Conflict` as with [`ApiKeyRepository::insert`].
+    CreateKey {
+        /// The key.
+        key: ApiKey,
+        /// What its user may do if they are made with it. `None`: there must be such a user, else `NotFound`.
+        new_user: Option<Role>,
+    },
+    /// A key in the place of another one of the same user, which ends at `until` at the latest. `NotFound` if there is no
+    /// such key of this user, or it has expired by `new.created_at`.
+    RotateKey {
+        /// The former key.
+        old: ApiKeyId,
+        /// The new one.
+        new: ApiKey,
+        /// The end of the former.
+        until: Timestamp,
+    },
+    /// The end of a key of this user. `NotFound` if there is none.
+    RevokeKey {
+        /// Which.
+        id: ApiKeyId,
+        /// Whose.
+        user: UserId,
+    },
+}
+
+/// Changes of users and keys that are never made without a line in the audit log.
+#[async_trait]
+pub trait AdministrationRepository: Send + Sync + 'static {
+    /// Makes the change and stores the entry: both or neither, in one transaction. When it happened is `entry.at`.
+    async fn administer(&self, change: &Administered, entry: &AuditEntry)
+    -> Result<(), StoreError>;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_role_is_its_word() {
+        for role in Role::ALL {
+            assert_eq!(role.as_str().parse(), Ok(role));
+        }
+        assert_eq!("Admin".parse::<Role>(), Err(InvalidRole));
+    }
 
     #[test]
     fn the_hash_is_sha_256_in_hex() {

@@ -1,11 +1,13 @@
 //! Random ids and secrets.
 
 use domain::id::{IdGenerator, SandboxId};
+use domain::identity::NewKeyText;
 use rand::Rng;
 use secrecy::SecretString;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use crate::api_key::ApiKeyText;
 use crate::base62;
 
 /// Ids from a cryptographically secure generator that the operating system seeds.
@@ -24,6 +26,14 @@ impl IdGenerator for RandomIds {
     fn sandbox_id(&self) -> SandboxId {
         let bytes: [u8; 16] = rand::rng().random();
         SandboxId::parse(base62::encode(&bytes, 22)).expect("22 base62 digits are a sandbox id")
+    }
+
+    fn api_key(&self) -> NewKeyText {
+        let key = ApiKeyText::generate();
+        NewKeyText {
+            text: key.secret().clone(),
+            prefix: key.prefix(),
+        }
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use domain::audit::AuditLog;
 use domain::conversation::{Conversation, ConversationRepository, ConversationView};
 use domain::event::{Appended, EventStore};
 use domain::host::HostRepository;
 use domain::id::{ConversationId, SandboxId};
 use domain::idempotency::IdempotencyRepository;
-use domain::identity::{ApiKeyRepository, UserRepository};
+use domain::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
 use domain::lease::LeaseRepository;
 use domain::pending::PendingMessageRepository;
 use domain::sandbox::{Sandbox, SandboxRepository, WarmRepository};
@@ -53,6 +54,10 @@ pub struct Ports {
     pub sealed: Arc<dyn SealedRecords>,
     /// Users.
     pub users: Arc<dyn UserRepository>,
+    /// Changes of users and keys.
+    pub administration: Arc<dyn AdministrationRepository>,
+    /// The audit log.
+    pub audit: Arc<dyn AuditLog>,
 }
 
 impl Ports {
@@ -73,7 +78,9 @@ impl Ports {
             + LeaseRepository
             + VaultRepository
             + SealedRecords
-            + UserRepository,
+            + UserRepository
+            + AdministrationRepository
+            + AuditLog,
     {
         Self {
             conversations: store.clone(),
@@ -90,7 +97,9 @@ impl Ports {
             leases: store.clone(),
             vault: store.clone(),
             sealed: store.clone(),
-            users: store,
+            users: store.clone(),
+            administration: store.clone(),
+            audit: store,
         }
     }
 

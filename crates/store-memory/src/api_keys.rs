@@ -4,39 +4,78 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{ApiKey, ApiKeyRepository, DELETED_USER, KeyHash, NAME_RESTS, User};
+use domain::identity::{
+    ApiKey, ApiKeyRepository, DELETED_USER, KeyHash, KnownKey, NAME_RESTS, Role, User,
+};
 
 use crate::MemoryStore;
+use crate::state::State;
+
+impl State {
+    /// Refuses a key whose id or hash is another one's.
+    pub(crate) fn refuse_taken(&self, key: &ApiKey) -> Result<(), StoreError> {
+        let taken = |it: &ApiKey| it.id == key.id || it.hash == key.hash;
+        if self.keys.values().any(taken) {
+            return Err(StoreError::Conflict { entity: "API key" });
+        }
+        Ok(())
+    }
+
+    /// Makes sure that there is a user who may get a key, with this role if they are new; whether they are.
+    pub(crate) fn ensure(
+        &mut self,
+        user: &UserId,
+        role: Role,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        if let Some(row) = self.users.get(user) {
+            let Some(deleted_at) = row.deleted_at else {
+                return Ok(false);
+            };
+            if deleted_at.plus(NAME_RESTS) > at || !self.is_gone(user) {
+                return Err(StoreError::Conflict {
+                    entity: DELETED_USER,
+                });
+            }
+        }
+        let new = User {
+            id: user.clone(),
+            role,
+            created_at: at,
+            deleted_at: None,
+        };
+        self.users.insert(user.clone(), new);
+        Ok(true)
+    }
+
+    /// Whether there is such a user, and their deletion has not begun.
+    pub(crate) fn is_there(&self, user: &UserId) -> bool {
+        let row = self.users.get(user);
+        row.is_some_and(|it| it.deleted_at.is_none())
+    }
+}
 
 #[async_trait]
 impl ApiKeyRepository for MemoryStore {
     async fn insert(&self, key: &ApiKey) -> Result<(), StoreError> {
         let mut state = self.lock();
-        let taken = |it: &ApiKey| it.id == key.id || it.hash == key.hash;
-        if state.keys.values().any(taken) {
-            return Err(StoreError::Conflict { entity: "API key" });
-        }
-        let deleted_at = state.users.get(&key.user).and_then(|it| it.deleted_at);
-        if let Some(deleted_at) = deleted_at {
-            if deleted_at.plus(NAME_RESTS) > key.created_at || !state.is_gone(&key.user) {
-                return Err(StoreError::Conflict {
-                    entity: DELETED_USER,
-                });
-            }
-            state.users.remove(&key.user);
-        }
-        state.users.entry(key.user.clone()).or_insert_with(|| User {
-            id: key.user.clone(),
-            created_at: key.created_at,
-            deleted_at: None,
-        });
+        state.refuse_taken(key)?;
+        state.ensure(&key.user, Role::User, key.created_at)?;
         state.keys.insert(key.id, key.clone());
         Ok(())
     }
 
-    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError> {
+    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<KnownKey>, StoreError> {
         let state = self.lock();
-        Ok(state.keys.values().find(|it| it.hash == *hash).cloned())
+        let Some(key) = state.keys.values().find(|it| it.hash == *hash) else {
+            return Ok(None);
+        };
+        let user = state.users.get(&key.user);
+        let user = user.filter(|it| it.deleted_at.is_none());
+        Ok(user.map(|user| KnownKey {
+            key: key.clone(),
+            role: user.role,
+        }))
     }
 
     async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError> {
@@ -60,5 +99,16 @@ impl ApiKeyRepository for MemoryStore {
             key.last_used_at = Some(at);
         }
         Ok(())
+    }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let mut state = self.lock();
+        let old = state.keys.values();
+        let old = old.filter(|it| it.expires_at.is_some_and(|end| end < before));
+        let old: Vec<ApiKeyId> = old.map(|it| it.id).take(limit).collect();
+        for id in &old {
+            state.keys.remove(id);
+        }
+        Ok(old.len() as u64)
     }
 }

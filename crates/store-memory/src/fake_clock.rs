@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use domain::clock::{Clock, Timestamp};
 use domain::id::{IdGenerator, SandboxId};
+use domain::identity::NewKeyText;
 use secrecy::SecretString;
 use uuid::Uuid;
 
@@ -67,5 +68,14 @@ impl IdGenerator for SequentialIds {
     fn sandbox_id(&self) -> SandboxId {
         SandboxId::parse(format!("sandbox{:0>15}", self.next()))
             .expect("letters and digits are a sandbox id")
+    }
+
+    /// Recognisable.
+    fn api_key(&self) -> NewKeyText {
+        let number = self.next();
+        NewKeyText {
+            text: format!("aw_key{number:0>46}").into(),
+            prefix: format!("aw_key{number}"),
+        }
     }
 }

@@ -3,7 +3,9 @@
 //!
 //! Knows: what the ports promise (the same laws hold as for the SQL store). Must never know: a use-case, I/O.
 
+mod administration;
 mod api_keys;
+mod audit;
 mod conversations;
 mod deletion;
 mod events;

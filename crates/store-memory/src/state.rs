@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use domain::audit::AuditEntry;
 use domain::change::Change;
 use domain::cipher::Sealed;
 use domain::clock::Timestamp;
@@ -12,13 +13,14 @@ use domain::id::{ApiKeyId, ConversationId, HostId, SandboxId, StartTaskId, UserI
 use domain::idempotency::KeptAnswer;
 use domain::identity::{ApiKey, User};
 use domain::pending::PendingMessage;
-use domain::sandbox::{Desired, Sandbox};
+use domain::sandbox::{Desired, Sandbox, WarmSandbox};
 use domain::scope::Scope;
 use domain::secret::CustomSecret;
 use domain::settings::StoredSettings;
 use domain::start_task::StartTask;
 use domain::vault::KeyHolder;
 use tokio::sync::broadcast;
+use uuid::Uuid;
 
 /// Every repository port, in memory. Each method takes the lock once: that is its transaction. Methods check everything
 /// before they change anything.
@@ -72,10 +74,12 @@ pub(crate) struct State {
     /// In order of arrival.
     pub(crate) pending: Vec<PendingRow>,
     pub(crate) sandboxes: BTreeMap<SandboxId, Sandbox>,
+    pub(crate) warm: BTreeMap<SandboxId, WarmSandbox>,
     pub(crate) settings: BTreeMap<UserId, StoredSettings>,
     pub(crate) secrets: BTreeMap<(UserId, String), CustomSecret>,
     pub(crate) keys: BTreeMap<ApiKeyId, ApiKey>,
     pub(crate) users: BTreeMap<UserId, User>,
+    pub(crate) audit: BTreeMap<Uuid, AuditEntry>,
     /// By owner and key.
     pub(crate) answers: BTreeMap<(UserId, String), KeptAnswer>,
     pub(crate) hosts: BTreeSet<HostId>,

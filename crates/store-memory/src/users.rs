@@ -5,7 +5,7 @@ use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ConversationId, UserId};
-use domain::identity::{DELETED_USER, Purged, User, UserRepository};
+use domain::identity::{DELETED_USER, Purged, Role, User, UserRepository};
 use domain::sandbox::Desired;
 use domain::start_task::StartStatus;
 
@@ -44,6 +44,21 @@ impl State {
     /// Whether nothing of the user is left.
     pub(crate) fn is_gone(&self, user: &UserId) -> bool {
         !self.has_rows(user) && self.sandboxes.values().all(|it| it.owner != *user)
+    }
+
+    /// From now on nothing of this user can be stored. `false` if there is no such user.
+    pub(crate) fn mark(&mut self, user: &UserId, at: Timestamp) -> bool {
+        if !self.users.contains_key(user) && self.is_gone(user) {
+            return false;
+        }
+        let row = self.users.entry(user.clone()).or_insert_with(|| User {
+            id: user.clone(),
+            role: Role::User,
+            created_at: at,
+            deleted_at: None,
+        });
+        row.deleted_at.get_or_insert(at);
+        true
     }
 
     /// What goes at once, however much it is.
@@ -140,6 +155,10 @@ impl UserRepository for MemoryStore {
         Ok(users.take(limit).cloned().collect())
     }
 
+    async fn find(&self, user: &UserId) -> Result<Option<User>, StoreError> {
+        Ok(self.lock().users.get(user).cloned())
+    }
+
     async fn purge(
         &self,
         user: &UserId,
@@ -147,15 +166,9 @@ impl UserRepository for MemoryStore {
         limit: usize,
     ) -> Result<Option<Purged>, StoreError> {
         let mut state = self.lock();
-        if !state.users.contains_key(user) && state.is_gone(user) {
+        if !state.mark(user, at) {
             return Ok(None);
         }
-        let row = state.users.entry(user.clone()).or_insert_with(|| User {
-            id: user.clone(),
-            created_at: at,
-            deleted_at: None,
-        });
-        row.deleted_at.get_or_insert(at);
         let mut purged = state.disarm(user, at);
         let mut left = limit.max(1);
         purged.others = state.purge_others(user, &mut left);

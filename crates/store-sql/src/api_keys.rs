@@ -5,12 +5,12 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{ApiKey, ApiKeyRepository, KeyHash};
+use domain::identity::{ApiKey, ApiKeyRepository, KeyHash, KnownKey, Role};
 
 use crate::codec::Decode;
-use crate::connection::Any;
+use crate::connection::{Any, AnyConnection};
 use crate::error::Fault;
-use crate::schema::api_keys;
+use crate::schema::{api_keys, users as user_rows};
 use crate::sql_types::{At, Key};
 use crate::store::SqlStore;
 use crate::users;
@@ -25,6 +25,8 @@ struct ApiKeyRow {
     created_at: At,
     expires_at: Option<At>,
     last_used_at: Option<At>,
+    name: Option<String>,
+    made_by: Option<String>,
 }
 
 impl From<&ApiKey> for ApiKeyRow {
@@ -37,6 +39,8 @@ impl From<&ApiKey> for ApiKeyRow {
             created_at: At(key.created_at),
             expires_at: key.expires_at.map(At),
             last_used_at: key.last_used_at.map(At),
+            name: key.name.clone(),
+            made_by: key.made_by.clone(),
         }
     }
 }
@@ -54,8 +58,54 @@ impl TryFrom<ApiKeyRow> for ApiKey {
             created_at: row.created_at.0,
             expires_at: row.expires_at.map(|at| at.0),
             last_used_at: row.last_used_at.map(|at| at.0),
+            name: row.name,
+            made_by: row.made_by,
         })
     }
+}
+
+/// Part of the caller's transaction, whose user is there.
+pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), Fault> {
+    diesel::insert_into(api_keys::table)
+        .values(ApiKeyRow::from(key))
+        .execute(conn)
+        .map_err(Fault::taken("API key"))?;
+    Ok(())
+}
+
+/// The end of a user's key; whether there was one.
+pub(crate) fn revoke(conn: &mut AnyConnection, id: ApiKeyId, user: &UserId) -> Result<bool, Fault> {
+    let theirs = api_keys::table
+        .find(Key::from(id))
+        .filter(api_keys::user_id.eq(user.as_str()));
+    Ok(diesel::delete(theirs).execute(conn)? > 0)
+}
+
+/// Lets a user's key that is good at `now` end at `until`, if not before; whether there was one.
+pub(crate) fn end(
+    conn: &mut AnyConnection,
+    id: ApiKeyId,
+    user: &UserId,
+    now: Timestamp,
+    until: Timestamp,
+) -> Result<bool, Fault> {
+    let row: Option<ApiKeyRow> = api_keys::table
+        .find(Key::from(id))
+        .filter(api_keys::user_id.eq(user.as_str()))
+        .select(ApiKeyRow::as_select())
+        .first(conn)
+        .optional()?;
+    let Some(key) = row.map(ApiKey::try_from).transpose()? else {
+        return Ok(false);
+    };
+    if key.is_expired(now) {
+        return Ok(false);
+    }
+    let end = key.expires_at.map_or(until, |end| end.min(until));
+    diesel::update(api_keys::table.find(Key::from(id)))
+        .set(api_keys::expires_at.eq(At(end)))
+        .execute(conn)?;
+    Ok(true)
 }
 
 #[async_trait]
@@ -64,26 +114,30 @@ impl ApiKeyRepository for SqlStore {
         let (key, user) = (key.clone(), key.user.to_string());
         self.db
             .write(move |conn| {
-                users::ensure(conn, &user, key.created_at)?;
-                diesel::insert_into(api_keys::table)
-                    .values(ApiKeyRow::from(&key))
-                    .execute(conn)
-                    .map_err(Fault::taken("API key"))?;
-                Ok(())
+                users::ensure(conn, &user, Role::User, key.created_at)?;
+                insert(conn, &key)
             })
             .await
     }
 
-    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError> {
+    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<KnownKey>, StoreError> {
         let hash = hash.0.clone();
         self.db
             .look(move |conn| {
-                let row = api_keys::table
+                let row: Option<(ApiKeyRow, String)> = api_keys::table
+                    .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
                     .filter(api_keys::hash.eq(&hash))
-                    .select(ApiKeyRow::as_select())
+                    .filter(user_rows::deleted_at.is_null())
+                    .select((ApiKeyRow::as_select(), user_rows::role))
                     .first(conn)
                     .optional()?;
-                Ok(row.map(ApiKey::try_from).transpose()?)
+                let Some((row, role)) = row else {
+                    return Ok(None);
+                };
+                Ok(Some(KnownKey {
+                    key: row.try_into()?,
+                    role: Decode("user").parse("role", &role)?,
+                }))
             })
             .await
     }
@@ -124,6 +178,21 @@ impl ApiKeyRepository for SqlStore {
                     .set(api_keys::last_used_at.eq(At(at)))
                     .execute(conn)?;
                 Ok(())
+            })
+            .await
+    }
+
+    async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.db
+            .background(move |conn| {
+                let old: Vec<Key> = api_keys::table
+                    .filter(api_keys::expires_at.lt(At(before)))
+                    .select(api_keys::id)
+                    .limit(limit)
+                    .load(conn)?;
+                let gone = api_keys::table.filter(api_keys::id.eq_any(old));
+                Ok(diesel::delete(gone).execute(conn)? as u64)
             })
             .await
     }

@@ -7,9 +7,11 @@
 //! only way out, and what does not decode is `StoreError::Corrupt`. Each method is one transaction on a blocking thread
 //! behind a bounded queue (`pool`).
 
+mod administration;
 mod api_keys;
 #[cfg(feature = "postgres")]
 mod append;
+mod audit;
 mod changes;
 mod circuit;
 mod claims;
@@ -31,6 +33,7 @@ mod pending;
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod pull_requests;
 mod purge;
 mod retirement;
 mod sandbox_rows;

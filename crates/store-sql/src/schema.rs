@@ -8,6 +8,7 @@ diesel::table! {
         id -> Text,
         created_at -> Instant,
         deleted_at -> Nullable<Instant>,
+        role -> Text,
     }
 }
 
@@ -23,6 +24,28 @@ diesel::table! {
         created_at -> Instant,
         expires_at -> Nullable<Instant>,
         last_used_at -> Nullable<Instant>,
+        name -> Nullable<Text>,
+        made_by -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{BigInt, Integer, Nullable, Text};
+    use crate::sql_types::{Id, Instant};
+
+    audit_log (id) {
+        id -> Id,
+        at -> Instant,
+        actor -> Text,
+        key_id -> Nullable<Id>,
+        action -> Text,
+        object -> Nullable<Text>,
+        detail -> Nullable<Text>,
+        source -> Nullable<Text>,
+        outcome -> Text,
+        status -> Nullable<Integer>,
+        request_id -> Nullable<Text>,
+        count -> BigInt,
     }
 }
 
@@ -59,6 +82,27 @@ diesel::table! {
         created_at -> Instant,
         updated_at -> Instant,
         paused_at -> Nullable<Instant>,
+    }
+}
+
+diesel::table! {
+    use diesel::sql_types::{Nullable, Text};
+    use crate::sql_types::{Document, Instant};
+
+    warm_sandboxes (id) {
+        id -> Text,
+        spec_id -> Text,
+        host -> Text,
+        recipe -> Text,
+        state -> Text,
+        key_hash -> Text,
+        session_key -> Text,
+        secret_key -> Text,
+        agent_url -> Nullable<Text>,
+        exposed_urls -> Document,
+        workspace -> Nullable<Text>,
+        created_at -> Instant,
+        updated_at -> Instant,
     }
 }
 
@@ -239,4 +283,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     pending_messages,
     sandboxes,
     start_tasks,
+    warm_sandboxes,
 );
+
+diesel::allow_tables_to_appear_in_same_query!(api_keys, users);

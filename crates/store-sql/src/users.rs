@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::UserId;
-use domain::identity::{DELETED_USER, NAME_RESTS, Purged, User, UserRepository};
+use domain::identity::{DELETED_USER, NAME_RESTS, Purged, Role, User, UserRepository};
 
 use crate::codec::Decode;
 use crate::connection::{Any, AnyConnection};
@@ -21,6 +21,7 @@ struct UserRow {
     id: String,
     created_at: At,
     deleted_at: Option<At>,
+    role: String,
 }
 
 impl TryFrom<UserRow> for User {
@@ -29,6 +30,7 @@ impl TryFrom<UserRow> for User {
     fn try_from(row: UserRow) -> Result<Self, StoreError> {
         Ok(Self {
             id: Decode("user").parse("id", &row.id)?,
+            role: Decode("user").parse("role", &row.role)?,
             created_at: row.created_at.0,
             deleted_at: row.deleted_at.map(|at| at.0),
         })
@@ -52,23 +54,45 @@ pub(crate) fn refuse_deleted(conn: &mut AnyConnection, user: &str) -> Result<(),
     }
 }
 
-/// Makes sure that there is a user who may get a key; part of the caller's transaction.
-pub(crate) fn ensure(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(), Fault> {
+/// Makes sure that there is a user who may get a key, with this role if they are new; part of the caller's transaction.
+/// Whether they are new.
+pub(crate) fn ensure(
+    conn: &mut AnyConnection,
+    user: &str,
+    role: Role,
+    at: Timestamp,
+) -> Result<bool, Fault> {
     if let Some(row) = load(conn, user)? {
         let Some(deleted_at) = row.deleted_at.map(|at| at.0) else {
-            return Ok(());
+            return Ok(false);
         };
         if deleted_at.plus(NAME_RESTS) > at || !is_gone(conn, user)? {
             return Err(conflict(DELETED_USER));
         }
         diesel::delete(users::table.find(user)).execute(conn)?;
     }
-    insert(conn, user, at, None)
+    insert(conn, user, role, at, None)?;
+    Ok(true)
+}
+
+/// Whether there is such a user, and their deletion has not begun.
+pub(crate) fn is_there(conn: &mut AnyConnection, user: &str) -> Result<bool, Fault> {
+    Ok(load(conn, user)?.is_some_and(|row| row.deleted_at.is_none()))
+}
+
+/// Whether there was such a user, whose role it is now.
+pub(crate) fn set_role(conn: &mut AnyConnection, user: &str, role: Role) -> Result<bool, Fault> {
+    let theirs = users::table.find(user).filter(users::deleted_at.is_null());
+    let changed = diesel::update(theirs)
+        .set(users::role.eq(role.as_str()))
+        .execute(conn)?;
+    Ok(changed > 0)
 }
 
 fn insert(
     conn: &mut AnyConnection,
     user: &str,
+    role: Role,
     at: Timestamp,
     deleted_at: Option<Timestamp>,
 ) -> Result<(), Fault> {
@@ -77,13 +101,14 @@ fn insert(
             id: user.to_owned(),
             created_at: At(at),
             deleted_at: deleted_at.map(At),
+            role: role.as_str().to_owned(),
         })
         .execute(conn)?;
     Ok(())
 }
 
 /// From now on nothing of this user can be stored. `false` if there is no such user.
-fn mark(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<bool, Fault> {
+pub(crate) fn mark(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<bool, Fault> {
     match load(conn, user)? {
         Some(row) if row.deleted_at.is_some() => {}
         Some(_) => {
@@ -92,7 +117,7 @@ fn mark(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<bool, Fau
                 .execute(conn)?;
         }
         None if is_gone(conn, user)? => return Ok(false),
-        None => insert(conn, user, at, Some(at))?,
+        None => insert(conn, user, Role::User, at, Some(at))?,
     }
     Ok(true)
 }
@@ -126,6 +151,13 @@ impl UserRepository for SqlStore {
                     .map(User::try_from)
                     .collect::<Result<_, _>>()?)
             })
+            .await
+    }
+
+    async fn find(&self, user: &UserId) -> Result<Option<User>, StoreError> {
+        let user = user.to_string();
+        self.db
+            .look(move |conn| Ok(load(conn, &user)?.map(User::try_from).transpose()?))
             .await
     }
 

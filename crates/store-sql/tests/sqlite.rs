@@ -49,6 +49,11 @@ mod sandboxes {
     port_conformance::sandbox_repository_conformance!(fresh());
 }
 
+mod warm {
+    use super::fresh;
+    port_conformance::warm_repository_conformance!(fresh());
+}
+
 mod conversations {
     use super::fresh;
     port_conformance::conversation_repository_conformance!(fresh());
@@ -87,6 +92,16 @@ mod vault {
 mod sealed {
     use super::fresh;
     port_conformance::sealed_records_conformance!(fresh());
+}
+
+mod administration {
+    use super::fresh;
+    port_conformance::administration_conformance!(fresh());
+}
+
+mod audit {
+    use super::fresh;
+    port_conformance::audit_log_conformance!(fresh());
 }
 
 mod users {

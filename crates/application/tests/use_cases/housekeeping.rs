@@ -138,6 +138,8 @@ async fn the_name_of_a_deleted_user_is_forgotten_when_it_has_rested() {
             created_at: now(),
             expires_at: None,
             last_used_at: None,
+            name: None,
+            made_by: None,
         };
         world.store.insert(&key).await.expect("it is new");
         let when = if n == 1 {

@@ -28,6 +28,8 @@ async fn a_key_until(world: &World, expires_at: Option<Timestamp>) -> &'static s
         created_at: clock().now(),
         expires_at,
         last_used_at: None,
+        name: None,
+        made_by: None,
     };
     world.store.insert(&key).await.expect("it is new");
     text

@@ -235,6 +235,8 @@ fn build(
         git: Arc::new(FakeGitHosting::default()),
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
+        administration: Arc::clone(store) as _,
+        audit: Arc::clone(store) as _,
         answers: Arc::clone(store) as _,
         hosts: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,

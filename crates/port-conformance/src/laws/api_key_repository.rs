@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
-use domain::identity::{ApiKey, KeyHash};
+use domain::identity::{ApiKey, KeyHash, KnownKey, Role};
 
 use crate::fixtures::{at, user, uuid};
 use crate::{Ports, assert_is};
@@ -16,6 +16,8 @@ fn key(n: u64, owner: &str) -> ApiKey {
         created_at: at(i64::try_from(n).unwrap_or_default()),
         expires_at: None,
         last_used_at: None,
+        name: None,
+        made_by: None,
     }
 }
 
@@ -24,11 +26,17 @@ pub async fn a_key_is_found_by_its_hash(ports: &Ports) {
     let stored = ApiKey {
         expires_at: Some(at(-1)),
         last_used_at: Some(at(5)),
+        name: Some("laptop – é".to_owned()),
+        made_by: Some("user:alice".to_owned()),
         ..key(1, "alice")
     };
     ports.keys.insert(&stored).await.unwrap();
     let found = ports.keys.find_by_hash(&stored.hash).await.unwrap();
-    assert_eq!(found, Some(stored));
+    let expected = KnownKey {
+        key: stored,
+        role: Role::User,
+    };
+    assert_eq!(found, Some(expected));
     let unknown = ports.keys.find_by_hash(&key(2, "alice").hash).await;
     assert_eq!(unknown.unwrap(), None);
 }
@@ -85,9 +93,31 @@ pub async fn a_use_is_noted(ports: &Ports) {
     ports.keys.insert(&one).await.unwrap();
     ports.keys.touch(one.id, at(9)).await.unwrap();
     let found = ports.keys.find_by_hash(&one.hash).await.unwrap().unwrap();
-    assert_eq!(found.last_used_at, Some(at(9)));
+    assert_eq!(found.key.last_used_at, Some(at(9)));
     ports.keys.touch(key(2, "alice").id, at(9)).await.unwrap();
     assert_eq!(ports.keys.list(None).await.unwrap().len(), 1);
+}
+
+/// Keys that expired long enough ago go, only so many at a time; others never.
+pub async fn expired_keys_are_forgotten(ports: &Ports) {
+    for (n, end) in [
+        (1, Some(at(5))),
+        (2, Some(at(9))),
+        (3, None),
+        (4, Some(at(6))),
+    ] {
+        let expiring = ApiKey {
+            expires_at: end,
+            ..key(n, "alice")
+        };
+        ports.keys.insert(&expiring).await.unwrap();
+    }
+    assert_eq!(ports.keys.prune(at(9), 1).await.unwrap(), 1);
+    assert_eq!(ports.keys.prune(at(9), 9).await.unwrap(), 1);
+    assert_eq!(ports.keys.prune(at(9), 9).await.unwrap(), 0);
+    let left = ports.keys.list(None).await.unwrap();
+    let left: Vec<_> = left.into_iter().map(|it| it.id).collect();
+    assert_eq!(left, [key(2, "alice").id, key(3, "alice").id]);
 }
 
 /// Stamps the laws of `ApiKeyRepository` into tests. `$fresh`: a future of something that derefs to
@@ -104,6 +134,7 @@ macro_rules! api_key_repository_conformance {
                 keys_are_listed_oldest_first,
                 a_revoked_key_is_gone,
                 a_use_is_noted,
+                expired_keys_are_forgotten,
             ]
         );
     };

@@ -1,7 +1,9 @@
 //! The laws, by port.
 
+pub mod administration;
 pub mod api_key_repository;
 pub mod arrivals;
+pub mod audit_log;
 pub mod conversation_repository;
 pub mod conversation_rows;
 pub mod crowd;
@@ -29,3 +31,4 @@ pub mod start_place;
 pub mod start_task_repository;
 pub mod user_repository;
 pub mod vault_repository;
+pub mod warm_repository;

@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
-use domain::identity::{ApiKey, DELETED_USER, KeyHash, NAME_RESTS, Purged, User};
+use domain::identity::{ApiKey, DELETED_USER, KeyHash, NAME_RESTS, Purged, Role, User};
 
 use crate::fixtures::{at, sandbox_id, user, uuid};
 use crate::{Ports, assert_is};
@@ -16,6 +16,8 @@ pub(crate) fn key(n: u64, owner: &str, when: i64) -> ApiKey {
         created_at: at(when),
         expires_at: None,
         last_used_at: None,
+        name: None,
+        made_by: None,
     }
 }
 
@@ -35,6 +37,7 @@ pub async fn users_are_listed_by_name(ports: &Ports) {
     }
     let expected = [("alice", 2), ("bob", 3), ("carol", 1)].map(|(name, when)| User {
         id: user(name),
+        role: Role::User,
         created_at: at(when),
         deleted_at: None,
     });
@@ -43,6 +46,9 @@ pub async fn users_are_listed_by_name(ports: &Ports) {
     assert_eq!(first, expected[..2]);
     let rest = ports.users.list(Some(&user("bob")), 2).await.unwrap();
     assert_eq!(rest, expected[2..]);
+    let bob = ports.users.find(&user("bob")).await.unwrap();
+    assert_eq!(bob.as_ref(), Some(&expected[1]));
+    assert_eq!(ports.users.find(&user("bo")).await.unwrap(), None);
 }
 
 /// Deleting somebody who is not there changes nothing, and makes nobody.
@@ -93,6 +99,7 @@ pub async fn a_name_rests_before_it_is_used_again(ports: &Ports) {
     insert(2, late).await.unwrap();
     let again = User {
         id: user("alice"),
+        role: Role::User,
         created_at: at(late),
         deleted_at: None,
     };

@@ -80,6 +80,8 @@ pub(crate) async fn fill(ports: &Ports) {
         created_at: at(0),
         expires_at: Some(at(9_999)),
         last_used_at: None,
+        name: None,
+        made_by: None,
     };
     ports.keys.insert(&key).await.unwrap();
     let document = Sealed::from_text("sealed settings");
@@ -204,7 +206,16 @@ pub(crate) async fn shown(ports: &Ports) -> Vec<String> {
     shown.push(format!("{forgotten:#?}"));
     shown.push(secrets(ports).await);
     shown.push(messages(ports).await);
+    shown.push(warm(ports).await);
     shown
+}
+
+/// There were none in the first version: the table is there, and is used.
+async fn warm(ports: &Ports) -> String {
+    assert_eq!(ports.warm.on_host(&host()).await.unwrap(), []);
+    let stored = ports.warm.insert(&fixtures::warm("warm", at(1)), 1).await;
+    assert!(stored.unwrap());
+    format!("{:#?}", ports.warm.on_host(&host()).await)
 }
 
 /// As for the secrets: one can wait for what the first version has left.

@@ -1,0 +1,379 @@
+//! Users, their roles and their keys. Every change is stored together with its line in the audit log: neither is there
+//! without the other, also after `kill -9`.
+//!
+//! Nobody locks themself out: an administrator cannot take the role from themself or delete themself, and no key revokes
+//! itself. So whoever made the last change is still there to make another one (and the command line always is).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::audit::{AuditActor, AuditEntry, AuditOutcome, clipped};
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::id::{ApiKeyId, IdGenerator, UserId};
+use domain::identity::{
+    Administered, AdministrationRepository, ApiKey, DELETED_USER, KeyHash, MOST_KEYS, Purged, Role,
+    User,
+};
+use domain::page::{Page, PageRequest, PageToken};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::{AppError, Inner};
+
+/// What page tokens of users begin with.
+const LISTING: &str = "users|";
+
+/// Who asks, and from where: what the line in the audit log says about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// Who.
+    pub actor: AuditActor,
+    /// With which key.
+    pub key: Option<ApiKeyId>,
+    /// What for: method and route, or the command.
+    pub action: String,
+    /// From which address.
+    pub source: Option<String>,
+    /// The id of the request.
+    pub request_id: Option<String>,
+    /// The status of the answer, if all goes well.
+    pub status: Option<u16>,
+}
+
+impl Origin {
+    /// A command (`users delete`) of whoever runs the command line.
+    pub fn command(words: &str) -> Self {
+        Self::of(AuditActor::Cli, format!("cli {words}"))
+    }
+
+    /// The service itself.
+    pub fn service(action: &str) -> Self {
+        Self::of(AuditActor::Service, action.to_owned())
+    }
+
+    fn of(actor: AuditActor, action: String) -> Self {
+        Self {
+            actor,
+            key: None,
+            action,
+            source: None,
+            request_id: None,
+            status: None,
+        }
+    }
+
+    /// The line about a change.
+    pub fn entry(&self, ids: &dyn IdGenerator, at: Timestamp, change: &Administered) -> AuditEntry {
+        let (object, detail) = told(change);
+        AuditEntry {
+            id: ids.uuid(),
+            at,
+            actor: self.actor.clone(),
+            key: self.key,
+            action: clipped(&self.action),
+            object: Some(clipped(&object)),
+            detail: detail.map(|detail| clipped(&detail)),
+            source: self.source.clone(),
+            outcome: AuditOutcome::Ok,
+            status: self.status,
+            request_id: self.request_id.clone(),
+            count: 1,
+        }
+    }
+}
+
+/// What is changed, and how.
+fn told(change: &Administered) -> (String, Option<String>) {
+    match change {
+        Administered::CreateUser { user, role } | Administered::SetRole { user, role } => (
+            format!("user:{user}"),
+            Some(format!("role:{}", role.as_str())),
+        ),
+        Administered::DeleteUser { user } => (format!("user:{user}"), None),
+        Administered::CreateKey { key, .. } => (
+            format!("key:{}", key.id),
+            Some(format!("user:{}", key.user)),
+        ),
+        Administered::RotateKey { old, new, .. } => (
+            format!("key:{old}"),
+            Some(format!("new:{} user:{}", new.id, new.user)),
+        ),
+        Administered::RevokeKey { id, user } => (format!("key:{id}"), Some(format!("user:{user}"))),
+    }
+}
+
+/// What is asked of a new key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KeyWish {
+    /// What its owner calls it.
+    pub name: Option<String>,
+    /// How long it is good for; else for ever (rotation: as long as the one before was meant to be).
+    pub expires_in: Option<Duration>,
+}
+
+/// A key that was made, and its text, which nobody can be told again.
+#[derive(Debug)]
+pub struct MadeKey {
+    /// The record.
+    pub key: ApiKey,
+    /// The text.
+    pub text: SecretString,
+}
+
+/// A key to be stored.
+pub fn new_key(
+    ids: &dyn IdGenerator,
+    now: Timestamp,
+    user: &UserId,
+    wish: &KeyWish,
+    made_by: &AuditActor,
+) -> MadeKey {
+    let text = ids.api_key();
+    let key = ApiKey {
+        id: ApiKeyId::new(ids.uuid()),
+        user: user.clone(),
+        hash: KeyHash::of(text.text.expose_secret()),
+        prefix: text.prefix,
+        created_at: now,
+        expires_at: wish.expires_in.map(|time| now.plus(time)),
+        last_used_at: None,
+        name: wish.name.clone(),
+        made_by: Some(made_by.to_string()),
+    };
+    MadeKey {
+        key,
+        text: text.text,
+    }
+}
+
+/// The key that takes the place of `old`: with its name, and meant to last as long, unless something else is wished.
+pub fn successor(
+    ids: &dyn IdGenerator,
+    now: Timestamp,
+    old: &ApiKey,
+    wish: &KeyWish,
+    made_by: &AuditActor,
+) -> MadeKey {
+    let as_before = old.expires_at.map(|end| end.since(old.created_at));
+    let wish = KeyWish {
+        name: wish.name.clone().or_else(|| old.name.clone()),
+        expires_in: wish.expires_in.or(as_before),
+    };
+    new_key(ids, now, &old.user, &wish, made_by)
+}
+
+/// Changes users and keys.
+#[derive(Clone)]
+pub struct Administration(Arc<Inner>);
+
+impl Administration {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
+    /// Users by name, also those whose deletion is not complete.
+    pub async fn users(&self, page: &PageRequest) -> Result<Page<User>, AppError> {
+        let after = page.after.as_ref().map(|token| {
+            let name = token.0.strip_prefix(LISTING);
+            let name = name.and_then(|name| UserId::parse(name).ok());
+            name.ok_or(StoreError::InvalidPageToken)
+        });
+        let (after, limit) = (after.transpose()?, page.limit.get());
+        let found = self.0.ports.users.list(after.as_ref(), limit + 1).await;
+        let mut items = found?;
+        let is_more = items.len() > limit;
+        items.truncate(limit);
+        let last = items.last().filter(|_| is_more);
+        let next = last.map(|last| PageToken(format!("{LISTING}{}", last.id)));
+        Ok(Page { items, next })
+    }
+
+    /// A user who is there, also when their deletion is not complete.
+    pub async fn user(&self, user: &UserId) -> Result<User, AppError> {
+        let found = self.0.ports.users.find(user).await?;
+        found.ok_or_else(|| no_user(user))
+    }
+
+    /// Makes a user, who has no key yet.
+    pub async fn create_user(
+        &self,
+        origin: &Origin,
+        user: &UserId,
+        role: Role,
+    ) -> Result<User, AppError> {
+        let change = Administered::CreateUser {
+            user: user.clone(),
+            role,
+        };
+        self.administer(origin, &change).await?;
+        self.user(user).await
+    }
+
+    /// Changes what a user may do: at once here, within a second elsewhere. Nobody takes the role from themself.
+    pub async fn set_role(
+        &self,
+        origin: &Origin,
+        user: &UserId,
+        role: Role,
+    ) -> Result<User, AppError> {
+        if is_themself(origin, user) && role != Role::Admin {
+            return Err(AppError::conflict(
+                "You cannot take the role from yourself: another administrator can",
+            ));
+        }
+        let change = Administered::SetRole {
+            user: user.clone(),
+            role,
+        };
+        self.administer(origin, &change).await?;
+        self.user(user).await
+    }
+
+    /// Deletes a user with everything of theirs; see [`crate::users::Users::delete`]. Nobody deletes themself.
+    pub async fn delete_user(&self, origin: &Origin, user: &UserId) -> Result<Purged, AppError> {
+        if is_themself(origin, user) {
+            return Err(AppError::conflict(
+                "You cannot delete yourself: another administrator can",
+            ));
+        }
+        let change = Administered::DeleteUser { user: user.clone() };
+        self.administer(origin, &change).await?;
+        let users = crate::users::Users::new(Arc::clone(&self.0));
+        Ok(users.delete(user).await?.unwrap_or_default())
+    }
+
+    /// A user's keys, oldest first.
+    pub async fn keys(&self, user: &UserId) -> Result<Vec<ApiKey>, AppError> {
+        Ok(self.0.ports.api_keys.list(Some(user)).await?)
+    }
+
+    /// Makes a key. `new_user`: what the user may do should they have no row yet, as the local user of an open service has
+    /// none; without it they must be there.
+    pub async fn create_key(
+        &self,
+        origin: &Origin,
+        user: &UserId,
+        new_user: Option<Role>,
+        wish: &KeyWish,
+    ) -> Result<MadeKey, AppError> {
+        self.refuse_surplus(user).await?;
+        let (ids, now) = (self.0.ports.ids.as_ref(), self.0.ports.clock.now());
+        let made = new_key(ids, now, user, wish, &origin.actor);
+        let key = made.key.clone();
+        let change = Administered::CreateKey { key, new_user };
+        self.administer(origin, &change).await?;
+        Ok(made)
+    }
+
+    /// Puts a new key in the place of another one, which goes on to open for `grace` at most.
+    pub async fn rotate_key(
+        &self,
+        origin: &Origin,
+        user: &UserId,
+        id: ApiKeyId,
+        wish: &KeyWish,
+        grace: Duration,
+    ) -> Result<MadeKey, AppError> {
+        let keys = self.refuse_surplus(user).await?;
+        let (ids, now) = (self.0.ports.ids.as_ref(), self.0.ports.clock.now());
+        let old = keys.iter().find(|key| key.id == id);
+        let old = old.ok_or_else(no_key)?;
+        if old.is_expired(now) {
+            return Err(AppError::conflict(
+                "The key has expired: make a new one instead",
+            ));
+        }
+        let made = successor(ids, now, old, wish, &origin.actor);
+        let change = Administered::RotateKey {
+            old: id,
+            new: made.key.clone(),
+            until: now.plus(grace),
+        };
+        self.administer(origin, &change).await?;
+        Ok(made)
+    }
+
+    /// Revokes a key of this user, but not the one that the request came with.
+    pub async fn revoke_key(
+        &self,
+        origin: &Origin,
+        user: &UserId,
+        id: ApiKeyId,
+    ) -> Result<(), AppError> {
+        if origin.key == Some(id) {
+            return Err(AppError::conflict(
+                "A key cannot revoke itself: rotate it, or use another one",
+            ));
+        }
+        let user = user.clone();
+        let change = Administered::RevokeKey { id, user };
+        self.administer(origin, &change).await
+    }
+
+    /// The user's keys, if there may be one more.
+    async fn refuse_surplus(&self, user: &UserId) -> Result<Vec<ApiKey>, AppError> {
+        let keys = self.keys(user).await?;
+        if keys.len() >= MOST_KEYS {
+            return Err(AppError::conflict(format!(
+                "The user has {MOST_KEYS} keys already: revoke some first"
+            )));
+        }
+        Ok(keys)
+    }
+
+    async fn administer(&self, origin: &Origin, change: &Administered) -> Result<(), AppError> {
+        let ports = &self.0.ports;
+        let (ids, now) = (ports.ids.as_ref(), ports.clock.now());
+        let done = administer(ports.administration.as_ref(), origin, ids, now, change).await;
+        // Also after a failure: it may have been done.
+        self.0.api_keys.clear();
+        done
+    }
+}
+
+/// Makes a change with its line in the audit log; for programs that have the store and nothing else, too.
+pub async fn administer(
+    store: &dyn AdministrationRepository,
+    origin: &Origin,
+    ids: &dyn IdGenerator,
+    now: Timestamp,
+    change: &Administered,
+) -> Result<(), AppError> {
+    let entry = origin.entry(ids, now, change);
+    let done = store.administer(change, &entry).await;
+    done.map_err(|error| match (error, change) {
+        (StoreError::NotFound { entity: "user" }, Administered::CreateKey { key, .. }) => {
+            no_user(&key.user)
+        }
+        (
+            StoreError::NotFound { entity: "user" },
+            Administered::SetRole { user, .. } | Administered::DeleteUser { user },
+        ) => no_user(user),
+        (StoreError::NotFound { entity: "API key" }, _) => no_key(),
+        (StoreError::Conflict { entity: "user" }, Administered::CreateUser { user, .. }) => {
+            AppError::conflict(format!("There is a user {user} already"))
+        }
+        (
+            StoreError::Conflict {
+                entity: DELETED_USER,
+            },
+            _,
+        ) => AppError::conflict(
+            "A user of this name was deleted: the name is free again once their sandboxes are gone, and not before ten \
+             minutes have passed",
+        ),
+        (error, _) => error.into(),
+    })
+}
+
+fn is_themself(origin: &Origin, user: &UserId) -> bool {
+    origin.actor == AuditActor::User(user.clone())
+}
+
+fn no_user(user: &UserId) -> AppError {
+    AppError::not_found(format!("There is no user {user}"))
+}
+
+fn no_key() -> AppError {
+    AppError::not_found("There is no such key")
+}

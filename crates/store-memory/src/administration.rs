@@ -1,0 +1,81 @@
+//! `AdministrationRepository`.
+
+use async_trait::async_trait;
+use domain::audit::AuditEntry;
+use domain::clock::Timestamp;
+use domain::error::StoreError;
+use domain::id::{ApiKeyId, UserId};
+use domain::identity::{AdministrationRepository, Administered, ApiKey};
+
+use crate::MemoryStore;
+use crate::state::State;
+
+const USER: StoreError = StoreError::NotFound { entity: "user" };
+const KEY: StoreError = StoreError::NotFound { entity: "API key" };
+
+impl State {
+    fn key_of(&mut self, id: ApiKeyId, user: &UserId) -> Result<&mut ApiKey, StoreError> {
+        let theirs = self.keys.get_mut(&id).filter(|it| it.user == *user);
+        theirs.ok_or(KEY)
+    }
+
+    fn administer(&mut self, change: &Administered, at: Timestamp) -> Result<(), StoreError> {
+        match change {
+            Administered::CreateUser { user, role } => {
+                let is_new = self.ensure(user, *role, at)?;
+                let taken = StoreError::Conflict { entity: "user" };
+                return is_new.then_some(()).ok_or(taken);
+            }
+            Administered::SetRole { user, role } => {
+                let row = self.users.get_mut(user);
+                let row = row.filter(|it| it.deleted_at.is_none()).ok_or(USER)?;
+                row.role = *role;
+            }
+            Administered::DeleteUser { user } => {
+                return self.mark(user, at).then_some(()).ok_or(USER);
+            }
+            Administered::CreateKey { key, new_user } => {
+                self.refuse_taken(key)?;
+                match new_user {
+                    Some(role) => {
+                        self.ensure(&key.user, *role, at)?;
+                    }
+                    None if self.is_there(&key.user) => {}
+                    None => return Err(USER),
+                }
+                self.keys.insert(key.id, key.clone());
+            }
+            Administered::RotateKey { old, new, until } => {
+                self.refuse_taken(new)?;
+                if !self.is_there(&new.user) {
+                    return Err(KEY);
+                }
+                let key = self.key_of(*old, &new.user)?;
+                if key.is_expired(new.created_at) {
+                    return Err(KEY);
+                }
+                key.expires_at = Some(key.expires_at.map_or(*until, |end| end.min(*until)));
+                self.keys.insert(new.id, new.clone());
+            }
+            Administered::RevokeKey { id, user } => {
+                self.key_of(*id, user)?;
+                self.keys.remove(id);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl AdministrationRepository for MemoryStore {
+    async fn administer(
+        &self,
+        change: &Administered,
+        entry: &AuditEntry,
+    ) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        state.administer(change, entry.at)?;
+        state.audit.insert(entry.id, entry.clone());
+        Ok(())
+    }
+}

@@ -1,0 +1,19 @@
+-- Sandboxes that were booted before anybody asked for them (WarmRepository). They are nobody's; `id` and the keys are those of
+-- the sandbox that one becomes. Where it is, is known once it is ready.
+CREATE TABLE warm_sandboxes (
+    id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    spec_id TEXT COLLATE "C" NOT NULL,
+    host TEXT COLLATE "C" NOT NULL,
+    recipe TEXT COLLATE "C" NOT NULL,
+    state TEXT COLLATE "C" NOT NULL,
+    key_hash TEXT NOT NULL UNIQUE,
+    session_key TEXT NOT NULL,
+    secret_key TEXT NOT NULL,
+    agent_url TEXT,
+    exposed_urls JSONB NOT NULL,
+    workspace TEXT,
+    created_at TIMESTAMPTZ NOT NULL,
+    updated_at TIMESTAMPTZ NOT NULL
+);
+-- The claim takes the first entry of its range; those of a host and template are counted by it, too.
+CREATE INDEX warm_sandboxes_to_claim ON warm_sandboxes (host, spec_id, recipe, state, created_at, id);

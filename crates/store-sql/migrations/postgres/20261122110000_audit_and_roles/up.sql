@@ -1,0 +1,32 @@
+-- What users may do (identity::Role). The user of the first key administers, as `admin` always did by being first.
+ALTER TABLE users ADD COLUMN role TEXT NOT NULL DEFAULT 'user';
+UPDATE users SET role = 'admin' WHERE id = 'admin';
+-- What the owner of a key calls it, and who made it.
+ALTER TABLE api_keys ADD COLUMN name TEXT;
+ALTER TABLE api_keys ADD COLUMN made_by TEXT;
+-- Who did what (AuditLog). No foreign keys: entries outlive what they are about.
+CREATE TABLE audit_log (
+    id UUID NOT NULL PRIMARY KEY,
+    at TIMESTAMPTZ NOT NULL,
+    actor TEXT NOT NULL,
+    key_id UUID,
+    action TEXT NOT NULL,
+    object TEXT,
+    detail TEXT,
+    source TEXT,
+    outcome TEXT NOT NULL,
+    status INTEGER,
+    request_id TEXT,
+    count BIGINT NOT NULL
+);
+CREATE INDEX audit_log_in_order ON audit_log (at, id);
+CREATE INDEX audit_log_by_actor ON audit_log (actor, at, id);
+CREATE INDEX audit_log_by_action ON audit_log (action, at, id);
+CREATE INDEX audit_log_by_object ON audit_log (object, at, id);
+CREATE FUNCTION audit_log_is_not_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the audit log is only added to';
+END;
+$$;
+CREATE TRIGGER audit_log_is_not_changed BEFORE UPDATE ON audit_log
+    FOR EACH STATEMENT EXECUTE FUNCTION audit_log_is_not_changed();

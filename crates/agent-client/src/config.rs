@@ -9,6 +9,8 @@ pub struct Config {
     pub connect: Duration,
     /// `/alive`: a paused sandbox accepts connections and never answers.
     pub alive: Duration,
+    /// Waking a dormant one. It takes milliseconds, and more where many conversations are to be read.
+    pub wake: Duration,
     /// Reading: infos, events, counts, the server's version.
     pub read: Duration,
     /// Creating a conversation (the agent server prepares the agent and may start MCP servers before it answers).
@@ -33,6 +35,7 @@ impl Default for Config {
         Self {
             connect: Duration::from_secs(2),
             alive: Duration::from_secs(2),
+            wake: Duration::from_secs(30),
             read: Duration::from_secs(15),
             start: Duration::from_secs(60),
             probe: Duration::from_secs(20),

@@ -48,6 +48,11 @@ impl From<Fault> for AgentError {
 pub(crate) struct Scrubber<'a>(Vec<Cow<'a, str>>);
 
 impl<'a> Scrubber<'a> {
+    /// Of a request without any.
+    pub(crate) fn none() -> Self {
+        Self(Vec::new())
+    }
+
     pub(crate) fn of_key(key: &'a SecretString) -> Self {
         Self::of_texts([key.expose_secret()])
     }

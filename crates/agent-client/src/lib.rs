@@ -6,6 +6,7 @@
 //! repetition of an idempotent request whose connection broke.
 
 mod config;
+mod dormant;
 mod fault;
 mod launch;
 mod mcp;

@@ -185,12 +185,13 @@ impl HttpAgentRuntime {
 
 #[async_trait]
 impl AgentRuntime for HttpAgentRuntime {
-    async fn is_dormant(&self, _url: &Url) -> Result<bool, AgentError> {
-        Ok(false)
+    async fn is_dormant(&self, url: &Url) -> Result<bool, AgentError> {
+        self.sleeps(url).await
     }
 
-    async fn wake(&self, _url: &Url, _awakening: &Awakening) -> Result<(), AgentError> {
-        Ok(())
+    async fn wake(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError> {
+        let span = debug_span!("agent.wake");
+        self.rouse(url, awakening).instrument(span).await
     }
 
     async fn alive(&self, url: &Url) -> bool {

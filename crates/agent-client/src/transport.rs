@@ -6,7 +6,7 @@ use domain::agent::AgentEndpoint;
 use domain::json::weight;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Method};
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::Url;
 
@@ -14,12 +14,15 @@ use crate::config::Config;
 use crate::fault::Fault;
 
 const KEY_HEADER: &str = "x-session-api-key";
+/// A dormant agent server has no session key yet; it knows us by its encryption key.
+const WAKE_HEADER: &str = "x-init-api-key";
 
 /// A request. Its body is serialised once, so that it can be sent again.
 pub(crate) struct Call {
     method: Method,
     url: Url,
-    key: Option<HeaderValue>,
+    /// The key, and the header that carries it.
+    key: Option<(&'static str, HeaderValue)>,
     body: Option<Vec<u8>>,
     content_type: &'static str,
     deadline: Duration,
@@ -57,12 +60,25 @@ impl Call {
         segments: &[&str],
         deadline: Duration,
     ) -> Result<Self, Fault> {
-        let mut key = HeaderValue::from_str(at.key.expose_secret())
-            .map_err(|_| Fault::Unusable("the session key cannot be sent in a header"))?;
+        Self::open(method, &at.url, segments, deadline)?.with_key(KEY_HEADER, &at.key)
+    }
+
+    /// A request to a dormant agent server, with its encryption key.
+    pub(crate) fn waking(
+        base: &Url,
+        secret_key: &SecretString,
+        segments: &[&str],
+        deadline: Duration,
+    ) -> Result<Self, Fault> {
+        Self::open(Method::POST, base, segments, deadline)?.with_key(WAKE_HEADER, secret_key)
+    }
+
+    fn with_key(mut self, header: &'static str, key: &SecretString) -> Result<Self, Fault> {
+        let mut key = HeaderValue::from_str(key.expose_secret())
+            .map_err(|_| Fault::Unusable("the key cannot be sent in a header"))?;
         key.set_sensitive(true);
-        let mut call = Self::open(method, &at.url, segments, deadline)?;
-        call.key = Some(key);
-        Ok(call)
+        self.key = Some((header, key));
+        Ok(self)
     }
 
     /// A request that needs no key.
@@ -166,8 +182,8 @@ impl Transport {
 
     async fn attempt(&self, call: &Call) -> Result<Reply, Fault> {
         let mut request = self.client.request(call.method.clone(), call.url.clone());
-        if let Some(key) = &call.key {
-            request = request.header(KEY_HEADER, key.clone());
+        if let Some((header, key)) = &call.key {
+            request = request.header(*header, key.clone());
         }
         if let Some(body) = &call.body {
             request = request

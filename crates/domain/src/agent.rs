@@ -239,6 +239,12 @@ pub enum Sent {
     RunRefused,
 }
 
+/// Seconds after an event at which it is reported at the latest, where nothing is in the way. Set in every agent server's
+/// environment, or told when it is woken.
+pub const WEBHOOK_FLUSH_SECONDS: u8 = 1;
+/// Events in one report; set in the same places.
+pub const WEBHOOK_BATCH: u8 = 5;
+
 /// What a dormant agent server is told to wake up with.
 #[derive(Debug, Clone)]
 pub struct Awakening {

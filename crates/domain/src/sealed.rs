@@ -21,6 +21,10 @@ pub enum SealedPlace {
     SessionKey(SandboxId),
     /// The key that a sandbox's agent server encrypts with.
     SecretKey(SandboxId),
+    /// The key that a warm sandbox will have.
+    WarmSessionKey(SandboxId),
+    /// The key that a warm sandbox's agent server encrypts with.
+    WarmSecretKey(SandboxId),
     /// The secrets of a start that is under way.
     StartSecrets(StartTaskId),
 }
@@ -31,7 +35,10 @@ impl SealedPlace {
         match self {
             Self::Settings(owner) => StoredSettings::context(owner),
             Self::Secret(owner, id) => SecretValue::context(owner, *id),
-            Self::SessionKey(id) | Self::SecretKey(id) => Sandbox::key_context(id),
+            Self::SessionKey(id)
+            | Self::SecretKey(id)
+            | Self::WarmSessionKey(id)
+            | Self::WarmSecretKey(id) => Sandbox::key_context(id),
             Self::StartSecrets(id) => StartTask::secrets_context(*id),
         }
     }
@@ -44,6 +51,10 @@ pub enum SealedKind {
     Settings,
     /// Custom secrets.
     Secrets,
+    /// Keys of warm sandboxes.
+    WarmSessionKeys,
+    /// Keys of their agent servers.
+    WarmSecretKeys,
     /// Keys of sandboxes.
     SessionKeys,
     /// Keys of agent servers.
@@ -53,10 +64,12 @@ pub enum SealedKind {
 }
 
 impl SealedKind {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
+    /// All of them. Warm sandboxes come before sandboxes, because that is the way in which their keys go.
+    pub const ALL: [Self; 7] = [
         Self::Settings,
         Self::Secrets,
+        Self::WarmSessionKeys,
+        Self::WarmSecretKeys,
         Self::SessionKeys,
         Self::SecretKeys,
         Self::StartSecrets,
@@ -67,6 +80,8 @@ impl SealedKind {
         match self {
             Self::Settings => "settings of users",
             Self::Secrets => "secrets of users",
+            Self::WarmSessionKeys => "keys of warm sandboxes",
+            Self::WarmSecretKeys => "keys of their agent servers",
             Self::SessionKeys => "keys of sandboxes",
             Self::SecretKeys => "keys of agent servers",
             Self::StartSecrets => "secrets of starts under way",

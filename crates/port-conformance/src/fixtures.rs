@@ -11,7 +11,9 @@ use domain::id::{
 };
 use domain::identity::KeyHash;
 use domain::page::{Page, PageLimit, PageRequest, PageToken};
-use domain::sandbox::{Caps, Desired, ExposedUrl, Located, Sandbox, SandboxStatus};
+use domain::sandbox::{
+    Caps, Desired, ExposedUrl, Located, Sandbox, SandboxStatus, WarmSandbox, WarmState,
+};
 use domain::scope::Scope;
 use domain::secret::{CustomSecret, SecretValue};
 use domain::start_task::{NewStart, Place, StartRequest, StartStatus, StartTask, Step};
@@ -104,6 +106,24 @@ pub fn sandbox(id: &str, owner: &str, created_at: Timestamp) -> Sandbox {
         created_at,
         updated_at: created_at,
         paused_at: None,
+    }
+}
+
+/// A warm sandbox that is being booted from the template and by the recipe of all sandboxes here.
+pub fn warm(id: &str, created_at: Timestamp) -> WarmSandbox {
+    let becomes = sandbox(id, "nobody", created_at);
+    WarmSandbox {
+        id: becomes.id,
+        spec_id: becomes.spec_id,
+        host: becomes.host,
+        recipe: "recipe-1".to_owned(),
+        state: WarmState::Booting,
+        key_hash: becomes.key_hash,
+        session_key: Sealed::from_text(format!("sealed session key of {id}")),
+        secret_key: Sealed::from_text(format!("sealed secret key of {id}")),
+        located: None,
+        created_at,
+        updated_at: created_at,
     }
 }
 

@@ -314,6 +314,10 @@ impl SandboxBackend for DockerSandboxes {
         self.inner.logs(id, keys, tail).await
     }
 
+    async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
+        self.inner.recipe(spec).await
+    }
+
     async fn check(&self) -> Result<(), SandboxError> {
         self.inner.usable().await
     }

@@ -15,6 +15,11 @@ pub(crate) type Variables = BTreeMap<String, SecretString>;
 /// Where VS Code's server is reached; without it that server would only cost memory.
 const VSCODE: &str = "VSCODE";
 
+/// Whether the agent server waits to be told what else it needs.
+const DORMANT: &str = "OH_DEFERRED_INIT";
+/// What a dormant one is told later. An agent server with a part of it in its environment does not start.
+const WEBHOOKS: &str = "OH_WEBHOOKS_";
+
 /// Keys of the agent server.
 pub(crate) const SESSION_KEY: &str = "OH_SESSION_API_KEYS_0";
 pub(crate) const SECRET_KEY: &str = "OH_SECRET_KEY";
@@ -86,14 +91,22 @@ pub(crate) fn variables(spec: &DockerSpec, launch: &SandboxLaunch) -> Variables 
             set(&port.name, port.port.to_string());
         }
     }
+    // These and the session key a dormant one has from the beginning: its web server takes the origins when it is made, and
+    // VS Code's its token.
     for (index, origin) in launch.cors_origins.iter().enumerate() {
         set(&format!("OH_ALLOW_CORS_ORIGINS_{index}"), origin.clone());
+    }
+    // Always said: a variable of the image or the template must not leave a sandbox asleep that nobody wakes.
+    set(DORMANT, if launch.dormant { "1" } else { "0" }.to_owned());
+    if launch.dormant {
+        all.retain(|name, _| !name.starts_with(WEBHOOKS));
     }
     all
 }
 
 #[cfg(test)]
 mod tests {
+    use domain::agent::{WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
     use domain::id::{SandboxId, SpecId, UserId};
     use url::Url;
 
@@ -110,6 +123,32 @@ mod tests {
             cors_origins: vec!["https://app.test".to_owned()],
             dormant: false,
         }
+    }
+
+    #[test]
+    fn a_dormant_one_lacks_only_what_it_is_told_when_it_wakes() {
+        let spec = DockerSpec::new(SpecId::parse("spec").unwrap(), "image:1");
+        let cold = variables(&spec, &launch());
+        let dormant = SandboxLaunch {
+            dormant: true,
+            ..launch()
+        };
+        let dormant = variables(&spec, &dormant);
+        for (name, value) in &cold {
+            let same = dormant.get(name).map(ExposeSecret::expose_secret);
+            let expected = match name.as_str() {
+                "OH_DEFERRED_INIT" => Some("1"),
+                name if name.starts_with(WEBHOOKS) => None,
+                _ => Some(value.expose_secret()),
+            };
+            assert_eq!(same, expected, "{name}");
+        }
+        let value = |name: &str| cold.get(name).map(ExposeSecret::expose_secret);
+        assert_eq!(value("OH_DEFERRED_INIT"), Some("0"));
+        let seconds = value("OH_WEBHOOKS_0_FLUSH_DELAY").map(str::to_owned);
+        assert_eq!(seconds, Some(WEBHOOK_FLUSH_SECONDS.to_string()));
+        let batch = value("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE").map(str::to_owned);
+        assert_eq!(batch, Some(WEBHOOK_BATCH.to_string()));
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod memory;
 mod metadata;
 mod network;
 mod reading;
+mod recipe;
 mod specs;
 mod start;
 mod stop;

@@ -22,6 +22,7 @@ use crate::layout::{Layout, Places};
 use crate::lock::{Guard, Locks};
 use crate::marker::Marker;
 use crate::monitor::Tracked;
+use crate::recipe;
 use crate::server::Server;
 use crate::start;
 
@@ -200,6 +201,11 @@ impl SandboxBackend for ProcessSandboxes {
         let (inner, id, keys) = (Arc::clone(&self.inner), id.clone(), keys.to_vec());
         self.detached(async move { inner.logs(id, keys, tail).await })
             .await
+    }
+
+    async fn recipe(&self, _spec: &SpecId) -> Result<String, SandboxError> {
+        // There is one template, as for `prepare`.
+        Ok(recipe::of(&self.inner.config))
     }
 
     async fn check(&self) -> Result<(), SandboxError> {

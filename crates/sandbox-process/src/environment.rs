@@ -16,6 +16,11 @@ use crate::marker::{self, Marker};
 /// Variables by name. Some values are keys, so all are treated as secret.
 pub(crate) type Variables = BTreeMap<String, SecretString>;
 
+/// Whether the agent server waits to be told what else it needs.
+const DORMANT: &str = "OH_DEFERRED_INIT";
+/// What a dormant one is told later. An agent server with a part of it in its environment does not start.
+const WEBHOOKS: &str = "OH_WEBHOOKS_";
+
 /// Not secret, and the same in every sandbox.
 pub(crate) const FIXED: [(&str, &str); 11] = [
     // Webhooks carry an event within a second of it, one batch of five at most.
@@ -84,8 +89,14 @@ pub(crate) fn variables(
         "OPENHANDS_AGENT_SERVER_CONFIG_PATH",
         text(&places.root.join("agent-server.json")),
     );
+    // These and the session key a dormant one has from the beginning: its web server takes the origins when it is made.
     for (index, origin) in launch.cors_origins.iter().enumerate() {
         set(&format!("OH_ALLOW_CORS_ORIGINS_{index}"), origin.clone());
+    }
+    // Always said: an operator's variable must not leave a sandbox asleep that nobody wakes.
+    set(DORMANT, if launch.dormant { "1" } else { "0" }.to_owned());
+    if launch.dormant {
+        all.retain(|name, _| !name.starts_with(WEBHOOKS));
     }
     all
 }
@@ -95,4 +106,78 @@ pub(crate) fn search_path(program: &OsStr, path: &str) -> String {
     let dir = Path::new(program).parent().filter(|dir| dir.is_absolute());
     dir.and_then(Path::to_str)
         .map_or_else(|| path.to_owned(), |dir| format!("{dir}:{path}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::agent::{WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
+    use domain::id::{HostId, SandboxId, SpecId, UserId};
+
+    use super::*;
+    use crate::config::AgentServerSource;
+    use crate::layout::Layout;
+
+    fn made(dormant: bool) -> Variables {
+        let instance = HostId::parse("host").unwrap();
+        let source = AgentServerSource::Command(vec!["/bin/agent".into()]);
+        let mut config = ProcessConfig::new("/data", instance.clone(), source);
+        let theirs = SecretString::from("theirs");
+        config.extra_env = BTreeMap::from([
+            ("OH_DEFERRED_INIT".to_owned(), theirs.clone()),
+            ("OURS".to_owned(), theirs),
+        ]);
+        let launch = SandboxLaunch {
+            id: SandboxId::parse("s1").unwrap(),
+            owner: UserId::parse("alice").unwrap(),
+            spec: SpecId::parse("spec").unwrap(),
+            session_key: SecretString::from("session"),
+            secret_key: SecretString::from("secret"),
+            webhook_url: "http://127.0.0.1:3000/api/v1/webhooks/".parse().unwrap(),
+            cors_origins: vec!["https://app.test".to_owned()],
+            dormant,
+        };
+        let layout = Layout::new(Path::new("/data"), Path::new("/run"), instance.clone()).unwrap();
+        let marker = Marker::new(&instance, &launch.id);
+        let places = layout.places(&launch.id);
+        variables(&config, &places, &marker, &launch, OsStr::new("/bin/agent"))
+    }
+
+    #[test]
+    fn a_dormant_one_lacks_only_what_it_is_told_when_it_wakes() {
+        let (cold, dormant) = (made(false), made(true));
+        let value = |name: &str| dormant.get(name).map(ExposeSecret::expose_secret);
+        assert_eq!(value("OH_DEFERRED_INIT"), Some("1"));
+        assert_eq!(value("OH_SECRET_KEY"), Some("secret"));
+        let mut missing: Vec<_> = cold.keys().filter(|name| value(name).is_none()).collect();
+        missing.sort();
+        assert_eq!(
+            missing,
+            [
+                "OH_WEBHOOKS_0_BASE_URL",
+                "OH_WEBHOOKS_0_EVENT_BUFFER_SIZE",
+                "OH_WEBHOOKS_0_FLUSH_DELAY",
+            ]
+        );
+        for (name, value) in &cold {
+            let same = dormant.get(name).map(ExposeSecret::expose_secret);
+            let expected = match name.as_str() {
+                "OH_DEFERRED_INIT" => Some("1"),
+                name if name.starts_with(WEBHOOKS) => None,
+                _ => Some(value.expose_secret()),
+            };
+            assert_eq!(same, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn one_that_starts_cold_never_waits_and_reports_as_one_that_is_woken() {
+        let cold = made(false);
+        let value = |name: &str| cold.get(name).map(ExposeSecret::expose_secret);
+        assert_eq!(value("OH_DEFERRED_INIT"), Some("0"));
+        assert_eq!(value("OURS"), Some("theirs"));
+        let seconds = value("OH_WEBHOOKS_0_FLUSH_DELAY").map(str::to_owned);
+        assert_eq!(seconds, Some(WEBHOOK_FLUSH_SECONDS.to_string()));
+        let batch = value("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE").map(str::to_owned);
+        assert_eq!(batch, Some(WEBHOOK_BATCH.to_string()));
+    }
 }

@@ -34,6 +34,7 @@ mod marker;
 mod monitor;
 mod pidfd;
 mod proc;
+mod recipe;
 mod server;
 mod spawn;
 mod specs;

@@ -86,6 +86,22 @@ fn sealed(state: &State, kind: SealedKind) -> Vec<(String, SealedPlace, Sealed)>
                 (it.value.id.to_string(), place, it.value.sealed.clone())
             })
             .collect(),
+        SealedKind::WarmSessionKeys => state
+            .warm
+            .values()
+            .map(|it| {
+                let place = SealedPlace::WarmSessionKey(it.id.clone());
+                (it.id.to_string(), place, it.session_key.clone())
+            })
+            .collect(),
+        SealedKind::WarmSecretKeys => state
+            .warm
+            .values()
+            .map(|it| {
+                let place = SealedPlace::WarmSecretKey(it.id.clone());
+                (it.id.to_string(), place, it.secret_key.clone())
+            })
+            .collect(),
         SealedKind::SessionKeys => state
             .sandboxes
             .values()
@@ -118,7 +134,10 @@ fn sort_key(place: &SealedPlace) -> String {
     match place {
         SealedPlace::Settings(owner) => owner.to_string(),
         SealedPlace::Secret(_, id) => id.to_string(),
-        SealedPlace::SessionKey(id) | SealedPlace::SecretKey(id) => id.to_string(),
+        SealedPlace::SessionKey(id)
+        | SealedPlace::SecretKey(id)
+        | SealedPlace::WarmSessionKey(id)
+        | SealedPlace::WarmSecretKey(id) => id.to_string(),
         SealedPlace::StartSecrets(id) => id.to_string(),
     }
 }
@@ -134,6 +153,14 @@ fn slot<'a>(state: &'a mut State, place: &SealedPlace) -> Option<&'a mut Sealed>
             let mut all = state.secrets.values_mut();
             let row = all.find(|it| it.owner == *owner && it.value.id == *id)?;
             Some(&mut row.value.sealed)
+        }
+        SealedPlace::WarmSessionKey(id) => {
+            let row = state.warm.get_mut(id)?;
+            Some(&mut row.session_key)
+        }
+        SealedPlace::WarmSecretKey(id) => {
+            let row = state.warm.get_mut(id)?;
+            Some(&mut row.secret_key)
         }
         SealedPlace::SessionKey(id) => {
             let row = state.sandboxes.get_mut(id)?;

@@ -4,48 +4,115 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
-use domain::sandbox::{Located, WarmRepository, WarmSandbox};
+use domain::sandbox::{Located, MOST_WARM, WarmRepository, WarmSandbox, WarmState};
 
 use crate::MemoryStore;
+use crate::state::State;
+
+impl State {
+    fn warm_of<'a>(&'a self, host: &'a HostId) -> impl Iterator<Item = &'a WarmSandbox> {
+        self.warm.values().filter(move |it| it.host == *host)
+    }
+
+    /// Changes its state, if it has this one.
+    fn turn_warm(
+        &mut self,
+        id: &SandboxId,
+        (from, to): (WarmState, WarmState),
+        at: Timestamp,
+    ) -> Option<&mut WarmSandbox> {
+        let it = self.warm.get_mut(id).filter(|it| it.state == from)?;
+        it.state = to;
+        it.updated_at = at;
+        Some(it)
+    }
+}
 
 #[async_trait]
 impl WarmRepository for MemoryStore {
-    async fn insert(&self, _warm: &WarmSandbox, _most: u32) -> Result<bool, StoreError> {
-        Ok(false)
+    async fn insert(&self, warm: &WarmSandbox, most: u32) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let is_counted =
+            |it: &&WarmSandbox| it.spec_id == warm.spec_id && it.state != WarmState::Claimed;
+        let counted = state.warm_of(&warm.host).filter(is_counted).count();
+        let is_full = u32::try_from(counted).is_ok_and(|n| n >= most)
+            || state.warm_of(&warm.host).count() >= MOST_WARM;
+        if is_full {
+            return Ok(false);
+        }
+        let taken = |it: &WarmSandbox| it.id == warm.id || it.key_hash == warm.key_hash;
+        if state.warm.values().any(taken) {
+            return Err(StoreError::Conflict {
+                entity: "warm sandbox",
+            });
+        }
+        state.warm.insert(warm.id.clone(), warm.clone());
+        Ok(true)
     }
 
     async fn ready(
         &self,
-        _id: &SandboxId,
-        _located: &Located,
-        _at: Timestamp,
+        id: &SandboxId,
+        located: &Located,
+        at: Timestamp,
     ) -> Result<bool, StoreError> {
-        Ok(false)
+        let mut state = self.lock();
+        let turned = state.turn_warm(id, (WarmState::Booting, WarmState::Ready), at);
+        Ok(turned
+            .map(|it| it.located = Some(located.clone()))
+            .is_some())
     }
 
     async fn claim(
         &self,
-        _host: &HostId,
-        _spec: &SpecId,
-        _recipe: &str,
-        _at: Timestamp,
+        host: &HostId,
+        spec: &SpecId,
+        recipe: &str,
+        at: Timestamp,
     ) -> Result<Option<WarmSandbox>, StoreError> {
-        Ok(None)
+        let mut state = self.lock();
+        let fits = |it: &&WarmSandbox| {
+            it.spec_id == *spec
+                && it.recipe == recipe
+                && it.state == WarmState::Ready
+                && !state.sandboxes.contains_key(&it.id)
+        };
+        let fitting = state.warm_of(host).filter(fits);
+        let first = fitting.min_by_key(|it| (it.created_at, it.id.clone()));
+        let Some(id) = first.map(|it| it.id.clone()) else {
+            return Ok(None);
+        };
+        let claimed = state.turn_warm(&id, (WarmState::Ready, WarmState::Claimed), at);
+        Ok(claimed.cloned())
     }
 
-    async fn release(&self, _id: &SandboxId, _at: Timestamp) -> Result<bool, StoreError> {
-        Ok(false)
+    async fn release(&self, id: &SandboxId, at: Timestamp) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        if state.sandboxes.contains_key(id) {
+            return Ok(false);
+        }
+        let turned = state.turn_warm(id, (WarmState::Claimed, WarmState::Ready), at);
+        Ok(turned.is_some())
     }
 
-    async fn on_host(&self, _host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
-        Ok(Vec::new())
+    async fn on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
+        let state = self.lock();
+        let mut all: Vec<_> = state.warm_of(host).cloned().collect();
+        all.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        all.truncate(MOST_WARM);
+        Ok(all)
     }
 
-    async fn remove(&self, _id: &SandboxId) -> Result<bool, StoreError> {
-        Ok(false)
+    async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError> {
+        Ok(self.lock().warm.remove(id).is_some())
     }
 
-    async fn dismiss(&self, _id: &SandboxId) -> Result<bool, StoreError> {
-        Ok(false)
+    async fn dismiss(&self, id: &SandboxId) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let found = state.warm.get(id);
+        if found.is_none_or(|it| it.state == WarmState::Claimed) {
+            return Ok(false);
+        }
+        Ok(state.warm.remove(id).is_some())
     }
 }

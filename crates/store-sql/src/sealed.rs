@@ -9,7 +9,7 @@ use domain::sealed::{Resealed, SealedKind, SealedPlace, SealedRecord, SealedReco
 use crate::codec::Decode;
 use crate::connection::{Any, AnyConnection};
 use crate::error::Fault;
-use crate::schema::{sandboxes, secrets, settings, start_tasks};
+use crate::schema::{sandboxes, secrets, settings, start_tasks, warm_sandboxes};
 use crate::sql_types::Key;
 use crate::store::SqlStore;
 
@@ -92,6 +92,57 @@ fn sandboxes_page(
         .collect()
 }
 
+/// Either key of warm sandboxes.
+fn warm_page(
+    conn: &mut AnyConnection,
+    kind: SealedKind,
+    after: Option<&SealedPlace>,
+    limit: i64,
+) -> Result<Vec<SealedRecord>, Fault> {
+    use warm_sandboxes::{id, secret_key, session_key, table};
+    let mut query = table.into_boxed::<Any>();
+    if let Some(SealedPlace::WarmSessionKey(it) | SealedPlace::WarmSecretKey(it)) = after {
+        query = query.filter(id.gt(it.to_string()));
+    }
+    let rows: Vec<(String, String, String)> = query
+        .order(id.asc())
+        .limit(limit)
+        .select((id, session_key, secret_key))
+        .load(conn)?;
+    rows.into_iter()
+        .map(|(text, session, secret)| {
+            let it = Decode("warm sandbox").parse("id", &text)?;
+            Ok(if kind == SealedKind::WarmSecretKeys {
+                record(SealedPlace::WarmSecretKey(it), secret)
+            } else {
+                record(SealedPlace::WarmSessionKey(it), session)
+            })
+        })
+        .collect()
+}
+
+/// Puts a new key in place of the old one.
+fn replace_warm(
+    conn: &mut AnyConnection,
+    place: &SealedPlace,
+    (before, after): (&str, &str),
+) -> QueryResult<usize> {
+    use warm_sandboxes::{secret_key, session_key, table};
+    match place {
+        SealedPlace::WarmSessionKey(it) => {
+            diesel::update(table.find(it.as_str()).filter(session_key.eq(before)))
+                .set(session_key.eq(after))
+                .execute(conn)
+        }
+        SealedPlace::WarmSecretKey(it) => {
+            diesel::update(table.find(it.as_str()).filter(secret_key.eq(before)))
+                .set(secret_key.eq(after))
+                .execute(conn)
+        }
+        _ => Ok(0),
+    }
+}
+
 fn starts_page(
     conn: &mut AnyConnection,
     after: Option<&SealedPlace>,
@@ -147,6 +198,9 @@ fn replace_one(conn: &mut AnyConnection, it: &Resealed) -> Result<usize, Fault> 
         )
         .set(sandboxes::secret_key.eq(after))
         .execute(conn),
+        SealedPlace::WarmSessionKey(_) | SealedPlace::WarmSecretKey(_) => {
+            replace_warm(conn, &it.place, (before, after))
+        }
         SealedPlace::StartSecrets(id) => diesel::update(
             start_tasks::table
                 .find(Key::from(*id))
@@ -175,6 +229,9 @@ impl SealedRecords for SqlStore {
                     SealedKind::Secrets => secrets_page(conn, after, limit),
                     SealedKind::SessionKeys | SealedKind::SecretKeys => {
                         sandboxes_page(conn, kind, after, limit)
+                    }
+                    SealedKind::WarmSessionKeys | SealedKind::WarmSecretKeys => {
+                        warm_page(conn, kind, after, limit)
                     }
                     SealedKind::StartSecrets => starts_page(conn, after, limit),
                 }

@@ -6,6 +6,7 @@
 )]
 
 mod answers;
+mod dormant;
 mod exchange;
 mod launch;
 mod models;

@@ -27,6 +27,8 @@ pub(crate) struct Seen {
     /// Method and path with query.
     pub(crate) line: String,
     pub(crate) key: Option<String>,
+    /// What a dormant one knows us by.
+    pub(crate) wake_key: Option<String>,
     pub(crate) body: Value,
     /// The body as it came.
     pub(crate) text: String,
@@ -108,13 +110,14 @@ async fn answer(stream: TcpStream, state: Arc<Mutex<State>>) {
     let mut reader = BufReader::new(reader);
     let mut first = String::new();
     reader.read_line(&mut first).await.unwrap();
-    let (mut length, mut key) = (0, None);
+    let (mut length, mut key, mut wake_key) = (0, None, None);
     loop {
         let mut line = String::new();
         reader.read_line(&mut line).await.unwrap();
         match line.trim_end().split_once(": ") {
             Some(("content-length", n)) => length = n.parse().unwrap(),
             Some(("x-session-api-key", k)) => key = Some(k.to_owned()),
+            Some(("x-init-api-key", k)) => wake_key = Some(k.to_owned()),
             Some(_) => {}
             None => break,
         }
@@ -129,6 +132,7 @@ async fn answer(stream: TcpStream, state: Arc<Mutex<State>>) {
         let seen = Seen {
             line,
             key,
+            wake_key,
             body,
             text,
         };

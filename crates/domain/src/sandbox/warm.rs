@@ -70,8 +70,9 @@ pub struct WarmSandbox {
 /// Rows of warm sandboxes.
 #[async_trait]
 pub trait WarmRepository: Send + Sync + 'static {
-    /// Stores a new one unless `most` of this host and template are there already (in any state but CLAIMED): counting and
-    /// inserting are one transaction. `false` if it was not stored.
+    /// Stores a new one unless `most` of this host and template are there already (in any state but CLAIMED), or [`MOST_WARM`]
+    /// of this host in any state: counting and inserting are one transaction. `false` if it was not stored, `Conflict` if its
+    /// id or key is there already.
     async fn insert(&self, warm: &WarmSandbox, most: u32) -> Result<bool, StoreError>;
     /// It answers, dormant: BOOTING becomes READY. `false` if it is not BOOTING.
     async fn ready(
@@ -81,7 +82,8 @@ pub trait WarmRepository: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<bool, StoreError>;
     /// Takes the READY one of this host, template and recipe that was made first: it is CLAIMED then. One transaction, with
-    /// exactly one winner for each, and claims at the same time take different ones without waiting for each other.
+    /// exactly one winner for each, and claims at the same time take different ones without waiting for each other. One whose
+    /// id is a sandbox's is never taken.
     async fn claim(
         &self,
         host: &HostId,

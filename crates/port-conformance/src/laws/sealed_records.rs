@@ -7,7 +7,7 @@ use domain::secret::{CustomSecret, SecretValue};
 use domain::settings::StoredSettings;
 
 use crate::Ports;
-use crate::fixtures::{at, sandbox_id, start, start_in, task_id, user, uuid};
+use crate::fixtures::{at, sandbox_id, start, start_in, task_id, user, uuid, warm};
 
 fn sealed(text: &str) -> Sealed {
     Sealed::from_text(text)
@@ -61,6 +61,9 @@ async fn fill(ports: &Ports) -> Vec<(SealedKind, Vec<SealedRecord>)> {
     }
     ports.sandbox("1", "alice").await;
     ports.start(&start(7, "alice", "2", at(1))).await;
+    for id in ["4", "3"] {
+        assert!(ports.warm.insert(&warm(id, at(1)), 9).await.unwrap());
+    }
     let mut without = start_in(8, "alice", "1", at(2));
     without.task.sealed_secrets = None;
     ports.start(&without).await;
@@ -81,7 +84,17 @@ async fn fill(ports: &Ports) -> Vec<(SealedKind, Vec<SealedRecord>)> {
         SealedPlace::StartSecrets(task_id(7)),
         "sealed secrets",
     )];
+    let warm_session = ["3", "4"].map(|id| {
+        let place = SealedPlace::WarmSessionKey(sandbox_id(id));
+        record(place, &format!("sealed session key of {id}"))
+    });
+    let warm_secret = ["3", "4"].map(|id| {
+        let place = SealedPlace::WarmSecretKey(sandbox_id(id));
+        record(place, &format!("sealed secret key of {id}"))
+    });
     vec![
+        (SealedKind::WarmSessionKeys, warm_session.to_vec()),
+        (SealedKind::WarmSecretKeys, warm_secret.to_vec()),
         (SealedKind::Settings, settings.to_vec()),
         (SealedKind::Secrets, secrets.to_vec()),
         (SealedKind::SessionKeys, session.to_vec()),

@@ -129,6 +129,11 @@ impl Provisioner {
         self
     }
 
+    /// Everything that is installed.
+    pub(crate) fn requirements(&self) -> &[String] {
+        &self.requirements
+    }
+
     /// The version that is installed.
     pub fn version(&self) -> &str {
         &self.config.version

@@ -49,7 +49,7 @@ async fn columns_are_native() {
          WHERE table_schema = 'public' AND table_name NOT LIKE '\\_\\_%' AND ( \
             (column_name LIKE '%\\_at' OR column_name = 'lease_until') AND data_type <> 'timestamp with time zone' \
             OR column_name IN ('conversation_id', 'parent', 'value_id') AND data_type <> 'uuid' \
-            OR column_name = 'id' AND table_name NOT IN ('users', 'sandboxes', 'hosts') AND data_type <> 'uuid' \
+            OR column_name = 'id' AND table_name NOT IN ('users', 'sandboxes', 'warm_sandboxes', 'hosts') AND data_type <> 'uuid' \
             OR column_name IN ('pr_numbers', 'metrics', 'timings', 'exposed_urls') AND data_type <> 'jsonb' \
             OR column_name IN ('tags', 'notes', 'request') AND data_type <> 'json') \
          ORDER BY 1",

@@ -1,0 +1,109 @@
+//! Agent servers that were booted with `OH_DEFERRED_INIT=1`: they answer, and wait to be told who they are.
+//!
+//! ```text
+//!   GET /api/init   404 (1.34, 1.58: booted awake), 401 (before them): awake
+//!                   200 {"state": dormant | initializing | ready}
+//!   POST /api/init  200 woken; 400 "already in state …"; 401 another key; 500 it failed, and is dormant again
+//! ```
+
+use std::time::Duration;
+
+use domain::agent::{AgentError, Awakening, WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
+use reqwest::Method;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::fault::{Scrubber, refused};
+use crate::runtime::HttpAgentRuntime;
+use crate::transport::Call;
+
+const PLACE: [&str; 2] = ["api", "init"];
+/// Between looks at one that somebody else is waking.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Its answers say a word and at most an error.
+const AT_MOST: usize = 64 * 1024;
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Dormant,
+    Waking,
+    /// Or one that never was dormant.
+    Awake,
+}
+
+impl HttpAgentRuntime {
+    pub(crate) async fn sleeps(&self, url: &Url) -> Result<bool, AgentError> {
+        Ok(self.stage(url).await? != Stage::Awake)
+    }
+
+    async fn stage(&self, url: &Url) -> Result<Stage, AgentError> {
+        let call = Call::open(Method::GET, url, &PLACE, self.config.read)?.at_most(AT_MOST);
+        let reply = self.transport.exchange(&call).await?;
+        if reply.status >= 500 {
+            return Err(refused(reply.status, &reply.body, &Scrubber::none()));
+        }
+        // Whatever an image without this route answers, which may be a page for people.
+        let said: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+        Ok(match said["state"].as_str() {
+            Some("dormant") if reply.is_success() => Stage::Dormant,
+            Some("initializing") if reply.is_success() => Stage::Waking,
+            _ => Stage::Awake,
+        })
+    }
+
+    /// Until it is awake, or says why not.
+    pub(crate) async fn rouse(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError> {
+        let limit = self.config.wake;
+        let whole = self.rouse_patiently(url, awakening);
+        let ended = tokio::time::timeout(limit, whole).await;
+        ended.unwrap_or(Err(AgentError::TimedOut(limit)))
+    }
+
+    async fn rouse_patiently(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError> {
+        // Repeating it does no harm: whoever is late is told so.
+        let call = Call::waking(url, &awakening.secret_key, &PLACE, self.config.wake)?
+            .json(&body(awakening))
+            .at_most(AT_MOST)
+            .idempotent();
+        let scrub = Scrubber::of_all([&awakening.session_key, &awakening.secret_key]);
+        loop {
+            let reply = self.change("agent: waking", &call).await?;
+            if reply.is_success() {
+                return Ok(());
+            }
+            match self.stage(url).await? {
+                Stage::Awake => return Ok(()),
+                Stage::Dormant if reply.status != 400 => {
+                    return Err(refused(reply.status, &reply.body, &scrub));
+                }
+                // Somebody else was about to wake it, and has failed or has not ended yet.
+                Stage::Dormant | Stage::Waking => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+}
+
+/// What one that is not dormant finds in its environment. Paths, limits and switches are there when it boots, dormant or not.
+fn body(awakening: &Awakening) -> Value {
+    let webhooks = awakening.webhook_url.as_str().trim_end_matches('/');
+    let key = awakening.session_key.expose_secret();
+    json!({
+        "session_api_keys": [key],
+        "secret_key": awakening.secret_key.expose_secret(),
+        "webhooks": [{
+            "base_url": webhooks,
+            "flush_delay": WEBHOOK_FLUSH_SECONDS,
+            "event_buffer_size": WEBHOOK_BATCH,
+        }],
+        "allow_cors_origins": awakening.cors_origins,
+        // For whatever in it looks at its environment later, and for the programs that it runs.
+        "env": {
+            "OH_SESSION_API_KEYS_0": key,
+            "OH_WEBHOOKS_0_BASE_URL": webhooks,
+            "OH_WEBHOOKS_0_FLUSH_DELAY": WEBHOOK_FLUSH_SECONDS.to_string(),
+            "OH_WEBHOOKS_0_EVENT_BUFFER_SIZE": WEBHOOK_BATCH.to_string(),
+        },
+    })
+}

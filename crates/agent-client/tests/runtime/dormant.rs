@@ -1,0 +1,168 @@
+//! Dormant agent servers: how they are known, and how they are woken.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_client::{Config, HttpAgentRuntime};
+use domain::agent::{AgentError, AgentRuntime, Awakening};
+use domain::error::Classify;
+use serde_json::json;
+
+use crate::stub::{Act, Stub};
+use crate::support::{Noon, runtime, secret};
+
+fn awakening() -> Awakening {
+    Awakening {
+        session_key: secret("session-key-1"),
+        secret_key: secret("secret-key-1"),
+        webhook_url: "http://service.test:3000/api/v1/webhooks/".parse().unwrap(),
+        cors_origins: vec!["https://app.test".to_owned()],
+    }
+}
+
+fn state(name: &str) -> Act {
+    Act::Json(200, json!({"state": name, "error": null}))
+}
+
+fn refusal(status: u16, detail: &str) -> Act {
+    Act::Json(status, json!({"detail": detail}))
+}
+
+#[tokio::test]
+async fn only_one_that_says_so_is_dormant() {
+    let page = b"HTTP/1.1 200 X\r\nconnection: close\r\n\r\n<html>".to_vec();
+    for (answer, dormant) in [
+        (state("dormant"), true),
+        (state("initializing"), true),
+        (state("ready"), false),
+        (state("something else"), false),
+        (
+            refusal(404, "server is not running with deferred_init=True"),
+            false,
+        ),
+        (refusal(401, "Unauthorized"), false),
+        (refusal(405, "Method Not Allowed"), false),
+        (Act::Json(404, json!({"state": "dormant"})), false),
+        (Act::Json(200, json!(["dormant"])), false),
+        (Act::Raw(page), false),
+    ] {
+        let stub = Stub::start([answer]).await;
+        assert_eq!(runtime().is_dormant(&stub.url).await.unwrap(), dormant);
+        assert_eq!(stub.lines(), ["GET /api/init"]);
+        assert_eq!(stub.seen()[0].key, None);
+        assert_eq!(stub.seen()[0].wake_key, None);
+    }
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_asked_is_an_error() {
+    let stub = Stub::start([refusal(503, "busy"), Act::Drop, Act::Drop]).await;
+    let error = runtime().is_dormant(&stub.url).await.unwrap_err();
+    assert!(matches!(error, AgentError::Rejected { status: 503, .. }));
+    let error = runtime().is_dormant(&stub.url).await.unwrap_err();
+    assert!(matches!(error, AgentError::Unreachable(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn waking_gives_what_a_cold_start_has_in_its_environment() {
+    let stub = Stub::start([state("ready")]).await;
+    runtime().wake(&stub.url, &awakening()).await.unwrap();
+    let seen = stub.seen();
+    assert_eq!(stub.lines(), ["POST /api/init"]);
+    assert_eq!(seen[0].key, None);
+    assert_eq!(seen[0].wake_key.as_deref(), Some("secret-key-1"));
+    let base = "http://service.test:3000/api/v1/webhooks";
+    assert_eq!(
+        seen[0].body,
+        json!({
+            "session_api_keys": ["session-key-1"],
+            "secret_key": "secret-key-1",
+            "webhooks": [{"base_url": base, "flush_delay": 1, "event_buffer_size": 5}],
+            "allow_cors_origins": ["https://app.test"],
+            "env": {
+                "OH_SESSION_API_KEYS_0": "session-key-1",
+                "OH_WEBHOOKS_0_BASE_URL": base,
+                "OH_WEBHOOKS_0_FLUSH_DELAY": "1",
+                "OH_WEBHOOKS_0_EVENT_BUFFER_SIZE": "5",
+            },
+        })
+    );
+}
+
+#[tokio::test]
+async fn one_that_is_awake_is_left_alone() {
+    let woken = || refusal(400, "server already in state: ready");
+    let cold = || refusal(404, "not available");
+    let old = || refusal(401, "Unauthorized");
+    for answers in [
+        // Woken before, perhaps by ourselves a moment ago: the answer was lost.
+        vec![woken(), state("ready")],
+        vec![Act::Drop, woken(), state("ready")],
+        // Booted awake.
+        vec![cold(), cold()],
+        // Without that route, every path below /api asks for the session key.
+        vec![old(), old()],
+        // Being woken by somebody else.
+        vec![
+            refusal(400, "server already in state: initializing"),
+            state("initializing"),
+            woken(),
+            state("ready"),
+        ],
+        // Somebody else has failed to.
+        vec![
+            refusal(400, "server already in state: initializing"),
+            state("dormant"),
+            state("ready"),
+        ],
+    ] {
+        let count = answers.len();
+        let stub = Stub::start(answers).await;
+        runtime().wake(&stub.url, &awakening()).await.unwrap();
+        assert_eq!(stub.lines().len(), count);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_names_no_key() {
+    for (status, detail) in [
+        (401, "Unauthorized"),
+        (422, "session-key-1 is no key"),
+        (500, "OSError: secret-key-1"),
+    ] {
+        let stub = Stub::start([refusal(status, detail), state("dormant")]).await;
+        let error = runtime().wake(&stub.url, &awakening()).await.unwrap_err();
+        assert!(
+            matches!(error, AgentError::Rejected { status: it, .. } if it == status),
+            "{error:?}"
+        );
+        let text = format!("{error} {error:?} {} {:?}", error.public(), awakening());
+        assert!(!text.contains("key-1"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn one_that_never_wakes_meets_the_deadline() {
+    let config = Config {
+        wake: Duration::from_millis(100),
+        ..Config::default()
+    };
+    let runtime = HttpAgentRuntime::new(config, Arc::new(Noon)).unwrap();
+    let stub = Stub::start([Act::Hang]).await;
+    let error = runtime.wake(&stub.url, &awakening()).await.unwrap_err();
+    assert!(matches!(error, AgentError::TimedOut(_)), "{error:?}");
+    let waking = || {
+        let late = refusal(400, "server already in state: initializing");
+        [late, state("initializing")]
+    };
+    let stub = Stub::start((0..100).flat_map(|_| waking())).await;
+    let error = runtime.wake(&stub.url, &awakening()).await.unwrap_err();
+    assert!(matches!(error, AgentError::TimedOut(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn nobody_there_is_unreachable() {
+    let stub = Stub::start([Act::Drop, Act::Drop]).await;
+    let error = runtime().wake(&stub.url, &awakening()).await.unwrap_err();
+    assert!(matches!(error, AgentError::Unreachable(_)), "{error:?}");
+}

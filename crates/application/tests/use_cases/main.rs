@@ -14,5 +14,6 @@ mod sandboxes;
 mod skills;
 mod starts;
 mod users;
+mod warm;
 mod webhooks;
 mod world;

@@ -63,7 +63,7 @@ impl Gateway {
             }
             Shape::Empty => {
                 let answer = self.ask_again(head).await?;
-                Ok(answered(answer, target, req.method(), None, counted))
+                answered(answer, target, req.method(), None, counted)
             }
             Shape::Sized(length) => {
                 self.with_body((head, Some(length)), req, payload, target, counted)
@@ -143,7 +143,7 @@ impl Gateway {
             }
         };
         let answer = answer.map_err(failure)?;
-        Ok(answered(answer, target, req.method(), rest, counted))
+        answered(answer, target, req.method(), rest, counted)
     }
 }
 
@@ -203,8 +203,11 @@ fn answered(
     method: &OurMethod,
     rest: Option<Rest>,
     counted: Counted,
-) -> HttpResponse<BoxBody> {
+) -> Result<HttpResponse<BoxBody>, Failure> {
     let (parts, body) = answer.into_parts();
+    if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Failure::Broken("an upgrade that nobody asked for".into()));
+    }
     let is_bodiless = matches!(
         parts.status,
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
@@ -224,7 +227,7 @@ fn answered(
             None => BodySize::Stream,
         }
     };
-    builder.body(BoxBody::new(Download::new(body, size, rest, counted)))
+    Ok(builder.body(BoxBody::new(Download::new(body, size, rest, counted))))
 }
 
 pub(crate) fn status(status: StatusCode) -> OurStatus {

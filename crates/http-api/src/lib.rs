@@ -67,10 +67,14 @@
 //!    shape, `security(("ApiKey" = []))` a route for sandbox keys.
 //! 5. Test with `actix_web::test::init_service(http_api::app(state, application))`.
 
+mod addresses;
+mod audit;
 pub mod decode;
 pub mod dto;
 pub mod extract;
+mod forwarding;
 mod mcp;
+mod metrics;
 mod middleware;
 mod openapi;
 pub mod problem;
@@ -92,7 +96,10 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use crate::extract::Application;
 
+pub use addresses::AddressConfig;
 pub use dto::web_client::WebClient;
+pub use gateway::{Limits as GatewayLimits, Shared as Gateway};
+pub use metrics::Pools;
 pub use state::{Check, Door, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
 
 /// The whole surface, as tests run it in memory.
@@ -150,11 +157,25 @@ fn assemble(
         .configure(register)
         .split_for_parts();
     let has_docs = state.door() == Door::Everybody;
-    state.set_surface(|| openapi::Surface::new(&openapi::complete(&collected), has_docs));
+    state.set_surface(|| {
+        let document = openapi::complete(&collected);
+        openapi::Surface::new(&openapi::at(document, state.addresses().prefix()), has_docs)
+    });
+    state.measuring().know(|| {
+        let everything = has_docs.then(|| openapi::complete(&collected));
+        everything.unwrap_or_else(openapi_document)
+    });
     let register_docs = if has_docs {
         routes::register_docs
     } else {
         |_: &mut _| ()
+    };
+    // For one worker: its connections live on this thread. Sandboxes do not reach each other through their own door.
+    let app = match state.door() {
+        Door::Everybody => app.app_data(web::Data::new(gateway::Gateway::new(
+            state.gateway().clone(),
+        ))),
+        Door::Sandboxes => app,
     };
     app.configure(register_docs)
         .app_data(web::Data::new(state))

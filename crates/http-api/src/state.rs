@@ -1,16 +1,23 @@
 //! What every request handler shares: the seam between this crate and the rest.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use application::settings::Shown;
 use async_trait::async_trait;
 use domain::clock::Clock;
 use domain::id::IdGenerator;
+use domain::network::Network;
+use domain::vault::Fingerprints;
+use secrecy::SecretString;
 use tokio::sync::Semaphore;
-use url::Url;
 
+use crate::addresses::{AddressConfig, Addresses};
+use crate::dto::timed::Timed;
 use crate::dto::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
 use crate::extract::{Authenticator, Intake, ParseBudget};
+use crate::metrics::{Measuring, Pools};
 use crate::middleware::Cors;
 use crate::openapi::Surface;
 use crate::rate::RateLimit;
@@ -62,8 +69,14 @@ pub struct HttpConfig {
     /// Whether requests without a key are the local user's. Pages of other origins are then refused outright, because
     /// a browser would send their requests with that user's rights.
     pub open: bool,
-    /// The address that clients use; an open service refuses other names (see `middleware::open`).
-    pub public_url: Option<Url>,
+    /// The addresses that clients use; an open service refuses other names (see `middleware::open`).
+    pub addresses: AddressConfig,
+    /// Machines whose forwarding headers are believed; see [`ClientAddress`](crate::extract::ClientAddress).
+    pub trusted_proxies: Vec<Network>,
+    /// Bounds on what is forwarded to sandboxes.
+    pub gateway: gateway::Limits,
+    /// The key that `/metrics` needs; without one, everybody may read it.
+    pub metrics_key: Option<SecretString>,
     /// What web front ends are told.
     pub web_client: WebClient,
 }
@@ -95,6 +108,8 @@ pub struct HttpPorts {
     pub clock: Arc<dyn Clock>,
     /// Request ids.
     pub ids: Arc<dyn IdGenerator>,
+    /// Signs addresses.
+    pub fingerprints: Arc<dyn Fingerprints>,
 }
 
 /// Shared by all workers; cheap to clone.
@@ -115,17 +130,30 @@ pub enum Door {
     Sandboxes,
 }
 
+/// What both APIs show of settings.
+#[derive(Default)]
+pub(crate) struct ShownSettings {
+    pub(crate) v1: Shown<Timed>,
+    pub(crate) legacy: Shown<Timed>,
+}
+
 struct Shared {
     limits: Limits,
     cors: Cors,
     open: bool,
-    public_url: Option<Url>,
+    addresses: Addresses,
+    trusted_proxies: Vec<Network>,
+    /// Whether forwarding headers of a machine that is not trusted were spoken of.
+    is_claim_told: AtomicBool,
     ports: HttpPorts,
     stats: ProcessStats,
     parse_budget: ParseBudget,
     intake: Intake,
     packers: Arc<Semaphore>,
     rate: RateLimit,
+    shown_settings: ShownSettings,
+    gateway: gateway::Shared,
+    measuring: Measuring,
     web_client: (WebClientDto, LegacyWebClientDto),
 }
 
@@ -138,19 +166,25 @@ impl HttpState {
             WebClientDto::of(&config.web_client, ports.clock.now()),
             LegacyWebClientDto::from(&config.web_client),
         );
-        let (limits, open, public_url) = (config.limits, config.open, config.public_url.clone());
+        let (limits, open) = (config.limits, config.open);
+        let addresses = Addresses::new(&config.addresses, Arc::clone(&ports.fingerprints));
         Self {
             shared: Arc::new(Shared {
                 limits,
                 cors,
                 open,
-                public_url,
+                addresses,
+                trusted_proxies: config.trusted_proxies.clone(),
+                is_claim_told: AtomicBool::new(false),
                 ports,
                 stats,
                 parse_budget: ParseBudget::new(),
                 intake: Intake::default(),
                 packers: Arc::new(Semaphore::new(PACKERS)),
                 rate: RateLimit::new(limits.requests_per_second),
+                shown_settings: ShownSettings::default(),
+                gateway: gateway::Shared::new(config.gateway.clone()),
+                measuring: Measuring::new(config.metrics_key.as_ref()),
                 web_client,
             }),
             surfaces: Default::default(),
@@ -198,9 +232,19 @@ impl HttpState {
         self.shared.web_client.1.clone()
     }
 
+    /// Answers with settings, by the documents that they were made from; one memory for all workers.
+    pub(crate) fn shown_settings(&self) -> &ShownSettings {
+        &self.shared.shown_settings
+    }
+
     /// How many requests users may send; one count for all workers.
     pub(crate) fn rate(&self) -> &RateLimit {
         &self.shared.rate
+    }
+
+    /// What is forwarded to sandboxes; counted for all workers.
+    pub fn gateway(&self) -> &gateway::Shared {
+        &self.shared.gateway
     }
 
     pub(crate) fn cors(&self) -> &Cors {
@@ -211,8 +255,29 @@ impl HttpState {
         self.shared.open
     }
 
-    pub(crate) fn public_url(&self) -> Option<&Url> {
-        self.shared.public_url.as_ref()
+    /// Makes the addresses that clients are told.
+    pub(crate) fn addresses(&self) -> &Addresses {
+        &self.shared.addresses
+    }
+
+    /// Machines whose forwarding headers are believed.
+    pub(crate) fn trusted_proxies(&self) -> &[Network] {
+        &self.shared.trusted_proxies
+    }
+
+    /// Whether it is the first time that this is asked: what every request could say is said once.
+    pub(crate) fn is_first_claim(&self) -> bool {
+        !self.shared.is_claim_told.swap(true, Ordering::Relaxed)
+    }
+
+    /// What is counted, and who may read it.
+    pub(crate) fn measuring(&self) -> &Measuring {
+        &self.shared.measuring
+    }
+
+    /// Where `/metrics` learns of the store's pools. Said once; without it, it tells of none.
+    pub fn measure_pools(&self, pools: Pools) {
+        self.shared.measuring.set_pools(pools);
     }
 
     pub(crate) fn stats(&self) -> &ProcessStats {

@@ -44,6 +44,8 @@ struct Inner {
     sandboxes: BTreeMap<SandboxId, BackendState>,
     /// Places never used before.
     last_port: u16,
+    /// Where all are said to be, for tests with somebody there.
+    port: Option<u16>,
     watchers: Vec<UnboundedSender<BackendFact>>,
     /// Which of the sandboxes were ever started: for `launches`.
     launched: BTreeSet<SandboxId>,
@@ -54,6 +56,8 @@ struct Inner {
     /// Which were first started dormant.
     born_dormant: BTreeSet<SandboxId>,
     keeps_environment: bool,
+    /// What sandboxes serve beside the agent server.
+    beside: Vec<ExposedUrl>,
 }
 
 impl Default for FakeSandboxBackend {
@@ -78,6 +82,16 @@ impl FakeSandboxBackend {
     /// Lets the next `times` starts fail.
     pub fn fail_starts(&self, times: u32) {
         self.failures.store(times, Ordering::SeqCst);
+    }
+
+    /// Sandboxes that start from now on are at this port of this machine.
+    pub fn start_at(&self, port: u16) {
+        self.lock().port = Some(port);
+    }
+
+    /// Sandboxes that start from now on serve this, too.
+    pub fn expose(&self, exposed: ExposedUrl) {
+        self.lock().beside.push(exposed);
     }
 
     /// From now on calls do not return, until told otherwise. (Cancelling them is fine.)
@@ -273,7 +287,9 @@ impl SandboxBackend for FakeSandboxBackend {
             return Ok(located.clone());
         }
         inner.last_port = inner.last_port.max(9_000) + 1;
-        let located = located(&launch.id, inner.last_port).ok_or(SandboxError::NotFound)?;
+        let port = inner.port.unwrap_or(inner.last_port);
+        let mut located = located(&launch.id, port).ok_or(SandboxError::NotFound)?;
+        located.exposed_urls.extend(inner.beside.iter().cloned());
         let is_first = inner.launched.insert(launch.id.clone());
         if is_first && launch.dormant {
             inner.born_dormant.insert(launch.id.clone());

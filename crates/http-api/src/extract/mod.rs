@@ -7,6 +7,7 @@
 
 mod batch;
 mod body;
+mod client;
 mod header;
 mod intake;
 mod params;
@@ -23,15 +24,18 @@ use crate::decode::{Errors, Flavour};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
+pub use crate::audit::Origin;
 pub use batch::{EventBatch, EventPart};
 pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
+pub use client::ClientAddress;
 pub use header::{IdempotencyKey, LastEventId};
 pub(crate) use intake::Intake;
 pub use params::{Named, PathParam, PathParams, Query};
 pub(crate) use parse::ParseBudget;
+pub(crate) use who::user_of;
 pub use who::{
-    Actor, Anyone, Authenticator, LegacyActor, Reporter, SandboxCaller, Standing, UserOrSandbox,
-    Who, key_of,
+    Actor, Admin, Anyone, Authenticator, LegacyActor, Reporter, SandboxCaller, Standing,
+    UserOrSandbox, Who, key_of,
 };
 
 /// The application, as handlers take it: `app: Application`.

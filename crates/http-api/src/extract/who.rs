@@ -10,12 +10,15 @@ use actix_web::http::header::AUTHORIZATION;
 use application::App;
 use application::turns::Turn;
 use async_trait::async_trait;
-use domain::id::UserId;
+use domain::audit::AuditActor;
+use domain::id::{ApiKeyId, UserId};
+use domain::identity::Role;
 use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::{Part, state_of};
+use crate::audit::Acting;
 use crate::decode::{Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
 use crate::rate::Sender;
@@ -47,7 +50,11 @@ impl Authenticator for App {
             .authenticate
             .user(key.map(ExposeSecret::expose_secret))
             .await?;
-        Ok(user.map(|user| Actor { user }))
+        Ok(user.map(|it| Actor {
+            user: it.user,
+            role: it.role,
+            key: it.key,
+        }))
     }
 
     async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
@@ -68,12 +75,39 @@ impl Authenticator for App {
 pub struct Actor {
     /// Their id.
     pub user: UserId,
+    /// What they may do.
+    pub role: Role,
+    /// By which key they are known; the local user of an open service has none.
+    pub key: Option<ApiKeyId>,
 }
 
 impl Actor {
+    /// One who may do what users may.
+    pub fn plain(user: UserId) -> Self {
+        Self {
+            user,
+            role: Role::User,
+            key: None,
+        }
+    }
+
     /// The scope of everything that this user reads and writes.
     pub fn scope(&self) -> Scope {
         Scope::User(self.user.clone())
+    }
+}
+
+/// A user who administers the service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admin(pub Actor);
+
+impl Who for Admin {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        let actor = Actor::identify(req).await?;
+        match actor.role {
+            Role::Admin => Ok(Self(actor)),
+            Role::User => Err(Problem::forbidden("Only administrators may do this")),
+        }
     }
 }
 
@@ -111,10 +145,14 @@ impl Who for Anyone {
 }
 
 /// The user with this key, if they have not sent too many requests.
-async fn user_of(req: &HttpRequest, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
+pub(crate) async fn user_of(
+    req: &HttpRequest,
+    key: Option<&SecretString>,
+) -> Result<Option<Actor>, Problem> {
     let state = state_of(req)?;
     let found = state.authenticator().user(key).await?;
     if let Some(actor) = &found {
+        Acting::note(req, AuditActor::User(actor.user.clone()), actor.key);
         let sender = Sender::User(actor.user.clone());
         state.rate().admit(sender, state.ports().clock.now())?;
     }
@@ -152,11 +190,12 @@ impl Standing {
     pub async fn holds(&self, actor: &Actor) -> Result<bool, Problem> {
         let [key, beside] = &self.keys;
         let authenticator = self.state.authenticator();
-        if authenticator.user(key.as_ref()).await?.as_ref() == Some(actor) {
+        let is_theirs = |found: Option<Actor>| found.is_some_and(|it| it.user == actor.user);
+        if is_theirs(authenticator.user(key.as_ref()).await?) {
             return Ok(true);
         }
         match beside {
-            Some(_) => Ok(authenticator.user(beside.as_ref()).await?.as_ref() == Some(actor)),
+            Some(_) => Ok(is_theirs(authenticator.user(beside.as_ref()).await?)),
             None => Ok(false),
         }
     }
@@ -218,6 +257,7 @@ async fn sandbox_of(
     let state = state_of(req)?;
     let found = state.authenticator().sandbox(key).await?;
     if let Some(caller) = &found {
+        Acting::note(req, AuditActor::Sandbox(caller.0.id.clone()), None);
         let sender = Sender::Sandbox(caller.0.id.clone());
         state.rate().admit(sender, state.ports().clock.now())?;
     }
@@ -238,6 +278,7 @@ impl Who for Reporter {
         let state = state_of(req)?;
         let found = state.authenticator().reporter(&key).await?;
         let sandbox = found.ok_or_else(invalid_session_key)?;
+        Acting::note(req, AuditActor::Sandbox(sandbox.id.clone()), None);
         let turn = state.intake().turn(&sandbox.id).await?;
         Ok(Self(sandbox, turn))
     }

@@ -1,18 +1,20 @@
 //! What happens to every request, whatever it asks for: one layer, [`edge`], that calls the pure parts in order.
 //!
-//! request id → span → preflight → foreign pages (open mode) → trailing slash → the routes, with panics caught →
+//! request id → span → preflight → foreign pages (open mode) → trailing slash → an agent server or the routes, with panics caught →
 //! cross-origin, cache and request-id headers on whatever came out.
 //!
 //! Knows headers and paths. Knows nothing of routes' inputs or of the application.
 
 mod cors;
 mod open;
+mod prefix;
 mod request_id;
 mod slash;
 mod unread;
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
+use std::time::Instant;
 
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -20,11 +22,13 @@ use actix_web::error::InternalError;
 use actix_web::http::Method;
 use actix_web::http::header::{CACHE_CONTROL, EXPIRES, HeaderMap, HeaderName, HeaderValue, PRAGMA};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpResponse, ResponseError};
+use actix_web::{Error, HttpMessage as _, HttpResponse, ResponseError};
 use futures::FutureExt;
 use tracing::Instrument;
 
-use crate::extract::State;
+use crate::audit::{self, RequestId};
+use crate::extract::{ClientAddress, State};
+use crate::forwarding;
 use crate::problem::Problem;
 
 pub(crate) use cors::Cors;
@@ -36,12 +40,19 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 struct Facts {
     id: HeaderValue,
     origin: Option<HeaderValue>,
+    /// What the client asked for, as far as proxies say it.
+    host: Option<String>,
     state: State,
 }
 
 impl Facts {
-    fn decorate(&self, headers: &mut HeaderMap) {
+    /// `is_forwarded`: a sandbox's agent server answered, and says itself what may be kept.
+    fn decorate(&self, headers: &mut HeaderMap, is_forwarded: bool) {
         self.state.cors().decorate(self.origin.as_ref(), headers);
+        headers.insert(REQUEST_ID, self.id.clone());
+        if is_forwarded {
+            return;
+        }
         // A stream says it in its own words.
         if !headers.contains_key(CACHE_CONTROL) {
             headers.insert(
@@ -51,31 +62,46 @@ impl Facts {
         }
         headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));
         headers.insert(EXPIRES, HeaderValue::from_static("0"));
-        headers.insert(REQUEST_ID, self.id.clone());
     }
 }
 
 /// The layer around the whole application.
 pub(crate) async fn edge(
     state: State,
-    req: ServiceRequest,
+    mut req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
+    prefix::strip(&mut req, state.addresses());
     let id = request_id::of(req.headers().get(REQUEST_ID), state.ports().ids.as_ref());
+    let client = ClientAddress::note(&req, state.trusted_proxies());
     let span = tracing::info_span!(
         "http.request",
         request.id = %id.to_str().unwrap_or_default(),
         http.method = %req.method(),
         // The path only: a query may carry a key.
         http.path = %req.path(),
+        client.address = client.address.map(tracing::field::display),
     );
+    if client.is_claimed && state.is_first_claim() {
+        span.in_scope(warn_of_claim);
+    }
+    let known_as = RequestId(id.to_str().unwrap_or_default().to_owned());
+    req.extensions_mut().insert(known_as);
     state.stats().touch(state.ports().clock.now(), req.path());
     let facts = Facts {
         id,
         origin: cors::origin_of(req.headers()).cloned(),
+        host: client.host,
         state,
     };
     serve(facts, req, next).instrument(span).await
+}
+
+fn warn_of_claim() {
+    tracing::warn!(
+        "a request came with forwarding headers from a machine that is not trusted, so the client's address and scheme are \
+         unknown; if it is your reverse proxy, name it in WORKSPACE_HTTP__TRUSTED_PROXIES (said once)"
+    );
 }
 
 async fn serve(
@@ -84,17 +110,27 @@ async fn serve(
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let unread = Unread::of(&mut req);
-    let began = facts.state.ports().clock.now();
+    let (began, arrived) = (facts.state.ports().clock.now(), Instant::now());
+    let state = facts.state.clone();
+    let requests = state.measuring().requests();
+    let _in_flight = requests.in_flight.enter();
     if let Some(early) = early_answer(&facts, &req) {
         let mut response = req.into_response(early);
-        facts.decorate(response.headers_mut());
+        facts.decorate(response.headers_mut(), false);
+        requests.note_unmatched(response.status(), arrived.elapsed());
         return Ok(response.map_body(|_, body| Unread::kept_by(unread, body)));
     }
-    let outcome = AssertUnwindSafe(next.call(req)).catch_unwind().await;
-    let served = match outcome {
-        Ok(Ok(response)) => {
-            let mut response = response.map_into_boxed_body();
-            facts.decorate(response.headers_mut());
+    let outcome = AssertUnwindSafe(forward_or_serve(&facts.id, req, next));
+    let served = match outcome.catch_unwind().await {
+        Ok(Ok((mut response, is_forwarded))) => {
+            facts.decorate(response.headers_mut(), is_forwarded);
+            let (status, took) = (response.status(), arrived.elapsed());
+            if is_forwarded {
+                requests.note_forwarded(status, took);
+            } else {
+                requests.note(response.request(), status, took);
+                audit::note(&response);
+            }
             Ok(response.map_body(|_, body| Unread::kept_by(unread, body)))
         }
         Ok(Err(error)) => Err(refused(&facts, error.error_response(), unread)),
@@ -107,15 +143,31 @@ async fn serve(
         |error| error.as_response_error().status_code(),
         ServiceResponse::status,
     );
+    if served.is_err() {
+        requests.note_unmatched(status, arrived.elapsed());
+    }
     let ended = facts.state.ports().clock.now();
     let duration_ms = ended.since(began).as_millis();
     tracing::info!(http.status = status.as_u16(), duration_ms, "answered");
     served
 }
 
+/// The answer, and whether it is an agent server's.
+async fn forward_or_serve(
+    id: &HeaderValue,
+    mut req: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<(ServiceResponse<BoxBody>, bool), Error> {
+    match forwarding::answer(&mut req, id).await {
+        Some(Ok(answer)) => Ok((req.into_response(answer), true)),
+        Some(Err(problem)) => Err(problem.into()),
+        None => Ok((next.call(req).await?.map_into_boxed_body(), false)),
+    }
+}
+
 /// The request itself is gone by now, so the answer travels as an error that already has its form.
 fn refused(facts: &Facts, mut response: HttpResponse, unread: Option<Unread>) -> Error {
-    facts.decorate(response.headers_mut());
+    facts.decorate(response.headers_mut(), false);
     let response = response.map_body(|_, body| Unread::kept_by(unread, body));
     InternalError::from_response("request failed", response).into()
 }
@@ -134,8 +186,12 @@ fn early_answer(facts: &Facts, req: &ServiceRequest) -> Option<HttpResponse> {
     {
         return Some(preflight);
     }
-    if facts.state.is_open() && open::refuses(req.headers(), cors, facts.state.public_url()) {
+    let addresses = facts.state.addresses();
+    if addresses.is_elsewhere(facts.host.as_deref(), req.path()) {
+        return Some(Problem::not_found().error_response());
+    }
+    if facts.state.is_open() && open::refuses(req.headers(), cors, addresses) {
         return Some(Problem::forbidden("This page may not use an open service").error_response());
     }
-    slash::redirect(req, facts.state.surface()?)
+    slash::redirect(req, facts.state.surface()?, addresses.prefix())
 }

@@ -8,6 +8,8 @@ use actix_web::{HttpResponse, get, post, test, web};
 use async_trait::async_trait;
 use domain::clock::SystemClock;
 use domain::id::{ConversationId, IdGenerator, SandboxId, UserId};
+use domain::identity::NewKeyText;
+use keyring::InstallationKey;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use store_memory::MemoryStore;
@@ -34,9 +36,7 @@ impl Authenticator for Door {
         // A suspension, as a look-up in a store is one: what runs beside it must not overtake it.
         futures::future::poll_fn(yield_once()).await;
         let known = key.is_some_and(|key| key.expose_secret() == KEY);
-        Ok(known.then(|| Actor {
-            user: UserId::parse("ada").unwrap(),
-        }))
+        Ok(known.then(|| Actor::plain(UserId::parse("ada").unwrap())))
     }
 
     async fn sandbox(&self, _: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
@@ -85,6 +85,12 @@ impl IdGenerator for Ids {
     fn sandbox_id(&self) -> SandboxId {
         SandboxId::parse("s").unwrap()
     }
+    fn api_key(&self) -> NewKeyText {
+        NewKeyText {
+            text: SecretString::from("aw_key"),
+            prefix: "aw_k".to_owned(),
+        }
+    }
 }
 
 pub(super) fn config() -> HttpConfig {
@@ -97,7 +103,9 @@ pub(super) fn config() -> HttpConfig {
         limits,
         cors_origins: vec!["https://app.example".into()],
         open: false,
-        public_url: None,
+        addresses: crate::AddressConfig::default(),
+        trusted_proxies: Vec::new(),
+        gateway: gateway::Limits::default(),
         web_client: crate::WebClient::default(),
     }
 }
@@ -108,6 +116,7 @@ pub(super) fn state(config: &HttpConfig, failing: Option<&'static str>) -> HttpS
         readiness: Arc::new(Parts(failing)),
         clock: Arc::new(SystemClock),
         ids: Arc::new(Ids),
+        fingerprints: Arc::new(InstallationKey::generate().unwrap()),
     };
     HttpState::new(config, ports)
 }

@@ -2,6 +2,12 @@
 //! expected stands here as text, members in their order, from recordings of the API that clients know.
 
 #[cfg(test)]
+mod addresses;
+#[cfg(test)]
+mod administration;
+#[cfg(test)]
+mod audit;
+#[cfg(test)]
 mod catalogue;
 #[cfg(test)]
 mod conversations;
@@ -18,11 +24,14 @@ mod fixture;
 #[cfg(test)]
 mod flood;
 #[cfg(test)]
+mod forwarding;
+#[cfg(test)]
 mod git;
 #[cfg(test)]
 mod inside;
 #[cfg(test)]
 mod mcp;
+mod metrics;
 #[cfg(test)]
 mod older;
 #[cfg(test)]

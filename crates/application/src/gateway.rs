@@ -1,0 +1,131 @@
+//! The way to an agent server for whoever asks for it: by the sandbox's key, or by the conversation of a user.
+//!
+//! One query, or none when another request with the same key came a moment ago; no call of an engine. What is said about a
+//! sandbox that cannot be reached says what to do.
+
+use std::sync::Arc;
+
+use domain::agent::AgentEndpoint;
+use domain::error::ErrorClass;
+use domain::id::{ConversationId, SandboxId};
+use domain::identity::KeyHash;
+use domain::sandbox::{Desired, Sandbox, SandboxStatus};
+use domain::scope::Scope;
+use secrecy::SecretString;
+
+use crate::sandboxes::endpoint;
+use crate::{AppError, Inner};
+
+/// No key of ours is longer; a longer one is refused unhashed.
+const LONGEST_KEY: usize = 512;
+/// What users' keys begin with, and sandboxes' never do (decisions, section 3; sandboxes' are base62).
+const OF_USERS: &str = "aw_";
+
+/// Finds agent servers for requests that are passed on to them.
+#[derive(Clone)]
+pub struct Gateway(Arc<Inner>);
+
+/// Where a request goes.
+#[derive(Debug, Clone)]
+pub struct Way {
+    /// Whose agent server it is.
+    pub sandbox: SandboxId,
+    /// Its address, and the key that it wants.
+    pub at: AgentEndpoint,
+}
+
+impl Gateway {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
+    /// To the sandbox with this key; `None` if no sandbox has it. A user's key is known by its form and costs no query.
+    ///
+    /// # Errors
+    /// What is in the way: the sandbox does not run.
+    pub async fn by_key(&self, key: &str) -> Result<Option<Way>, AppError> {
+        if key.is_empty() || key.len() > LONGEST_KEY || key.starts_with(OF_USERS) {
+            return Ok(None);
+        }
+        let hash = KeyHash::of(key);
+        let sandboxes = &self.0.ports.sandboxes;
+        let query = sandboxes.find_by_key(&hash);
+        let answer = self.0.keeper.reporters().find(&hash, query).await?;
+        let Some(found) = answer.found else {
+            return Ok(None);
+        };
+        if !answer.is_remembered || address(&found).is_ok() {
+            return way(found.as_ref(), || Ok(SecretString::from(key))).map(Some);
+        }
+        // It may run since: nothing is refused on the ground of what was so a moment ago.
+        match sandboxes.find_by_key(&hash).await? {
+            Some(found) => way(&found, || Ok(SecretString::from(key))).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// To the sandbox of this conversation.
+    ///
+    /// # Errors
+    /// Not found, outside the scope too; or what is in the way.
+    pub async fn by_conversation(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+    ) -> Result<Way, AppError> {
+        let found = self.0.ports.conversations.find(scope, id).await?;
+        let sandbox = found.and_then(|view| view.sandbox);
+        self.to(sandbox.as_ref())
+    }
+
+    /// To this sandbox.
+    ///
+    /// # Errors
+    /// Not found, outside the scope too; or what is in the way.
+    pub async fn by_sandbox(&self, scope: &Scope, id: &SandboxId) -> Result<Way, AppError> {
+        let found = self.0.ports.sandboxes.find(scope, id).await?;
+        self.to(found.as_ref())
+    }
+
+    fn to(&self, sandbox: Option<&Sandbox>) -> Result<Way, AppError> {
+        let sandbox = sandbox.ok_or_else(|| AppError::not_found("Not Found"))?;
+        way(sandbox, || {
+            let url = address(sandbox)?;
+            Ok(endpoint(&self.0.ports, sandbox, url)?.key)
+        })
+    }
+}
+
+fn way(
+    sandbox: &Sandbox,
+    key: impl FnOnce() -> Result<SecretString, AppError>,
+) -> Result<Way, AppError> {
+    let url = address(sandbox)?.clone();
+    Ok(Way {
+        sandbox: sandbox.id.clone(),
+        at: AgentEndpoint { url, key: key()? },
+    })
+}
+
+/// Where the agent server answers, or what is in the way.
+fn address(sandbox: &Sandbox) -> Result<&url::Url, AppError> {
+    use SandboxStatus::{Error, Missing, Paused, Running, Starting};
+    let starting = || {
+        let detail = "Sandbox is starting; try again when its status is RUNNING.";
+        AppError::refused(ErrorClass::Unavailable, detail)
+    };
+    match (sandbox.desired, sandbox.status) {
+        (Desired::Deleted, _) => Err(AppError::not_found("Not Found")),
+        (Desired::Paused, _) | (Desired::Running, Paused) => Err(AppError::conflict(
+            "Sandbox is paused; resume it before calling its agent server.",
+        )),
+        (Desired::Running, Starting) => Err(starting()),
+        (Desired::Running, Error) => Err(AppError::conflict(
+            "Sandbox has failed; its status_detail says why. Resume it to try again.",
+        )),
+        (Desired::Running, Missing) => Err(AppError::conflict(
+            "Nothing is left of this sandbox; start another one.",
+        )),
+        (Desired::Running, Running) => sandbox.agent_url.as_ref().ok_or_else(starting),
+    }
+}

@@ -1,0 +1,182 @@
+//! Requests and answers that come through.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gateway::Limits;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+
+use crate::world::{Client, World, eventually, get, status};
+
+#[actix_web::test]
+async fn a_request_goes_on_as_ours_and_connections_are_kept() {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&connections);
+    let world = World::before(Limits::default(), move |stream| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async move {
+            let mut behind = Client(stream);
+            for _ in 0..2 {
+                let head = behind.head().await;
+                let answer = format!(
+                    "HTTP/1.1 201 Created\r\nSet-Cookie: a=1\r\nX-Kept: 1\r\nContent-Length: {}\r\n\r\n{head}",
+                    head.len()
+                );
+                behind.send(answer.as_bytes()).await;
+            }
+        }
+    })
+    .await;
+    for _ in 0..2 {
+        let request = "GET /a%20b?x=%2F HTTP/1.1\r\nHost: outside\r\nX-Session-API-Key: mine\r\nCookie: c=1\r\n\
+                       Accept: x\r\nConnection: close\r\n\r\n";
+        let answer = world.ask(request).await;
+        assert_eq!(status(&answer), 201, "{answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(
+            head.contains("x-kept: 1") && !head.contains("set-cookie"),
+            "{head}"
+        );
+        assert!(body.starts_with("GET /a%20b?x=%2F HTTP/1.1\r\n"), "{body}");
+        assert!(body.contains("x-session-api-key: theirs"), "{body}");
+        assert!(body.contains("host: 127.0.0.1:"), "{body}");
+        for gone in ["mine", "c=1", "outside", "close"] {
+            assert!(!body.contains(gone), "{gone}: {body}");
+        }
+    }
+    assert_eq!(connections.load(Ordering::Relaxed), 1);
+    assert_eq!(world.shared.meter().numbers().answered, 2);
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn what_is_said_early_arrives_early() {
+    let go_on = Arc::new(Notify::new());
+    let told = Arc::clone(&go_on);
+    let world = World::before(Limits::default(), move |stream| {
+        let told = Arc::clone(&told);
+        async move {
+            let mut behind = Client(stream);
+            behind.head().await;
+            behind
+                .send(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+                .await;
+            told.notified().await;
+            behind.send(b"6\r\nsecond\r\n0\r\n\r\n").await;
+        }
+    })
+    .await;
+    let mut client = world.connect().await;
+    client.send(get("/").as_bytes()).await;
+    let first = client.until("first\r\n").await;
+    assert!(first.contains("transfer-encoding: chunked"), "{first}");
+    assert_eq!(status(&first), 200);
+    go_on.notify_one();
+    assert_eq!(client.rest().await, "6\r\nsecond\r\n0\r\n\r\n");
+    eventually("no request is open", || {
+        world.shared.meter().numbers().requests_open == 0
+    })
+    .await;
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn uploads_arrive_whole_announced_or_in_chunks() {
+    const SIZE: usize = 8 << 20;
+    let world = World::before(Limits::default(), |stream| async move {
+        let mut behind = Client(stream);
+        let head = behind.head().await;
+        assert!(!head.contains("expect"), "{head}");
+        let mut got = vec![0; SIZE];
+        if head.contains("content-length") {
+            behind.0.read_exact(&mut got).await.unwrap();
+        } else {
+            let chunked = behind.until("\r\n0\r\n\r\n").await;
+            let bytes = chunked.bytes().filter(|byte| *byte == b'u').count();
+            got = vec![b'u'; bytes];
+        }
+        let sum = got.iter().filter(|byte| **byte == b'u').count().to_string();
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{sum}",
+            sum.len()
+        );
+        behind.send(answer.as_bytes()).await;
+    })
+    .await;
+    let mut client = world.connect().await;
+    let head = format!(
+        "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: {SIZE}\r\n\r\n"
+    );
+    client.send(head.as_bytes()).await;
+    assert_eq!(client.head().await, "HTTP/1.1 100 Continue\r\n\r\n");
+    client.send(&vec![b'u'; SIZE]).await;
+    assert!(client.rest().await.ends_with(&format!("\r\n\r\n{SIZE}")));
+    let answer = world
+        .ask("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nuuu\r\n2\r\nuu\r\n0\r\n\r\n")
+        .await;
+    assert!(answer.ends_with("\r\n\r\n5"), "{answer}");
+    assert_eq!(world.shared.meter().numbers().bytes_up, SIZE as u64 + 5);
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn answers_without_a_body_have_none() {
+    let world = World::before(Limits::default(), |stream| async move {
+        let mut behind = Client(stream);
+        loop {
+            let head = behind.head().await;
+            let answer = match head.split(' ').nth(1) {
+                Some("/head") => "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n",
+                Some("/204") => "HTTP/1.1 204 No Content\r\n\r\n",
+                _ => "HTTP/1.1 304 Not Modified\r\nETag: \"1\"\r\n\r\n",
+            };
+            behind.send(answer.as_bytes()).await;
+        }
+    })
+    .await;
+    let head = world.ask(&get("/head").replace("GET", "HEAD")).await;
+    assert!(head.contains("content-length: 12345"), "{head}");
+    for (path, expected) in [("/204", 204), ("/304", 304)] {
+        let answer = world.ask(&get(path)).await;
+        assert_eq!(status(&answer), expected);
+        assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+    }
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn whoever_reads_nothing_slows_the_other_side_down() {
+    const MUCH: usize = 64 << 20;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&sent);
+    let world = World::before(Limits::default(), move |stream| {
+        let count = Arc::clone(&count);
+        async move {
+            let mut behind = Client(stream);
+            behind.head().await;
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {MUCH}\r\n\r\n");
+            behind.send(head.as_bytes()).await;
+            let piece = vec![b'd'; 64 * 1024];
+            while count.load(Ordering::Relaxed) < MUCH {
+                if behind.0.write_all(&piece).await.is_err() {
+                    return;
+                }
+                count.fetch_add(piece.len(), Ordering::Relaxed);
+            }
+        }
+    })
+    .await;
+    let mut client = world.connect().await;
+    client.send(get("/").as_bytes()).await;
+    client.head().await;
+    // It stands still once the buffers of the sockets are full: then nothing more is sent for a while.
+    let mut before = usize::MAX;
+    while before != sent.load(Ordering::Relaxed) {
+        before = sent.load(Ordering::Relaxed);
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+    assert!(before < MUCH / 2, "{before} bytes are on their way");
+    assert_eq!(client.rest().await.len(), MUCH);
+    world.stop().await;
+}

@@ -1,0 +1,194 @@
+//! Servers that fail in every way, and requests that are meant to be read in two.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use gateway::Limits;
+use tokio::net::TcpListener;
+
+use crate::world::{Client, SOON, World, get, status};
+
+/// Deadlines that a test can wait for.
+fn short() -> Limits {
+    Limits {
+        head: Duration::from_millis(500),
+        idle: Duration::from_millis(500),
+        ..Limits::default()
+    }
+}
+
+#[actix_web::test]
+async fn a_server_that_is_gone_is_a_502() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gone = listener.local_addr().unwrap();
+    drop(listener);
+    let world = World::before_address(Limits::default(), gone);
+    let answer = world.ask(&get("/")).await;
+    assert_eq!(status(&answer), 502);
+    assert!(answer.contains("cannot be reached"), "{answer}");
+    assert_eq!(world.shared.meter().numbers().failed, 1);
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn answers_that_are_none_are_502_or_504() {
+    let huge = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
+    let table = [
+        ("", 502),
+        ("garbage\r\n\r\n", 502),
+        ("HTTP/1.1 200 OK\r\nContent-Le", 502),
+        (
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+            502,
+        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", 502),
+        (huge.as_str(), 502),
+    ];
+    for (said, expected) in table {
+        let said = said.to_owned();
+        let world = World::before(short(), move |stream| {
+            let said = said.clone();
+            async move {
+                let mut behind = Client(stream);
+                behind.head().await;
+                // It may have hung up before all is said.
+                let _ = tokio::io::AsyncWriteExt::write_all(&mut behind.0, said.as_bytes()).await;
+            }
+        })
+        .await;
+        let answer = world.ask(&get("/")).await;
+        assert_eq!(status(&answer), expected, "{answer}");
+        world.stop().await;
+    }
+    let world = World::before(short(), |stream| async move {
+        let mut behind = Client(stream);
+        behind.head().await;
+        behind.rest().await;
+    })
+    .await;
+    assert_eq!(status(&world.ask(&get("/")).await), 504);
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn an_answer_that_stops_or_stalls_is_cut() {
+    for stalls in [false, true] {
+        let world = World::before(short(), move |stream| async move {
+            let mut behind = Client(stream);
+            behind.head().await;
+            behind
+                .send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+                .await;
+            if stalls {
+                behind.rest().await;
+            }
+        })
+        .await;
+        let answer = world.ask(&get("/")).await;
+        assert!(answer.ends_with("\r\n\r\nhalf"), "{answer}");
+        world.stop().await;
+    }
+}
+
+#[actix_web::test]
+async fn a_kept_connection_that_was_closed_costs_nothing() {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&connections);
+    let world = World::before(Limits::default(), move |stream| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async move {
+            let mut behind = Client(stream);
+            behind.head().await;
+            behind.send(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+        }
+    })
+    .await;
+    for _ in 0..3 {
+        assert_eq!(status(&world.ask(&get("/")).await), 204);
+    }
+    assert!(connections.load(Ordering::Relaxed) >= 3);
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn uploads_that_stall_or_are_too_large_are_refused() {
+    let limits = Limits {
+        upload: Some(10),
+        ..short()
+    };
+    let world = World::before(limits, |stream| async move {
+        let mut behind = Client(stream);
+        behind.rest().await;
+    })
+    .await;
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n";
+    let table = [
+        (format!("{head}Content-Length: 11\r\n\r\n"), 413),
+        (
+            format!("{head}Transfer-Encoding: chunked\r\n\r\nb\r\nxxxxxxxxxxx\r\n"),
+            413,
+        ),
+        (format!("{head}Content-Length: 9\r\n\r\nxx"), 408),
+    ];
+    for (request, expected) in table {
+        // The head alone: actix waits for the rest of a body whose reader is gone, and the service has a layer for that.
+        let mut client = world.connect().await;
+        client.send(request.as_bytes()).await;
+        assert_eq!(status(&client.head().await), expected, "{request}");
+    }
+    assert_eq!(world.shared.meter().numbers().refused, 3);
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn what_could_be_read_in_two_ways_goes_nowhere() {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&connections);
+    let world = World::before(Limits::default(), move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async {}
+    })
+    .await;
+    let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\n";
+    let table = [
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(),
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello".to_owned(),
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: +5\r\n\r\nhello".to_owned(),
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked\r\n\r\nhello".to_owned(),
+        format!("POST / HTTP/1.1\r\nHost: h\r\n{upgrade}Content-Length: 5\r\n\r\nhello"),
+        format!("GET / HTTP/1.1\r\nHost: h\r\n{upgrade}Content-Length: 5\r\n\r\nhello"),
+        "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\nHost: h\r\nX: a\x01b\r\n\r\n".to_owned(),
+    ];
+    for request in table {
+        let mut client = world.connect().await;
+        client.send(request.as_bytes()).await;
+        let answer = tokio::time::timeout(SOON, client.head()).await.unwrap();
+        assert_eq!(status(&answer), 400, "{request}");
+    }
+    assert_eq!(connections.load(Ordering::Relaxed), 0);
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn one_lane_has_a_bound() {
+    let limits = Limits {
+        requests_per_lane: 1,
+        ..Limits::default()
+    };
+    let world = World::before(limits, |stream| async move {
+        let mut behind = Client(stream);
+        behind.head().await;
+        behind
+            .send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+            .await;
+        behind.rest().await;
+    })
+    .await;
+    let mut first = world.connect().await;
+    first.send(get("/").as_bytes()).await;
+    first.head().await;
+    assert_eq!(status(&world.ask(&get("/")).await), 429);
+    world.stop().await;
+}

@@ -1,0 +1,122 @@
+//! Upgraded connections.
+
+use gateway::Limits;
+use tokio::io::AsyncWriteExt;
+
+use crate::world::{Client, World, eventually, status};
+
+const ASK: &[u8] = b"GET /sockets/x HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
+                     Sec-WebSocket-Key: k\r\nSec-WebSocket-Version: 13\r\n\r\n";
+const AGREED: &[u8] =
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                        Sec-WebSocket-Accept: a\r\n\r\nhello";
+
+/// In front of a server that says hello, repeats what it hears until `bye`, and hangs up.
+async fn repeating() -> World {
+    World::before(Limits::default(), |stream| async move {
+        let mut behind = Client(stream);
+        let head = behind.head().await;
+        assert!(head.contains("connection: Upgrade") && head.contains("sec-websocket-key: k"));
+        behind.send(AGREED).await;
+        let mut piece = [0; 4096];
+        loop {
+            let got = tokio::io::AsyncReadExt::read(&mut behind.0, &mut piece).await;
+            let got = got.unwrap_or(0);
+            if got == 0 || &piece[..got] == b"bye" {
+                return;
+            }
+            let _ = behind.0.write_all(&piece[..got]).await;
+        }
+    })
+    .await
+}
+
+async fn opened(world: &World) -> Client {
+    let mut client = world.connect().await;
+    client.send(ASK).await;
+    let head = client.head().await;
+    assert_eq!(status(&head), 101, "{head}");
+    assert!(head.contains("sec-websocket-accept: a"), "{head}");
+    assert!(
+        head.to_lowercase().contains("connection: upgrade"),
+        "{head}"
+    );
+    assert!(!head.contains("transfer-encoding"), "{head}");
+    client.until("hello").await;
+    client
+}
+
+async fn all_closed(world: &World) {
+    let open = || world.shared.meter().numbers().tunnels_open;
+    eventually("no tunnel is open", || open() == 0).await;
+}
+
+#[actix_web::test]
+async fn bytes_go_both_ways_and_the_server_may_end_it() {
+    let world = repeating().await;
+    let mut client = opened(&world).await;
+    for word in ["one", "two", "\u{0}\u{1}"] {
+        client.send(word.as_bytes()).await;
+        assert_eq!(client.until(word).await, word);
+    }
+    assert_eq!(world.shared.meter().numbers().tunnels_open, 1);
+    client.send(b"bye").await;
+    assert_eq!(client.rest().await, "");
+    all_closed(&world).await;
+    assert_eq!(world.shared.meter().numbers().upgraded, 1);
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn much_goes_both_ways_at_once() {
+    const SIZE: usize = 8 << 20;
+    let world = repeating().await;
+    let client = opened(&world).await;
+    let (mut from, mut to) = client.0.into_split();
+    let write = async {
+        to.write_all(&vec![b'm'; SIZE]).await.unwrap();
+    };
+    let mut got = vec![0; SIZE];
+    let read = tokio::io::AsyncReadExt::read_exact(&mut from, &mut got);
+    let (read, ()) = tokio::join!(read, write);
+    read.unwrap();
+    assert!(got.iter().all(|byte| *byte == b'm'));
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn a_client_that_leaves_and_a_service_that_stops_end_it() {
+    let world = repeating().await;
+    let client = opened(&world).await;
+    drop(client);
+    all_closed(&world).await;
+    let mut client = opened(&world).await;
+    world.shared.end_tunnels();
+    client.rest().await;
+    all_closed(&world).await;
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn a_refusal_is_handed_on() {
+    let world = World::before(Limits::default(), |stream| async move {
+        let mut behind = Client(stream);
+        behind.head().await;
+        behind
+            .send(
+                b"HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n",
+            )
+            .await;
+    })
+    .await;
+    let mut client = world.connect().await;
+    client.send(ASK).await;
+    let answer = client.rest().await;
+    assert_eq!(status(&answer), 403);
+    assert!(
+        answer.contains("content-length: 2") && answer.ends_with("\r\n\r\nno"),
+        "{answer}"
+    );
+    all_closed(&world).await;
+    world.stop().await;
+}

@@ -1,0 +1,171 @@
+//! A listener that forwards all it gets, a server behind it that follows a script, and a client that speaks in bytes.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use gateway::{Gateway, Limits, Shared, Target};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+/// Generous: what takes longer does not come.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a script of a test, which ends with its runtime"
+)]
+pub(crate) fn spawn(work: impl Future<Output = ()> + 'static) {
+    actix_web::rt::spawn(work);
+}
+
+/// What the service is here: everything goes to one place.
+pub(crate) struct World {
+    pub(crate) at: SocketAddr,
+    pub(crate) shared: Shared,
+    handle: ServerHandle,
+}
+
+impl World {
+    /// In front of a server that treats each of its connections by this script.
+    pub(crate) async fn before<F: Future<Output = ()> + 'static>(
+        limits: Limits,
+        script: impl Fn(TcpStream) -> F + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let behind = listener.local_addr().unwrap();
+        spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                spawn(script(stream));
+            }
+        });
+        Self::before_address(limits, behind)
+    }
+
+    pub(crate) fn before_address(limits: Limits, behind: SocketAddr) -> Self {
+        let shared = Shared::new(limits);
+        let state = shared.clone();
+        let server = HttpServer::new(move || {
+            App::new()
+                .app_data(web::Data::new(Gateway::new(state.clone())))
+                .app_data(web::Data::new(behind))
+                .default_service(web::to(pass))
+        });
+        let server = server
+            .workers(1)
+            .disable_signals()
+            .shutdown_timeout(1)
+            .bind("127.0.0.1:0")
+            .unwrap();
+        let at = server.addrs()[0];
+        let server = server.run();
+        let handle = server.handle();
+        spawn(async move { server.await.unwrap() });
+        Self { at, shared, handle }
+    }
+
+    pub(crate) async fn connect(&self) -> Client {
+        Client(TcpStream::connect(self.at).await.unwrap())
+    }
+
+    /// Sends this and reads until the connection ends.
+    pub(crate) async fn ask(&self, request: &str) -> String {
+        let mut client = self.connect().await;
+        client.send(request.as_bytes()).await;
+        client.rest().await
+    }
+
+    pub(crate) async fn stop(self) {
+        self.handle.stop(false).await;
+    }
+}
+
+async fn pass(
+    req: HttpRequest,
+    payload: web::Payload,
+    gateway: web::Data<Gateway>,
+    behind: web::Data<SocketAddr>,
+) -> HttpResponse {
+    let target = Target {
+        lane: "one".to_owned(),
+        base_url: format!("http://{}/", behind.get_ref()).parse().unwrap(),
+        path_and_query: req.uri().path_and_query().unwrap().to_string(),
+        headers: vec![(
+            HeaderName::from_static("x-session-api-key"),
+            HeaderValue::from_static("theirs"),
+        )],
+        cookies: false,
+        prefix: String::new(),
+    };
+    let answer = gateway.forward(&req, payload.into_inner(), &target).await;
+    answer.unwrap_or_else(|failure| {
+        let status = StatusCode::from_u16(failure.status()).unwrap();
+        HttpResponse::build(status).body(failure.to_string())
+    })
+}
+
+/// A client, or the server's side of a connection.
+pub(crate) struct Client(pub(crate) TcpStream);
+
+impl Client {
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).await.unwrap();
+    }
+
+    /// Reads until what came ends with this, and returns all of it.
+    pub(crate) async fn until(&mut self, end: &str) -> String {
+        let mut got = Vec::new();
+        while !got.ends_with(end.as_bytes()) {
+            let byte = timeout(SOON, self.0.read_u8()).await;
+            match byte.unwrap_or_else(|_| panic!("no {end:?} after {:?}", text(&got))) {
+                Ok(byte) => got.push(byte),
+                Err(_) => panic!("it ends without {end:?}: {:?}", text(&got)),
+            }
+        }
+        text(&got)
+    }
+
+    pub(crate) async fn head(&mut self) -> String {
+        self.until("\r\n\r\n").await
+    }
+
+    /// Reads to the end, which may be a reset.
+    pub(crate) async fn rest(&mut self) -> String {
+        let mut got = Vec::new();
+        let read = timeout(SOON, self.0.read_to_end(&mut got)).await;
+        let _ = read.unwrap_or_else(|_| panic!("no end after {:?}", text(&got)));
+        text(&got)
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub(crate) fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+}
+
+pub(crate) fn status(answer: &str) -> u16 {
+    answer
+        .split(' ')
+        .nth(1)
+        .and_then(|word| word.parse().ok())
+        .unwrap_or_else(|| panic!("no status in {answer:?}"))
+}
+
+/// Waits for what comes about by itself.
+pub(crate) async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let held = timeout(SOON, wait).await;
+    held.unwrap_or_else(|_| panic!("never: {what}"));
+}

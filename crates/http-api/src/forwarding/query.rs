@@ -1,0 +1,51 @@
+//! The key in a query: browsers can set no header on a socket.
+
+use secrecy::SecretString;
+use url::form_urlencoded::parse;
+
+const NAME: &str = "session_api_key";
+
+/// The first key in it that is not empty.
+pub(super) fn key_in(query: &str) -> Option<SecretString> {
+    let found = parse(query.as_bytes()).find(|(name, value)| name == NAME && !value.is_empty());
+    found.map(|(_, value)| SecretString::from(value.into_owned()))
+}
+
+/// The path, and the query without keys, otherwise as it was.
+pub(super) fn target(path: &str, query: &str) -> String {
+    let is_key = |part: &&str| parse(part.as_bytes()).any(|(name, _)| name == NAME);
+    let kept: Vec<&str> = query.split('&').filter(|part| !is_key(part)).collect();
+    let kept = kept.join("&");
+    if kept.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{kept}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_found_and_taken_off_in_any_spelling() {
+        let table = [
+            ("", None, "/p"),
+            ("a=1", None, "/p?a=1"),
+            ("session_api_key=k", Some("k"), "/p"),
+            ("a=%20&session_api_key=k%2B&b", Some("k+"), "/p?a=%20&b"),
+            ("session%5Fapi%5fkey=k", Some("k"), "/p"),
+            ("session_api_key=&session_api_key=k", Some("k"), "/p"),
+            ("session_api_key=k&session_api_key=l&a", Some("k"), "/p?a"),
+            ("session_api_key", None, "/p"),
+            ("xsession_api_key=k", None, "/p?xsession_api_key=k"),
+        ];
+        for (query, key, left) in table {
+            let found = key_in(query);
+            assert_eq!(found.as_ref().map(|it| it.expose_secret()), key, "{query}");
+            assert_eq!(target("/p", query), left, "{query}");
+        }
+    }
+}

@@ -101,6 +101,10 @@ impl GitService {
         Ok(accesses)
     }
 
+    pub(crate) fn ports(&self) -> &crate::ports::Ports {
+        &self.inner.ports
+    }
+
     /// The providers themselves.
     pub(crate) fn hosting(&self) -> &dyn GitHosting {
         self.inner.ports.git.as_ref()

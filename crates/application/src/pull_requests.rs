@@ -6,8 +6,9 @@ use domain::agent::McpServer;
 use domain::conversation::GitProvider;
 use domain::error::Classify as _;
 use domain::git::{GitError, OpenedPullRequest, PullRequest};
-use domain::id::UserId;
+use domain::id::{ConversationId, SandboxId, UserId};
 use domain::sandbox::Sandbox;
+use domain::scope::Scope;
 use url::Url;
 
 use crate::git::{GitFailure, GitService};
@@ -17,16 +18,65 @@ use crate::{AppError, Inner};
 /// The name that this service has among an agent's MCP servers; front ends of the reference know it.
 const SERVER_NAME: &str = "default";
 
+/// The parameter of the MCP server's address that names the conversation.
+pub const CONVERSATION: &str = "conversation_id";
+
+/// Who opens pull requests.
+#[derive(Debug, Clone)]
+pub struct Opener {
+    /// With whose token.
+    pub user: UserId,
+    /// The sandbox that asks, which speaks for its own conversations only; `None` for the user in person.
+    pub sandbox: Option<SandboxId>,
+    /// For which conversation.
+    pub conversation: Option<ConversationId>,
+}
+
 impl GitService {
-    /// Opens a pull request with the user's token for this provider. Never repeated.
+    /// Opens a pull request with the user's token for this provider, and notes its number in the conversation. Never
+    /// repeated.
     pub async fn open_pull_request(
         &self,
-        user: &UserId,
+        opener: &Opener,
         provider: GitProvider,
         request: &PullRequest,
     ) -> Result<OpenedPullRequest, GitFailure> {
-        let access = self.access(user, provider).await?;
-        Ok(self.hosting().open_pull_request(&access, request).await?)
+        let access = self.access(&opener.user, provider).await?;
+        let opened = self.hosting().open_pull_request(&access, request).await?;
+        if let (Some(id), Some(number)) = (opener.conversation, opened.number) {
+            // It is open, whatever becomes of this.
+            match self.note(opener, id, number).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    tracing::info!(conversation.id = %id, "a pull request for no conversation of the caller's");
+                }
+                Err(error) => {
+                    tracing::warn!(conversation.id = %id, %error, "the pull request is not noted in conversation {id}");
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    /// `false` if the conversation is none that the opener speaks for.
+    async fn note(
+        &self,
+        opener: &Opener,
+        id: ConversationId,
+        number: i64,
+    ) -> Result<bool, AppError> {
+        let (ports, scope) = (self.ports(), Scope::User(opener.user.clone()));
+        if let Some(sandbox) = &opener.sandbox {
+            // It never moves to another sandbox, so this stays true.
+            let found = ports.conversations.find(&scope, id).await?;
+            if found.is_none_or(|it| it.conversation.sandbox_id != *sandbox) {
+                return Ok(false);
+            }
+        }
+        let (conversations, now) = (&ports.conversations, ports.clock.now());
+        Ok(conversations
+            .add_pull_request(&scope, id, number, now)
+            .await?)
     }
 }
 
@@ -91,6 +141,7 @@ pub(crate) fn server(
     inner: &Inner,
     profile: &LaunchProfile,
     sandbox: &Sandbox,
+    conversation: ConversationId,
 ) -> Result<Option<McpServer>, AppError> {
     let opens = |provider: &GitProvider| {
         *provider != GitProvider::EnterpriseSso
@@ -108,20 +159,20 @@ pub(crate) fn server(
     let key = inner.ports.cipher.open(&context, &sandbox.session_key)?;
     Ok(Some(McpServer::Remote {
         name: SERVER_NAME.to_owned(),
-        url: address(&inner.policy.webhook_url).into(),
+        url: address(&inner.policy.webhook_url, conversation).into(),
         api_key: Some(key),
         sse: false,
         timeout: None,
     }))
 }
 
-/// `…/mcp/mcp` of `…/api/v1/webhooks`.
-fn address(webhook_url: &Url) -> Url {
+/// `…/mcp/mcp?conversation_id=…` of `…/api/v1/webhooks`.
+fn address(webhook_url: &Url, conversation: ConversationId) -> Url {
     let mut url = webhook_url.clone();
     if let Ok(mut path) = url.path_segments_mut() {
         path.pop_if_empty().pop().pop().pop().extend(["mcp", "mcp"]);
     }
-    url.set_query(None);
+    url.set_query(Some(&format!("{CONVERSATION}={conversation}")));
     url.set_fragment(None);
     url
 }
@@ -135,14 +186,16 @@ mod tests {
         for (webhooks, expected) in [
             (
                 "http://10.0.0.1:3000/api/v1/webhooks",
-                "http://10.0.0.1:3000/mcp/mcp",
+                "http://10.0.0.1:3000/mcp/mcp?conversation_id=00000000000000000000000000000007",
             ),
             (
                 "https://h/prefix/api/v1/webhooks/",
-                "https://h/prefix/mcp/mcp",
+                "https://h/prefix/mcp/mcp?conversation_id=00000000000000000000000000000007",
             ),
         ] {
-            assert_eq!(address(&webhooks.parse().unwrap()).as_str(), expected);
+            let id = ConversationId::new(uuid::Uuid::from_u128(7));
+            let url = address(&webhooks.parse().unwrap(), id);
+            assert_eq!(url.as_str(), expected);
         }
     }
 

@@ -200,6 +200,8 @@ pub struct PullRequest {
 pub struct OpenedPullRequest {
     /// Its address for people.
     pub url: Url,
+    /// Its number in the repository; `None` if the provider does not say.
+    pub number: Option<i64>,
     /// What was asked for and is not so, for a person: labels that could not be set.
     pub note: Option<String>,
 }

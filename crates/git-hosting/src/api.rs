@@ -37,8 +37,8 @@ pub(crate) trait Api: Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) url: Url,
-    /// Its number, where its labels are still to be set.
-    pub(crate) unlabelled: Option<i64>,
+    /// Its number there.
+    pub(crate) number: Option<i64>,
 }
 
 /// A refusal of what one of several requests asked for, where the rest is worth an answer: what a token may not see is not

@@ -352,7 +352,7 @@ impl Api for Azure {
         let path = [project, "_git", name, "pullrequest", &id.to_string()];
         Ok(Opened {
             url: below(PROVIDER, &base, &path)?,
-            unlabelled: Some(id),
+            number: Some(id),
         })
     }
 

@@ -297,7 +297,7 @@ impl Api for Bitbucket {
         let answer = self.session.create(url, &body).await?.body;
         Ok(Opened {
             url: address(PROVIDER, &answer, "/links/html/href")?,
-            unlabelled: number(&answer, "/id"),
+            number: number(&answer, "/id"),
         })
     }
 

@@ -266,7 +266,7 @@ impl Api for BitbucketDataCenter {
         let answer = self.session.create(url, &body).await?.body;
         Ok(Opened {
             url: address(PROVIDER, &answer, "/links/self/0/href")?,
-            unlabelled: number(&answer, "/id"),
+            number: number(&answer, "/id"),
         })
     }
 

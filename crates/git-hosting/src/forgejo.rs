@@ -206,7 +206,7 @@ impl Api for Forgejo {
         let answer = self.session.create(url, &body).await?.body;
         Ok(Opened {
             url: address(PROVIDER, &answer, "/html_url")?,
-            unlabelled: number(&answer, "/number"),
+            number: number(&answer, "/number"),
         })
     }
 

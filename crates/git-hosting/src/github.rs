@@ -385,7 +385,7 @@ impl Api for Github {
         let answer = self.session.create(url, &body).await?.body;
         Ok(Opened {
             url: address(PROVIDER, &answer, "/html_url")?,
-            unlabelled: number(&answer, "/number"),
+            number: number(&answer, "/number"),
         })
     }
 

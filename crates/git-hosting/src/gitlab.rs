@@ -13,7 +13,7 @@ use crate::api::{Api, MAX_TASKS, Opened, named_by_url, or_nothing, words};
 use crate::client::Http;
 use crate::names::{below, segments, web_base};
 use crate::paging::{Chunk, List, page, page_number};
-use crate::pull_request::{address, branch as short, no_labels, titled};
+use crate::pull_request::{address, branch as short, titled};
 use crate::session::{Answer, Scheme, Session, flag, id, number, text};
 
 const PROVIDER: GitProvider = GitProvider::Gitlab;
@@ -258,11 +258,12 @@ impl Api for Gitlab {
         let answer = self.session.create(url, &body).await?.body;
         Ok(Opened {
             url: address(PROVIDER, &answer, "/web_url")?,
-            unlabelled: None,
+            number: number(&answer, "/iid"),
         })
     }
 
+    /// They went with the request.
     async fn label(&self, _: &PullRequest, _: i64) -> Result<(), GitError> {
-        no_labels(PROVIDER)
+        Ok(())
     }
 }

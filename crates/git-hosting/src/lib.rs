@@ -165,15 +165,15 @@ impl GitHosting for HttpGitHosting {
         let api = self.api(access)?;
         let opened = self.bounded(access, api.open_pull_request(request)).await?;
         let mut note = None;
-        if let Some(number) = opened.unlabelled.filter(|_| !request.labels.is_empty()) {
+        if let Some(number) = opened.number.filter(|_| !request.labels.is_empty()) {
             // It is open, whatever becomes of this.
             let labelled = self.bounded(access, api.label(request, number)).await;
             note = labelled
                 .err()
                 .map(|error| format!("its labels were not set: {error}"));
         }
-        let url = opened.url;
-        Ok(OpenedPullRequest { url, note })
+        let (url, number) = (opened.url, opened.number);
+        Ok(OpenedPullRequest { url, number, note })
     }
 
     async fn clone_source(

@@ -5,7 +5,7 @@ use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, Forgotten, MOST_ADOPTED_INTO, Observation, fold_title,
+    ExecutionStatus, Forgotten, MOST_ADOPTED_INTO, Observation, add_number, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
@@ -156,6 +156,24 @@ impl ConversationRepository for MemoryStore {
             it.updated_at = at;
         }
         Ok(state.view(scope, id))
+    }
+
+    async fn add_pull_request(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        number: i64,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        let row = state.conversations.get_mut(&id);
+        let Some(row) = row.filter(|row| scope.sees(&row.it.owner)) else {
+            return Ok(false);
+        };
+        if add_number(&mut row.it.pr_numbers, number) {
+            row.it.updated_at = at;
+        }
+        Ok(true)
     }
 
     async fn adopt(&self, conversation: &Conversation) -> Result<Appended, StoreError> {

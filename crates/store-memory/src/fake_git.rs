@@ -155,7 +155,11 @@ impl GitHosting for FakeGitHosting {
         let (repository, number) = (&request.repository, opened.len());
         let url = format!("https://{provider}.example.com/{repository}/pull/{number}");
         let url = Url::parse(&url).map_err(|_| GitError::NotFound { provider })?;
-        Ok(OpenedPullRequest { url, note: None })
+        Ok(OpenedPullRequest {
+            url,
+            number: i64::try_from(number).ok(),
+            note: None,
+        })
     }
 
     async fn clone_source(

@@ -25,6 +25,7 @@ use crate::conversation_rows::{self as rows, Children, ConversationRow, JoinedRo
 use crate::deletion;
 use crate::error::Fault;
 use crate::page_token::{self, Cursor};
+use crate::pull_requests;
 use crate::purge;
 use crate::sandbox_rows::SandboxRow;
 use crate::sandboxes::load_wanted;
@@ -322,6 +323,19 @@ impl ConversationRepository for SqlStore {
                 }
                 view(conn, &scope, id)
             })
+            .await
+    }
+
+    async fn add_pull_request(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        number: i64,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let scope = scope.clone();
+        self.db
+            .write(move |conn| pull_requests::add(conn, &scope, id, number, at))
             .await
     }
 

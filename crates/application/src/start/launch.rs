@@ -46,7 +46,7 @@ pub(super) async fn request(
     let ours = if plans {
         None
     } else {
-        pull_requests::server(inner, &profile, sandbox)?
+        pull_requests::server(inner, &profile, sandbox, task.conversation_id)?
     };
     let (acp, ports) = (profile.acp, &inner.ports);
     let (secrets, notes) = all_secrets(ports, secrets, task, sandbox, acp.is_some()).await?;

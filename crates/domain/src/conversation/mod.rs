@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use observe::fold_title;
+pub use observe::{add_number, fold_title};
 pub use port::{ConversationRepository, Forgotten};
 pub use query::{ConversationChange, ConversationFilter};
 
@@ -157,6 +157,9 @@ pub struct Metrics {
 /// Conversations that one sandbox may have when its agent server brings in one of its own making: a hostile one must
 /// not fill its owner's list.
 pub const MOST_ADOPTED_INTO: u32 = 500;
+
+/// Pull requests that are noted of one conversation: agents open them.
+pub const MOST_PULL_REQUESTS: usize = 100;
 
 /// The record of one conversation.
 #[derive(Debug, Clone, PartialEq)]

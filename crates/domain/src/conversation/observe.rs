@@ -1,6 +1,6 @@
 //! How a report of the agent server changes a conversation: one pure rule, shared by every store.
 
-use super::{Conversation, Metrics, Observation};
+use super::{Conversation, MOST_PULL_REQUESTS, Metrics, Observation};
 use crate::agent::document::MOST_TAGS;
 use crate::clock::Timestamp;
 
@@ -32,6 +32,16 @@ impl Conversation {
         }
         before != (self.clone(), *status_at)
     }
+}
+
+/// Adds a pull request to those of a conversation: last, once, and no more than [`MOST_PULL_REQUESTS`]. Answers whether it
+/// is new.
+pub fn add_number(numbers: &mut Vec<i64>, number: i64) -> bool {
+    let is_new = !numbers.contains(&number) && numbers.len() < MOST_PULL_REQUESTS;
+    if is_new {
+        numbers.push(number);
+    }
+    is_new
 }
 
 impl Metrics {

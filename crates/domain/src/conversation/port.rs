@@ -55,6 +55,16 @@ pub trait ConversationRepository: Send + Sync + 'static {
         change: &ConversationChange,
         at: Timestamp,
     ) -> Result<Option<ConversationView>, StoreError>;
+    /// Notes a pull request of the conversation by its number: last, and only once; bumps `updated_at` if it is new. A
+    /// conversation has at most [`MOST_PULL_REQUESTS`](crate::conversation::MOST_PULL_REQUESTS); more are not noted. `false`
+    /// if there is no such conversation.
+    async fn add_pull_request(
+        &self,
+        scope: &Scope,
+        id: ConversationId,
+        number: i64,
+        at: Timestamp,
+    ) -> Result<bool, StoreError>;
     /// Stores a conversation that the agent server of `conversation.sandbox_id` made by itself. Writes only if the id is
     /// neither known nor deleted: `Stored{new:1}` then, else `Stored{new:0}`, `Foreign` or `Deleted`. A conversation whose
     /// start failed in this sandbox is `Deleted`, too: its agent server may have gone on with it. A sandbox that has

@@ -101,8 +101,8 @@ async fn each_provider_is_asked_once_in_its_own_words() {
             "https://git.example.com/o/r/7".to_owned()
         };
         assert_eq!(
-            (opened.url.as_str(), opened.note),
-            (address.as_str(), None),
+            (opened.url.as_str(), opened.number, opened.note),
+            (address.as_str(), Some(7), None),
             "{provider}"
         );
         let asked = server.asked();

@@ -11,7 +11,7 @@ mod tools;
 mod version;
 
 use application::App;
-use domain::id::UserId;
+use application::pull_requests::Opener;
 use serde_json::{Map, Value, json};
 
 use crate::decode::JsonFault;
@@ -33,27 +33,27 @@ pub(crate) enum Reply {
     Refused(Value),
 }
 
-/// Works on a body for this user.
+/// Works on a body for this caller.
 pub(crate) async fn exchange(
     app: &App,
-    user: &UserId,
+    opener: &Opener,
     version: Version,
     body: Result<Value, JsonFault>,
 ) -> Reply {
     match body {
         Err(_) => Reply::Refused(fault(&Value::Null, Code::Parse, "The body is not JSON")),
-        Ok(Value::Array(messages)) => batch(app, user, version, messages).await,
+        Ok(Value::Array(messages)) => batch(app, opener, version, messages).await,
         Ok(message) => match Message::read(message) {
             Message::Invalid(answer) => Reply::Refused(answer),
             Message::Request { id, method, params } => {
-                Reply::Answers(answer(app, user, (id, &method, params)).await)
+                Reply::Answers(answer(app, opener, (id, &method, params)).await)
             }
             Message::Unanswered => Reply::Taken,
         },
     }
 }
 
-async fn batch(app: &App, user: &UserId, version: Version, messages: Vec<Value>) -> Reply {
+async fn batch(app: &App, opener: &Opener, version: Version, messages: Vec<Value>) -> Reply {
     let refused = |why: &str| Reply::Refused(fault(&Value::Null, Code::Invalid, why));
     if !version.has_batches() {
         return refused("This version of the protocol has no batches");
@@ -69,7 +69,7 @@ async fn batch(app: &App, user: &UserId, version: Version, messages: Vec<Value>)
                 answers.push(fault(&id, Code::Invalid, "initialize stands alone"));
             }
             Message::Request { id, method, params } => {
-                answers.push(answer(app, user, (id, &method, params)).await);
+                answers.push(answer(app, opener, (id, &method, params)).await);
             }
             Message::Unanswered => {}
         }
@@ -82,7 +82,7 @@ async fn batch(app: &App, user: &UserId, version: Version, messages: Vec<Value>)
 
 async fn answer(
     app: &App,
-    user: &UserId,
+    opener: &Opener,
     (id, method, params): (Value, &str, Map<String, Value>),
 ) -> Value {
     let outcome: Outcome = match method {
@@ -92,7 +92,7 @@ async fn answer(
             Err(Fault(Code::Params, "The list has one page"))
         }
         "tools/list" => Ok(json!({"tools": tools::list()})),
-        "tools/call" => tools::call(app, user, &params).await,
+        "tools/call" => tools::call(app, opener, &params).await,
         _ => Err(Fault(Code::Method, "Method not found")),
     };
     rpc::answer(&id, outcome)

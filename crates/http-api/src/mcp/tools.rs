@@ -2,10 +2,9 @@
 
 use application::App;
 use application::git::GitFailure;
-use application::pull_requests::advice;
+use application::pull_requests::{Opener, advice};
 use domain::conversation::GitProvider;
 use domain::git::OpenedPullRequest;
-use domain::id::UserId;
 use serde_json::{Map, Value, json};
 
 use super::arguments;
@@ -146,8 +145,8 @@ pub(super) fn list() -> Vec<Value> {
     TOOLS.iter().map(Tool::document).collect()
 }
 
-/// Uses a tool for this user. What goes wrong with it is a result, so that the agent reads it.
-pub(super) async fn call(app: &App, user: &UserId, params: &Map<String, Value>) -> Outcome {
+/// Uses a tool for this caller. What goes wrong with it is a result, so that the agent reads it.
+pub(super) async fn call(app: &App, opener: &Opener, params: &Map<String, Value>) -> Outcome {
     let name = params.get("name").and_then(Value::as_str);
     let tool = TOOLS.iter().find(|tool| Some(tool.name) == name);
     let tool = tool.ok_or(Fault(Code::Params, "There is no such tool"))?;
@@ -162,7 +161,7 @@ pub(super) async fn call(app: &App, user: &UserId, params: &Map<String, Value>) 
     };
     let provider = tool.provider;
     Ok(
-        match app.git.open_pull_request(user, provider, &request).await {
+        match app.git.open_pull_request(opener, provider, &request).await {
             Ok(opened) => {
                 tracing::info!(git.provider = %provider, "opened a pull request");
                 succeeded(&opened)

@@ -3,11 +3,15 @@
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ACCEPT, ContentType, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, post};
+use application::pull_requests::{CONVERSATION, Opener};
 use application::secrets::is_at_work;
-use domain::id::UserId;
+use domain::id::{ConversationId, SandboxId, UserId};
 use serde_json::Value;
 
-use crate::extract::{Application, Call, RawJson, SandboxCaller, UserOrSandbox, Who, state_of};
+use crate::decode::{Decode, Errors, Object, Path};
+use crate::extract::{
+    Application, Call, Query, RawJson, SandboxCaller, UserOrSandbox, Who, state_of,
+};
 use crate::mcp::{Code, Reply, Version, exchange, fault};
 use crate::problem::Problem;
 use crate::state::Door;
@@ -17,7 +21,7 @@ const VERSION_HEADER: &str = "MCP-Protocol-Version";
 const STREAM: &str = "text/event-stream";
 
 /// The user that the caller acts for: by their own key, or by that of a sandbox of theirs which is at work.
-pub(super) struct ActsFor(UserId);
+pub(super) struct ActsFor(UserId, Option<SandboxId>);
 
 impl Who for ActsFor {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
@@ -29,13 +33,33 @@ impl Who for ActsFor {
             Door::Everybody => UserOrSandbox::identify(req).await?,
         };
         match caller {
-            UserOrSandbox::User(actor) => Ok(Self(actor.user)),
-            UserOrSandbox::Sandbox(caller) if is_at_work(&caller.0) => Ok(Self(caller.0.owner)),
+            UserOrSandbox::User(actor) => Ok(Self(actor.user, None)),
+            UserOrSandbox::Sandbox(caller) if is_at_work(&caller.0) => {
+                Ok(Self(caller.0.owner, Some(caller.0.id)))
+            }
             UserOrSandbox::Sandbox(_) => {
                 let refusal = "Sandbox is not running";
                 Err(Problem::new(StatusCode::UNAUTHORIZED, refusal))
             }
         }
+    }
+}
+
+/// What the address says beside the path.
+#[derive(Debug, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct About {
+    /// The conversation that pull requests are opened for: their numbers are added to its `pr_number`. One that is not the
+    /// caller's gets none.
+    #[param(value_type = Option<String>, format = Uuid)]
+    conversation_id: Option<ConversationId>,
+}
+
+impl Decode for About {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let conversation_id = object.optional(CONVERSATION)?;
+        Some(Self { conversation_id })
     }
 }
 
@@ -96,6 +120,7 @@ fn refused(status: StatusCode, message: &Value) -> HttpResponse {
     tag = "MCP",
     request_body(content = Value, description = "A JSON-RPC message, or (in version 2025-03-26) a batch of at most 10"),
     params(
+        About,
         ("MCP-Protocol-Version" = Option<String>, Header, description = "What initialize has agreed on"),
     ),
     responses(
@@ -112,7 +137,10 @@ fn refused(status: StatusCode, message: &Value) -> HttpResponse {
 pub(super) async fn ask(
     app: Application,
     req: HttpRequest,
-    Call(ActsFor(user), RawJson(body)): Call<ActsFor, RawJson>,
+    Call(ActsFor(user, sandbox), (Query(about), RawJson(body))): Call<
+        ActsFor,
+        (Query<About>, RawJson),
+    >,
 ) -> Result<HttpResponse, Problem> {
     let refuse = |status, why| Ok(refused(status, &fault(&Value::Null, Code::Invalid, why)));
     let Some(form) = Form::wanted(req.headers()) else {
@@ -125,7 +153,13 @@ pub(super) async fn ask(
         let why = "MCP-Protocol-Version names a version that is not spoken here";
         return refuse(StatusCode::BAD_REQUEST, why);
     };
-    Ok(match exchange(&app, &user, version, body).await {
+    let conversation = about.conversation_id;
+    let opener = Opener {
+        user,
+        sandbox,
+        conversation,
+    };
+    Ok(match exchange(&app, &opener, version, body).await {
         Reply::Taken => HttpResponse::Accepted().finish(),
         Reply::Answers(answer) => form.answer(&answer),
         Reply::Refused(answer) => refused(StatusCode::BAD_REQUEST, &answer),

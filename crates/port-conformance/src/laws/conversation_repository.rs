@@ -308,6 +308,7 @@ macro_rules! conversation_repository_conformance {
             [
                 what_is_stored_is_found,
                 scopes_are_isolated,
+                pull_requests_are_noted,
                 find_many_keeps_order,
                 a_change_touches_what_it_names,
                 adoption_takes_only_what_is_free,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
-    GitProvider, Metrics, Trigger,
+    GitProvider, MOST_PULL_REQUESTS, Metrics, Trigger,
 };
 use domain::event::Appended;
 use domain::patch::Patch;
@@ -69,6 +69,40 @@ pub async fn what_is_stored_is_found(ports: &Ports) {
         .await
         .unwrap();
     assert_eq!(inside, [stored]);
+}
+
+/// Pull requests are noted in their order, each once, also by several at once, and no more than so many.
+pub async fn pull_requests_are_noted(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    let stored = Conversation {
+        pr_numbers: vec![3],
+        ..titled(1, None)
+    };
+    let id = ports.conversation(&stored).await;
+    let (alice, repo) = (scope("alice"), &ports.conversations);
+    let noted = async |scope: &Scope, id, number: i64, second| {
+        let noted = repo.add_pull_request(scope, id, number, at(second));
+        noted.await.unwrap()
+    };
+    assert!(noted(&alice, id, 7, 1).await);
+    assert!(noted(&alice, id, 3, 2).await, "known, and nothing changes");
+    let row = ports.view(id).await.unwrap().conversation;
+    assert_eq!((row.pr_numbers, row.updated_at), (vec![3, 7], at(1)));
+    assert!(!noted(&scope("bob"), id, 8, 3).await);
+    assert!(!noted(&alice, conversation_id(9), 8, 3).await);
+
+    let most = i64::try_from(MOST_PULL_REQUESTS).unwrap();
+    let all = (100..100 + most).map(|number| noted(&alice, id, number, 4));
+    let all = futures::future::join_all(all).await;
+    assert!(all.into_iter().all(|noted| noted));
+    let mut numbers = ports.view(id).await.unwrap().conversation.pr_numbers;
+    assert_eq!(
+        (numbers.len(), &numbers[..2]),
+        (MOST_PULL_REQUESTS, &[3, 7][..])
+    );
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), MOST_PULL_REQUESTS, "each once");
 }
 
 /// Somebody else's conversation is not there, for any method; the system sees all.

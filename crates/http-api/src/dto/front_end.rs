@@ -1,5 +1,5 @@
-//! What the web front end of the 1.20 line asks a hosted service about keys, organizations and agents, of which there is
-//! little to say here. It cannot connect, or cannot start a conversation, without an answer.
+//! What the web front end of the 1.20 line asks a hosted service about keys and agents, of which there is little to say here.
+//! It cannot connect, or cannot start a conversation, without an answer.
 
 use domain::id::UserId;
 use serde::Serialize;
@@ -23,25 +23,6 @@ impl CurrentKeyDto {
             org_id: None,
         }
     }
-}
-
-/// The organizations of a user: there are none.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Organizations)]
-pub struct OrganizationsDto {
-    /// Always empty.
-    #[schema(value_type = Vec<serde_json::Value>)]
-    items: [(); 0],
-    /// Always null.
-    current_org_id: Option<String>,
-}
-
-impl OrganizationsDto {
-    /// What there is.
-    pub const NONE: Self = Self {
-        items: [],
-        current_org_id: None,
-    };
 }
 
 /// Named configurations of agents: there are none; models have profiles.

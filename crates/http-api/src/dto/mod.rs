@@ -12,6 +12,7 @@ pub mod legacy_settings;
 pub mod legacy_user;
 pub mod mcp;
 pub mod message;
+pub mod organization;
 pub mod page;
 pub mod pending;
 pub mod profiles;

@@ -2,7 +2,7 @@
 
 use actix_web::{get, web};
 
-use crate::dto::front_end::{AgentProfilesDto, CurrentKeyDto, OrganizationsDto};
+use crate::dto::front_end::{AgentProfilesDto, CurrentKeyDto};
 use crate::extract::{Actor, Call};
 
 /// The key of the request, by which front ends see that they are connected.
@@ -13,18 +13,6 @@ use crate::extract::{Actor, Call};
 #[get("/api/keys/current")]
 pub(super) async fn current_key(Call(actor, ()): Call<Actor, ()>) -> web::Json<CurrentKeyDto> {
     web::Json(CurrentKeyDto::of(&actor.user))
-}
-
-/// Lists the caller's organizations: there are none here.
-#[utoipa::path(
-    tag = "Users",
-    responses((status = 200, description = "None", body = OrganizationsDto))
-)]
-#[get("/api/organizations")]
-pub(super) async fn organizations(
-    Call(_actor, ()): Call<Actor, ()>,
-) -> web::Json<OrganizationsDto> {
-    web::Json(OrganizationsDto::NONE)
 }
 
 /// Lists named configurations of agents: there are none here. Front ends ask before each start.

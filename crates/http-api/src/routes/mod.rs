@@ -18,6 +18,7 @@ mod legacy_secrets;
 mod legacy_settings;
 mod legacy_user;
 mod mcp;
+mod organizations;
 mod pending_messages;
 mod process_stats;
 mod profiles;
@@ -81,7 +82,6 @@ pub(crate) fn register(config: &mut ServiceConfig<'_>) {
         .service(legacy_secrets::remove)
         .service(users::me)
         .service(front_end::current_key)
-        .service(front_end::organizations)
         .service(front_end::agent_profiles)
         .service(git::installations)
         .service(git::repositories)
@@ -92,6 +92,21 @@ pub(crate) fn register(config: &mut ServiceConfig<'_>) {
         .service(skills::marketplace_skills);
     register_work(config);
     register_older(config);
+    register_organizations(config);
+}
+
+/// The organization that each user has.
+fn register_organizations(config: &mut ServiceConfig<'_>) {
+    config
+        .service(organizations::list)
+        .service(organizations::me)
+        .service(organizations::provider_connections)
+        .service(organizations::list_profiles)
+        .service(organizations::load_profile)
+        .service(organizations::save_profile)
+        .service(organizations::remove_profile)
+        .service(organizations::activate_profile)
+        .service(organizations::rename_profile);
 }
 
 /// What clients of earlier releases call: the same things under other paths, or in other words.

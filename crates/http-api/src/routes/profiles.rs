@@ -2,7 +2,10 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{delete, get, post, web};
+use application::App;
 use application::settings::{ProfileRefusal, UpdateError};
+use domain::clock::Timestamp;
+use domain::id::UserId;
 
 use crate::dto::profiles::{
     ProfileActivatedDto, ProfileChangedDto, ProfileDetailDto, ProfileListDto, ProfileName,
@@ -11,17 +14,16 @@ use crate::dto::profiles::{
 use crate::extract::{Actor, Application, Body, Call, OptionalBody, PathParam, State};
 use crate::problem::{Detail, Problem};
 
-type Profile = PathParam<ProfileName>;
+/// The path parameter that names a profile.
+pub(super) type Profile = PathParam<ProfileName>;
+/// What is said of profiles.
+pub(super) type Answer<T> = Result<web::Json<T>, Problem>;
 
 /// All profiles, without their keys.
 #[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = ProfileListDto)))]
 #[get("/api/v1/settings/profiles")]
-pub(super) async fn list(
-    app: Application,
-    Call(actor, ()): Call<Actor>,
-) -> Result<web::Json<ProfileListDto>, Problem> {
-    let profiles = app.settings.profiles(&actor.user).await?;
-    Ok(web::Json(ProfileListDto::from(&profiles)))
+pub(super) async fn list(app: Application, Call(actor, ()): Call<Actor>) -> Answer<ProfileListDto> {
+    all_of(&app, &actor.user).await
 }
 
 /// One profile with its configuration, without its keys.
@@ -35,15 +37,8 @@ pub(super) async fn load(
     app: Application,
     state: State,
     Call(actor, PathParam(ProfileName(name))): Call<Actor, Profile>,
-) -> Result<web::Json<ProfileDetailDto>, Problem> {
-    let profiles = app.settings.profiles(&actor.user).await?;
-    let found = profiles.find(&name);
-    let profile =
-        found.ok_or_else(|| refused(UpdateError::Refused(ProfileRefusal::NotFound(name))))?;
-    Ok(web::Json(ProfileDetailDto::of(
-        profile,
-        state.ports().clock.now(),
-    )))
+) -> Answer<ProfileDetailDto> {
+    one_of(&app, &actor.user, name, state.ports().clock.now()).await
 }
 
 /// Saves a profile: the configuration that is sent, or the one in force. At most 10.
@@ -61,12 +56,7 @@ pub(super) async fn save(
         (Profile, OptionalBody<SaveProfileInput>),
     >,
 ) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
-    let input = input.unwrap_or_default().0;
-    let saved = app.settings.save_profile(&actor.user, &name, &input).await;
-    saved.map_err(refused)?;
-    let message = format!("Profile '{name}' saved");
-    let changed = web::Json(ProfileChangedDto { name, message });
-    Ok((changed, StatusCode::CREATED))
+    saved(&app, &actor.user, name, input).await
 }
 
 /// Deletes a profile; no error if there is none. After the active one the first of the others becomes active.
@@ -79,10 +69,8 @@ pub(super) async fn save(
 pub(super) async fn remove(
     app: Application,
     Call(actor, PathParam(ProfileName(name))): Call<Actor, Profile>,
-) -> Result<web::Json<ProfileChangedDto>, Problem> {
-    app.settings.delete_profile(&actor.user, &name).await?;
-    let message = format!("Profile '{name}' deleted");
-    Ok(web::Json(ProfileChangedDto { name, message }))
+) -> Answer<ProfileChangedDto> {
+    removed(&app, &actor.user, name).await
 }
 
 /// Makes a profile's configuration the one in force.
@@ -95,15 +83,8 @@ pub(super) async fn remove(
 pub(super) async fn activate(
     app: Application,
     Call(actor, PathParam(ProfileName(name))): Call<Actor, Profile>,
-) -> Result<web::Json<ProfileActivatedDto>, Problem> {
-    let activated = app.settings.activate_profile(&actor.user, &name).await;
-    let model = Some(activated.map_err(refused)?);
-    let message = format!("Switched to profile '{name}'");
-    Ok(web::Json(ProfileActivatedDto {
-        name,
-        message,
-        model,
-    }))
+) -> Answer<ProfileActivatedDto> {
+    activated(&app, &actor.user, name).await
 }
 
 /// Gives a profile another name.
@@ -120,9 +101,71 @@ pub(super) async fn rename(
         Actor,
         (Profile, Body<RenameProfileDto>),
     >,
-) -> Result<web::Json<ProfileChangedDto>, Problem> {
-    let new_name = input.new_name;
-    let renamed = app.settings.rename_profile(&actor.user, &name, &new_name);
+) -> Answer<ProfileChangedDto> {
+    renamed(&app, &actor.user, &name, input.new_name).await
+}
+
+/// What is done with the profiles of a user, wherever the route is that says so.
+pub(super) async fn all_of(app: &App, user: &UserId) -> Answer<ProfileListDto> {
+    let profiles = app.settings.profiles(user).await?;
+    Ok(web::Json(ProfileListDto::from(&profiles)))
+}
+
+pub(super) async fn one_of(
+    app: &App,
+    user: &UserId,
+    name: String,
+    now: Timestamp,
+) -> Answer<ProfileDetailDto> {
+    let profiles = app.settings.profiles(user).await?;
+    let found = profiles.find(&name);
+    let profile =
+        found.ok_or_else(|| refused(UpdateError::Refused(ProfileRefusal::NotFound(name))))?;
+    Ok(web::Json(ProfileDetailDto::of(profile, now)))
+}
+
+pub(super) async fn saved(
+    app: &App,
+    user: &UserId,
+    name: String,
+    input: Option<SaveProfileInput>,
+) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
+    let input = input.unwrap_or_default().0;
+    let saved = app.settings.save_profile(user, &name, &input).await;
+    saved.map_err(refused)?;
+    let message = format!("Profile '{name}' saved");
+    let changed = web::Json(ProfileChangedDto { name, message });
+    Ok((changed, StatusCode::CREATED))
+}
+
+pub(super) async fn removed(app: &App, user: &UserId, name: String) -> Answer<ProfileChangedDto> {
+    app.settings.delete_profile(user, &name).await?;
+    let message = format!("Profile '{name}' deleted");
+    Ok(web::Json(ProfileChangedDto { name, message }))
+}
+
+pub(super) async fn activated(
+    app: &App,
+    user: &UserId,
+    name: String,
+) -> Answer<ProfileActivatedDto> {
+    let activated = app.settings.activate_profile(user, &name).await;
+    let model = Some(activated.map_err(refused)?);
+    let message = format!("Switched to profile '{name}'");
+    Ok(web::Json(ProfileActivatedDto {
+        name,
+        message,
+        model,
+    }))
+}
+
+pub(super) async fn renamed(
+    app: &App,
+    user: &UserId,
+    name: &str,
+    new_name: String,
+) -> Answer<ProfileChangedDto> {
+    let renamed = app.settings.rename_profile(user, name, &new_name);
     renamed.await.map_err(refused)?;
     let message = format!("Profile '{name}' renamed to '{new_name}'");
     let name = new_name;

@@ -1,0 +1,85 @@
+//! Organizations on the wire. Each user has one, of which they are the owner and the only member.
+
+use domain::id::{OrganizationId, UserId};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// An organization.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Organization)]
+pub struct OrganizationDto {
+    #[schema(value_type = String, format = Uuid)]
+    id: OrganizationId,
+    /// The name of its user.
+    name: String,
+    /// Always true: nobody else can be in it.
+    is_personal: bool,
+}
+
+/// The organizations of a user.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Organizations)]
+pub struct OrganizationsDto {
+    /// One: that of the user.
+    #[schema(min_items = 1, max_items = 1)]
+    items: [OrganizationDto; 1],
+    /// The one there is.
+    #[schema(value_type = String, format = Uuid)]
+    current_org_id: OrganizationId,
+}
+
+impl OrganizationsDto {
+    /// What there is for a user.
+    pub fn of(user: &UserId) -> Self {
+        let id = OrganizationId::personal(user);
+        let organization = OrganizationDto {
+            id,
+            name: user.to_string(),
+            is_personal: true,
+        };
+        Self {
+            items: [organization],
+            current_org_id: id,
+        }
+    }
+}
+
+/// What a user is in their organization.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = OrganizationMember)]
+pub struct MemberDto {
+    #[schema(value_type = String, format = Uuid)]
+    org_id: OrganizationId,
+    /// The user's name.
+    user_id: String,
+    /// Always `owner`.
+    role: &'static str,
+    /// What there is to be allowed here: profiles of models (`edit_org_settings`). No automations, no other members.
+    permissions: [&'static str; 1],
+}
+
+impl MemberDto {
+    /// The owner of their own organization.
+    pub fn owner(user: &UserId) -> Self {
+        Self {
+            org_id: OrganizationId::personal(user),
+            user_id: user.to_string(),
+            role: "owner",
+            permissions: ["edit_org_settings"],
+        }
+    }
+}
+
+/// Keys of model providers that several profiles share: there are none; each profile has its own.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProviderConnections)]
+pub struct ProviderConnectionsDto {
+    /// Always empty.
+    #[schema(value_type = Vec<serde_json::Value>)]
+    connections: [(); 0],
+}
+
+impl ProviderConnectionsDto {
+    /// What there is.
+    pub const NONE: Self = Self { connections: [] };
+}

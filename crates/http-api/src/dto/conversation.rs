@@ -17,9 +17,9 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::PageDto;
-use super::sandbox::agent_server_of;
 use super::shown::Shown;
 use super::words::{ExecutionStatusWord, GitProviderWord, SandboxStatusWord, TriggerWord};
+use crate::addresses::Addresses;
 use crate::decode::{Decode, Errors, Object, Path};
 
 /// A conversation.
@@ -155,7 +155,7 @@ impl LaunchedProfileDto {
 
 impl ConversationDto {
     /// As its owner sees it.
-    pub fn of(view: ConversationView, sandboxes: &Sandboxes) -> Self {
+    pub fn of(view: ConversationView, sandboxes: &Sandboxes, addresses: &Addresses) -> Self {
         let ConversationView {
             conversation,
             sandbox,
@@ -165,7 +165,7 @@ impl ConversationDto {
             .as_ref()
             .map_or(SandboxStatus::Missing, |sandbox| sandbox.status);
         let known = matches!(status, SandboxStatus::Running | SandboxStatus::Paused);
-        let url = sandbox.as_ref().and_then(agent_server_of);
+        let url = sandbox.as_ref().and_then(|it| addresses.agent_server(it));
         let acp = conversation.agent_kind == "acp";
         Self {
             created_by_user_id: conversation.owner,

@@ -14,9 +14,9 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::sandbox::agent_server_of;
 use super::shown::Shown;
 use super::words::{GitProviderWord, TriggerWord};
+use crate::addresses::Addresses;
 use crate::decode::{Decode, Errors, Object, Path, characters};
 
 /// Conversations of a page when nothing else is said.
@@ -110,7 +110,7 @@ pub struct LegacyConversationDto {
 
 impl LegacyConversationDto {
     /// As its owner sees it.
-    pub fn of(view: ConversationView, sandboxes: &Sandboxes) -> Self {
+    pub fn of(view: ConversationView, sandboxes: &Sandboxes, addresses: &Addresses) -> Self {
         let ConversationView {
             conversation,
             sandbox,
@@ -120,7 +120,7 @@ impl LegacyConversationDto {
             .as_ref()
             .map_or(SandboxStatus::Missing, |sandbox| sandbox.status);
         let status = LegacyStatus::of(sandbox_status);
-        let url = sandbox.as_ref().and_then(agent_server_of);
+        let url = sandbox.as_ref().and_then(|it| addresses.agent_server(it));
         let id = conversation.id;
         Self {
             conversation_id: id,
@@ -165,8 +165,8 @@ impl LegacyConversationsDto {
     };
 
     /// As their owner sees them.
-    pub fn of(page: Page<ConversationView>, sandboxes: &Sandboxes) -> Self {
-        let page = page.map(|view| LegacyConversationDto::of(view, sandboxes));
+    pub fn of(page: Page<ConversationView>, sandboxes: &Sandboxes, addresses: &Addresses) -> Self {
+        let page = page.map(|view| LegacyConversationDto::of(view, sandboxes, addresses));
         Self {
             results: page.items,
             next_page_id: page.next.map(|token| token.0),

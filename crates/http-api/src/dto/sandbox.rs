@@ -3,7 +3,7 @@
 use application::sandboxes::Sandboxes;
 use domain::clock::Timestamp;
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::sandbox::{AGENT_SERVER, ExposedUrl, Sandbox, SandboxStatus};
+use domain::sandbox::{ExposedUrl, LogTail, Sandbox, SandboxStatus};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use url::Url;
@@ -11,7 +11,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::shown::Shown;
 use super::words::SandboxStatusWord;
-use crate::decode::{Decode, Errors, Object, Path};
+use crate::addresses::{Addresses, base_of};
+use crate::decode::{Decode, Errors, Object, Path, bounds};
 
 /// Name of the exposed URL of the editor.
 const VSCODE: &str = "VSCODE";
@@ -58,14 +59,17 @@ pub struct ExposedUrlDto {
 
 impl SandboxDto {
     /// As its owner sees it.
-    pub fn of(sandbox: Sandbox, sandboxes: &Sandboxes) -> Self {
+    pub fn of(sandbox: Sandbox, sandboxes: &Sandboxes, addresses: &Addresses) -> Self {
         let running = sandbox.status == SandboxStatus::Running;
         let key = sandboxes.session_key(&sandbox);
         let workspace = sandbox.workspace.as_deref();
         let exposed = running.then(|| {
             let urls = sandbox.exposed_urls.iter();
-            urls.map(|exposed| ExposedUrlDto::of(exposed, key.as_ref(), workspace))
-                .collect()
+            urls.map(|exposed| {
+                let url = addresses.exposed(&sandbox, exposed);
+                ExposedUrlDto::of(exposed, &url, key.as_ref(), workspace)
+            })
+            .collect()
         });
         Self {
             id: sandbox.id,
@@ -81,10 +85,15 @@ impl SandboxDto {
 }
 
 impl ExposedUrlDto {
-    fn of(exposed: &ExposedUrl, key: Option<&SecretString>, workspace: Option<&str>) -> Self {
+    fn of(
+        exposed: &ExposedUrl,
+        url: &Url,
+        key: Option<&SecretString>,
+        workspace: Option<&str>,
+    ) -> Self {
         let url = match key {
-            Some(key) if exposed.name == VSCODE => editor_url(&exposed.url, key, workspace),
-            _ => base_of(&exposed.url),
+            Some(key) if exposed.name == VSCODE => editor_url(url, key, workspace),
+            _ => base_of(url),
         };
         Self {
             name: exposed.name.clone(),
@@ -104,20 +113,6 @@ fn editor_url(url: &Url, key: &SecretString, workspace: Option<&str>) -> String 
     }
     drop(query);
     url.into()
-}
-
-/// A base that paths are appended to: clients add them with a slash of their own.
-fn base_of(url: &Url) -> String {
-    url.as_str().trim_end_matches('/').to_owned()
-}
-
-/// Where clients reach the agent server of a RUNNING sandbox.
-pub(super) fn agent_server_of(sandbox: &Sandbox) -> Option<String> {
-    let exposed = sandbox
-        .exposed_urls
-        .iter()
-        .find(|exposed| exposed.name == AGENT_SERVER)?;
-    (sandbox.status == SandboxStatus::Running).then(|| base_of(&exposed.url))
 }
 
 /// `?id=…&id=…`: a batch read by ids that are free text. What cannot be an id is simply unknown.
@@ -184,7 +179,7 @@ mod tests {
             url: url.parse().unwrap(),
             port: 1,
         };
-        let dto = ExposedUrlDto::of(&exposed, key, Some("/workspace/a b"));
+        let dto = ExposedUrlDto::of(&exposed, &exposed.url, key, Some("/workspace/a b"));
         dto.url.0.expose_secret().to_owned()
     }
 
@@ -204,5 +199,39 @@ mod tests {
             "http://h:1/x"
         );
         assert_eq!(shown("VSCODE", "http://h:1/", None), "http://h:1");
+    }
+}
+
+/// Which part of a log.
+#[derive(Debug, Clone, Copy, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct LogsQuery {
+    /// So many lines from the end.
+    #[param(value_type = i64, required = false, minimum = 0, maximum = 10_000, default = 200)]
+    lines: u32,
+    /// Whether to go on with what is written from now on.
+    #[param(value_type = bool, required = false, default = false)]
+    follow: bool,
+}
+
+impl Decode for LogsQuery {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let lines = object.default("lines", || 200_i64);
+        object.rule("lines", lines.as_ref(), bounds(0..=10_000));
+        let follow = object.default("follow", || false);
+        Some(Self {
+            lines: u32::try_from(lines?).ok()?,
+            follow: follow?,
+        })
+    }
+}
+
+impl From<LogsQuery> for LogTail {
+    fn from(query: LogsQuery) -> Self {
+        Self {
+            lines: query.lines,
+            follow: query.follow,
+        }
     }
 }

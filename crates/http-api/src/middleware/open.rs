@@ -8,17 +8,18 @@ use actix_web::http::header::{HOST, HeaderMap};
 use url::Url;
 
 use super::cors::{Cors, origin_of};
+use crate::addresses::Addresses;
 
 /// Names by which containers reach their host.
 const GATEWAYS: [&str; 2] = ["host.docker.internal", "host.containers.internal"];
 
-/// Whether to refuse a request to an open service. `public` is the address that clients were told.
-pub(super) fn refuses(headers: &HeaderMap, cors: &Cors, public: Option<&Url>) -> bool {
+/// Whether to refuse a request to an open service.
+pub(super) fn refuses(headers: &HeaderMap, cors: &Cors, addresses: &Addresses) -> bool {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else {
         // No browser leaves it out.
         return headers.contains_key(HOST) || is_foreign(headers, "", cors);
     };
-    !is_ours(host, public) || is_foreign(headers, host, cors)
+    !is_ours(host, addresses) || is_foreign(headers, host, cors)
 }
 
 /// Whether a browser sent this for a page that is neither ours nor configured. Without `Origin` it comes from a
@@ -36,7 +37,7 @@ fn is_foreign(headers: &HeaderMap, host: &str, cors: &Cors) -> bool {
 
 /// Whether a stranger cannot have made this name: an address, or a name that we know. Not any name without a dot: in
 /// some networks one without is looked up under a domain that others may register names in.
-fn is_ours(host: &str, public: Option<&Url>) -> bool {
+fn is_ours(host: &str, addresses: &Addresses) -> bool {
     let Ok(url) = Url::parse(&format!("http://{host}/")) else {
         return false;
     };
@@ -48,7 +49,7 @@ fn is_ours(host: &str, public: Option<&Url>) -> bool {
         || address.parse::<IpAddr>().is_ok()
         || name.ends_with(".localhost")
         || GATEWAYS.contains(&name)
-        || public.and_then(Url::host_str) == Some(name)
+        || addresses.has_host(name)
 }
 
 #[cfg(test)]
@@ -56,11 +57,18 @@ mod tests {
     use actix_web::http::header::{HeaderValue, ORIGIN};
 
     use super::*;
+    use crate::AddressConfig;
 
     #[test]
     fn only_our_own_and_configured_pages_get_in() {
         let cors = Cors::new(&["http://localhost:*".into()]);
-        let public = Url::parse("https://agents.example/").unwrap();
+        let config = AddressConfig {
+            public_url: Url::parse("https://agents.example/").ok(),
+            sandbox_url: Url::parse("https://boxes.example/").ok(),
+            direct: true,
+        };
+        let fingerprints = keyring::InstallationKey::generate().unwrap();
+        let addresses = Addresses::new(&config, std::sync::Arc::new(fingerprints));
         let table = [
             (Some("127.0.0.1:3000"), None, false),
             (Some("127.0.0.1:3000"), Some("http://127.0.0.1:3000"), false),
@@ -82,6 +90,7 @@ mod tests {
                 Some("https://agents.example"),
                 false,
             ),
+            (Some("boxes.example"), None, false),
             // Rebinding: the page's own name, pointed here.
             (
                 Some("evil.example:3000"),
@@ -102,7 +111,7 @@ mod tests {
                 }
             }
             assert_eq!(
-                refuses(&headers, &cors, Some(&public)),
+                refuses(&headers, &cors, &addresses),
                 refused,
                 "{host:?} {origin:?}"
             );

@@ -7,14 +7,18 @@ use actix_web::http::header::LOCATION;
 use crate::openapi::Surface;
 
 /// 307 to the path without its trailing slash, if that is a route of ours. The target is a path on this host: it comes
-/// from our own route patterns, so it cannot be another host's (`//evil/`).
-pub(super) fn redirect(req: &ServiceRequest, surface: &Surface) -> Option<HttpResponse> {
+/// from our own route patterns, so it cannot be another host's (`//evil/`). `prefix` is that of the public URL.
+pub(super) fn redirect(
+    req: &ServiceRequest,
+    surface: &Surface,
+    prefix: &str,
+) -> Option<HttpResponse> {
     let target = target(req.path(), surface)?;
     let query = req.query_string();
     let location = if query.is_empty() {
-        target.to_owned()
+        format!("{prefix}{target}")
     } else {
-        format!("{target}?{query}")
+        format!("{prefix}{target}?{query}")
     };
     Some(
         HttpResponse::TemporaryRedirect()

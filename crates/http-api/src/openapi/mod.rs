@@ -62,8 +62,18 @@ impl Surface {
     }
 }
 
+/// The document of a service whose public URL has this path.
+pub(crate) fn at(mut document: Value, prefix: &str) -> Value {
+    if !prefix.is_empty() {
+        document["servers"] = serde_json::json!([{"url": prefix}]);
+    }
+    document
+}
+
 /// Every path of the document with its methods in lower case.
-fn operations(document: &Value) -> impl Iterator<Item = (&str, impl Iterator<Item = &str>)> {
+pub(crate) fn operations(
+    document: &Value,
+) -> impl Iterator<Item = (&str, impl Iterator<Item = &str>)> {
     let paths = document["paths"].as_object().into_iter().flatten();
     paths.map(|(path, item)| {
         let members = item

@@ -10,6 +10,7 @@ use domain::start_task::StartTask;
 use futures::{Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 
+use crate::audit::{Made, made};
 use crate::decode::{Decode, Errors, Object, Path};
 use crate::dto::conversation::{
     AppConversationUpdateRequest, BatchParams, ConversationCountQuery, ConversationDto,
@@ -19,9 +20,10 @@ use crate::dto::message::{AppSendMessageRequest, NextMessage, SentDto};
 use crate::dto::page::PageQuery;
 use crate::dto::start_request::{AppConversationStartRequest, StartBody};
 use crate::dto::start_task::StartTaskDto;
-use crate::dto::{PageDto, Success};
+use crate::dto::{PageDto, Success, listed};
 use crate::extract::{
     Actor, Application, Body, BodyWithBytes, Call, IdempotencyKey, PathParam, PathParams, Query,
+    State,
 };
 use crate::problem::{Detail, Problem};
 use crate::repeat::{KeyHeader, repeatable, respond, written};
@@ -46,7 +48,10 @@ pub(super) async fn start(
     Call(actor, (IdempotencyKey(key), body)): Call<Actor, KeyedStart>,
 ) -> Result<HttpResponse, Problem> {
     let answer = started(&app, &actor, key, body).await?;
-    Ok(respond(answer, StartTaskDto::from))
+    let made = made(&answer, |task| task.conversation_id.to_string());
+    let mut response = respond(answer, StartTaskDto::from);
+    Made::tell(&mut response, "conversation", made);
+    Ok(response)
 }
 
 type KeyedStart = (IdempotencyKey, BodyWithBytes<StartBody>);
@@ -145,23 +150,30 @@ fn element(before: &str, task: StartTask) -> Result<Bytes, serde_json::Error> {
 #[get("/api/v1/app-conversations")]
 pub(super) async fn list(
     app: Application,
+    state: State,
     Call(actor, Query(query)): Call<Actor, Query<ConversationListQuery>>,
-) -> Result<web::Json<ListedConversations>, Problem> {
-    Ok(web::Json(match query {
+) -> Result<HttpResponse, Problem> {
+    Ok(match query {
         ConversationListQuery::Batch(texts) => {
             let found = app
                 .conversations
                 .find_many(&actor.scope(), &parse_ids(&texts)?)
                 .await?;
-            let shown = found
-                .into_iter()
-                .map(|view| Some(ConversationDto::of(view?, &app.sandboxes)));
-            ListedConversations::Batch(shown.collect())
+            let shown = found.into_iter().map(|view| {
+                Some(ConversationDto::of(
+                    view?,
+                    &app.sandboxes,
+                    state.addresses(),
+                ))
+            });
+            let batch: Vec<_> = shown.collect();
+            listed(&batch, batch.len())
         }
         ConversationListQuery::Search(wanted) => {
-            ListedConversations::Page(page(&app, &actor, wanted).await?)
+            let page = page(&app, &state, &actor, wanted).await?;
+            listed(&page, page.items.len())
         }
-    }))
+    })
 }
 
 /// Searches conversations, newest first.
@@ -173,9 +185,11 @@ pub(super) async fn list(
 #[get("/api/v1/app-conversations/search")]
 pub(super) async fn search(
     app: Application,
+    state: State,
     Call(actor, Query(query)): Call<Actor, Query<ConversationSearchQuery>>,
-) -> Result<web::Json<PageDto<ConversationDto>>, Problem> {
-    Ok(web::Json(page(&app, &actor, query).await?))
+) -> Result<HttpResponse, Problem> {
+    let page = page(&app, &state, &actor, query).await?;
+    Ok(listed(&page, page.items.len()))
 }
 
 /// Counts what a search would find in all.
@@ -205,6 +219,7 @@ pub(super) async fn count(
 #[patch("/api/v1/app-conversations/{conversation_id}")]
 pub(super) async fn update(
     app: Application,
+    state: State,
     Call(actor, (PathParam(id), Body(ConversationPatch(change)))): Call<
         Actor,
         (PathParam<ConversationId>, Body<ConversationPatch>),
@@ -214,7 +229,11 @@ pub(super) async fn update(
         .conversations
         .update(&actor.scope(), id, &change)
         .await?;
-    Ok(web::Json(ConversationDto::of(view, &app.sandboxes)))
+    Ok(web::Json(ConversationDto::of(
+        view,
+        &app.sandboxes,
+        state.addresses(),
+    )))
 }
 
 /// The id of a deletion, unread: this route has its own answer to an id that is none.
@@ -278,6 +297,7 @@ pub(super) async fn send_message(
 
 async fn page(
     app: &Application,
+    state: &State,
     actor: &Actor,
     query: ConversationSearchQuery,
 ) -> Result<PageDto<ConversationDto>, Problem> {
@@ -293,7 +313,7 @@ async fn page(
         },
     };
     Ok(PageDto::of(found, |view| {
-        ConversationDto::of(view, &app.sandboxes)
+        ConversationDto::of(view, &app.sandboxes, state.addresses())
     }))
 }
 

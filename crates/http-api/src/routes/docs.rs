@@ -22,16 +22,16 @@ pub(super) async fn document(state: State) -> Result<HttpResponse, Problem> {
 
 /// The page refers to its files relative to `/docs/`.
 #[get("/docs")]
-pub(super) async fn entry() -> HttpResponse {
+pub(super) async fn entry(state: State) -> HttpResponse {
     HttpResponse::TemporaryRedirect()
-        .insert_header((LOCATION, "/docs/"))
+        .insert_header((LOCATION, format!("{}/docs/", state.addresses().prefix())))
         .finish()
 }
 
 static CONFIG: LazyLock<Arc<Config<'static>>> =
-    LazyLock::new(|| Arc::new(Config::from("/openapi.json")));
+    LazyLock::new(|| Arc::new(Config::from("../openapi.json")));
 
-/// The files of the page, from the binary.
+/// The files of the page, from the binary. It finds the document relative to itself, under whatever path it is.
 #[get("/docs/{file:.*}")]
 pub(super) async fn page(file: web::Path<String>) -> Result<HttpResponse, Problem> {
     let found = utoipa_swagger_ui::serve(&file, Arc::clone(&CONFIG))

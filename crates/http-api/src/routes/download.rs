@@ -50,7 +50,12 @@ pub(super) async fn download(
     let export = app.exports.begin(&actor.user, id).await?;
     let view = export.conversation.clone();
     let changed = view.conversation.updated_at;
-    let meta = meta(&ConversationDto::of(view, &app.sandboxes)).map_err(Problem::internal)?;
+    let meta = meta(&ConversationDto::of(
+        view,
+        &app.sandboxes,
+        state.addresses(),
+    ))
+    .map_err(Problem::internal)?;
     let (sender, parts) = mpsc::channel(1);
     let out = Out {
         sender,

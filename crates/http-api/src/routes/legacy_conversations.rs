@@ -11,7 +11,9 @@ use crate::dto::legacy_conversation::{
     LegacyConversationDto, LegacyConversationsDto, LegacyId, LegacyIdText, LegacyListQuery,
     LegacyProblemDto, LegacyTitle, RuntimeConfigDto, UpdateConversationRequest,
 };
-use crate::extract::{Actor, Application, Body, Call, PathParams, Query, UserOrSandbox, Who};
+use crate::extract::{
+    Actor, Application, Body, Call, PathParams, Query, State, UserOrSandbox, Who,
+};
 use crate::problem::{Detail, Problem};
 
 /// A user, on a path that agent servers have, too.
@@ -52,6 +54,7 @@ fn read(LegacyIdText(text): LegacyIdText) -> Result<LegacyId, Problem> {
 #[get("/api/conversations")]
 pub(super) async fn list(
     app: Application,
+    state: State,
     Call(FrontEnd(actor), Query(query)): Call<FrontEnd, Query<LegacyListQuery>>,
 ) -> Result<web::Json<LegacyConversationsDto>, Problem> {
     let Some((filter, page)) = query.into_parts() else {
@@ -59,7 +62,11 @@ pub(super) async fn list(
     };
     let scope = actor.scope();
     let found = app.conversations.search(&scope, &filter, &page).await?;
-    Ok(web::Json(LegacyConversationsDto::of(found, &app.sandboxes)))
+    Ok(web::Json(LegacyConversationsDto::of(
+        found,
+        &app.sandboxes,
+        state.addresses(),
+    )))
 }
 
 /// One conversation; `null` for an unknown one, and for the `task-…` that front ends ask for while a conversation starts.
@@ -74,10 +81,12 @@ pub(super) async fn list(
 #[get("/api/conversations/{conversation_id}")]
 pub(super) async fn load(
     app: Application,
+    state: State,
     Call(FrontEnd(actor), PathParams(id)): Call<FrontEnd, PathParams<LegacyIdText>>,
 ) -> Result<web::Json<Option<LegacyConversationDto>>, Problem> {
     let found = find(&app, &actor, &read(id)?).await?;
-    let shown = found.map(|view| LegacyConversationDto::of(view, &app.sandboxes));
+    let shown =
+        found.map(|view| LegacyConversationDto::of(view, &app.sandboxes, state.addresses()));
     Ok(web::Json(shown))
 }
 

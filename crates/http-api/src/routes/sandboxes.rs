@@ -5,11 +5,12 @@ use application::repeat::Answer;
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 
+use crate::audit::{Made, made};
 use crate::decode::{Fault, Path};
 use crate::dto::page::PageQuery;
 use crate::dto::sandbox::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
 use crate::dto::{PageDto, Success, check_batch};
-use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, Query};
+use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, Query, State};
 use crate::problem::{Detail, Problem};
 use crate::repeat::{KeyHeader, repeatable, respond, written};
 
@@ -22,11 +23,12 @@ use crate::repeat::{KeyHeader, repeatable, respond, written};
 #[get("/api/v1/sandboxes/search")]
 pub(super) async fn search(
     app: Application,
+    state: State,
     Call(actor, Query(page)): Call<Actor, Query<PageQuery>>,
 ) -> Result<web::Json<PageDto<SandboxDto>>, Problem> {
     let found = app.sandboxes.search(&actor.scope(), &page.into()).await?;
     Ok(web::Json(PageDto::of(found, |sandbox| {
-        SandboxDto::of(sandbox, &app.sandboxes)
+        SandboxDto::of(sandbox, &app.sandboxes, state.addresses())
     })))
 }
 
@@ -42,6 +44,7 @@ pub(super) async fn search(
 #[get("/api/v1/sandboxes")]
 pub(super) async fn batch(
     app: Application,
+    state: State,
     Call(actor, Query(query)): Call<Actor, Query<IdsQuery>>,
 ) -> Result<web::Json<Vec<Option<SandboxDto>>>, Problem> {
     check_batch(&query.ids, "sandboxes")?;
@@ -62,7 +65,7 @@ pub(super) async fn batch(
         .map(|id| id.and_then(|_| found.next().flatten()));
     Ok(web::Json(
         sandboxes
-            .map(|sandbox| Some(SandboxDto::of(sandbox?, &app.sandboxes)))
+            .map(|sandbox| Some(SandboxDto::of(sandbox?, &app.sandboxes, state.addresses())))
             .collect(),
     ))
 }
@@ -79,13 +82,14 @@ pub(super) async fn batch(
 #[post("/api/v1/sandboxes")]
 pub(super) async fn start(
     app: Application,
+    state: State,
     Call(actor, (Query(query), IdempotencyKey(key))): Call<
         Actor,
         (Query<NewSandboxQuery>, IdempotencyKey),
     >,
 ) -> Result<HttpResponse, Problem> {
     let (user, spec) = (&actor.user, query.sandbox_spec_id.as_deref());
-    let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes);
+    let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes, state.addresses());
     let answer = if let Some(key) = key {
         let render = |sandbox: &Sandbox| written(&shown(sandbox.clone()));
         let asked = spec.unwrap_or_default().as_bytes();
@@ -94,7 +98,10 @@ pub(super) async fn start(
     } else {
         Answer::New(app.sandboxes.start(user, spec).await?)
     };
-    Ok(respond(answer, shown))
+    let made = made(&answer, |sandbox| sandbox.id.to_string());
+    let mut response = respond(answer, shown);
+    Made::tell(&mut response, "sandbox", made);
+    Ok(response)
 }
 
 /// Pauses a sandbox: interrupts what runs in it and frees its memory, keeping the workspace.

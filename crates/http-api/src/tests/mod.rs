@@ -4,6 +4,6 @@ mod extracting;
 mod fixture;
 mod layers;
 mod memory;
-mod settings;
+pub(crate) mod settings;
 mod socket;
 mod standing;

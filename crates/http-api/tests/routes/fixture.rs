@@ -9,13 +9,15 @@ use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Payload, Service};
 use actix_web::http::header::HeaderMap;
 use actix_web::test::{TestRequest, init_service};
+use application::administration::{KeyWish, Origin, administer, new_key};
 use application::{App, AuthMode, Policy, Ports, Tasks};
 use async_trait::async_trait;
+use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
 use domain::id::{ApiKeyId, HostId, IdGenerator, SpecId, UserId};
-use domain::identity::{ApiKey, ApiKeyRepository, KeyHash};
+use domain::identity::{Administered, ApiKey, ApiKeyRepository, KeyHash, Role};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
-use http_api::{Check, Door, HttpConfig, HttpPorts, HttpState, Readiness};
+use http_api::{AddressConfig, Check, Door, HttpConfig, HttpPorts, HttpState, Readiness};
 use keyring::{InstallationKey, Keyring, MasterKey};
 use serde_json::{Value, json};
 use store_memory::{
@@ -25,6 +27,7 @@ use store_memory::{
 
 pub(crate) const ADA: &str = "aw_ada";
 pub(crate) const BOB: &str = "aw_bob";
+pub(crate) const ROOT: &str = "aw_root";
 pub(crate) const NOW: &str = "2026-01-01T00:00:00.000000Z";
 pub(crate) const SPECS: [&str; 2] = ["agent-server:1", "agent-server:2"];
 pub(crate) const UNKNOWN: &str = "00000000-0000-0000-0000-000000000001";
@@ -151,7 +154,7 @@ impl Opened {
     }
 }
 
-/// The keys of both users.
+/// The keys of both users, and of whoever administers.
 async fn add_keys(store: &MemoryStore, now: Timestamp, ids: &dyn IdGenerator) {
     for (user, text) in [("ada", ADA), ("bob", BOB)] {
         let key = ApiKey {
@@ -162,9 +165,21 @@ async fn add_keys(store: &MemoryStore, now: Timestamp, ids: &dyn IdGenerator) {
             created_at: now,
             expires_at: None,
             last_used_at: None,
+            name: None,
+            made_by: None,
         };
         ApiKeyRepository::insert(store, &key).await.unwrap();
     }
+    let root = UserId::parse("root").unwrap();
+    let mut made = new_key(ids, now, &root, &KeyWish::default(), &AuditActor::Service);
+    made.key.hash = KeyHash::of(ROOT);
+    let change = Administered::CreateKey {
+        key: made.key,
+        new_user: Some(Role::Admin),
+    };
+    let origin = Origin::service("test");
+    let done = administer(store, &origin, ids, now, &change).await;
+    done.unwrap();
 }
 
 fn policy() -> Policy {
@@ -180,6 +195,11 @@ fn policy() -> Policy {
 impl World {
     /// Idle: start tasks are not worked on, so their first state can be looked at.
     pub(crate) async fn idle() -> Self {
+        Self::reached_at(AddressConfig::default()).await
+    }
+
+    /// The same for clients that are told these addresses.
+    pub(crate) async fn reached_at(addresses: AddressConfig) -> Self {
         let (clock, store) = (Arc::new(FixedClock::default()), MemoryStore::new());
         let (agents, backend) = (
             Arc::<FakeAgentRuntime>::default(),
@@ -206,6 +226,8 @@ impl World {
             git: git.clone(),
             api_keys: store.clone(),
             users: store.clone(),
+            administration: store.clone(),
+            audit: store.clone(),
             answers: store.clone(),
             hosts: store.clone(),
             leases: store.clone(),
@@ -224,8 +246,12 @@ impl World {
             readiness: Arc::new(Ready),
             clock: clock.clone(),
             ids: Arc::new(SequentialIds::default()),
+            fingerprints: Arc::new(InstallationKey::generate().unwrap()),
         };
-        let mut config = HttpConfig::default();
+        let mut config = HttpConfig {
+            addresses,
+            ..HttpConfig::default()
+        };
         config.limits.ask_again = Duration::from_millis(100);
         let state = HttpState::new(&config, http);
         Self {
@@ -243,7 +269,11 @@ impl World {
 
     /// With the work beside requests going on, and a model in the settings of both users.
     pub(crate) async fn working() -> Self {
-        let world = Self::idle().await;
+        Self::idle().await.at_work().await
+    }
+
+    pub(crate) async fn at_work(self) -> Self {
+        let world = self;
         application::background::spawn(&world.app);
         let settings = json!({"agent_settings_diff": {"llm": {"model": "openai/gpt-5", "api_key": "sk-secret"}}});
         for key in [ADA, BOB] {
@@ -294,7 +324,6 @@ impl World {
 
     /// Begins to read an answer, from the event that was seen last.
     pub(crate) async fn open(&self, key: &str, path: &str, last: Option<&str>) -> Opened {
-        let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
         let request = TestRequest::get()
             .uri(path)
             .insert_header(("X-Session-API-Key", key));
@@ -302,6 +331,12 @@ impl World {
             Some(id) => request.insert_header(("Last-Event-ID", id)),
             None => request,
         };
+        self.open_as(request).await
+    }
+
+    /// Begins to read the answer to a request.
+    pub(crate) async fn open_as(&self, request: TestRequest) -> Opened {
+        let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
         let response = match service.call(request.to_request()).await {
             Ok(response) => response.into_parts().1,
             Err(error) => error.error_response(),

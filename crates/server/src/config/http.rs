@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use url::Url;
+use domain::network::Network;
+use url::{Host, Url};
 
 use super::reader::Reader;
 
@@ -14,12 +15,18 @@ pub(crate) struct Http {
     pub(crate) bind: SocketAddr,
     /// What clients use, when that differs.
     configured_url: Option<Url>,
+    /// What clients use for what sandboxes serve beside the agent server, when that differs.
+    pub(crate) sandbox_url: Option<Url>,
+    /// Machines whose forwarding headers are believed.
+    pub(crate) trusted_proxies: Vec<Network>,
     /// Origins of browsers.
     pub(crate) cors_origins: Vec<String>,
     /// Largest body of a user's request.
     pub(crate) max_body: usize,
     /// Largest body of an agent server's report.
     pub(crate) max_webhook_body: usize,
+    /// Largest body that is forwarded to a sandbox; `None`: any.
+    pub(crate) max_upload: Option<u64>,
     /// Requests that one user may send in a second; 0: any number.
     pub(crate) requests_per_second: u32,
     /// Threads that serve requests.
@@ -38,10 +45,14 @@ impl Http {
                 "an address and a port, e.g. 127.0.0.1:3000",
                 address,
             ),
-            configured_url: reader.optional_url("http.public_url"),
+            configured_url: public_url(reader, "http.public_url"),
+            sandbox_url: public_url(reader, "http.sandbox_url"),
+            trusted_proxies: networks(reader),
             cors_origins: origins(reader),
             max_body: reader.number("http.max_body_bytes", 1024..=1 << 30),
             max_webhook_body: reader.number("http.max_webhook_body_bytes", 1024..=1 << 30),
+            max_upload: Some(reader.number("http.max_upload_bytes", 0..=1 << 50))
+                .filter(|most| *most > 0),
             requests_per_second: reader.number("http.requests_per_second", 0..=1_000_000),
             workers: if workers == 0 {
                 cores.clamp(2, 4)
@@ -55,6 +66,30 @@ impl Http {
     /// Whether the operator said what it is.
     pub(crate) fn is_url_configured(&self) -> bool {
         self.configured_url.is_some()
+    }
+
+    /// What is doubtful about how proxies and clients reach the service.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        let url = self.configured_url.as_ref()?;
+        let is_loopback = match url.host() {
+            Some(Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(Host::Ipv6(ip)) => ip.is_loopback(),
+            Some(Host::Domain(name)) => name == "localhost",
+            None => false,
+        };
+        if is_loopback && !self.bind.ip().is_loopback() {
+            return Some(format!(
+                "{url} is this machine only, though the service listens for others ({}): clients elsewhere are told addresses \
+                 that lead nowhere. Set WORKSPACE_HTTP__PUBLIC_URL to the URL that they use",
+                self.bind
+            ));
+        }
+        (url.scheme() == "https" && self.trusted_proxies.is_empty()).then(|| {
+            format!(
+                "TLS of {url} ends at a proxy, and none is trusted: logs and records show its address in place of the clients'. \
+                 Name it in WORKSPACE_HTTP__TRUSTED_PROXIES, e.g. 127.0.0.1"
+            )
+        })
     }
 
     /// The URL that clients use, once the port is known.
@@ -83,6 +118,52 @@ fn address(text: &str) -> Option<SocketAddr> {
         Some(port) => Some((Ipv4Addr::LOCALHOST, port.parse().ok()?).into()),
         None => text.parse().ok(),
     }
+}
+
+/// First segments of our own paths: a prefix that begins with one could not be told from the path behind it.
+const OWN_SEGMENTS: [&str; 14] = [
+    "alive",
+    "api",
+    "console",
+    "docs",
+    "health",
+    "mcp",
+    "metrics",
+    "openapi.json",
+    "ready",
+    "s",
+    "server_info",
+    "sockets",
+    "v1",
+    "vscode",
+];
+
+/// A URL that clients use, perhaps with a path.
+fn public_url(reader: &Reader<'_>, key: &str) -> Option<Url> {
+    let url = reader.optional_url(key)?;
+    let first = url.path().split('/').nth(1).unwrap_or_default();
+    if OWN_SEGMENTS.contains(&first) {
+        reader.problem(
+            key,
+            &format!("must not have a path that begins with /{first}, as paths of the service do"),
+        );
+    } else if url.path().contains("//") || url.path().contains('%') {
+        reader.problem(key, "must have a plain path, without % and empty segments");
+    }
+    Some(url)
+}
+
+fn networks(reader: &Reader<'_>) -> Vec<Network> {
+    let key = "http.trusted_proxies";
+    let listed = reader.list(key);
+    let read: Result<Vec<Network>, _> = listed.iter().map(|text| text.trim().parse()).collect();
+    read.unwrap_or_else(|_| {
+        reader.problem(
+            key,
+            "must hold networks or addresses, such as 127.0.0.1 or 10.0.0.0/8",
+        );
+        Vec::new()
+    })
 }
 
 fn origins(reader: &Reader<'_>) -> Vec<String> {

@@ -46,7 +46,7 @@ impl Authenticator for Door {
             Some(OTHER_KEY) => UserId::parse("bob").unwrap(),
             _ => return Ok(None),
         };
-        Ok(Some(Actor { user }))
+        Ok(Some(Actor::plain(user)))
     }
 
     async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
@@ -58,7 +58,7 @@ fn ada() -> UserId {
     UserId::parse("ada").unwrap()
 }
 
-fn sandbox() -> Sandbox {
+pub(crate) fn sandbox() -> Sandbox {
     let now = Timestamp::from_micros(0);
     Sandbox {
         id: SandboxId::parse("s1").unwrap(),
@@ -119,6 +119,7 @@ impl World {
             readiness: Arc::new(Parts(None)),
             clock,
             ids: Arc::new(SequentialIds::default()),
+            fingerprints: Arc::new(keyring::InstallationKey::generate().unwrap()),
         };
         let limits = Limits {
             requests_per_second,

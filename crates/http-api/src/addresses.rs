@@ -1,0 +1,332 @@
+//! Under which addresses clients reach the service, and through it what runs in sandboxes.
+//!
+//! Stored are the addresses at which the service reaches a sandbox. What clients are told is made from them here, when an
+//! answer is written: on the public URL, so that one port and one host name are enough, or as they are (`direct`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use domain::id::SandboxId;
+use domain::sandbox::{AGENT_SERVER, ExposedUrl, Sandbox, SandboxStatus};
+use domain::vault::Fingerprints;
+use url::{Position, Url};
+
+/// First segment of signed paths: `/s/{sandbox}/{name}/{signature}/…`.
+pub(crate) const SIGNED: &str = "s";
+/// What the keyed hash of a signed path is for.
+const PURPOSE: &str = "sandbox-path";
+
+/// How addresses are made.
+#[derive(Debug, Clone, Default)]
+pub struct AddressConfig {
+    /// The URL that clients use, perhaps with a path.
+    pub public_url: Option<Url>,
+    /// The URL for what sandboxes serve beside the agent server (editor, worker ports), if it has a host name of its own.
+    pub sandbox_url: Option<Url>,
+    /// Whether clients are told the sandboxes' own addresses instead.
+    pub direct: bool,
+}
+
+/// Makes addresses.
+#[derive(Clone)]
+pub struct Addresses {
+    /// Path of the public URL, without a slash at its end.
+    prefix: String,
+    /// Names that clients were told.
+    hosts: Vec<String>,
+    /// Public URL without a slash at its end; `None`: sandboxes' own addresses are told.
+    base: Option<String>,
+    sandbox_base: Option<String>,
+    /// The host of what sandboxes serve, with its port, if it is not the service's.
+    own_host: Option<String>,
+    prefixes: Vec<String>,
+    fingerprints: Arc<dyn Fingerprints>,
+}
+
+impl fmt::Debug for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Addresses")
+            .field("base", &self.base)
+            .field("sandbox_base", &self.sandbox_base)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Addresses {
+    /// By this configuration. Paths are signed with `fingerprints`.
+    pub fn new(config: &AddressConfig, fingerprints: Arc<dyn Fingerprints>) -> Self {
+        let through = config.public_url.as_ref().filter(|_| !config.direct);
+        let own_host = config.sandbox_url.as_ref().filter(|own| {
+            let public = config.public_url.as_ref();
+            public.is_none_or(|public| public.host_str() != own.host_str())
+        });
+        let own_host =
+            own_host.map(|url| url[Position::BeforeHost..Position::AfterPort].to_owned());
+        let urls = || {
+            [&config.public_url, &config.sandbox_url]
+                .into_iter()
+                .flatten()
+        };
+        let mut prefixes: Vec<String> = urls()
+            .map(path_of)
+            .filter(|path| !path.is_empty())
+            .collect();
+        prefixes.dedup();
+        Self {
+            prefix: config.public_url.as_ref().map_or_else(String::new, path_of),
+            hosts: urls()
+                .filter_map(|url| url.host_str())
+                .map(str::to_owned)
+                .collect(),
+            base: through.map(base_of),
+            sandbox_base: through.map(|url| base_of(config.sandbox_url.as_ref().unwrap_or(url))),
+            own_host,
+            prefixes,
+            fingerprints,
+        }
+    }
+
+    /// Whether clients were told a URL with this host name.
+    pub(crate) fn has_host(&self, name: &str) -> bool {
+        self.hosts.iter().any(|host| host == name)
+    }
+
+    /// Path of the public URL: empty, or `/agents`. Everything that is told to clients as a path begins with it.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// What is left of a path without the prefix; `None`: it has none. A proxy may take it away or leave it there.
+    pub(crate) fn without_prefix<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let rests = self
+            .prefixes
+            .iter()
+            .filter_map(|it| path.strip_prefix(it.as_str()));
+        let mut rests = rests.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        rests
+            .next()
+            .map(|rest| if rest.is_empty() { "/" } else { rest })
+    }
+
+    /// Whether what sandboxes serve is on a host name of its own, and so cannot reach into pages of this service.
+    pub(crate) fn has_own_host(&self) -> bool {
+        self.own_host.is_some()
+    }
+
+    /// Whether a path is not to be had at this host (as a browser writes it): the host of what sandboxes serve has nothing
+    /// else, so that their pages have no way to the service, and the service's has none of them.
+    pub(crate) fn is_elsewhere(&self, host: Option<&str>, path: &str) -> bool {
+        let Some(own) = &self.own_host else {
+            return false;
+        };
+        let is_signed = path
+            .strip_prefix('/')
+            .and_then(|path| path.strip_prefix(SIGNED));
+        let is_signed = is_signed.is_some_and(|rest| rest.starts_with('/'));
+        host.is_some_and(|host| host.eq_ignore_ascii_case(own)) != is_signed
+    }
+
+    /// Where clients reach the agent server of a RUNNING sandbox. Paths are appended with a slash of their own.
+    pub(crate) fn agent_server(&self, sandbox: &Sandbox) -> Option<String> {
+        let mut urls = sandbox.exposed_urls.iter();
+        let exposed = urls.find(|exposed| exposed.name == AGENT_SERVER)?;
+        (sandbox.status == SandboxStatus::Running)
+            .then(|| self.base.clone().unwrap_or_else(|| base_of(&exposed.url)))
+    }
+
+    /// Where clients reach one of the sandbox's ports.
+    pub(crate) fn exposed(&self, sandbox: &Sandbox, exposed: &ExposedUrl) -> Url {
+        let through = match (&self.base, &self.sandbox_base) {
+            (Some(base), _) if exposed.name == AGENT_SERVER => base.parse(),
+            (_, Some(base)) => {
+                let (id, signature) = (&sandbox.id, self.signature(sandbox, &exposed.name));
+                format!("{base}/{SIGNED}/{id}/{}/{signature}/", exposed.name).parse()
+            }
+            _ => return exposed.url.clone(),
+        };
+        // A URL with more path parses as the one before it did.
+        through.unwrap_or_else(|_| exposed.url.clone())
+    }
+
+    /// The path under which clients reach a port, without a slash at its end.
+    pub(crate) fn signed_path(&self, id: &SandboxId, name: &str, signature: &str) -> String {
+        let base: Option<Url> = self
+            .sandbox_base
+            .as_ref()
+            .and_then(|base| base.parse().ok());
+        let prefix = base.as_ref().map_or_else(String::new, path_of);
+        format!("{prefix}/{SIGNED}/{id}/{name}/{signature}")
+    }
+
+    /// Whether this is the signature of the sandbox's port, as long as the sandbox has the key that it has now. Takes the
+    /// same time for every wrong one.
+    pub(crate) fn is_signed(&self, sandbox: &Sandbox, name: &str, signature: &str) -> bool {
+        let expected = self.signature(sandbox, name);
+        let differing = expected.bytes().zip(signature.bytes());
+        let differing = differing.fold(0, |all, (ours, theirs)| all | (ours ^ theirs));
+        expected.len() == signature.len() && std::hint::black_box(differing) == 0
+    }
+
+    /// A keyed hash: nobody makes one who does not know the installation's secret. It dies with the sandbox's key.
+    fn signature(&self, sandbox: &Sandbox, name: &str) -> String {
+        // Neither ids nor hashes have line feeds.
+        let text = format!("{}\n{name}\n{}", sandbox.id, sandbox.key_hash.0);
+        let hash = self.fingerprints.fingerprint(PURPOSE, text.as_bytes());
+        hash.rsplit(':').next().unwrap_or_default().to_owned()
+    }
+}
+
+fn path_of(url: &Url) -> String {
+    url.path().trim_end_matches('/').to_owned()
+}
+
+/// A base that paths are appended to: clients add them with a slash of their own.
+pub(crate) fn base_of(url: &Url) -> String {
+    url.as_str().trim_end_matches('/').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use keyring::InstallationKey;
+
+    use super::*;
+    use crate::tests::settings::sandbox;
+
+    fn addresses(public: &str, own: Option<&str>, direct: bool) -> Addresses {
+        let config = AddressConfig {
+            public_url: Some(public.parse().unwrap()),
+            sandbox_url: own.map(|own| own.parse().unwrap()),
+            direct,
+        };
+        Addresses::new(&config, Arc::new(InstallationKey::generate().unwrap()))
+    }
+
+    fn exposed(name: &str) -> ExposedUrl {
+        ExposedUrl {
+            name: name.to_owned(),
+            url: "http://127.0.0.1:9001/".parse().unwrap(),
+            port: 8001,
+        }
+    }
+
+    fn running() -> Sandbox {
+        let mut sandbox = sandbox();
+        sandbox.status = SandboxStatus::Running;
+        sandbox.exposed_urls = vec![exposed(AGENT_SERVER)];
+        sandbox
+    }
+
+    #[test]
+    fn the_agent_server_is_at_the_public_url_or_where_it_is() {
+        let sandbox = running();
+        for (public, direct, expected) in [
+            ("https://h/", false, "https://h"),
+            ("https://h:1/agents/", false, "https://h:1/agents"),
+            ("https://h/agents", false, "https://h/agents"),
+            ("https://h/", true, "http://127.0.0.1:9001"),
+        ] {
+            let it = addresses(public, None, direct);
+            assert_eq!(it.agent_server(&sandbox).as_deref(), Some(expected));
+            let told = it.exposed(&sandbox, &sandbox.exposed_urls[0]);
+            assert_eq!(told.as_str().trim_end_matches('/'), expected);
+        }
+        let mut paused = sandbox;
+        paused.status = SandboxStatus::Paused;
+        assert_eq!(
+            addresses("https://h/", None, false).agent_server(&paused),
+            None
+        );
+    }
+
+    #[test]
+    fn other_ports_are_under_signed_paths() {
+        let sandbox = running();
+        let it = addresses("https://h/agents/", None, false);
+        let told = it.exposed(&sandbox, &exposed("WORKER_1"));
+        let start = format!("https://h/agents/s/{}/WORKER_1/", sandbox.id);
+        let signature = told
+            .as_str()
+            .strip_prefix(&start)
+            .unwrap()
+            .trim_end_matches('/');
+        assert_eq!(signature.len(), 64, "{told}");
+        assert!(it.is_signed(&sandbox, "WORKER_1", signature));
+        assert!(
+            !it.is_signed(&sandbox, "WORKER_2", signature),
+            "of this port only"
+        );
+        assert!(!it.is_signed(&sandbox, "WORKER_1", &signature[1..]));
+        assert!(!it.is_signed(&sandbox, "WORKER_1", ""));
+        let mut other = sandbox.clone();
+        other.key_hash = domain::identity::KeyHash::of("another");
+        assert!(
+            !it.is_signed(&other, "WORKER_1", signature),
+            "it dies with the key"
+        );
+        let mut other = sandbox.clone();
+        other.id = SandboxId::parse("another").unwrap();
+        assert!(
+            !it.is_signed(&other, "WORKER_1", signature),
+            "of this sandbox only"
+        );
+        let stranger = addresses("https://h/agents/", None, false);
+        assert!(
+            !stranger.is_signed(&sandbox, "WORKER_1", signature),
+            "by our secret only"
+        );
+        let path = it.signed_path(&sandbox.id, "WORKER_1", signature);
+        assert_eq!(format!("https://h{path}/"), told.as_str());
+    }
+
+    #[test]
+    fn sandboxes_may_have_a_host_of_their_own() {
+        let sandbox = running();
+        let it = addresses("https://h/agents", Some("https://boxes.h/"), false);
+        assert!(
+            it.exposed(&sandbox, &exposed("VSCODE"))
+                .as_str()
+                .starts_with("https://boxes.h/s/")
+        );
+        assert!(it.has_own_host());
+        for (host, path, is_elsewhere) in [
+            ("boxes.h", "/s/a/W/f/", false),
+            ("BOXES.h", "/api/v1/users/me", true),
+            ("boxes.h", "/", true),
+            ("boxes.h", "/sandboxes", true),
+            ("h", "/s/a/W/f/", true),
+            ("h", "/api/v1/users/me", false),
+            ("127.0.0.1:3000", "/ready", false),
+        ] {
+            assert_eq!(
+                it.is_elsewhere(Some(host), path),
+                is_elsewhere,
+                "{host}{path}"
+            );
+        }
+        let shared = addresses("https://h/", None, false);
+        assert!(!shared.is_elsewhere(Some("h"), "/s/a/W/f/"));
+        assert_eq!(
+            it.agent_server(&sandbox).as_deref(),
+            Some("https://h/agents")
+        );
+        assert!(!addresses("https://h/a", Some("https://h/b"), false).has_own_host());
+    }
+
+    #[test]
+    fn a_prefix_ends_where_a_segment_does() {
+        let it = addresses("https://h/a/gents/", None, false);
+        for (path, rest) in [
+            ("/a/gents/api/v1/x", Some("/api/v1/x")),
+            ("/a/gents/", Some("/")),
+            ("/a/gents", Some("/")),
+            ("/a/gentsx", None),
+            ("/api/v1/x", None),
+        ] {
+            assert_eq!(it.without_prefix(path), rest, "{path}");
+        }
+        assert_eq!(
+            addresses("https://h/", None, false).without_prefix("/x"),
+            None
+        );
+    }
+}

@@ -1,0 +1,234 @@
+//! What sandboxes serve beside the agent server (editor, worker ports), under signed paths:
+//! `/s/{sandbox}/{name}/{signature}/…`. Whoever has the address may use it, without a key, as long as the sandbox has the
+//! key that it was made with. docs/gateway.md says what keeps such pages from others.
+
+use actix_web::http::header::{
+    CONTENT_SECURITY_POLICY, COOKIE, HeaderName, HeaderValue, REFERRER_POLICY, SET_COOKIE,
+};
+use actix_web::{HttpRequest, HttpResponse, web};
+use domain::id::SandboxId;
+use domain::sandbox::{AGENT_SERVER, Desired, Sandbox, SandboxStatus};
+use domain::scope::Scope;
+use gateway::{Gateway, Target};
+use url::Url;
+
+use crate::addresses::SIGNED;
+use crate::extract::{Application, State};
+use crate::forwarding;
+use crate::problem::Problem;
+
+/// Goes before the names of cookies that a sandbox sets: only such ones are sent to it, and none of ours is one.
+const COOKIE_PREFIX: &str = "sandbox.";
+/// Pages get an origin of their own that nobody else has: no reach into pages, cookies and storage of this service.
+const SHUT_IN: HeaderValue = HeaderValue::from_static(
+    "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads",
+);
+/// The address is as good as a key: other hosts do not get to see it.
+const OWN_HOST_ONLY: HeaderValue = HeaderValue::from_static("same-origin");
+
+/// Registers the paths.
+pub(super) fn register(config: &mut web::ServiceConfig) {
+    let path = format!("/{SIGNED}/{{sandbox}}/{{name}}/{{signature}}/{{rest:.*}}");
+    config
+        .service(web::resource(path).to(pass))
+        .service(web::resource(format!("/{SIGNED}/{{sandbox}}/{{name}}/{{signature}}")).to(pass));
+}
+
+async fn pass(
+    req: HttpRequest,
+    payload: web::Payload,
+    app: Application,
+    state: State,
+    gateway: web::Data<Gateway>,
+) -> Result<HttpResponse, Problem> {
+    let signed = Signed::of(req.uri().path()).ok_or_else(Problem::not_found)?;
+    let addresses = state.addresses();
+    let ids = [SandboxId::parse(signed.sandbox).map_err(|_| Problem::not_found())?];
+    let found = app.sandboxes.find_many(&Scope::System, &ids).await?;
+    let sandbox = found.into_iter().flatten().next();
+    // Whoever has no signature learns nothing, not even whether there is such a sandbox.
+    let sandbox = sandbox
+        .filter(|it| addresses.is_signed(it, signed.name, signed.signature))
+        .filter(|it| it.desired == Desired::Running && it.status == SandboxStatus::Running)
+        .ok_or_else(Problem::not_found)?;
+    let base_url = address(&sandbox, signed.name).ok_or_else(Problem::not_found)?;
+    let path = addresses.signed_path(&sandbox.id, signed.name, signed.signature);
+    let Some(rest) = signed.rest else {
+        // What is relative to the address must be below it.
+        return Ok(HttpResponse::TemporaryRedirect()
+            .insert_header(("Location", format!("{path}/")))
+            .finish());
+    };
+    let target = Target {
+        lane: format!("{}/{}", sandbox.id, signed.name),
+        base_url,
+        path_and_query: match req.uri().query() {
+            Some(query) => format!("{rest}?{query}"),
+            None => rest.to_owned(),
+        },
+        headers: headers(&req, &path),
+        cookies: true,
+        prefix: path.clone(),
+    };
+    let answer = gateway.forward(&req, payload.into_inner(), &target).await;
+    let mut answer = answer.map_err(|failure| forwarding::problem(&failure))?;
+    shut_in(&mut answer, &path, addresses.has_own_host());
+    Ok(answer)
+}
+
+/// The parts of a signed path, as they stand in the request.
+#[derive(Debug, PartialEq, Eq)]
+struct Signed<'a> {
+    sandbox: &'a str,
+    name: &'a str,
+    signature: &'a str,
+    /// The path on the sandbox's port; `None`: not even the slash of its root.
+    rest: Option<&'a str>,
+}
+
+impl<'a> Signed<'a> {
+    fn of(path: &'a str) -> Option<Self> {
+        let path = path
+            .strip_prefix('/')?
+            .strip_prefix(SIGNED)?
+            .strip_prefix('/')?;
+        let (sandbox, path) = path.split_once('/')?;
+        let (name, path) = path.split_once('/')?;
+        let (signature, rest) = match path.find('/') {
+            Some(at) => (&path[..at], Some(&path[at..])),
+            None => (path, None),
+        };
+        Some(Self {
+            sandbox,
+            name,
+            signature,
+            rest,
+        })
+    }
+}
+
+/// Where the service reaches this port. Clients may see another host (`docker.exposed_host`), the port is the same. Not the
+/// agent server: it has paths of its own, and keys.
+fn address(sandbox: &Sandbox, name: &str) -> Option<Url> {
+    let mut urls = sandbox.exposed_urls.iter();
+    let exposed = urls.find(|it| it.name == name && name != AGENT_SERVER)?;
+    let mut url = sandbox.agent_url.clone()?;
+    url.set_port(exposed.url.port_or_known_default()).ok()?;
+    Some(url)
+}
+
+/// What is set on the request: who the client is, under which path it sees the port, and the sandbox's own cookies.
+fn headers(req: &HttpRequest, path: &str) -> Vec<(HeaderName, HeaderValue)> {
+    let mut headers = forwarding::forwarded(req);
+    let sent = req.headers().get_all(COOKIE);
+    let cookies: Vec<_> = sent.filter_map(|it| it.to_str().ok()).collect();
+    let cookies = cookies_for(&cookies.join(";"));
+    for (name, value) in [("x-forwarded-prefix", path), ("cookie", &cookies)] {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.push((HeaderName::from_static(name), value));
+        }
+    }
+    headers
+}
+
+/// The cookies that a sandbox set, by the names that it gave them.
+fn cookies_for(sent: &str) -> String {
+    let ours = sent.split(';').map(str::trim);
+    let theirs: Vec<_> = ours
+        .filter_map(|it| it.strip_prefix(COOKIE_PREFIX))
+        .collect();
+    theirs.join("; ")
+}
+
+/// A cookie of a sandbox, for its own path only.
+fn cookie_from(set: &str, path: &str) -> String {
+    let mut parts = set.split(';').map(str::trim);
+    let mut cookie = format!("{COOKIE_PREFIX}{}", parts.next().unwrap_or_default());
+    for part in parts {
+        let name = part.split('=').next().unwrap_or_default().trim();
+        if !name.eq_ignore_ascii_case("domain") && !name.eq_ignore_ascii_case("path") {
+            cookie = format!("{cookie}; {part}");
+        }
+    }
+    format!("{cookie}; Path={path}/")
+}
+
+/// Keeps a page of a sandbox from everything that is not its own.
+fn shut_in(answer: &mut HttpResponse, path: &str, has_own_host: bool) {
+    let headers = answer.headers_mut();
+    let set: Vec<_> = headers.remove(SET_COOKIE).collect();
+    for cookie in set.iter().filter_map(|it| it.to_str().ok()) {
+        if let Ok(value) = HeaderValue::from_str(&cookie_from(cookie, path)) {
+            headers.append(SET_COOKIE, value);
+        }
+    }
+    headers.insert(REFERRER_POLICY, OWN_HOST_ONLY);
+    if !has_own_host {
+        headers.append(CONTENT_SECURITY_POLICY, SHUT_IN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_taken_apart_as_they_stand() {
+        let of = |path| Signed::of(path).map(|it| (it.sandbox, it.name, it.signature, it.rest));
+        for (path, expected) in [
+            ("/s/a/W/f00/", Some(("a", "W", "f00", Some("/")))),
+            ("/s/a/W/f00", Some(("a", "W", "f00", None))),
+            (
+                "/s/a/W/f00//x/%2e%2e/y%20z",
+                Some(("a", "W", "f00", Some("//x/%2e%2e/y%20z"))),
+            ),
+            ("/s/a/W", None),
+            ("/sx/a/W/f00/", None),
+        ] {
+            assert_eq!(of(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn cookies_stay_among_themselves() {
+        assert_eq!(
+            cookies_for("mine=1; sandbox.tkn=a=b; x=2;sandbox.c=d"),
+            "tkn=a=b; c=d"
+        );
+        assert_eq!(cookies_for("mine=1; xsandbox.tkn=1"), "");
+        assert_eq!(
+            cookie_from("tkn=a=b; Domain=h; PATH=/; HttpOnly; Max-Age=5", "/s/a/W/f"),
+            "sandbox.tkn=a=b; HttpOnly; Max-Age=5; Path=/s/a/W/f/"
+        );
+    }
+
+    #[test]
+    fn pages_are_shut_in_where_they_share_a_host() {
+        let shut = |own| {
+            let mut answer = HttpResponse::Ok()
+                .append_header(("set-cookie", "a=1; Path=/"))
+                .append_header(("set-cookie", "b=2"))
+                .insert_header(("content-security-policy", "default-src *"))
+                .finish();
+            shut_in(&mut answer, "/s/x", own);
+            let all = |name| {
+                let values = answer.headers().get_all(name);
+                values
+                    .map(|it| it.to_str().unwrap().to_owned())
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(
+                all("set-cookie"),
+                ["sandbox.a=1; Path=/s/x/", "sandbox.b=2; Path=/s/x/"]
+            );
+            assert_eq!(all("referrer-policy"), ["same-origin"]);
+            all("content-security-policy")
+        };
+        assert_eq!(
+            shut(true),
+            ["default-src *"],
+            "a sandbox's own policy is kept"
+        );
+        assert_eq!(shut(false), ["default-src *", SHUT_IN.to_str().unwrap()]);
+    }
+}

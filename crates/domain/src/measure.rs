@@ -100,6 +100,27 @@ impl Durations {
     }
 }
 
+/// A pool of connections to the database.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    /// `read`, `write`, `intake`, `background`.
+    pub name: &'static str,
+    /// Connections that it may have.
+    pub most: u32,
+    /// Connections that it has.
+    pub open: u32,
+    /// Those of them that nobody uses.
+    pub idle: u32,
+    /// Calls that have a turn: they use a connection, or are about to.
+    pub in_use: u64,
+    /// Calls that wait for a turn.
+    pub waiting: u64,
+    /// How long calls have waited for a turn that they got.
+    pub waits: Measured,
+    /// Calls that got none in time.
+    pub timeouts: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

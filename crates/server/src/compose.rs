@@ -18,7 +18,6 @@ use async_trait::async_trait;
 use domain::clock::{Clock, SystemClock};
 use domain::error::Classify as _;
 use domain::id::{HostId, IdGenerator, UserId};
-use domain::identity::{ApiKeyRepository, UserRepository};
 use domain::sandbox::{Caps, SandboxBackend, SandboxSpecCatalog};
 use http_api::{
     AddressConfig, Check, GatewayLimits, HttpConfig, HttpPorts, HttpState, Limits, Readiness,
@@ -79,16 +78,6 @@ fn store_config(config: &Config) -> StoreConfig {
     store.connections = config.storage.connections;
     store.wait = config.storage.wait;
     store
-}
-
-/// Opens the store for the sake of API keys alone.
-pub(crate) async fn open_keys(config: &Config) -> anyhow::Result<Arc<dyn ApiKeyRepository>> {
-    Ok(open_store(config).await?)
-}
-
-/// Opens the store for the sake of users alone.
-pub(crate) async fn open_users(config: &Config) -> anyhow::Result<Arc<dyn UserRepository>> {
-    Ok(open_store(config).await?)
 }
 
 /// Who everybody is, where requests need no key.
@@ -206,13 +195,15 @@ pub(crate) fn service(
         git: Arc::new(git),
         api_keys: Arc::clone(store) as _,
         users: Arc::clone(store) as _,
+        administration: Arc::clone(store) as _,
+        audit: Arc::clone(store) as _,
         answers: Arc::clone(store) as _,
         hosts: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,
         changes: Arc::clone(store) as _,
         vault: Arc::clone(store) as _,
         cipher: vault.keyring,
-        fingerprints: Arc::clone(&fingerprints),
+        fingerprints: Arc::clone(&fingerprints) as _,
         clock: clock(),
         ids: ids(),
     };
@@ -230,6 +221,8 @@ pub(crate) fn service(
         fingerprints,
     };
     let http = HttpState::new(&http_config(config, bound), http_ports);
+    let measured = Arc::clone(store);
+    http.measure_pools(Box::new(move || measured.pools()));
     Ok(Service { app, http })
 }
 
@@ -279,6 +272,7 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
             upload: config.http.max_upload,
             ..GatewayLimits::default()
         },
+        metrics_key: config.metrics_key.clone(),
         web_client: config.web_client.clone(),
     }
 }

@@ -8,6 +8,8 @@
 //! A job that has begun cannot be ended from here. Postgres ends what takes too long; if it says nothing at all (frozen
 //! behind a kernel that acknowledges), the caller is answered after a deadline, and the job is told to be stuck.
 
+mod turns;
+
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,11 +20,12 @@ use diesel::r2d2::{HandleError, Pool, PooledConnection};
 use domain::error::StoreError;
 use domain::scope::Scope;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinError;
-use tokio::time::{sleep, timeout, timeout_at};
+use tokio::time::timeout_at;
 use tracing::Span;
 
+use self::turns::Turns;
 use crate::circuit::{Circuit, GRACE};
 use crate::connection::{self, AnyConnection, Intent, Manager, Target};
 use crate::error::{Fault, unavailable};
@@ -46,6 +49,7 @@ impl Behalf {
 struct Lane {
     access: Access,
     permits: Arc<Semaphore>,
+    turns: Turns,
 }
 
 /// On whose behalf a call is made. Each has connections of its own on Postgres, so that none can starve another.
@@ -200,6 +204,14 @@ impl Db {
         self.run(Behalf::Users, Intent::Write, job).await
     }
 
+    /// The same, of a job that takes one row that nobody else has locked (`warm::claim`).
+    pub(crate) async fn take<T: Send + 'static>(
+        &self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Behalf::Users, Intent::WriteLocked, job).await
+    }
+
     /// A write of what a sandbox reports about a conversation, whose row the job locks before all else
     /// (`conversation_rows::reported_by`). Events come in such numbers that on Postgres each would lose races to others with
     /// which it has nothing in common but a page of an index.
@@ -250,7 +262,7 @@ impl Db {
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
         let lane = self.lane(behalf, intent);
-        let permit = self.turn(lane).await?;
+        let permit = lane.turn().await?;
         let over = tokio::time::Instant::now() + self.deadline;
         // What a job that outlives this call holds: its turn, and the word that it is under way.
         let (mut held, mut lost) = ((job, permit, self.jobs.begin()), 0);
@@ -272,30 +284,6 @@ impl Db {
             }
             held = back;
             tokio::time::sleep(pause(lost)).await;
-        }
-    }
-
-    /// Waits for one's turn, but not for a database that is away.
-    async fn turn(&self, lane: &Lane) -> Result<OwnedSemaphorePermit, StoreError> {
-        if let Ok(permit) = Arc::clone(&lane.permits).try_acquire_owned() {
-            return Ok(permit);
-        }
-        let permit = timeout(lane.access.wait, Arc::clone(&lane.permits).acquire_owned());
-        let circuit = &lane.access.circuit;
-        let no_use = async {
-            if !circuit.is_away() {
-                sleep(GRACE).await;
-                if circuit.silence() >= GRACE {
-                    circuit.suspect();
-                }
-            }
-            circuit.until_away().await;
-        };
-        tokio::select! {
-            permit = permit => permit
-                .map_err(|elapsed| unavailable("a free connection", elapsed))?
-                .map_err(|closed| unavailable("a free connection", closed)),
-            () = no_use => Err(Circuit::refusal()),
         }
     }
 }
@@ -398,6 +386,7 @@ impl Lane {
                 wait,
             },
             permits: Arc::new(Semaphore::new(usize::try_from(size).unwrap_or(1))),
+            turns: Turns::default(),
         }
     }
 }

@@ -110,6 +110,11 @@ impl SqlStore {
             .unwrap_or_else(|elapsed| Err(unavailable("an answer of the database", elapsed)))
     }
 
+    /// What the pools of connections are doing; for metrics. Cheap.
+    pub fn pools(&self) -> Vec<domain::measure::Pool> {
+        self.db.measured()
+    }
+
     /// The longest time between the moment at which somebody asks for a write and the moment at which it can still be
     /// committed.
     pub fn longest_write(&self) -> Duration {

@@ -47,28 +47,28 @@ pub(super) struct Run {
 
 /// Why a run ends before READY.
 enum Stop {
-    /// With a cause for the person who asked.
-    Failed(String),
+    /// With a cause for the person who asked, and one for the log.
+    Failed(String, Option<AppError>),
     /// Without a word: the lease is lost, the task was ended by somebody else, or the store is away. Whoever claims the
     /// task next goes on.
     Left,
 }
 
+impl Stop {
+    fn failed(detail: impl Into<String>) -> Self {
+        Self::Failed(detail.into(), None)
+    }
+}
+
 impl From<AppError> for Stop {
     fn from(error: AppError) -> Self {
-        match &error {
+        match error {
             AppError::Store(StoreError::Unavailable { .. } | StoreError::Stale { .. })
             | AppError::Elsewhere => Self::Left,
             // A task is read by its owner alone: what the agent server objects to (its client removed every key) is what
             // helps them.
-            AppError::Agent(agent) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "start failed");
-                Self::Failed(agent.to_string())
-            }
-            other => {
-                tracing::warn!(error = other as &dyn std::error::Error, "start failed");
-                Self::Failed(other.public().into_owned())
-            }
+            AppError::Agent(agent) => Self::Failed(agent.to_string(), Some(agent.into())),
+            other => Self::Failed(other.public().into_owned(), Some(other)),
         }
     }
 }
@@ -102,7 +102,7 @@ impl Run {
         let inner = Arc::clone(&self.inner);
         let _running = inner.measures.start();
         let outcome = if self.task.attempts > MOST_ATTEMPTS {
-            Err(Stop::Failed(format!(
+            Err(Stop::failed(format!(
                 "the start was interrupted {MOST_ATTEMPTS} times"
             )))
         } else {
@@ -118,11 +118,18 @@ impl Run {
                 tracing::info!("start left to the next worker");
                 tell_if_ended(&self.inner, self.task.id).await;
             }
-            Err(Stop::Failed(detail)) => {
+            Err(Stop::Failed(detail, cause)) => {
                 inner.measures.ended(Ended::Failed);
+                self.log(&detail, cause.as_ref());
                 self.fail(detail).await;
             }
         }
+    }
+
+    fn log(&self, detail: &str, cause: Option<&AppError>) {
+        let (id, step) = (self.task.conversation_id, self.task.status);
+        let error = cause.map(|it| it as &(dyn std::error::Error + 'static));
+        tracing::warn!(conversation.id = %id, %step, detail, error, "start failed");
     }
 
     async fn steps(&mut self) -> Result<(), Stop> {
@@ -352,18 +359,18 @@ impl Run {
         match stored {
             Ok(task) => self.entered(task),
             Err(StoreError::NotFound { entity: PARENT }) => {
-                return Err(Stop::Failed(
+                return Err(Stop::failed(
                     "the parent conversation was deleted while this one was starting".to_owned(),
                 ));
             }
             Err(StoreError::NotFound { .. }) => {
-                return Err(Stop::Failed(
+                return Err(Stop::failed(
                     "the sandbox was paused or deleted while the conversation was starting"
                         .to_owned(),
                 ));
             }
             Err(StoreError::Conflict { .. }) => {
-                return Err(Stop::Failed("conversation_id is already in use".to_owned()));
+                return Err(Stop::failed("conversation_id is already in use"));
             }
             Err(error) => return Err(error.into()),
         }

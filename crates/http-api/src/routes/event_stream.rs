@@ -1,35 +1,23 @@
 //! The events of a conversation as they arrive: Server-Sent Events.
-//!
-//! What hands them out is a task beside the request, with a short queue in between: so a client that does not read holds
-//! one part of the log for a while, and then nothing but its connection.
 
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use actix_web::http::header::CACHE_CONTROL;
-use actix_web::web::Bytes;
 use actix_web::{HttpResponse, get};
 use application::AppError;
 use application::follow::{Begin, End, Following, News};
 use domain::error::{Classify, ErrorClass};
 use domain::event::Arrived;
 use domain::id::ConversationId;
-use futures::{Stream, stream};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::time::sleep;
 
+use super::outlet::{Caller, Gone, Outlet};
 use crate::decode::{Fault, Path};
 use crate::dto::event::EventStreamQuery;
 use crate::extract::{Actor, Application, Call, LastEventId, PathParam, Query, Standing, State};
 use crate::problem::{Detail, Problem};
 
-/// Bytes that are handed over at once.
-const CHUNK: usize = 64 * 1024;
-/// A client that takes no such piece for this long is given up; it may come back and goes on where it was.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Longest wait for the answer. A store that does not answer revokes nobody.
-const ANSWER: Duration = Duration::from_secs(5);
 /// After how many milliseconds a client comes back whose stream has ended.
 const RETRY: &str = "retry: 1000\n";
 /// Between the halves of a keep-alive. A peer that is gone answers the first one with a reset, and the second one fails:
@@ -66,21 +54,22 @@ pub(super) async fn follow(
         Begin::Now => format!("{RETRY}id: {}\n\n", following.at()),
         Begin::First | Begin::After(_) => format!("{RETRY}\n"),
     };
-    let (out, chunks) = mpsc::channel(1);
-    let outlet = Outlet(out);
+    let (outlet, body) = Outlet::new();
     let caller = Caller {
         actor,
         standing,
         ask_again: state.limits().ask_again,
     };
-    app.follow
-        .spawn(async move { hand_out(following, caller, first, outlet).await });
+    app.follow.spawn(async move {
+        let said = say(following, caller, first, &outlet);
+        outlet.until_closed(said).await;
+    });
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream; charset=utf-8")
         .insert_header((CACHE_CONTROL, "no-store"))
         // Else nginx collects before it sends.
         .insert_header(("X-Accel-Buffering", "no"))
-        .streaming(handed_out(chunks)))
+        .streaming(body))
 }
 
 type StreamCall = Call<
@@ -106,77 +95,33 @@ fn refused(error: AppError, in_header: bool) -> Problem {
     }
 }
 
-fn handed_out(chunks: mpsc::Receiver<Bytes>) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    stream::unfold(chunks, |mut chunks| async move {
-        let chunk = chunks.recv().await?;
-        Some((Ok(chunk), chunks))
-    })
-}
-
-/// Whose stream it is, and how often it is asked whether they may still have it.
-struct Caller {
-    actor: Actor,
-    standing: Standing,
-    ask_again: Duration,
-}
-
-/// The near end of a client's connection.
-struct Outlet(mpsc::Sender<Bytes>);
-
-/// The client is gone, or does not read.
-struct Gone;
-
-impl Outlet {
-    async fn send(&self, text: &str) -> Result<(), Gone> {
-        for piece in text.as_bytes().chunks(CHUNK) {
-            // A copy, so that a piece that is never taken does not keep the whole.
-            let sent = self.0.send(Bytes::copy_from_slice(piece));
-            timeout(PATIENCE, sent)
-                .await
-                .map_err(|_| Gone)?
-                .map_err(|_| Gone)?;
-        }
-        Ok(())
-    }
-}
-
-/// Says everything there is to say, until the end, or until nobody listens.
-async fn hand_out(following: Following, caller: Caller, first: String, outlet: Outlet) {
-    tokio::select! {
-        () = outlet.0.closed() => {}
-        // Gone: then there is nobody to tell.
-        _ = say(following, caller, first, &outlet) => {}
-    }
-}
-
 async fn say(
     mut following: Following,
     caller: Caller,
     first: String,
     outlet: &Outlet,
 ) -> Result<(), Gone> {
-    outlet.send(&first).await?;
-    let mut ask = interval_at(Instant::now() + caller.ask_again, caller.ask_again);
-    ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    outlet.send(first.as_bytes()).await?;
+    let mut ask = caller.times_to_ask();
     loop {
         tokio::select! {
             biased;
             _ = ask.tick() => {
-                if let Ok(Ok(false)) = timeout(ANSWER, caller.standing.holds(&caller.actor)).await {
-                    return outlet.send(&end("unauthorized")).await;
+                if caller.is_refused().await {
+                    return outlet.send(end("unauthorized").as_bytes()).await;
                 }
             }
             news = following.next() => match news {
                 News::Arrived(events) => {
                     let text = written(events);
-                    outlet.send(&text).await?;
+                    outlet.send(text.as_bytes()).await?;
                 }
                 News::Idle => {
-                    outlet.send(": keep-alive").await?;
+                    outlet.send(b": keep-alive").await?;
                     sleep(HALVES).await;
-                    outlet.send("\n\n").await?;
+                    outlet.send(b"\n\n").await?;
                 }
-                News::End(why) => return outlet.send(&end(reason(why))).await,
+                News::End(why) => return outlet.send(end(reason(why)).as_bytes()).await,
             }
         }
     }

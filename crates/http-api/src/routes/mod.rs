@@ -1,8 +1,10 @@
 //! The routes, one file per resource. A handler extracts, calls one verb of the application and converts the answer.
 
+mod administration;
 mod aliases;
 mod app_conversation_inside;
 mod app_conversations;
+mod audit;
 mod catalogue;
 mod docs;
 mod download;
@@ -12,21 +14,26 @@ mod front_end;
 mod git;
 mod git_providers;
 mod health;
+mod keys;
 mod legacy_conversations;
 mod legacy_options;
 mod legacy_secrets;
 mod legacy_settings;
 mod legacy_user;
 mod mcp;
+mod metrics;
 mod organizations;
+mod outlet;
 mod pending_messages;
 mod process_stats;
 mod profiles;
+mod sandbox_logs;
 mod sandbox_secrets;
 mod sandbox_specs;
 mod sandboxes;
 mod secrets;
 mod settings;
+mod signed;
 mod skills;
 mod start_tasks;
 mod users;
@@ -39,7 +46,7 @@ use utoipa_actix_web::service_config::ServiceConfig;
 use crate::extract::state_of;
 use crate::problem::Problem;
 
-pub(crate) use process_stats::ProcessStats;
+pub(crate) use process_stats::{Process, ProcessStats};
 
 /// Registers every route. What is registered here is documented; nothing else exists.
 pub(crate) fn register(config: &mut ServiceConfig<'_>) {
@@ -48,6 +55,7 @@ pub(crate) fn register(config: &mut ServiceConfig<'_>) {
         .service(health::health)
         .service(health::ready)
         .service(health::server_info)
+        .service(metrics::read)
         .service(legacy_settings::load)
         .service(legacy_settings::store)
         .service(legacy_settings::add_git_providers)
@@ -90,9 +98,29 @@ pub(crate) fn register(config: &mut ServiceConfig<'_>) {
         .service(git::git_info)
         .service(skills::search)
         .service(skills::marketplace_skills);
+    register_organizations(config);
     register_work(config);
     register_older(config);
-    register_organizations(config);
+    register_administration(config);
+}
+
+/// Users, keys, and who did what.
+fn register_administration(config: &mut ServiceConfig<'_>) {
+    config
+        .service(keys::list)
+        .service(keys::create)
+        .service(keys::rotate)
+        .service(keys::revoke)
+        .service(administration::list)
+        .service(administration::create)
+        .service(administration::load)
+        .service(administration::update)
+        .service(administration::remove)
+        .service(administration::keys)
+        .service(administration::create_key)
+        .service(administration::rotate_key)
+        .service(administration::revoke_key)
+        .service(audit::search);
 }
 
 /// The organization that each user has.
@@ -159,6 +187,7 @@ fn register_work(config: &mut ServiceConfig<'_>) {
         .service(sandboxes::pause)
         .service(sandboxes::resume)
         .service(sandboxes::remove)
+        .service(sandbox_logs::read)
         .service(sandbox_secrets::list)
         .service(sandbox_secrets::reveal)
         .service(sandbox_specs::search)
@@ -188,12 +217,13 @@ pub(crate) fn register_for_sandboxes(config: &mut ServiceConfig<'_>) {
         .service(mcp::ask);
 }
 
-/// Registers what serves the documentation itself and is not part of it.
+/// Registers what is not part of the documentation: what serves it, and what sandboxes serve.
 pub(crate) fn register_docs(config: &mut web::ServiceConfig) {
     config
         .service(docs::document)
         .service(docs::entry)
-        .service(docs::page);
+        .service(docs::page)
+        .configure(signed::register);
 }
 
 /// What no route takes: 405 with the methods that would have been, or 404.

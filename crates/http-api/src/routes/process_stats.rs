@@ -84,6 +84,11 @@ impl ProcessStats {
         }
     }
 
+    /// When it began.
+    pub(super) fn started(&self) -> Timestamp {
+        self.started
+    }
+
     pub(super) fn uptime(&self, now: Timestamp) -> Duration {
         now.since(self.started)
     }
@@ -125,6 +130,38 @@ impl ProcessStats {
             resources: resources.clone(),
         });
         resources
+    }
+}
+
+/// What metrics tell of the process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Process {
+    pub(crate) started: Timestamp,
+    /// Processor time.
+    pub(crate) cpu: Duration,
+    /// Bytes.
+    pub(crate) resident: u64,
+    pub(crate) virtual_: u64,
+    pub(crate) open_files: u64,
+    pub(crate) most_files: u64,
+    pub(crate) threads: u64,
+}
+
+impl Process {
+    pub(super) fn look(started: Timestamp) -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let files = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        let most = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        Self {
+            started,
+            cpu: cpu_time().unwrap_or_default(),
+            resident: kibibytes(&status, "VmRSS:"),
+            virtual_: kibibytes(&status, "VmSize:"),
+            // One of them was this look.
+            open_files: (files as u64).saturating_sub(1),
+            most_files: most.current.unwrap_or_default(),
+            threads: number(&status, "Threads:"),
+        }
     }
 }
 

@@ -106,6 +106,7 @@ pub(super) fn config() -> HttpConfig {
         addresses: crate::AddressConfig::default(),
         trusted_proxies: Vec::new(),
         gateway: gateway::Limits::default(),
+        metrics_key: None,
         web_client: crate::WebClient::default(),
     }
 }

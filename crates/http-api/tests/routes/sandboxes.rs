@@ -1,8 +1,9 @@
 //! Sandboxes and their specs.
 
+use domain::id::{SandboxId, UserId};
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, BOB, NOW, SPECS, World};
+use crate::fixture::{ADA, BOB, NOW, Opened, SPECS, World};
 
 const BASE: &str = "/api/v1/sandboxes";
 
@@ -144,4 +145,96 @@ async fn specs_are_paged_and_found() {
         .await
         .is(200, &json!([null, spec(SPECS[1])]));
     assert_eq!(world.get("", &format!("{base}/search")).await.status, 401);
+}
+
+/// Reads up to and with a text, or to the end.
+async fn read_to(opened: &mut Opened, end: &str) -> String {
+    let mut text = String::new();
+    while !text.ends_with(end) {
+        match opened.next().await {
+            Some(more) => text.push_str(&more),
+            None => return text,
+        }
+    }
+    text
+}
+
+#[actix_web::test]
+async fn a_log_is_read_and_followed_by_its_owner_alone_and_without_keys() {
+    let world = World::working().await;
+    let id = world.start(ADA, &json!({})).await["sandbox_id"].clone();
+    let id = SandboxId::parse(id.as_str().unwrap()).unwrap();
+    let path = format!("{BASE}/{id}/logs");
+    let shown = world.get(ADA, &format!("{BASE}?id={id}")).await.json();
+    let key = shown[0]["session_api_key"].as_str().unwrap();
+    for line in ["one", &format!("two {key}"), "three"] {
+        world.backend.say(&id, line);
+    }
+    let answer = world.get(ADA, &path).await;
+    assert_eq!(
+        (
+            answer.status,
+            answer.content_type.as_str(),
+            answer.text.as_str()
+        ),
+        (200, "text/plain; charset=utf-8", "one\ntwo ***\nthree\n")
+    );
+    let last = world.get(ADA, &format!("{path}?lines=1")).await;
+    assert_eq!(last.text, "three\n");
+    for (query, kind) in [
+        ("lines=-1", "greater_than_equal"),
+        ("lines=10001", "less_than_equal"),
+        ("follow=perhaps", "bool_parsing"),
+    ] {
+        let refused = world.get(ADA, &format!("{path}?{query}")).await;
+        assert_eq!(
+            (refused.status, &refused.json()["detail"][0]["type"]),
+            (422, &json!(kind))
+        );
+    }
+    for (key, unknown) in [(BOB, path.as_str()), (ADA, "/api/v1/sandboxes/nope/logs")] {
+        world.get(key, unknown).await.refuses(404, "Not Found");
+    }
+    assert_eq!(world.get("", &path).await.status, 401);
+    let follow = format!("{path}?lines=1&follow=true");
+    let mut opened = world.open(ADA, &follow, None).await;
+    assert_eq!(read_to(&mut opened, "three\n").await, "three\n");
+    world.backend.say(&id, "four");
+    assert_eq!(read_to(&mut opened, "four\n").await, "four\n");
+    let pause = format!("{BASE}/{id}/pause");
+    world.post(ADA, &pause, &json!({})).await.ok();
+    assert_eq!(read_to(&mut opened, "\0").await, "");
+    // What is paused can be read, and what is deleted cannot.
+    assert_eq!(
+        world
+            .get(ADA, &format!("{path}?lines=2&follow=true"))
+            .await
+            .text,
+        "three\nfour\n"
+    );
+    world.delete(ADA, &format!("{BASE}/{id}")).await.ok();
+    world.get(ADA, &path).await.refuses(404, "Not Found");
+}
+
+#[actix_web::test]
+async fn a_user_follows_ten_logs_until_the_service_stops_or_the_key_is_revoked() {
+    let world = World::working().await;
+    let id = world.start(ADA, &json!({})).await["sandbox_id"].clone();
+    let path = format!("{BASE}/{}/logs?follow=true", id.as_str().unwrap());
+    let mut all = Vec::new();
+    for _ in 0..10 {
+        all.push(world.open(ADA, &path, None).await);
+        assert_eq!(all.last().map(|opened| opened.status), Some(200));
+    }
+    let refused = world.get(ADA, &path).await;
+    assert_eq!(refused.status, 429, "{}", refused.text);
+    let user = UserId::parse("ada").unwrap();
+    for key in world.keys.list(Some(&user)).await.unwrap() {
+        assert!(world.keys.revoke(key.id).await.unwrap());
+    }
+    assert_eq!(read_to(&mut all.pop().unwrap(), "\0").await, "");
+    world.app.follow.end_all();
+    for mut opened in all {
+        assert_eq!(read_to(&mut opened, "\0").await, "");
+    }
 }

@@ -9,6 +9,7 @@ mod git;
 mod http;
 mod layers;
 mod log;
+mod metrics;
 mod reader;
 mod retention;
 mod sandbox;
@@ -31,7 +32,7 @@ pub(crate) use http::{Http, reachable};
 pub(crate) use log::{Format, Log};
 pub(crate) use reader::parse_duration;
 pub(crate) use sandbox::{Backend, Sandbox, Start};
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 pub(crate) use show::without_password;
 pub(crate) use skills::Skills;
 pub(crate) use storage::Storage;
@@ -57,6 +58,8 @@ pub(crate) struct Config {
     pub(crate) mcp_in_conversations: bool,
     pub(crate) retention: application::Retention,
     pub(crate) log: Log,
+    /// The key that `/metrics` needs; without one, everybody may read it.
+    pub(crate) metrics_key: Option<SecretString>,
     pub(crate) web_client: http_api::WebClient,
     text: String,
 }
@@ -122,6 +125,7 @@ impl Config {
             mcp_in_conversations: reader.switch("mcp.in_conversations"),
             retention: retention::read(reader),
             log: Log::read(reader),
+            metrics_key: metrics::read(reader),
             web_client: web_client::read(reader),
             text: show::show(layers, &derived),
             data_dir,

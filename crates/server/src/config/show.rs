@@ -8,11 +8,12 @@ use super::layers::{DEFAULTS, Layers, Leaf, Origin, Value};
 use super::templates::short;
 
 /// Shown as set or not set.
-const SECRET: [&str; 4] = [
+const SECRET: [&str; 5] = [
     "auth.bootstrap_key",
     "secrets.master_key",
     "secrets.previous_master_keys",
     "docker.registry_password",
+    "metrics.key",
 ];
 /// Shown by the names alone.
 const SECRET_ASSIGNMENTS: [&str; 1] = ["docker.secret_env"];

@@ -1,0 +1,364 @@
+//! What `/metrics` says: the service's own series, those of its parts, and those of every process.
+//!
+//! Nothing is asked of a store or an engine for it: a page costs some additions and reads of `/proc`. No label is free text,
+//! and none names a user, an object or an address. `docs/metrics.md` lists all of it; a test compares.
+
+mod requests;
+mod text;
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use application::App;
+use domain::identity::KeyHash;
+use domain::measure::Pool;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+
+use crate::HttpState;
+use crate::openapi::operations;
+use crate::routes::Process;
+pub(crate) use requests::Requests;
+pub(crate) use text::CONTENT_TYPE;
+use text::{Labels, Page};
+
+/// Answers what the pools of the store are doing. Cheap; never waits.
+pub type Pools = Box<dyn Fn() -> Vec<Pool> + Send + Sync>;
+
+/// What is counted about requests, and who may read it.
+#[derive(Default)]
+pub(crate) struct Measuring {
+    requests: OnceLock<Requests>,
+    pools: OnceLock<Pools>,
+    key: Option<KeyHash>,
+}
+
+impl Measuring {
+    /// Whoever reads needs this key.
+    pub(crate) fn new(key: Option<&SecretString>) -> Self {
+        Self {
+            key: key.map(|key| KeyHash::of(key.expose_secret())),
+            ..Self::default()
+        }
+    }
+
+    /// Takes the routes from the document of the whole surface. Later ones are the same.
+    pub(crate) fn know(&self, document: impl FnOnce() -> Value) {
+        self.requests.get_or_init(|| {
+            let document = document();
+            let documented = operations(&document)
+                .flat_map(|(path, methods)| methods.map(move |method| (method, path)));
+            Requests::of(documented.chain(UNDOCUMENTED))
+        });
+    }
+
+    pub(crate) fn requests(&self) -> &Requests {
+        self.requests.get_or_init(Requests::default)
+    }
+
+    pub(crate) fn set_pools(&self, pools: Pools) {
+        // Whoever said it first is right.
+        let _ = self.pools.set(pools);
+    }
+
+    fn pools(&self) -> Vec<Pool> {
+        self.pools.get().map_or_else(Vec::new, |pools| pools())
+    }
+
+    /// Whether who has this key may read. Hashes are compared: how much of a wrong key is right takes no longer or shorter.
+    pub(crate) fn may_read(&self, key: Option<&SecretString>) -> bool {
+        let given = || key.map(|key| KeyHash::of(key.expose_secret()));
+        self.key.is_none() || self.key == given()
+    }
+}
+
+/// Routes that are not in the document.
+const UNDOCUMENTED: [(&str, &str); 3] = [
+    ("get", "/openapi.json"),
+    ("get", "/docs"),
+    ("get", "/docs/{file}"),
+];
+
+/// The page, now.
+pub(crate) fn page(state: &HttpState, app: &App, process: &Process) -> String {
+    let mut page = Page::new();
+    let build: Labels<'_> = &[("version", env!("CARGO_PKG_VERSION"))];
+    page.gauge(
+        "build_info",
+        "Always 1; the label says which release runs.",
+        [(build, 1)],
+    );
+    write_requests(&mut page, state.measuring().requests());
+    write_pools(&mut page, &state.measuring().pools());
+    write_starts(&mut page, app);
+    write_reports(&mut page, app);
+    write_warm(&mut page, app);
+    page.usual(|page| write_process(page, process));
+    page.finish()
+}
+
+fn one<'a>(value: u64) -> [(Labels<'a>, u64); 1] {
+    [(&[], value)]
+}
+
+fn write_requests(page: &mut Page, requests: &Requests) {
+    let routes = requests.routes();
+    let labels: Vec<_> = routes
+        .iter()
+        .flat_map(|(method, route, counted)| {
+            let answers = counted.answers();
+            answers.map(|(class, count)| {
+                (
+                    [("method", *method), ("route", *route), ("status", class)],
+                    count,
+                )
+            })
+        })
+        .collect();
+    page.counter(
+        "http_requests_total",
+        "Requests that were answered.",
+        labels
+            .iter()
+            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+    );
+    let labels: Vec<_> = routes
+        .iter()
+        .map(|(method, route, counted)| {
+            (
+                [("method", *method), ("route", *route)],
+                counted.durations.measured(),
+            )
+        })
+        .collect();
+    page.histogram(
+        "http_request_duration_seconds",
+        "From the head of a request to the head of its answer.",
+        labels
+            .iter()
+            .map(|(labels, measured)| (labels as Labels<'_>, *measured)),
+    );
+    page.gauge(
+        "http_requests_in_flight",
+        "Requests that have no answer yet.",
+        one(requests.in_flight.get()),
+    );
+}
+
+fn write_pools(page: &mut Page, pools: &[Pool]) {
+    let names: Vec<_> = pools.iter().map(|pool| [("pool", pool.name)]).collect();
+    let of = |value: fn(&Pool) -> u64| {
+        let values = pools.iter().map(value);
+        names.iter().map(|name| name as Labels<'_>).zip(values)
+    };
+    let gauges: [(&str, &str, fn(&Pool) -> u64); 5] = [
+        (
+            "db_connections_max",
+            "Connections that the pool may have.",
+            |pool| pool.most.into(),
+        ),
+        (
+            "db_connections_open",
+            "Connections that the pool has.",
+            |pool| pool.open.into(),
+        ),
+        (
+            "db_connections_idle",
+            "Connections that nobody uses.",
+            |pool| pool.idle.into(),
+        ),
+        (
+            "db_calls_running",
+            "Calls that have a turn at the pool.",
+            |pool| pool.in_use,
+        ),
+        (
+            "db_calls_waiting",
+            "Calls that wait for a turn at the pool.",
+            |pool| pool.waiting,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.gauge(name, help, of(value));
+    }
+    let waits = pools.iter().map(|pool| pool.waits);
+    page.histogram(
+        "db_wait_seconds",
+        "How long calls waited for a turn that they got.",
+        names.iter().map(|name| name as Labels<'_>).zip(waits),
+    );
+    page.counter(
+        "db_wait_timeouts_total",
+        "Calls that got no turn in time.",
+        of(|pool| pool.timeouts),
+    );
+}
+
+fn write_starts(page: &mut Page, app: &App) {
+    let counted = app.counted();
+    let steps: Vec<_> = counted
+        .steps
+        .iter()
+        .map(|(step, it)| ([("step", *step)], *it))
+        .collect();
+    page.histogram(
+        "start_step_seconds",
+        "How long starts of conversations were in a step.",
+        steps.iter().map(|(labels, it)| (labels as Labels<'_>, *it)),
+    );
+    page.gauge(
+        "starts_running",
+        "Starts of conversations under way.",
+        one(counted.starts_running),
+    );
+    let ended = counted
+        .starts_ended
+        .map(|(how, count)| ([("outcome", how)], count));
+    page.counter(
+        "starts_total",
+        "Starts that ended in this process; `left`: another process went on.",
+        ended
+            .iter()
+            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+    );
+    let states: Vec<_> = counted
+        .sandboxes
+        .iter()
+        .map(|(state, it)| ([("status", *state)], *it))
+        .collect();
+    page.gauge(
+        "sandboxes",
+        "Sandboxes of this host, as of the last comparison with its backend.",
+        states
+            .iter()
+            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+    );
+}
+
+fn write_reports(page: &mut Page, app: &App) {
+    let counted = app.counted();
+    let reports = counted
+        .reports
+        .map(|(outcome, count)| ([("outcome", outcome)], count));
+    page.counter(
+        "webhook_batches_total",
+        "Batches of events that agent servers sent.",
+        reports
+            .iter()
+            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+    );
+    page.counter(
+        "webhook_events_total",
+        "Events in batches that were taken in.",
+        one(counted.events),
+    );
+    page.gauge(
+        "event_streams",
+        "Streams of events that are open.",
+        one(counted.event_streams),
+    );
+    page.gauge(
+        "sandbox_log_readers",
+        "Logs of sandboxes that are being read.",
+        one(counted.log_readers),
+    );
+}
+
+fn write_warm(page: &mut Page, app: &App) {
+    let warm = app.warm_counts();
+    page.gauge(
+        "warm_sandboxes_target",
+        "Warm sandboxes that there should be.",
+        one(warm.target.into()),
+    );
+    let states: [([(&str, &str); 1], u64); 3] = [
+        ([("state", "ready")], warm.ready.into()),
+        ([("state", "booting")], warm.booting.into()),
+        ([("state", "claimed")], warm.claimed.into()),
+    ];
+    page.gauge(
+        "warm_sandboxes",
+        "Warm sandboxes of this host, as of the last look.",
+        states
+            .iter()
+            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+    );
+    let claims: [([(&str, &str); 1], u64); 2] = [
+        ([("outcome", "hit")], warm.hits),
+        ([("outcome", "miss")], warm.misses),
+    ];
+    page.counter(
+        "warm_claims_total",
+        "Starts that found a warm sandbox, or none.",
+        claims
+            .iter()
+            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+    );
+    page.counter(
+        "warm_boot_failures_total",
+        "Boots of warm sandboxes that failed.",
+        one(warm.failed_boots),
+    );
+    page.counter(
+        "warm_ended_total",
+        "Warm sandboxes that were ended unused.",
+        one(warm.ended),
+    );
+}
+
+/// Names and meanings as everywhere (the conventions of Prometheus' client libraries).
+fn write_process(page: &mut Page, process: &Process) {
+    page.seconds(
+        "process_cpu_seconds_total",
+        "counter",
+        "Processor time.",
+        process.cpu,
+    );
+    page.seconds(
+        "process_start_time_seconds",
+        "gauge",
+        "When the process began, since 1970.",
+        Duration::from_micros(u64::try_from(process.started.micros()).unwrap_or_default()),
+    );
+    let gauges = [
+        (
+            "process_resident_memory_bytes",
+            "Memory in use.",
+            process.resident,
+        ),
+        (
+            "process_virtual_memory_bytes",
+            "Address space in use.",
+            process.virtual_,
+        ),
+        (
+            "process_open_fds",
+            "Files, sockets and pipes that are open.",
+            process.open_files,
+        ),
+        (
+            "process_max_fds",
+            "How many may be open.",
+            process.most_files,
+        ),
+        ("process_threads", "Threads.", process.threads),
+    ];
+    for (name, help, value) in gauges {
+        page.gauge(name, help, one(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_with_a_key_is_for_whoever_has_it() {
+        let key = |text: &str| SecretString::from(text);
+        let open = Measuring::new(None);
+        assert!(open.may_read(None) && open.may_read(Some(&key("any"))));
+        let closed = Measuring::new(Some(&key("metrics-key")));
+        assert!(closed.may_read(Some(&key("metrics-key"))));
+        assert!(!closed.may_read(Some(&key("metrics-kez"))) && !closed.may_read(None));
+    }
+}

@@ -1,0 +1,167 @@
+//! Prometheus' text format, version 0.0.4.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use domain::measure::{BOUNDS_MS, Measured};
+
+/// How this text is announced.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Every name begins so.
+const PREFIX: &str = "agent_workspace_";
+
+/// A page of metrics that is being written. Names are this service's, without their prefix; labels are never free text.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    text: String,
+    prefix: &'static str,
+}
+
+/// Names and values of labels.
+pub(crate) type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Page {
+    pub(crate) fn new() -> Self {
+        Self {
+            text: String::with_capacity(16 * 1024),
+            prefix: PREFIX,
+        }
+    }
+
+    /// Writes what every process has under its usual name, which has no prefix of ours.
+    pub(crate) fn usual(&mut self, write: impl FnOnce(&mut Self)) {
+        self.prefix = "";
+        write(self);
+        self.prefix = PREFIX;
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.text
+    }
+
+    /// What only grows. `name` ends with `_total`.
+    pub(crate) fn counter<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Labels<'a>, u64)>,
+    ) {
+        self.head(name, "counter", help);
+        for (labels, value) in values {
+            self.sample(name, labels, value);
+        }
+    }
+
+    /// What grows and falls.
+    pub(crate) fn gauge<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Labels<'a>, u64)>,
+    ) {
+        self.head(name, "gauge", help);
+        for (labels, value) in values {
+            self.sample(name, labels, value);
+        }
+    }
+
+    /// A time, or an amount of it.
+    pub(crate) fn seconds(&mut self, name: &str, kind: &str, help: &str, value: Duration) {
+        self.head(name, kind, help);
+        self.sample(name, &[], value.as_secs_f64());
+    }
+
+    /// How long something took, in classes. `name` ends with `_seconds`.
+    pub(crate) fn histogram<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Labels<'a>, Measured)>,
+    ) {
+        self.head(name, "histogram", help);
+        let (bucket, sum, count) = (
+            format!("{name}_bucket"),
+            format!("{name}_sum"),
+            format!("{name}_count"),
+        );
+        for (labels, measured) in values {
+            let bounds = BOUNDS_MS.iter().map(|ms| seconds(*ms));
+            let bounds = bounds.chain(["+Inf".to_owned()]);
+            for (bound, at_most) in bounds.zip(measured.at_most) {
+                let labels = [labels, &[("le", bound.as_str())]].concat();
+                self.sample(&bucket, &labels, at_most);
+            }
+            self.sample(&sum, labels, measured.sum.as_secs_f64());
+            self.sample(&count, labels, measured.at_most[BOUNDS_MS.len()]);
+        }
+    }
+
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let prefix = self.prefix;
+        // Writing to a text does not fail.
+        let _ = write!(
+            self.text,
+            "# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n"
+        );
+    }
+
+    fn sample(&mut self, name: &str, labels: Labels<'_>, value: impl std::fmt::Display) {
+        self.text.push_str(self.prefix);
+        self.text.push_str(name);
+        for (at, (label, value)) in labels.iter().enumerate() {
+            let before = if at == 0 { '{' } else { ',' };
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+            let value = value.replace('\n', "\\n");
+            let _ = write!(self.text, "{before}{label}=\"{value}\"");
+        }
+        let after = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.text, "{after} {value}");
+    }
+}
+
+/// Milliseconds in seconds, without a rest of binary arithmetic.
+fn seconds(ms: u64) -> String {
+    let (whole, rest) = (ms / 1000, ms % 1000);
+    let text = format!("{whole}.{rest:03}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::measure::Durations;
+
+    use super::*;
+
+    #[test]
+    fn a_page_has_the_form_that_prometheus_reads() {
+        let mut page = Page::new();
+        page.counter(
+            "x_total",
+            "How often.",
+            [(&[("a", "b\"c\\d\ne")] as Labels<'_>, 3)],
+        );
+        page.usual(|page| page.gauge("up", "Now.", [(&[] as Labels<'_>, 1)]));
+        let durations = Durations::default();
+        durations.note(Duration::from_millis(1500));
+        page.histogram(
+            "t_seconds",
+            "How long.",
+            [(&[("k", "v")] as Labels<'_>, durations.measured())],
+        );
+        let text = page.finish();
+        let start = "# HELP agent_workspace_x_total How often.\n# TYPE agent_workspace_x_total counter\n\
+             agent_workspace_x_total{a=\"b\\\"c\\\\d\\ne\"} 3\n# HELP up Now.\n# TYPE up gauge\nup 1\n";
+        assert!(text.starts_with(start), "{text}");
+        for line in [
+            "agent_workspace_t_seconds_bucket{k=\"v\",le=\"0.001\"} 0\n",
+            "agent_workspace_t_seconds_bucket{k=\"v\",le=\"1\"} 0\n",
+            "agent_workspace_t_seconds_bucket{k=\"v\",le=\"2.5\"} 1\n",
+            "agent_workspace_t_seconds_bucket{k=\"v\",le=\"+Inf\"} 1\n",
+            "agent_workspace_t_seconds_sum{k=\"v\"} 1.5\n",
+            "agent_workspace_t_seconds_count{k=\"v\"} 1\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What sandboxes write. Of this service; the reference has no such route.
+
+use actix_web::http::header::CACHE_CONTROL;
+use actix_web::{HttpResponse, get};
+use application::sandboxes::Reading;
+use domain::id::SandboxId;
+
+use super::outlet::{Caller, Gone, Outlet};
+use crate::dto::sandbox::LogsQuery;
+use crate::extract::{Actor, Application, Call, PathParam, Query, Standing, State};
+use crate::problem::{Detail, Problem};
+
+/// Reads what a sandbox's agent server has written: its last lines, and with `follow` what it writes from then on, until the
+/// sandbox stops. Also of one that is paused or has failed. Keys are masked. A stream that is followed also ends after 15
+/// minutes of silence, when the key is revoked, and when the service stops: come back for more.
+#[utoipa::path(
+    tag = "Sandboxes",
+    params(("sandbox_id" = String, Path), LogsQuery),
+    responses(
+        (status = 200, description = "Lines", body = String, content_type = "text/plain"),
+        (status = 429, description = "This user reads too many logs at the same time", body = Detail),
+        (status = 501, description = "This kind of sandbox has no log", body = Detail),
+        (status = 502, description = "The log cannot be read", body = Detail),
+    )
+)]
+#[get("/api/v1/sandboxes/{sandbox_id}/logs")]
+pub(super) async fn read(
+    app: Application,
+    state: State,
+    Call(actor, (PathParam(id), Query(query), standing)): Call<
+        Actor,
+        (PathParam<SandboxId>, Query<LogsQuery>, Standing),
+    >,
+) -> Result<HttpResponse, Problem> {
+    let reading = app.sandboxes.logs(&actor.user, &id, query.into()).await?;
+    let (outlet, body) = Outlet::new();
+    let caller = Caller {
+        actor,
+        standing,
+        ask_again: state.limits().ask_again,
+    };
+    app.follow.spawn(async move {
+        outlet.until_closed(write(reading, caller, &outlet)).await;
+    });
+    Ok(HttpResponse::Ok()
+        .content_type("text/plain; charset=utf-8")
+        .insert_header((CACHE_CONTROL, "no-store"))
+        // It is somebody else's text: no browser may take it for a page.
+        .insert_header(("X-Content-Type-Options", "nosniff"))
+        // Else nginx collects before it sends.
+        .insert_header(("X-Accel-Buffering", "no"))
+        .streaming(body))
+}
+
+async fn write(mut reading: Reading, caller: Caller, outlet: &Outlet) -> Result<(), Gone> {
+    let mut ask = caller.times_to_ask();
+    loop {
+        tokio::select! {
+            biased;
+            _ = ask.tick() => {
+                if caller.is_refused().await {
+                    return Ok(());
+                }
+            }
+            lines = reading.next() => match lines {
+                Some(lines) => outlet.send(&lines).await?,
+                None => return Ok(()),
+            },
+        }
+    }
+}

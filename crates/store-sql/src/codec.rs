@@ -33,19 +33,6 @@ impl Decode {
         text.parse().map_err(|cause| self.corrupt(column, cause))
     }
 
-    /// An id or an enum that may be absent.
-    pub(crate) fn parse_opt<T>(
-        self,
-        column: &str,
-        text: Option<&String>,
-    ) -> Result<Option<T>, StoreError>
-    where
-        T: FromStr,
-        T::Err: Display,
-    {
-        text.map(|text| self.parse(column, text)).transpose()
-    }
-
     /// A JSON document.
     pub(crate) fn json<T: DeserializeOwned>(
         self,

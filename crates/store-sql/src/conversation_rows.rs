@@ -1,14 +1,19 @@
 //! Rows of conversations, and the reads and writes that several ports share inside one transaction.
 
+use std::collections::BTreeMap;
+
 use diesel::expression::{AppearsOnTable, SelectableExpression, ValidGrouping, is_aggregate};
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::Text;
 use domain::clock::Timestamp;
-use domain::conversation::{Conversation, ConversationView, Observation, fold_title};
+use domain::conversation::{
+    Conversation, ConversationView, ExecutionStatus, GitProvider, Metrics, Observation, Trigger,
+    fold_title,
+};
 use domain::error::StoreError;
 use domain::event::Appended;
-use domain::id::{ConversationId, SandboxId};
+use domain::id::{ConversationId, SandboxId, UserId};
 use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 
@@ -17,30 +22,29 @@ use crate::connection::{Any, AnyConnection};
 use crate::error::Fault;
 use crate::sandbox_rows::SandboxRow;
 use crate::schema::{conversations, deleted_conversations};
-use crate::sql_types::{At, Json, Key};
+use crate::sql_types::{At, Doc, Json, Key, Word};
 
-/// One row, as it is read and written.
+/// One row, as it is read and written; the folded title is only written.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable)]
 #[diesel(table_name = conversations, treat_none_as_default_value = false)]
 pub(crate) struct ConversationRow {
     pub(crate) id: Key,
-    pub(crate) owner: String,
-    sandbox_id: String,
+    pub(crate) owner: Word<UserId>,
+    sandbox_id: Word<SandboxId>,
     title: Option<String>,
-    title_folded: Option<String>,
     auto_title: bool,
     selected_repository: Option<String>,
     selected_branch: Option<String>,
-    git_provider: Option<String>,
-    started_by: Option<String>,
-    pr_numbers: Json,
+    git_provider: Option<Word<GitProvider>>,
+    started_by: Option<Word<Trigger>>,
+    pr_numbers: Doc<Vec<i64>>,
     llm_model: Option<String>,
     agent_kind: String,
-    metrics: Json,
+    metrics: Doc<Metrics>,
     parent: Option<Key>,
     is_public: Option<bool>,
-    tags: Json,
-    execution_status: Option<String>,
+    tags: Doc<BTreeMap<String, String>>,
+    execution_status: Option<Word<ExecutionStatus>>,
     status_at: Option<At>,
     pub(crate) created_at: At,
     updated_at: At,
@@ -60,64 +64,57 @@ pub(crate) struct ObservedColumns {
     pub(crate) updated_at: At,
 }
 
-impl TryFrom<&Conversation> for ConversationRow {
-    type Error = StoreError;
-
-    fn try_from(it: &Conversation) -> Result<Self, StoreError> {
-        Ok(Self {
+impl From<&Conversation> for ConversationRow {
+    fn from(it: &Conversation) -> Self {
+        Self {
             id: it.id.into(),
-            owner: it.owner.to_string(),
-            sandbox_id: it.sandbox_id.to_string(),
+            owner: Word(it.owner.clone()),
+            sandbox_id: Word(it.sandbox_id.clone()),
             title: it.title.clone().map(plain),
-            title_folded: it.title.as_deref().map(fold_title).map(plain),
             auto_title: it.auto_title,
             selected_repository: it.selected_repository.clone().map(plain),
             selected_branch: it.selected_branch.clone().map(plain),
-            git_provider: it.git_provider.map(|provider| provider.to_string()),
-            started_by: it.trigger.map(|trigger| trigger.to_string()),
-            pr_numbers: to_json(&it.pr_numbers)?,
+            git_provider: it.git_provider.map(Word),
+            started_by: it.trigger.map(Word),
+            pr_numbers: Doc(it.pr_numbers.clone()),
             llm_model: it.llm_model.clone().map(plain),
             agent_kind: plain(it.agent_kind.as_str()),
-            metrics: to_json(&it.metrics)?,
+            metrics: Doc(it.metrics.clone()),
             parent: it.parent.map(Key::from),
             is_public: it.public,
-            tags: to_json(&it.tags)?,
-            execution_status: it.execution_status.map(|status| status.to_string()),
+            tags: Doc(it.tags.clone()),
+            execution_status: it.execution_status.map(Word),
             // Unknown: whatever the agent server reports first is newer.
             status_at: None,
             created_at: At(it.created_at),
             updated_at: At(it.updated_at),
-        })
+        }
     }
 }
 
-impl TryFrom<ConversationRow> for Conversation {
-    type Error = StoreError;
-
-    fn try_from(row: ConversationRow) -> Result<Self, StoreError> {
-        let decode = Decode("conversation");
-        Ok(Self {
+impl From<ConversationRow> for Conversation {
+    fn from(row: ConversationRow) -> Self {
+        Self {
             id: row.id.into(),
-            owner: decode.parse("owner", &row.owner)?,
-            sandbox_id: decode.parse("sandbox_id", &row.sandbox_id)?,
+            owner: row.owner.0,
+            sandbox_id: row.sandbox_id.0,
             title: row.title,
             auto_title: row.auto_title,
             selected_repository: row.selected_repository,
             selected_branch: row.selected_branch,
-            git_provider: decode.parse_opt("git_provider", row.git_provider.as_ref())?,
-            trigger: decode.parse_opt("started_by", row.started_by.as_ref())?,
-            pr_numbers: decode.json("pr_numbers", &row.pr_numbers)?,
+            git_provider: row.git_provider.map(|it| it.0),
+            trigger: row.started_by.map(|it| it.0),
+            pr_numbers: row.pr_numbers.0,
             llm_model: row.llm_model,
             agent_kind: row.agent_kind,
-            metrics: decode.json("metrics", &row.metrics)?,
+            metrics: row.metrics.0,
             parent: row.parent.map(Into::into),
             public: row.is_public,
-            tags: decode.json("tags", &row.tags)?,
-            execution_status: decode
-                .parse_opt("execution_status", row.execution_status.as_ref())?,
+            tags: row.tags.0,
+            execution_status: row.execution_status.map(|it| it.0),
             created_at: row.created_at.0,
             updated_at: row.updated_at.0,
-        })
+        }
     }
 }
 
@@ -182,8 +179,18 @@ pub(crate) fn view((row, sandbox, children): JoinedRow) -> Result<ConversationVi
     Ok(ConversationView {
         children: Children::read(&children)?,
         sandbox: sandbox.map(Sandbox::try_from).transpose()?,
-        conversation: row.try_into()?,
+        conversation: row.into(),
     })
+}
+
+/// What a conversation's row is told to be that does not decode.
+pub(crate) fn damaged() -> impl Fn(diesel::result::Error) -> Fault {
+    Fault::damaged("conversation")
+}
+
+/// What titles are searched by.
+fn folded(it: &Conversation) -> Option<String> {
+    it.title.as_deref().map(fold_title).map(plain)
 }
 
 /// One row, whosever it is.
@@ -195,7 +202,8 @@ pub(crate) fn load(
         .find(Key::from(id))
         .select(ConversationRow::as_select())
         .first(conn)
-        .optional()?)
+        .optional()
+        .map_err(damaged())?)
 }
 
 /// Whether the scope sees this conversation.
@@ -224,7 +232,10 @@ pub(crate) fn is_deleted(conn: &mut AnyConnection, id: ConversationId) -> Result
 /// Stores a new conversation.
 pub(crate) fn insert(conn: &mut AnyConnection, it: &Conversation) -> Result<(), Fault> {
     diesel::insert_into(conversations::table)
-        .values(ConversationRow::try_from(it)?)
+        .values((
+            ConversationRow::from(it),
+            conversations::title_folded.eq(folded(it)),
+        ))
         .execute(conn)
         .map_err(Fault::taken("conversation"))?;
     Ok(())
@@ -241,7 +252,8 @@ fn lock(conn: &mut AnyConnection, id: ConversationId) -> Result<Option<Conversat
             .select(ConversationRow::as_select())
             .for_no_key_update()
             .first(conn)
-            .optional()?),
+            .optional()
+            .map_err(damaged())?),
     }
 }
 
@@ -259,7 +271,7 @@ pub(crate) fn reported_by(
         };
         return Ok(Err(answer));
     };
-    if row.sandbox_id == origin.as_str() {
+    if row.sandbox_id.0 == *origin {
         Ok(Ok(row))
     } else {
         Ok(Err(Appended::Foreign))
@@ -295,10 +307,10 @@ pub(crate) fn observed(
     at: Timestamp,
 ) -> Result<(ObservedColumns, bool), Fault> {
     let mut status_at = row.status_at.map(|at| at.0);
-    let mut it = Conversation::try_from(row)?;
+    let mut it = Conversation::from(row);
     let has_changed = it.absorb(report, &mut status_at);
     let columns = ObservedColumns {
-        title_folded: it.title.as_deref().map(fold_title).map(plain),
+        title_folded: folded(&it),
         title: it.title.map(plain),
         llm_model: it.llm_model.map(plain),
         metrics: to_json(&it.metrics)?,

@@ -118,7 +118,8 @@ fn view(
             Children::on(conn),
         ))
         .first(conn)
-        .optional()?;
+        .optional()
+        .map_err(rows::damaged())?;
     row.map(rows::view).transpose()
 }
 
@@ -238,7 +239,8 @@ impl ConversationRepository for SqlStore {
                             Option::<SandboxRow>::as_select(),
                             Children::on(conn),
                         ))
-                        .load(conn)?;
+                        .load(conn)
+                        .map_err(rows::damaged())?;
                     for row in loaded {
                         let view = rows::view(row)?;
                         found.insert(view.conversation.id, view);
@@ -278,7 +280,8 @@ impl ConversationRepository for SqlStore {
                         Option::<SandboxRow>::as_select(),
                         Children::on(conn),
                     ))
-                    .load(conn)?;
+                    .load(conn)
+                    .map_err(rows::damaged())?;
                 page_token::cut(LISTING, &page, loaded, |(row, ..)| Cursor {
                     key: row.created_at,
                     tie: row.id.0,
@@ -444,11 +447,9 @@ impl ConversationRepository for SqlStore {
                     .order((conversations::created_at.desc(), conversations::id.desc()))
                     .limit(i64::try_from(limit).unwrap_or(i64::MAX))
                     .select(ConversationRow::as_select())
-                    .load(conn)?;
-                Ok(found
-                    .into_iter()
-                    .map(Conversation::try_from)
-                    .collect::<Result<_, _>>()?)
+                    .load(conn)
+                    .map_err(rows::damaged())?;
+                Ok(found.into_iter().map(Conversation::from).collect())
             })
             .await
     }

@@ -42,6 +42,17 @@ impl Fault {
         }
     }
 
+    /// Names what a row is of whose columns do not decode; other failures stay what they are.
+    pub(crate) fn damaged(entity: &'static str) -> impl Fn(DriverError) -> Self {
+        move |error| match error {
+            DriverError::DeserializationError(cause) => Self::Store(StoreError::Corrupt {
+                entity,
+                what: cause.to_string(),
+            }),
+            other => Self::Driver(other),
+        }
+    }
+
     /// Whether the same transaction may succeed when it is tried again (Postgres: serializable, or a deadlock).
     pub(crate) fn is_lost_race(&self) -> bool {
         match self {

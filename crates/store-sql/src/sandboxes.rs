@@ -95,7 +95,7 @@ pub(crate) fn insert_within_caps(
     crate::users::refuse_deleted(conn, sandbox.owner.as_str())?;
     check_caps(conn, &sandbox.owner, caps)?;
     diesel::insert_into(sandboxes::table)
-        .values(SandboxRow::try_from(sandbox)?)
+        .values(SandboxRow::from(sandbox))
         .execute(conn)
         .map_err(Fault::taken("sandbox"))?;
     Ok(())
@@ -133,7 +133,7 @@ pub(crate) fn mark_deleted(
 
 fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), Fault> {
     diesel::update(sandboxes::table.find(sandbox.id.as_str()))
-        .set(SandboxRow::try_from(sandbox)?)
+        .set(SandboxRow::from(sandbox))
         .execute(conn)?;
     let change = Change::Sandbox {
         id: sandbox.id.clone(),

@@ -7,9 +7,15 @@
 //! | [`Document`] | [`Json`]: of our making| `TEXT`                         | `jsonb`       |
 //! | [`Verbatim`] | [`Json`]: of others    | `TEXT`                         | `json`        |
 //!
+//! Rows that are read by the hundred hold what a column means instead: [`Word`] for ids and words in `Text`, [`Doc`] for
+//! documents. Both are read where the driver has them, without a text made of them first.
+//!
 //! `jsonb` takes no `\u0000` and forgets the order of keys, so what users and agents wrote is `json`. The body of an event
 //! is text: its length is asked for without reading it. Ids of sandboxes, users, hosts and events are text: their form is
 //! not ours, or not fixed.
+
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
 
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
@@ -19,6 +25,8 @@ use diesel::sql_types::{BigInt, HasSqlType, Text};
 use diesel::sqlite::Sqlite;
 use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, ConversationId, SecretId, StartTaskId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::connection::Any;
@@ -83,6 +91,45 @@ pub(crate) struct Key(pub(crate) Uuid);
 #[diesel(sql_type = Verbatim)]
 pub(crate) struct Json(pub(crate) String);
 
+/// An id or a word of ours. What is none is refused by the driver: see `Fault::damaged`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
+#[diesel(sql_type = Text)]
+pub(crate) struct Word<T>(pub(crate) T);
+
+/// What a document says. What does not is refused by the driver, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
+#[diesel(sql_type = Document)]
+#[diesel(sql_type = Verbatim)]
+pub(crate) struct Doc<T>(pub(crate) T);
+
+/// What [`Word`] can hold.
+pub(crate) trait Spelled:
+    FromStr<Err: Display> + Display + Debug + Send + Sync + 'static
+{
+}
+
+impl<T: FromStr<Err: Display> + Display + Debug + Send + Sync + 'static> Spelled for T {}
+
+/// What [`Doc`] can hold.
+pub(crate) trait Written:
+    Serialize + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
+
+impl<T: Serialize + DeserializeOwned + Debug + Send + Sync + 'static> Written for T {}
+
+fn spelled<T: Spelled>(text: &str) -> deserialize::Result<Word<T>> {
+    text.parse()
+        .map(Word)
+        .map_err(|cause: T::Err| cause.to_string().into())
+}
+
+fn written<T: Written>(text: &[u8]) -> deserialize::Result<Doc<T>> {
+    // serde's message names a position and a type, and for a wrong enum value the value; none is secret, because what is
+    // secret is sealed.
+    Ok(Doc(serde_json::from_slice(text)?))
+}
+
 macro_rules! keys_of {
     ($($id:ident),*) => {$(
         impl From<$id> for Key {
@@ -101,24 +148,31 @@ macro_rules! keys_of {
 
 keys_of!(ApiKeyId, ConversationId, SecretId, StartTaskId);
 
-/// What the common backend needs to know of values of `$rust` in columns of `$sql`.
-macro_rules! on_any {
-    ($($sql:ident: $rust:ident),*) => {$(
+/// Column types that the common backend does not know by itself.
+macro_rules! known_to_any {
+    ($($sql:ident),*) => {$(
         impl HasSqlType<$sql> for Any {
             #[expect(private_interfaces, reason = "the backend of a connection that is ours alone")]
             fn metadata(lookup: &mut Self::MetadataLookup) -> Self::TypeMetadata {
                 Self::lookup_sql_type::<$sql>(lookup)
             }
         }
+    )*};
+}
 
-        impl ToSql<$sql, Any> for $rust {
+known_to_any!(Instant, Id, Document, Verbatim);
+
+/// What the common backend needs to know of values of `$rust` in columns of `$sql`.
+macro_rules! on_any {
+    ($($(<$T:ident: $bound:ident>)? $sql:ident: $rust:ty),* $(,)?) => {$(
+        impl$(<$T: $bound>)? ToSql<$sql, Any> for $rust {
             fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Any>) -> serialize::Result {
                 out.set_value(($sql, self));
                 Ok(IsNull::No)
             }
         }
 
-        impl FromSql<$sql, Any> for $rust {
+        impl$(<$T: $bound>)? FromSql<$sql, Any> for $rust {
             fn from_sql(raw: <Any as Backend>::RawValue<'_>) -> deserialize::Result<Self> {
                 raw.from_sql::<Self, $sql>()
             }
@@ -126,7 +180,15 @@ macro_rules! on_any {
     )*};
 }
 
-on_any!(Instant: At, Id: Key, Document: Json, Verbatim: Json);
+on_any!(
+    Instant: At,
+    Id: Key,
+    Document: Json,
+    Verbatim: Json,
+    <T: Spelled> Text: Word<T>,
+    <T: Written> Document: Doc<T>,
+    <T: Written> Verbatim: Doc<T>,
+);
 
 type SqliteValue<'a> = <Sqlite as Backend>::RawValue<'a>;
 
@@ -152,9 +214,21 @@ impl ToSql<Id, Sqlite> for Key {
 }
 
 impl FromSql<Id, Sqlite> for Key {
-    fn from_sql(raw: SqliteValue<'_>) -> deserialize::Result<Self> {
-        let text = <String as FromSql<Text, Sqlite>>::from_sql(raw)?;
-        Ok(Self(Uuid::parse_str(&text)?))
+    fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
+        Ok(Self(Uuid::parse_str(raw.read_text())?))
+    }
+}
+
+impl<T: Spelled> ToSql<Text, Sqlite> for Word<T> {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+        out.set_value(self.0.to_string());
+        Ok(IsNull::No)
+    }
+}
+
+impl<T: Spelled> FromSql<Text, Sqlite> for Word<T> {
+    fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
+        spelled(raw.read_text())
     }
 }
 
@@ -172,6 +246,19 @@ macro_rules! json_on_sqlite {
                 <String as FromSql<Text, Sqlite>>::from_sql(raw).map(Self)
             }
         }
+
+        impl<T: Written> ToSql<$sql, Sqlite> for Doc<T> {
+            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+                out.set_value(serde_json::to_string(&self.0)?);
+                Ok(IsNull::No)
+            }
+        }
+
+        impl<T: Written> FromSql<$sql, Sqlite> for Doc<T> {
+            fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
+                written(raw.read_text().as_bytes())
+            }
+        }
     )*};
 }
 
@@ -183,8 +270,10 @@ mod on_postgres {
 
     use diesel::pg::{Pg, PgValue};
 
-    use super::{At, Document, FromSql, Id, Instant, IsNull, Json, Key, Output, Timestamp, ToSql};
-    use super::{Uuid, Verbatim, deserialize, serialize};
+    use super::{
+        At, Doc, Document, FromSql, Id, Instant, IsNull, Json, Key, Output, Spelled, Text,
+        Timestamp, ToSql, Uuid, Verbatim, Word, Written, deserialize, serialize, spelled, written,
+    };
 
     /// Postgres counts from the year 2000. Our timestamps end long before its.
     const EPOCH: i64 = 946_684_800_000_000;
@@ -227,12 +316,56 @@ mod on_postgres {
         }
     }
 
+    fn text_of<'a>(raw: &'a PgValue<'_>) -> deserialize::Result<&'a [u8]> {
+        match raw.as_bytes().split_first() {
+            Some((&VERSION, text)) => Ok(text),
+            _ => Err("an unknown binary form of jsonb".into()),
+        }
+    }
+
     impl FromSql<Document, Pg> for Json {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
-            match raw.as_bytes().split_first() {
-                Some((&VERSION, text)) => Ok(Self(str::from_utf8(text)?.to_owned())),
-                _ => Err("an unknown binary form of jsonb".into()),
-            }
+            Ok(Self(str::from_utf8(text_of(&raw)?)?.to_owned()))
+        }
+    }
+
+    impl<T: Written> ToSql<Document, Pg> for Doc<T> {
+        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+            out.write_all(&[VERSION])?;
+            serde_json::to_writer(out, &self.0)?;
+            Ok(IsNull::No)
+        }
+    }
+
+    impl<T: Written> FromSql<Document, Pg> for Doc<T> {
+        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
+            written(text_of(&raw)?)
+        }
+    }
+
+    impl<T: Written> ToSql<Verbatim, Pg> for Doc<T> {
+        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+            serde_json::to_writer(out, &self.0)?;
+            Ok(IsNull::No)
+        }
+    }
+
+    impl<T: Written> FromSql<Verbatim, Pg> for Doc<T> {
+        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
+            written(raw.as_bytes())
+        }
+    }
+
+    impl<T: Spelled> ToSql<Text, Pg> for Word<T> {
+        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+            write!(out, "{}", self.0)?;
+            Ok(IsNull::No)
+        }
+    }
+
+    impl<T: Spelled> FromSql<Text, Pg> for Word<T> {
+        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
+            spelled(str::from_utf8(raw.as_bytes())?)
         }
     }
 

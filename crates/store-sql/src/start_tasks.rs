@@ -170,7 +170,7 @@ fn insert(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<Inse
     }
     if let Some(parent) = task.request.parent_conversation_id {
         conversations::load(conn, parent)?
-            .filter(|it| it.owner == task.owner.as_str())
+            .filter(|it| it.owner.0 == task.owner)
             .ok_or_else(|| not_found(PARENT))?;
     }
     take_place(conn, start, caps)?;

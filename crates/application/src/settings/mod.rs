@@ -26,13 +26,14 @@ mod model;
 mod profiles;
 mod providers;
 mod refusal;
+mod shown;
 mod turns;
 mod v1;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::cipher::Cipher;
+use domain::cipher::{Cipher, Sealed};
 use domain::clock::Clock;
 use domain::error::{ErrorClass, StoreError};
 use domain::git::GitHosting;
@@ -51,6 +52,7 @@ pub use model::{
 pub use profiles::{MOST_PROFILES, Profile, ProfileRefusal, Profiles, SaveProfile};
 pub use providers::{GitProvidersInput, TokenInput, TokenRefusal};
 pub use refusal::{Issue, IssueKind};
+pub use shown::Shown;
 pub use v1::{Reveal, V1Refusal, agent_schema, conversation_schema};
 
 /// How long a change waits for its turn and is tried again after other replicas were faster. Each failure means that
@@ -124,14 +126,19 @@ impl SettingsService {
         let Some(stored) = self.store.load(owner).await? else {
             return Ok(None);
         };
+        let settings = self.open(owner, &stored.document)?;
+        Ok(Some((settings, stored.revision)))
+    }
+
+    fn open(&self, owner: &UserId, document: &Sealed) -> Result<Settings, AppError> {
         let text = self
             .cipher
-            .open(&StoredSettings::context(owner), &stored.document)?;
+            .open(&StoredSettings::context(owner), document)?;
         let settings = document::decode(&text).map_err(|_| StoreError::Corrupt {
             entity: "settings",
             what: "the opened document is not a JSON object".to_owned(),
         })?;
-        Ok(Some((settings, stored.revision)))
+        Ok(settings)
     }
 
     /// Changes the settings of a user (starting from the defaults if there are none) and returns what was stored.

@@ -15,8 +15,8 @@ use crate::server::{Scripted, Step, answer, stream};
 fn client(service: &Scripted) -> Client {
     let limits = Limits {
         connect: Duration::from_secs(5),
-        request: Duration::from_millis(500),
-        silence: Duration::from_millis(500),
+        request: Duration::from_secs(5),
+        silence: Duration::from_secs(5),
     };
     Client::with_limits(&service.url, Some("canary-key".into()), limits).unwrap()
 }

@@ -1,7 +1,10 @@
 //! The settings and git-token operations of the legacy API. Errors have the shape of the interface document.
 
+use std::sync::Arc;
+
 use actix_web::http::StatusCode;
-use actix_web::{get, post, web};
+use actix_web::{HttpResponse, get, post, web};
+use application::settings::Settings;
 use serde_json::json;
 
 use crate::decode::Flavour;
@@ -12,7 +15,8 @@ use crate::dto::legacy_settings::{
     LegacySettingsDto, LegacySettingsInput, LegacySettingsUpdateDto,
 };
 use crate::dto::settings::{ErrorText, Message};
-use crate::extract::{Application, Body, Call, LegacyActor};
+use crate::dto::timed::{self, Timed};
+use crate::extract::{Application, Body, Call, LegacyActor, State};
 use crate::problem::Problem;
 
 /// Loads the user's settings; defaults before anything was stored.
@@ -20,10 +24,14 @@ use crate::problem::Problem;
 #[get("/api/settings")]
 pub(super) async fn load(
     app: Application,
+    state: State,
     Call(LegacyActor(actor), ()): Call<LegacyActor>,
-) -> Result<web::Json<LegacySettingsDto>, Problem> {
-    let settings = app.settings.load(&actor.user).await?.unwrap_or_default();
-    Ok(web::Json(LegacySettingsDto::from(&settings)))
+) -> Result<HttpResponse, Problem> {
+    let memory = &state.shown_settings().legacy;
+    let show = |settings: &Settings| Timed::of(|_| LegacySettingsDto::from(settings));
+    let found = app.settings.shown(&actor.user, memory, show).await?;
+    let found = found.map_or_else(|| show(&Settings::default()).map(Arc::new), Ok)?;
+    Ok(timed::json(found.at(state.ports().clock.now())))
 }
 
 /// Changes what the body names.

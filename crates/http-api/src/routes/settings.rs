@@ -1,11 +1,12 @@
 //! The settings of the V1 API. Its own errors carry `error` instead of `detail`.
 
-use actix_web::{get, post, web};
-use application::settings::{UpdateError, agent_schema, conversation_schema};
+use actix_web::{HttpResponse, get, post, web};
+use application::settings::{Settings, UpdateError, agent_schema, conversation_schema};
 use serde_json::Value;
 
 use crate::decode::JsonObject;
 use crate::dto::settings::{ErrorText, Message, SettingsDto, SettingsUpdateDto, refused};
+use crate::dto::timed::{Timed, json};
 use crate::extract::{Actor, Application, Body, Call, State};
 use crate::problem::Problem;
 
@@ -16,16 +17,14 @@ pub(super) async fn load(
     app: Application,
     state: State,
     Call(actor, ()): Call<Actor>,
-) -> Result<web::Json<SettingsDto>, Problem> {
-    let settings = app.settings.load(&actor.user).await;
-    let settings = settings
-        .map_err(Problem::from)
+) -> Result<HttpResponse, Problem> {
+    let memory = &state.shown_settings().v1;
+    let show = |settings: &Settings| Timed::of(|now| SettingsDto::of(settings, now));
+    let found = app.settings.shown(&actor.user, memory, show).await;
+    let found = found
         .and_then(|found| found.ok_or_else(|| Problem::missing("Settings not found")))
         .map_err(Problem::in_error_family)?;
-    Ok(web::Json(SettingsDto::of(
-        &settings,
-        state.ports().clock.now(),
-    )))
+    Ok(json(found.at(state.ports().clock.now())))
 }
 
 /// Changes what the body names. `null` or `""` clears a secret, its mask keeps it.

@@ -1,0 +1,111 @@
+//! Answers of which only the time changes from request to request, as bytes.
+
+use actix_web::HttpResponse;
+use actix_web::http::header::ContentType;
+use domain::clock::Timestamp;
+use serde::Serialize;
+
+use crate::problem::Problem;
+
+/// Bytes of a time in an answer, wherever it stands: its form has a fixed width.
+const WIDTH: usize = 27;
+
+/// A JSON document, and where in it the time of the answer stands.
+pub struct Timed {
+    bytes: Vec<u8>,
+    places: Vec<usize>,
+}
+
+impl AsRef<[u8]> for Timed {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Timed {
+    /// The document that `answer` makes. It is made at the first and the last of all times: what differs is the time.
+    pub fn of<T: Serialize>(answer: impl Fn(Timestamp) -> T) -> Result<Self, Problem> {
+        let times = [i64::MIN, i64::MAX].map(Timestamp::from_micros);
+        let [first, last] = times.map(|at| serde_json::to_vec(&answer(at)));
+        let (Ok(bytes), Ok(other)) = (first, last) else {
+            return Err(Problem::internal("an answer is no JSON"));
+        };
+        let texts = times.map(|at| at.to_string());
+        places(&bytes, &other, &texts)
+            .map(|places| Self { bytes, places })
+            .ok_or_else(|| Problem::internal("more than the time changes in an answer"))
+    }
+
+    /// The document at this time.
+    pub fn at(&self, now: Timestamp) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        if !self.places.is_empty() {
+            let now = now.to_string();
+            for place in &self.places {
+                bytes[*place..][..WIDTH].copy_from_slice(now.as_bytes());
+            }
+        }
+        bytes
+    }
+}
+
+/// Where the two have the two texts; `None` if they differ in anything else. (The texts differ in their first byte.)
+fn places(one: &[u8], other: &[u8], texts: &[String; 2]) -> Option<Vec<usize>> {
+    let mut places = Vec::new();
+    let mut at = 0;
+    if one.len() != other.len() {
+        return None;
+    }
+    while let Some(same) = one[at..].iter().zip(&other[at..]).position(|(a, b)| a != b) {
+        let place = at + same;
+        let end = place + WIDTH;
+        if one.get(place..end)? != texts[0].as_bytes()
+            || other.get(place..end)? != texts[1].as_bytes()
+        {
+            return None;
+        }
+        places.push(place);
+        at = end;
+    }
+    Some(places)
+}
+
+/// An answer of these bytes.
+pub fn json(bytes: Vec<u8>) -> HttpResponse {
+    HttpResponse::Ok()
+        .content_type(ContentType::json())
+        .body(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn only_the_time_changes() {
+        // A user may have written down any time.
+        let first = Timestamp::from_micros(i64::MIN).to_string();
+        let answer = |now: Timestamp| json!({"a": now, "said": first, "b": [1, now, "é\""]});
+        let timed = Timed::of(answer).unwrap();
+        for micros in [0, 1_795_251_552_215_877, i64::MIN, i64::MAX] {
+            let now = Timestamp::from_micros(micros);
+            let shown: Value = serde_json::from_slice(&timed.at(now)).unwrap();
+            assert_eq!(shown, answer(now));
+        }
+    }
+
+    #[test]
+    fn an_answer_without_a_time_is_what_it_is() {
+        let timed = Timed::of(|_| json!({"a": 1})).unwrap();
+        assert_eq!(timed.at(Timestamp::from_micros(0)), br#"{"a":1}"#);
+    }
+
+    #[test]
+    fn whatever_else_changes_with_the_time_is_refused() {
+        assert!(Timed::of(|now| json!({"micros": now.micros()})).is_err());
+        assert!(Timed::of(|now| json!(now.micros() < 0)).is_err());
+        assert!(Timed::of(|now| json!(now.to_string()[..10])).is_err());
+    }
+}

@@ -29,6 +29,11 @@ impl Warm {
         if !self.is_on() {
             return Claimed::Off;
         }
+        let is_first = !self.state().has_looked;
+        // Before the pool's first look: what an earlier life kept is there already.
+        if is_first && let Err(error) = self.look_up_recipe().await {
+            tracing::debug!(%error, "it cannot be told what a warm sandbox must be made of");
+        }
         let recipe = {
             let mut state = self.state();
             let Some((_, recipe)) = state.current.clone().filter(|(kept, _)| kept == spec) else {

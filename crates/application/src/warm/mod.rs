@@ -94,6 +94,8 @@ struct Shared {
 struct State {
     /// The template that is kept warm, and what a cold start of it would be made of now.
     current: Option<(SpecId, String)>,
+    /// Whether that was looked up ever.
+    has_looked: bool,
     /// A recipe that cannot boot dormant.
     refused: Option<String>,
     /// What this process boots.
@@ -120,6 +122,7 @@ impl Warm {
             tasks,
             state: Mutex::new(State {
                 current: None,
+                has_looked: false,
                 refused: None,
                 booting: BTreeSet::new(),
                 ready: BTreeSet::new(),

@@ -72,7 +72,7 @@ impl Warm {
     }
 
     /// What a cold start of the default template would be made of now.
-    async fn look_up_recipe(&self) -> Result<(), AppError> {
+    pub(super) async fn look_up_recipe(&self) -> Result<(), AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         let current = async {
             let specs = ports.specs.list().await?;
@@ -86,6 +86,7 @@ impl Warm {
         };
         let current = current.await;
         let mut state = self.state();
+        state.has_looked = true;
         match current {
             Ok(current) => state.current = current,
             Err(error) => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use application::{Policy, Retention};
 use domain::clock::{Clock as _, SystemClock, Timestamp};
-use domain::conversation::ConversationRepository as _;
+use domain::conversation::ConversationRepository;
 use domain::id::ApiKeyId;
 use domain::identity::{ApiKey, ApiKeyRepository as _, KeyHash, NAME_RESTS, UserRepository as _};
 use domain::lease::LeaseRepository;
@@ -23,6 +23,7 @@ fn at_once(policy: &mut Policy) {
         start_tasks: Some(Duration::ZERO),
         deleted_conversations: Some(Duration::ZERO),
         pending_messages: Some(Duration::ZERO),
+        audit: Some(Duration::ZERO),
     };
 }
 
@@ -32,6 +33,7 @@ fn never(policy: &mut Policy) {
         start_tasks: None,
         deleted_conversations: None,
         pending_messages: None,
+        audit: None,
     };
 }
 
@@ -121,7 +123,8 @@ async fn a_deletion_that_was_cut_off_is_finished() {
         left.is_empty().then_some(())
     })
     .await;
-    let found = world.store.find(&Scope::System, task.conversation_id).await;
+    let found =
+        ConversationRepository::find(&*world.store, &Scope::System, task.conversation_id).await;
     assert_eq!(found.expect("readable"), None);
     until(|| async { (world.backend.existing() == 0).then_some(()) }).await;
 }

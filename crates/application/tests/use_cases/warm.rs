@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use application::Policy;
-use domain::clock::Clock;
 use domain::id::SandboxId;
 use domain::sandbox::{Sandbox, SandboxStatus, WarmRepository, WarmSandbox, WarmState};
 use domain::start_task::{StartStatus, StartTask};

@@ -40,6 +40,44 @@ async fn listed(backend: &dyn SandboxBackend, id: &SandboxId) -> Vec<BackendStat
         .collect()
 }
 
+/// One that is booted dormant is listed, inspected, found again, stopped, brought back as any other, and removed like any other.
+pub async fn a_dormant_one_is_like_any_other(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    let dormant = SandboxLaunch {
+        dormant: true,
+        ..launch.clone()
+    };
+    let located = backend.start(&dormant).await.expect("start dormant");
+    let states = listed(backend, &launch.id).await;
+    assert_eq!(states, [BackendState::Running(located.clone())]);
+    assert!(is_running(backend, &launch.id).await);
+    // Whoever takes it over finds it where it is, and starts nothing.
+    let found = backend.start(launch).await.expect("find the running one");
+    assert_eq!(found, located);
+    backend.stop(&launch.id).await.expect("stop");
+    let state = backend.inspect(&launch.id).await.expect("inspect");
+    assert_eq!(state, Some(BackendState::Stopped));
+    backend.start(launch).await.expect("start again");
+    assert!(is_running(backend, &launch.id).await);
+    backend.remove(&launch.id).await.expect("remove");
+    assert!(listed(backend, &launch.id).await.is_empty());
+}
+
+/// The recipe says the same each time, whatever is started, and names no key.
+pub async fn a_recipe_stays_while_nothing_changes(
+    backend: &dyn SandboxBackend,
+    launch: &SandboxLaunch,
+) {
+    let before = backend.recipe(&launch.spec).await.expect("a recipe");
+    assert!(!before.is_empty());
+    backend.start(launch).await.expect("start");
+    let after = backend.recipe(&launch.spec).await.expect("a recipe");
+    assert_eq!(before, after);
+    for key in [&launch.session_key, &launch.secret_key] {
+        assert!(!after.contains(key.expose_secret()));
+    }
+    backend.remove(&launch.id).await.expect("remove");
+}
+
 /// Starting twice, one after the other or at once, is one sandbox at one place.
 pub async fn starting_twice_is_one_sandbox(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     let (one, two) = futures::join!(backend.start(launch), backend.start(launch));
@@ -302,6 +340,8 @@ macro_rules! sandbox_backend_conformance {
     (fresh: $fresh:expr, launch: $launch:expr, exit: $exit:expr, say: $say:expr $(,)?) => {
         $crate::sandbox_backend_conformance!(@each $fresh, $launch, [
             starting_twice_is_one_sandbox,
+            a_dormant_one_is_like_any_other,
+            a_recipe_stays_while_nothing_changes,
             stop_keeps_and_start_brings_back,
             remove_leaves_nothing,
             the_unknown_is_not_found,

@@ -34,6 +34,7 @@ fn expected_environment(lab: &Lab, short: &Path) -> BTreeMap<String, String> {
         ("OH_ALLOW_CORS_ORIGINS_0", "https://app.test".into()),
         ("OH_BASH_EVENTS_DIR", inside("bash_events")),
         ("OH_CONVERSATIONS_PATH", inside("conversations")),
+        ("OH_DEFERRED_INIT", "0".into()),
         ("OH_ENABLE_VSCODE", "0".into()),
         ("OH_LEASE_TTL_SECONDS", "0".into()),
         ("OH_PERSISTENCE_DIR", inside("persist")),

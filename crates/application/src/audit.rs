@@ -19,6 +19,7 @@ use domain::error::StoreError;
 use domain::page::{Page, PageRequest};
 use uuid::Uuid;
 
+use crate::administration::Origin;
 use crate::{AppError, Inner};
 
 /// Lines that wait for the store. Beyond them a line goes to the service's log instead.
@@ -163,9 +164,25 @@ impl Audit {
         Self(inner)
     }
 
-    /// Takes a line in, to be written soon. Waits for nothing.
-    pub fn note(&self, entry: AuditEntry) {
-        let trail = &self.0.trail;
+    /// Takes a line in about what has just ended with the status that `origin` has, to be written soon. Waits for nothing.
+    /// The texts must be [`domain::audit::clipped`].
+    pub fn note(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
+        let (trail, ports) = (&self.0.trail, &self.0.ports);
+        let status = origin.status.map(AuditOutcome::of_status);
+        let entry = AuditEntry {
+            id: ports.ids.uuid(),
+            at: ports.clock.now(),
+            actor: origin.actor,
+            key: origin.key,
+            action: origin.action,
+            object,
+            detail,
+            source: origin.source,
+            outcome: status.unwrap_or(AuditOutcome::Ok),
+            status: origin.status,
+            request_id: origin.request_id,
+            count: 1,
+        };
         let mut waiting = trail.lock();
         if entry.outcome == AuditOutcome::Ok {
             waiting.push(entry);

@@ -7,14 +7,20 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use application::administration::Origin;
+use domain::audit::AuditActor;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{ApiKey, ApiKeyRepository, DELETED_USER, KeyHash};
+use domain::identity::{
+    Administered, AdministrationRepository as _, ApiKey, ApiKeyRepository, DELETED_USER, KeyHash,
+    Role,
+};
 use keyring::{ApiKeyText, private_file};
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
 
+use crate::compose::{self, Store};
 use crate::config::{Auth, Mode};
 use crate::data_dir::DataDir;
 
@@ -49,11 +55,12 @@ pub(crate) fn first_user() -> UserId {
 pub(crate) async fn first_key(
     auth: &Auth,
     data_dir: &DataDir,
-    keys: &dyn ApiKeyRepository,
+    store: &Store,
     now: Timestamp,
 ) -> anyhow::Result<FirstKey> {
+    let keys: &dyn ApiKeyRepository = store;
     if let Some(text) = &auth.bootstrap_key {
-        accept_configured(text, keys, now).await?;
+        accept_configured(text, store, now).await?;
         return Ok(FirstKey::Configured);
     }
     if auth.mode == Mode::Open {
@@ -66,7 +73,7 @@ pub(crate) async fn first_key(
     let done = data_dir.bootstrap_done();
     let file = data_dir.bootstrap_key();
     if !done.exists() {
-        accept_generated(&file, keys, now).await?;
+        accept_generated(&file, store, now).await?;
         private_file::create(&done, "")
             .with_context(|| format!("cannot write {}", done.display()))?;
     }
@@ -83,15 +90,16 @@ pub(crate) async fn first_key(
 /// The configured key works, and one that was configured before does not.
 async fn accept_configured(
     text: &SecretString,
-    keys: &dyn ApiKeyRepository,
+    store: &Store,
     now: Timestamp,
 ) -> anyhow::Result<()> {
+    let keys: &dyn ApiKeyRepository = store;
     let hash = KeyHash::of(text.expose_secret());
     let present = keys
         .find_by_hash(&hash)
         .await
         .context("cannot read the API keys")?;
-    if present.as_ref().is_some_and(|key| !key.is_expired(now)) {
+    if present.as_ref().is_some_and(|it| !it.key.is_expired(now)) {
         return Ok(());
     }
     keys.revoke(CONFIGURED)
@@ -112,16 +120,19 @@ async fn accept_configured(
         created_at: now,
         expires_at: None,
         last_used_at: None,
+        name: Some("first key".to_owned()),
+        made_by: Some(AuditActor::Service.to_string()),
     };
-    insert(keys, &key).await
+    insert(store, key, now).await
 }
 
 /// Keys that were made before (another data directory, the same store) make a generated one unnecessary.
 async fn accept_generated(
     file: &std::path::Path,
-    keys: &dyn ApiKeyRepository,
+    store: &Store,
     now: Timestamp,
 ) -> anyhow::Result<()> {
+    let keys: &dyn ApiKeyRepository = store;
     let is_first = keys
         .list(None)
         .await
@@ -147,14 +158,23 @@ async fn accept_generated(
         created_at: now,
         expires_at: None,
         last_used_at: None,
+        name: Some("first key".to_owned()),
+        made_by: Some(AuditActor::Service.to_string()),
     };
-    insert(keys, &key).await
+    insert(store, key, now).await
 }
 
-async fn insert(keys: &dyn ApiKeyRepository, key: &ApiKey) -> anyhow::Result<()> {
-    match keys.insert(key).await {
+/// With its user, who administers.
+async fn insert(store: &Store, key: ApiKey, now: Timestamp) -> anyhow::Result<()> {
+    let user = key.user.clone();
+    let change = Administered::CreateKey {
+        key,
+        new_user: Some(Role::Admin),
+    };
+    let entry = Origin::service("first key").entry(compose::ids().as_ref(), now, &change);
+    match store.administer(&change, &entry).await {
         Err(StoreError::Conflict { entity }) if entity == DELETED_USER => {
-            tracing::warn!(user = %key.user, "the first user was deleted a moment ago; the first key opens nothing before a later start");
+            tracing::warn!(user = %user, "the first user was deleted a moment ago; the first key opens nothing before a later start");
             Ok(())
         }
         // A replica, or an earlier start that did not get further.
@@ -184,7 +204,7 @@ mod tests {
 
     struct Fixture {
         folder: tempfile::TempDir,
-        keys: Arc<dyn ApiKeyRepository>,
+        keys: Arc<Store>,
     }
 
     impl Fixture {
@@ -194,7 +214,7 @@ mod tests {
             let config = Config::load(None, &variables).unwrap();
             Self {
                 folder,
-                keys: compose::open_keys(&config).await.unwrap(),
+                keys: compose::open_store(&config).await.unwrap(),
             }
         }
 
@@ -207,14 +227,9 @@ mod tests {
                 mode: Mode::ApiKey,
                 bootstrap_key: configured.map(Into::into),
             };
-            first_key(
-                &auth,
-                &self.data_dir(),
-                self.keys.as_ref(),
-                SystemClock.now(),
-            )
-            .await
-            .unwrap()
+            first_key(&auth, &self.data_dir(), &self.keys, SystemClock.now())
+                .await
+                .unwrap()
         }
 
         async fn accepts(&self, text: &str) -> bool {
@@ -242,6 +257,8 @@ mod tests {
         assert_eq!(fixture.start(None).await, FirstKey::Generated(path.clone()));
         let text = fixture.generated();
         assert!(fixture.accepts(&text).await);
+        let known = fixture.keys.find_by_hash(&KeyHash::of(&text)).await;
+        assert_eq!(known.unwrap().unwrap().role, Role::Admin);
         assert_eq!(fixture.start(None).await, FirstKey::Generated(path.clone()));
         assert_eq!(
             (fixture.generated(), fixture.count().await),

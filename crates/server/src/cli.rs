@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use domain::id::{ApiKeyId, UserId};
+use domain::identity::{LONGEST_KEY_NAME, Role};
 
 use crate::config::parse_duration;
 use crate::remote;
@@ -64,6 +65,8 @@ pub(crate) enum Command {
 pub(crate) enum Keys {
     /// Make a key, and its user when there is none yet. Prints the key, once, and nothing else.
     Create(Create),
+    /// Make a key in the place of another one, which goes on to work for a while. Prints the new key, once, and nothing else.
+    Rotate(Rotate),
     /// List keys (not their texts).
     List {
         /// Only of this user.
@@ -82,6 +85,14 @@ pub(crate) enum Keys {
 pub(crate) enum Users {
     /// List users, also those who were deleted a moment ago.
     List,
+    /// Change what a user may do: at once where they make their next request, at the latest a second later.
+    SetRole {
+        /// Whose.
+        #[arg(value_name = "NAME")]
+        user: UserId,
+        /// `user` or `admin`.
+        role: Role,
+    },
     /// Delete a user with everything of theirs, for good.
     Delete(Delete),
 }
@@ -139,12 +150,47 @@ pub(crate) struct Create {
     /// How long it is good for, e.g. 12h or 90d. Else forever.
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub(crate) expires_in: Option<std::time::Duration>,
+    /// What the user may do if they are made with this key: `user` or `admin`. Else `user`.
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Option<Role>,
+    /// What to call the key.
+    #[arg(long, value_name = "TEXT", value_parser = key_name)]
+    pub(crate) name: Option<String>,
+}
+
+/// A key to replace.
+#[derive(Debug, Args)]
+pub(crate) struct Rotate {
+    /// Its id, from `keys list`.
+    pub(crate) id: ApiKeyId,
+    /// How long the former key goes on to work, at most; 0s to end it at once.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time)]
+    pub(crate) grace: std::time::Duration,
+    /// How long the new key is good for. Else as long as the former was meant to be.
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
+    pub(crate) expires_in: Option<std::time::Duration>,
+}
+
+fn key_name(text: &str) -> Result<String, String> {
+    let is_name = (1..=LONGEST_KEY_NAME).contains(&text.chars().count())
+        && !text.chars().any(char::is_control);
+    is_name
+        .then(|| text.to_owned())
+        .ok_or_else(|| format!("expected 1 to {LONGEST_KEY_NAME} characters in one line"))
+}
+
+fn time(text: &str) -> Result<std::time::Duration, String> {
+    parse_duration(text)
+        .ok_or_else(|| "expected a number and a unit (s, m, h, d), e.g. 90d".to_owned())
 }
 
 fn lifetime(text: &str) -> Result<std::time::Duration, String> {
-    parse_duration(text)
-        .filter(|time| !time.is_zero())
-        .ok_or_else(|| "expected a number and a unit (s, m, h, d), e.g. 90d".to_owned())
+    time(text).and_then(|time| {
+        let is_some = !time.is_zero();
+        is_some
+            .then_some(time)
+            .ok_or_else(|| "expected more than nothing".to_owned())
+    })
 }
 
 #[cfg(test)]
@@ -167,6 +213,10 @@ mod tests {
             &["x", "keys", "create"][..],
             &["x", "keys", "create", "--user", "a b"],
             &["x", "keys", "create", "--user", "a", "--expires-in", "0d"],
+            &["x", "keys", "create", "--user", "a", "--role", "root"],
+            &["x", "keys", "create", "--user", "a", "--name", "a\nb"],
+            &["x", "keys", "rotate", "not-an-id"],
+            &["x", "users", "set-role", "a", "root"],
             &["x", "keys", "revoke", "not-an-id"],
             &["x", "users", "delete"],
             &["x", "users", "delete", "a b", "--yes"],

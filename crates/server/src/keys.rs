@@ -3,72 +3,114 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, anyhow, bail};
+use application::administration::{KeyWish, Origin, administer, new_key, successor};
+use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
-use domain::error::StoreError;
 use domain::id::{ApiKeyId, IdGenerator};
-use domain::identity::{ApiKey, ApiKeyRepository, DELETED_USER, NAME_RESTS};
-use keyring::ApiKeyText;
+use domain::identity::{Administered, ApiKey, ApiKeyRepository, UserRepository};
 use secrecy::ExposeSecret as _;
 
-use crate::cli::{Create, Keys};
+use crate::cli::{Create, Keys, Rotate};
+use crate::compose::Store;
 
 /// Does what was asked and returns what standard output gets.
 pub(crate) async fn run(
     command: Keys,
-    keys: &dyn ApiKeyRepository,
+    store: &Store,
     ids: &dyn IdGenerator,
     clock: &dyn Clock,
 ) -> anyhow::Result<String> {
+    let keys: &dyn ApiKeyRepository = store;
     match command {
-        Keys::Create(create) => self::create(create, keys, ids, clock.now()).await,
+        Keys::Create(create) => self::create(create, store, ids, clock.now()).await,
+        Keys::Rotate(rotate) => self::rotate(rotate, store, ids, clock.now()).await,
         Keys::List { user } => {
-            let found = keys
-                .list(user.as_ref())
-                .await
-                .context("cannot read the API keys")?;
-            Ok(table(&found, clock.now()))
+            let found = keys.list(user.as_ref()).await;
+            Ok(table(
+                &found.context("cannot read the API keys")?,
+                clock.now(),
+            ))
         }
         Keys::Revoke { id } => {
-            if !keys.revoke(id).await.context("cannot revoke the API key")? {
-                bail!("there is no API key with the id {id}: see `agent-workspace keys list`");
-            }
+            let user = find(keys, id).await?.user;
+            let change = Administered::RevokeKey { id, user };
+            let origin = Origin::command("keys revoke");
+            administer(store, &origin, ids, clock.now(), &change)
+                .await
+                .context("cannot revoke the API key")?;
             Ok(format!("revoked {id}\n"))
         }
     }
 }
 
+async fn find(keys: &dyn ApiKeyRepository, id: ApiKeyId) -> anyhow::Result<ApiKey> {
+    let all = keys.list(None).await.context("cannot read the API keys")?;
+    let found = all.into_iter().find(|key| key.id == id);
+    found.ok_or_else(|| {
+        anyhow!("there is no API key with the id {id}: see `agent-workspace keys list`")
+    })
+}
+
 async fn create(
     create: Create,
-    keys: &dyn ApiKeyRepository,
+    store: &Store,
     ids: &dyn IdGenerator,
     now: Timestamp,
 ) -> anyhow::Result<String> {
-    let text = ApiKeyText::generate();
-    let key = ApiKey {
-        id: ApiKeyId::new(ids.uuid()),
-        user: create.user,
-        hash: text.hash(),
-        prefix: text.prefix(),
-        created_at: now,
-        expires_at: create.expires_in.map(|time| now.plus(time)),
-        last_used_at: None,
-    };
-    keys.insert(&key)
-        .await
-        .map_err(|error| refused(error, &key))?;
-    Ok(format!("{}\n", text.secret().expose_secret()))
-}
-
-fn refused(error: StoreError, key: &ApiKey) -> anyhow::Error {
-    if matches!(error, StoreError::Conflict { entity } if entity == DELETED_USER) {
-        return anyhow!(
-            "a user {} was deleted: the name can be used again once their sandboxes are gone, and not before {} minutes \
-             have passed (see `agent-workspace users list`)",
-            key.user,
-            NAME_RESTS.as_secs() / 60,
+    let users: &dyn UserRepository = store;
+    let present = users.find(&create.user).await;
+    let present = present.context("cannot read the users")?;
+    let present = present.filter(|user| user.deleted_at.is_none());
+    if let (Some(user), Some(role)) = (present, create.role)
+        && user.role != role
+    {
+        bail!(
+            "there is a user {} with the role {} already: change it with `agent-workspace users set-role {0} {}`, or leave \
+             --role out",
+            user.id,
+            user.role.as_str(),
+            role.as_str(),
         );
     }
-    anyhow::Error::new(error).context("cannot store the API key")
+    let wish = KeyWish {
+        name: create.name,
+        expires_in: create.expires_in,
+    };
+    let made = new_key(ids, now, &create.user, &wish, &AuditActor::Cli);
+    let change = Administered::CreateKey {
+        key: made.key,
+        new_user: Some(create.role.unwrap_or_default()),
+    };
+    administer(store, &Origin::command("keys create"), ids, now, &change)
+        .await
+        .context("cannot store the API key (see `agent-workspace users list`)")?;
+    Ok(format!("{}\n", made.text.expose_secret()))
+}
+
+async fn rotate(
+    rotate: Rotate,
+    store: &Store,
+    ids: &dyn IdGenerator,
+    now: Timestamp,
+) -> anyhow::Result<String> {
+    let old = find(store, rotate.id).await?;
+    if old.is_expired(now) {
+        bail!("the key has expired: make a new one with `agent-workspace keys create`");
+    }
+    let wish = KeyWish {
+        name: None,
+        expires_in: rotate.expires_in,
+    };
+    let made = successor(ids, now, &old, &wish, &AuditActor::Cli);
+    let change = Administered::RotateKey {
+        old: old.id,
+        new: made.key,
+        until: now.plus(rotate.grace),
+    };
+    administer(store, &Origin::command("keys rotate"), ids, now, &change)
+        .await
+        .context("cannot rotate the API key")?;
+    Ok(format!("{}\n", made.text.expose_secret()))
 }
 
 fn table(keys: &[ApiKey], now: Timestamp) -> String {
@@ -79,8 +121,8 @@ fn table(keys: &[ApiKey], now: Timestamp) -> String {
         .unwrap_or(0)
         .max(4);
     let mut text = format!(
-        "{:32}  {:width$}  {:12}  {:20}  {:20}  LAST USED\n",
-        "ID", "USER", "KEY", "CREATED", "EXPIRES"
+        "{:32}  {:width$}  {:12}  {:20}  {:20}  {:20}  NAME\n",
+        "ID", "USER", "KEY", "CREATED", "EXPIRES", "LAST USED"
     );
     for key in keys {
         let expires = match key.expires_at {
@@ -92,11 +134,12 @@ fn table(keys: &[ApiKey], now: Timestamp) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "{:32}  {:width$}  {:12}  {:20}  {expires:20}  {used}",
+            "{:32}  {:width$}  {:12}  {:20}  {expires:20}  {used:20}  {}",
             key.id.to_string(),
             key.user.as_str(),
             key.prefix,
             seconds(key.created_at),
+            key.name.as_deref().unwrap_or_default(),
         );
     }
     text
@@ -111,6 +154,7 @@ pub(crate) fn seconds(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use domain::id::UserId;
+    use keyring::ApiKeyText;
 
     use super::*;
 
@@ -126,10 +170,19 @@ mod tests {
             created_at: at,
             expires_at: Some(at),
             last_used_at: None,
+            name: Some("laptop".to_owned()),
+            made_by: None,
         };
         let table = table(&[key], at);
         assert_eq!(table.lines().count(), 2);
-        for part in ["alice", &text.prefix(), "2026-11-21T", "expired", "never"] {
+        for part in [
+            "alice",
+            &text.prefix(),
+            "2026-11-21T",
+            "expired",
+            "never",
+            "laptop",
+        ] {
             assert!(table.contains(part), "{part} is missing in {table}");
         }
         assert!(!table.contains(&text.hash().0) && !table.contains(text.secret().expose_secret()));

@@ -121,17 +121,23 @@ fn run(command: Command, config: &Config, variables: &Variables) -> anyhow::Resu
             }
             Command::Keys(command) => {
                 DataDir::open(&config.data_dir)?;
-                let keys = compose::open_keys(config).await?;
+                let store = compose::open_store(config).await?;
                 let (ids, clock) = (compose::ids(), compose::clock());
-                to_stdout(&keys::run(command, keys.as_ref(), ids.as_ref(), clock.as_ref()).await?)?;
+                to_stdout(&keys::run(command, &store, ids.as_ref(), clock.as_ref()).await?)?;
             }
             Command::Users(command) => {
                 DataDir::open(&config.data_dir)?;
-                let store = compose::open_users(config).await?;
-                let (local, clock) = (compose::local_user(config), compose::clock());
-                to_stdout(
-                    &users::run(command, local.as_ref(), store.as_ref(), clock.as_ref()).await?,
-                )?;
+                let store = compose::open_store(config).await?;
+                let (local, ids) = (compose::local_user(config), compose::ids());
+                let clock = compose::clock();
+                let done = users::run(
+                    command,
+                    local.as_ref(),
+                    &store,
+                    ids.as_ref(),
+                    clock.as_ref(),
+                );
+                to_stdout(&done.await?)?;
             }
             Command::Secrets(command) => return rotate(command, config).await,
             Command::Openapi => return print_openapi(),

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use application::follow::Follow;
 use application::{App, Tasks, background};
 use domain::id::HostId;
-use http_api::{Door, HttpState};
+use http_api::{Door, Gateway, HttpState};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use secrecy::ExposeSecret as _;
 use tokio::net::TcpSocket;
@@ -26,6 +26,8 @@ use crate::data_dir::{DataDir, Lock};
 
 /// How long background work may take to stop once requests are done. Whatever it does is resumed on the next start.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(5);
+/// How long the last lines of the audit log may take.
+const AUDIT_GRACE: Duration = Duration::from_secs(2);
 /// How long a data directory may seem taken by a service that has just been killed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted.
@@ -57,7 +59,7 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     // At once: what follows may take long, and a rotation takes a service that says nothing for gone.
     keys.spawn(&tasks);
     let now = compose::clock().now();
-    let first_key = first_key(&config.auth, &data_dir, store.as_ref(), now).await?;
+    let first_key = first_key(&config.auth, &data_dir, &store, now).await?;
     let sandboxes = open_sandboxes(config, variables, &host, &data_dir).await?;
     let route = Route::new(config, sandboxes.engine.is_some(), bound);
     warn_of_callbacks(config, &route, &sandboxes);
@@ -90,12 +92,17 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     };
     started.announce();
     start_background(&service.app);
+    let audit = service.app.audit.clone();
     let listeners = Listeners {
         main,
         follow: service.app.follow.clone(),
+        gateway: service.http.gateway().clone(),
         callbacks: open_callbacks(config, &route, &sandboxes, service, &tasks, bound),
     };
     let result = until_stopped(server, &listeners, &mut signals).await;
+    if !audit.finish(AUDIT_GRACE).await {
+        tracing::warn!("the last lines of the audit log could not be written");
+    }
     if !tasks.stop(BACKGROUND_GRACE).await {
         tracing::warn!("some background work did not stop in time; the next start resumes it");
     }
@@ -194,6 +201,9 @@ fn start_background(app: &App) {
 }
 
 fn warn(config: &Config, data_dir: &DataDir) -> anyhow::Result<()> {
+    if let Some(doubt) = config.http.doubt() {
+        tracing::warn!("{doubt}");
+    }
     if data_dir.is_open_to_others()? {
         tracing::warn!(
             "other users of this machine may look into the data directory {0}: `chmod 700 {0}`",
@@ -286,11 +296,14 @@ struct Listeners {
     callbacks: Option<CallbackListener>,
     /// Streams that end only when they are told to.
     follow: Follow,
+    /// The same of sockets of agent servers.
+    gateway: Gateway,
 }
 
 impl Listeners {
     async fn stop(&self, graceful: bool) {
         self.follow.end_all();
+        self.gateway.end_tunnels();
         let callbacks = async {
             if let Some(callbacks) = &self.callbacks {
                 callbacks.stop(graceful).await;

@@ -4,12 +4,15 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use anyhow::{Context as _, bail};
+use application::administration::{Origin, administer};
 use application::users;
 use domain::clock::{Clock, Timestamp};
-use domain::id::UserId;
-use domain::identity::{Purged, User, UserRepository};
+use domain::error::{Classify as _, ErrorClass};
+use domain::id::{IdGenerator, UserId};
+use domain::identity::{Administered, Purged, User, UserRepository};
 
 use crate::cli::{Delete, Users};
+use crate::compose::Store;
 use crate::keys::seconds;
 
 /// Users of one look into the store.
@@ -19,12 +22,20 @@ const PAGE: usize = 500;
 pub(crate) async fn run(
     command: Users,
     local: Option<&UserId>,
-    store: &dyn UserRepository,
+    store: &Store,
+    ids: &dyn IdGenerator,
     clock: &dyn Clock,
 ) -> anyhow::Result<String> {
     match command {
         Users::List => Ok(table(&list(store).await?)),
-        Users::Delete(delete) => self::delete(delete, local, store, clock).await,
+        Users::SetRole { user, role } => {
+            let done = format!("{user} has the role {} now\n", role.as_str());
+            let (origin, now) = (Origin::command("users set-role"), clock.now());
+            let change = Administered::SetRole { user, role };
+            administer(store, &origin, ids, now, &change).await?;
+            Ok(done)
+        }
+        Users::Delete(delete) => self::delete(delete, local, store, ids, clock).await,
     }
 }
 
@@ -45,7 +56,8 @@ async fn list(store: &dyn UserRepository) -> anyhow::Result<Vec<User>> {
 async fn delete(
     Delete { user, yes }: Delete,
     local: Option<&UserId>,
-    store: &dyn UserRepository,
+    store: &Store,
+    ids: &dyn IdGenerator,
     clock: &dyn Clock,
 ) -> anyhow::Result<String> {
     if local == Some(&user) {
@@ -56,6 +68,14 @@ async fn delete(
     }
     if !yes {
         confirm(&user)?;
+    }
+    let change = Administered::DeleteUser { user: user.clone() };
+    let origin = Origin::command("users delete");
+    match administer(store, &origin, ids, clock.now(), &change).await {
+        Err(error) if error.class() == ErrorClass::NotFound => {
+            bail!("there is no user {user}: see `agent-workspace users list`")
+        }
+        begun => begun.with_context(|| format!("{user} is not deleted"))?,
     }
     let purged = users::purge(store, clock, &user);
     let purged = purged.await.with_context(|| {
@@ -131,11 +151,16 @@ fn summary(user: &UserId, purged: &Purged) -> String {
 fn table(users: &[User]) -> String {
     let widths = users.iter().map(|user| user.id.as_str().chars().count());
     let width = widths.max().unwrap_or(0).max(4);
-    let mut text = format!("{:width$}  {:20}  STATE\n", "USER", "SINCE");
+    let mut text = format!("{:width$}  {:5}  {:20}  STATE\n", "USER", "ROLE", "SINCE");
     for user in users {
         let state = user.deleted_at.map_or_else(|| "active".to_owned(), deleted);
         let since = seconds(user.created_at);
-        let _ = writeln!(text, "{:width$}  {since:20}  {state}", user.id.as_str());
+        let role = user.role.as_str();
+        let _ = writeln!(
+            text,
+            "{:width$}  {role:5}  {since:20}  {state}",
+            user.id.as_str()
+        );
     }
     text
 }
@@ -146,6 +171,8 @@ fn deleted(at: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use domain::identity::Role;
+
     use super::*;
 
     #[test]
@@ -153,6 +180,7 @@ mod tests {
         let at = Timestamp::from_micros(1_795_251_552_215_877);
         let user = |name: &str, deleted_at| User {
             id: UserId::parse(name).unwrap(),
+            role: Role::Admin,
             created_at: at,
             deleted_at,
         };
@@ -161,8 +189,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "alice  2026-11-21T08:59:12Z  active",
-                "bob    2026-11-21T08:59:12Z  deleted 2026-11-21T08:59:12Z"
+                "alice  admin  2026-11-21T08:59:12Z  active",
+                "bob    admin  2026-11-21T08:59:12Z  deleted 2026-11-21T08:59:12Z"
             ]
         );
     }

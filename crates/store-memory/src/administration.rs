@@ -5,7 +5,7 @@ use domain::audit::AuditEntry;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{AdministrationRepository, Administered, ApiKey};
+use domain::identity::{Administered, AdministrationRepository, ApiKey};
 
 use crate::MemoryStore;
 use crate::state::State;

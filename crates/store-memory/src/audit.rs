@@ -11,8 +11,14 @@ use crate::page;
 
 fn matches(filter: &AuditFilter, it: &AuditEntry) -> bool {
     filter.actor.as_ref().is_none_or(|actor| *actor == it.actor)
-        && filter.action.as_ref().is_none_or(|action| *action == it.action)
-        && filter.object.as_ref().is_none_or(|_| filter.object == it.object)
+        && filter
+            .action
+            .as_ref()
+            .is_none_or(|action| *action == it.action)
+        && filter
+            .object
+            .as_ref()
+            .is_none_or(|_| filter.object == it.object)
         && filter.outcome.is_none_or(|outcome| outcome == it.outcome)
         && filter.since.is_none_or(|since| it.at >= since)
         && filter.until.is_none_or(|until| it.at < until)

@@ -34,3 +34,19 @@ async fn whatever_an_older_version_stored_is_shown_as_if_stored_now() {
         upgrade::compare(&version, &shown, &expected);
     }
 }
+
+#[tokio::test]
+async fn the_first_user_administers_and_the_log_is_not_changed() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("store.db");
+    let connect = || SqliteConnection::establish(&path.to_string_lossy()).unwrap();
+    let versions = upgrade::versions();
+    let older = upgrade::database_of("sqlite", &versions[0]);
+    let older = older + upgrade::WITH_ADMIN;
+    connect().batch_execute(&older).unwrap();
+    let ports = open(&path).await;
+    upgrade::check_roles(&ports).await;
+    upgrade::write_a_line(&ports).await;
+    let refused = connect().batch_execute(upgrade::FORGERY).unwrap_err();
+    assert!(refused.to_string().contains("only added to"), "{refused}");
+}

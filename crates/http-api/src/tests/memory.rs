@@ -29,6 +29,8 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         git: Arc::new(FakeGitHosting::default()),
         api_keys: store.clone(),
         users: store.clone(),
+        administration: store.clone(),
+        audit: store.clone(),
         answers: store.clone(),
         hosts: store.clone(),
         leases: store.clone(),

@@ -22,7 +22,7 @@ struct Register(Keys);
 
 fn actor(name: &str) -> Actor {
     let user = UserId::parse(name).unwrap();
-    Actor { user }
+    Actor::plain(user)
 }
 
 #[async_trait]

@@ -35,6 +35,8 @@ mod metrics;
 #[cfg(test)]
 mod older;
 #[cfg(test)]
+mod organizations;
+#[cfg(test)]
 mod pending;
 #[cfg(test)]
 mod refusals;

@@ -2,6 +2,7 @@
 
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
+use domain::id::{OrganizationId, UserId};
 use serde_json::{Value, json};
 
 use crate::fixture::{ADA, Answer, BOB, World};
@@ -16,6 +17,7 @@ fn needs(operation: &str) -> (&'static str, Option<Value>) {
         Some("send-message" | "pending-messages") => Some(message),
         Some("switch_profile") => Some(json!({"profile_name": "fast"})),
         Some("switch_acp_model") => Some(json!({"model": "x"})),
+        Some("rename") => Some(json!({"new_name": "quick"})),
         _ if operation.starts_with("PATCH ") => Some(json!({"title": "mine now"})),
         _ => None,
     };
@@ -28,15 +30,24 @@ fn needs(operation: &str) -> (&'static str, Option<Value>) {
 }
 
 async fn ask(world: &World, operation: &str, id: &str) -> Answer {
+    ask_as(world, Some(BOB), operation, id).await
+}
+
+async fn ask_as(world: &World, key: Option<&str>, operation: &str, id: &str) -> Answer {
     let (method, path) = operation.split_once(' ').unwrap();
     let (query, body) = needs(operation);
     let path = path
         .replace("{conversation_id}", id)
         .replace("{sandbox_id}", id)
-        .replace("{secret_name}", "X");
-    let request = TestRequest::with_uri(&format!("{path}{query}"))
-        .method(method.parse::<Method>().unwrap())
-        .insert_header(("X-Session-API-Key", BOB));
+        .replace("{organization_id}", id)
+        .replace("{secret_name}", "X")
+        .replace("{name}", "fast");
+    let request =
+        TestRequest::with_uri(&format!("{path}{query}")).method(method.parse::<Method>().unwrap());
+    let request = match key {
+        Some(key) => request.insert_header(("X-Session-API-Key", key)),
+        None => request,
+    };
     world
         .send(match body {
             Some(body) => request.set_json(body),
@@ -72,14 +83,24 @@ async fn what_is_another_users_is_answered_like_what_is_not_there() {
     let world = World::working().await;
     let profile = json!({"llm": {"model": "openai/fast", "api_key": "sk-2"}});
     let saved = "/api/v1/settings/profiles/fast";
-    assert_eq!(world.post(BOB, saved, &profile).await.status, 201);
+    for user in [ADA, BOB] {
+        assert_eq!(world.post(user, saved, &profile).await.status, 201);
+    }
     let id = world.conversation(ADA).await;
     let before = world.read(ADA, &id).await;
     let sandbox = before["sandbox_id"].as_str().unwrap().to_owned();
     let of_conversations = operations("{conversation_id}");
     let of_sandboxes = operations("{sandbox_id}");
     assert!(of_conversations.len() >= 20 && of_sandboxes.len() >= 5);
-    for (operations, id) in [(of_conversations, &id), (of_sandboxes, &sandbox)] {
+    let of_organizations = operations("{organization_id}");
+    assert_eq!(of_organizations.len(), 8);
+    let organization = OrganizationId::personal(&UserId::parse("ada").unwrap()).to_string();
+    let profiles = world.get(ADA, "/api/v1/settings/profiles").await.ok();
+    for (operations, id) in [
+        (of_conversations, &id),
+        (of_sandboxes, &sandbox),
+        (of_organizations, &organization),
+    ] {
         for operation in operations {
             let theirs = ask(&world, &operation, id).await;
             let nobodys = ask(&world, &operation, NOBODYS).await;
@@ -98,4 +119,71 @@ async fn what_is_another_users_is_answered_like_what_is_not_there() {
         before,
         "and nothing happens to it"
     );
+    let now = world.get(ADA, "/api/v1/settings/profiles").await.ok();
+    assert_eq!(now, profiles, "nor to the settings");
+}
+
+/// A key that was good, and is not any more.
+async fn spent_key(world: &World, end: &str) -> String {
+    let keys = "/api/v1/keys";
+    let made = world.post(BOB, keys, &json!({})).await.json();
+    let id = made["record"]["id"].as_str().unwrap();
+    let ended = match end {
+        "revoked" => world.delete(BOB, &format!("{keys}/{id}")).await.status,
+        _ => {
+            let rotate = format!("{keys}/{id}/rotate");
+            let over = json!({"grace_period": 0});
+            world.post(BOB, &rotate, &over).await.status
+        }
+    };
+    assert!(matches!(ended, 200 | 201), "{end}: {ended}");
+    made["key"].as_str().unwrap().to_owned()
+}
+
+/// Whatever there is behind it: without a key, with a wrong, revoked or expired one, and with that of another's sandbox.
+#[actix_web::test]
+async fn a_key_that_opens_nothing_learns_nothing() {
+    let world = World::working().await;
+    let id = world.conversation(ADA).await;
+    let sandbox = world.read(ADA, &id).await["sandbox_id"].clone();
+    let sandbox = sandbox.as_str().unwrap();
+    let bobs = world.conversation(BOB).await;
+    let of_bobs_sandbox = world.read(BOB, &bobs).await["session_api_key"].clone();
+    let of_bobs_sandbox = of_bobs_sandbox.as_str().unwrap();
+    let (revoked, expired) = (
+        spent_key(&world, "revoked").await,
+        spent_key(&world, "expired").await,
+    );
+    let keys = [
+        None,
+        Some("aw_wrong"),
+        Some(revoked.as_str()),
+        Some(expired.as_str()),
+        Some(of_bobs_sandbox),
+    ];
+    let objects = [
+        ("{conversation_id}", id.as_str()),
+        ("{sandbox_id}", sandbox),
+    ];
+    for (parameter, there) in objects {
+        let operations = operations(parameter).into_iter();
+        // Elsewhere a sandbox's key means its own agent server.
+        for operation in operations.filter(|it| it.contains(" /api/v1/")) {
+            for key in keys {
+                let theirs = ask_as(&world, key, &operation, there).await;
+                let nobodys = ask_as(&world, key, &operation, NOBODYS).await;
+                assert_eq!(
+                    (theirs.status, anonymous(&theirs, there)),
+                    (nobodys.status, anonymous(&nobodys, NOBODYS)),
+                    "{operation} {key:?}"
+                );
+                // What a sandbox's key may mean elsewhere, it is not its own there.
+                let is_refusal = match key == Some(of_bobs_sandbox) {
+                    true => matches!(theirs.status, 401 | 403 | 404),
+                    false => theirs.status == 401,
+                };
+                assert!(is_refusal, "{operation} {key:?}: {}", theirs.status);
+            }
+        }
+    }
 }

@@ -9,7 +9,7 @@ use crate::fixtures::{at, page, sandbox_id, user, uuid};
 use crate::{Ports, assert_is};
 
 /// An entry of `ada` at that time.
-pub(crate) fn entry(n: u64, when: i64) -> AuditEntry {
+pub fn entry(n: u64, when: i64) -> AuditEntry {
     AuditEntry {
         id: uuid(n),
         at: at(when),

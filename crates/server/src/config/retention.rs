@@ -10,5 +10,6 @@ pub(super) fn read(reader: &Reader<'_>) -> Retention {
         start_tasks: reader.limit("retention.start_tasks"),
         deleted_conversations: reader.limit("retention.deleted_conversations"),
         pending_messages: reader.limit("retention.pending_messages"),
+        audit: reader.limit("retention.audit"),
     }
 }

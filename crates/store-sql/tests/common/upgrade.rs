@@ -10,7 +10,7 @@ use domain::conversation::{
 };
 use domain::event::{Event, EventFilter, EventOrder};
 use domain::id::ApiKeyId;
-use domain::identity::{ApiKey, KeyHash};
+use domain::identity::{Administered, ApiKey, KeyHash, Role};
 use domain::pending::{Awaited, Queued};
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
@@ -202,6 +202,7 @@ pub(crate) async fn shown(ports: &Ports) -> Vec<String> {
         .await;
     shown.push(format!("{:#?}", claimed.unwrap()));
     shown.push(format!("{:#?}", ports.keys.list(None).await.unwrap()));
+    shown.push(format!("{:#?}", ports.users.list(None, 100).await.unwrap()));
     let forgotten = ports.conversations.forgotten(100).await.unwrap();
     shown.push(format!("{forgotten:#?}"));
     shown.push(secrets(ports).await);
@@ -234,6 +235,31 @@ async fn secrets(ports: &Ports) -> String {
     let secret = fixtures::secret(1, "alice", "A", at(1));
     ports.secrets.insert(&secret).await.unwrap();
     format!("{:#?}", ports.secrets.all(&alice).await)
+}
+
+/// What makes a database of an older version one with a user `admin`.
+pub(crate) const WITH_ADMIN: &str =
+    "INSERT INTO users (id, created_at) SELECT 'admin', created_at FROM users;";
+
+/// The user of the first key administers, and nobody else of those who were there.
+pub(crate) async fn check_roles(ports: &Ports) {
+    let users = ports.users.list(None, 100).await.unwrap();
+    let roles: Vec<_> = users.iter().map(|it| (it.id.as_str(), it.role)).collect();
+    assert_eq!(roles, [("admin", Role::Admin), ("alice", Role::User)]);
+}
+
+/// What no database takes, once there is a line in its audit log.
+pub(crate) const FORGERY: &str = "UPDATE audit_log SET actor = 'cli'";
+
+/// A line of the audit log.
+pub(crate) async fn write_a_line(ports: &Ports) {
+    let change = Administered::CreateUser {
+        user: user("bob"),
+        role: Role::User,
+    };
+    let entry = port_conformance::laws::audit_log::entry(1, 1);
+    let done = ports.administration.administer(&change, &entry).await;
+    done.unwrap();
 }
 
 /// With a message that can be read.

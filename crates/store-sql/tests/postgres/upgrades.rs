@@ -33,6 +33,21 @@ async fn whatever_an_older_version_stored_is_shown_as_if_stored_now() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_user_administers_and_the_log_is_not_changed() {
+    let database = Cluster::shared().database();
+    let connect = || PgConnection::establish(&database.url()).unwrap();
+    let versions = upgrade::versions();
+    let older = upgrade::database_of("postgres", &versions[0]);
+    let older = older + upgrade::WITH_ADMIN;
+    connect().batch_execute(&older).unwrap();
+    let ports = open(&database).await;
+    upgrade::check_roles(&ports).await;
+    upgrade::write_a_line(&ports).await;
+    let refused = connect().batch_execute(upgrade::FORGERY).unwrap_err();
+    assert!(refused.to_string().contains("only added to"), "{refused}");
+}
+
 #[derive(QueryableByName)]
 struct Column {
     #[diesel(sql_type = diesel::sql_types::Text)]

@@ -1,0 +1,220 @@
+//! What of the requests stands in the audit log: one place, at the edge, for every route there is and will be.
+//!
+//! * What users change, whatever became of it; not what they read.
+//! * Secrets that sandboxes read, and what they do with a user's token.
+//! * Requests without a key that opens anything, and what a user may not do.
+//!
+//! Never a body, a query, or a header but the request's id. Routes about users and keys take [`Origin`]: what they change is
+//! in the log with the change itself, and here only if it did not succeed.
+
+use actix_web::dev::{Payload, ServiceResponse};
+use actix_web::http::{Method, StatusCode};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
+use application::administration;
+use application::repeat::Answer;
+use domain::audit::{AuditActor, AuditOutcome, clipped};
+use domain::id::ApiKeyId;
+
+use crate::decode::{Errors, Flavour};
+use crate::extract::{Application, ClientAddress, Part};
+use crate::problem::Problem;
+
+/// What a sandbox's key opens of its owner's, or does in their name.
+const OF_SANDBOXES: [&str; 5] = [
+    "/api/v1/sandboxes/{sandbox_id}/settings/secrets",
+    "/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}",
+    "/api/v1/webhooks/secrets",
+    "/api/v1/users/me",
+    "/mcp/mcp",
+];
+
+/// Who acts, once it is known; kept with the request.
+#[derive(Debug, Clone)]
+pub(crate) struct Acting {
+    pub(crate) actor: AuditActor,
+    pub(crate) key: Option<ApiKeyId>,
+}
+
+impl Acting {
+    /// Keeps it with the request.
+    pub(crate) fn note(req: &HttpRequest, actor: AuditActor, key: Option<ApiKeyId>) {
+        req.extensions_mut().insert(Self { actor, key });
+    }
+}
+
+/// The id of a request; kept with it.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
+
+/// What a request has made, where its path does not say it: kept with the answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Made(pub(crate) String);
+
+impl Made {
+    /// Says it in the answer, so that the log can name it.
+    pub(crate) fn tell(response: &mut HttpResponse, kind: &str, id: Option<String>) {
+        if let Some(id) = id {
+            let made = Self(format!("{kind}:{id}"));
+            response.extensions_mut().insert(made);
+        }
+    }
+}
+
+/// The id of what was made just now, not when it is the answer that was given before.
+pub(crate) fn made<T>(answer: &Answer<T>, id: impl FnOnce(&T) -> String) -> Option<String> {
+    match answer {
+        Answer::New(made) => Some(id(made)),
+        Answer::Repeated(_) => None,
+    }
+}
+
+/// The route writes its own line.
+struct IsTold;
+
+/// Who asks for a change of users or keys, and from where.
+#[derive(Debug, Clone)]
+pub struct Origin(pub administration::Origin);
+
+impl Origin {
+    /// The status of the answer, if all goes well.
+    #[must_use]
+    pub fn with(mut self, status: StatusCode) -> administration::Origin {
+        self.0.status = Some(status.as_u16());
+        self.0
+    }
+}
+
+impl Part for Origin {
+    async fn extract(
+        req: &HttpRequest,
+        _: &mut Payload,
+        _: Flavour,
+        _: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        req.extensions_mut().insert(IsTold);
+        Ok(Some(Self(origin(req))))
+    }
+}
+
+/// Without a status.
+fn origin(req: &HttpRequest) -> administration::Origin {
+    let (actor, key) = acting(req);
+    let pattern = req.match_pattern();
+    let pattern = pattern.as_deref().unwrap_or("(no route)");
+    let id = req.extensions().get::<RequestId>().map(|it| it.0.clone());
+    administration::Origin {
+        actor,
+        key,
+        action: clipped(&format!("{} {pattern}", req.method())),
+        source: ClientAddress::of(req).address.map(|it| it.to_string()),
+        request_id: id,
+        status: None,
+    }
+}
+
+fn acting(req: &HttpRequest) -> (AuditActor, Option<ApiKeyId>) {
+    let found = req.extensions().get::<Acting>().cloned();
+    found.map_or((AuditActor::Unknown, None), |it| (it.actor, it.key))
+}
+
+/// `conversation:1a2b` of `{conversation_id}`; ids that are UUIDs in the spelling of our answers.
+fn object(name: &str, value: &str) -> String {
+    let kind = name.trim_end_matches("_id").trim_end_matches("_name");
+    let uuid = uuid::Uuid::parse_str(value);
+    let value = uuid.map_or_else(|_| value.to_owned(), |id| id.simple().to_string());
+    clipped(&format!("{kind}:{value}"))
+}
+
+/// Whether there is a line about it.
+fn is_audited(
+    method: &Method,
+    pattern: Option<&str>,
+    actor: &AuditActor,
+    status: StatusCode,
+) -> bool {
+    match actor {
+        AuditActor::Unknown => status == StatusCode::UNAUTHORIZED,
+        AuditActor::Sandbox(_) => pattern.is_some_and(|it| OF_SANDBOXES.contains(&it)),
+        _ => !method.is_safe() || status == StatusCode::FORBIDDEN,
+    }
+}
+
+/// Writes the line about an answered request, if there is to be one. Waits for nothing.
+pub(crate) fn note<B>(response: &ServiceResponse<B>) {
+    let (req, status) = (response.request(), response.status());
+    let (actor, _) = acting(req);
+    let outcome = AuditOutcome::of_status(status.as_u16());
+    let is_told = outcome == AuditOutcome::Ok && req.extensions().get::<IsTold>().is_some();
+    let pattern = req.match_pattern();
+    if is_told || !is_audited(req.method(), pattern.as_deref(), &actor, status) {
+        return;
+    }
+    let Some(app) = req.app_data::<Application>() else {
+        return;
+    };
+    let mut objects = req.match_info().iter().map(|(name, it)| object(name, it));
+    let made = response.response().extensions().get::<Made>().cloned();
+    let object = objects.next().or_else(|| made.map(|it| clipped(&it.0)));
+    let more: Vec<String> = objects.collect();
+    let detail = (!more.is_empty()).then(|| clipped(&more.join(" ")));
+    let mut origin = origin(req);
+    origin.status = Some(status.as_u16());
+    app.audit.note(origin, object, detail);
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::id::{SandboxId, UserId};
+
+    use super::*;
+
+    #[test]
+    fn changes_are_written_down_and_reads_are_not() {
+        let user = AuditActor::User(UserId::parse("ada").unwrap());
+        let sandbox = AuditActor::Sandbox(SandboxId::parse("s").unwrap());
+        let secrets = Some(OF_SANDBOXES[0]);
+        let (get, post) = (Method::GET, Method::POST);
+        let table = [
+            (&get, None, &user, 200, false),
+            (&get, None, &user, 404, false),
+            (&get, None, &user, 403, true),
+            (&post, None, &user, 200, true),
+            (&Method::DELETE, None, &user, 404, true),
+            (&Method::OPTIONS, None, &user, 200, false),
+            (&get, None, &AuditActor::Unknown, 200, false),
+            (&get, None, &AuditActor::Unknown, 401, true),
+            (&post, None, &AuditActor::Unknown, 404, false),
+            (&get, secrets, &sandbox, 200, true),
+            (&get, secrets, &sandbox, 403, true),
+            (
+                &post,
+                Some("/api/v1/webhooks/events/{conversation_id}"),
+                &sandbox,
+                200,
+                false,
+            ),
+        ];
+        for (method, pattern, actor, status, expected) in table {
+            let status = StatusCode::from_u16(status).unwrap();
+            let found = is_audited(method, pattern, actor, status);
+            assert_eq!(found, expected, "{method} {pattern:?} {actor} {status}");
+        }
+    }
+
+    #[test]
+    fn an_object_is_kind_and_id() {
+        let id = "bd149714-3570-48a2-9bd5-4ec68782c6d8";
+        let hex = "conversation:bd149714357048a29bd54ec68782c6d8";
+        assert_eq!(object("conversation_id", id), hex);
+        assert_eq!(object("secret_name", "TOKEN"), "secret:TOKEN");
+        assert_eq!(object("sandbox_id", &"x".repeat(999)).len(), 256);
+    }
+
+    #[test]
+    fn what_sandboxes_may_open_are_routes() {
+        let document = crate::openapi_document();
+        for pattern in OF_SANDBOXES {
+            assert!(document["paths"].get(pattern).is_some(), "{pattern}");
+        }
+    }
+}

@@ -67,7 +67,7 @@ pub(super) async fn public_url(
             what,
             format!(
                 "{error}: if clients cannot reach it either, correct WORKSPACE_HTTP__PUBLIC_URL or the proxy, which has to \
-                 hand requests to {bound} with their paths as they are"
+                 hand requests to {bound}"
             ),
         ),
     }
@@ -117,11 +117,6 @@ fn doubt(config: &Config, url: &Url, bound: SocketAddr) -> Option<String> {
     if !matches!(url.scheme(), "http" | "https") {
         return Some(format!("{url} is no HTTP URL: {advice}"));
     }
-    if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
-        return Some(format!(
-            "{url} has a path, but the service answers at the root of its host: {advice}, without a path"
-        ));
-    }
     let is_local = match url.host() {
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
         Some(Host::Ipv6(ip)) => ip.is_loopback(),
@@ -133,7 +128,7 @@ fn doubt(config: &Config, url: &Url, bound: SocketAddr) -> Option<String> {
             "{url} is not encrypted: API keys travel as they are. Let a proxy end TLS, and {advice}"
         ));
     }
-    None
+    config.http.doubt()
 }
 
 #[cfg(test)]
@@ -156,7 +151,16 @@ mod tests {
         for (bind, url, part) in [
             ("0.0.0.0:3000", "", Some("only a guess")),
             ("127.0.0.1:3000", "", None),
-            ("0.0.0.0:3000", "https://a.example.org", None),
+            (
+                "0.0.0.0:3000",
+                "https://a.example.org",
+                Some("none is trusted"),
+            ),
+            (
+                "0.0.0.0:3000",
+                "http://127.0.0.1:3000",
+                Some("this machine only"),
+            ),
             (
                 "127.0.0.1:3000",
                 "http://a.example.org",
@@ -165,8 +169,8 @@ mod tests {
             ("127.0.0.1:3000", "http://localhost:8080", None),
             (
                 "127.0.0.1:3000",
-                "https://a.example.org/api",
-                Some("has a path"),
+                "https://a.example.org/agents/",
+                Some("none is trusted"),
             ),
         ] {
             let doubt = doubted(bind, url);

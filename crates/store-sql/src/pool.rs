@@ -412,6 +412,8 @@ impl HandleError<diesel::r2d2::Error> for Report {
 mod tests {
     use std::sync::mpsc;
 
+    use tokio::time::{sleep, timeout};
+
     use super::*;
 
     /// Neither a caller nor the readiness waits for a database that says nothing; once it does, all is well again.

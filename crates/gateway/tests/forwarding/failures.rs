@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gateway::Limits;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 
 use crate::world::{Client, SOON, World, get, status};
 
@@ -20,9 +20,10 @@ fn short() -> Limits {
 
 #[actix_web::test]
 async fn a_server_that_is_gone_is_a_502() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gone = listener.local_addr().unwrap();
-    drop(listener);
+    // Held, and nobody listens there.
+    let nobody = TcpSocket::new_v4().unwrap();
+    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let gone = nobody.local_addr().unwrap();
     let world = World::before_address(Limits::default(), gone);
     let answer = world.ask(&get("/")).await;
     assert_eq!(status(&answer), 502);

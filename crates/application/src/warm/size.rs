@@ -62,8 +62,11 @@ impl Demand {
         let meanwhile = self.meanwhile(now);
         let wanted = (meanwhile + meanwhile.sqrt()).ceil();
         let most = kept.saturating_mul(MOST_TIMES);
-        // A float becomes the nearest whole number that fits.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a float becomes the nearest whole number that fits"
+        )]
         let wanted = (wanted as u32).clamp(kept, most);
         wanted.min(room)
     }

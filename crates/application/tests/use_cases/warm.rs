@@ -1,16 +1,19 @@
 //! Warm sandboxes: kept, claimed, given up, and found again.
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use application::Policy;
 use domain::id::SandboxId;
-use domain::sandbox::{Sandbox, SandboxStatus, WarmRepository, WarmSandbox, WarmState};
+use domain::sandbox::{SandboxStatus, WarmRepository, WarmSandbox, WarmState};
 use domain::start_task::{StartStatus, StartTask};
 use secrecy::ExposeSecret;
 use store_memory::{FakeSpecs, Mood};
 
-use crate::world::{World, alice, clock, input, mine, until};
+use self::support::{claim, page, replaced, running, sandbox_of};
+use crate::world::{World, alice, input, mine, until};
 
 fn one(policy: &mut Policy) {
     keep(policy, 1);
@@ -458,65 +461,4 @@ async fn services_that_share_a_host_share_its_pool() {
         assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     }
     ready(&one, 3).await;
-}
-
-fn page() -> domain::page::PageRequest {
-    domain::page::PageRequest::default()
-}
-
-fn sandbox_of(warm: &WarmSandbox) -> Sandbox {
-    let now = clock().now();
-    Sandbox {
-        id: warm.id.clone(),
-        owner: alice(),
-        spec_id: warm.spec_id.clone(),
-        host: warm.host.clone(),
-        desired: domain::sandbox::Desired::Running,
-        status: SandboxStatus::Starting,
-        status_detail: None,
-        key_hash: warm.key_hash.clone(),
-        session_key: warm.session_key.clone(),
-        secret_key: warm.secret_key.clone(),
-        agent_url: None,
-        exposed_urls: Vec::new(),
-        workspace: None,
-        created_at: now,
-        updated_at: now,
-        paused_at: None,
-    }
-}
-
-async fn claim(world: &World, warm: &WarmSandbox) {
-    let claimed = world
-        .store
-        .claim(&warm.host, &warm.spec_id, &warm.recipe, clock().now())
-        .await;
-    let claimed = claimed.expect("writable").expect("it is ready");
-    assert_eq!(claimed.id, warm.id);
-}
-
-async fn running(world: &World, id: &SandboxId) -> Sandbox {
-    until(|| async {
-        let row = world.sandbox(id).await;
-        row.filter(|row| row.status == SandboxStatus::Running)
-    })
-    .await
-}
-
-/// Another one is ready, and nothing is left of this one.
-async fn replaced(world: &World, old: &WarmSandbox) {
-    until(|| async {
-        let rows = rows(world).await;
-        let [row] = rows.as_slice() else {
-            return None;
-        };
-        let gone = world.backend.existing() == 1 + up(world).await;
-        (row.id != old.id && row.state == WarmState::Ready && gone).then_some(())
-    })
-    .await;
-}
-
-async fn up(world: &World) -> usize {
-    let all = world.app.sandboxes.search(&mine(), &page()).await;
-    all.expect("readable").items.len()
 }

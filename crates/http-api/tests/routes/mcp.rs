@@ -9,7 +9,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use store_memory::FakeProvider;
 
-use crate::fixture::{ADA, Answer, BOB, World};
+use crate::fixture::{ADA, Answer, BOB, UNKNOWN, World};
 
 const MCP: &str = "/mcp/mcp";
 
@@ -365,6 +365,48 @@ async fn only_users_and_sandboxes_at_work_are_let_in() {
 }
 
 #[actix_web::test]
+async fn the_number_of_a_pull_request_is_noted_in_its_conversation() {
+    let world = World::working().await;
+    connect(&world).await;
+    let (id, other) = (world.conversation(ADA).await, world.conversation(ADA).await);
+    let tool = json!({"name": "create_pr", "arguments": pull_request()});
+    let body = request("tools/call", &tool);
+    let open = async |door: Door, key: &str, conversation: &str| {
+        let post = post(key).uri(&format!("{MCP}?conversation_id={conversation}"));
+        let answer = world.send_to(door, post.set_json(&body)).await.ok();
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+    };
+    let numbers = async |id: &str| world.read(ADA, id).await["pr_number"].clone();
+    let key = world.read(ADA, &id).await["session_api_key"].clone();
+    let key = key.as_str().unwrap();
+    open(Door::Sandboxes, key, &id).await;
+    open(Door::Everybody, key, &id).await;
+    assert_eq!(numbers(&id).await, json!([1, 2]));
+    open(Door::Everybody, ADA, &other).await;
+    assert_eq!(numbers(&other).await, json!([3]));
+    let list = world
+        .get(ADA, "/api/v1/app-conversations/search")
+        .await
+        .ok();
+    assert_eq!(list["items"][0]["pr_number"], json!([3]));
+
+    // A sandbox speaks for its own conversations only, and what is not the caller's has no numbers of theirs.
+    open(Door::Sandboxes, key, &other).await;
+    let token = json!({"provider_tokens": {"github": {"token": "t", "host": "git.example.com"}}});
+    world
+        .post(BOB, "/api/v1/secrets/git-providers", &token)
+        .await
+        .ok();
+    open(Door::Everybody, BOB, &id).await;
+    open(Door::Everybody, ADA, UNKNOWN).await;
+    assert_eq!(numbers(&id).await, json!([1, 2]));
+    assert_eq!(numbers(&other).await, json!([3]));
+    let wrong = post(ADA).uri(&format!("{MCP}?conversation_id=x"));
+    let answer = world.send(wrong.set_json(&body)).await;
+    assert_eq!(answer.status, 422, "{}", answer.text);
+}
+
+#[actix_web::test]
 async fn agents_are_told_of_it_when_their_user_has_a_token() {
     let world = World::working().await;
     world.conversation(BOB).await;
@@ -385,7 +427,10 @@ async fn agents_are_told_of_it_when_their_user_has_a_token() {
         panic!("{:?}", launch.mcp);
     };
     assert_eq!((name.as_str(), *sse), ("default", false));
-    assert_eq!(url, "http://127.0.0.1:3000/mcp/mcp");
+    assert_eq!(
+        url,
+        &format!("http://127.0.0.1:3000/mcp/mcp?conversation_id={id}")
+    );
     let key = world.read(ADA, &id).await["session_api_key"].clone();
     let sent = api_key.as_ref().unwrap().expose_secret();
     assert_eq!(key, sent);

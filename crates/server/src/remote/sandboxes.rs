@@ -34,12 +34,12 @@ pub(super) async fn run(
         }
         SandboxesCommand::Pause { id } => {
             let done = sandboxes.pause(&id).await;
-            done.map_err(|error| connection.explain(error))?;
+            done.map_err(|error| absent(error, &id, connection))?;
             id
         }
         SandboxesCommand::Resume { id } => {
             let done = sandboxes.resume(&id).await;
-            done.map_err(|error| connection.explain(error))?;
+            done.map_err(|error| absent(error, &id, connection))?;
             id
         }
     };
@@ -52,6 +52,16 @@ pub(super) async fn run(
         None => anyhow::bail!("sandbox {id} was deleted meanwhile"),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What went wrong with a sandbox; of one that is not there the service says no more than that.
+fn absent(error: Error, id: &str, connection: &Connection) -> anyhow::Error {
+    if error.refusal().is_some_and(|it| it.status == 404) {
+        let id = plain(id, 100);
+        anyhow::anyhow!("there is no sandbox {id}: see `agent-workspace sandboxes list`")
+    } else {
+        connection.explain(error)
+    }
 }
 
 pub(super) async fn specs(

@@ -1,0 +1,114 @@
+//! The organization that each user has: what the web front end of the 1.20 line asks of it.
+
+use domain::id::{OrganizationId, UserId};
+use serde_json::{Value, json};
+
+use crate::fixture::{ADA, BOB, World};
+
+fn organization(user: &str) -> String {
+    OrganizationId::personal(&UserId::parse(user).unwrap()).to_string()
+}
+
+fn path(user: &str, rest: &str) -> String {
+    format!("/api/organizations/{}/{rest}", organization(user))
+}
+
+#[actix_web::test]
+async fn everybody_owns_one_which_is_their_own() {
+    let world = World::idle().await;
+    for (key, user) in [(ADA, "ada"), (BOB, "bob")] {
+        let id = organization(user);
+        let one = json!({"id": id, "name": user, "is_personal": true});
+        world
+            .get(key, "/api/organizations")
+            .await
+            .is(200, &json!({"items": [one], "current_org_id": id}));
+        let me = json!({"org_id": id, "user_id": user, "role": "owner", "permissions": ["edit_org_settings"]});
+        world.get(key, &path(user, "me")).await.is(200, &me);
+        world
+            .get(key, &path(user, "provider-connections"))
+            .await
+            .is(200, &json!({"connections": []}));
+    }
+    // Whatever the spelling.
+    let dashed = organization("ada")
+        .parse::<OrganizationId>()
+        .unwrap()
+        .dashed();
+    let me = format!("/api/organizations/{}/me", dashed.to_uppercase());
+    assert_eq!(
+        world.get(ADA, &me).await.ok()["org_id"],
+        organization("ada")
+    );
+    assert_eq!(
+        world.get("aw_wrong", "/api/organizations").await.status,
+        401
+    );
+    assert_eq!(world.get("aw_wrong", &me).await.status, 401);
+}
+
+#[actix_web::test]
+async fn its_profiles_are_those_of_the_user() {
+    let world = World::working().await;
+    let profiles = path("ada", "profiles");
+    let own = "/api/v1/settings/profiles";
+    let llm = json!({"llm": {"model": "openai/fast", "api_key": "sk-canary"}});
+    let post = async |rest: &str, body: &Value| {
+        let path = format!("{profiles}{rest}");
+        world.post(ADA, &path, body).await
+    };
+    let both = async |rest: &str| -> Value {
+        let here = world.get(ADA, &format!("{profiles}{rest}")).await;
+        let there = world.get(ADA, &format!("{own}{rest}")).await;
+        assert_eq!((here.status, &here.text), (there.status, &there.text));
+        assert!(!here.text.contains("canary"), "{}", here.text);
+        here.ok()
+    };
+    let saved = json!({"name": "fast", "message": "Profile 'fast' saved"});
+    post("/fast", &llm).await.is(201, &saved);
+    assert_eq!(both("").await["profiles"][0]["name"], "fast");
+    assert_eq!(both("/fast").await["config"]["model"], "openai/fast");
+    let activated = post("/fast/activate", &json!({})).await.ok();
+    assert_eq!(activated["model"], "openai/fast");
+    let quick = json!({"new_name": "quick"});
+    assert_eq!(post("/fast/rename", &quick).await.ok()["name"], "quick");
+    assert_eq!(both("").await["active_profile"], "quick");
+    world.post(ADA, &format!("{own}/other"), &llm).await;
+    assert_eq!(both("").await["profiles"].as_array().unwrap().len(), 2);
+    assert_eq!(post("/other/rename", &quick).await.status, 409);
+    let path = format!("{profiles}/quick");
+    assert_eq!(world.delete(ADA, &path).await.status, 200);
+    assert_eq!(both("").await["profiles"].as_array().unwrap().len(), 1);
+    let gone = world.get(ADA, &path).await;
+    gone.refuses(404, "Profile 'quick' not found");
+    let wrong = post("/a%20b", &llm).await;
+    assert_eq!(wrong.status, 422, "{}", wrong.text);
+    assert_eq!(wrong.json()["detail"][0]["loc"], json!(["path", "name"]));
+}
+
+#[actix_web::test]
+async fn nobody_else_is_in_it() {
+    let world = World::working().await;
+    let llm = json!({"llm": {"model": "openai/fast", "api_key": "sk-1"}});
+    let profile = path("ada", "profiles/fast");
+    assert_eq!(world.post(ADA, &profile, &llm).await.status, 201);
+    for organization in [organization("ada").as_str(), "ada", "x", &"f".repeat(32)] {
+        for rest in ["me", "provider-connections", "profiles", "profiles/fast"] {
+            let path = format!("/api/organizations/{organization}/{rest}");
+            let answer = world.get(BOB, &path).await;
+            answer.refuses(404, "Organization not found");
+        }
+        let path = |rest: &str| format!("/api/organizations/{organization}/profiles/fast{rest}");
+        // Nor does the rest of the request matter.
+        for rest in ["", "/activate", "/rename"] {
+            let answer = world.post(BOB, &path(rest), &json!([])).await;
+            answer.refuses(404, "Organization not found");
+        }
+        let answer = world.delete(BOB, &path("")).await;
+        answer.refuses(404, "Organization not found");
+    }
+    let still = world.get(ADA, &path("ada", "profiles")).await.ok();
+    assert_eq!(still["profiles"][0]["name"], "fast");
+    let bobs = world.get(BOB, "/api/v1/settings/profiles").await.ok();
+    assert_eq!(bobs["profiles"], json!([]));
+}

@@ -81,63 +81,37 @@ pub async fn a_filter_narrows(ports: &Ports) {
     };
     let all = [full(1, 1), entry(2, 2), entry(3, 3), other.clone()];
     ports.audit.append(&all).await.unwrap();
-    let any = AuditFilter::default;
+    let by = |change: &dyn Fn(&mut AuditFilter)| {
+        let mut filter = AuditFilter::default();
+        change(&mut filter);
+        filter
+    };
+    let (failed, one) = (AuditOutcome::Failed, full(1, 1));
     let table = [
         (
-            AuditFilter {
-                actor: Some(full(1, 1).actor),
-                ..any()
-            },
-            vec![full(1, 1)],
+            by(&|it| it.actor = Some(one.actor.clone())),
+            vec![one.clone()],
         ),
+        (by(&|it| it.actor = Some(AuditActor::Cli)), vec![]),
         (
-            AuditFilter {
-                actor: Some(AuditActor::Cli),
-                ..any()
-            },
-            vec![],
-        ),
-        (
-            AuditFilter {
-                action: Some(other.action.clone()),
-                ..any()
-            },
+            by(&|it| it.action = Some(other.action.clone())),
             vec![other.clone()],
         ),
         (
-            AuditFilter {
-                object: full(1, 1).object,
-                ..any()
-            },
-            vec![full(1, 1)],
+            by(&|it| it.object.clone_from(&one.object)),
+            vec![one.clone()],
+        ),
+        (by(&|it| it.outcome = Some(failed)), vec![one.clone()]),
+        (
+            by(&|it| it.since = Some(at(3))),
+            vec![other.clone(), entry(3, 3)],
         ),
         (
-            AuditFilter {
-                outcome: Some(AuditOutcome::Failed),
-                ..any()
-            },
-            vec![full(1, 1)],
+            by(&|it| it.until = Some(at(3))),
+            vec![entry(2, 2), one.clone()],
         ),
         (
-            AuditFilter {
-                since: Some(at(3)),
-                ..any()
-            },
-            vec![other, entry(3, 3)],
-        ),
-        (
-            AuditFilter {
-                until: Some(at(3)),
-                ..any()
-            },
-            vec![entry(2, 2), full(1, 1)],
-        ),
-        (
-            AuditFilter {
-                since: Some(at(2)),
-                until: Some(at(3)),
-                ..any()
-            },
+            by(&|it| (it.since, it.until) = (Some(at(2)), Some(at(3)))),
             vec![entry(2, 2)],
         ),
     ];

@@ -43,9 +43,9 @@ async fn ids(ports: &Ports) -> Vec<String> {
 /// What is stored is what is found, to the microsecond, before and after it is known where it is.
 pub async fn it_is_found_as_it_was_stored(ports: &Ports) {
     let mut it = warm("12345678901234567890", at(0));
-    it.recipe = "é – 'recipe' \" {}".to_owned();
+    "é – 'recipe' \" {}".clone_into(&mut it.recipe);
     assert!(ports.warm.insert(&it, 1).await.unwrap());
-    assert_eq!(all(ports).await, [it.clone()]);
+    assert_eq!(all(ports).await, std::slice::from_ref(&it));
     let place = Located {
         workspace: "/wörk/'space' \"".to_owned(),
         ..located(8_000)
@@ -161,7 +161,7 @@ pub async fn what_differs_is_not_claimed(ports: &Ports) {
     assert_eq!(ports.warm.on_host(&other_host).await.unwrap(), []);
     // And its places are counted by themselves, whatever the recipe.
     let mut more = warm("2", at(0));
-    more.recipe = "recipe-2".to_owned();
+    "recipe-2".clone_into(&mut more.recipe);
     assert!(!ports.warm.insert(&more, 1).await.unwrap());
     more.spec_id = other_spec;
     assert!(ports.warm.insert(&more, 1).await.unwrap());

@@ -57,7 +57,7 @@ pub async fn it_is_found_as_it_was_stored(ports: &Ports) {
         updated_at: at(1),
         ..it
     };
-    assert_eq!(all(ports).await, [expected.clone()]);
+    assert_eq!(all(ports).await, std::slice::from_ref(&expected));
     let claimed = ports
         .warm
         .claim(&expected.host, &expected.spec_id, &expected.recipe, at(2));

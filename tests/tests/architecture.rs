@@ -73,7 +73,10 @@ const OWNED: &[(&str, &[&str])] = &[
     ("hyper-rustls", &["git-hosting", "client"]),
     ("hyper-util", &["git-hosting", "client", "gateway"]),
     ("rustls", &["git-hosting", "client"]),
-    ("actix-web", &["http-api", "gateway", "server", "acceptance"]),
+    (
+        "actix-web",
+        &["http-api", "gateway", "server", "acceptance"],
+    ),
     ("utoipa", &["http-api"]),
     ("utoipa-actix-web", &["http-api"]),
     ("utoipa-swagger-ui", &["http-api"]),

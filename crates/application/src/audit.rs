@@ -279,7 +279,7 @@ mod tests {
         }
         waiting.refuse(entry(5, "two", AuditOutcome::Refused));
         assert_eq!(counts(&waiting), [(1, 1), (5, 1)]);
-        waiting.close_window(Timestamp::from_micros(9), || Uuid::nil());
+        waiting.close_window(Timestamp::from_micros(9), Uuid::nil);
         assert_eq!(counts(&waiting), [(1, 1), (5, 1), (4, 3)]);
         waiting.refuse(entry(6, "one", AuditOutcome::Refused));
         assert_eq!(counts(&waiting).last(), Some(&(6, 1)), "another window");

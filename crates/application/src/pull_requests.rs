@@ -42,8 +42,8 @@ impl GitService {
         request: &PullRequest,
     ) -> Result<OpenedPullRequest, GitFailure> {
         let access = self.access(&opener.user, provider).await?;
-        let opened = self.hosting().open_pull_request(&access, request).await?;
-        if let (Some(id), Some(number)) = (opener.conversation, opened.number) {
+        let answer = self.hosting().open_pull_request(&access, request).await?;
+        if let (Some(id), Some(number)) = (opener.conversation, answer.number) {
             // It is open, whatever becomes of this.
             match self.note(opener, id, number).await {
                 Ok(true) => {}
@@ -55,7 +55,7 @@ impl GitService {
                 }
             }
         }
-        Ok(opened)
+        Ok(answer)
     }
 
     /// `false` if the conversation is none that the opener speaks for.

@@ -55,7 +55,7 @@ impl Gateway {
         {
             return Err(Failure::TooLarge(most));
         }
-        let head = self.head(req, target, shape == Shape::Upgrade)?;
+        let head = Self::head(req, target, shape == Shape::Upgrade)?;
         match shape {
             Shape::Upgrade => {
                 let answer = self.ask(head, Upload::None).await?;
@@ -76,12 +76,7 @@ impl Gateway {
         }
     }
 
-    fn head(
-        &self,
-        req: &HttpRequest,
-        target: &Target,
-        is_upgrade: bool,
-    ) -> Result<Request<()>, Failure> {
+    fn head(req: &HttpRequest, target: &Target, is_upgrade: bool) -> Result<Request<()>, Failure> {
         let base = &target.base_url[..Position::BeforePath];
         let uri: Uri = format!("{base}{}", target.path_and_query)
             .parse()
@@ -134,13 +129,12 @@ impl Gateway {
                 None
             }
         };
-        let (answer, rest) = match early {
-            Some(answer) => (answer, Some(rest)),
+        let (answer, rest) = if let Some(answer) = early {
+            (answer, Some(rest))
+        } else {
             // Only now: an upload may take long.
-            None => {
-                let answer = timeout(self.shared.limits.head, asked).await;
-                (answer.map_err(|_| Failure::Silent)?, None)
-            }
+            let answer = timeout(self.shared.limits.head, asked).await;
+            (answer.map_err(|_| Failure::Silent)?, None)
         };
         let answer = answer.map_err(failure)?;
         answered(answer, target, req.method(), rest, counted)

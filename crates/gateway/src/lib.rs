@@ -1,5 +1,5 @@
 //! Forwards requests that came in over actix to a server behind: HTTP as a stream both ways, and upgraded connections
-//! (WebSockets) as bytes.
+//! (web sockets) as bytes.
 //!
 //! **Knows** HTTP/1.1 on both sides: which headers end at a hop, bodies, upgrades, deadlines, and how many may be under way.
 //! **Must never know** who may ask for what, a store, or what is spoken behind: [`Gateway::forward`] is told where to.

@@ -252,8 +252,8 @@ mod tests {
         for (lines, text) in expected {
             assert_eq!(tail(&log, lines), text);
         }
-        let long = "x".repeat(usize::try_from(TAIL).unwrap());
-        fs::write(&log, format!("{long}\nlast\n")).unwrap();
+        let filler = "x".repeat(usize::try_from(TAIL).unwrap());
+        fs::write(&log, format!("{filler}\nlast\n")).unwrap();
         assert_eq!(tail(&log, 9), "last\n");
     }
 

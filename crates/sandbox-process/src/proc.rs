@@ -127,6 +127,10 @@ pub(crate) fn arguments(pid: i32) -> Option<Vec<String>> {
 /// A file of `/proc` about the program of a process. While a process is replacing its program (`execve`) it shows neither
 /// arguments nor environment, for as long as the scheduler leaves it there: that is waited out, because a look in that moment
 /// would take a sandbox that is just starting for somebody else's process.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "where waiting is allowed; there is no event for it"
+)]
 fn of_program(pid: i32, file: &str) -> Option<Vec<u8>> {
     let started = Instant::now();
     let mut before = None;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use actix_web::HttpServer;
 use actix_web::dev::ServerHandle;
 use anyhow::Context as _;
+use application::audit::Audit;
 use application::follow::Follow;
 use application::{App, Tasks, background};
 use domain::id::HostId;
@@ -100,15 +101,20 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
         callbacks: open_callbacks(config, &route, &sandboxes, service, &tasks, bound),
     };
     let result = until_stopped(server, &listeners, &mut signals).await;
+    stop_background(&audit, &tasks).await;
+    keys.withdraw().await;
+    tracing::info!("stopped; sandboxes go on running");
+    result
+}
+
+/// Once requests are done.
+async fn stop_background(audit: &Audit, tasks: &Tasks) {
     if !audit.finish(AUDIT_GRACE).await {
         tracing::warn!("the last lines of the audit log could not be written");
     }
     if !tasks.stop(BACKGROUND_GRACE).await {
         tracing::warn!("some background work did not stop in time; the next start resumes it");
     }
-    keys.withdraw().await;
-    tracing::info!("stopped; sandboxes go on running");
-    result
 }
 
 /// Whose sandboxes this service looks after.

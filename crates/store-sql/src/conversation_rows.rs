@@ -198,12 +198,12 @@ pub(crate) fn load(
     conn: &mut AnyConnection,
     id: ConversationId,
 ) -> Result<Option<ConversationRow>, Fault> {
-    Ok(conversations::table
+    conversations::table
         .find(Key::from(id))
         .select(ConversationRow::as_select())
         .first(conn)
         .optional()
-        .map_err(damaged())?)
+        .map_err(damaged())
 }
 
 /// Whether the scope sees this conversation.

@@ -125,7 +125,12 @@ async fn answer(stub: web::Data<Stub>, request: HttpRequest, body: web::Bytes) -
     if let Some(refused) = stub.identity.refusal(sent) {
         return refused;
     }
-    let query = Query::of(&request);
+    route(&stub, &request, body).await
+}
+
+async fn route(stub: &Arc<Stub>, request: &HttpRequest, body: Value) -> HttpResponse {
+    let (method, path) = (request.method().as_str(), request.path());
+    let query = Query::of(request);
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let dashed = segments.get(2).map(|id| with_dashes(id));
     let segments: Vec<&str> = match &dashed {
@@ -134,26 +139,26 @@ async fn answer(stub: web::Data<Stub>, request: HttpRequest, body: web::Bytes) -
     };
     match (method, segments.as_slice()) {
         ("POST", ["api", "conversations"]) if stub.faults.has("create-slow") => {
-            create_slowly(&stub, body).await
+            create_slowly(stub, body).await
         }
         ("POST", ["api", "conversations"]) if stub.faults.has("create-echo") => {
             append(stub.dir.join(CREATES), &body.to_string());
             echo::refusal(&body)
         }
         ("POST", ["api", "conversations"]) => {
-            faulty(&stub, "create", |stub| stub.create(&body)).await
+            faulty(stub, "create", |stub| stub.create(&body)).await
         }
         ("GET", ["api", "conversations"]) => {
-            faulty(&stub, "read", |stub| stub.batch(&query.all("ids"))).await
+            faulty(stub, "read", |stub| stub.batch(&query.all("ids"))).await
         }
         ("POST", ["api", "conversations", id, "events"]) => {
-            faulty(&stub, "send", |stub| stub.send(id, &body)).await
+            faulty(stub, "send", |stub| stub.send(id, &body)).await
         }
         ("GET", ["api", "conversations", id, "events", "search"]) => {
-            faulty(&stub, "read", |stub| stub.search(id, &query)).await
+            faulty(stub, "read", |stub| stub.search(id, &query)).await
         }
         ("GET", ["api", "conversations", id, "events", "count"]) => {
-            faulty(&stub, "read", |stub| stub.count(id)).await
+            faulty(stub, "read", |stub| stub.count(id)).await
         }
         ("POST", ["api", "conversations", id, "pause" | "interrupt"]) => stub.interrupt(id),
         // Whatever prepares the workspace succeeds and has nothing to say.

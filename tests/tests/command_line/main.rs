@@ -122,10 +122,7 @@ async fn its_sandbox_is_shown_paused_and_resumed(world: &World, sandbox: &str) {
     let resumed = document(&service.run(&["sandboxes", "resume", sandbox, "--json"]));
     assert_eq!(resumed["id"], *sandbox);
     let told = complaint(&service.run(&["sandboxes", "pause", "no-such-one"]));
-    assert!(
-        told.contains("there is no sandbox no-such-one"),
-        "{told}"
-    );
+    assert!(told.contains("there is no sandbox no-such-one"), "{told}");
 }
 
 /// A command that goes on.

@@ -182,7 +182,7 @@ impl Sandboxes {
         spec: SpecId,
     ) -> Result<(Sandbox, Option<Claim>), AppError> {
         match self.0.warm.claim(&spec).await {
-            Claimed::One(claim) => Ok((claim.sandbox(owner), Some(claim))),
+            Claimed::One(claim) => Ok((claim.sandbox(owner), Some(*claim))),
             Claimed::None | Claimed::Off => {
                 let cold = reserve(&self.0.ports, &self.0.policy, owner, spec)?;
                 Ok((cold, None))

@@ -27,7 +27,7 @@ impl Starts {
                 *new = claim.sandbox(&new.owner);
                 start.task.sandbox_id = new.id.clone();
                 start.task.host = new.host.clone();
-                (WARM_SANDBOX, Some(claim))
+                (WARM_SANDBOX, Some(*claim))
             }
         };
         start.task.timings.insert(name.to_owned(), took);

@@ -14,7 +14,7 @@ pub(crate) enum Claimed {
     /// There is none now.
     None,
     /// This one.
-    One(Claim),
+    One(Box<Claim>),
 }
 
 /// A warm sandbox that is promised. Dropped without a word it stays promised, until the pool finds out what became of it.
@@ -62,10 +62,10 @@ impl Warm {
         self.0.keeper.begins();
         self.0.bell.notify_one();
         match found {
-            Some(it) => Claimed::One(Claim {
+            Some(it) => Claimed::One(Box::new(Claim {
                 warm: self.clone(),
                 it,
-            }),
+            })),
             None => Claimed::None,
         }
     }

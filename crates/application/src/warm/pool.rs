@@ -49,7 +49,7 @@ impl Warm {
                 Ok(0) if !self.is_on() => return,
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "cannot look at warm sandboxes; trying again")
+                    tracing::debug!(%error, "cannot look at warm sandboxes; trying again");
                 }
             }
         }
@@ -66,7 +66,7 @@ impl Warm {
         if count > 0 || self.is_on() {
             let mut found = self.sort(rows, &before).await?;
             self.check(&mut found).await;
-            self.adjust(found).await;
+            self.adjust(found);
         }
         Ok(count)
     }
@@ -221,22 +221,18 @@ impl Warm {
         };
         let asked = self.0.ports.agents.is_dormant(&located.agent_url).await;
         let mut state = self.state();
-        match asked {
-            Ok(is_dormant) => {
-                state.silent.remove(&row.id);
-                is_dormant
-            }
-            // The machine may be busy.
-            Err(_) => {
-                let silent = state.silent.entry(row.id.clone()).or_default();
-                *silent += 1;
-                *silent < MOST_SILENT
-            }
+        if let Ok(is_dormant) = asked {
+            state.silent.remove(&row.id);
+            return is_dormant;
         }
+        // The machine may be busy.
+        let silent = state.silent.entry(row.id.clone()).or_default();
+        *silent += 1;
+        *silent < MOST_SILENT
     }
 
     /// Ends what is too much, and boots what is missing.
-    async fn adjust(&self, mut found: Found) {
+    fn adjust(&self, mut found: Found) {
         let target = self.target() as usize;
         let booting = self.state().booting.len() + found.elsewhere;
         let there = found.ready.len() + booting;

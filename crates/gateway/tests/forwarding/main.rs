@@ -1,5 +1,10 @@
 //! The gateway between a client and a server that are both scripted, byte by byte.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "test code: a panic is the failure report"
+)]
+
 mod bodies;
 mod failures;
 mod tunnels;

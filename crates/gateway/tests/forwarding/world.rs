@@ -124,7 +124,7 @@ impl Client {
             let byte = timeout(SOON, self.0.read_u8()).await;
             match byte.unwrap_or_else(|_| panic!("no {end:?} after {:?}", text(&got))) {
                 Ok(byte) => got.push(byte),
-                Err(_) => panic!("it ends without {end:?}: {:?}", text(&got)),
+                Err(error) => panic!("it ends without {end:?} ({error}): {:?}", text(&got)),
             }
         }
         text(&got)

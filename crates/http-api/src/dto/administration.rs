@@ -195,7 +195,7 @@ fn seconds(count: i64) -> Duration {
     Duration::from_secs(count.unsigned_abs())
 }
 
-fn is_name(name: &String) -> Option<Fault> {
+fn is_name(name: &str) -> Option<Fault> {
     let is_name = (1..=LONGEST_KEY_NAME).contains(&name.chars().count())
         && !name.chars().any(char::is_control);
     let refusal = format!("a name has 1 to {LONGEST_KEY_NAME} characters in one line");
@@ -204,7 +204,7 @@ fn is_name(name: &String) -> Option<Fault> {
 
 fn wish<Model: Decode>(object: &mut Object<'_, Model>) -> Option<KeyWish> {
     let name = object.optional::<String>("name");
-    if let Some(fault) = name.as_ref().and_then(Option::as_ref).and_then(is_name) {
+    if let Some(fault) = name.as_ref().and_then(Option::as_deref).and_then(is_name) {
         object.fault("name", fault);
     }
     let life = object.optional::<i64>("expires_in");

@@ -44,7 +44,11 @@ mod tests {
         ];
         for (query, key, left) in table {
             let found = key_in(query);
-            assert_eq!(found.as_ref().map(|it| it.expose_secret()), key, "{query}");
+            assert_eq!(
+                found.as_ref().map(ExposeSecret::expose_secret),
+                key,
+                "{query}"
+            );
             assert_eq!(target("/p", query), left, "{query}");
         }
     }

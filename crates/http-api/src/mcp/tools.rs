@@ -162,9 +162,9 @@ pub(super) async fn call(app: &App, opener: &Opener, params: &Map<String, Value>
     let provider = tool.provider;
     Ok(
         match app.git.open_pull_request(opener, provider, &request).await {
-            Ok(opened) => {
+            Ok(answer) => {
                 tracing::info!(git.provider = %provider, "opened a pull request");
-                succeeded(&opened)
+                succeeded(&answer)
             }
             Err(failure) => {
                 note(provider, &failure);

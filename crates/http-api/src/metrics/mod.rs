@@ -145,13 +145,16 @@ fn write_requests(page: &mut Page, requests: &Requests) {
     );
 }
 
+/// A series of every pool: its name, its help, and its value.
+type Gauge = (&'static str, &'static str, fn(&Pool) -> u64);
+
 fn write_pools(page: &mut Page, pools: &[Pool]) {
     let names: Vec<_> = pools.iter().map(|pool| [("pool", pool.name)]).collect();
     let of = |value: fn(&Pool) -> u64| {
         let values = pools.iter().map(value);
         names.iter().map(|name| name as Labels<'_>).zip(values)
     };
-    let gauges: [(&str, &str, fn(&Pool) -> u64); 5] = [
+    let gauges: [Gauge; 5] = [
         (
             "db_connections_max",
             "Connections that the pool may have.",

@@ -45,7 +45,7 @@ async fn worker_of(world: &World) -> String {
 async fn mirror() -> (u16, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let asked = tokio::spawn(async move {
+    let asked = tokio::task::spawn_local(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {

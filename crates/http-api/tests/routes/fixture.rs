@@ -192,6 +192,48 @@ fn policy() -> Policy {
     policy
 }
 
+/// The store, the fakes, and real keys.
+fn ports(
+    store: &Arc<MemoryStore>,
+    (agents, backend, workspace): (
+        &Arc<FakeAgentRuntime>,
+        &Arc<FakeSandboxBackend>,
+        &Arc<FakeWorkspace>,
+    ),
+    (git, skills): (&Arc<FakeGitHosting>, &Arc<FakeSkills>),
+    (clock, ids): (&Arc<FixedClock>, &Arc<dyn IdGenerator>),
+) -> Ports {
+    Ports {
+        conversations: store.clone(),
+        events: store.clone(),
+        start_tasks: store.clone(),
+        sandboxes: store.clone(),
+        warm: store.clone(),
+        backend: backend.clone(),
+        specs: Arc::new(Specs(clock.now())),
+        agents: agents.clone(),
+        settings: store.clone(),
+        secrets: store.clone(),
+        workspace: workspace.clone(),
+        pending: store.clone(),
+        skills: skills.clone(),
+        git: git.clone(),
+        api_keys: store.clone(),
+        users: store.clone(),
+        administration: store.clone(),
+        audit: store.clone(),
+        answers: store.clone(),
+        hosts: store.clone(),
+        leases: store.clone(),
+        changes: store.clone(),
+        vault: store.clone(),
+        cipher: Arc::new(Keyring::new(&MasterKey::generate().unwrap(), &[])),
+        fingerprints: Arc::new(InstallationKey::generate().unwrap()),
+        clock: clock.clone(),
+        ids: Arc::clone(ids),
+    }
+}
+
 impl World {
     /// Idle: start tasks are not worked on, so their first state can be looked at.
     pub(crate) async fn idle() -> Self {
@@ -209,35 +251,12 @@ impl World {
         let skills = Arc::<FakeSkills>::default();
         let workspace = Arc::<FakeWorkspace>::default();
         let ids: Arc<dyn IdGenerator> = Arc::new(SequentialIds::default());
-        let ports = Ports {
-            conversations: store.clone(),
-            events: store.clone(),
-            start_tasks: store.clone(),
-            sandboxes: store.clone(),
-            warm: store.clone(),
-            backend: backend.clone(),
-            specs: Arc::new(Specs(clock.now())),
-            agents: agents.clone(),
-            settings: store.clone(),
-            secrets: store.clone(),
-            workspace: workspace.clone(),
-            pending: store.clone(),
-            skills: skills.clone(),
-            git: git.clone(),
-            api_keys: store.clone(),
-            users: store.clone(),
-            administration: store.clone(),
-            audit: store.clone(),
-            answers: store.clone(),
-            hosts: store.clone(),
-            leases: store.clone(),
-            changes: store.clone(),
-            vault: store.clone(),
-            cipher: Arc::new(Keyring::new(&MasterKey::generate().unwrap(), &[])),
-            fingerprints: Arc::new(InstallationKey::generate().unwrap()),
-            clock: clock.clone(),
-            ids: Arc::clone(&ids),
-        };
+        let ports = ports(
+            &store,
+            (&agents, &backend, &workspace),
+            (&git, &skills),
+            (&clock, &ids),
+        );
         add_keys(&store, clock.now(), ids.as_ref()).await;
         let tasks = Tasks::new(tokio::runtime::Handle::current());
         let app = App::new(ports, policy(), tasks);

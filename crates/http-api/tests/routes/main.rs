@@ -31,6 +31,7 @@ mod git;
 mod inside;
 #[cfg(test)]
 mod mcp;
+#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod older;

@@ -38,7 +38,9 @@ fn add(kept: u32, needed: u64, available: Option<u64>, report: &mut Report) {
 /// Memory that programs may still take; `None` where the system does not say.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|it| it.strip_prefix("MemAvailable:"))?;
+    let line = text
+        .lines()
+        .find_map(|it| it.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }

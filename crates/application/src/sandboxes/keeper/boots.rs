@@ -15,7 +15,7 @@ pub(crate) struct Boots {
 /// A turn of a boot in advance.
 pub(crate) struct Ahead<'a> {
     _turn: SemaphorePermit<'a>,
-    _ahead: SemaphorePermit<'a>,
+    _one_of_these: SemaphorePermit<'a>,
     waiting: watch::Receiver<usize>,
 }
 
@@ -78,7 +78,7 @@ impl Boots {
             if *waiting.borrow() == 0 {
                 return Some(Ahead {
                     _turn: turn,
-                    _ahead: ahead,
+                    _one_of_these: ahead,
                     waiting,
                 });
             }
@@ -88,25 +88,23 @@ impl Boots {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::pin::pin;
     use std::time::Duration;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_boot_in_advance_leaves_a_turn_free_and_gives_way_to_whoever_waits() {
-        let boots = Arc::new(Boots::new(2));
+        let boots = Boots::new(2);
         let mut ahead = boots.ahead().await.expect("a turn");
         let first = boots.turn().await.expect("the free one, at once");
-        let waits = tokio::spawn({
-            let boots = Arc::clone(&boots);
-            async move { boots.turn().await.is_some() }
-        });
+        let mut waits = pin!(boots.turn());
+        assert!(futures::poll!(&mut waits).is_pending(), "no turn is free");
         ahead.gives_way().await;
         let late = tokio::time::timeout(Duration::from_secs(1), boots.ahead()).await;
         assert!(late.is_err(), "somebody waits");
         drop(ahead);
-        assert!(waits.await.expect("it got the turn"));
+        assert!(waits.await.is_some(), "it got the turn");
         drop(first);
         assert!(boots.ahead().await.is_some());
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use acceptance::{Client, Service, Stub, tell};
+use serde_json::json;
 
 const CHECKS: &str = "not_a_server_error,status_code_conformance,response_schema_conformance,\
                       content_type_conformance,response_headers_conformance,ignored_auth";
@@ -11,8 +12,12 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,response_schema
 /// These take the key of a sandbox.
 const WEBHOOKS: &str = "^/api/v1/webhooks/";
 
-/// The same, and what streams for as long as there is a conversation: the tool waits for whole answers.
-const NOT_FOR_USERS: &str = "^/api/v1/webhooks/|/events/stream$";
+/// What ends keys and users. Asked with a key of its own, which may come to its end.
+const ACCOUNTS: &str = "^/api/v1/keys|^/api/v1/admin/";
+
+/// All of these, and what streams for as long as there is a conversation or sandbox: the tool waits for whole answers.
+const NOT_FOR_USERS: &str =
+    "^/api/v1/webhooks/|/events/stream$|/logs$|^/api/v1/keys|^/api/v1/admin/";
 
 /// Written by `cargo xtask test`, which installs the tool.
 fn tool() -> PathBuf {
@@ -100,4 +105,7 @@ async fn answers_are_what_the_document_says() {
         60,
     )
     .await;
+    let spare = user.post("/api/v1/keys", &json!({})).await.ok();
+    let spare = spare["key"].as_str().expect("a key's text");
+    run(&service, spare, ["--include-path-regex", ACCOUNTS], 20).await;
 }

@@ -192,6 +192,7 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
     ("jira_dc_service_account_email", "Always null."),
     ("jira_dc_service_account_managed", "Always false."),
     ("key", "What settings call it."),
+    ("key_id", "The id of the record of a key."),
     ("kind", "Which one it is."),
     ("label", "The name to show."),
     ("language", "The language of a front end."),
@@ -232,6 +233,11 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
         "A stable word for it; front ends have its translation.",
     ),
     ("name", "The name."),
+    ("org_id", "The organization."),
+    (
+        "organization_id",
+        "The user's own organization, as `/api/organizations` lists it.",
+    ),
     ("owner_type", "Who owns it."),
     ("parameters", "What the plugin is given."),
     ("per_turn_token", "Tokens of the latest turn."),
@@ -330,6 +336,7 @@ pub(super) const MEANINGS: &[(&str, &str)] = &[
         "user_consents_to_analytics",
         "Whether a front end may report use.",
     ),
+    ("user_id", "The name of the user."),
     (
         "user_version",
         "The version of the settings' layout; kept for front ends.",

@@ -160,7 +160,13 @@ impl Shape {
         });
         let length = length.transpose()?;
         let is_chunked = headers.contains_key("transfer-encoding");
-        if says(headers, "upgrade", "websocket") {
+        let upgrades = headers.get_all("upgrade").any(is_websocket);
+        if !upgrades && says(headers, "upgrade", "websocket") {
+            // Actix would read what follows as further requests, while a proxy in front that hands on this 101 takes all of it
+            // for the tunnel's: nobody would have looked at them.
+            return Err(Failure::BadUpgrade);
+        }
+        if upgrades {
             // To actix, whatever follows such a head belongs to it: nothing may be ambiguous about it.
             let is_plain = req.method() == OurMethod::GET
                 && !is_chunked
@@ -180,6 +186,17 @@ impl Shape {
             (false, Some(length)) => Ok(Self::Sized(length)),
         }
     }
+}
+
+/// What actix takes for an upgrade, and nothing that only resembles it (actix-http, `h1/decoder.rs`).
+fn is_websocket(value: &OurValue) -> bool {
+    let text = value.to_str().map(str::trim);
+    text.is_ok_and(|text| text.eq_ignore_ascii_case("websocket"))
+}
+
+/// Whether a request wants to become a web socket, in the form in which it can be forwarded as one.
+pub fn is_socket(req: &HttpRequest) -> bool {
+    req.method() == OurMethod::GET && req.headers().get_all("upgrade").any(is_websocket)
 }
 
 fn says(headers: &HeaderMap, name: &str, word: &str) -> bool {

@@ -28,13 +28,44 @@ const OF_A_HOP: &[&str] = &[
 /// Of a client, for us: keys, and what proxies say about it. The host is the target's.
 const FOR_US: &[&str] = &[
     "authorization",
+    "cf-connecting-ip",
     "forwarded",
     "host",
+    "true-client-ip",
     "via",
+    "x-access-token",
+    "x-client-ip",
+    "x-id-token",
     "x-real-ip",
+    "x-refresh-token",
     "x-request-id",
     "x-session-api-key",
+    "x-userinfo",
 ];
+
+/// Beginnings of such names: proxies that log people in say with these who it is, many with the token of that person, who
+/// may look at somebody else's sandbox (oauth2-proxy, Keycloak's and Authelia's proxies, Cloudflare Access, AWS, Google, Azure,
+/// authentik, Pomerium, Vouch, Tailscale).
+const FOR_US_BEGIN: &[&str] = &[
+    "cf-access-",
+    "remote-",
+    "tailscale-",
+    "x-amzn-oidc-",
+    "x-auth-",
+    "x-authentik-",
+    "x-forwarded-",
+    "x-goog-authenticated-user-",
+    "x-goog-iap-",
+    "x-ms-client-principal",
+    "x-ms-token-",
+    "x-pomerium-",
+    "x-remote-",
+    "x-vouch-",
+    "x-webauth-",
+];
+
+/// Of a client, for an agent server, which is told its own key; what has a path of its own may know such keys.
+const KEY_OF_MANY: &str = "x-api-key";
 
 /// Of a server behind, which must not govern the browser, the proxies in front or the other pages of this origin.
 const NOT_THEIRS: &[&str] = &[
@@ -52,7 +83,7 @@ const NOT_THEIRS: &[&str] = &[
 ];
 
 fn is_for_us(name: &str) -> bool {
-    FOR_US.contains(&name) || name.starts_with("x-forwarded-")
+    FOR_US.contains(&name) || FOR_US_BEGIN.iter().any(|it| name.starts_with(it))
 }
 
 fn is_not_theirs(name: &str) -> bool {
@@ -83,7 +114,8 @@ pub(crate) fn onwards(
         let text = name.as_str();
         let is_cookie = text == "cookie" && !target.cookies;
         let is_set = target.headers.iter().any(|(set, _)| set == name);
-        if is_cookie || is_set || is_for_us(text) || OF_A_HOP.contains(&text) {
+        let is_key = text == KEY_OF_MANY && !target.cookies;
+        if is_cookie || is_key || is_set || is_for_us(text) || OF_A_HOP.contains(&text) {
             continue;
         }
         if named.iter().any(|it| it == text) {
@@ -232,6 +264,38 @@ mod tests {
         let upgrading = onwards(&sent, &target(false), true).unwrap();
         assert_eq!(upgrading["connection"], "Upgrade");
         assert_eq!(upgrading["upgrade"], "h2c");
+    }
+
+    #[test]
+    fn what_login_proxies_say_stays_here() {
+        let said = sent(&[
+            ("x-auth-request-access-token", "t"),
+            ("x-auth-token", "t"),
+            ("x-forwarded-access-token", "t"),
+            ("cf-access-jwt-assertion", "t"),
+            ("cf-connecting-ip", "1.2.3.4"),
+            ("x-amzn-oidc-accesstoken", "t"),
+            ("x-amzn-oidc-data", "t"),
+            ("x-goog-iap-jwt-assertion", "t"),
+            ("x-ms-token-aad-access-token", "t"),
+            ("x-ms-client-principal", "t"),
+            ("remote-user", "a"),
+            ("x-remote-user", "a"),
+            ("x-access-token", "t"),
+            ("x-authentik-jwt", "t"),
+            ("x-pomerium-jwt-assertion", "t"),
+            ("tailscale-user-login", "a"),
+        ]);
+        for cookies in [false, true] {
+            let headers = onwards(&said, &target(cookies), false).unwrap();
+            let names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+            assert_eq!(names, ["host", "x-session-api-key"], "{cookies}");
+        }
+        let key = sent(&[("x-api-key", "k")]);
+        for cookies in [false, true] {
+            let headers = onwards(&key, &target(cookies), false).unwrap();
+            assert_eq!(headers.contains_key("x-api-key"), cookies);
+        }
     }
 
     #[test]

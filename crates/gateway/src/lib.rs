@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 pub use failure::Failure;
+pub use forward::is_socket;
 pub use limits::Limits;
 pub use meter::{Meter, Numbers};
 

@@ -160,6 +160,10 @@ async fn what_could_be_read_in_two_ways_goes_nowhere() {
         format!("POST / HTTP/1.1\r\nHost: h\r\n{upgrade}Content-Length: 5\r\n\r\nhello"),
         format!("GET / HTTP/1.1\r\nHost: h\r\n{upgrade}Content-Length: 5\r\n\r\nhello"),
         "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n\r\n".to_owned(),
+        // Tunnels to whoever looks for the word, plain requests to actix.
+        "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: websocket, x\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x,WebSocket\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: \u{e9}, websocket\r\n\r\n".to_owned(),
         "GET / HTTP/1.1\r\nHost: h\r\nX: a\x01b\r\n\r\n".to_owned(),
     ];
     for request in table {

@@ -10,6 +10,7 @@ use domain::sandbox::{LogTail, Logs, Sandbox};
 use domain::scope::Scope;
 use futures::StreamExt;
 use secrecy::SecretString;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Sandboxes;
@@ -80,6 +81,8 @@ pub struct Reading {
     logs: Logs,
     id: SandboxId,
     ending: CancellationToken,
+    /// When it last said something: whoever reads may ask in short turns.
+    said: Instant,
     _place: Place,
 }
 
@@ -87,10 +90,13 @@ impl Reading {
     /// The next lines, without keys. `None` at the end: of the log, of the sandbox's main process, of this service, after a
     /// long silence, or when it cannot be read any further (which is in our log).
     pub async fn next(&mut self) -> Option<Vec<u8>> {
-        let next = tokio::time::timeout(QUIET, self.logs.next());
+        let next = tokio::time::timeout_at(self.said + QUIET, self.logs.next());
         let next = self.ending.run_until_cancelled(next).await?;
         match next.ok()?? {
-            Ok(lines) => Some(lines),
+            Ok(lines) => {
+                self.said = Instant::now();
+                Some(lines)
+            }
             Err(error) => {
                 tracing::warn!(sandbox.id = %self.id, %error, "the log of a sandbox cannot be read any further");
                 None
@@ -123,6 +129,7 @@ impl Sandboxes {
             logs,
             id: id.clone(),
             ending: self.0.followers.ending().clone(),
+            said: Instant::now(),
             _place: place,
         })
     }

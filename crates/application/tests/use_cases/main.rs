@@ -6,6 +6,7 @@ mod grouping;
 mod housekeeping;
 mod inside;
 mod keeping;
+mod logs;
 mod pending;
 mod replicas;
 mod repositories;

@@ -92,7 +92,7 @@ impl Keeper {
     }
 
     async fn find_or_start(&self, row: &Sandbox, slot: &Arc<Slot>) -> Result<Located, Failure> {
-        match self.already_up(row).await {
+        let may_sleep = match self.already_up(row).await {
             Ok(Found::Up(located)) => return Ok(located),
             // It ran once, so starting it would put an empty workspace in the place of the one that is gone.
             Ok(Found::Nothing) if row.workspace.is_some() => {
@@ -104,11 +104,13 @@ impl Keeper {
                     NOTHING_LEFT,
                 )));
             }
-            Ok(Found::Down | Found::Nothing) => {}
+            // What is made now is told all by its environment.
+            Ok(Found::Nothing) => false,
+            Ok(Found::Down) => true,
             Err(error) => return Err(self.out_of_reach(row, error).await),
-        }
+        };
         let located = self
-            .start_and_wait(row, slot)
+            .start_and_wait(row, slot, may_sleep)
             .await
             .map_err(Failure::Final)?;
         let facts = SandboxFacts::Running {
@@ -216,7 +218,13 @@ impl Keeper {
         }
     }
 
-    async fn start_and_wait(&self, row: &Sandbox, slot: &Arc<Slot>) -> Result<Located, AppError> {
+    /// `may_sleep`: what is started was made before, perhaps to boot dormant for life.
+    async fn start_and_wait(
+        &self,
+        row: &Sandbox,
+        slot: &Arc<Slot>,
+        may_sleep: bool,
+    ) -> Result<Located, AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         self.prepare(row, slot).await?;
         // More boots than cores only make all of them late.
@@ -246,7 +254,11 @@ impl Keeper {
                 .await;
             match outcome {
                 Ok(()) => {
-                    self.wake_up(row, &located.agent_url).await?;
+                    // It has booted.
+                    drop(boot.take());
+                    if may_sleep {
+                        self.wake_up(row, &located.agent_url).await?;
+                    }
                     return Ok(located);
                 }
                 Err(Death::Exited(detail)) => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use domain::agent::{AgentError, Awakening};
 use domain::sandbox::{Located, Sandbox, SandboxLaunch};
+use tokio::time::Instant;
 use url::Url;
 
 use super::up::{Death, Found, start_failed};
@@ -14,22 +15,33 @@ use crate::AppError;
 /// How often one that answers, but not this question, is asked; and how long is waited between.
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(100);
+/// For all of that together: nobody else acts on the sandbox meanwhile.
+const LONGEST: Duration = Duration::from_secs(30);
 
 impl Keeper {
     /// Tells the agent server who it is, if it waits for that. To be called before anything says that it runs.
     pub(super) async fn wake_up(&self, row: &Sandbox, url: &Url) -> Result<(), AppError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match self.wake_once(row, url).await {
-                // It may still be busy with its boot.
-                Err(AppError::Agent(error)) if tries < TRIES && !is_final(&error) => {
-                    tracing::debug!(sandbox.id = %row.id, %error, "not woken yet");
-                    tokio::time::sleep(PAUSE * tries).await;
-                }
-                done => return done.map_err(cannot_wake),
+        let (agents, until) = (&self.0.ports.agents, Instant::now() + LONGEST);
+        let sleeps = match patiently(until, || agents.is_dormant(url)).await {
+            Err(error) if !self.may_sleep(&error) => {
+                tracing::debug!(sandbox.id = %row.id, %error, "not known whether it sleeps; taken for awake");
+                false
             }
+            other => other.map_err(cannot_wake)?,
+        };
+        if sleeps {
+            let awakening = self.awakening(row)?;
+            let woken = patiently(until, || agents.wake(url, &awakening)).await;
+            woken.map_err(cannot_wake)?;
+            tracing::debug!(sandbox.id = %row.id, "dormant agent server woken");
         }
+        Ok(())
+    }
+
+    /// Whether one that answers, but not this question, may be dormant all the same. No agent server says 5xx of itself: it
+    /// is a proxy of an image of somebody's own.
+    fn may_sleep(&self, error: &AgentError) -> bool {
+        self.0.policy.warm.keep > 0 && !matches!(error, AgentError::Rejected { .. })
     }
 
     /// It answers and cannot be woken. One that never ran has nothing to lose: it goes, and a cold one takes its place.
@@ -44,15 +56,6 @@ impl Keeper {
         tracing::warn!(sandbox.id = %row.id, %error, "a warm sandbox could not be woken; starting a cold one in its place");
         self.0.ports.backend.remove(&row.id).await?;
         Ok(Found::Nothing)
-    }
-
-    async fn wake_once(&self, row: &Sandbox, url: &Url) -> Result<(), AppError> {
-        let agents = &self.0.ports.agents;
-        if agents.is_dormant(url).await? {
-            agents.wake(url, &self.awakening(row)?).await?;
-            tracing::debug!(sandbox.id = %row.id, "dormant agent server woken");
-        }
-        Ok(())
     }
 
     /// All that a cold start is told by its environment.
@@ -90,10 +93,27 @@ impl Keeper {
     }
 }
 
-fn cannot_wake(error: AppError) -> AppError {
-    let AppError::Agent(error) = error else {
-        return error;
-    };
+/// Asks until there is an answer, or asking again is of no use.
+async fn patiently<T, F>(until: Instant, ask: impl Fn() -> F) -> Result<T, AgentError>
+where
+    F: Future<Output = Result<T, AgentError>>,
+{
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let done = tokio::time::timeout_at(until, ask()).await;
+        match done.unwrap_or(Err(AgentError::TimedOut(LONGEST))) {
+            // It may still be busy with its boot.
+            Err(error) if tries < TRIES && !is_final(&error) && Instant::now() < until => {
+                tracing::debug!(%error, "a sandbox that may be dormant does not answer yet");
+                tokio::time::sleep(PAUSE * tries).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+fn cannot_wake(error: AgentError) -> AppError {
     start_failed(format!(
         "the agent server answers, but could not be given its keys: {error}"
     ))

@@ -25,7 +25,7 @@ pub use logs::Reading;
 use crate::ports::{Policy, Ports};
 use crate::repeat::{Answer, Repeatable, repeated};
 use crate::settings::SettingsService;
-use crate::warm::{Claim, Claimed};
+use crate::warm::Claim;
 use crate::{AppError, Inner};
 
 /// How long a request waits for a sandbox to be paused or deleted. The work goes on without it.
@@ -181,13 +181,13 @@ impl Sandboxes {
         owner: &UserId,
         spec: SpecId,
     ) -> Result<(Sandbox, Option<Claim>), AppError> {
-        match self.0.warm.claim(&spec).await {
-            Claimed::One(claim) => Ok((claim.sandbox(owner), Some(*claim))),
-            Claimed::None | Claimed::Off => {
-                let cold = reserve(&self.0.ports, &self.0.policy, owner, spec)?;
-                Ok((cold, None))
-            }
-        }
+        let claim = self.0.warm.claim(&spec).await;
+        let warm = claim.as_ref().and_then(|claim| claim.sandbox(owner));
+        let row = match warm {
+            Some(warm) => warm,
+            None => reserve(&self.0.ports, &self.0.policy, owner, spec)?,
+        };
+        Ok((row, claim))
     }
 
     /// Pauses: commits the intent, then interrupts runs and stops the processes before answering. A client that hangs

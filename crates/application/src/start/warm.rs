@@ -4,7 +4,7 @@ use domain::start_task::{NewStart, Place};
 use tokio::time::Instant;
 
 use super::Starts;
-use crate::warm::{Claim, Claimed};
+use crate::warm::Claim;
 
 /// Entries of [`StartTask::timings`](domain::start_task::StartTask::timings) that are no status: how long it took to find a
 /// warm sandbox, or that there is none, in milliseconds. Neither is there where none are kept.
@@ -12,25 +12,24 @@ const WARM_SANDBOX: &str = "WARM_SANDBOX";
 const NO_WARM_SANDBOX: &str = "NO_WARM_SANDBOX";
 
 impl Starts {
-    /// Where a start needs a new sandbox and a warm one is there, it gets that one.
+    /// Where a start needs a new sandbox and a warm one is there, it gets that one. To be settled where one was looked for.
     pub(super) async fn claim_warm(&self, start: &mut NewStart) -> Option<Claim> {
         let Place::New(new) = &mut start.place else {
             return None;
         };
         let began = Instant::now();
-        let claimed = self.inner.warm.claim(&new.spec_id).await;
+        let claim = self.inner.warm.claim(&new.spec_id).await?;
         let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let (name, claim) = match claimed {
-            Claimed::Off => return None,
-            Claimed::None => (NO_WARM_SANDBOX, None),
-            Claimed::One(claim) => {
-                *new = claim.sandbox(&new.owner);
+        let name = match claim.sandbox(&new.owner) {
+            None => NO_WARM_SANDBOX,
+            Some(warm) => {
+                *new = warm;
                 start.task.sandbox_id = new.id.clone();
                 start.task.host = new.host.clone();
-                (WARM_SANDBOX, Some(*claim))
+                WARM_SANDBOX
             }
         };
         start.task.timings.insert(name.to_owned(), took);
-        claim
+        Some(claim)
     }
 }

@@ -1,47 +1,41 @@
 //! Claims: a warm sandbox for somebody who needs a new one.
 
+use std::time::Duration;
+
 use domain::error::StoreError;
-use domain::id::{SpecId, UserId};
+use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::{Desired, Sandbox, SandboxStatus, WarmSandbox};
+use domain::scope::Scope;
 use tokio::time::Instant;
 
 use super::Warm;
+use crate::AppError;
 
-/// What came of looking for a warm one.
-pub(crate) enum Claimed {
-    /// None of this template are kept.
-    Off,
-    /// There is none now.
-    None,
-    /// This one.
-    One(Box<Claim>),
-}
+/// How long one is asked whether it is dormant before it is promised.
+const ANSWER: Duration = Duration::from_secs(1);
 
-/// A warm sandbox that is promised. Dropped without a word it stays promised, until the pool finds out what became of it.
+/// What came of looking for a warm one, which is promised. Dropped without a word it stays promised, until the pool finds out
+/// what became of it.
 pub(crate) struct Claim {
     warm: Warm,
-    it: WarmSandbox,
+    /// `None`: there is none now.
+    it: Option<WarmSandbox>,
 }
 
 impl Warm {
-    /// Takes one of this template. Where none are kept this costs nothing, else one query.
-    pub(crate) async fn claim(&self, spec: &SpecId) -> Claimed {
+    /// Takes one of this template; `None` where none of it are kept, which costs nothing. Else it costs one query, and one
+    /// question to the one that was found.
+    pub(crate) async fn claim(&self, spec: &SpecId) -> Option<Claim> {
         if !self.is_on() {
-            return Claimed::Off;
+            return None;
         }
         let is_first = !self.state().has_looked;
         // Before the pool's first look: what an earlier life kept is there already.
         if is_first && let Err(error) = self.look_up_recipe().await {
             tracing::debug!(%error, "it cannot be told what a warm sandbox must be made of");
         }
-        let recipe = {
-            let mut state = self.state();
-            let Some((_, recipe)) = state.current.clone().filter(|(kept, _)| kept == spec) else {
-                return Claimed::Off;
-            };
-            state.demand.arrives(Instant::now());
-            recipe
-        };
+        let current = self.state().current.clone();
+        let (_, recipe) = current.filter(|(kept, _)| kept == spec)?;
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         let now = ports.clock.now();
         let found = ports.warm.claim(&policy.host, spec, &recipe, now).await;
@@ -49,33 +43,61 @@ impl Warm {
             tracing::warn!(%error, "cannot claim a warm sandbox; starting a cold one");
             None
         });
-        {
-            let mut state = self.state();
-            match &found {
-                Some(it) => {
-                    state.counts.hits += 1;
-                    state.ready.remove(&it.id);
-                }
-                None => state.counts.misses += 1,
+        let it = match found {
+            Some(it) => self.dormant(it).await,
+            None => None,
+        };
+        Some(Claim {
+            warm: self.clone(),
+            it,
+        })
+    }
+
+    /// It, if it says that it is dormant. The row alone does not do: where a store has gone back in time (a standby that
+    /// took over, a backup) it may be of one that is a user's since.
+    async fn dormant(&self, it: WarmSandbox) -> Option<WarmSandbox> {
+        self.state().ready.remove(&it.id);
+        let at = it.located.as_ref()?;
+        let asked = self.0.ports.agents.is_dormant(&at.agent_url);
+        let is_awake = match tokio::time::timeout(ANSWER, asked).await {
+            Ok(Ok(true)) => return Some(it),
+            Ok(Ok(false)) => true,
+            Ok(Err(_)) | Err(_) => false,
+        };
+        let warm = self.clone();
+        self.0.tasks.spawn(async move {
+            let done = if is_awake {
+                tracing::warn!(sandbox.id = %it.id, "a warm sandbox is awake, and is given to nobody");
+                warm.give_up(&it.id).await
+            } else {
+                // The machine may be busy: the pool finds out.
+                warm.0.ports.warm.release(&it.id, warm.0.ports.clock.now()).await.map(drop).map_err(Into::into)
+            };
+            if let Err(error) = done {
+                tracing::debug!(sandbox.id = %it.id, %error, "claim not given up; the pool will");
             }
+            warm.0.bell.notify_one();
+        });
+        None
+    }
+
+    /// Ends one that is promised and has not become a sandbox's.
+    pub(super) async fn give_up(&self, id: &SandboxId) -> Result<(), AppError> {
+        let ports = &self.0.ports;
+        let row = ports.sandboxes.find(&Scope::System, id).await?;
+        if row.is_none() {
+            ports.backend.remove(id).await?;
         }
-        self.0.keeper.begins();
-        self.0.bell.notify_one();
-        match found {
-            Some(it) => Claimed::One(Box::new(Claim {
-                warm: self.clone(),
-                it,
-            })),
-            None => Claimed::None,
-        }
+        ports.warm.remove(id).await?;
+        Ok(())
     }
 }
 
 impl Claim {
     /// The sandbox that it becomes, to be stored.
-    pub(crate) fn sandbox(&self, owner: &UserId) -> Sandbox {
-        let (it, now) = (&self.it, self.warm.0.ports.clock.now());
-        Sandbox {
+    pub(crate) fn sandbox(&self, owner: &UserId) -> Option<Sandbox> {
+        let (it, now) = (self.it.as_ref()?, self.warm.0.ports.clock.now());
+        Some(Sandbox {
             id: it.id.clone(),
             owner: owner.clone(),
             spec_id: it.spec_id.clone(),
@@ -92,17 +114,24 @@ impl Claim {
             created_at: now,
             updated_at: now,
             paused_at: None,
-        }
+        })
     }
 
-    /// Its sandbox was stored (`true`), or it was not needed. What the store said nothing clear about is left to the pool.
+    /// The sandbox (this one, or where there was none a cold one) was stored (`true`), or it was not needed. What the store
+    /// said nothing clear about is left to the pool.
     pub(crate) fn settle<T>(self, done: &Result<T, StoreError>, is_stored: impl Fn(&T) -> bool) {
         let is_stored = match done {
             Ok(answer) => is_stored(answer),
             Err(StoreError::Unavailable { .. }) => return,
             Err(_) => false,
         };
-        let (warm, id) = (self.warm, self.it.id);
+        let Self { warm, it } = self;
+        if is_stored {
+            warm.counts_in(it.is_some());
+        }
+        let Some(WarmSandbox { id, .. }) = it else {
+            return warm.0.bell.notify_one();
+        };
         let tasks = warm.0.tasks.clone();
         // Nobody has to wait for that.
         tasks.spawn(async move {
@@ -117,5 +146,20 @@ impl Claim {
             }
             warm.0.bell.notify_one();
         });
+    }
+}
+
+impl Warm {
+    /// One more is begun here. Requests that were refused or repeated ask for nothing.
+    fn counts_in(&self, was_warm: bool) {
+        self.0.keeper.begins();
+        let mut state = self.state();
+        state.demand.arrives(Instant::now());
+        let counts = &mut state.counts;
+        *if was_warm {
+            &mut counts.hits
+        } else {
+            &mut counts.misses
+        } += 1;
     }
 }

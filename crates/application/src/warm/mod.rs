@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub(crate) use claim::{Claim, Claimed};
+pub(crate) use claim::Claim;
 use domain::id::{SandboxId, SpecId};
 use tokio::sync::Notify;
 use tokio::time::Instant;

@@ -122,6 +122,8 @@ impl Warm {
             outcome = self.boot_dormant(row) => outcome,
             () = turn.gives_way() => Ok(Outcome::GaveWay),
         };
+        // Before anything that may take long: somebody may wait for it.
+        drop(turn);
         match outcome {
             Ok(Outcome::Dormant(located)) => self.booted(row, &located, began).await,
             Ok(Outcome::Awake) => {
@@ -185,9 +187,13 @@ impl Warm {
     fn failed(&self, error: &AppError) {
         let mut state = self.state();
         state.counts.failed_boots += 1;
-        state.failures = state.failures.saturating_add(1);
-        let pause = pause_after(state.failures);
-        state.not_before = Some(Instant::now() + pause);
+        let now = Instant::now();
+        // Once for all that were booted together: what one has met the others have met, too.
+        if state.not_before.is_none_or(|at| at <= now) {
+            state.failures = state.failures.saturating_add(1);
+            state.not_before = Some(now + pause_after(state.failures));
+        }
+        let pause = state.not_before.map(|at| at - now);
         let cause = error.public().lines().next().unwrap_or_default().to_owned();
         tracing::warn!(
             cause,

@@ -5,13 +5,13 @@ use std::collections::{BTreeSet, HashMap};
 use domain::id::{SandboxId, SpecId};
 use domain::identity::KeyHash;
 use domain::sandbox::{BackendState, WarmSandbox, WarmState};
-use domain::scope::Scope;
 use futures::StreamExt;
 use futures::stream;
 use tokio::time::Instant;
 
 use super::Warm;
 use super::boot::Booting;
+use super::size::THEIRS;
 use crate::AppError;
 
 /// How many are asked at once whether they are well, and how often in a row one may not answer.
@@ -23,9 +23,17 @@ const MOST_SILENT: u32 = 2;
 struct Found {
     /// Ready, and as they should be, oldest first.
     ready: Vec<WarmSandbox>,
-    /// Being booted by others that serve this host.
+    /// Of others that serve this host: being booted, or as they would boot it.
     elsewhere: usize,
     claimed: usize,
+}
+
+/// Why one cannot stay.
+enum Objection {
+    /// Whoever keeps it: it is of no use to anybody.
+    Spent(&'static str),
+    /// This process would not boot it now.
+    Differs(&'static str),
 }
 
 impl Warm {
@@ -60,14 +68,17 @@ impl Warm {
         let before = self.state().booting.clone();
         let rows = self.0.ports.warm.on_host(&self.0.policy.host).await?;
         let count = rows.len();
-        if self.is_on() {
-            self.look_up_recipe().await?;
-        }
+        let looked_up = if self.is_on() {
+            self.look_up_recipe().await
+        } else {
+            Ok(())
+        };
         if count > 0 || self.is_on() {
-            let mut found = self.sort(rows, &before).await?;
+            let mut found = self.sort(rows, &before, looked_up.is_ok()).await?;
             self.check(&mut found).await;
             self.adjust(found);
         }
+        looked_up?;
         Ok(count)
     }
 
@@ -80,8 +91,10 @@ impl Warm {
                 return Ok(None);
             };
             let made_of = ports.backend.recipe(&spec.id).await?;
-            // Backends may make more of the address of the webhooks than a variable.
-            let text = format!("{made_of} {}", policy.webhook_url);
+            // Backends may make more of the address of the webhooks than a variable, and an agent server takes the origins
+            // when it boots.
+            let (webhooks, origins) = (&policy.webhook_url, &policy.cors_origins);
+            let text = format!("{made_of} {webhooks} {origins:?}");
             Ok::<_, AppError>(Some((spec.id, KeyHash::of(&text).to_string())))
         };
         let current = current.await;
@@ -98,11 +111,12 @@ impl Warm {
         Ok(())
     }
 
-    /// What each row is, and whether it may stay.
+    /// What each row is, and whether it may stay. `is_known`: it could be told what one would be made of now.
     async fn sort(
         &self,
         rows: Vec<WarmSandbox>,
         before: &BTreeSet<SandboxId>,
+        is_known: bool,
     ) -> Result<Found, AppError> {
         let mut found = Found::default();
         if rows.is_empty() {
@@ -115,16 +129,26 @@ impl Warm {
             match row.state {
                 WarmState::Claimed => {
                     found.claimed += 1;
-                    self.clear_claim(&row).await?;
+                    if let Err(error) = self.clear_claim(&row).await {
+                        tracing::debug!(sandbox.id = %row.id, %error, "claim not cleared away yet");
+                    }
                 }
                 WarmState::Booting if before.contains(&row.id) || self.boots_here(&row.id) => {}
                 WarmState::Booting if self.is_theirs(&row) => found.elsewhere += 1,
+                // It is seen to again when that can be told.
+                WarmState::Booting if !is_known => found.elsewhere += 1,
                 WarmState::Booting => self.take_up(row),
                 WarmState::Ready => {
                     let runs = matches!(states.get(&row.id), Some(BackendState::Running(_)));
                     match self.objection(&row, runs) {
-                        Some(why) => self.end_soon(row, why),
                         None => found.ready.push(row),
+                        Some(Objection::Differs(_)) if !is_known => found.ready.push(row),
+                        Some(Objection::Differs(_)) if self.is_left_to_others(&row) => {
+                            found.elsewhere += 1;
+                        }
+                        Some(Objection::Differs(why) | Objection::Spent(why)) => {
+                            self.end_soon(row, why);
+                        }
                     }
                 }
             }
@@ -151,20 +175,27 @@ impl Warm {
         self.0.tasks.spawn(self.clone().boot_again(booting, row));
     }
 
+    /// Whether others that serve this host may still want it, whatever this process would boot.
+    fn is_left_to_others(&self, row: &WarmSandbox) -> bool {
+        let (now, policy) = (self.0.ports.clock.now(), &self.0.policy);
+        policy.is_host_shared && now.since(row.updated_at) <= THEIRS
+    }
+
     /// Why it cannot stay.
-    fn objection(&self, row: &WarmSandbox, runs: bool) -> Option<&'static str> {
+    fn objection(&self, row: &WarmSandbox, runs: bool) -> Option<Objection> {
         let age = self.0.ports.clock.now().since(row.created_at);
         let state = self.state();
         let current = state.current.as_ref();
-        if !self.is_on() {
-            Some("none are kept warm any more")
-        } else if !runs {
-            Some("it ended by itself")
-        } else if current.is_none_or(|(spec, recipe)| *spec != row.spec_id || *recipe != row.recipe)
-        {
-            Some("it is not as one would be booted now")
+        let fits =
+            |(spec, recipe): &(SpecId, String)| *spec == row.spec_id && *recipe == row.recipe;
+        if !runs {
+            Some(Objection::Spent("it ended by itself"))
         } else if age > self.0.policy.warm.max_age {
-            Some("it is too old")
+            Some(Objection::Spent("it is too old"))
+        } else if !self.is_on() {
+            Some(Objection::Differs("none are kept warm any more"))
+        } else if !current.is_some_and(fits) {
+            Some(Objection::Differs("it is not as one would be booted now"))
         } else {
             None
         }
@@ -176,17 +207,7 @@ impl Warm {
         if ports.clock.now().since(row.updated_at) <= self.0.policy.warm.claim_grace {
             return Ok(());
         }
-        if ports
-            .sandboxes
-            .find(&Scope::System, &row.id)
-            .await?
-            .is_none()
-        {
-            tracing::info!(sandbox.id = %row.id, "nothing came of a claim; its sandbox ends");
-            ports.backend.remove(&row.id).await?;
-        }
-        ports.warm.remove(&row.id).await?;
-        Ok(())
+        self.give_up(&row.id).await
     }
 
     /// Asks the ready ones whether they are well, now and then.
@@ -236,8 +257,15 @@ impl Warm {
         let target = self.target() as usize;
         let booting = self.state().booting.len() + found.elsewhere;
         let there = found.ready.len() + booting;
+        // Others may know of more demand; but not of more room.
+        let is_room_short = target < self.0.policy.warm.keep as usize;
+        let may_end = |row: &WarmSandbox| is_room_short || !self.is_left_to_others(row);
         let surplus = there.saturating_sub(target).min(found.ready.len());
-        for row in found.ready.drain(..surplus) {
+        let surplus: Vec<_> = found
+            .ready
+            .extract_if(..surplus, |row| may_end(row))
+            .collect();
+        for row in surplus {
             self.end_soon(row, "there are more than are needed");
         }
         self.note(&found, booting);

@@ -72,6 +72,10 @@ impl Demand {
     }
 }
 
+/// On a shared host, what others that serve it may want is left to them for so long: they may know of more demand, or be of
+/// another version.
+pub(super) const THEIRS: Duration = Duration::from_secs(600);
+
 /// How long nothing is booted after so many failures in a row.
 pub(super) fn pause_after(failures: u32) -> Duration {
     const FIRST: Duration = Duration::from_secs(10);

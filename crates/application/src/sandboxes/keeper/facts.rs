@@ -6,9 +6,7 @@ use std::sync::atomic::Ordering;
 use domain::conversation::ExecutionStatus;
 use domain::id::SandboxId;
 use domain::measure::Level;
-use domain::sandbox::{
-    BackendFact, BackendState, Desired, MOST_WARM, Sandbox, SandboxFacts, SandboxStatus,
-};
+use domain::sandbox::{BackendFact, BackendState, Desired, Sandbox, SandboxFacts, SandboxStatus};
 
 use super::Keeper;
 use super::up::first_line;
@@ -62,14 +60,13 @@ impl Keeper {
     /// action is a task of its own: one sandbox that takes minutes keeps no other waiting.
     pub(crate) async fn relist(&self, tasks: &Tasks) -> Result<(), AppError> {
         let facts = self.0.ports.backend.list().await?;
-        // Before the rows: the row of a sandbox is there before that of the warm one it was goes.
+        // All of them: no more are stored than are read. Before the rows: the row of a sandbox is there before that of the warm one it was goes.
         let warm = self.0.ports.warm.on_host(&self.0.policy.host).await?;
         let rows = self.rows().await?;
         self.count_up(&rows);
-        let is_whole = warm.len() < MOST_WARM;
         let warm: HashSet<_> = warm.into_iter().map(|warm| warm.id).collect();
         let is_owned = |id: &SandboxId| rows.contains_key(id) || warm.contains(id);
-        let orphans = facts.iter().filter(|fact| !is_owned(&fact.id) && is_whole);
+        let orphans = facts.iter().filter(|fact| !is_owned(&fact.id));
         let orphans: Vec<_> = if self.is_at_home(orphans.clone().count()).await? {
             orphans.collect()
         } else {

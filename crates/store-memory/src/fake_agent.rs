@@ -52,6 +52,8 @@ struct Inner {
     awakenings: Vec<(Url, Awakening)>,
     /// Which cannot be woken.
     comatose: BTreeSet<Url>,
+    /// How they answer whether they are dormant, if not by their mood.
+    secretive: Option<Mood>,
 }
 
 impl Inner {
@@ -139,6 +141,11 @@ impl FakeAgentRuntime {
         self.lock().comatose.insert(url.clone());
     }
 
+    /// How all of them answer whether they are dormant from now on, if not by their mood.
+    pub fn set_mood_about_dormancy(&self, mood: Option<Mood>) {
+        self.lock().secretive = mood;
+    }
+
     /// Who was woken, with what, in order. Those that were awake already are not.
     pub fn awakenings(&self) -> Vec<(Url, Awakening)> {
         self.lock().awakenings.clone()
@@ -196,7 +203,7 @@ impl FakeAgentRuntime {
     /// Counts the call and behaves as told.
     async fn called(&self, url: &Url, count: impl FnOnce(&mut Calls)) -> Result<(), AgentError> {
         let mood = self.lock().mood_at(url, count);
-        Self::behave(mood).await?;
+        mood.behave().await?;
         if self.lock().sleepers.has(url) {
             return Err(AgentError::Rejected {
                 status: 503,
@@ -209,22 +216,7 @@ impl FakeAgentRuntime {
     /// The same for what a dormant one answers too.
     async fn asked(&self, url: &Url, count: impl FnOnce(&mut Calls)) -> Result<(), AgentError> {
         let mood = self.lock().mood_at(url, count);
-        Self::behave(mood).await
-    }
-
-    async fn behave(mood: Mood) -> Result<(), AgentError> {
-        match mood {
-            Mood::Well => Ok(()),
-            Mood::Slow(span) => {
-                tokio::time::sleep(span).await;
-                Ok(())
-            }
-            Mood::Unreachable => Err(AgentError::Unreachable("connection refused".into())),
-            Mood::Rejecting(status) => Err(AgentError::Rejected {
-                status,
-                reason: "the fake agent server was told to refuse".to_owned(),
-            }),
-        }
+        mood.behave().await
     }
 
     fn switched(&self, id: ConversationId, model: &str) -> Result<(), AgentError> {
@@ -284,7 +276,12 @@ fn said(number: usize, message: &MessageInput) -> Event {
 #[async_trait]
 impl AgentRuntime for FakeAgentRuntime {
     async fn is_dormant(&self, url: &Url) -> Result<bool, AgentError> {
-        self.asked(url, |calls| calls.is_dormant += 1).await?;
+        let mood = {
+            let mut inner = self.lock();
+            let mood = inner.mood_at(url, |calls| calls.is_dormant += 1);
+            inner.secretive.unwrap_or(mood)
+        };
+        mood.behave().await?;
         Ok(self.lock().sleepers.has(url))
     }
 

@@ -27,6 +27,7 @@ pub struct FakeSandboxBackend {
     starts: AtomicU32,
     broken: AtomicBool,
     hanging: watch::Sender<bool>,
+    hanging_removals: watch::Sender<bool>,
     contact: watch::Sender<Contact>,
     /// Changes with every log and every end.
     logs: watch::Sender<BTreeMap<SandboxId, Log>>,
@@ -52,6 +53,7 @@ struct Inner {
     preparing: Option<(String, Duration)>,
     advice: Vec<String>,
     recipe: Option<String>,
+    has_no_image: bool,
     sleepers: Sleepers,
     /// Which were first started dormant.
     born_dormant: BTreeSet<SandboxId>,
@@ -68,6 +70,7 @@ impl Default for FakeSandboxBackend {
             starts: AtomicU32::new(0),
             broken: AtomicBool::new(false),
             hanging: watch::Sender::new(false),
+            hanging_removals: watch::Sender::new(false),
             contact: watch::Sender::new(Contact::Made),
             logs: watch::Sender::default(),
         }
@@ -99,6 +102,11 @@ impl FakeSandboxBackend {
         self.hanging.send_replace(hanging);
     }
 
+    /// The same of removals alone.
+    pub fn hang_removals(&self, hanging: bool) {
+        self.hanging_removals.send_replace(hanging);
+    }
+
     /// Whether `check` and `prepare` fail.
     pub fn break_down(&self, broken: bool) {
         self.broken.store(broken, Ordering::SeqCst);
@@ -117,6 +125,11 @@ impl FakeSandboxBackend {
     /// What `recipe` says from now on, of every template.
     pub fn set_recipe(&self, recipe: &str) {
         self.lock().recipe = Some(recipe.to_owned());
+    }
+
+    /// From now on `recipe` cannot say anything.
+    pub fn lose_image(&self) {
+        self.lock().has_no_image = true;
     }
 
     /// The agent servers that it booted dormant, for
@@ -332,6 +345,9 @@ impl SandboxBackend for FakeSandboxBackend {
 
     async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
         self.unless_hanging().await;
+        let mut hanging = self.hanging_removals.subscribe();
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = hanging.wait_for(|hanging| !hanging).await;
         self.reachable()?;
         self.lock().sandboxes.remove(id);
         self.logs.send_modify(|logs| drop(logs.remove(id)));
@@ -362,7 +378,14 @@ impl SandboxBackend for FakeSandboxBackend {
 
     async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
         self.reachable()?;
-        let told = self.lock().recipe.clone();
+        let inner = self.lock();
+        if inner.has_no_image {
+            return Err(SandboxError::Unavailable {
+                detail: "the fake image is not here yet".to_owned(),
+                source: None,
+            });
+        }
+        let told = inner.recipe.clone();
         Ok(told.unwrap_or_else(|| format!("recipe of {spec}")))
     }
 

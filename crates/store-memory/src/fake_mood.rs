@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use domain::agent::AgentError;
+
 /// How the agent servers behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mood {
@@ -14,6 +16,23 @@ pub enum Mood {
     Slow(Duration),
     /// They refuse with this HTTP status.
     Rejecting(u16),
+}
+
+impl Mood {
+    pub(crate) async fn behave(self) -> Result<(), AgentError> {
+        match self {
+            Self::Well => Ok(()),
+            Self::Slow(span) => {
+                tokio::time::sleep(span).await;
+                Ok(())
+            }
+            Self::Unreachable => Err(AgentError::Unreachable("connection refused".into())),
+            Self::Rejecting(status) => Err(AgentError::Rejected {
+                status,
+                reason: "the fake agent server was told to refuse".to_owned(),
+            }),
+        }
+    }
 }
 
 /// How often each call was made, failures included.

@@ -1,6 +1,7 @@
 //! Warm sandboxes: kept, claimed, given up, and found again.
 
 mod support;
+mod trouble;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -436,7 +437,9 @@ async fn one_that_boots_dormant_again_after_a_pause_is_woken_again() {
 async fn a_claimed_one_that_was_not_woken_is_woken_by_the_next_life() {
     let world = world(one).await;
     let warm = ready(&world, 1).await.remove(0);
-    world.agents.set_mood(Mood::Slow(Duration::from_secs(1)));
+    world
+        .agents
+        .set_mood(Mood::Slow(Duration::from_millis(300)));
     let task = world.start(input(|_| {})).await;
     let world = world.killed().await;
     world.agents.set_mood(Mood::Well);

@@ -1,6 +1,9 @@
 //! Users, their roles and their keys. Every change is stored together with its line in the audit log: neither is there
 //! without the other, also after `kill -9`.
 //!
+//! A request has been let in when its change is made: so that nothing outlives the end of a key or of a role, the transaction
+//! looks once more whether whoever asks still may.
+//!
 //! Nobody locks themself out: an administrator cannot take the role from themself or delete themself, and no key revokes
 //! itself. So whoever made the last change is still there to make another one (and the command line always is).
 
@@ -9,11 +12,11 @@ use std::time::Duration;
 
 use domain::audit::{AuditActor, AuditEntry, AuditOutcome, clipped};
 use domain::clock::Timestamp;
-use domain::error::StoreError;
+use domain::error::{ErrorClass, StoreError};
 use domain::id::{ApiKeyId, IdGenerator, UserId};
 use domain::identity::{
-    Administered, AdministrationRepository, ApiKey, DELETED_USER, KeyHash, MOST_KEYS, Purged, Role,
-    User,
+    ADMINISTRATOR, Administered, AdministrationRepository, ApiKey, CALLER, DELETED_USER, KeyHash,
+    MOST_KEYS, Purged, Role, User,
 };
 use domain::page::{Page, PageRequest, PageToken};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -342,6 +345,16 @@ pub async fn administer(
     let entry = origin.entry(ids, now, change);
     let done = store.administer(change, &entry).await;
     done.map_err(|error| match (error, change) {
+        (StoreError::NotFound { entity: CALLER }, _) => AppError::refused(
+            ErrorClass::Unauthenticated,
+            "The API key has been revoked or has expired",
+        ),
+        (
+            StoreError::NotFound {
+                entity: ADMINISTRATOR,
+            },
+            _,
+        ) => AppError::refused(ErrorClass::Forbidden, "Only administrators may do this"),
         (StoreError::NotFound { entity: "user" }, Administered::CreateKey { key, .. }) => {
             no_user(&key.user)
         }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 
-use crate::audit::AuditEntry;
+use crate::audit::{AuditActor, AuditEntry};
 use crate::clock::Timestamp;
 use crate::error::StoreError;
 use crate::id::{ApiKeyId, UserId};
@@ -298,10 +298,57 @@ pub enum Administered {
     },
 }
 
+/// What [`StoreError`] calls whoever asks for a change with a key that opens nothing any more.
+pub const CALLER: &str = "caller";
+
+/// What [`StoreError`] calls whoever asks for a change that takes an administrator, and is none any more.
+pub const ADMINISTRATOR: &str = "administrator";
+
+impl Administered {
+    /// The key that has to be looked at before the change is made: the one that a user asks with. Whoever needs no key (the
+    /// command line, the service, everybody in open mode) is not asked for one.
+    pub fn asked_with(entry: &AuditEntry) -> Option<ApiKeyId> {
+        match entry.actor {
+            AuditActor::User(_) => entry.key,
+            _ => None,
+        }
+    }
+
+    /// Whether the change may be made by the user of `entry`, as their key is found in the transaction that makes it.
+    /// `NotFound` of a [`CALLER`] or an [`ADMINISTRATOR`] if not.
+    pub fn refuse_stranger(
+        &self,
+        entry: &AuditEntry,
+        found: Option<&KnownKey>,
+    ) -> Result<(), StoreError> {
+        let good = found.filter(|it| {
+            entry.actor == AuditActor::User(it.key.user.clone()) && !it.key.is_expired(entry.at)
+        });
+        let Some(known) = good else {
+            return Err(StoreError::NotFound { entity: CALLER });
+        };
+        let user = &known.key.user;
+        let is_own = match self {
+            Self::CreateKey { key, .. } => key.user == *user,
+            Self::RotateKey { new, .. } => new.user == *user,
+            Self::RevokeKey { user: whose, .. } => whose == user,
+            Self::CreateUser { .. } | Self::SetRole { .. } | Self::DeleteUser { .. } => false,
+        };
+        if is_own || known.role == Role::Admin {
+            return Ok(());
+        }
+        Err(StoreError::NotFound {
+            entity: ADMINISTRATOR,
+        })
+    }
+}
+
 /// Changes of users and keys that are never made without a line in the audit log.
 #[async_trait]
 pub trait AdministrationRepository: Send + Sync + 'static {
-    /// Makes the change and stores the entry: both or neither, in one transaction. When it happened is `entry.at`.
+    /// Makes the change and stores the entry: both or neither, in one transaction, which also looks whether whoever asks
+    /// still may ([`Administered::refuse_stranger`]): a request may have begun before their key was revoked, or their role
+    /// taken. When it happened is `entry.at`.
     async fn administer(&self, change: &Administered, entry: &AuditEntry)
     -> Result<(), StoreError>;
 }

@@ -74,6 +74,9 @@ impl AdministrationRepository for MemoryStore {
         entry: &AuditEntry,
     ) -> Result<(), StoreError> {
         let mut state = self.lock();
+        if let Some(id) = Administered::asked_with(entry) {
+            change.refuse_stranger(entry, state.known(id).as_ref())?;
+        }
         state.administer(change, entry.at)?;
         state.audit.insert(entry.id, entry.clone());
         Ok(())

@@ -48,6 +48,17 @@ impl State {
         Ok(true)
     }
 
+    /// The key and the role of its user, whose deletion has not begun.
+    pub(crate) fn known(&self, id: ApiKeyId) -> Option<KnownKey> {
+        let key = self.keys.get(&id)?;
+        let user = self.users.get(&key.user);
+        let user = user.filter(|it| it.deleted_at.is_none())?;
+        Some(KnownKey {
+            key: key.clone(),
+            role: user.role,
+        })
+    }
+
     /// Whether there is such a user, and their deletion has not begun.
     pub(crate) fn is_there(&self, user: &UserId) -> bool {
         let row = self.users.get(user);
@@ -67,15 +78,8 @@ impl ApiKeyRepository for MemoryStore {
 
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<KnownKey>, StoreError> {
         let state = self.lock();
-        let Some(key) = state.keys.values().find(|it| it.hash == *hash) else {
-            return Ok(None);
-        };
-        let user = state.users.get(&key.user);
-        let user = user.filter(|it| it.deleted_at.is_none());
-        Ok(user.map(|user| KnownKey {
-            key: key.clone(),
-            role: user.role,
-        }))
+        let key = state.keys.values().find(|it| it.hash == *hash);
+        Ok(key.and_then(|key| state.known(key.id)))
     }
 
     async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError> {

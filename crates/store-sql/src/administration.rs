@@ -14,6 +14,19 @@ use crate::{api_keys, audit, users};
 const USER: &str = "user";
 const KEY: &str = "API key";
 
+/// Final, because the transaction is serializable: whoever revokes the key or takes the role comes before it, or after.
+fn refuse_stranger(
+    conn: &mut AnyConnection,
+    change: &Administered,
+    entry: &AuditEntry,
+) -> Result<(), Fault> {
+    if let Some(id) = Administered::asked_with(entry) {
+        let found = api_keys::known(conn, id)?;
+        change.refuse_stranger(entry, found.as_ref())?;
+    }
+    Ok(())
+}
+
 fn change(conn: &mut AnyConnection, change: &Administered, at: Timestamp) -> Result<(), Fault> {
     let found = |is_there: bool, entity| is_there.then_some(()).ok_or_else(|| not_found(entity));
     match change {
@@ -54,6 +67,7 @@ impl AdministrationRepository for SqlStore {
         let (change, entry) = (change.clone(), entry.clone());
         self.db
             .write(move |conn| {
+                refuse_stranger(conn, &change, &entry)?;
                 self::change(conn, &change, entry.at)?;
                 audit::insert(conn, std::slice::from_ref(&entry))
             })

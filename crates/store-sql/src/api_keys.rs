@@ -73,6 +73,25 @@ pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), Fault
     Ok(())
 }
 
+/// The key and the role of its user, whose deletion has not begun; part of the caller's transaction.
+pub(crate) fn known(conn: &mut AnyConnection, id: ApiKeyId) -> Result<Option<KnownKey>, Fault> {
+    let row: Option<(ApiKeyRow, String)> = api_keys::table
+        .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
+        .filter(api_keys::id.eq(Key::from(id)))
+        .filter(user_rows::deleted_at.is_null())
+        .select((ApiKeyRow::as_select(), user_rows::role))
+        .first(conn)
+        .optional()?;
+    Ok(row.map(known_of).transpose()?)
+}
+
+fn known_of((row, role): (ApiKeyRow, String)) -> Result<KnownKey, StoreError> {
+    Ok(KnownKey {
+        key: row.try_into()?,
+        role: Decode("user").parse("role", &role)?,
+    })
+}
+
 /// The end of a user's key; whether there was one.
 pub(crate) fn revoke(conn: &mut AnyConnection, id: ApiKeyId, user: &UserId) -> Result<bool, Fault> {
     let theirs = api_keys::table
@@ -131,13 +150,7 @@ impl ApiKeyRepository for SqlStore {
                     .select((ApiKeyRow::as_select(), user_rows::role))
                     .first(conn)
                     .optional()?;
-                let Some((row, role)) = row else {
-                    return Ok(None);
-                };
-                Ok(Some(KnownKey {
-                    key: row.try_into()?,
-                    role: Decode("user").parse("role", &role)?,
-                }))
+                Ok(row.map(known_of).transpose()?)
             })
             .await
     }

@@ -1,8 +1,8 @@
 //! Laws of `AdministrationRepository`.
 
-use domain::audit::AuditFilter;
+use domain::audit::{AuditEntry, AuditFilter};
 use domain::error::StoreError;
-use domain::identity::{Administered, ApiKey, DELETED_USER, KnownKey, Role};
+use domain::identity::{ADMINISTRATOR, Administered, ApiKey, CALLER, DELETED_USER, KnownKey, Role};
 
 use super::audit_log::entry;
 use super::user_repository::key;
@@ -176,6 +176,103 @@ pub async fn a_deletion_begins(ports: &Ports) {
     assert_eq!(entries(ports).await, 1);
 }
 
+/// One change of every kind, by `ada`: of her own keys, then what takes an administrator.
+fn changes(n: u64, mine: &ApiKey, theirs: &ApiKey) -> ([Administered; 3], [Administered; 6]) {
+    let revoke = |it: &ApiKey| Administered::RevokeKey {
+        id: it.id,
+        user: it.user.clone(),
+    };
+    let rotate = |it: &ApiKey, n| Administered::RotateKey {
+        old: it.id,
+        new: key(n, it.user.as_str(), 1),
+        until: at(9),
+    };
+    let own = [
+        give(key(n, "ada", 1), Some(Role::Admin)),
+        rotate(mine, n + 1),
+        revoke(mine),
+    ];
+    let others = [
+        create("carol", Role::Admin),
+        Administered::SetRole {
+            user: user("ada"),
+            role: Role::Admin,
+        },
+        give(key(n + 2, "bob", 1), None),
+        rotate(theirs, n + 3),
+        revoke(theirs),
+        Administered::DeleteUser { user: user("bob") },
+    ];
+    (own, others)
+}
+
+/// Whoever asks with a key that was revoked, has expired, is somebody else's, or whose user was deleted, changes nothing,
+/// and whoever is no administrator only their own keys: the transaction looks, whoever looked before.
+pub async fn whoever_asks_still_may(ports: &Ports) {
+    administer(ports, 1, create("ada", Role::User))
+        .await
+        .unwrap();
+    let (hers, spare, theirs) = (key(1, "ada", 0), key(2, "ada", 0), key(3, "bob", 0));
+    let expired = ApiKey {
+        expires_at: Some(at(4)),
+        ..key(4, "ada", 0)
+    };
+    for it in [&hers, &spare, &theirs, &expired] {
+        ports.keys.insert(it).await.unwrap();
+    }
+    let with = |n, key: &ApiKey| AuditEntry {
+        key: Some(key.id),
+        ..entry(n, 4)
+    };
+    let (own, others) = changes(10, &spare, &theirs);
+    let before = ports.keys.list(None).await.unwrap();
+    for (change, n) in own.iter().chain(&others).zip(20..) {
+        for bad in [&key(99, "ada", 0), &expired, &theirs] {
+            let done = ports.administration.administer(change, &with(n, bad)).await;
+            assert_is!(done, Err(StoreError::NotFound { entity: CALLER }));
+        }
+    }
+    for (change, n) in others.iter().zip(30..) {
+        let done = ports
+            .administration
+            .administer(change, &with(n, &hers))
+            .await;
+        let entity = ADMINISTRATOR;
+        assert_is!(done, Err(StoreError::NotFound { entity: e }) if e == entity);
+    }
+    assert_eq!(ports.keys.list(None).await.unwrap(), before);
+    assert_eq!(role(ports, "ada").await, Some(Role::User));
+    assert_eq!(
+        (role(ports, "carol").await, entries(ports).await),
+        (None, 1)
+    );
+    for (change, n) in own.iter().zip(40..) {
+        let done = ports
+            .administration
+            .administer(change, &with(n, &hers))
+            .await;
+        done.unwrap();
+    }
+    let admin = Administered::SetRole {
+        user: user("ada"),
+        role: Role::Admin,
+    };
+    administer(ports, 50, admin).await.unwrap();
+    for (change, n) in others.iter().zip(60..) {
+        let done = ports
+            .administration
+            .administer(change, &with(n, &hers))
+            .await;
+        done.unwrap();
+    }
+    ports.users.purge(&user("ada"), at(5), 9).await.unwrap();
+    let done = ports
+        .administration
+        .administer(&create("dave", Role::User), &with(70, &hers))
+        .await;
+    assert_is!(done, Err(StoreError::NotFound { entity: CALLER }));
+}
+
 /// Stamps the laws of `AdministrationRepository` into tests. `$fresh`: a future of something that derefs to [`Ports`].
 #[macro_export]
 macro_rules! administration_conformance {
@@ -189,6 +286,7 @@ macro_rules! administration_conformance {
                 a_key_is_rotated,
                 a_key_is_revoked_by_its_user,
                 a_deletion_begins,
+                whoever_asks_still_may,
             ]
         );
     };

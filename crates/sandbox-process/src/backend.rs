@@ -147,8 +147,10 @@ impl SandboxBackend for ProcessSandboxes {
         let command = self.inner.server.command(&self.inner.runtime).await?;
         // Waiting for a turn ends with the caller; what follows does not.
         let turn = self.inner.turn(&launch.id).await?;
+        // So does waiting for this: what a caller has given up must not begin after what they ask for next.
+        let guard = self.inner.lock(&launch.id).await?;
         let (inner, launch) = (Arc::clone(&self.inner), launch.clone());
-        self.detached(async move { inner.start(launch, command, turn).await })
+        self.detached(async move { inner.start(launch, command, turn, guard).await })
             .await
     }
 

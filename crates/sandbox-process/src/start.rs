@@ -25,6 +25,7 @@ use tokio::time::timeout;
 use crate::backend::Inner;
 use crate::environment;
 use crate::errors::{self, blocking};
+use crate::lock::Guard;
 use crate::log;
 use crate::marker;
 use crate::monitor::{Booting, Main};
@@ -62,9 +63,9 @@ impl Inner {
         launch: SandboxLaunch,
         command: Vec<OsString>,
         turn: Turn,
+        _guard: Guard,
     ) -> Result<Located, SandboxError> {
         let id = launch.id.clone();
-        let _guard = self.lock(&id).await?;
         let before = self.prepare_places(&id).await?;
         if let Some(located) = self.adopt(&id, before.as_ref()).await? {
             return Ok(located);

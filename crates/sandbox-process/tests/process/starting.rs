@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::error::Classify;
@@ -255,6 +256,35 @@ async fn a_start_that_is_given_up_in_the_queue_leaves_nothing() {
     backend.start(&given_up).await.unwrap();
     backend.remove(&silent.id).await.unwrap();
     backend.remove(&given_up.id).await.unwrap();
+}
+
+/// Else it could begin after the removal that follows.
+#[tokio::test]
+async fn a_start_that_is_given_up_while_another_operation_is_under_way_never_begins() {
+    let lab = Lab::new();
+    let backend = Arc::new(lab.backend().await);
+    let launch = launch("given-up");
+    let id = launch.id.clone();
+    let path = lab.root(&id).with_extension("lock");
+    let other = fs::File::create(&path).unwrap();
+    other.lock().unwrap();
+    let start = {
+        let (backend, launch) = (Arc::clone(&backend), launch.clone());
+        tokio::spawn(async move { backend.start(&launch).await })
+    };
+    // Long enough for it to come to the lock.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    start.abort();
+    assert!(start.await.unwrap_err().is_cancelled());
+    drop(other);
+    // Whoever asks later comes later.
+    let stopped = backend.stop(&id).await;
+    assert!(
+        matches!(stopped, Err(SandboxError::NotFound)),
+        "{stopped:?}"
+    );
+    assert_eq!(state(&backend, &id).await, None);
+    lab.assert_none_left(&id);
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use super::Report;
 use crate::config::Config;
 
-/// What an idle agent server takes, roughly. Bytes.
-const EACH: u64 = 300 << 20;
+/// What an idle agent server takes, rounded up: 334 MB at most were measured (1.58.0). Bytes.
+const EACH: u64 = 350 << 20;
 /// What the machine needs beside them.
 const SPARE: u64 = 1 << 30;
 

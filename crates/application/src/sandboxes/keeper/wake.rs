@@ -27,12 +27,12 @@ impl Keeper {
                 tracing::debug!(sandbox.id = %row.id, %error, "not known whether it sleeps; taken for awake");
                 false
             }
-            other => other.map_err(cannot_wake)?,
+            other => other.map_err(|error| cannot_wake(&error))?,
         };
         if sleeps {
             let awakening = self.awakening(row)?;
             let woken = patiently(until, || agents.wake(url, &awakening)).await;
-            woken.map_err(cannot_wake)?;
+            woken.map_err(|error| cannot_wake(&error))?;
             tracing::debug!(sandbox.id = %row.id, "dormant agent server woken");
         }
         Ok(())
@@ -113,7 +113,7 @@ where
     }
 }
 
-fn cannot_wake(error: AgentError) -> AppError {
+fn cannot_wake(error: &AgentError) -> AppError {
     start_failed(format!(
         "the agent server answers, but could not be given its keys: {error}"
     ))

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   request ──note──► queue (bounded) ──batch, background──► store        changes, one line each
-//!              └────► window (bounded) ──once a minute──► queue           refusals and failures: the first one at once,
-//!                                                                          the same again as one line with a count
+//!              └────► window (bounded) ──once a minute──► queue           refusals, failures, and what sandboxes do: the first
+//!                                                                          one at once, the same again as one line with a count
 //! ```
 //!
 //! No request waits for it. What is in the queue is lost with the process (`kill -9`): a fraction of a second's worth while
@@ -28,15 +28,18 @@ const MOST_WAITING: usize = 10_000;
 const BATCH: usize = 500;
 /// How long lines gather before they are written together.
 const GATHER: Duration = Duration::from_millis(100);
-/// How long the same refusal again is only counted.
+/// How long the same again is only counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Different refusals of one window; what goes beyond is counted as one.
-const MOST_REFUSALS: usize = 128;
+/// What is different of one actor in one window, and what goes beyond is counted. So nobody takes another one's places; all
+/// callers without a key are one actor.
+const MOST_OF_ONE: usize = 128;
+/// The same of all actors.
+const MOST_OF_ALL: usize = 10_000;
 /// Before the next attempt, when the store refuses.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The action of the line that counts what different refusals there was no room for.
+/// The action of the line that counts what there was no place for.
 pub const MORE_REFUSALS: &str = "audit more-refusals";
 /// The action of the line that counts lines that went to the service's log instead.
 pub const LOST: &str = "audit lost";
@@ -59,20 +62,38 @@ struct Waiting {
     queue: VecDeque<AuditEntry>,
     /// Lines that there was no room for.
     lost: u32,
-    refusals: HashMap<Refusal, Again>,
-    more_refusals: u32,
+    gathered: HashMap<Kind, Again>,
+    /// How many of them are this actor's.
+    places: HashMap<AuditActor, usize>,
+    more: u32,
 }
 
-/// What makes two refusals the same.
+/// What makes two lines the same.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Refusal {
+struct Kind {
     actor: AuditActor,
     action: String,
     source: Option<String>,
     status: Option<u16>,
+    /// Object and detail; not of a refusal, which was about nothing, or about whatever somebody tries out.
+    what: Option<[Option<String>; 2]>,
 }
 
-/// The same refusal again, since it was written down.
+impl Kind {
+    fn of(entry: &AuditEntry) -> Self {
+        let is_refused = entry.outcome == AuditOutcome::Refused;
+        let what = || [entry.object.clone(), entry.detail.clone()];
+        Self {
+            actor: entry.actor.clone(),
+            action: entry.action.clone(),
+            source: entry.source.clone(),
+            status: entry.status,
+            what: (!is_refused).then(what),
+        }
+    }
+}
+
+/// The same again, since it was written down.
 struct Again {
     last: AuditEntry,
     count: u32,
@@ -101,33 +122,44 @@ impl Waiting {
         );
     }
 
-    /// Writes the first of its kind down, and counts the others.
-    fn refuse(&mut self, entry: AuditEntry) {
-        let refusal = Refusal {
-            actor: entry.actor.clone(),
-            action: entry.action.clone(),
-            source: entry.source.clone(),
-            status: entry.status,
-        };
-        if let Some(again) = self.refusals.get_mut(&refusal) {
-            again.count = again.count.saturating_add(1);
-            again.last = entry;
-        } else if self.refusals.len() < MOST_REFUSALS {
-            let last = entry.clone();
-            self.refusals.insert(refusal, Again { last, count: 0 });
+    /// Writes down what a user has done, each time. What costs whoever does it nothing is gathered: refusals, failures, and
+    /// what the agent in a sandbox does, which may be anything, and as often as it likes.
+    fn take(&mut self, entry: AuditEntry) {
+        let is_of_sandbox = matches!(entry.actor, AuditActor::Sandbox(_));
+        if entry.outcome == AuditOutcome::Ok && !is_of_sandbox {
             self.push(entry);
         } else {
-            self.more_refusals = self.more_refusals.saturating_add(1);
+            self.gather(entry);
         }
+    }
+
+    /// Writes the first of its kind down, and counts the others.
+    fn gather(&mut self, entry: AuditEntry) {
+        let kind = Kind::of(&entry);
+        if let Some(again) = self.gathered.get_mut(&kind) {
+            again.count = again.count.saturating_add(1);
+            again.last = entry;
+            return;
+        }
+        let taken = self.places.get(&entry.actor).copied().unwrap_or_default();
+        if taken >= MOST_OF_ONE || self.gathered.len() >= MOST_OF_ALL {
+            self.more = self.more.saturating_add(1);
+            return;
+        }
+        self.places.insert(entry.actor.clone(), taken + 1);
+        let last = entry.clone();
+        self.gathered.insert(kind, Again { last, count: 0 });
+        self.push(entry);
     }
 
     /// What was only counted becomes lines.
     fn close_window(&mut self, now: Timestamp, mut id: impl FnMut() -> Uuid) {
-        let again = std::mem::take(&mut self.refusals).into_values();
+        self.places.clear();
+        let again = std::mem::take(&mut self.gathered).into_values();
         for Again { last, count } in again.filter(|it| it.count > 0) {
             self.push(AuditEntry { count, ..last });
         }
-        let more = std::mem::take(&mut self.more_refusals);
+        let more = std::mem::take(&mut self.more);
         if more > 0 {
             let outcome = AuditOutcome::Refused;
             self.push(count_of(MORE_REFUSALS, outcome, more, id(), now));
@@ -167,8 +199,23 @@ impl Audit {
     /// Takes a line in about what has just ended with the status that `origin` has, to be written soon. Waits for nothing.
     /// The texts must be [`domain::audit::clipped`].
     pub fn note(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
+        let outcome = origin.status.map(AuditOutcome::of_status);
+        self.take(outcome.unwrap_or(AuditOutcome::Ok), origin, object, detail);
+    }
+
+    /// The same about what was never answered: its caller is gone, or it came to a bad end. It may have been done.
+    pub fn note_unanswered(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
+        self.take(AuditOutcome::Failed, origin, object, detail);
+    }
+
+    fn take(
+        &self,
+        outcome: AuditOutcome,
+        origin: Origin,
+        object: Option<String>,
+        detail: Option<String>,
+    ) {
         let (trail, ports) = (&self.0.trail, &self.0.ports);
-        let status = origin.status.map(AuditOutcome::of_status);
         let entry = AuditEntry {
             id: ports.ids.uuid(),
             at: ports.clock.now(),
@@ -178,18 +225,12 @@ impl Audit {
             object,
             detail,
             source: origin.source,
-            outcome: status.unwrap_or(AuditOutcome::Ok),
+            outcome,
             status: origin.status,
             request_id: origin.request_id,
             count: 1,
         };
-        let mut waiting = trail.lock();
-        if entry.outcome == AuditOutcome::Ok {
-            waiting.push(entry);
-        } else {
-            waiting.refuse(entry);
-        }
-        drop(waiting);
+        trail.lock().take(entry);
         trail.wake.notify_one();
     }
 
@@ -275,27 +316,95 @@ mod tests {
     fn the_same_refusal_again_is_counted() {
         let mut waiting = Waiting::default();
         for n in 1..=4 {
-            waiting.refuse(entry(n, "one", AuditOutcome::Refused));
+            waiting.take(entry(n, "one", AuditOutcome::Refused));
         }
-        waiting.refuse(entry(5, "two", AuditOutcome::Refused));
+        waiting.take(entry(5, "two", AuditOutcome::Refused));
         assert_eq!(counts(&waiting), [(1, 1), (5, 1)]);
         waiting.close_window(Timestamp::from_micros(9), Uuid::nil);
         assert_eq!(counts(&waiting), [(1, 1), (5, 1), (4, 3)]);
-        waiting.refuse(entry(6, "one", AuditOutcome::Refused));
+        waiting.take(entry(6, "one", AuditOutcome::Refused));
         assert_eq!(counts(&waiting).last(), Some(&(6, 1)), "another window");
     }
 
     #[test]
     fn different_refusals_are_bounded() {
         let mut waiting = Waiting::default();
-        for n in 0..MOST_REFUSALS as u128 + 7 {
-            waiting.refuse(entry(n + 1, &n.to_string(), AuditOutcome::Refused));
+        for n in 0..MOST_OF_ONE as u128 + 7 {
+            waiting.take(entry(n + 1, &n.to_string(), AuditOutcome::Refused));
         }
-        assert_eq!(waiting.queue.len(), MOST_REFUSALS);
+        assert_eq!(waiting.queue.len(), MOST_OF_ONE);
         waiting.close_window(Timestamp::from_micros(9), || Uuid::from_u128(999));
-        assert_eq!(waiting.queue.len(), MOST_REFUSALS + 1);
+        assert_eq!(waiting.queue.len(), MOST_OF_ONE + 1);
         assert_eq!(counts(&waiting).last(), Some(&(999, 7)));
         assert_eq!(waiting.queue.back().unwrap().action, MORE_REFUSALS);
+        waiting.take(entry(6, "one", AuditOutcome::Refused));
+        assert_eq!(counts(&waiting).last(), Some(&(6, 1)), "another window");
+    }
+
+    #[test]
+    fn nobody_takes_the_places_of_another() {
+        let mut waiting = Waiting::default();
+        for n in 0..2 * MOST_OF_ONE as u128 {
+            let strange = entry(n + 1, &n.to_string(), AuditOutcome::Refused);
+            waiting.take(AuditEntry {
+                actor: AuditActor::Unknown,
+                ..strange
+            });
+        }
+        let known = domain::id::UserId::parse("ada").unwrap();
+        waiting.take(AuditEntry {
+            actor: AuditActor::User(known),
+            ..entry(999, "one", AuditOutcome::Refused)
+        });
+        assert_eq!(counts(&waiting).last(), Some(&(999, 1)));
+    }
+
+    #[test]
+    fn everybody_together_is_bounded() {
+        let mut waiting = Waiting::default();
+        for n in 0..MOST_OF_ALL as u128 + 3 {
+            let id = domain::id::SandboxId::parse(format!("s-{n}")).unwrap();
+            waiting.take(AuditEntry {
+                actor: AuditActor::Sandbox(id),
+                ..entry(n + 1, "one", AuditOutcome::Ok)
+            });
+        }
+        assert_eq!((waiting.gathered.len(), waiting.more), (MOST_OF_ALL, 3));
+        assert_eq!(waiting.places.len(), MOST_OF_ALL);
+    }
+
+    #[test]
+    fn what_sandboxes_do_again_is_counted_and_what_users_do_is_not() {
+        let sandbox = AuditActor::Sandbox(domain::id::SandboxId::parse("s").unwrap());
+        let read = |n, secret: &str| AuditEntry {
+            actor: sandbox.clone(),
+            detail: Some(secret.to_owned()),
+            ..entry(n, "one", AuditOutcome::Ok)
+        };
+        let mut waiting = Waiting::default();
+        for n in 1..=3 {
+            waiting.take(read(n, "secret:A"));
+        }
+        waiting.take(read(4, "secret:B"));
+        assert_eq!(counts(&waiting), [(1, 1), (4, 1)]);
+        waiting.close_window(Timestamp::from_micros(9), Uuid::nil);
+        assert_eq!(counts(&waiting), [(1, 1), (4, 1), (3, 2)]);
+        for n in 5..=6 {
+            waiting.take(entry(n, "one", AuditOutcome::Ok));
+        }
+        assert_eq!(counts(&waiting)[3..], [(5, 1), (6, 1)]);
+    }
+
+    #[test]
+    fn a_failure_is_about_its_object() {
+        let mut waiting = Waiting::default();
+        for (n, object) in [(1, "a"), (2, "b"), (3, "b")] {
+            waiting.take(AuditEntry {
+                object: Some(object.to_owned()),
+                ..entry(n, "one", AuditOutcome::Failed)
+            });
+        }
+        assert_eq!(counts(&waiting), [(1, 1), (2, 1)]);
     }
 
     #[test]

@@ -15,8 +15,8 @@ use domain::clock::Timestamp;
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{ApiKeyId, IdGenerator, UserId};
 use domain::identity::{
-    ADMINISTRATOR, Administered, AdministrationRepository, ApiKey, CALLER, DELETED_USER, KeyHash,
-    MOST_KEYS, Purged, Role, User,
+    ADMINISTRATOR, Administered, AdministrationRepository, ApiKey, CALLER, CONFIGURED_KEY,
+    DELETED_USER, KeyHash, MOST_KEYS, Purged, Role, User,
 };
 use domain::page::{Page, PageRequest, PageToken};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -240,9 +240,14 @@ impl Administration {
             ));
         }
         let change = Administered::DeleteUser { user: user.clone() };
-        self.administer(origin, &change).await?;
+        let begun = self.administer(origin, &change).await;
+        // Now, and not after the rest, which may fail: also after a failure here, for it may have been done.
+        self.0.keeper.reporters().clear();
+        self.0.look_again.notify_one();
+        let mut purged = begun?;
         let users = crate::users::Users::new(Arc::clone(&self.0));
-        Ok(users.delete(user).await?.unwrap_or_default())
+        purged += users.delete(user).await?.unwrap_or_default();
+        Ok(purged)
     }
 
     /// A user's keys, oldest first.
@@ -250,20 +255,22 @@ impl Administration {
         Ok(self.0.ports.api_keys.list(Some(user)).await?)
     }
 
-    /// Makes a key. `new_user`: what the user may do should they have no row yet, as the local user of an open service has
-    /// none; without it they must be there.
+    /// Makes a key for a user who is there. Not in open mode, see [`refuse_open`].
     pub async fn create_key(
         &self,
         origin: &Origin,
         user: &UserId,
-        new_user: Option<Role>,
         wish: &KeyWish,
     ) -> Result<MadeKey, AppError> {
-        self.refuse_surplus(user).await?;
+        refuse_open(origin)?;
         let (ids, now) = (self.0.ports.ids.as_ref(), self.0.ports.clock.now());
+        refuse_surplus(&self.keys(user).await?, MOST_KEYS, now)?;
         let made = new_key(ids, now, user, wish, &origin.actor);
         let key = made.key.clone();
-        let change = Administered::CreateKey { key, new_user };
+        let change = Administered::CreateKey {
+            key,
+            new_user: None,
+        };
         self.administer(origin, &change).await?;
         Ok(made)
     }
@@ -277,7 +284,9 @@ impl Administration {
         wish: &KeyWish,
         grace: Duration,
     ) -> Result<MadeKey, AppError> {
-        let keys = self.refuse_surplus(user).await?;
+        refuse_open(origin)?;
+        refuse_configured(id)?;
+        let keys = self.keys(user).await?;
         let (ids, now) = (self.0.ports.ids.as_ref(), self.0.ports.clock.now());
         let old = keys.iter().find(|key| key.id == id);
         let old = old.ok_or_else(no_key)?;
@@ -286,6 +295,8 @@ impl Administration {
                 "The key has expired: make a new one instead",
             ));
         }
+        // Who has as many as one may have can rotate one all the same, but not all of them for ever.
+        refuse_surplus(&keys, MOST_KEYS + 1, now)?;
         let made = successor(ids, now, old, wish, &origin.actor);
         let change = Administered::RotateKey {
             old: id,
@@ -308,23 +319,14 @@ impl Administration {
                 "A key cannot revoke itself: rotate it, or use another one",
             ));
         }
+        refuse_configured(id)?;
         let user = user.clone();
         let change = Administered::RevokeKey { id, user };
-        self.administer(origin, &change).await
+        self.administer(origin, &change).await?;
+        Ok(())
     }
 
-    /// The user's keys, if there may be one more.
-    async fn refuse_surplus(&self, user: &UserId) -> Result<Vec<ApiKey>, AppError> {
-        let keys = self.keys(user).await?;
-        if keys.len() >= MOST_KEYS {
-            return Err(AppError::conflict(format!(
-                "The user has {MOST_KEYS} keys already: revoke some first"
-            )));
-        }
-        Ok(keys)
-    }
-
-    async fn administer(&self, origin: &Origin, change: &Administered) -> Result<(), AppError> {
+    async fn administer(&self, origin: &Origin, change: &Administered) -> Result<Purged, AppError> {
         let ports = &self.0.ports;
         let (ids, now) = (ports.ids.as_ref(), ports.clock.now());
         let done = administer(ports.administration.as_ref(), origin, ids, now, change).await;
@@ -334,14 +336,15 @@ impl Administration {
     }
 }
 
-/// Makes a change with its line in the audit log; for programs that have the store and nothing else, too.
+/// Makes a change with its line in the audit log; for programs that have the store and nothing else, too. What the
+/// beginning of a deletion took away.
 pub async fn administer(
     store: &dyn AdministrationRepository,
     origin: &Origin,
     ids: &dyn IdGenerator,
     now: Timestamp,
     change: &Administered,
-) -> Result<(), AppError> {
+) -> Result<Purged, AppError> {
     let entry = origin.entry(ids, now, change);
     let done = store.administer(change, &entry).await;
     done.map_err(|error| match (error, change) {
@@ -377,6 +380,37 @@ pub async fn administer(
         ),
         (error, _) => error.into(),
     })
+}
+
+/// In open mode whoever reaches the port is the administrator, the agent in a sandbox perhaps included; a key would go on to
+/// open everything once requests need one.
+fn refuse_open(origin: &Origin) -> Result<(), AppError> {
+    if matches!(origin.actor, AuditActor::User(_)) && origin.key.is_none() {
+        return Err(AppError::conflict(
+            "Requests need no key here, so none makes keys: use `agent-workspace keys create`",
+        ));
+    }
+    Ok(())
+}
+
+/// The next start would store it again.
+fn refuse_configured(id: ApiKeyId) -> Result<(), AppError> {
+    if id == CONFIGURED_KEY {
+        return Err(AppError::conflict(
+            "This key is configured (auth.bootstrap_key): change it there",
+        ));
+    }
+    Ok(())
+}
+
+fn refuse_surplus(keys: &[ApiKey], most: usize, now: Timestamp) -> Result<(), AppError> {
+    let good = keys.iter().filter(|key| !key.is_expired(now)).count();
+    if good >= most {
+        return Err(AppError::conflict(format!(
+            "The user has {good} keys already: revoke some first"
+        )));
+    }
+    Ok(())
 }
 
 fn is_themself(origin: &Origin, user: &UserId) -> bool {

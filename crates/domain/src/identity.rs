@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 use crate::audit::{AuditActor, AuditEntry};
 use crate::clock::Timestamp;
@@ -69,8 +70,13 @@ pub struct ApiKey {
 /// Longest name of a key, in characters.
 pub const LONGEST_KEY_NAME: usize = 100;
 
-/// Most keys of one user, expired ones included.
+/// Most keys of one user that have not expired. One that takes the place of another may be one more.
 pub const MOST_KEYS: usize = 100;
+
+/// The key that the operator configured (`auth.bootstrap_key`): always this one, so that another configured key replaces
+/// it. What it opens is changed in the configuration; each start stores it again.
+pub const CONFIGURED_KEY: ApiKeyId =
+    ApiKeyId::new(Uuid::from_u128(0x6177_0000_0000_4000_8000_0000_0000_0001));
 
 /// What a user may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -266,8 +272,8 @@ pub enum Administered {
         /// What from now on.
         role: Role,
     },
-    /// A deletion begins: the keys open nothing any more, and nothing new is stored. [`UserRepository::purge`] goes on.
-    /// `NotFound` if there is no such user and nothing of such a one.
+    /// A deletion begins: all that goes at once with the first [`UserRepository::purge`], which goes on. `NotFound` if there
+    /// is no such user and nothing of such a one.
     DeleteUser {
         /// Whose.
         user: UserId,
@@ -348,9 +354,12 @@ impl Administered {
 pub trait AdministrationRepository: Send + Sync + 'static {
     /// Makes the change and stores the entry: both or neither, in one transaction, which also looks whether whoever asks
     /// still may ([`Administered::refuse_stranger`]): a request may have begun before their key was revoked, or their role
-    /// taken. When it happened is `entry.at`.
-    async fn administer(&self, change: &Administered, entry: &AuditEntry)
-    -> Result<(), StoreError>;
+    /// taken. When it happened is `entry.at`. What a deletion took away: of everything else nothing.
+    async fn administer(
+        &self,
+        change: &Administered,
+        entry: &AuditEntry,
+    ) -> Result<Purged, StoreError>;
 }
 
 #[cfg(test)]

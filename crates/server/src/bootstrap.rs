@@ -13,8 +13,8 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::{
-    Administered, AdministrationRepository as _, ApiKey, ApiKeyRepository, DELETED_USER, KeyHash,
-    Role,
+    Administered, AdministrationRepository as _, ApiKey, ApiKeyRepository, CONFIGURED_KEY,
+    DELETED_USER, KeyHash, Role,
 };
 use keyring::{ApiKeyText, private_file};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -26,10 +26,6 @@ use crate::data_dir::DataDir;
 
 /// The user of the first key, and the local user of open mode.
 const USER: &str = "admin";
-
-/// The configured key's row always has this id, so that another configured key replaces it.
-const CONFIGURED: ApiKeyId =
-    ApiKeyId::new(Uuid::from_u128(0x6177_0000_0000_4000_8000_0000_0000_0001));
 
 /// Which key the first user has; for the banner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,8 +47,31 @@ pub(crate) fn first_user() -> UserId {
     UserId::parse(USER).expect("a constant name")
 }
 
-/// Makes sure that somebody can use the service. A crash at any point is made good by the next call.
+/// Makes sure that somebody can use the service, and says if nobody administers it. A crash at any point is made good by the
+/// next call.
 pub(crate) async fn first_key(
+    auth: &Auth,
+    data_dir: &DataDir,
+    store: &Store,
+    now: Timestamp,
+) -> anyhow::Result<FirstKey> {
+    let key = some_key(auth, data_dir, store, now).await?;
+    if auth.mode != Mode::Open && !is_administered(store).await? {
+        tracing::warn!(
+            "nobody administers this service: make somebody an administrator with `agent-workspace users set-role NAME admin`"
+        );
+    }
+    Ok(key)
+}
+
+/// Whether a user who is there is an administrator.
+async fn is_administered(store: &Store) -> anyhow::Result<bool> {
+    let all = crate::users::list(store).await?;
+    let mut active = all.iter().filter(|user| user.deleted_at.is_none());
+    Ok(active.any(|user| user.role == Role::Admin))
+}
+
+async fn some_key(
     auth: &Auth,
     data_dir: &DataDir,
     store: &Store,
@@ -67,7 +86,7 @@ pub(crate) async fn first_key(
         return Ok(FirstKey::NotNeeded);
     }
     // A configured key that is configured no more was taken back. Open mode, which asks for no key, leaves it alone.
-    keys.revoke(CONFIGURED)
+    withdraw(store, "first key withdrawn", now)
         .await
         .context("cannot withdraw the key that was configured before")?;
     let done = data_dir.bootstrap_done();
@@ -102,7 +121,7 @@ async fn accept_configured(
     if present.as_ref().is_some_and(|it| !it.key.is_expired(now)) {
         return Ok(());
     }
-    keys.revoke(CONFIGURED)
+    withdraw(store, "first key replaced", now)
         .await
         .context("cannot replace the configured API key")?;
     // Too short to be of use to a reader of `keys list`, long enough to recognise it by.
@@ -113,7 +132,7 @@ async fn accept_configured(
         .chain("…".chars())
         .collect();
     let key = ApiKey {
-        id: CONFIGURED,
+        id: CONFIGURED_KEY,
         user: first_user(),
         hash,
         prefix,
@@ -124,6 +143,19 @@ async fn accept_configured(
         made_by: Some(AuditActor::Service.to_string()),
     };
     insert(store, key, now).await
+}
+
+/// Takes back the key that was configured before, if there is one, with a line in the audit log.
+async fn withdraw(store: &Store, action: &str, now: Timestamp) -> Result<(), StoreError> {
+    let change = Administered::RevokeKey {
+        id: CONFIGURED_KEY,
+        user: first_user(),
+    };
+    let entry = Origin::service(action).entry(compose::ids().as_ref(), now, &change);
+    match store.administer(&change, &entry).await {
+        Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Keys that were made before (another data directory, the same store) make a generated one unnecessary.
@@ -178,7 +210,7 @@ async fn insert(store: &Store, key: ApiKey, now: Timestamp) -> anyhow::Result<()
             Ok(())
         }
         // A replica, or an earlier start that did not get further.
-        Ok(()) | Err(StoreError::Conflict { .. }) => Ok(()),
+        Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
         Err(error) => Err(error).context("cannot store the first API key"),
     }
 }

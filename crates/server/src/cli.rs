@@ -150,7 +150,7 @@ pub(crate) struct Create {
     /// How long it is good for, e.g. 12h or 90d. Else forever.
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub(crate) expires_in: Option<std::time::Duration>,
-    /// What the user may do if they are made with this key: `user` or `admin`. Else `user`.
+    /// What the user may do if they are made with this key: `user` or `admin`. Else `user`, the first of all `admin`.
     #[arg(long, value_name = "ROLE")]
     pub(crate) role: Option<Role>,
     /// What to call the key.

@@ -7,7 +7,7 @@ use application::administration::{KeyWish, Origin, administer, new_key, successo
 use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
 use domain::id::{ApiKeyId, IdGenerator};
-use domain::identity::{Administered, ApiKey, ApiKeyRepository, UserRepository};
+use domain::identity::{Administered, ApiKey, ApiKeyRepository, Role, UserRepository};
 use secrecy::ExposeSecret as _;
 
 use crate::cli::{Create, Keys, Rotate};
@@ -72,6 +72,14 @@ async fn create(
             role.as_str(),
         );
     }
+    // The user of the first key administers, whoever makes it: else nobody would.
+    let first = users.list(None, 1).await.context("cannot read the users")?;
+    let first_role = if first.is_empty() {
+        Role::Admin
+    } else {
+        Role::User
+    };
+    let role = create.role.unwrap_or(first_role);
     let wish = KeyWish {
         name: create.name,
         expires_in: create.expires_in,
@@ -79,7 +87,7 @@ async fn create(
     let made = new_key(ids, now, &create.user, &wish, &AuditActor::Cli);
     let change = Administered::CreateKey {
         key: made.key,
-        new_user: Some(create.role.unwrap_or_default()),
+        new_user: Some(role),
     };
     administer(store, &Origin::command("keys create"), ids, now, &change)
         .await

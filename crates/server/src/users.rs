@@ -39,7 +39,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn list(store: &dyn UserRepository) -> anyhow::Result<Vec<User>> {
+pub(crate) async fn list(store: &dyn UserRepository) -> anyhow::Result<Vec<User>> {
     let mut all: Vec<User> = Vec::new();
     loop {
         let after = all.last().map(|user| &user.id);
@@ -71,18 +71,21 @@ async fn delete(
     }
     let change = Administered::DeleteUser { user: user.clone() };
     let origin = Origin::command("users delete");
-    match administer(store, &origin, ids, clock.now(), &change).await {
+    let mut sum = match administer(store, &origin, ids, clock.now(), &change).await {
         Err(error) if error.class() == ErrorClass::NotFound => {
             bail!("there is no user {user}: see `agent-workspace users list`")
         }
         begun => begun.with_context(|| format!("{user} is not deleted"))?,
-    }
+    };
     let purged = users::purge(store, clock, &user);
     let purged = purged.await.with_context(|| {
         format!("{user} may not be deleted yet: run this command again (what was begun the service goes on with, too)")
     })?;
     match purged {
-        Some(purged) => Ok(summary(&user, &purged)),
+        Some(purged) => {
+            sum += purged;
+            Ok(summary(&user, &sum))
+        }
         None => bail!("there is no user {user}: see `agent-workspace users list`"),
     }
 }

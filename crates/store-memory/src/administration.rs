@@ -5,7 +5,7 @@ use domain::audit::AuditEntry;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{Administered, AdministrationRepository, ApiKey};
+use domain::identity::{Administered, AdministrationRepository, ApiKey, Purged};
 
 use crate::MemoryStore;
 use crate::state::State;
@@ -19,12 +19,12 @@ impl State {
         theirs.ok_or(KEY)
     }
 
-    fn administer(&mut self, change: &Administered, at: Timestamp) -> Result<(), StoreError> {
+    fn administer(&mut self, change: &Administered, at: Timestamp) -> Result<Purged, StoreError> {
         match change {
             Administered::CreateUser { user, role } => {
                 let is_new = self.ensure(user, *role, at)?;
                 let taken = StoreError::Conflict { entity: "user" };
-                return is_new.then_some(()).ok_or(taken);
+                return is_new.then(Purged::default).ok_or(taken);
             }
             Administered::SetRole { user, role } => {
                 let row = self.users.get_mut(user);
@@ -32,7 +32,8 @@ impl State {
                 row.role = *role;
             }
             Administered::DeleteUser { user } => {
-                return self.mark(user, at).then_some(()).ok_or(USER);
+                let is_there = self.mark(user, at);
+                return is_there.then(|| self.disarm(user, at)).ok_or(USER);
             }
             Administered::CreateKey { key, new_user } => {
                 self.refuse_taken(key)?;
@@ -62,7 +63,7 @@ impl State {
                 self.keys.remove(id);
             }
         }
-        Ok(())
+        Ok(Purged::default())
     }
 }
 
@@ -72,13 +73,16 @@ impl AdministrationRepository for MemoryStore {
         &self,
         change: &Administered,
         entry: &AuditEntry,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Purged, StoreError> {
         let mut state = self.lock();
         if let Some(id) = Administered::asked_with(entry) {
             change.refuse_stranger(entry, state.known(id).as_ref())?;
         }
-        state.administer(change, entry.at)?;
+        let purged = state.administer(change, entry.at)?;
         state.audit.insert(entry.id, entry.clone());
-        Ok(())
+        if let Administered::DeleteUser { user } = change {
+            self.tell_of_sandboxes(&state, user);
+        }
+        Ok(purged)
     }
 }

@@ -62,7 +62,7 @@ impl State {
     }
 
     /// What goes at once, however much it is.
-    fn disarm(&mut self, user: &UserId, at: Timestamp) -> Purged {
+    pub(crate) fn disarm(&mut self, user: &UserId, at: Timestamp) -> Purged {
         let keys = self.keys.len();
         self.keys.retain(|_, it| it.user != *user);
         let mut purged = Purged {
@@ -146,6 +146,18 @@ impl State {
     }
 }
 
+impl MemoryStore {
+    /// Whoever serves the user's sandboxes looks at them.
+    pub(crate) fn tell_of_sandboxes(&self, state: &State, user: &UserId) {
+        for sandbox in state.sandboxes.values().filter(|it| it.owner == *user) {
+            self.tell(Change::Sandbox {
+                id: sandbox.id.clone(),
+                host: sandbox.host.clone(),
+            });
+        }
+    }
+}
+
 #[async_trait]
 impl UserRepository for MemoryStore {
     async fn list(&self, after: Option<&UserId>, limit: usize) -> Result<Vec<User>, StoreError> {
@@ -175,12 +187,7 @@ impl UserRepository for MemoryStore {
         purged.start_tasks = state.purge_starts(user, &mut left);
         (purged.conversations, purged.events) = state.purge_conversations(user, &mut left);
         purged.more = left == 0;
-        for sandbox in state.sandboxes.values().filter(|it| it.owner == *user) {
-            self.tell(Change::Sandbox {
-                id: sandbox.id.clone(),
-                host: sandbox.host.clone(),
-            });
-        }
+        self.tell_of_sandboxes(&state, user);
         Ok(Some(purged))
     }
 

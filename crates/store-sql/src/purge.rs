@@ -90,7 +90,7 @@ impl Budget {
 }
 
 /// What goes at once, however much it is: keys, settings, secrets, the right to run.
-fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<Purged, Fault> {
+pub(crate) fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<Purged, Fault> {
     let keys = api_keys::table.filter(api_keys::user_id.eq(user));
     let api_keys = diesel::delete(keys).execute(conn)?;
     let settings = diesel::delete(settings::table.find(user)).execute(conn)?;

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use application::administration::{KeyWish, Origin};
+use domain::audit::AuditActor;
 use domain::clock::Timestamp;
+use domain::error::{Classify as _, ErrorClass};
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{ApiKey, ApiKeyRepository as _, KeyHash};
+use domain::identity::{ApiKey, ApiKeyRepository as _, CONFIGURED_KEY, KeyHash};
 use domain::page::{PageLimit, PageRequest};
 use domain::scope::Scope;
 use domain::start_task::StartStatus;
@@ -181,4 +184,89 @@ async fn a_remembered_key_ends_when_it_expires() {
     });
     waiting.await.expect("waited");
     assert_eq!(who().await, None);
+}
+
+/// A request of alice's.
+fn asked_with(key: Option<ApiKeyId>) -> Origin {
+    Origin {
+        actor: AuditActor::User(alice()),
+        key,
+        ..Origin::command("")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_makes_a_key_without_one() {
+    let world = World::new().await;
+    let key = a_key(&world).await;
+    let (id, wish) = (ApiKeyId::new(Uuid::from_u128(1)), KeyWish::default());
+    let administration = &world.app.administration;
+    let (open, grace) = (asked_with(None), Duration::ZERO);
+    let made = administration.create_key(&open, &alice(), &wish).await;
+    let refused = made.expect_err("a key that outlives open mode");
+    assert_eq!(refused.class(), ErrorClass::Conflict);
+    let made = administration
+        .rotate_key(&open, &alice(), id, &wish, grace)
+        .await;
+    let refused = made.expect_err("a key that outlives open mode");
+    assert_eq!(refused.class(), ErrorClass::Conflict);
+    let made = administration
+        .create_key(&asked_with(Some(id)), &alice(), &wish)
+        .await;
+    made.expect("with a key");
+    assert_eq!(name(&world, key).await, Some(alice()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_configured_key_is_changed_where_it_is_configured() {
+    let world = World::new().await;
+    let configured = ApiKey {
+        id: CONFIGURED_KEY,
+        user: alice(),
+        hash: KeyHash::of("configured"),
+        prefix: "conf".to_owned(),
+        created_at: clock().now(),
+        expires_at: None,
+        last_used_at: None,
+        name: None,
+        made_by: None,
+    };
+    world.store.insert(&configured).await.expect("it is new");
+    a_key(&world).await;
+    let by = asked_with(Some(ApiKeyId::new(Uuid::from_u128(1))));
+    let (administration, wish) = (&world.app.administration, KeyWish::default());
+    let revoked = administration
+        .revoke_key(&by, &alice(), CONFIGURED_KEY)
+        .await;
+    let refused = revoked.expect_err("the next start would store it again");
+    assert_eq!(refused.class(), ErrorClass::Conflict);
+    let (id, grace) = (CONFIGURED_KEY, Duration::ZERO);
+    let rotated = administration
+        .rotate_key(&by, &alice(), id, &wish, grace)
+        .await;
+    let refused = rotated.expect_err("the next start would store it again");
+    assert_eq!(refused.class(), ErrorClass::Conflict);
+    assert_eq!(name(&world, "configured").await, Some(alice()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_came_before_the_revocation_makes_no_key() {
+    let world = World::new().await;
+    let key = a_key(&world).await;
+    assert_eq!(name(&world, key).await, Some(alice()), "and is let in");
+    let id = ApiKeyId::new(Uuid::from_u128(1));
+    assert!(world.store.revoke(id).await.expect("revoked"));
+    let (administration, wish) = (&world.app.administration, KeyWish::default());
+    let made = administration
+        .create_key(&asked_with(Some(id)), &alice(), &wish)
+        .await;
+    let refused = made.expect_err("a key that outlives the revocation");
+    assert_eq!(refused.class(), ErrorClass::Unauthenticated);
+    let bob = UserId::parse("bob").expect("a name");
+    a_key(&world).await;
+    let made = administration
+        .create_key(&asked_with(Some(id)), &bob, &wish)
+        .await;
+    let refused = made.expect_err("alice administers nothing");
+    assert_eq!(refused.class(), ErrorClass::Forbidden);
 }

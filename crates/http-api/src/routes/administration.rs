@@ -164,7 +164,7 @@ pub(super) async fn create_key(
         origin.with(StatusCode::CREATED),
         input.unwrap_or_default().0,
     );
-    let made = app.administration.create_key(&origin, &user, None, &wish);
+    let made = app.administration.create_key(&origin, &user, &wish);
     Ok(HttpResponse::Created().json(MadeKeyDto::from(made.await?)))
 }
 

@@ -47,10 +47,7 @@ pub(super) async fn create(
         origin.with(StatusCode::CREATED),
         input.unwrap_or_default().0,
     );
-    let role = Some(actor.role);
-    let made = app
-        .administration
-        .create_key(&origin, &actor.user, role, &wish);
+    let made = app.administration.create_key(&origin, &actor.user, &wish);
     Ok(HttpResponse::Created().json(MadeKeyDto::from(made.await?)))
 }
 

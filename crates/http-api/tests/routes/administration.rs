@@ -254,9 +254,17 @@ async fn a_rotated_key_goes_on_for_a_while_or_not() {
 #[actix_web::test]
 async fn keys_are_bounded() {
     let world = World::idle().await;
+    let mut last = String::new();
     for _ in 1..100 {
-        make(&world, ADA, KEYS, &json!({})).await;
+        (_, last) = make(&world, ADA, KEYS, &json!({})).await;
     }
     let surplus = world.post(ADA, KEYS, &json!({})).await;
     surplus.refuses(409, "The user has 100 keys already: revoke some first");
+    // Who has all they may have can rotate: expired ones do not count, and one goes beyond.
+    let rotate = format!("{KEYS}/{last}/rotate");
+    let (_, newest) = make(&world, ADA, &rotate, &json!({"grace_period": 0})).await;
+    let rotate = format!("{KEYS}/{newest}/rotate");
+    make(&world, ADA, &rotate, &json!({"grace_period": 60})).await;
+    let surplus = world.post(ADA, &rotate, &json!({})).await;
+    surplus.refuses(409, "The user has 101 keys already: revoke some first");
 }

@@ -1,15 +1,19 @@
 //! Laws of `AdministrationRepository`.
 
 use domain::audit::{AuditEntry, AuditFilter};
+use domain::cipher::Sealed;
 use domain::error::StoreError;
-use domain::identity::{ADMINISTRATOR, Administered, ApiKey, CALLER, DELETED_USER, KnownKey, Role};
+use domain::identity::{
+    ADMINISTRATOR, Administered, ApiKey, CALLER, DELETED_USER, KnownKey, Purged, Role,
+};
+use domain::sandbox::Desired;
 
 use super::audit_log::entry;
 use super::user_repository::key;
-use crate::fixtures::{at, page, user};
+use crate::fixtures::{at, conversation, page, scope, secret, user};
 use crate::{Ports, assert_is};
 
-async fn administer(ports: &Ports, n: u64, change: Administered) -> Result<(), StoreError> {
+async fn administer(ports: &Ports, n: u64, change: Administered) -> Result<Purged, StoreError> {
     let when = i64::try_from(n).unwrap();
     ports
         .administration
@@ -146,7 +150,8 @@ pub async fn a_key_is_revoked_by_its_user(ports: &Ports) {
     assert_eq!((known(ports, &one).await, entries(ports).await), (None, 1));
 }
 
-/// With the beginning of a deletion nothing of the user opens anything, and nothing is made.
+/// With the beginning of a deletion nothing of the user opens anything, and nothing is made; what their sandboxes could use
+/// is gone with it, not with a later step.
 pub async fn a_deletion_begins(ports: &Ports) {
     let one = key(1, "ada", 1);
     ports.keys.insert(&one).await.unwrap();
@@ -155,8 +160,35 @@ pub async fn a_deletion_begins(ports: &Ports) {
         administer(ports, 1, delete("bob")).await,
         Err(StoreError::NotFound { entity: "user" })
     );
-    administer(ports, 2, delete("ada")).await.unwrap();
+    let (theirs, document) = (
+        secret(9, "ada", "TOKEN", at(1)),
+        Sealed::from_text("sealed"),
+    );
+    ports.secrets.insert(&theirs).await.unwrap();
+    let saved = ports
+        .settings
+        .save(&user("ada"), &document, None, at(1))
+        .await;
+    saved.unwrap();
+    ports.sandbox("up", "ada").await;
+    ports
+        .conversation(&conversation(5, "ada", "up", at(1)))
+        .await;
+    let begun = administer(ports, 2, delete("ada")).await.unwrap();
+    let expected = Purged {
+        api_keys: 1,
+        settings: 1,
+        secrets: 1,
+        sandboxes: 1,
+        ..Purged::default()
+    };
+    assert_eq!(begun, expected);
     assert_eq!(known(ports, &one).await, None);
+    assert!(ports.secrets.all(&user("ada")).await.unwrap().is_empty());
+    assert!(ports.settings.load(&user("ada")).await.unwrap().is_none());
+    let (all, page) = (scope("ada"), page(9));
+    let sandboxes = ports.sandboxes.search(&all, &page).await.unwrap().items;
+    assert!(sandboxes.iter().all(|it| it.desired == Desired::Deleted));
     let half = ports.users.half_deleted(9).await.unwrap();
     assert_eq!(half, [user("ada")], "whoever looks goes on");
     assert_is!(
@@ -170,7 +202,8 @@ pub async fn a_deletion_begins(ports: &Ports) {
         })
     );
     let purged = ports.users.purge(&user("ada"), at(3), 9).await.unwrap();
-    assert_eq!(purged.unwrap().api_keys, 1);
+    let purged = purged.unwrap();
+    assert_eq!((purged.api_keys, purged.conversations), (0, 1));
     let row = ports.users.find(&user("ada")).await.unwrap().unwrap();
     assert_eq!(row.deleted_at, Some(at(2)));
     assert_eq!(entries(ports).await, 1);

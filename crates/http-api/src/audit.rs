@@ -139,9 +139,62 @@ fn is_audited(
     }
 }
 
+/// What a request is about, in its path: the first part of it, and the others.
+fn objects(req: &HttpRequest) -> (Option<String>, Option<String>) {
+    let mut objects = req.match_info().iter().map(|(name, it)| object(name, it));
+    let first = objects.next();
+    let more: Vec<String> = objects.collect();
+    (first, (!more.is_empty()).then(|| clipped(&more.join(" "))))
+}
+
+/// The line about a request that has begun, should it never be answered: its handler panics, or its client breaks the
+/// connection, and what it has begun is done all the same. Kept with the request, and written when that is dropped.
+struct Unanswered {
+    app: Application,
+    origin: administration::Origin,
+    objects: (Option<String>, Option<String>),
+    is_answered: bool,
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        let (object, detail) = std::mem::take(&mut self.objects);
+        let mut origin = self.origin.clone();
+        // The edge catches it and says so.
+        let internal = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
+        origin.status = std::thread::panicking().then_some(internal);
+        self.app.audit.note_unanswered(origin, object, detail);
+    }
+}
+
+/// The caller and all they ask for are known: the handler is next.
+pub(crate) fn begin(req: &HttpRequest) {
+    let (actor, _) = acting(req);
+    let (method, pattern) = (req.method(), req.match_pattern());
+    let worst = StatusCode::INTERNAL_SERVER_ERROR;
+    if !is_audited(method, pattern.as_deref(), &actor, worst) {
+        return;
+    }
+    if let Some(app) = req.app_data::<Application>() {
+        let unanswered = Unanswered {
+            app: app.clone(),
+            origin: origin(req),
+            objects: objects(req),
+            is_answered: false,
+        };
+        req.extensions_mut().insert(unanswered);
+    }
+}
+
 /// Writes the line about an answered request, if there is to be one. Waits for nothing.
 pub(crate) fn note<B>(response: &ServiceResponse<B>) {
     let (req, status) = (response.request(), response.status());
+    if let Some(begun) = req.extensions_mut().get_mut::<Unanswered>() {
+        begun.is_answered = true;
+    }
     let (actor, _) = acting(req);
     let outcome = AuditOutcome::of_status(status.as_u16());
     let is_told = outcome == AuditOutcome::Ok && req.extensions().get::<IsTold>().is_some();
@@ -152,11 +205,9 @@ pub(crate) fn note<B>(response: &ServiceResponse<B>) {
     let Some(app) = req.app_data::<Application>() else {
         return;
     };
-    let mut objects = req.match_info().iter().map(|(name, it)| object(name, it));
     let made = response.response().extensions().get::<Made>().cloned();
-    let object = objects.next().or_else(|| made.map(|it| clipped(&it.0)));
-    let more: Vec<String> = objects.collect();
-    let detail = (!more.is_empty()).then(|| clipped(&more.join(" ")));
+    let (object, detail) = objects(req);
+    let object = object.or_else(|| made.map(|it| clipped(&it.0)));
     let mut origin = origin(req);
     origin.status = Some(status.as_u16());
     app.audit.note(origin, object, detail);

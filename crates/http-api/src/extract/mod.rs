@@ -20,6 +20,7 @@ use actix_web::dev::Payload;
 use actix_web::{FromRequest, HttpRequest, web};
 use futures::future::LocalBoxFuture;
 
+use crate::audit;
 use crate::decode::{Errors, Flavour};
 use crate::problem::Problem;
 use crate::state::HttpState;
@@ -72,7 +73,10 @@ impl<W: Who + 'static, P: Part + 'static> FromRequest for Call<W, P> {
             let mut errors = Errors::new();
             let part = P::extract(&req, &mut payload, W::FLAVOUR, &mut errors).await?;
             match part {
-                Some(part) if errors.is_empty() => Ok(Self(who, part)),
+                Some(part) if errors.is_empty() => {
+                    audit::begin(&req);
+                    Ok(Self(who, part))
+                }
                 _ => Err(Problem::invalid(&errors, W::FLAVOUR)),
             }
         })

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use actix_web::test::TestRequest;
 use serde_json::{Value, json};
+use store_memory::Mood;
 
 use crate::fixture::{ADA, BOB, ROOT, World};
 
@@ -175,4 +176,30 @@ async fn lines_are_found_in_pages_and_by_what_they_say() {
         let answer = world.get(ROOT, &format!("{AUDIT}?{wrong}")).await;
         assert_eq!(answer.status, 422, "{wrong}");
     }
+}
+
+#[actix_web::test]
+async fn a_change_whose_client_went_away_is_in_the_log() {
+    let world = World::working().await;
+    let id = world.conversation(ADA).await;
+    world.agents.set_mood(Mood::Slow(Duration::from_secs(3600)));
+    let path = format!("/api/v1/app-conversations/{id}/send-message");
+    let message = json!({"role": "user", "content": [{"type": "text", "text": "hi"}]});
+    let before = world.agents.calls().send;
+    {
+        let mut sending = std::pin::pin!(world.post(ADA, &path, &message));
+        while world.agents.calls().send == before {
+            assert!(futures::poll!(sending.as_mut()).is_pending());
+            tokio::task::yield_now().await;
+        }
+    }
+    let object = format!("conversation:{id}");
+    let lines = log(&world, &format!("object={object}&outcome=failed")).await;
+    let [line] = lines.as_slice() else {
+        panic!("one line: {lines:#?}");
+    };
+    let action = "POST /api/v1/app-conversations/{conversation_id}/send-message";
+    assert_eq!(brief(line), ["user:ada", action, &object, "failed"]);
+    assert_eq!(line["status"], Value::Null);
+    assert!(line["key_id"].is_string());
 }

@@ -239,6 +239,20 @@ fn changes(n: u64, mine: &ApiKey, theirs: &ApiKey) -> ([Administered; 3], [Admin
     (own, others)
 }
 
+/// The change, asked for by `ada` with this key.
+async fn by(
+    ports: &Ports,
+    n: u64,
+    key: &ApiKey,
+    change: &Administered,
+) -> Result<Purged, StoreError> {
+    let asked = AuditEntry {
+        key: Some(key.id),
+        ..entry(n, 4)
+    };
+    ports.administration.administer(change, &asked).await
+}
+
 /// Whoever asks with a key that was revoked, has expired, is somebody else's, or whose user was deleted, changes nothing,
 /// and whoever is no administrator only their own keys: the transaction looks, whoever looked before.
 pub async fn whoever_asks_still_may(ports: &Ports) {
@@ -253,23 +267,16 @@ pub async fn whoever_asks_still_may(ports: &Ports) {
     for it in [&hers, &spare, &theirs, &expired] {
         ports.keys.insert(it).await.unwrap();
     }
-    let with = |n, key: &ApiKey| AuditEntry {
-        key: Some(key.id),
-        ..entry(n, 4)
-    };
     let (own, others) = changes(10, &spare, &theirs);
     let before = ports.keys.list(None).await.unwrap();
     for (change, n) in own.iter().chain(&others).zip(20..) {
         for bad in [&key(99, "ada", 0), &expired, &theirs] {
-            let done = ports.administration.administer(change, &with(n, bad)).await;
+            let done = by(ports, n, bad, change).await;
             assert_is!(done, Err(StoreError::NotFound { entity: CALLER }));
         }
     }
     for (change, n) in others.iter().zip(30..) {
-        let done = ports
-            .administration
-            .administer(change, &with(n, &hers))
-            .await;
+        let done = by(ports, n, &hers, change).await;
         let entity = ADMINISTRATOR;
         assert_is!(done, Err(StoreError::NotFound { entity: e }) if e == entity);
     }
@@ -280,11 +287,7 @@ pub async fn whoever_asks_still_may(ports: &Ports) {
         (None, 1)
     );
     for (change, n) in own.iter().zip(40..) {
-        let done = ports
-            .administration
-            .administer(change, &with(n, &hers))
-            .await;
-        done.unwrap();
+        by(ports, n, &hers, change).await.unwrap();
     }
     let admin = Administered::SetRole {
         user: user("ada"),
@@ -292,17 +295,10 @@ pub async fn whoever_asks_still_may(ports: &Ports) {
     };
     administer(ports, 50, admin).await.unwrap();
     for (change, n) in others.iter().zip(60..) {
-        let done = ports
-            .administration
-            .administer(change, &with(n, &hers))
-            .await;
-        done.unwrap();
+        by(ports, n, &hers, change).await.unwrap();
     }
     ports.users.purge(&user("ada"), at(5), 9).await.unwrap();
-    let done = ports
-        .administration
-        .administer(&create("dave", Role::User), &with(70, &hers))
-        .await;
+    let done = by(ports, 70, &hers, &create("dave", Role::User)).await;
     assert_is!(done, Err(StoreError::NotFound { entity: CALLER }));
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use domain::agent::AgentEndpoint;
 use domain::error::ErrorClass;
-use domain::id::{ConversationId, SandboxId};
+use domain::id::{ConversationId, SandboxId, UserId};
 use domain::identity::KeyHash;
 use domain::sandbox::{Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
@@ -30,6 +30,8 @@ pub struct Gateway(Arc<Inner>);
 pub struct Way {
     /// Whose agent server it is.
     pub sandbox: SandboxId,
+    /// Whose sandbox that is: what is under way of one owner is limited together.
+    pub owner: UserId,
     /// Its address, and the key that it wants.
     pub at: AgentEndpoint,
 }
@@ -103,6 +105,7 @@ fn way(
     let url = address(sandbox)?.clone();
     Ok(Way {
         sandbox: sandbox.id.clone(),
+        owner: sandbox.owner.clone(),
         at: AgentEndpoint { url, key: key()? },
     })
 }

@@ -1,17 +1,20 @@
 //! The body of an answer on its way to the client.
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::web::Bytes;
 use futures::future::LocalBoxFuture;
 use hyper::body::{Body as _, Incoming};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
+use crate::beside::Beside;
 use crate::limits::{Kind, Place};
-use crate::{Failure, Shared};
+use crate::{Failure, Shared, Target};
 
 /// A place that is counted as long as it is taken.
 pub(crate) struct Counted {
@@ -21,8 +24,8 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    pub(crate) fn take(shared: &Shared, kind: Kind, lane: &str) -> Result<Self, Failure> {
-        let place = shared.places.take(kind, lane)?;
+    pub(crate) fn take(shared: &Shared, kind: Kind, target: &Target) -> Result<Self, Failure> {
+        let place = shared.places.take(kind, target)?;
         shared.meter.opened(kind);
         Ok(Self {
             shared: shared.clone(),
@@ -42,13 +45,14 @@ impl Drop for Counted {
 pub(crate) type Rest = LocalBoxFuture<'static, Result<(), Failure>>;
 
 /// What actix reads. Dropped when the client leaves, and the connection behind with it.
+///
+/// Actix asks for nothing while the client takes nothing, so the other end is a task with a clock of its own: a client that
+/// does not read holds its connection, and after a while neither a place nor the connection behind.
 pub(crate) struct Download {
-    pub(crate) body: Incoming,
-    pub(crate) size: BodySize,
-    pub(crate) rest: Option<Rest>,
-    pub(crate) counted: Counted,
-    idle: Pin<Box<Sleep>>,
-    is_waiting: bool,
+    /// An empty piece is the end; without it the answer was cut.
+    pieces: mpsc::Receiver<Result<Bytes, Failure>>,
+    size: BodySize,
+    _reading: Beside,
 }
 
 impl Download {
@@ -58,18 +62,75 @@ impl Download {
         rest: Option<Rest>,
         counted: Counted,
     ) -> Self {
-        let idle = Box::pin(sleep(counted.shared.limits.idle));
-        Self {
+        let (to, pieces) = mpsc::channel(1);
+        let reading = Reading {
             body,
-            size,
             rest,
             counted,
-            idle,
-            is_waiting: false,
+        };
+        Self {
+            pieces,
+            size,
+            _reading: Beside::spawn(reading.hand_over(to)),
+        }
+    }
+}
+
+impl MessageBody for Download {
+    type Error = Box<dyn Error>;
+
+    fn size(&self) -> BodySize {
+        self.size
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Poll::Ready(match ready!(self.pieces.poll_recv(cx)) {
+            Some(Ok(end)) if end.is_empty() => None,
+            Some(piece) => Some(piece.map_err(Into::into)),
+            None => Some(Err("the client took nothing for too long".into())),
+        })
+    }
+}
+
+/// The end towards the server behind.
+struct Reading {
+    body: Incoming,
+    rest: Option<Rest>,
+    counted: Counted,
+}
+
+impl Reading {
+    async fn hand_over(mut self, to: mpsc::Sender<Result<Bytes, Failure>>) {
+        let shared = self.counted.shared.clone();
+        let idle = shared.limits.idle;
+        loop {
+            let next = timeout(idle, poll_fn(|cx| self.poll_piece(cx))).await;
+            // An answer that is cut shows the client that it is not whole.
+            let piece = next.unwrap_or(Some(Err(Failure::Silent)));
+            let piece = piece.unwrap_or(Ok(Bytes::new()));
+            if let Err(failure) = &piece {
+                tracing::warn!(%failure, cause = ?failure.source(), "a forwarded answer was cut");
+            }
+            let size = piece.as_ref().map_or(0, Bytes::len);
+            match timeout(idle, to.send(piece)).await {
+                Ok(Ok(())) => shared.meter.down(size),
+                Ok(Err(_)) => return,
+                Err(_) => {
+                    tracing::warn!(
+                        "a forwarded answer was cut: the client took nothing for too long"
+                    );
+                    return;
+                }
+            }
+            if size == 0 {
+                return;
+            }
         }
     }
 
-    /// An answer that is cut shows the client that it is not whole.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
         if let Some(rest) = &mut self.rest
             && let Poll::Ready(done) = rest.as_mut().poll(cx)
@@ -93,39 +154,5 @@ impl Download {
                 Poll::Pending => Poll::Pending,
             };
         }
-    }
-}
-
-impl MessageBody for Download {
-    type Error = Box<dyn Error>;
-
-    fn size(&self) -> BodySize {
-        self.size
-    }
-
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        let this = &mut *self;
-        if let Poll::Ready(piece) = this.poll_piece(cx) {
-            this.is_waiting = false;
-            return Poll::Ready(piece.map(|piece| {
-                let piece = piece.inspect(|piece| this.counted.shared.meter.down(piece.len()));
-                piece.map_err(|failure| {
-                    tracing::warn!(%failure, cause = ?failure.source(), "a forwarded answer was cut");
-                    failure.into()
-                })
-            }));
-        }
-        // Only while the server behind is waited for; a slow client is no fault of its.
-        if !this.is_waiting {
-            this.is_waiting = true;
-            let until = Instant::now() + this.counted.shared.limits.idle;
-            this.idle.as_mut().reset(until);
-        }
-        std::task::ready!(this.idle.as_mut().poll(cx));
-        tracing::warn!("a forwarded answer was cut: nothing came for too long");
-        Poll::Ready(Some(Err(Failure::Silent.into())))
     }
 }

@@ -13,6 +13,11 @@ pub enum Failure {
         "Too many requests or sockets of this sandbox are open at once. Close some, or try again."
     )]
     LaneFull,
+    /// Too much is under way of all lanes of one owner.
+    #[error(
+        "Too many requests or sockets of this user's sandboxes are open at once. Close some, or try again."
+    )]
+    OwnerFull,
     /// An upgrade in a form that cannot be forwarded.
     #[error(
         "A request that upgrades is a GET without a body and says `Connection: Upgrade`. A reverse proxy in between may have \
@@ -48,7 +53,7 @@ impl Failure {
     /// The status for the client.
     pub fn status(&self) -> u16 {
         match self {
-            Self::LaneFull => 429,
+            Self::LaneFull | Self::OwnerFull => 429,
             Self::Full => 503,
             Self::BadUpgrade | Self::BadRequest | Self::UploadBroken => 400,
             Self::TooLarge(_) => 413,

@@ -49,7 +49,7 @@ impl Gateway {
             Shape::Upgrade => Kind::Tunnel,
             _ => Kind::Request,
         };
-        let counted = Counted::take(&self.shared, kind, &target.lane)?;
+        let counted = Counted::take(&self.shared, kind, target)?;
         if let (Shape::Sized(length), Some(most)) = (shape, self.shared.limits.upload)
             && length > most
         {

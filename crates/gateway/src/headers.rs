@@ -89,6 +89,8 @@ fn is_for_us(name: &str) -> bool {
 fn is_not_theirs(name: &str) -> bool {
     NOT_THEIRS.contains(&name)
         || name.starts_with("access-control-")
+        || name.ends_with("cdn-cache-control")
+        || name.starts_with("surrogate-")
         || name.starts_with("x-accel-")
 }
 
@@ -200,6 +202,8 @@ mod tests {
     fn target(cookies: bool) -> Target {
         Target {
             lane: "a".into(),
+            owner: "a".into(),
+            is_unchecked: false,
             base_url: Url::parse("http://127.0.0.1:4321").unwrap(),
             path_and_query: "/api/file".into(),
             headers: vec![(
@@ -306,6 +310,9 @@ mod tests {
             ("access-control-allow-origin", "*"),
             ("strict-transport-security", "max-age=1"),
             ("x-accel-redirect", "/secret"),
+            ("cdn-cache-control", "max-age=9"),
+            ("cloudflare-cdn-cache-control", "max-age=9"),
+            ("surrogate-control", "max-age=9"),
             ("connection", "close, x-hop"),
             ("x-hop", "1"),
             ("keep-alive", "timeout=5"),

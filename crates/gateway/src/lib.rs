@@ -4,12 +4,13 @@
 //! **Knows** HTTP/1.1 on both sides: which headers end at a hop, bodies, upgrades, deadlines, and how many may be under way.
 //! **Must never know** who may ask for what, a store, or what is spoken behind: [`Gateway::forward`] is told where to.
 //!
-//! * No body is collected: at most [`Limits::chunks`] pieces of an upload and one of an answer are in memory, and whoever is
+//! * No body is collected: at most [`Limits::chunks`] pieces of an upload and two of an answer are in memory, and whoever is
 //!   slow slows the other side down.
 //! * Connections are pooled for each worker, so that no request changes threads on its way.
 //! * What a client sent to us is not for the server behind: keys, cookies and what proxies said are taken off; what is to be
 //!   there is set by [`Target::headers`].
 
+mod beside;
 mod download;
 mod failure;
 mod forward;
@@ -41,6 +42,10 @@ use upload::Upload;
 pub struct Target {
     /// What is limited together, for example one sandbox; see [`Limits::requests_per_lane`].
     pub lane: String,
+    /// What has a share of all places, for example all sandboxes of one user; see [`Limits::requests_per_owner`].
+    pub owner: String,
+    /// Nobody knows yet whether who asks may: such ones have few places, apart from the lane's.
+    pub is_unchecked: bool,
     /// Scheme, host and port; `http` only.
     pub base_url: Url,
     /// The path and query to ask for, as they go on the wire. Holds no key that is not for the server behind.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::Failure;
+use crate::{Failure, Target};
 
 /// Bounds on what is forwarded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,10 +33,18 @@ pub struct Limits {
     pub requests: usize,
     /// Requests under way of one lane.
     pub requests_per_lane: usize,
+    /// Requests under way of all lanes of one owner.
+    pub requests_per_owner: usize,
     /// Open tunnels in all.
     pub tunnels: usize,
     /// Open tunnels of one lane.
     pub tunnels_per_lane: usize,
+    /// Open tunnels of all lanes of one owner.
+    pub tunnels_per_owner: usize,
+    /// Requests and tunnels, each, of those in one lane of whom nobody knows whether they may.
+    pub unchecked_per_lane: usize,
+    /// Requests and tunnels, each, of all such ones.
+    pub unchecked: usize,
     /// How long a tunnel may go on in one direction once the other one is at its end.
     pub half_open: Duration,
 }
@@ -55,8 +63,12 @@ impl Default for Limits {
             read_buffer: 64 * 1024,
             requests: 1_024,
             requests_per_lane: 128,
+            requests_per_owner: 256,
             tunnels: 4_096,
-            tunnels_per_lane: 2_048,
+            tunnels_per_lane: 1_024,
+            tunnels_per_owner: 1_024,
+            unchecked_per_lane: 32,
+            unchecked: 1_024,
             half_open: Duration::from_secs(30),
         }
     }
@@ -69,70 +81,82 @@ pub(crate) enum Kind {
     Tunnel,
 }
 
+/// Whose places are counted together.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Group {
+    All,
+    Owner(String),
+    Lane(String),
+    /// Of one lane.
+    UncheckedOf(String),
+    Unchecked,
+}
+
 /// The places that are taken.
 #[derive(Debug)]
 pub(crate) struct Places {
-    /// In all, and of one lane.
-    requests: (usize, usize),
-    tunnels: (usize, usize),
-    taken: Mutex<Taken>,
+    limits: Limits,
+    /// Only groups that have something under way.
+    taken: Mutex<HashMap<(Kind, Group), usize>>,
 }
 
-#[derive(Debug, Default)]
-struct Taken {
-    requests: usize,
-    tunnels: usize,
-    /// Only lanes that have something under way.
-    lanes: HashMap<(Kind, String), usize>,
-}
-
-impl Taken {
-    fn all(&mut self, kind: Kind) -> &mut usize {
-        match kind {
-            Kind::Request => &mut self.requests,
-            Kind::Tunnel => &mut self.tunnels,
-        }
-    }
-}
-
-/// One place, until it is dropped.
+/// One place in each of its groups, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Arc<Places>,
-    lane: (Kind, String),
+    groups: Vec<(Kind, Group)>,
 }
 
 impl Places {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            requests: (limits.requests, limits.requests_per_lane),
-            tunnels: (limits.tunnels, limits.tunnels_per_lane),
+            limits: limits.clone(),
             taken: Mutex::default(),
         }
     }
 
     /// Takes a place, if there is one. Nobody waits: a client that is told when to come back costs nothing meanwhile.
-    pub(crate) fn take(self: &Arc<Self>, kind: Kind, lane: &str) -> Result<Place, Failure> {
-        let (most, most_of_lane) = match kind {
-            Kind::Request => self.requests,
-            Kind::Tunnel => self.tunnels,
-        };
-        let lane = (kind, lane.to_owned());
+    pub(crate) fn take(self: &Arc<Self>, kind: Kind, target: &Target) -> Result<Place, Failure> {
+        let wanted = self.wanted(kind, target);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if *taken.all(kind) >= most {
-            return Err(Failure::Full);
+        let mut groups = Vec::with_capacity(wanted.len());
+        for (group, most, failure) in wanted {
+            let group = (kind, group);
+            if taken.get(&group).is_some_and(|it| *it >= most) || most == 0 {
+                return Err(failure);
+            }
+            groups.push(group);
         }
-        let of_lane = taken.lanes.get(&lane).copied().unwrap_or_default();
-        if of_lane >= most_of_lane {
-            return Err(Failure::LaneFull);
+        for group in &groups {
+            *taken.entry(group.clone()).or_default() += 1;
         }
-        taken.lanes.insert(lane.clone(), of_lane + 1);
-        *taken.all(kind) += 1;
         drop(taken);
         Ok(Place {
             places: Arc::clone(self),
-            lane,
+            groups,
         })
+    }
+
+    /// The groups in which a place is needed, the most that each has, and what is said if it has none.
+    fn wanted(&self, kind: Kind, target: &Target) -> Vec<(Group, usize, Failure)> {
+        let it = &self.limits;
+        let (all, of_owner, of_lane) = match kind {
+            Kind::Request => (it.requests, it.requests_per_owner, it.requests_per_lane),
+            Kind::Tunnel => (it.tunnels, it.tunnels_per_owner, it.tunnels_per_lane),
+        };
+        let (lane, owner) = (target.lane.clone(), target.owner.clone());
+        let mut wanted = vec![
+            (Group::All, all, Failure::Full),
+            (Group::Owner(owner), of_owner, Failure::OwnerFull),
+        ];
+        if target.is_unchecked {
+            let few = (Group::UncheckedOf(lane), it.unchecked_per_lane);
+            wanted.push((few.0, few.1, Failure::LaneFull));
+            wanted.push((Group::Unchecked, it.unchecked, Failure::Full));
+        } else {
+            wanted.push((Group::Lane(lane), of_lane, Failure::LaneFull));
+        }
+        wanted
     }
 }
 
@@ -143,11 +167,12 @@ impl Drop for Place {
             .taken
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        *taken.all(self.lane.0) -= 1;
-        if let Some(of_lane) = taken.lanes.get_mut(&self.lane) {
-            *of_lane -= 1;
-            if *of_lane == 0 {
-                taken.lanes.remove(&self.lane);
+        for group in &self.groups {
+            if let Some(of_group) = taken.get_mut(group) {
+                *of_group -= 1;
+                if *of_group == 0 {
+                    taken.remove(group);
+                }
             }
         }
     }
@@ -157,29 +182,68 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    fn target(lane: &str, owner: &str, is_unchecked: bool) -> Target {
+        Target {
+            lane: lane.to_owned(),
+            owner: owner.to_owned(),
+            is_unchecked,
+            base_url: "http://127.0.0.1:1".parse().unwrap(),
+            path_and_query: "/".to_owned(),
+            headers: Vec::new(),
+            cookies: false,
+            prefix: String::new(),
+        }
+    }
+
     #[test]
-    fn one_lane_takes_its_own_places_and_all_of_them_the_rest() {
+    fn a_lane_an_owner_and_all_have_their_places() {
         let limits = Limits {
-            requests: 3,
+            requests: 5,
             requests_per_lane: 2,
+            requests_per_owner: 3,
             tunnels: 1,
             ..Limits::default()
         };
         let places = Arc::new(Places::new(&limits));
-        let take = |kind, lane| places.take(kind, lane);
-        let first = take(Kind::Request, "a").unwrap();
-        let _second = take(Kind::Request, "a").unwrap();
-        assert!(matches!(take(Kind::Request, "a"), Err(Failure::LaneFull)));
-        let third = take(Kind::Request, "b").unwrap();
-        assert!(matches!(take(Kind::Request, "b"), Err(Failure::Full)));
-        let _tunnel = take(Kind::Tunnel, "a").unwrap();
-        assert!(matches!(take(Kind::Tunnel, "b"), Err(Failure::Full)));
-        drop((first, third));
-        let _again = take(Kind::Request, "a").unwrap();
-        assert_eq!(
-            places.taken.lock().unwrap().lanes.len(),
-            2,
-            "b is forgotten"
-        );
+        let take = |kind, lane, owner| places.take(kind, &target(lane, owner, false));
+        let first = take(Kind::Request, "a", "ada").unwrap();
+        let _second = take(Kind::Request, "a", "ada").unwrap();
+        let refused = take(Kind::Request, "a", "ada");
+        assert!(matches!(refused, Err(Failure::LaneFull)));
+        let third = take(Kind::Request, "b", "ada").unwrap();
+        let refused = take(Kind::Request, "b", "ada");
+        assert!(matches!(refused, Err(Failure::OwnerFull)));
+        let fourth = take(Kind::Request, "c", "bob").unwrap();
+        let _fifth = take(Kind::Request, "c", "bob").unwrap();
+        let refused = take(Kind::Request, "d", "eve");
+        assert!(matches!(refused, Err(Failure::Full)));
+        let tunnel = take(Kind::Tunnel, "a", "ada").unwrap();
+        let refused = take(Kind::Tunnel, "b", "bob");
+        assert!(matches!(refused, Err(Failure::Full)));
+        drop((first, third, fourth, tunnel));
+        let _again = take(Kind::Request, "a", "ada").unwrap();
+        // All, two owners and their lanes; b and what was a tunnel are forgotten.
+        assert_eq!(places.taken.lock().unwrap().len(), 5);
+    }
+
+    #[test]
+    fn whoever_is_not_checked_yet_takes_few_places_and_none_of_the_lane() {
+        let limits = Limits {
+            tunnels_per_lane: 1,
+            unchecked_per_lane: 1,
+            unchecked: 2,
+            ..Limits::default()
+        };
+        let places = Arc::new(Places::new(&limits));
+        let take = |lane, is_unchecked| {
+            let owner = format!("owner of {lane}");
+            places.take(Kind::Tunnel, &target(lane, &owner, is_unchecked))
+        };
+        let _strange = take("a", true).unwrap();
+        assert!(matches!(take("a", true), Err(Failure::LaneFull)));
+        let _known = take("a", false).unwrap();
+        let _other = take("b", true).unwrap();
+        assert!(matches!(take("c", true), Err(Failure::Full)));
+        let _known = take("c", false).unwrap();
     }
 }

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::Payload;
-use actix_web::rt::task::JoinHandle;
 use actix_web::web::{Bytes, BytesMut};
 use actix_web::{HttpResponse, HttpResponseBuilder};
 use futures::future::LocalBoxFuture;
@@ -25,6 +24,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
+use crate::beside::Beside;
 use crate::download::Counted;
 use crate::limits::Kind;
 use crate::{Failure, Shared, Target, forward, headers};
@@ -66,7 +66,7 @@ pub(crate) async fn open(
     Ok(builder.body(BoxBody::new(Tunnel {
         early: Some(parts.read_buf).filter(|early| !early.is_empty()),
         from,
-        up: Up(spawn(up)),
+        up: Beside::spawn(up),
         end: stopping.cancelled_owned().boxed_local(),
         counted,
     })))
@@ -95,14 +95,6 @@ async fn refusal(
     Ok(builder.force_close().body(whole.freeze()))
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "it belongs to a connection of this worker and ends with it: the answer's body holds it"
-)]
-fn spawn(up: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
-    actix_web::rt::spawn(up)
-}
-
 /// Copies what the client sends; then tells the server behind that there is no more.
 async fn upwards(mut payload: Payload, mut to: OwnedWriteHalf, shared: Shared) {
     while let Some(Ok(piece)) = payload.next().await {
@@ -116,21 +108,13 @@ async fn upwards(mut payload: Payload, mut to: OwnedWriteHalf, shared: Shared) {
     tokio::time::sleep(shared.limits.half_open).await;
 }
 
-/// The task of the other direction; ends with this.
-struct Up(JoinHandle<()>);
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// What actix reads.
 struct Tunnel {
     /// What came right behind the head of the answer.
     early: Option<Bytes>,
     from: OwnedReadHalf,
-    up: Up,
+    /// The other direction.
+    up: Beside,
     end: LocalBoxFuture<'static, ()>,
     counted: Counted,
 }
@@ -174,7 +158,7 @@ impl MessageBody for Tunnel {
             }));
         }
         // Both are polled, so that each wakes us.
-        let is_over = this.up.0.poll_unpin(cx).is_ready();
+        let is_over = this.up.poll_over(cx).is_ready();
         if is_over || this.end.poll_unpin(cx).is_ready() {
             return Poll::Ready(None);
         }

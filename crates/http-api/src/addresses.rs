@@ -114,8 +114,9 @@ impl Addresses {
     }
 
     /// Whether a path is not to be had at this host (as a browser writes it): the host of what sandboxes serve has nothing
-    /// else, so that their pages have no way to the service, and the service's has none of them.
-    pub(crate) fn is_elsewhere(&self, host: Option<&str>, path: &str) -> bool {
+    /// else, so that their pages have no way to the service, and the service's has none of them. `hosts`: every name by which
+    /// the request came; one that is the sandboxes' makes it theirs.
+    pub(crate) fn is_elsewhere(&self, hosts: [Option<&str>; 2], path: &str) -> bool {
         let Some(own) = &self.own_host else {
             return false;
         };
@@ -123,7 +124,8 @@ impl Addresses {
             .strip_prefix('/')
             .and_then(|path| path.strip_prefix(SIGNED));
         let is_signed = is_signed.is_some_and(|rest| rest.starts_with('/'));
-        host.is_some_and(|host| host.eq_ignore_ascii_case(own)) != is_signed
+        let mut hosts = hosts.into_iter().flatten();
+        hosts.any(|host| host.eq_ignore_ascii_case(own)) != is_signed
     }
 
     /// Where clients reach the agent server of a RUNNING sandbox. Paths are appended with a slash of their own.
@@ -298,13 +300,19 @@ mod tests {
             ("127.0.0.1:3000", "/ready", false),
         ] {
             assert_eq!(
-                it.is_elsewhere(Some(host), path),
+                it.is_elsewhere([Some(host), None], path),
                 is_elsewhere,
                 "{host}{path}"
             );
         }
+        // A proxy may say another name than the browser; a page may not talk itself out of its host.
+        for hosts in [["h", "boxes.h"], ["boxes.h", "h"], ["boxes.h", "127.0.0.1"]] {
+            let hosts = hosts.map(Some);
+            assert!(it.is_elsewhere(hosts, "/api/v1/users/me"), "{hosts:?}");
+            assert!(!it.is_elsewhere(hosts, "/s/a/W/f/"), "{hosts:?}");
+        }
         let shared = addresses("https://h/", None, false);
-        assert!(!shared.is_elsewhere(Some("h"), "/s/a/W/f/"));
+        assert!(!shared.is_elsewhere([Some("h"), None], "/s/a/W/f/"));
         assert_eq!(
             it.agent_server(&sandbox).as_deref(),
             Some("https://h/agents")

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gateway::Limits;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpSocket;
 
-use crate::world::{Client, SOON, World, get, status};
+use crate::world::{Client, SOON, World, eventually, get, status};
 
 /// Deadlines that a test can wait for.
 fn short() -> Limits {
@@ -173,6 +174,36 @@ async fn what_could_be_read_in_two_ways_goes_nowhere() {
         assert_eq!(status(&answer), 400, "{request}");
     }
     assert_eq!(connections.load(Ordering::Relaxed), 0);
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn a_client_that_does_not_read_keeps_its_connection_and_no_place() {
+    let limits = Limits {
+        requests: 1,
+        ..short()
+    };
+    let world = World::before(limits, |stream| async move {
+        let mut behind = Client(stream);
+        let is_endless = behind.head().await.starts_with("GET /endless ");
+        if !is_endless {
+            behind.send(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+            return;
+        }
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        behind.send(head).await;
+        let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
+        while behind.0.write_all(chunk.as_bytes()).await.is_ok() {}
+    })
+    .await;
+    let mut idle = world.connect().await;
+    idle.send(get("/endless").as_bytes()).await;
+    idle.head().await;
+    let open = || world.shared.meter().numbers().requests_open;
+    eventually("its place is free", || open() == 0).await;
+    assert_eq!(status(&world.ask(&get("/")).await), 204);
+    let rest = idle.rest().await;
+    assert!(!rest.ends_with("0\r\n\r\n"), "it is not whole");
     world.stop().await;
 }
 

@@ -93,6 +93,8 @@ async fn pass(
 ) -> HttpResponse {
     let target = Target {
         lane: "one".to_owned(),
+        owner: "one".to_owned(),
+        is_unchecked: false,
         base_url: format!("http://{}/", behind.get_ref()).parse().unwrap(),
         path_and_query: req.uri().path_and_query().unwrap().to_string(),
         headers: vec![(

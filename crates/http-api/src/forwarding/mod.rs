@@ -9,7 +9,8 @@ mod query;
 
 use actix_web::dev::ServiceRequest;
 use actix_web::http::header::{
-    AUTHORIZATION, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, UPGRADE,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue,
+    REFERRER_POLICY, VARY,
 };
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, web};
@@ -22,10 +23,17 @@ use secrecy::{ExposeSecret, SecretString};
 
 pub(crate) use self::client::forwarded;
 use self::places::{Caller, Course, Place};
+pub(crate) use self::query::target;
 use crate::extract::{Actor, Application, key_of, user_of};
 use crate::problem::Problem;
 
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-session-api-key");
+/// No scripts, no origin, and nothing fetched from anywhere.
+const SHUT_IN: HeaderValue = HeaderValue::from_static(
+    "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'",
+);
+/// What else than the address decides what is answered.
+const OF_KEYS: HeaderValue = HeaderValue::from_static("X-Session-API-Key, Authorization");
 /// Longer texts are no keys.
 const LONGEST_KEY: usize = 512;
 
@@ -44,18 +52,18 @@ pub(crate) async fn answer(
     ) else {
         return None;
     };
-    let way = match find(&app, place, req.request()).await {
-        Ok(Some(way)) => way,
+    let found = match find(&app, place, req.request()).await {
+        Ok(Some(found)) => found,
         Ok(None) => return None,
         Err(problem) => return Some(Err(problem)),
     };
-    let path_and_query = query::target(req.uri().path(), req.query_string());
+    let path_and_query = target(req.uri().path(), req.query_string());
     let payload = req.take_payload();
     let answer = forward(
         &gateway,
         req.request(),
         payload,
-        way,
+        (place, found),
         path_and_query,
         request_id,
     )
@@ -63,8 +71,8 @@ pub(crate) async fn answer(
     Some(answer)
 }
 
-/// Others are no methods of agent servers.
-fn may_pass(method: &Method) -> bool {
+/// Others are no methods of agent servers; what follows a CONNECT would belong to it.
+pub(crate) fn may_pass(method: &Method) -> bool {
     matches!(
         *method,
         Method::GET
@@ -81,7 +89,7 @@ async fn forward(
     gateway: &Gateway,
     req: &HttpRequest,
     payload: actix_web::dev::Payload,
-    (way, has_key): (Way, bool),
+    (place, (way, has_key)): (Place, (Way, bool)),
     path_and_query: String,
     request_id: &HeaderValue,
 ) -> Result<HttpResponse, Problem> {
@@ -95,6 +103,8 @@ async fn forward(
     }
     let target = Target {
         lane: way.sandbox.to_string(),
+        owner: way.owner.to_string(),
+        is_unchecked: !has_key,
         base_url: way.at.url,
         path_and_query,
         headers,
@@ -103,11 +113,42 @@ async fn forward(
     };
     let answer = gateway.forward(req, payload, &target).await;
     let mut answer = answer.map_err(|failure| problem(&failure))?;
-    // What a sandbox answers is not a page of ours: should a browser show it, then without the rights of this origin.
-    answer
-        .headers_mut()
-        .append(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    shut_in(answer.headers_mut(), place);
     Ok(answer)
+}
+
+/// What a sandbox answers is not a page of ours: should a browser show it, then without the rights of this origin, without
+/// a word to others, and to nobody who comes with another key.
+fn shut_in(headers: &mut HeaderMap, place: Place) {
+    headers.append(CONTENT_SECURITY_POLICY, SHUT_IN);
+    // The address may have a key in it.
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.append(VARY, OF_KEYS);
+    let kept = match place {
+        // The same address is ours, by another key: not every cache heeds `Vary`.
+        Place::OfBoth => HeaderValue::from_static("no-store"),
+        _ => own(headers),
+    };
+    headers.insert(CACHE_CONTROL, kept);
+}
+
+/// What the agent server says of keeping its answer, for the browser alone.
+fn own(headers: &HeaderMap) -> HeaderValue {
+    let said = headers
+        .get_all(CACHE_CONTROL)
+        .filter_map(|it| it.to_str().ok());
+    let words = said.flat_map(|it| it.split(',')).map(str::trim);
+    let is_for_others = |word: &&str| {
+        let name = word.split('=').next().unwrap_or_default().trim();
+        let others = ["public", "private", "s-maxage", "proxy-revalidate"];
+        others.iter().any(|it| name.eq_ignore_ascii_case(it))
+    };
+    let mut words: Vec<&str> = words
+        .filter(|word| !word.is_empty() && !is_for_others(word))
+        .collect();
+    words.push("private");
+    // They were a header before.
+    HeaderValue::from_str(&words.join(", ")).unwrap_or(HeaderValue::from_static("no-store"))
 }
 
 /// Where the request goes, and whether it gets the sandbox's key; `None`: to our own routes.
@@ -116,7 +157,8 @@ async fn find(
     place: Place,
     req: &HttpRequest,
 ) -> Result<Option<(Way, bool)>, Problem> {
-    let keys = keys_of(req);
+    let upgrades = gateway::is_socket(req);
+    let (keys, of_headers) = keys_of(req);
     let mut by_key = None;
     for key in &keys {
         by_key = app.gateway.by_key(key.expose_secret()).await?;
@@ -128,9 +170,18 @@ async fn find(
         // Our routes find out by themselves whose key it is.
         return Ok(None);
     }
+    // A page that a sandbox answers can send its address away, and a user's key opens more than that sandbox. On a socket
+    // there is no page, and no other way for browsers.
+    let of_user = if upgrades {
+        &keys[..]
+    } else {
+        &keys[..of_headers]
+    };
     let user = match by_key {
         Some(_) => None,
-        None => user(req, &keys).await?,
+        // A key that does not count here makes nobody the local user of an open service.
+        None if of_user.is_empty() && !keys.is_empty() => None,
+        None => user(req, of_user).await?,
     };
     let caller = match (&by_key, &user, keys.is_empty()) {
         (Some(_), _, _) => Caller::Sandbox,
@@ -138,7 +189,6 @@ async fn find(
         (None, None, false) => Caller::Stranger,
         (None, None, true) => Caller::Silent,
     };
-    let upgrades = req.headers().contains_key(UPGRADE);
     match (place.course(caller, upgrades), user) {
         (Course::ByKey, _) => Ok(by_key.map(|way| (way, true))),
         (Course::ByConversation(id), Some(user)) => {
@@ -187,23 +237,30 @@ async fn user(req: &HttpRequest, keys: &[SecretString]) -> Result<Option<Actor>,
     Ok(None)
 }
 
-/// The keys of a request, in the order in which they count: our header, `Authorization: Bearer`, the query.
-fn keys_of(req: &HttpRequest) -> Vec<SecretString> {
-    let mut keys: Vec<SecretString> = Vec::new();
+/// The keys of a request, in the order in which they count: our header, `Authorization: Bearer`, the query; and how many of
+/// them are from headers.
+fn keys_of(req: &HttpRequest) -> (Vec<SecretString>, usize) {
+    let (mut keys, mut of_headers) = (Vec::<SecretString>::new(), 0);
     let beside = req.headers().get(AUTHORIZATION);
     let beside = beside.and_then(|value| value.to_str().ok()?.split_once(' '));
     let beside = beside
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| SecretString::from(token.trim()));
-    for key in [key_of(req), beside, query::key_in(req.query_string())] {
+    let sent = [
+        (key_of(req), true),
+        (beside, true),
+        (query::key_in(req.query_string()), false),
+    ];
+    for (key, is_of_header) in sent {
         let Some(key) = key else { continue };
         let text = key.expose_secret();
         let is_known = keys.iter().any(|it| it.expose_secret() == text);
         if !is_known && !text.is_empty() && text.len() <= LONGEST_KEY {
             keys.push(key);
+            of_headers += usize::from(is_of_header);
         }
     }
-    keys
+    (keys, of_headers)
 }
 
 /// What a client is told when the server behind has no answer for it.

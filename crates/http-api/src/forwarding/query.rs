@@ -12,7 +12,7 @@ pub(super) fn key_in(query: &str) -> Option<SecretString> {
 }
 
 /// The path, and the query without keys, otherwise as it was.
-pub(super) fn target(path: &str, query: &str) -> String {
+pub(crate) fn target(path: &str, query: &str) -> String {
     let is_key = |part: &&str| parse(part.as_bytes()).any(|(name, _)| name == NAME);
     let kept: Vec<&str> = query.split('&').filter(|part| !is_key(part)).collect();
     let kept = kept.join("&");

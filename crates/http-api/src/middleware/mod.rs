@@ -9,6 +9,7 @@ mod cors;
 mod open;
 mod prefix;
 mod request_id;
+mod shown;
 mod slash;
 mod unread;
 
@@ -20,7 +21,9 @@ use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
 use actix_web::http::Method;
-use actix_web::http::header::{CACHE_CONTROL, EXPIRES, HeaderMap, HeaderName, HeaderValue, PRAGMA};
+use actix_web::http::header::{
+    CACHE_CONTROL, EXPIRES, HOST, HeaderMap, HeaderName, HeaderValue, PRAGMA,
+};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage as _, HttpResponse, ResponseError};
 use futures::FutureExt;
@@ -78,8 +81,8 @@ pub(crate) async fn edge(
         "http.request",
         request.id = %id.to_str().unwrap_or_default(),
         http.method = %req.method(),
-        // The path only: a query may carry a key.
-        http.path = %req.path(),
+        // The path only, and without a signature: a query may carry a key.
+        http.path = %shown::shown(req.path()),
         client.address = client.address.map(tracing::field::display),
     );
     if client.is_claimed && state.is_first_claim() {
@@ -187,7 +190,9 @@ fn early_answer(facts: &Facts, req: &ServiceRequest) -> Option<HttpResponse> {
         return Some(preflight);
     }
     let addresses = facts.state.addresses();
-    if addresses.is_elsewhere(facts.host.as_deref(), req.path()) {
+    // Not only what a proxy says: one that writes no `X-Forwarded-Host` hands on what a page made of it.
+    let host = req.headers().get(HOST).and_then(|host| host.to_str().ok());
+    if addresses.is_elsewhere([facts.host.as_deref(), host], req.path()) {
         return Some(Problem::not_found().error_response());
     }
     if facts.state.is_open() && open::refuses(req.headers(), cors, addresses) {

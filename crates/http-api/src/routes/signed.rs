@@ -19,6 +19,9 @@ use crate::problem::Problem;
 
 /// Goes before the names of cookies that a sandbox sets: only such ones are sent to it, and none of ours is one.
 const COOKIE_PREFIX: &str = "sandbox.";
+/// The port whose pages need an origin that stays, for storage and workers. Only on a host of the sandboxes, and only this
+/// one, because all of them have the same there: other ports are what people show each other.
+const EDITOR: &str = "VSCODE";
 /// Pages get an origin of their own that nobody else has: no reach into pages, cookies and storage of this service.
 const SHUT_IN: HeaderValue = HeaderValue::from_static(
     "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads",
@@ -41,6 +44,9 @@ async fn pass(
     state: State,
     gateway: web::Data<Gateway>,
 ) -> Result<HttpResponse, Problem> {
+    if !forwarding::may_pass(req.method()) {
+        return Err(Problem::not_found());
+    }
     let signed = Signed::of(req.uri().path()).ok_or_else(Problem::not_found)?;
     let addresses = state.addresses();
     let ids = [SandboxId::parse(signed.sandbox).map_err(|_| Problem::not_found())?];
@@ -60,19 +66,19 @@ async fn pass(
             .finish());
     };
     let target = Target {
-        lane: format!("{}/{}", sandbox.id, signed.name),
+        lane: sandbox.id.to_string(),
+        owner: sandbox.owner.to_string(),
+        is_unchecked: false,
         base_url,
-        path_and_query: match req.uri().query() {
-            Some(query) => format!("{rest}?{query}"),
-            None => rest.to_owned(),
-        },
+        path_and_query: forwarding::target(rest, req.query_string()),
         headers: headers(&req, &path),
         cookies: true,
         prefix: path.clone(),
     };
     let answer = gateway.forward(&req, payload.into_inner(), &target).await;
     let mut answer = answer.map_err(|failure| forwarding::problem(&failure))?;
-    shut_in(&mut answer, &path, addresses.has_own_host());
+    let keeps_origin = keeps_origin(signed.name, addresses.has_own_host());
+    shut_in(&mut answer, &path, keeps_origin);
     Ok(answer)
 }
 
@@ -153,8 +159,12 @@ fn cookie_from(set: &str, path: &str) -> String {
     format!("{cookie}; Path={path}/")
 }
 
+fn keeps_origin(name: &str, has_own_host: bool) -> bool {
+    has_own_host && name == EDITOR
+}
+
 /// Keeps a page of a sandbox from everything that is not its own.
-fn shut_in(answer: &mut HttpResponse, path: &str, has_own_host: bool) {
+fn shut_in(answer: &mut HttpResponse, path: &str, keeps_origin: bool) {
     let headers = answer.headers_mut();
     let set: Vec<_> = headers.remove(SET_COOKIE).collect();
     for cookie in set.iter().filter_map(|it| it.to_str().ok()) {
@@ -163,7 +173,7 @@ fn shut_in(answer: &mut HttpResponse, path: &str, has_own_host: bool) {
         }
     }
     headers.insert(REFERRER_POLICY, OWN_HOST_ONLY);
-    if !has_own_host {
+    if !keeps_origin {
         headers.append(CONTENT_SECURITY_POLICY, SHUT_IN);
     }
 }
@@ -203,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_shut_in_where_they_share_a_host() {
-        let shut = |own| {
+    fn pages_are_shut_in_where_they_share_an_origin() {
+        let shut = |keeps_origin| {
             let mut answer = HttpResponse::Ok()
                 .append_header(("set-cookie", "a=1; Path=/"))
                 .append_header(("set-cookie", "b=2"))
                 .insert_header(("content-security-policy", "default-src *"))
                 .finish();
-            shut_in(&mut answer, "/s/x", own);
+            shut_in(&mut answer, "/s/x", keeps_origin);
             let all = |name| {
                 let values = answer.headers().get_all(name);
                 values
@@ -230,5 +240,12 @@ mod tests {
             "a sandbox's own policy is kept"
         );
         assert_eq!(shut(false), ["default-src *", SHUT_IN.to_str().unwrap()]);
+        for (name, has_own_host, keeps) in [
+            ("VSCODE", true, true),
+            ("VSCODE", false, false),
+            ("WORKER_1", true, false),
+        ] {
+            assert_eq!(keeps_origin(name, has_own_host), keeps, "{name}");
+        }
     }
 }

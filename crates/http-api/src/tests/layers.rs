@@ -37,6 +37,35 @@ async fn every_answer_forbids_caching_and_names_the_request() {
     assert_eq!(answer.header("x-request-id"), Some("abc-1"));
 }
 
+/// Its pages are strangers, and in open mode a way to the API is all that they need. A proxy that writes no
+/// `X-Forwarded-Host` hands on the page's own.
+#[actix_web::test]
+async fn a_page_on_the_sandboxes_host_does_not_talk_itself_out_of_it() {
+    let mut config = config();
+    config.open = true;
+    config.trusted_proxies = vec!["10.0.0.1/32".parse().unwrap()];
+    config.addresses.public_url = "https://h.example/".parse().ok();
+    config.addresses.sandbox_url = "https://boxes.example/".parse().ok();
+    for (host, said, status) in [
+        ("h.example", None, 200),
+        ("boxes.example", None, 404),
+        ("boxes.example", Some("h.example"), 404),
+        ("127.0.0.1:3000", Some("h.example"), 200),
+        ("127.0.0.1:3000", Some("boxes.example"), 404),
+    ] {
+        let request = getting("/alive")
+            .peer_addr("10.0.0.1:4000".parse().unwrap())
+            .insert_header(("host", host))
+            .insert_header(("x-forwarded-for", "203.0.113.9"));
+        let request = match said {
+            Some(said) => request.insert_header(("x-forwarded-host", said)),
+            None => request,
+        };
+        let answer = send_to(state(&config, None), request).await;
+        assert_eq!(answer.status, status, "{host} {said:?}");
+    }
+}
+
 #[actix_web::test]
 async fn unknown_paths_and_methods_are_told_apart_without_a_key() {
     let not_found = json!({"detail": "Not Found"});

@@ -1,5 +1,6 @@
 //! Which addresses clients are told, and what answers there.
 
+use actix_web::http::Method;
 use actix_web::test::TestRequest;
 use domain::sandbox::ExposedUrl;
 use http_api::{AddressConfig, Door};
@@ -30,14 +31,14 @@ async fn world(addresses: AddressConfig, worker: u16) -> World {
     world.at_work().await
 }
 
-/// The address of the worker port that its owner is told.
-async fn worker_of(world: &World) -> String {
+/// The address of this port that its owner is told.
+async fn address_of(world: &World, name: &str) -> String {
     let found = world.get(ADA, "/api/v1/sandboxes/search").await.ok();
     let urls = found["items"][0]["exposed_urls"]
         .as_array()
         .unwrap()
         .clone();
-    let worker = urls.iter().find(|it| it["name"] == "WORKER_1").unwrap();
+    let worker = urls.iter().find(|it| it["name"] == name).unwrap();
     worker["url"].as_str().unwrap().to_owned()
 }
 
@@ -117,7 +118,7 @@ async fn a_signed_path_leads_to_the_port_and_carries_nothing_of_ours() {
     let world = world(below("https://h.example/", None), port).await;
     let task = world.start(ADA, &json!({})).await;
     let id = task["sandbox_id"].as_str().unwrap();
-    let url = worker_of(&world).await;
+    let url = address_of(&world, "WORKER_1").await;
     let path = url.strip_prefix("https://h.example").unwrap();
     assert!(path.starts_with(&format!("/s/{id}/WORKER_1/")), "{path}");
 
@@ -130,9 +131,13 @@ async fn a_signed_path_leads_to_the_port_and_carries_nothing_of_ours() {
     ] {
         world.get(ADA, &wrong).await.refuses(404, "Not Found");
     }
+    for method in [Method::CONNECT, Method::TRACE] {
+        let request = TestRequest::default().method(method).uri(path);
+        world.send(request).await.refuses(404, "Not Found");
+    }
 
     let request = TestRequest::get()
-        .uri(&format!("{path}/a%2Fb?q=%20"))
+        .uri(&format!("{path}/a%2Fb?session_api_key={ADA}&q=%20"))
         .insert_header(("X-Session-API-Key", ADA))
         .insert_header(("Authorization", format!("Bearer {ADA}")))
         .insert_header(("Cookie", "mine=1; sandbox.tkn=t"))

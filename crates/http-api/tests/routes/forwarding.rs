@@ -16,13 +16,19 @@ struct Agent {
     handle: ServerHandle,
 }
 
-async fn tell(req: HttpRequest, body: web::Bytes) -> HttpResponse {
+async fn tell(req: HttpRequest, payload: web::Payload) -> HttpResponse {
+    // What follows an upgrade has no end.
+    let body = match req.headers().contains_key("upgrade") {
+        true => web::Bytes::new(),
+        false => payload.to_bytes().await.unwrap(),
+    };
     let header = |name: &str| {
         let value = req.headers().get(name);
         value.map(|value| value.to_str().unwrap().to_owned())
     };
     HttpResponse::Ok()
-        .insert_header(("cache-control", "max-age=5"))
+        .insert_header(("cache-control", "public, max-age=5, s-maxage=500"))
+        .insert_header(("referrer-policy", "unsafe-url"))
         .insert_header(("set-cookie", "a=1"))
         .json(json!({
             "asked": format!("{} {}", req.method(), req.uri()),
@@ -91,6 +97,7 @@ impl Stage {
 }
 
 const KEY: &str = "X-Session-API-Key";
+const UPGRADE: [(&str, &str); 2] = [("Upgrade", "websocket"), ("Connection", "Upgrade")];
 
 #[actix_web::test]
 async fn a_sandboxs_key_opens_its_agent_server_and_what_is_ours_stays_ours() {
@@ -140,17 +147,24 @@ async fn a_users_key_opens_what_names_their_own_conversation() {
         stage.conversation
     );
     let by_query = format!("{named}&session_api_key={ADA}");
-    for (path, headers) in [
-        (&named, vec![(KEY, ADA)]),
-        (&named, vec![("Authorization", "Bearer aw_ada")]),
-        (&by_query, vec![]),
+    let socket = format!("/sockets/events/{}", stage.conversation);
+    let socket_by_query = format!("{socket}?session_api_key={ADA}");
+    for (path, headers, asked) in [
+        (&named, vec![(KEY, ADA)], &named),
+        (&named, vec![("Authorization", "Bearer aw_ada")], &named),
+        // Browsers can set no header on a socket.
+        (&socket_by_query, UPGRADE.to_vec(), &socket),
     ] {
         let told = stage.ask(path, &headers).await.ok();
-        assert_eq!(told["asked"], format!("GET {named}"));
+        assert_eq!(told["asked"], format!("GET {asked}"));
         assert_eq!(
             (&told["key"], &told["bearer"]),
             (&json!(stage.key), &Value::Null)
         );
+    }
+    // A page that the sandbox answers could send this address away, with a key that opens more than the sandbox.
+    for path in [&by_query, &socket_by_query] {
+        stage.ask(path, &[]).await.refuses(401, "Unauthorized");
     }
     let not_found = |answer: Answer| answer.refuses(404, "Not Found");
     not_found(stage.ask(&named, &[(KEY, BOB)]).await);
@@ -184,17 +198,54 @@ async fn other_keys_open_nothing() {
         assert!(answer.text.contains("session_api_key"), "{}", answer.text);
     }
     // Not found, not running, somebody's: all the same without a key.
-    let upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade")];
-    let answer = stage
-        .ask(&format!("/sockets/events/{UNKNOWN}"), &upgrade)
-        .await;
-    assert_eq!(answer.status, 404);
+    let unknown = format!("/sockets/events/{UNKNOWN}");
+    assert_eq!(stage.ask(&unknown, &UPGRADE).await.status, 404);
+    // Without a key nothing but a web socket gets as far as the agent server.
+    let other = [("Upgrade", "x"), ("Connection", "Upgrade")];
+    assert_eq!(stage.ask(&socket, &other).await.status, 401);
+    let request = TestRequest::post().uri(&socket).set_payload("text");
+    let request = UPGRADE
+        .into_iter()
+        .fold(request, |request, header| request.insert_header(header));
+    assert_eq!(stage.world.send(request).await.status, 401);
+    let told = stage.ask(&socket, &UPGRADE).await.ok();
+    assert_eq!(told["key"], Value::Null, "{told}");
     // The door for sandboxes leads nowhere else.
     let request = TestRequest::get()
         .uri("/api/tools/")
         .insert_header((KEY, stage.key.as_str()));
     let answer = stage.world.send_to(Door::Sandboxes, request).await;
     answer.refuses(404, "Not Found");
+    stage.end().await;
+}
+
+#[actix_web::test]
+async fn what_an_agent_server_answers_is_shut_in_and_for_its_callers_only() {
+    let stage = Stage::set().await;
+    for (path, kept) in [
+        ("/docs", "no-store"),
+        ("/api/settings", "no-store"),
+        ("/api/tools/", "max-age=5, private"),
+    ] {
+        let request = TestRequest::get()
+            .uri(path)
+            .insert_header((KEY, stage.key.as_str()));
+        let answer = stage.world.open_as(request).await;
+        assert_eq!(answer.status, 200, "{path}");
+        let all = |name| -> Vec<_> {
+            let values = answer.headers.get_all(name);
+            values.map(|it| it.to_str().unwrap()).collect()
+        };
+        assert_eq!(all("cache-control"), [kept], "{path}");
+        assert_eq!(all("referrer-policy"), ["no-referrer"], "{path}");
+        let vary = all("vary").join(", ");
+        assert!(vary.contains("X-Session-API-Key, Authorization"), "{vary}");
+        let policy = all("content-security-policy").join(", ");
+        assert!(
+            policy.starts_with("sandbox; default-src 'none'"),
+            "{policy}"
+        );
+    }
     stage.end().await;
 }
 

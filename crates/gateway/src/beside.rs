@@ -1,0 +1,32 @@
+//! Work beside an answer.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use actix_web::rt::task::JoinHandle;
+use futures::FutureExt;
+use tracing::Instrument;
+
+/// A task of this worker that belongs to the body of an answer and ends with it: the body holds this.
+pub(crate) struct Beside(JoinHandle<()>);
+
+impl Beside {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it belongs to a connection of this worker and ends with it: the answer's body holds it"
+    )]
+    pub(crate) fn spawn(work: impl Future<Output = ()> + 'static) -> Self {
+        Self(actix_web::rt::spawn(work.in_current_span()))
+    }
+
+    /// Whether it is over; else it wakes when it is.
+    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll_unpin(cx).map(|_| ())
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

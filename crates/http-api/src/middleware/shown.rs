@@ -1,0 +1,55 @@
+//! What the log shows of a path.
+
+use std::borrow::Cow;
+
+use crate::addresses::SIGNED;
+
+/// Length of a signature: a hash as hexadecimal digits.
+const SIGNATURE: usize = 64;
+
+/// The path without signatures, because whoever has a signed path may use it: an editor's terminal, too.
+/// `/s/{sandbox}/{name}/{signature}/x` becomes `/s/{sandbox}/{name}/…/x`, and what looks like a signature is left out
+/// wherever it stands, since a client may have got the rest of the address wrong.
+pub(super) fn shown(path: &str) -> Cow<'_, str> {
+    let is_signed = path.split('/').nth(1) == Some(SIGNED);
+    let is_hidden =
+        |at: usize, part: &str| (is_signed && at == 4 && !part.is_empty()) || is_signature(part);
+    let mut parts = path.split('/').enumerate();
+    if !parts.any(|(at, part)| is_hidden(at, part)) {
+        return Cow::Borrowed(path);
+    }
+    let parts = path.split('/').enumerate();
+    let parts: Vec<_> = parts
+        .map(|(at, part)| if is_hidden(at, part) { "…" } else { part })
+        .collect();
+    Cow::Owned(parts.join("/"))
+}
+
+fn is_signature(part: &str) -> bool {
+    part.len() == SIGNATURE && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_are_not_shown() {
+        let signature = "0a".repeat(32);
+        for (path, expected) in [
+            ("/s/a/W/SIG/", "/s/a/W/…/"),
+            ("/s/a/W/SIG", "/s/a/W/…"),
+            ("/s/a/W/SIG/x/y", "/s/a/W/…/x/y"),
+            ("/s/a/W/wrong%61/x", "/s/a/W/…/x"),
+            ("/s/a/W", "/s/a/W"),
+            ("/s/a/W/", "/s/a/W/"),
+            // Wrong, and yet the signature is right.
+            ("//s/a/W/SIG/x", "//s/a/W/…/x"),
+            ("/agents/s/a/W/SIG/x", "/agents/s/a/W/…/x"),
+            ("/api/v1/users/me", "/api/v1/users/me"),
+            ("/sa/b/c/d/e", "/sa/b/c/d/e"),
+        ] {
+            assert_eq!(shown(&path.replace("SIG", &signature)), expected, "{path}");
+        }
+    }
+}

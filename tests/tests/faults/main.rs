@@ -11,6 +11,7 @@ mod secrets;
 mod starts;
 mod support;
 mod users;
+mod warm;
 mod writers;
 
 /// Each story with processes and with containers. What is not here has nothing to do with the kind of sandbox.
@@ -46,6 +47,7 @@ stories![
     runs::a_sandbox_that_hangs_makes_nobody_else_wait,
     runs::a_service_that_was_asked_to_stop_adopts_its_sandboxes_when_it_is_back,
     runs::a_sandbox_whose_process_ended_while_the_service_was_down_is_an_error,
+    warm::a_start_takes_the_warm_one_also_after_a_crash,
     starts::an_agent_server_that_never_answers_is_given_up_at_the_deadline,
     starts::an_agent_server_that_dies_at_its_first_start_is_started_again,
     starts::an_agent_server_that_always_dies_fails_the_start_with_its_last_words,

@@ -15,6 +15,7 @@ mod pull_requests;
 mod repositories;
 mod secrets;
 mod support;
+mod warm;
 
 /// Each story once per release, of a backend or of both.
 macro_rules! stories {
@@ -92,6 +93,16 @@ mod of_launches {
             acp::a_program_is_the_agent,
             mcp::the_agent_calls_tools_over_every_transport,
         );
+    }
+}
+
+/// What was booted before anybody asked for it.
+mod of_warm_ones {
+    mod process {
+        stories!(release: crate::support::Setup::process, warm::a_start_takes_no_boot);
+    }
+    mod docker {
+        stories!(tests: crate::support::Setup::docker, V1_58_0, warm::a_start_takes_no_boot);
     }
 }
 

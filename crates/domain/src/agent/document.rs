@@ -58,10 +58,9 @@ impl Observation {
             match (key, value) {
                 (Some("execution_status"), Some(value)) => seen.note_status(value, event.timestamp),
                 (Some("stats"), Some(stats)) => seen.note_metrics(read_metrics(stats)),
+                // Told whenever a conversation is loaded, too: with the time of the loading and the status of before, while a
+                // message may have been taken that makes it run. Each change of status has an event of its own.
                 (Some("full_state"), Some(state)) => {
-                    if let Some(status) = state.get("execution_status") {
-                        seen.note_status(status, event.timestamp);
-                    }
                     seen.note_metrics(state.get("stats").and_then(read_metrics));
                 }
                 (Some("title"), Some(Value::String(title))) if !title.trim().is_empty() => {
@@ -257,6 +256,16 @@ mod tests {
             .execution_status
             .expect("a status");
         assert_eq!(status, ExecutionStatus::Finished);
+    }
+
+    /// After a resume: the message has been taken, the conversation is loaded for it, and does not run yet.
+    #[test]
+    fn what_is_told_on_loading_is_no_change_of_status() {
+        let loaded = event(json!({
+            "id": "a", "kind": STATE_UPDATE, "timestamp": "2026-11-21T08:59:14.395679",
+            "key": "full_state", "value": {"execution_status": "finished", "stats": {}},
+        }));
+        assert_eq!(Observation::from_events(&[loaded]).execution_status, None);
     }
 
     #[test]

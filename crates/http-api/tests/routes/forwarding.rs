@@ -18,9 +18,10 @@ struct Agent {
 
 async fn tell(req: HttpRequest, payload: web::Payload) -> HttpResponse {
     // What follows an upgrade has no end.
-    let body = match req.headers().contains_key("upgrade") {
-        true => web::Bytes::new(),
-        false => payload.to_bytes().await.unwrap(),
+    let body = if req.headers().contains_key("upgrade") {
+        web::Bytes::new()
+    } else {
+        payload.to_bytes().await.unwrap()
     };
     let header = |name: &str| {
         let value = req.headers().get(name);
@@ -206,7 +207,7 @@ async fn other_keys_open_nothing() {
     let request = TestRequest::post().uri(&socket).set_payload("text");
     let request = UPGRADE
         .into_iter()
-        .fold(request, |request, header| request.insert_header(header));
+        .fold(request, TestRequest::insert_header);
     assert_eq!(stage.world.send(request).await.status, 401);
     let told = stage.ask(&socket, &UPGRADE).await.ok();
     assert_eq!(told["key"], Value::Null, "{told}");

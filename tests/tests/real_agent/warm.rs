@@ -1,0 +1,36 @@
+//! A conversation that is ready before its user looks up.
+
+use std::time::{Duration, Instant};
+
+use acceptance::wait::wait_until;
+use acceptance::{ScriptedLlm, Service, tell};
+
+use crate::support::Setup;
+
+/// A real agent server boots in seconds, on a busy machine in many.
+const BOOT: Duration = Duration::from_secs(120);
+
+pub(crate) async fn a_start_takes_no_boot(setup: Setup) {
+    let llm: ScriptedLlm = setup.sandboxing.model().await;
+    let service = Service::builder()
+        .sandboxing(&setup.sandboxing)
+        .agent_server(setup.version)
+        .env("WORKSPACE_SANDBOX__WARM", "1")
+        .start()
+        .await;
+    let user = service.admin();
+    user.use_model("openai/scripted", &llm.base_url(), "sk-scripted")
+        .await;
+    wait_until("a warm sandbox", BOOT, || {
+        service.log().contains("a warm sandbox is ready")
+    })
+    .await;
+    let asked = Instant::now();
+    let task = user.start_with("hello").await;
+    let conversation = user.ready(&task).await;
+    let took = asked.elapsed().as_millis();
+    user.executed(&conversation.id, "finished").await;
+    let timings = user.task(&task.id).await.timings;
+    tell(&format!("POST to READY {took} ms, by steps {timings:?}"));
+    assert!(timings["WARM_SANDBOX"].is_u64(), "{timings:?}");
+}

@@ -255,7 +255,7 @@ impl Administration {
         Ok(self.0.ports.api_keys.list(Some(user)).await?)
     }
 
-    /// Makes a key for a user who is there. Not in open mode, see [`refuse_open`].
+    /// Makes a key for a user who is there. Refused in open mode.
     pub async fn create_key(
         &self,
         origin: &Origin,

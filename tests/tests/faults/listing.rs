@@ -16,9 +16,13 @@ pub(crate) async fn a_hundred_conversations_in_ten_sandboxes_are_listed_without_
     let user = &world.user;
     let message = json!({"content": [{"type": "text", "text": "hello"}], "run": true});
     let mut tasks = Vec::new();
+    // With titles: the service asks agent servers now and then for those that are missing.
     for _ in 0..10 {
-        let first = user.converse("hello").await;
-        let request = json!({"sandbox_id": first.sandbox_id, "initial_message": message});
+        let request = json!({"title": "named", "initial_message": message});
+        let first = user.start(&request).await;
+        let first = user.ready(&first).await;
+        let request =
+            json!({"title": "named", "sandbox_id": first.sandbox_id, "initial_message": message});
         for _ in 0..9 {
             tasks.push(user.start(&request).await);
         }

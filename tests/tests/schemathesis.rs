@@ -9,6 +9,9 @@ use serde_json::json;
 const CHECKS: &str = "not_a_server_error,status_code_conformance,response_schema_conformance,\
                       content_type_conformance,response_headers_conformance,ignored_auth";
 
+/// Where the tool finds our document, below the service's directory.
+const DOCUMENT: &str = "document.json";
+
 /// These take the key of a sandbox.
 const WEBHOOKS: &str = "^/api/v1/webhooks/";
 
@@ -38,11 +41,14 @@ fn tool() -> PathBuf {
 }
 
 async fn run(service: &Service, key: &str, operations: [&str; 2], examples: usize) {
-    let url = format!("{}/openapi.json", service.url());
+    let document = service.root().join(DOCUMENT);
+    let url = service.url();
     let header = format!("X-Session-API-Key: {key}");
     let mut command = Command::new(tool());
     command
-        .args(["run", &url, "--checks", CHECKS, "-H", &header])
+        .arg("run")
+        .arg(document)
+        .args(["--url", &url, "--checks", CHECKS, "-H", &header])
         .args(operations)
         .args([
             "--phases",
@@ -94,6 +100,9 @@ async fn answers_are_what_the_document_says() {
     user.use_model("openai/stub", "http://127.0.0.1:9/v1", "sk-stub")
         .await;
     let conversation = user.converse("hello").await;
+    // With a sandbox's key the tool would be given the document of the agent server.
+    let document = user.get("/openapi.json").await.ok();
+    std::fs::write(service.root().join(DOCUMENT), document.to_string()).expect("it is writable");
     let key = conversation
         .session_api_key
         .expect("a running sandbox has a key");

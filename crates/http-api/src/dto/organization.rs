@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Organization)]
 pub struct OrganizationDto {
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String)]
     id: OrganizationId,
     /// The name of its user.
     name: String,
@@ -24,7 +24,7 @@ pub struct OrganizationsDto {
     #[schema(min_items = 1, max_items = 1)]
     items: [OrganizationDto; 1],
     /// The one there is.
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String)]
     current_org_id: OrganizationId,
 }
 
@@ -48,7 +48,7 @@ impl OrganizationsDto {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = OrganizationMember)]
 pub struct MemberDto {
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String)]
     org_id: OrganizationId,
     /// The user's name.
     user_id: String,

@@ -172,7 +172,12 @@ impl Decode for LlmFields {
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         Object::<Self>::open(value, at, errors)?;
-        value.as_object().cloned().map(Self)
+        let mut fields = value.as_object().cloned()?;
+        // Front ends of the 1.20 line name the connection to a provider, of which there are none here.
+        if fields.get("provider_connection_id") == Some(&Value::Null) {
+            fields.remove("provider_connection_id");
+        }
+        Some(Self(fields))
     }
 }
 

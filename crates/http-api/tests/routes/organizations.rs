@@ -52,7 +52,8 @@ async fn its_profiles_are_those_of_the_user() {
     let world = World::working().await;
     let profiles = path("ada", "profiles");
     let own = "/api/v1/settings/profiles";
-    let llm = json!({"llm": {"model": "openai/fast", "api_key": "sk-canary"}});
+    // As the front end sends it: it names the connection, and there is none.
+    let llm = json!({"llm": {"model": "openai/fast", "api_key": "sk-canary", "provider_connection_id": null}});
     let post = async |rest: &str, body: &Value| {
         let path = format!("{profiles}{rest}");
         world.post(ADA, &path, body).await

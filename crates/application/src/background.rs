@@ -29,7 +29,8 @@ pub fn spawn(app: &App) {
         .spawn(follow(Arc::clone(inner), app.starts.clone()));
     inner.tasks.spawn(inner.syncer.clone().run());
     inner.tasks.spawn(Delivery::new(Arc::clone(inner)).run());
-    inner.tasks.spawn(app.starts.clone().work());
+    let work = app.starts.clone().work();
+    inner.tasks.spawn(inner.starting.track_future(work));
     inner.tasks.spawn(app.audit.clone().run());
     let housekeeping = Housekeeping::new(inner.ports.clone(), inner.policy.clone());
     inner.tasks.spawn(housekeeping.run());

@@ -133,7 +133,7 @@ impl Housekeeping {
 
     /// One batch; how many rows it had.
     async fn prune(&self, kind: Kind) -> Result<u64, StoreError> {
-        let (ports, retention) = (&self.ports, &self.policy.retention);
+        let (ports, retention) = (&self.ports, self.policy.retention.get());
         let before = |age: Duration| ports.clock.now().minus(age);
         let kept = |age: Option<Duration>| age.map(before);
         match kind {

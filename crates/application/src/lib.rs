@@ -22,6 +22,7 @@ pub mod gateway;
 pub mod git;
 mod housekeeping;
 pub mod inside;
+mod live;
 mod look_ups;
 mod measures;
 pub mod pending;
@@ -36,19 +37,24 @@ pub mod skills;
 pub mod start;
 pub mod sync;
 pub mod tasks;
+pub mod trace;
 pub mod turns;
 pub mod users;
 mod warm;
 pub mod webhooks;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::identity::KnownKey;
-use domain::sandbox::Sandbox;
+use domain::sandbox::{Caps, Sandbox};
 pub use error::AppError;
+pub use live::Live;
 pub use measures::Counted;
 pub use ports::{AuthMode, Policy, Ports, Retention};
 pub use tasks::Tasks;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 pub use warm::{WarmCounts, WarmPolicy};
 
 use crate::administration::Administration;
@@ -135,6 +141,12 @@ pub(crate) struct Inner {
     pub(crate) trail: Trail,
     /// Wakes the comparison of rows and backend.
     pub(crate) look_again: tokio::sync::Notify,
+    /// What others who serve the host can go on with is handed over.
+    pub(crate) leaving: CancellationToken,
+    /// The start worker and what it runs.
+    pub(crate) starting: TaskTracker,
+    /// Whose traces starts belong to.
+    pub(crate) askers: Askers,
 }
 
 impl Inner {
@@ -174,6 +186,9 @@ impl App {
             api_keys: LookUps::default(),
             trail: Trail::default(),
             look_again: tokio::sync::Notify::new(),
+            leaving: CancellationToken::new(),
+            starting: TaskTracker::new(),
+            askers: Askers::default(),
         });
         Self {
             authenticate: Authenticate::new(Arc::clone(&inner)),
@@ -201,6 +216,29 @@ impl App {
     /// What the pool of warm sandboxes has and has done, for metrics. Cheap: as of its last look.
     pub fn warm_counts(&self) -> WarmCounts {
         self.inner.warm.counts()
+    }
+
+    /// Other caps from now on. What is above them goes on; what is new has to find room.
+    pub fn set_caps(&self, caps: Caps) {
+        self.inner.policy.caps.set(caps);
+    }
+
+    /// Keeps what nobody works with for other times from the next pass on.
+    pub fn set_retention(&self, retention: Retention) {
+        self.inner.policy.retention.set(retention);
+    }
+
+    /// Hands the starts that are under way to whoever else serves this host: they go on there at once, and not only when the
+    /// leases have run out. Where nobody else does, they go on here until background work is stopped. For a process that
+    /// stops; nothing is started any more. `false` if some were not handed over within `deadline`: their leases run out.
+    pub async fn hand_over(&self, deadline: Duration) -> bool {
+        if !self.inner.policy.is_host_shared {
+            return true;
+        }
+        self.inner.leaving.cancel();
+        self.inner.starting.close();
+        let all = self.inner.starting.wait();
+        tokio::time::timeout(deadline, all).await.is_ok()
     }
 
     /// Whether sandboxes can be started right now; for `/ready` (the store is checked by whoever owns it).

@@ -28,6 +28,8 @@ use domain::vault::{Fingerprints, VaultRepository};
 use domain::workspace::SandboxWorkspace;
 use url::Url;
 
+use crate::live::Live;
+use crate::trace::Traces;
 use crate::warm::WarmPolicy;
 
 /// One adapter per port.
@@ -116,7 +118,7 @@ pub struct Policy {
     /// Whether agents are told of our own MCP server, where their user has a git provider's token.
     pub mcp_in_conversations: bool,
     /// Caps on running sandboxes.
-    pub caps: Caps,
+    pub caps: Live<Caps>,
     /// From the start of a sandbox's process until its agent server must answer.
     pub sandbox_start_deadline: Duration,
     /// Agent servers that boot at the same time, whatever started them. Waiting for a turn is not part of the deadline.
@@ -146,7 +148,9 @@ pub struct Policy {
     /// How often what is old enough is deleted.
     pub housekeeping_interval: Duration,
     /// What is old enough.
-    pub retention: Retention,
+    pub retention: Live<Retention>,
+    /// How traces are handed on; `None` where none are exported.
+    pub traces: Option<Traces>,
 }
 
 /// How long things are kept that nobody works with any more; `None` for ever.
@@ -195,10 +199,10 @@ impl Policy {
             cors_origins: Vec::new(),
             verify_git_tokens: false,
             mcp_in_conversations: true,
-            caps: Caps {
+            caps: Live::new(Caps {
                 per_user: 10,
                 overall: 50,
-            },
+            }),
             sandbox_start_deadline: Duration::from_secs(120),
             parallel_boots: 8,
             warm: WarmPolicy::default(),
@@ -213,7 +217,8 @@ impl Policy {
             relist_interval: Duration::from_secs(30),
             retire_interval: Duration::from_secs(30),
             housekeeping_interval: Duration::from_secs(10 * 60),
-            retention: Retention::default(),
+            retention: Live::new(Retention::default()),
+            traces: None,
         }
     }
 }

@@ -42,6 +42,13 @@ impl Tasks {
         );
     }
 
+    /// Runs to its end, also while the service stops: for a last word that takes a moment, and that nobody misses if it
+    /// is not said within the deadline of [`Tasks::stop`].
+    pub(crate) fn spawn_last(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let span = tracing::Span::current();
+        self.tracker.spawn_on(work.instrument(span), &self.handle);
+    }
+
     /// Cancelled when the service stops.
     pub fn stopping(&self) -> &CancellationToken {
         &self.stop

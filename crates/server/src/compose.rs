@@ -226,16 +226,21 @@ pub(crate) fn service(
     Ok(Service { app, http })
 }
 
+/// Caps on running sandboxes.
+fn caps(config: &Config) -> Caps {
+    Caps {
+        per_user: config.sandbox.max_running_per_user,
+        overall: config.sandbox.max_running,
+    }
+}
+
 fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy> {
     let auth = local_user(config).map_or(AuthMode::ApiKey, AuthMode::Open);
     let webhooks = route.webhooks();
     let webhooks = webhooks.context("sandbox.callback_url does not fit a path")?;
     let mut policy = Policy::new(host, webhooks, auth);
     policy.cors_origins.clone_from(&config.http.cors_origins);
-    policy.caps = Caps {
-        per_user: config.sandbox.max_running_per_user,
-        overall: config.sandbox.max_running,
-    };
+    policy.caps.set(caps(config));
     policy.sandbox_start_deadline = config.start.sandbox_deadline;
     policy.prepare_deadline = config.start.prepare_deadline;
     policy.clone_deadline = config.start.clone_deadline;
@@ -243,7 +248,7 @@ fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy
     policy.max_parallel_starts = config.start.parallel;
     policy.parallel_boots = config.sandbox.parallel_starts;
     policy.warm.max_age = config.sandbox.warm_max_age;
-    policy.retention = config.retention;
+    policy.retention.set(config.retention);
     policy.verify_git_tokens = config.git.verify_tokens;
     policy.mcp_in_conversations = config.mcp_in_conversations;
     if config.sandbox.shared_host.is_some() {

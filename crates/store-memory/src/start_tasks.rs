@@ -300,6 +300,15 @@ impl StartTaskRepository for MemoryStore {
         Ok(())
     }
 
+    async fn release(&self, id: StartTaskId, fence: i64) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        let row = state.leased(id, fence, StartStatus::Error)?;
+        row.lease_until = None;
+        row.fence += 1;
+        self.tell(Change::StartWaits(row.task.host.clone()));
+        Ok(())
+    }
+
     async fn advance(
         &self,
         id: StartTaskId,

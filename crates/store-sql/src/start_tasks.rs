@@ -363,6 +363,22 @@ impl StartTaskRepository for SqlStore {
             .await
     }
 
+    async fn release(&self, id: StartTaskId, fence: i64) -> Result<(), StoreError> {
+        self.db
+            .background(move |conn| {
+                let (row, _) = leased(conn, id, fence, StartStatus::Error)?;
+                diesel::update(start_tasks::table.find(Key::from(id)))
+                    .set((
+                        start_tasks::lease_until.eq(None::<At>),
+                        start_tasks::fence.eq(start_tasks::fence + 1),
+                    ))
+                    .execute(conn)?;
+                let host = StartTask::try_from(row)?.host;
+                announce(conn, &Change::StartWaits(host))
+            })
+            .await
+    }
+
     async fn advance(
         &self,
         id: StartTaskId,

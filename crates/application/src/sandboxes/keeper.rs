@@ -312,7 +312,7 @@ impl Keeper {
         let mut row = self.row(id).await?.ok_or_else(not_wanted_any_more)?;
         if row.desired == Desired::Running && !row.status.is_up() {
             // It failed since the start was asked for, and counts in no cap.
-            let (ports, caps) = (&self.0.ports, &self.0.policy.caps);
+            let (ports, caps) = (&self.0.ports, &self.0.policy.caps.get());
             let now = ports.clock.now();
             let again =
                 ports

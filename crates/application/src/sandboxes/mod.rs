@@ -139,7 +139,7 @@ impl Sandboxes {
     pub async fn start(&self, owner: &UserId, spec: Option<&str>) -> Result<Sandbox, AppError> {
         let spec = choose_spec(&self.0.ports, &self.1, owner, spec).await?;
         let (sandbox, claim) = self.reserve(owner, spec.id).await?;
-        let (sandboxes, caps) = (&self.0.ports.sandboxes, &self.0.policy.caps);
+        let (sandboxes, caps) = (&self.0.ports.sandboxes, &self.0.policy.caps.get());
         let done = sandboxes.insert(&sandbox, caps).await;
         if let Some(claim) = claim {
             claim.settle(&done, |()| true);
@@ -163,7 +163,7 @@ impl Sandboxes {
         let spec = choose_spec(ports, &self.1, owner, spec).await?;
         let (sandbox, claim) = self.reserve(owner, spec.id).await?;
         let answer = repeatable.answer(ports, owner, &sandbox);
-        let (sandboxes, caps) = (&ports.sandboxes, &policy.caps);
+        let (sandboxes, caps) = (&ports.sandboxes, &policy.caps.get());
         let known = sandboxes.insert_once(&sandbox, caps, &answer).await;
         if let Some(claim) = claim {
             claim.settle(&known, |known| matches!(known, Repetition::First));
@@ -248,10 +248,8 @@ impl Sandboxes {
         desired: Desired,
     ) -> Result<Sandbox, AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
-        let now = ports.clock.now();
-        let intent = ports
-            .sandboxes
-            .set_desired(scope, id, desired, &policy.caps, now);
+        let (now, caps) = (ports.clock.now(), policy.caps.get());
+        let intent = ports.sandboxes.set_desired(scope, id, desired, &caps, now);
         let intent = intent.await;
         self.0.keeper.reporters().clear();
         intent?.ok_or_else(|| AppError::not_found("Not Found"))

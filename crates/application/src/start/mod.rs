@@ -235,7 +235,7 @@ impl Starts {
 
     async fn insert(&self, start: &NewStart) -> Result<Inserted, StoreError> {
         let tasks = &self.inner.ports.start_tasks;
-        tasks.insert(start, &self.inner.policy.caps).await
+        tasks.insert(start, &self.inner.policy.caps.get()).await
     }
 
     fn committed(
@@ -245,6 +245,8 @@ impl Starts {
     ) -> Result<Answer<StartTask>, AppError> {
         match done {
             Ok(Inserted::New) => {
+                let inner = &self.inner;
+                inner.askers.note(inner.policy.traces, task.id);
                 self.wake.notify_one();
                 Ok(Answer::New(task))
             }

@@ -23,6 +23,7 @@ use crate::conversations::provisional_title;
 use crate::measures::Ended;
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
+use crate::trace::StepSpan;
 use crate::{AppError, Inner};
 
 /// A task that could not be finished in so many claims (each a crash, a lost lease or a store that went away) fails.
@@ -41,6 +42,7 @@ pub(super) struct Run {
     task: StartTask,
     fence: i64,
     entered: Instant,
+    span: StepSpan,
     /// The agent server, once the sandbox runs.
     at: Option<AgentEndpoint>,
 }
@@ -90,6 +92,7 @@ impl Run {
             inner,
             settings,
             secrets,
+            span: StepSpan::enter(claim.task.status),
             task: claim.task,
             fence: claim.fence,
             entered: Instant::now(),
@@ -466,6 +469,7 @@ impl Run {
 
     fn entered(&mut self, stored: StartTask) {
         self.inner.updates.publish(&stored);
+        self.span.go_on(stored.status);
         self.task = stored;
     }
 

@@ -50,11 +50,14 @@ impl Starts {
                     drop(slot);
                     worker.wake.notify_one();
                 };
+                let work = self.inner.starting.track_future(work);
                 self.inner.tasks.spawn(work.instrument(span));
             }
             tokio::select! {
                 () = self.wake.notified() => {}
                 () = tokio::time::sleep(policy.claim_interval) => {}
+                // What comes in from here on is for others.
+                () = self.inner.leaving.cancelled() => return,
             }
         }
     }
@@ -109,9 +112,20 @@ impl Starts {
         tokio::select! {
             () = run.finish() => return,
             () = self.keep_lease(id, fence, until) => {}
+            () = self.inner.leaving.cancelled() => return self.hand_over(id, fence).await,
         }
         tracing::warn!("lease lost; another worker goes on");
         tell_if_ended(&self.inner, id).await;
+    }
+
+    /// What this run has begun is cut off, as by a crash; whoever claims the task finds it.
+    async fn hand_over(&self, id: StartTaskId, fence: i64) {
+        match self.inner.ports.start_tasks.release(id, fence).await {
+            Ok(()) => tracing::info!("start handed over; another worker goes on"),
+            // It has ended, or is somebody else's.
+            Err(StoreError::Stale { .. }) => {}
+            Err(error) => tracing::warn!(%error, "start not handed over; its lease runs out"),
+        }
     }
 
     /// Returns when the lease is somebody else's, or could not be renewed in time: `until` is when it ends, counted

@@ -153,7 +153,7 @@ impl Warm {
     /// How many there should be now.
     fn target(&self) -> u32 {
         let (policy, now) = (&self.0.policy, Instant::now());
-        let room = policy.caps.overall.saturating_sub(self.0.keeper.up());
+        let room = policy.caps.get().overall.saturating_sub(self.0.keeper.up());
         let mut state = self.state();
         let target = state.demand.target(policy.warm.keep, room, now);
         state.counts.target = target;

@@ -173,7 +173,7 @@ async fn a_part_whose_parent_is_deleted_meanwhile_leaves_nothing() {
 /// A start that is refused for another reason leaves a sleeping sandbox asleep.
 #[tokio::test(start_paused = true)]
 async fn a_refused_start_resumes_nothing() {
-    let world = World::with(|p| p.caps.per_user = 1).await;
+    let world = World::with(|p| p.caps.change(|caps| caps.per_user = 1)).await;
     let first = started(&world).await;
     world
         .app

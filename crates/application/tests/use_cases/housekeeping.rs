@@ -19,22 +19,22 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Everything that has ended is old, and a pass comes once in a minute of tokio's time.
 fn at_once(policy: &mut Policy) {
     policy.housekeeping_interval = Duration::from_secs(60);
-    policy.retention = Retention {
+    policy.retention.set(Retention {
         start_tasks: Some(Duration::ZERO),
         deleted_conversations: Some(Duration::ZERO),
         pending_messages: Some(Duration::ZERO),
         audit: Some(Duration::ZERO),
-    };
+    });
 }
 
 fn never(policy: &mut Policy) {
     at_once(policy);
-    policy.retention = Retention {
+    policy.retention.set(Retention {
         start_tasks: None,
         deleted_conversations: None,
         pending_messages: None,
         audit: None,
-    };
+    });
 }
 
 async fn is_there(world: &World, task: &StartTask) -> bool {

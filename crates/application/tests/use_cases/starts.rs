@@ -176,10 +176,10 @@ async fn a_sandbox_that_cannot_be_started_at_first_is_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_start_says_why_and_releases_what_it_held() {
     let world = World::with(|p| {
-        p.caps = Caps {
+        p.caps.set(Caps {
             per_user: 1,
             overall: 1,
-        }
+        })
     })
     .await;
     // A sandbox that dies while starting is tried twice.
@@ -233,10 +233,10 @@ async fn a_refusing_agent_server_fails_the_start_and_its_conversation_is_not_lis
 #[tokio::test(start_paused = true)]
 async fn over_the_cap_is_refused_with_the_cap_named() {
     let world = World::with(|p| {
-        p.caps = Caps {
+        p.caps.set(Caps {
             per_user: 2,
             overall: 9,
-        }
+        })
     })
     .await;
     let owner = alice();

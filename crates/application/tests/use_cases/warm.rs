@@ -26,7 +26,8 @@ fn three(policy: &mut Policy) {
 
 fn three_for_many(policy: &mut Policy) {
     keep(policy, 3);
-    (policy.caps.per_user, policy.max_parallel_starts) = (50, 50);
+    policy.caps.change(|caps| caps.per_user = 50);
+    policy.max_parallel_starts = 50;
 }
 
 fn short_lived(policy: &mut Policy) {
@@ -41,12 +42,12 @@ fn forgetful(policy: &mut Policy) {
 
 fn one_at_most(policy: &mut Policy) {
     keep(policy, 1);
-    policy.caps.per_user = 1;
+    policy.caps.change(|caps| caps.per_user = 1);
 }
 
 fn room_for_four(policy: &mut Policy) {
     keep(policy, 3);
-    policy.caps.overall = 4;
+    policy.caps.change(|caps| caps.overall = 4);
 }
 
 fn one_turn(policy: &mut Policy) {
@@ -238,7 +239,8 @@ async fn a_claim_that_came_to_nothing_is_cleared_away_and_one_that_became_a_sand
         "http://127.0.0.1/".parse().expect("a URL"),
         application::AuthMode::ApiKey,
     )
-    .caps;
+    .caps
+    .get();
     claim(&world, &kept).await;
     domain::sandbox::SandboxRepository::insert(world.store.as_ref(), &row, &caps)
         .await

@@ -131,7 +131,7 @@ pub enum StartTaskOrder {
     UpdatedAtDesc,
 }
 
-/// Start tasks. `advance`, `begin_conversation`, `renew` and `fail` answer `Stale` when the lease was lost (another
+/// Start tasks. `advance`, `begin_conversation`, `renew`, `release` and `fail` answer `Stale` when the lease was lost (another
 /// fence), the transition is illegal, or the task is gone.
 #[async_trait]
 pub trait StartTaskRepository: Send + Sync + 'static {
@@ -171,6 +171,8 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     ) -> Result<Vec<Claimed>, StoreError>;
     /// Prolongs a lease.
     async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError>;
+    /// Gives a lease back: whoever serves the host may claim the task at once, and nobody writes with this fence again.
+    async fn release(&self, id: StartTaskId, fence: i64) -> Result<(), StoreError>;
     /// Stores a step. READY also erases the sealed secrets and ends the lease.
     async fn advance(
         &self,

@@ -188,7 +188,7 @@ fn policy() -> Policy {
         "http://127.0.0.1:3000/api/v1/webhooks".parse().unwrap(),
         AuthMode::ApiKey,
     );
-    policy.caps.per_user = 3;
+    policy.caps.change(|caps| caps.per_user = 3);
     policy
 }
 

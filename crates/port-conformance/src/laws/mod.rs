@@ -26,6 +26,7 @@ pub mod sandbox_repository;
 pub mod sealed_records;
 pub mod secret_repository;
 pub mod settings_repository;
+pub mod start_handover;
 pub mod start_life;
 pub mod start_place;
 pub mod start_task_repository;

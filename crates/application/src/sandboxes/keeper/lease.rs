@@ -112,8 +112,8 @@ impl Drop for Lease {
         self.over.cancel();
         let (keeper, name) = (self.keeper.clone(), std::mem::take(&mut self.name));
         let holder = std::mem::take(&mut self.holder);
-        // When the service is stopping this is not done any more, and the lease runs out by itself.
-        self.keeper.0.tasks.spawn(async move {
+        // Also when the service stops: whoever goes on need not wait until it runs out.
+        self.keeper.0.tasks.spawn_last(async move {
             let given_back = keeper.0.ports.leases.give_back(&name, &holder).await;
             if let Err(error) = given_back {
                 tracing::debug!(lease = name, %error, "lease not given back; it runs out");

@@ -37,12 +37,12 @@ fn eight(policy: &mut Policy) {
 
 fn two_hundred(policy: &mut Policy) {
     keep(policy, 200);
-    policy.caps.overall = 1_000;
+    policy.caps.change(|caps| caps.overall = 1_000);
 }
 
 fn one_turn_and_room(policy: &mut Policy) {
     one_turn(policy);
-    policy.caps.per_user = 10;
+    policy.caps.change(|caps| caps.per_user = 10);
 }
 
 async fn is(world: &World, id: &SandboxId, status: SandboxStatus) -> bool {

@@ -1,0 +1,51 @@
+//! Numbers that an operator may change while the service runs.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A small value behind a handle: all clones see a change at once, and whoever reads gets the value whole. It is read anew
+/// each time that it is acted on, never kept.
+#[derive(Debug, Default)]
+pub struct Live<T>(Arc<RwLock<T>>);
+
+impl<T> Clone for Live<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T: Copy> Live<T> {
+    /// With this value to begin with.
+    pub fn new(value: T) -> Self {
+        Self(Arc::new(RwLock::new(value)))
+    }
+
+    /// The value as it is now.
+    pub fn get(&self) -> T {
+        *self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another value from now on.
+    pub fn set(&self, value: T) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = value;
+    }
+
+    /// Changes a part of it.
+    pub fn change(&self, change: impl FnOnce(&mut T)) {
+        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_see_a_change() {
+        let one = Live::new((1, 2));
+        let other = one.clone();
+        one.change(|it| it.0 = 7);
+        assert_eq!(other.get(), (7, 2));
+        other.set((3, 4));
+        assert_eq!(one.get(), (3, 4));
+    }
+}

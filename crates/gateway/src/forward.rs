@@ -8,6 +8,7 @@ use actix_web::http::header::{HeaderMap, HeaderValue as OurValue};
 use actix_web::http::{Method as OurMethod, StatusCode as OurStatus};
 use actix_web::{HttpRequest, HttpResponse};
 use futures::FutureExt;
+use futures::future::LocalBoxFuture;
 use hyper::body::{Body as _, Incoming};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::Error as ClientError;
@@ -31,7 +32,22 @@ impl Gateway {
         payload: Payload,
         target: &Target,
     ) -> Result<HttpResponse<BoxBody>, Failure> {
-        let done = self.try_forward(req, payload, target).await;
+        let for_ever = futures::future::pending().boxed_local();
+        self.forward_until(req, payload, target, for_ever).await
+    }
+
+    /// The same; if it becomes a tunnel, that is closed when `end` is over: whoever opened it may not have it any more.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub async fn forward_until(
+        &self,
+        req: &HttpRequest,
+        payload: Payload,
+        target: &Target,
+        end: LocalBoxFuture<'static, ()>,
+    ) -> Result<HttpResponse<BoxBody>, Failure> {
+        let done = self.try_forward(req, payload, target, end).await;
         if let Err(failure) = &done {
             self.shared.meter.failed(failure);
         }
@@ -43,6 +59,7 @@ impl Gateway {
         req: &HttpRequest,
         payload: Payload,
         target: &Target,
+        end: LocalBoxFuture<'static, ()>,
     ) -> Result<HttpResponse<BoxBody>, Failure> {
         let shape = Shape::of(req)?;
         let kind = match shape {
@@ -59,7 +76,7 @@ impl Gateway {
         match shape {
             Shape::Upgrade => {
                 let answer = self.ask(head, Upload::None).await?;
-                tunnel::open(answer, payload, target, counted).await
+                tunnel::open(answer, payload, target, counted, end).await
             }
             Shape::Empty => {
                 let answer = self.ask_again(head).await?;

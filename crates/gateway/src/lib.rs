@@ -60,6 +60,9 @@ pub struct Target {
     pub prefix: String,
 }
 
+/// How often a silent connection is asked in vain before it is given up.
+const KEEP_ALIVE_TRIES: u32 = 4;
+
 /// What all workers share.
 #[derive(Debug, Clone)]
 pub struct Shared {
@@ -107,6 +110,7 @@ impl Gateway {
         connector.set_nodelay(true);
         connector.set_keepalive(Some(limits.tcp_keep_alive));
         connector.set_keepalive_interval(Some(limits.tcp_keep_alive));
+        connector.set_keepalive_retries(Some(KEEP_ALIVE_TRIES));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(limits.idle_connection)

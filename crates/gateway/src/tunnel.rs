@@ -4,9 +4,11 @@
 //! server behind a small task copies them as fast as that one takes them. A buffer exists only while there is something in
 //! it, so that thousands of silent tunnels cost little.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,8 +16,8 @@ use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::Payload;
 use actix_web::web::{Bytes, BytesMut};
 use actix_web::{HttpResponse, HttpResponseBuilder};
+use futures::StreamExt;
 use futures::future::LocalBoxFuture;
-use futures::{FutureExt, StreamExt};
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -42,6 +44,7 @@ pub(crate) async fn open(
     payload: Payload,
     target: &Target,
     counted: Counted,
+    end: LocalBoxFuture<'static, ()>,
 ) -> Result<HttpResponse<BoxBody>, Failure> {
     let status = answer.status();
     let mut builder = HttpResponse::build(forward::status(status));
@@ -61,13 +64,22 @@ pub(crate) async fn open(
         .map_err(|_| broken("the connection is of another kind".into()))?;
     let (from, to) = parts.io.into_inner().into_split();
     counted.shared.meter.answered(Kind::Tunnel);
-    let up = upwards(payload, to, counted.shared.clone());
-    let stopping = counted.shared.stopping.clone();
+    let is_ended = Rc::new(Cell::new(false));
+    let (shared, ended) = (counted.shared.clone(), Rc::clone(&is_ended));
+    // In the task, and not where actix asks for more: a client that reads nothing does not hold it up.
+    let up = async move {
+        tokio::select! {
+            biased;
+            () = end => ended.set(true),
+            () = shared.stopping.cancelled() => ended.set(true),
+            () = upwards(payload, to, &shared) => {}
+        }
+    };
     Ok(builder.body(BoxBody::new(Tunnel {
         early: Some(parts.read_buf).filter(|early| !early.is_empty()),
         from,
-        up: Beside::spawn(up),
-        end: stopping.cancelled_owned().boxed_local(),
+        up: Some(Beside::spawn(up)),
+        is_ended,
         counted,
     })))
 }
@@ -96,7 +108,7 @@ async fn refusal(
 }
 
 /// Copies what the client sends; then tells the server behind that there is no more.
-async fn upwards(mut payload: Payload, mut to: OwnedWriteHalf, shared: Shared) {
+async fn upwards(mut payload: Payload, mut to: OwnedWriteHalf, shared: &Shared) {
     while let Some(Ok(piece)) = payload.next().await {
         if to.write_all(&piece).await.is_err() {
             return;
@@ -113,9 +125,10 @@ struct Tunnel {
     /// What came right behind the head of the answer.
     early: Option<Bytes>,
     from: OwnedReadHalf,
-    /// The other direction.
-    up: Beside,
-    end: LocalBoxFuture<'static, ()>,
+    /// The other direction, until it is over.
+    up: Option<Beside>,
+    /// Whether it is over because nothing may pass any more, in either direction.
+    is_ended: Rc<Cell<bool>>,
     counted: Counted,
 }
 
@@ -151,15 +164,24 @@ impl MessageBody for Tunnel {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Self::Error>>> {
         let this = &mut *self;
+        // First: a server that never pauses does not keep it open. And asked, so that it wakes us.
+        if this
+            .up
+            .as_mut()
+            .is_some_and(|up| up.poll_over(cx).is_ready())
+        {
+            this.up = None;
+        }
+        if this.is_ended.get() {
+            return Poll::Ready(None);
+        }
         if let Poll::Ready(piece) = this.poll_read(cx) {
             return Poll::Ready(piece.map(|piece| {
                 let piece = piece.inspect(|piece| this.counted.shared.meter.down(piece.len()));
                 piece.map_err(Into::into)
             }));
         }
-        // Both are polled, so that each wakes us.
-        let is_over = this.up.poll_over(cx).is_ready();
-        if is_over || this.end.poll_unpin(cx).is_ready() {
+        if this.up.is_none() {
             return Poll::Ready(None);
         }
         Poll::Pending

@@ -97,6 +97,75 @@ async fn a_client_that_leaves_and_a_service_that_stops_end_it() {
     world.stop().await;
 }
 
+/// In front of a server that says hello and then never pauses.
+async fn pouring() -> World {
+    World::before(Limits::default(), |stream| async move {
+        let mut behind = Client(stream);
+        behind.head().await;
+        behind.send(AGREED).await;
+        while behind.0.write_all(&[b'x'; 64 * 1024]).await.is_ok() {}
+    })
+    .await
+}
+
+#[actix_web::test]
+async fn whoever_may_not_have_it_any_more_loses_it() {
+    let world = repeating().await;
+    let mut client = opened(&world).await;
+    world.revoked.cancel();
+    client.rest().await;
+    all_closed(&world).await;
+    world.stop().await;
+
+    let world = pouring().await;
+    let mut client = opened(&world).await;
+    world.revoked.cancel();
+    client.rest().await;
+    all_closed(&world).await;
+    world.stop().await;
+}
+
+#[actix_web::test]
+async fn also_when_they_read_nothing() {
+    let (heard, ended) = tokio::sync::oneshot::channel();
+    let heard = std::cell::RefCell::new(Some(heard));
+    let world = World::before(Limits::default(), move |stream| {
+        let heard = heard.borrow_mut().take();
+        async move {
+            let mut behind = Client(stream);
+            behind.head().await;
+            behind.send(AGREED).await;
+            let (mut from, mut to) = behind.0.into_split();
+            let pour = async { while to.write_all(&[b'x'; 64 * 1024]).await.is_ok() {} };
+            // Whether anything still gets through to here.
+            let listen = async {
+                let mut all = Vec::new();
+                let _ = tokio::io::AsyncReadExt::read_to_end(&mut from, &mut all).await;
+                let _ = heard.map(|heard| heard.send(()));
+            };
+            tokio::join!(pour, listen);
+        }
+    })
+    .await;
+    let client = opened(&world).await;
+    // Full, as nobody reads it.
+    let down = || world.shared.meter().numbers().bytes_down;
+    let mut before = 0;
+    eventually("nothing more fits", || {
+        let now = down();
+        let is_full = now > 1 << 16 && now == before;
+        before = now;
+        is_full
+    })
+    .await;
+    world.revoked.cancel();
+    let ended = tokio::time::timeout(crate::world::SOON, ended).await;
+    ended.expect("the server behind is told").unwrap();
+    drop(client);
+    all_closed(&world).await;
+    world.stop().await;
+}
+
 #[actix_web::test]
 async fn a_refusal_is_handed_on() {
     let world = World::before(Limits::default(), |stream| async move {

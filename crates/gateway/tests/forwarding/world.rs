@@ -8,10 +8,12 @@ use actix_web::dev::ServerHandle;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use futures::FutureExt;
 use gateway::{Gateway, Limits, Shared, Target};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 /// Generous: what takes longer does not come.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -28,6 +30,8 @@ pub(crate) fn spawn(work: impl Future<Output = ()> + 'static) {
 pub(crate) struct World {
     pub(crate) at: SocketAddr,
     pub(crate) shared: Shared,
+    /// Cancelled: nobody may have an open tunnel any more.
+    pub(crate) revoked: CancellationToken,
     handle: ServerHandle,
 }
 
@@ -50,8 +54,11 @@ impl World {
     pub(crate) fn before_address(limits: Limits, behind: SocketAddr) -> Self {
         let shared = Shared::new(limits);
         let state = shared.clone();
+        let revoked = CancellationToken::new();
+        let end = revoked.clone();
         let server = HttpServer::new(move || {
             App::new()
+                .app_data(web::Data::new(end.clone()))
                 .app_data(web::Data::new(Gateway::new(state.clone())))
                 .app_data(web::Data::new(behind))
                 .default_service(web::to(pass))
@@ -66,7 +73,12 @@ impl World {
         let server = server.run();
         let handle = server.handle();
         spawn(async move { server.await.unwrap() });
-        Self { at, shared, handle }
+        Self {
+            at,
+            shared,
+            revoked,
+            handle,
+        }
     }
 
     pub(crate) async fn connect(&self) -> Client {
@@ -90,6 +102,7 @@ async fn pass(
     payload: web::Payload,
     gateway: web::Data<Gateway>,
     behind: web::Data<SocketAddr>,
+    end: web::Data<CancellationToken>,
 ) -> HttpResponse {
     let target = Target {
         lane: "one".to_owned(),
@@ -104,7 +117,9 @@ async fn pass(
         cookies: false,
         prefix: String::new(),
     };
-    let answer = gateway.forward(&req, payload.into_inner(), &target).await;
+    let end = end.as_ref().clone().cancelled_owned().boxed_local();
+    let (payload, gateway) = (payload.into_inner(), gateway.get_ref());
+    let answer = gateway.forward_until(&req, payload, &target, end).await;
     answer.unwrap_or_else(|failure| {
         let status = StatusCode::from_u16(failure.status()).unwrap();
         HttpResponse::build(status).body(failure.to_string())
@@ -162,7 +177,7 @@ pub(crate) fn status(answer: &str) -> u16 {
 }
 
 /// Waits for what comes about by itself.
-pub(crate) async fn eventually(what: &str, holds: impl Fn() -> bool) {
+pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let wait = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(10)).await;

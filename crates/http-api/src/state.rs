@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use application::settings::Shown;
+use application::trace::Traces;
 use async_trait::async_trait;
 use domain::clock::Clock;
 use domain::id::IdGenerator;
@@ -30,8 +31,10 @@ pub struct Limits {
     pub body: usize,
     /// Largest body of a webhook, in bytes: events carry what tools printed.
     pub webhook_body: usize,
-    /// Requests that one user may send in a second; 0: any number.
+    /// Requests that may be sent with one key in a second; 0: any number.
     pub requests_per_second: u32,
+    /// Wrong keys that one address may try in a second; 0: any number.
+    pub wrong_keys_per_second: u32,
     /// Longest wait for a whole body.
     pub body_deadline: Duration,
     /// Longest wait for the answer of `/ready`.
@@ -40,6 +43,8 @@ pub struct Limits {
     pub stalled_deadline: Duration,
     /// How often it is asked whether the key still is good that a stream of events was opened with.
     pub ask_again: Duration,
+    /// How often it is asked whether whoever opened a socket to a sandbox still may.
+    pub ask_sockets_again: Duration,
 }
 
 /// Pages of downloads that are read and packed at the same time: each keeps a core busy, and its events in memory.
@@ -51,10 +56,12 @@ impl Default for Limits {
             body: 2 * 1024 * 1024,
             webhook_body: 32 * 1024 * 1024,
             requests_per_second: 1_000,
+            wrong_keys_per_second: 100,
             body_deadline: Duration::from_secs(30),
             ready_deadline: Duration::from_secs(2),
             stalled_deadline: Duration::from_secs(60),
             ask_again: Duration::from_secs(60),
+            ask_sockets_again: Duration::from_secs(5),
         }
     }
 }
@@ -79,6 +86,8 @@ pub struct HttpConfig {
     pub metrics_key: Option<SecretString>,
     /// What web front ends are told.
     pub web_client: WebClient,
+    /// How traces are handed on; `None` where none are exported.
+    pub traces: Option<Traces>,
 }
 
 /// One part of the service that must work before requests are worth sending.
@@ -145,6 +154,8 @@ struct Shared {
     trusted_proxies: Vec<Network>,
     /// Whether forwarding headers of a machine that is not trusted were spoken of.
     is_claim_told: AtomicBool,
+    /// Whether this process is about to stop.
+    is_draining: AtomicBool,
     ports: HttpPorts,
     stats: ProcessStats,
     parse_budget: ParseBudget,
@@ -155,6 +166,7 @@ struct Shared {
     gateway: gateway::Shared,
     measuring: Measuring,
     web_client: (WebClientDto, LegacyWebClientDto),
+    traces: Option<Traces>,
 }
 
 impl HttpState {
@@ -176,16 +188,18 @@ impl HttpState {
                 addresses,
                 trusted_proxies: config.trusted_proxies.clone(),
                 is_claim_told: AtomicBool::new(false),
+                is_draining: AtomicBool::new(false),
                 ports,
                 stats,
                 parse_budget: ParseBudget::new(),
                 intake: Intake::default(),
                 packers: Arc::new(Semaphore::new(PACKERS)),
-                rate: RateLimit::new(limits.requests_per_second),
+                rate: RateLimit::new(limits.requests_per_second, limits.wrong_keys_per_second),
                 shown_settings: ShownSettings::default(),
                 gateway: gateway::Shared::new(config.gateway.clone()),
                 measuring: Measuring::new(config.metrics_key.as_ref()),
                 web_client,
+                traces: config.traces,
             }),
             surfaces: Default::default(),
             door: Door::Everybody,
@@ -260,6 +274,11 @@ impl HttpState {
         &self.shared.addresses
     }
 
+    /// How traces are handed on, if they are.
+    pub(crate) fn traces(&self) -> Option<Traces> {
+        self.shared.traces
+    }
+
     /// Machines whose forwarding headers are believed.
     pub(crate) fn trusted_proxies(&self) -> &[Network] {
         &self.shared.trusted_proxies
@@ -268,6 +287,21 @@ impl HttpState {
     /// Whether it is the first time that this is asked: what every request could say is said once.
     pub(crate) fn is_first_claim(&self) -> bool {
         !self.shared.is_claim_told.swap(true, Ordering::Relaxed)
+    }
+
+    /// Users may send so many requests a second from now on; 0: any number.
+    pub fn set_requests_per_second(&self, requests: u32) {
+        self.shared.rate.set_rate(requests);
+    }
+
+    /// From now on `/ready` answers 503, and no connection is kept for another request: whoever chooses among several
+    /// services is to choose another one, before this one stops.
+    pub fn begin_draining(&self) {
+        self.shared.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.shared.is_draining.load(Ordering::Relaxed)
     }
 
     /// What is counted, and who may read it.

@@ -6,6 +6,7 @@
 mod client;
 mod places;
 mod query;
+mod standing;
 
 use actix_web::dev::ServiceRequest;
 use actix_web::http::header::{
@@ -18,14 +19,20 @@ use application::AppError;
 use application::gateway::Way;
 use domain::id::ConversationId;
 use domain::scope::Scope;
+use futures::FutureExt as _;
+use futures::future::pending;
 use gateway::{Failure, Gateway, Target};
 use secrecy::{ExposeSecret, SecretString};
 
 pub(crate) use self::client::forwarded;
 use self::places::{Caller, Course, Place};
 pub(crate) use self::query::target;
-use crate::extract::{Actor, Application, key_of, user_of};
+use self::standing::Standing;
+pub(crate) use self::standing::end_when;
+use crate::extract::{Actor, Application, attempts, key_of, state_of, user_of};
 use crate::problem::Problem;
+use crate::rate::Attempt;
+use crate::trace;
 
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-session-api-key");
 /// No scripts, no origin, and nothing fetched from anywhere.
@@ -46,9 +53,10 @@ pub(crate) async fn answer(
     if !place.asks_for_caller() || !may_pass(req.method()) {
         return None;
     }
-    let (Some(app), Some(gateway)) = (
+    let (Some(app), Some(gateway), Ok(state)) = (
         req.app_data::<Application>().cloned(),
         req.app_data::<web::Data<Gateway>>().cloned(),
+        state_of(req.request()).cloned(),
     ) else {
         return None;
     };
@@ -57,17 +65,23 @@ pub(crate) async fn answer(
         Ok(None) => return None,
         Err(problem) => return Some(Err(problem)),
     };
-    let path_and_query = target(req.uri().path(), req.query_string());
     let payload = req.take_payload();
-    let answer = forward(
-        &gateway,
-        req.request(),
-        payload,
-        (place, found),
-        path_and_query,
-        request_id,
-    )
-    .await;
+    let end = if gateway::is_socket(req.request()) {
+        found.standing.end(app, state)
+    } else {
+        pending().boxed_local()
+    };
+    let (way, has_key) = (found.way, found.has_key);
+    let target = match to(req.request(), way, has_key, request_id) {
+        Ok(target) => target,
+        Err(problem) => return Some(Err(problem)),
+    };
+    let answer = gateway.forward_until(req.request(), payload, &target, end);
+    let answer = answer.await.map_err(|failure| problem(&failure));
+    let answer = answer.map(|mut answer| {
+        shut_in(answer.headers_mut(), place);
+        answer
+    });
     Some(answer)
 }
 
@@ -85,36 +99,32 @@ pub(crate) fn may_pass(method: &Method) -> bool {
     )
 }
 
-async fn forward(
-    gateway: &Gateway,
+/// What is sent on, and to where.
+fn to(
     req: &HttpRequest,
-    payload: actix_web::dev::Payload,
-    (place, (way, has_key)): (Place, (Way, bool)),
-    path_and_query: String,
+    way: Way,
+    has_key: bool,
     request_id: &HeaderValue,
-) -> Result<HttpResponse, Problem> {
+) -> Result<Target, Problem> {
     let mut headers = client::forwarded(req);
     headers.push((HeaderName::from_static("x-request-id"), request_id.clone()));
+    trace::hand_on(req, &mut headers);
     if has_key {
         let key = HeaderValue::from_str(way.at.key.expose_secret());
         let mut key = key.map_err(|_| Problem::internal("a session key is no header"))?;
         key.set_sensitive(true);
         headers.push((KEY_HEADER, key));
     }
-    let target = Target {
+    Ok(Target {
         lane: way.sandbox.to_string(),
         owner: way.owner.to_string(),
         is_unchecked: !has_key,
         base_url: way.at.url,
-        path_and_query,
+        path_and_query: target(req.uri().path(), req.query_string()),
         headers,
         cookies: false,
         prefix: String::new(),
-    };
-    let answer = gateway.forward(req, payload, &target).await;
-    let mut answer = answer.map_err(|failure| problem(&failure))?;
-    shut_in(answer.headers_mut(), place);
-    Ok(answer)
+    })
 }
 
 /// What a sandbox answers is not a page of ours: should a browser show it, then without the rights of this origin, without
@@ -151,18 +161,30 @@ fn own(headers: &HeaderMap) -> HeaderValue {
     HeaderValue::from_str(&words.join(", ")).unwrap_or(HeaderValue::from_static("no-store"))
 }
 
-/// Where the request goes, and whether it gets the sandbox's key; `None`: to our own routes.
+/// Where a request goes.
+struct Found {
+    way: Way,
+    /// Whether it gets the sandbox's key.
+    has_key: bool,
+    standing: Standing,
+}
+
+/// Where the request goes; `None`: to our own routes.
 async fn find(
     app: &Application,
     place: Place,
     req: &HttpRequest,
-) -> Result<Option<(Way, bool)>, Problem> {
+) -> Result<Option<Found>, Problem> {
     let upgrades = gateway::is_socket(req);
     let (keys, of_headers) = keys_of(req);
+    if !keys.is_empty() {
+        attempts::may_try(req, keys.iter(), Attempt::Call)?;
+    }
     let mut by_key = None;
     for key in &keys {
         by_key = app.gateway.by_key(key.expose_secret()).await?;
         if by_key.is_some() {
+            attempts::good(req, Some(key), None)?;
             break;
         }
     }
@@ -190,12 +212,41 @@ async fn find(
         (None, None, true) => Caller::Silent,
     };
     match (place.course(caller, upgrades), user) {
-        (Course::ByKey, _) => Ok(by_key.map(|way| (way, true))),
-        (Course::ByConversation(id), Some(user)) => {
-            let way = app.gateway.by_conversation(&user.scope(), id).await?;
-            Ok(Some((way, true)))
+        (Course::ByKey, _) => Ok(by_key.map(|way| Found {
+            standing: Standing::Sandbox {
+                key: way.at.key.clone(),
+                sandbox: way.sandbox.clone(),
+            },
+            way,
+            has_key: true,
+        })),
+        (Course::ByConversation(conversation), Some(actor)) => {
+            let scope = actor.scope();
+            let way = app.gateway.by_conversation(&scope, conversation).await?;
+            let standing = Standing::User {
+                actor,
+                keys: of_user.to_vec(),
+                conversation,
+                sandbox: way.sandbox.clone(),
+            };
+            Ok(Some(Found {
+                way,
+                has_key: true,
+                standing,
+            }))
         }
-        (Course::Unchecked(id), _) => Ok(Some((unchecked(app, id).await?, false))),
+        (Course::Unchecked(conversation), _) => {
+            let way = unchecked(app, conversation).await?;
+            let standing = Standing::Unchecked {
+                conversation,
+                sandbox: way.sandbox.clone(),
+            };
+            Ok(Some(Found {
+                way,
+                has_key: false,
+                standing,
+            }))
+        }
         (Course::Ours, _) => Ok(None),
         (Course::ByConversation(_) | Course::Refused, _) => Err(refusal(&keys)),
     }

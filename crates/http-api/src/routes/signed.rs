@@ -2,6 +2,8 @@
 //! `/s/{sandbox}/{name}/{signature}/…`. Whoever has the address may use it, without a key, as long as the sandbox has the
 //! key that it was made with. docs/gateway.md says what keeps such pages from others.
 
+use std::rc::Rc;
+
 use actix_web::http::header::{
     CONTENT_SECURITY_POLICY, COOKIE, HeaderName, HeaderValue, REFERRER_POLICY, SET_COOKIE,
 };
@@ -9,10 +11,12 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use domain::id::SandboxId;
 use domain::sandbox::{AGENT_SERVER, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
+use futures::FutureExt as _;
+use futures::future::{LocalBoxFuture, pending};
 use gateway::{Gateway, Target};
 use url::Url;
 
-use crate::addresses::SIGNED;
+use crate::addresses::{Addresses, SIGNED};
 use crate::extract::{Application, State};
 use crate::forwarding;
 use crate::problem::Problem;
@@ -54,15 +58,15 @@ async fn pass(
     let sandbox = found.into_iter().flatten().next();
     // Whoever has no signature learns nothing, not even whether there is such a sandbox.
     let sandbox = sandbox
-        .filter(|it| addresses.is_signed(it, signed.name, signed.signature))
-        .filter(|it| it.desired == Desired::Running && it.status == SandboxStatus::Running)
+        .filter(|it| signed.opens(it, addresses))
         .ok_or_else(Problem::not_found)?;
     let base_url = address(&sandbox, signed.name).ok_or_else(Problem::not_found)?;
     let path = addresses.signed_path(&sandbox.id, signed.name, signed.signature);
     let Some(rest) = signed.rest else {
         // What is relative to the address must be below it.
+        let root = forwarding::target(&format!("{path}/"), req.query_string());
         return Ok(HttpResponse::TemporaryRedirect()
-            .insert_header(("Location", format!("{path}/")))
+            .insert_header(("Location", root))
             .finish());
     };
     let target = Target {
@@ -75,7 +79,13 @@ async fn pass(
         cookies: true,
         prefix: path.clone(),
     };
-    let answer = gateway.forward(&req, payload.into_inner(), &target).await;
+    let end = if gateway::is_socket(&req) {
+        end(&req, &app, &state, &sandbox.id)
+    } else {
+        pending().boxed_local()
+    };
+    let payload = payload.into_inner();
+    let answer = gateway.forward_until(&req, payload, &target, end).await;
     let mut answer = answer.map_err(|failure| forwarding::problem(&failure))?;
     let keeps_origin = keeps_origin(signed.name, addresses.has_own_host());
     shut_in(&mut answer, &path, keeps_origin);
@@ -111,6 +121,39 @@ impl<'a> Signed<'a> {
             rest,
         })
     }
+}
+
+impl Signed<'_> {
+    /// Whether this is a path of the sandbox, which runs.
+    fn opens(&self, sandbox: &Sandbox, addresses: &Addresses) -> bool {
+        addresses.is_signed(sandbox, self.name, self.signature)
+            && sandbox.desired == Desired::Running
+            && sandbox.status == SandboxStatus::Running
+    }
+}
+
+/// Over when a socket on this path could not be opened any more.
+fn end(
+    req: &HttpRequest,
+    app: &Application,
+    state: &State,
+    id: &SandboxId,
+) -> LocalBoxFuture<'static, ()> {
+    let path = req.uri().path().to_owned();
+    let asked = Rc::new((app.clone(), state.clone(), path, [id.clone()]));
+    forwarding::end_when(state.limits().ask_sockets_again, move || {
+        let asked = Rc::clone(&asked);
+        async move {
+            let (app, state, path, ids) = &*asked;
+            let found = app.sandboxes.find_many(&Scope::System, ids).await;
+            let addresses = state.addresses();
+            let opens =
+                |it: &Sandbox| Signed::of(path).is_some_and(|path| path.opens(it, addresses));
+            // A store that is out of reach closes nothing.
+            found.is_ok_and(|found| !found.iter().flatten().any(opens))
+        }
+        .boxed_local()
+    })
 }
 
 /// Where the service reaches this port. Clients may see another host (`docker.exposed_host`), the port is the same. Not the

@@ -7,6 +7,7 @@ use http_api::{AddressConfig, Door};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use url::Url;
 
 use crate::fixture::{ADA, World};
 
@@ -199,5 +200,42 @@ async fn the_host_of_sandboxes_has_nothing_but_their_paths() {
     ] {
         let answer = world.send_to(Door::Everybody, ask(host, path)).await;
         assert_eq!(answer.status, status, "{host}{path}");
+    }
+}
+
+#[actix_web::test]
+async fn on_the_host_of_sandboxes_only_editors_keep_their_origin() {
+    let addresses = below("https://h.example/", Some("https://boxes.example/"));
+    for (name, keeps_origin) in [("WORKER_1", false), ("VSCODE", true)] {
+        let (port, asked) = mirror().await;
+        let world = World::reached_at(addresses.clone()).await;
+        world.backend.expose(ExposedUrl {
+            name: name.to_owned(),
+            url: format!("http://127.0.0.1:{port}/").parse().unwrap(),
+            port: 8001,
+        });
+        let world = world.at_work().await;
+        world.start(ADA, &json!({})).await;
+        let told: Url = address_of(&world, name).await.parse().unwrap();
+        assert_eq!(told.host_str(), Some("boxes.example"));
+        let path = told.path().trim_end_matches('/');
+        let ask = |host: &str, path: &str| {
+            let request = TestRequest::get().uri(path);
+            request.insert_header(("Host", host.to_owned()))
+        };
+        let answer = world.send(ask("h.example", &format!("{path}/"))).await;
+        answer.refuses(404, "Not Found");
+        // What is relative to the port's root needs the slash. The port itself is not asked for this.
+        let answer = world
+            .open_as(ask("boxes.example", &format!("{path}?a=1")))
+            .await;
+        let to = answer.headers.get("location").unwrap().to_str().unwrap();
+        assert_eq!((answer.status, to), (307, &*format!("{path}/?a=1")));
+        let answer = world.open_as(ask("boxes.example", to)).await;
+        assert_eq!(answer.status, 302);
+        let policy = answer.headers.get("content-security-policy");
+        assert_eq!(policy.is_none(), keeps_origin, "{name}: {policy:?}");
+        let head = asked.await.unwrap();
+        assert!(head.starts_with("get /?a=1 http/1.1\r\n"), "{head}");
     }
 }

@@ -23,9 +23,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // It forwards HTTP, whatever it is about.
     ("gateway", &[]),
     ("skill-library", &["domain"]),
+    // Files for browsers, and nothing that serves them.
+    ("console", &[]),
     // It knows the service over HTTP only.
     ("client", &[]),
-    ("http-api", &["domain", "application", "gateway"]),
+    ("telemetry", &[]),
+    ("http-api", &["domain", "application", "console", "gateway"]),
     (
         "server",
         &[
@@ -40,6 +43,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "keyring",
             "skill-library",
             "client",
+            "telemetry",
         ],
     ),
     ("xtask", &[]),
@@ -69,10 +73,19 @@ const OWNED: &[(&str, &[&str])] = &[
     ("bollard", &["sandbox-docker"]),
     ("reqwest", &["agent-client", "acceptance"]),
     // TLS is one switch of reqwest for the whole workspace; who speaks it to the world has a client of its own.
-    ("hyper", &["git-hosting", "client", "gateway"]),
-    ("hyper-rustls", &["git-hosting", "client"]),
-    ("hyper-util", &["git-hosting", "client", "gateway"]),
-    ("rustls", &["git-hosting", "client"]),
+    ("hyper", &["git-hosting", "client", "gateway", "telemetry"]),
+    ("hyper-rustls", &["git-hosting", "client", "telemetry"]),
+    (
+        "hyper-util",
+        &["git-hosting", "client", "gateway", "telemetry"],
+    ),
+    ("rustls", &["git-hosting", "client", "telemetry"]),
+    ("opentelemetry", &["telemetry"]),
+    ("opentelemetry_sdk", &["telemetry"]),
+    // The test of exported traces reads what a collector would.
+    ("opentelemetry-proto", &["telemetry", "acceptance"]),
+    ("prost", &["telemetry", "acceptance"]),
+    ("tracing-opentelemetry", &["telemetry"]),
     (
         "actix-web",
         &["http-api", "gateway", "server", "acceptance"],
@@ -94,7 +107,7 @@ const OWNED: &[(&str, &[&str])] = &[
     // The Docker backend's tests look for secrets in everything that is logged.
     (
         "tracing-subscriber",
-        &["server", "acceptance", "sandbox-docker"],
+        &["server", "acceptance", "sandbox-docker", "telemetry"],
     ),
     ("anyhow", &["server", "xtask", "acceptance"]),
 ];

@@ -1,5 +1,6 @@
 //! Shapes of the wire that several resources share. What belongs to one resource stands in a file of its own here.
 
+pub mod access;
 pub mod administration;
 pub mod catalogue;
 pub mod conversation;
@@ -26,6 +27,7 @@ pub mod spec;
 pub mod start_request;
 pub mod start_task;
 pub mod timed;
+pub mod warm;
 pub mod web_client;
 pub mod words;
 

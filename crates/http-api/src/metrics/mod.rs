@@ -73,10 +73,12 @@ impl Measuring {
 }
 
 /// Routes that are not in the document.
-const UNDOCUMENTED: [(&str, &str); 3] = [
+const UNDOCUMENTED: [(&str, &str); 5] = [
     ("get", "/openapi.json"),
     ("get", "/docs"),
     ("get", "/docs/{file}"),
+    ("get", "/console"),
+    ("get", "/console/{file}"),
 ];
 
 /// The page, now.

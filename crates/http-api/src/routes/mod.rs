@@ -6,6 +6,7 @@ mod app_conversation_inside;
 mod app_conversations;
 mod audit;
 mod catalogue;
+mod console;
 mod docs;
 mod download;
 mod event_stream;
@@ -37,6 +38,7 @@ mod signed;
 mod skills;
 mod start_tasks;
 mod users;
+mod warm;
 mod web_client;
 mod webhooks;
 
@@ -89,6 +91,7 @@ pub(crate) fn register(config: &mut ServiceConfig<'_>) {
         .service(legacy_secrets::update)
         .service(legacy_secrets::remove)
         .service(users::me)
+        .service(users::access)
         .service(front_end::current_key)
         .service(front_end::agent_profiles)
         .service(git::installations)
@@ -120,7 +123,8 @@ fn register_administration(config: &mut ServiceConfig<'_>) {
         .service(administration::create_key)
         .service(administration::rotate_key)
         .service(administration::revoke_key)
-        .service(audit::search);
+        .service(audit::search)
+        .service(warm::read);
 }
 
 /// The organization that each user has.
@@ -217,12 +221,14 @@ pub(crate) fn register_for_sandboxes(config: &mut ServiceConfig<'_>) {
         .service(mcp::ask);
 }
 
-/// Registers what is not part of the documentation: what serves it, and what sandboxes serve.
+/// Registers what is not part of the documentation: what serves it, the console, and what sandboxes serve.
 pub(crate) fn register_docs(config: &mut web::ServiceConfig) {
     config
         .service(docs::document)
         .service(docs::entry)
         .service(docs::page)
+        .service(console::entry)
+        .service(console::file)
         .configure(signed::register);
 }
 

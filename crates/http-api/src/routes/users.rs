@@ -7,6 +7,7 @@ use application::settings::Reveal;
 use serde_json::Value;
 
 use crate::decode::{Decode, Errors, Object, Path};
+use crate::dto::access::AccessDto;
 use crate::dto::settings::UserDto;
 use crate::extract::{Actor, Application, Call, Query, SandboxCaller, State, Who};
 use crate::problem::Problem;
@@ -87,4 +88,14 @@ pub(super) async fn me(
         reveal,
         state.ports().clock.now(),
     )))
+}
+
+/// Who the caller is, and what they may do.
+#[utoipa::path(
+    tag = "Users",
+    responses((status = 200, description = "Who they are", body = AccessDto))
+)]
+#[get("/api/v1/users/me/access")]
+pub(super) async fn access(Call(actor, ()): Call<Actor, ()>) -> web::Json<AccessDto> {
+    web::Json(actor.into())
 }

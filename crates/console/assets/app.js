@@ -1,0 +1,132 @@
+// Signing in and out, and which view is shown. The view is in the address behind the `#`, so that it can be linked to; the
+// key never is.
+
+import { audit, users } from "./administration.js";
+import { forget, get, keep, key } from "./api.js";
+import { conversations } from "./conversations.js";
+import { button, failure, h } from "./dom.js";
+import { keys } from "./keys.js";
+import { overview } from "./overview.js";
+import { sandboxes } from "./sandboxes.js";
+import { templates } from "./templates.js";
+
+const VIEWS = [
+  { id: "overview", title: "Overview", open: overview },
+  { id: "conversations", title: "Conversations", open: conversations },
+  { id: "sandboxes", title: "Sandboxes", open: sandboxes },
+  { id: "templates", title: "Templates", open: templates },
+  { id: "keys", title: "Keys", open: keys },
+  { id: "users", title: "Users", open: users, isForAdmins: true },
+  { id: "audit", title: "Audit", open: audit, isForAdmins: true },
+];
+
+const main = document.getElementById("main");
+const nav = document.getElementById("nav");
+const who = document.getElementById("who");
+let access = null;
+let leave = new AbortController();
+
+const views = () => VIEWS.filter((it) => !it.isForAdmins || access.role === "admin");
+
+function address() {
+  const [, id = "", ...rest] = location.hash.split("/");
+  let name = rest.join("/");
+  try {
+    name = decodeURIComponent(name);
+  } catch {
+    // What is no address is nobody's name either.
+  }
+  return { view: views().find((it) => it.id === id) ?? views()[0], rest: name };
+}
+
+function show() {
+  if (!access) return;
+  leave.abort();
+  leave = new AbortController();
+  const { view, rest } = address();
+  for (const link of nav.querySelectorAll("a")) {
+    const isHere = link.dataset.view === view.id;
+    if (isHere) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const heading = h("h1", { tabindex: "-1" }, view.title);
+  const name = (text) => {
+    document.title = `${text} · Agent workspace`;
+  };
+  name(view.title);
+  const place = h("div", { class: "stack" });
+  main.replaceChildren(heading, place);
+  heading.focus({ preventScroll: true });
+  window.scrollTo(0, 0);
+  view.open(place, { access, rest, signal: leave.signal, name });
+}
+
+function frame() {
+  const link = (it) => h("li", {}, h("a", { href: `#/${it.id}`, "data-view": it.id }, it.title));
+  nav.replaceChildren(h("ul", {}, views().map(link)));
+  nav.hidden = false;
+  const isOpen = access.key_id === null;
+  const role = access.role === "admin" ? "administrator" : null;
+  who.replaceChildren(
+    h("span", { class: "name", id: "name" }, access.user_id),
+    role ? h("span", { class: "small" }, role) : "",
+    isOpen ? h("span", { class: "small" }, "open, no key") : button("Sign out", () => signOut()),
+  );
+  who.hidden = false;
+}
+
+function signIn(problem = null) {
+  leave.abort();
+  access = null;
+  nav.hidden = true;
+  who.hidden = true;
+  document.title = "Sign in · Agent workspace";
+  const field = h("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "key-help" });
+  const submit = async (event) => {
+    event.preventDefault();
+    keep(field.value.trim());
+    await enter();
+  };
+  main.replaceChildren(
+    h(
+      "form",
+      { class: "card sign-in", onsubmit: submit },
+      h("h1", {}, "Sign in"),
+      problem ? failure(problem) : null,
+      h("label", { for: "key" }, "API key"),
+      field,
+      h("p", { class: "small", id: "key-help" }, "It stays in this tab, and is forgotten when you sign out or close it. The first key of a service is in the file bootstrap.key of its data directory."),
+      h("button", { type: "submit", class: "primary" }, "Sign in"),
+    ),
+  );
+  field.focus();
+}
+
+function signOut() {
+  forget();
+  signIn();
+}
+
+/** With the key that is kept, or without one: an open service asks for none. */
+async function enter() {
+  try {
+    access = await get("api/v1/users/me/access");
+  } catch (error) {
+    const hadKey = Boolean(key());
+    if (error.status === 401) forget();
+    signIn(hadKey || error.status !== 401 ? error : null);
+    return;
+  }
+  frame();
+  show();
+}
+
+window.addEventListener("hashchange", show);
+window.addEventListener("signed-out", (event) => {
+  // A key may be revoked while the page is open.
+  if (!access) return;
+  forget();
+  signIn(event.detail);
+});
+
+enter();

@@ -1,0 +1,105 @@
+// Elements of names and text. Whatever the server says only ever becomes a text node or the value of an attribute that
+// cannot run; there is no way from here to markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value") element.value = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return element;
+}
+
+/** An element: `h("a", {href: "#/x", onclick: act}, "text", more)`. */
+export function h(name, attributes = {}, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+/** The same for drawings. */
+export function svg(name, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, name), attributes, children);
+}
+
+/** Replaces what is in a place, and leaves the focus, and what was unfolded, where they were (by `data-at`). */
+export function put(place, ...children) {
+  const focused = place.contains(document.activeElement)
+    ? document.activeElement.closest("[data-at]")?.dataset.at
+    : undefined;
+  const unfolded = [...place.querySelectorAll("details[open][data-at]")].map((it) => it.dataset.at);
+  place.replaceChildren(...children.flat(Infinity).filter((it) => it instanceof Node));
+  for (const element of place.querySelectorAll("[data-at]")) {
+    if (unfolded.includes(element.dataset.at)) element.open = true;
+    if (focused === element.dataset.at) element.focus({ preventScroll: true });
+  }
+}
+
+/** A table. `columns`: `{title, cell(row), number?}`; `key(row)` names a row. */
+export function table(caption, columns, rows, { key = null, empty = "There is nothing here yet." } = {}) {
+  if (rows.length === 0) return h("p", { class: "empty" }, empty);
+  // On a narrow screen rows are laid out as cards; the roles keep it a table for whoever cannot see it.
+  const head = columns.map((it) => h("th", { scope: "col", role: "columnheader", class: it.number ? "number" : null }, it.title));
+  const body = rows.map((row) =>
+    h(
+      "tr",
+      { role: "row", "data-row": key ? key(row) : null },
+      columns.map((it, at) => {
+        const first = at === 0 ? { scope: "row", role: "rowheader" } : { role: "cell" };
+        return h(at === 0 ? "th" : "td", { ...first, class: it.number ? "number" : null, "data-title": it.title }, it.cell(row));
+      }),
+    ),
+  );
+  return h(
+    "div",
+    { class: "scroll cards", tabindex: "0", role: "region", "aria-label": caption },
+    h(
+      "table",
+      { role: "table" },
+      h("caption", { class: "unseen" }, caption),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head)),
+      h("tbody", { role: "rowgroup" }, body),
+    ),
+  );
+}
+
+/** Names and values, without those that there are none of. */
+export function facts(...pairs) {
+  const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return h("dl", { class: "facts" }, known.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+/** A part of a page under a heading. */
+export function section(title, ...children) {
+  return h("section", { class: "card", "aria-label": title }, h("h2", {}, title), children);
+}
+
+/** A button. */
+export function button(text, onclick, { kind = "", at = null, label = null } = {}) {
+  return h("button", { type: "button", class: kind, onclick, "data-at": at, "aria-label": label }, text);
+}
+
+let quiet;
+
+/** Says what was done, for eyes and screen readers, and forgets it. */
+export function say(text) {
+  const place = document.getElementById("said");
+  place.textContent = text;
+  clearTimeout(quiet);
+  quiet = setTimeout(() => (place.textContent = ""), 6000);
+}
+
+/** What went wrong, in the server's words. */
+export function failure(error) {
+  return h(
+    "div",
+    { class: "failure", role: "alert" },
+    h("p", {}, error.message),
+    error.request ? h("p", { class: "small" }, "Request ", h("code", {}, error.request)) : null,
+  );
+}

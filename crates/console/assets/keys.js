@@ -1,0 +1,85 @@
+// API keys: the caller's own, or those of a user whom the caller administers.
+
+import { get, part, post, remove } from "./api.js";
+import { act, confirm, showKey } from "./dialogs.js";
+import { button, h, section, table } from "./dom.js";
+import { when } from "./format.js";
+import { live } from "./live.js";
+
+const DAY = 86_400;
+const LIVES = [["for ever", ""], ["for 30 days", 30 * DAY], ["for 90 days", 90 * DAY], ["for a year", 365 * DAY]];
+
+const named = (it) => it.name || it.prefix;
+
+async function rotate(path, it, look) {
+  const text = "A new key takes its place. The former goes on to work for a day, so that there is time to change over.";
+  if (!(await confirm(`Replace the key “${named(it)}”?`, text, "Replace", { kind: "primary" }))) return;
+  const made = await act("There is a new key.", () => post(`${path}/${part(it.id)}/rotate`, {}));
+  look();
+  if (made) await showKey(made.key);
+}
+
+async function revoke(path, it, look) {
+  const text = "Whoever uses it is refused from now on. It cannot be brought back.";
+  if (!(await confirm(`Revoke the key “${named(it)}”?`, text, "Revoke"))) return;
+  await act("The key is revoked.", () => remove(`${path}/${part(it.id)}`));
+  look();
+}
+
+function actions(path, it, look) {
+  const of = (text) => ({ at: `${text} ${it.id}`, label: `${text} ${named(it)}` });
+  return h(
+    "div",
+    { class: "line" },
+    button("Replace…", () => rotate(path, it, look), of("Replace")),
+    it.is_current ? null : button("Revoke…", () => revoke(path, it, look), { kind: "danger", ...of("Revoke") }),
+  );
+}
+
+function form(path, look) {
+  const name = h("input", { id: "key-name", maxlength: 100, autocomplete: "off", placeholder: "what it is for" });
+  const life = h("select", { id: "key-life" }, LIVES.map(([text, value]) => h("option", { value }, text)));
+  const make = async (event) => {
+    event.preventDefault();
+    const wish = {};
+    if (name.value.trim()) wish.name = name.value.trim();
+    if (life.value) wish.expires_in = Number(life.value);
+    const made = await act("There is a new key.", () => post(path, wish));
+    look();
+    if (!made) return;
+    name.value = "";
+    await showKey(made.key);
+  };
+  return h(
+    "form",
+    { class: "filters", onsubmit: make },
+    h("label", {}, "Name ", name),
+    h("label", {}, "Good ", life),
+    h("button", { type: "submit", class: "primary" }, "Make a key"),
+  );
+}
+
+/** Shows the keys at this path of the API. */
+export function keysAt(path, title, place, signal) {
+  const columns = [
+    { title: "Name", cell: (it) => h("span", {}, it.name ?? "–", " ", it.is_current ? h("span", { class: "tag" }, "this one") : null) },
+    { title: "Begins with", cell: (it) => h("code", {}, it.prefix) },
+    { title: "Made", cell: (it) => when(it.created_at) },
+    { title: "Expires", cell: (it) => (it.expires_at ? when(it.expires_at) : "never") },
+    { title: "Last used", cell: (it) => (it.last_used_at ? when(it.last_used_at) : "never") },
+    { title: "Made by", cell: (it) => it.made_by ?? "–" },
+    { title: "Actions", cell: (it) => actions(path, it, () => look()) },
+  ];
+  place.append(form(path, () => look()));
+  const load = (until) => get(path, {}, until);
+  const look = live(place, signal, load, ({ items }) => section(title, table(title, columns, items, { key: (it) => it.id, empty: "No keys." })));
+}
+
+/** Opens the view. */
+export function keys(place, { signal, access }) {
+  if (access.key_id === null) {
+    place.append(h("p", { class: "card" }, "This service is open: it takes every request for the local user's, and needs no keys."));
+    return;
+  }
+  keysAt("api/v1/keys", "Your keys", place, signal);
+}

@@ -1,0 +1,99 @@
+// What is on the screen, kept as it is on the server; and logs as they are written.
+
+import { part, stream } from "./api.js";
+import { button, failure, h, put } from "./dom.js";
+
+const EVERY = 4000;
+const SLOW = 15_000;
+/** So many characters of a log are kept on the page. */
+const LONGEST_LOG = 400_000;
+
+const sleep = (ms, signal) =>
+  new Promise((done) => {
+    const timer = setTimeout(done, ms);
+    signal.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
+  });
+
+const isWatched = () => !document.hidden && !document.querySelector("dialog[open]");
+
+/**
+ * Loads and shows until `signal` ends it. What has not changed is not touched. Answers a function that looks at once, also
+ * after a change of what `load` asks for.
+ */
+export function live(place, signal, load, render, { isSlow = () => false } = {}) {
+  let shown = null;
+  let turn = 0;
+  const trouble = h("div");
+  const content = h("div", { class: "stack" }, h("p", { class: "empty" }, "Loading…"));
+  place.append(trouble, content);
+  const look = async () => {
+    turn += 1;
+    const mine = turn;
+    try {
+      const found = await load(signal);
+      // A later question was asked meanwhile.
+      if (mine !== turn || signal.aborted) return;
+      const text = JSON.stringify(found);
+      if (text !== shown) put(content, render(found));
+      shown = text;
+      trouble.replaceChildren();
+    } catch (error) {
+      if (signal.aborted || mine !== turn) return;
+      trouble.replaceChildren(failure(error));
+      if (shown === null) content.replaceChildren();
+    }
+  };
+  const run = async () => {
+    await look();
+    while (!signal.aborted) {
+      await sleep(isSlow() ? SLOW : EVERY, signal);
+      if (!signal.aborted && isWatched()) await look();
+    }
+  };
+  run();
+  return look;
+}
+
+/** A button that looks further back, where there is more. */
+export function more(pages, isMore, look) {
+  if (!isMore) return null;
+  const wants = () => {
+    pages.count += 1;
+    look();
+  };
+  return h("p", { class: "more" }, button("Show older ones", wants, { at: "more" }));
+}
+
+/** What a sandbox writes, from its last lines on. */
+export function logs(sandbox, signal) {
+  const out = h("pre", { class: "log", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Log" });
+  const status = h("span", { class: "small", role: "status" }, "");
+  const again = button("Follow again", () => follow());
+  again.hidden = true;
+  const hear = (text) => {
+    const atEnd = out.scrollHeight - out.scrollTop - out.clientHeight < 40;
+    out.append(document.createTextNode(text));
+    let length = out.textContent.length;
+    while (length > LONGEST_LOG && out.firstChild !== out.lastChild) {
+      length -= out.firstChild.length;
+      out.firstChild.remove();
+    }
+    if (atEnd) out.scrollTop = out.scrollHeight;
+  };
+  const follow = async () => {
+    again.hidden = true;
+    out.replaceChildren();
+    status.textContent = "following";
+    try {
+      await stream(`api/v1/sandboxes/${part(sandbox)}/logs`, { lines: 500, follow: true }, hear, signal);
+      status.textContent = "ended";
+    } catch (error) {
+      if (signal.aborted) return;
+      status.textContent = error.request === undefined ? "the connection broke" : error.message;
+    }
+    again.hidden = false;
+  };
+  follow();
+  return h("section", { class: "card", "aria-label": "Log" }, h("div", { class: "line" }, h("h2", {}, "Log"), status, again), out);
+}
+

@@ -1,0 +1,130 @@
+// The starts of the last hours or days: how many, how they ended, and how long they took.
+
+import { pages } from "./api.js";
+import { lines, rows, stacked } from "./charts.js";
+import { h, section } from "./dom.js";
+import { duration } from "./format.js";
+import { live } from "./live.js";
+import { STEPS, hasFailed, isCold, isReady, isWarm, quantile, total } from "./starts.js";
+
+const HOUR = 3_600_000;
+/** Pages of a hundred: what a chart is made of at most. */
+const MOST_PAGES = 10;
+const SPANS = [
+  { id: "6h", name: "6 hours", parts: 6, part: HOUR },
+  { id: "24h", name: "24 hours", parts: 24, part: HOUR },
+  { id: "7d", name: "7 days", parts: 7, part: 24 * HOUR },
+];
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
+/** The parts of a span, each from a whole hour or day on. */
+function parts(span, now) {
+  const end = new Date(now);
+  end.setMinutes(0, 0, 0);
+  if (span.part > HOUR) end.setHours(0);
+  const label = (at) => (span.part > HOUR ? DAY : CLOCK).format(at);
+  return Array.from({ length: span.parts }, (_, at) => {
+    const from = end.getTime() - (span.parts - 1 - at) * span.part;
+    return { from, until: from + span.part, label: label(from) };
+  });
+}
+
+const within = (tasks, part) =>
+  tasks.filter((it) => {
+    const at = Date.parse(it.created_at);
+    return at >= part.from && at < part.until;
+  });
+
+function tile(name, value, more) {
+  return h("div", { class: "tile" }, h("p", { class: "small" }, name), h("p", { class: "big" }, value), more ? h("p", { class: "small" }, more) : null);
+}
+
+function tiles(tasks) {
+  const ready = tasks.filter(isReady);
+  const failed = tasks.filter(hasFailed);
+  const times = ready.map(total);
+  const [warm, cold] = [ready.filter(isWarm).length, ready.filter(isCold).length];
+  const share = warm + cold ? `${Math.round((100 * warm) / (warm + cold))} %` : "–";
+  const rate = tasks.length ? `${((100 * failed.length) / tasks.length).toFixed(failed.length ? 1 : 0)} % of ${tasks.length}` : null;
+  return h(
+    "div",
+    { class: "tiles" },
+    tile("Starts", tasks.length, `${ready.length} ready`),
+    tile("Failed", failed.length, rate),
+    tile("Half are ready after", duration(quantile(times, 0.5)), "p50"),
+    tile("Most are ready after", duration(quantile(times, 0.95)), "p95"),
+    tile("Got a warm sandbox", share, warm + cold ? `${warm} of ${warm + cold}` : "none are kept"),
+  );
+}
+
+const OUTCOMES = [
+  { name: "Ready", look: "good" },
+  { name: "Failed", look: "bad" },
+  { name: "Under way", look: "busy" },
+];
+const QUANTILES = [
+  { name: "p50", look: "step1" },
+  { name: "p95", look: "step5" },
+];
+const OF_STEPS = STEPS.map(([, name], at) => ({ name, look: `step${at}` }));
+
+/** The task that is at this place when all are sorted by time: its steps add up, as quantiles of each would not. */
+function example(tasks, part) {
+  const sorted = [...tasks].sort((a, b) => total(a) - total(b));
+  return sorted[Math.min(sorted.length - 1, Math.ceil(part * sorted.length) - 1)];
+}
+
+function breakdown(label, tasks) {
+  return [0.5, 0.95].flatMap((part) => {
+    const task = example(tasks, part);
+    if (!task) return [];
+    return [{ label: `${label} p${part * 100}`, values: STEPS.map(([word]) => task.timings[word] ?? 0), total: duration(total(task)) }];
+  });
+}
+
+function charts(tasks, span) {
+  const all = parts(span, Date.now());
+  const ready = tasks.filter(isReady);
+  const counts = all.map((part) => {
+    const inside = within(tasks, part);
+    const [good, bad] = [inside.filter(isReady).length, inside.filter(hasFailed).length];
+    return { label: part.label, values: [good, bad, inside.length - good - bad] };
+  });
+  const times = all.map((part) => {
+    const inside = within(ready, part).map(total);
+    return { label: part.label, values: [quantile(inside, 0.5), quantile(inside, 0.95)] };
+  });
+  const warm = ready.filter(isWarm);
+  const cold = ready.filter((it) => !isWarm(it));
+  const by = span.part > HOUR ? "day" : "hour";
+  const kinds = [...breakdown("warm", warm), ...breakdown("cold", cold)];
+  return [
+    section("Starts", stacked(`Starts per ${by}, by how they ended`, OUTCOMES, counts)),
+    section("Durations", lines(`Time until ready, per ${by}`, QUANTILES, times, duration)),
+    section("Steps", rows("Where the time goes: the start in the middle, and the one at 95 %", OF_STEPS, breakdown("all", ready), duration)),
+    section("Warm and cold", kinds.length ? rows("Starts with a warm sandbox, and without", OF_STEPS, kinds, duration) : h("p", { class: "empty" }, "No start was ready yet.")),
+  ];
+}
+
+/** Opens the view. */
+export function overview(place, { signal }) {
+  let span = SPANS[1];
+  const load = async (until) => {
+    const from = parts(span, Date.now())[0].from;
+    const query = { created_at__gte: new Date(from).toISOString(), limit: 100 };
+    return { span: span.id, ...(await pages("api/v1/app-conversations/start-tasks/search", query, MOST_PAGES, until)) };
+  };
+  const choose = (event) => {
+    span = SPANS.find((it) => it.id === event.target.value);
+    look();
+  };
+  const options = SPANS.map((it) => h("option", { value: it.id, selected: it === span }, it.name));
+  place.append(h("div", { class: "filters" }, h("label", {}, "The last ", h("select", { onchange: choose, id: "span" }, options)), h("p", { class: "small" }, "Your own starts.")));
+  const render = ({ items, more }) => [
+    more ? h("p", { class: "small" }, `Only the newest ${items.length} starts are counted.`) : null,
+    tiles(items),
+    h("div", { class: "two" }, charts(items, span)),
+  ];
+  const look = live(place, signal, load, render, { isSlow: () => true });
+}

@@ -1,0 +1,108 @@
+// Sandboxes: how they are and why, what they write, and to pause, resume or delete them.
+
+import { batch, pages, part, post, remove } from "./api.js";
+import { act, confirm } from "./dialogs.js";
+import { button, facts, h, section, table } from "./dom.js";
+import { short, state, when } from "./format.js";
+import { live, logs, more } from "./live.js";
+
+const SANDBOXES = "api/v1/sandboxes";
+
+/** What is shown of one. Its key is for nobody's eyes, so it is not kept. */
+const shown = ({ id, status, status_detail, sandbox_spec_id, created_at, exposed_urls }) => ({
+  id, status, status_detail, sandbox_spec_id, created_at, ports: (exposed_urls ?? []).map((it) => it.name),
+});
+
+async function pause(it, look) {
+  const text = "What runs in it is interrupted and its memory is freed. Its files stay, and it can be resumed.";
+  if (!(await confirm("Pause this sandbox?", text, "Pause", { kind: "primary" }))) return;
+  await act("The sandbox is being paused.", () => post(`${SANDBOXES}/${part(it.id)}/pause`));
+  look();
+}
+
+async function resume(it, look) {
+  await act("The sandbox is being resumed.", () => post(`${SANDBOXES}/${part(it.id)}/resume`));
+  look();
+}
+
+async function take(it, look) {
+  const text = "It is deleted with all its files, for good. Its conversations stay, and can be read.";
+  if (!(await confirm("Delete this sandbox?", text, "Delete"))) return;
+  await act("The sandbox is being deleted.", () => remove(`${SANDBOXES}/${part(it.id)}`));
+  look();
+}
+
+function actions(it, look) {
+  const of = (text) => ({ at: `${text} ${it.id}`, label: `${text} ${it.id}` });
+  return h(
+    "div",
+    { class: "line" },
+    it.status === "RUNNING" || it.status === "STARTING" ? button("Pause…", () => pause(it, look), of("Pause")) : null,
+    it.status === "PAUSED" || it.status === "ERROR" ? button("Resume", () => resume(it, look), of("Resume")) : null,
+    it.status === "MISSING" ? null : button("Delete…", () => take(it, look), { kind: "danger", ...of("Delete") }),
+  );
+}
+
+/** Opens the list, or one of them. */
+export function sandboxes(place, context) {
+  if (context.rest) return sandbox(place, context);
+  const count = { count: 1 };
+  const load = async (until) => {
+    const found = await pages(`${SANDBOXES}/search`, { limit: 50 }, count.count, until);
+    return { ...found, items: found.items.map(shown) };
+  };
+  const columns = [
+    { title: "Sandbox", cell: (it) => h("a", { href: `#/sandboxes/${part(it.id)}`, "data-at": `open ${it.id}` }, short(it.id)) },
+    { title: "State", cell: (it) => state(it.status) },
+    { title: "Cause", cell: (it) => it.status_detail ?? "–" },
+    { title: "Template", cell: (it) => it.sandbox_spec_id },
+    { title: "Made", cell: (it) => when(it.created_at) },
+    { title: "Actions", cell: (it) => actions(it, () => look()) },
+  ];
+  const render = ({ items, more: isMore }) =>
+    section("Sandboxes", table("Sandboxes", columns, items, { key: (it) => it.id, empty: "No sandboxes." }), more(count, isMore, () => look()));
+  const look = live(place, context.signal, load, render, { isSlow: () => count.count > 2 });
+}
+
+function sandbox(place, context) {
+  const { signal, rest } = context;
+  const load = async (until) => {
+    const [found, inside] = await Promise.all([
+      batch(SANDBOXES, [rest], until),
+      pages("api/v1/app-conversations/search", { sandbox_id__eq: rest, include_sub_conversations: true, limit: 50 }, 1, until),
+    ]);
+    const one = found.get(rest);
+    return {
+      found: one ? shown(one) : null,
+      inside: inside.items.map(({ id, title, execution_status }) => ({ id, title, execution_status })),
+    };
+  };
+  const columns = [
+    { title: "Title", cell: (it) => h("a", { href: `#/conversations/${part(it.id)}`, "data-at": `open ${it.id}` }, it.title || "Without a title") },
+    { title: "Agent", cell: (it) => state(it.execution_status) },
+  ];
+  let log;
+  const render = ({ found, inside }) => {
+    if (!found) return h("p", { class: "empty" }, "There is no such sandbox.");
+    context.name(`Sandbox ${found.id}`);
+    const parts = [
+      section(
+        "Sandbox",
+        facts(
+          ["State", state(found.status)],
+          ["Cause", found.status_detail],
+          ["Template", found.sandbox_spec_id],
+          ["Ports", found.ports.join(", ")],
+          ["Made", when(found.created_at)],
+          ["Id", h("code", {}, found.id)],
+        ),
+        actions(found, () => look()),
+      ),
+      section("Conversations in it", table("Conversations in it", columns, inside, { empty: "None." })),
+    ];
+    // One log for the whole visit: what is around it may be drawn again.
+    if (found.status !== "MISSING") parts.push((log ??= logs(found.id, signal)));
+    return parts;
+  };
+  const look = live(place, signal, load, render);
+}

@@ -1,0 +1,192 @@
+//! The web console: the files that a browser gets, compiled into the binary.
+//!
+//! **Knows** its own files, and how a browser may treat them. **Must never know** HTTP, the service or its types: the page
+//! itself asks the public API, with the key of whoever sits in front of it. `docs/console.md` says what it shows.
+//!
+//! The files are what stands in `assets/`: no build step, no framework, nothing from another host. A new file is a line in
+//! [`SOURCES`].
+
+use std::sync::LazyLock;
+
+use sha2::{Digest as _, Sha256};
+
+/// What a browser may do with the page: load what this origin serves, and talk to it. Nothing written by others can run
+/// (scripts are files of ours, and text never becomes markup), and no other page can frame it.
+pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+                          frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; \
+                          trusted-types 'none'";
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const SVG: &str = "image/svg+xml";
+
+macro_rules! source {
+    ($name:literal, $kind:expr) => {
+        (
+            $name,
+            $kind,
+            include_str!(concat!("../assets/", $name)).as_bytes(),
+        )
+    };
+}
+
+/// Name below `/console/`, kind, and content. The page itself is [`PAGE`].
+const SOURCES: [(&str, &str, &[u8]); 17] = [
+    source!("index.html", HTML),
+    source!("style.css", CSS),
+    source!("icon.svg", SVG),
+    source!("app.js", SCRIPT),
+    source!("api.js", SCRIPT),
+    source!("dom.js", SCRIPT),
+    source!("dialogs.js", SCRIPT),
+    source!("format.js", SCRIPT),
+    source!("live.js", SCRIPT),
+    source!("charts.js", SCRIPT),
+    source!("starts.js", SCRIPT),
+    source!("overview.js", SCRIPT),
+    source!("conversations.js", SCRIPT),
+    source!("sandboxes.js", SCRIPT),
+    source!("templates.js", SCRIPT),
+    source!("keys.js", SCRIPT),
+    source!("administration.js", SCRIPT),
+];
+
+/// The file that `/console/` is.
+const PAGE: &str = "index.html";
+
+/// A file of the console.
+#[derive(Debug)]
+pub struct File {
+    /// Below `/console/`.
+    pub name: &'static str,
+    /// For `Content-Type`.
+    pub content_type: &'static str,
+    /// The content.
+    pub content: &'static [u8],
+    /// Of the content, in quotation marks: for `ETag`.
+    pub tag: String,
+}
+
+static FILES: LazyLock<Vec<File>> = LazyLock::new(|| SOURCES.into_iter().map(File::of).collect());
+
+impl File {
+    fn of((name, content_type, content): (&'static str, &'static str, &'static [u8])) -> Self {
+        let hash = Sha256::digest(content);
+        let hex: String = hash.iter().take(16).map(|it| format!("{it:02x}")).collect();
+        Self {
+            name,
+            content_type,
+            content,
+            tag: format!("\"{hex}\""),
+        }
+    }
+
+    /// Whether a browser that says `If-None-Match: known` has it.
+    #[must_use]
+    pub fn is_known(&self, known: &str) -> bool {
+        known
+            .split(',')
+            .map(str::trim)
+            .any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == self.tag)
+    }
+}
+
+/// The file of this name below `/console/`; without a name, the page.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static File> {
+    let name = if name.is_empty() { PAGE } else { name };
+    FILES.iter().find(|file| file.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn text(file: &File) -> &'static str {
+        std::str::from_utf8(file.content).unwrap()
+    }
+
+    /// What stands between `start` and the next quotation mark, everywhere.
+    fn quoted<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
+        let parts = text.split(start).skip(1);
+        parts.filter_map(|part| part.split('"').next()).collect()
+    }
+
+    #[test]
+    fn what_files_name_is_there_and_all_of_it_is_named() {
+        let mut named = BTreeSet::from([PAGE]);
+        for file in &*FILES {
+            let starts: &[&str] = match file.content_type {
+                HTML => &["src=\"", "href=\""],
+                SCRIPT => &["from \"", "import \""],
+                _ => &[],
+            };
+            for start in starts {
+                for name in quoted(text(file), start) {
+                    // A link within the page.
+                    if name.starts_with('#') {
+                        continue;
+                    }
+                    let name = name.strip_prefix("./").unwrap_or(name);
+                    assert!(find(name).is_some(), "{} names {name}", file.name);
+                    named.insert(name);
+                }
+            }
+        }
+        let all: BTreeSet<_> = FILES.iter().map(|file| file.name).collect();
+        assert_eq!(named, all, "what nobody names is never loaded");
+        let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/assets")).unwrap();
+        let there: BTreeSet<_> = folder
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(there, all.into_iter().map(str::to_owned).collect());
+    }
+
+    #[test]
+    fn nothing_comes_from_another_host_and_no_text_becomes_markup() {
+        for file in &*FILES {
+            let text = text(file).replace("http://www.w3.org/2000/svg", "");
+            for word in [
+                "http:",
+                "https:",
+                "url(",
+                "@import",
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+                "new Function",
+                "localStorage",
+                " style=\"",
+                " onclick=",
+                "<style",
+            ] {
+                assert!(!text.contains(word), "{} has {word}", file.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_tag_is_of_the_content() {
+        let (page, style) = (find("").unwrap(), find("style.css").unwrap());
+        assert_eq!(page.name, PAGE);
+        assert_ne!(page.tag, style.tag);
+        let tag = &page.tag;
+        for known in [
+            tag.clone(),
+            format!("W/{tag}"),
+            format!("\"x\", {tag}"),
+            "*".into(),
+        ] {
+            assert!(page.is_known(&known), "{known}");
+        }
+        assert!(!page.is_known(&style.tag) && !page.is_known(""));
+        for name in ["x", "../src/lib.rs", "/", "assets/index.html"] {
+            assert!(find(name).is_none(), "{name}");
+        }
+    }
+}

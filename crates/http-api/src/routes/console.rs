@@ -1,0 +1,47 @@
+//! The web console: its files, from the binary (`crates/console`). Everything that it shows it asks of the public API.
+
+use actix_web::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, IF_NONE_MATCH, LOCATION, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use actix_web::{HttpRequest, HttpResponse, get, web};
+
+use crate::problem::Problem;
+
+/// The page refers to its files relative to `/console/`. So does this, under whatever path a proxy has it.
+#[get("/console")]
+pub(super) async fn entry() -> HttpResponse {
+    HttpResponse::TemporaryRedirect()
+        .insert_header((LOCATION, "console/"))
+        .finish()
+}
+
+/// A file of the console. Browsers keep it and ask whether it is still the same.
+#[get("/console/{file:.*}")]
+pub(super) async fn file(
+    req: HttpRequest,
+    name: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    let file = console::find(&name).ok_or_else(Problem::not_found)?;
+    let known = req.headers().get(IF_NONE_MATCH);
+    let is_known = known
+        .and_then(|known| known.to_str().ok())
+        .is_some_and(|known| file.is_known(known));
+    let mut answer = if is_known {
+        HttpResponse::NotModified()
+    } else {
+        HttpResponse::Ok()
+    };
+    answer
+        .insert_header((CACHE_CONTROL, "no-cache"))
+        .insert_header((ETAG, file.tag.as_str()))
+        .insert_header((CONTENT_SECURITY_POLICY, console::POLICY))
+        .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .insert_header((X_FRAME_OPTIONS, "DENY"))
+        .insert_header((REFERRER_POLICY, "no-referrer"));
+    Ok(if is_known {
+        answer.finish()
+    } else {
+        answer.content_type(file.content_type).body(file.content)
+    })
+}

@@ -4,6 +4,7 @@ mod docker;
 mod git;
 mod process;
 mod skills;
+mod traces;
 mod vault;
 
 use std::ffi::OsString;
@@ -37,6 +38,7 @@ pub(crate) use store_sql::{Look, Schema, SqlStore as Store};
 pub(crate) use agent_client::probe;
 pub(crate) use docker::{Engine, Survey};
 pub(crate) use process::{agent_server_outlook, prepare};
+pub(crate) use traces::{Telemetry, open as open_telemetry};
 pub(crate) use vault::{
     Follower, Vault, check_legacy, is_sealed, master_keys, open as open_vault, unlock,
 };
@@ -173,7 +175,7 @@ pub(crate) fn service(
     (bound, route): (SocketAddr, &Route),
 ) -> anyhow::Result<Service> {
     let agents = Arc::new(
-        HttpAgentRuntime::new(agent_client::Config::default(), clock())
+        HttpAgentRuntime::new(agents_config(config), clock())
             .context("cannot make an HTTP client")?,
     );
     let git = git::open(&config.git)?;
@@ -227,10 +229,17 @@ pub(crate) fn service(
 }
 
 /// Caps on running sandboxes.
-fn caps(config: &Config) -> Caps {
+pub(crate) fn caps(config: &Config) -> Caps {
     Caps {
         per_user: config.sandbox.max_running_per_user,
         overall: config.sandbox.max_running,
+    }
+}
+
+fn agents_config(config: &Config) -> agent_client::Config {
+    agent_client::Config {
+        trace: traces::handed_on(config).map(|traces| traces.current),
+        ..agent_client::Config::default()
     }
 }
 
@@ -251,6 +260,7 @@ fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy
     policy.retention.set(config.retention);
     policy.verify_git_tokens = config.git.verify_tokens;
     policy.mcp_in_conversations = config.mcp_in_conversations;
+    policy.traces = traces::handed_on(config);
     if config.sandbox.shared_host.is_some() {
         policy.share_host();
     }
@@ -279,6 +289,7 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
         },
         metrics_key: config.metrics_key.clone(),
         web_client: config.web_client.clone(),
+        traces: traces::handed_on(config),
     }
 }
 

@@ -15,9 +15,12 @@ mod doctor;
 mod healthcheck;
 mod keys;
 mod logging;
+mod notify;
+mod reload;
 mod remote;
 mod secrets;
 mod serve;
+mod stopping;
 mod users;
 
 use std::ffi::OsString;
@@ -29,9 +32,10 @@ use anyhow::Context as _;
 use clap::Parser as _;
 
 use crate::cli::{Cli, Command, Where};
-use crate::compose::Variables;
+use crate::compose::{Telemetry, Variables};
 use crate::config::{Config, ConfigError};
 use crate::data_dir::DataDir;
+use crate::logging::Level;
 
 /// `EX_USAGE` of sysexits.h: the configuration is wrong, and starting again will not help.
 const BAD_CONFIGURATION: u8 = 64;
@@ -43,6 +47,8 @@ const BLOCKING_THREADS: usize = 64;
 
 /// How long blocking work may go on when everything else has ended.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
+/// How long the last traces may take to their collector.
+const TRACES_LIMIT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     if let Some(error) = compose::launch(std::env::args_os()) {
@@ -63,10 +69,26 @@ fn main() -> ExitCode {
         Ok(config) => config,
         Err(error) => return finish(Err(error.into())),
     };
-    logging::start(&config.log);
+    let telemetry = match open_telemetry(&command, &config) {
+        Ok(telemetry) => telemetry,
+        Err(error) => return finish(Err(error)),
+    };
+    let level = logging::start(&config.log, telemetry.as_ref());
     #[cfg(debug_assertions)]
     crash_points::install(&variables);
-    finish(run(command, &config, &variables))
+    let result = run(command, &config, &variables, &level);
+    if telemetry.is_some_and(|telemetry| !telemetry.finish(TRACES_LIMIT)) {
+        tracing::warn!("the last traces could not be exported in time");
+    }
+    finish(result)
+}
+
+/// Only the service has traces.
+fn open_telemetry(command: &Command, config: &Config) -> anyhow::Result<Option<Telemetry>> {
+    match command {
+        Command::Serve => compose::open_telemetry(config),
+        _ => Ok(None),
+    }
 }
 
 fn finish(result: anyhow::Result<ExitCode>) -> ExitCode {
@@ -86,7 +108,12 @@ fn print_openapi() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn run(command: Command, config: &Config, variables: &Variables) -> anyhow::Result<ExitCode> {
+fn run(
+    command: Command,
+    config: &Config,
+    variables: &Variables,
+    level: &Level,
+) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -96,7 +123,7 @@ fn run(command: Command, config: &Config, variables: &Variables) -> anyhow::Resu
         .context("cannot start threads")?;
     let result = runtime.block_on(async {
         match command {
-            Command::Serve => serve::serve(config, variables).await?,
+            Command::Serve => serve::serve(config, variables, level).await?,
             Command::Migrate => {
                 DataDir::open(&config.data_dir)?;
                 compose::open_store(config).await?;

@@ -8,15 +8,13 @@ use actix_web::HttpServer;
 use actix_web::dev::ServerHandle;
 use anyhow::Context as _;
 use application::audit::Audit;
-use application::follow::Follow;
 use application::{App, Tasks, background};
 use domain::id::HostId;
-use http_api::{Door, Gateway, HttpState};
+use http_api::{Door, HttpState};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use secrecy::ExposeSecret as _;
 use tokio::net::TcpSocket;
 use tokio::runtime::Handle;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::banner::Started;
 use crate::bootstrap::first_key;
@@ -24,11 +22,17 @@ use crate::callback::{CallbackListener, Route};
 use crate::compose::{self, Follower, Sandboxes, Service, Variables};
 use crate::config::{Config, Http, Mode, without_password};
 use crate::data_dir::{DataDir, Lock};
+use crate::logging::Level;
+use crate::notify::Manager;
+use crate::reload::Reloading;
+use crate::stopping::{Listeners, Signals, serve_until_stopped};
 
 /// How long background work may take to stop once requests are done. Whatever it does is resumed on the next start.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(5);
 /// How long the last lines of the audit log may take.
 const AUDIT_GRACE: Duration = Duration::from_secs(2);
+/// What follows once requests are done: these, and what cannot be cut off.
+pub(crate) const AFTER_REQUESTS: Duration = Duration::from_secs(15);
 /// How long a data directory may seem taken by a service that has just been killed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted.
@@ -44,7 +48,11 @@ const SANDBOX_CONNECTIONS: usize = 256;
 const SANDBOX_KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Runs until a signal to stop. Sandboxes go on without us and are adopted by the next start.
-pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Result<()> {
+pub(crate) async fn serve(
+    config: &Config,
+    variables: &Variables,
+    level: &Level,
+) -> anyhow::Result<()> {
     raise_file_limit();
     let data_dir = DataDir::open(&config.data_dir)?;
     let _lock = take(&data_dir).await?;
@@ -93,14 +101,19 @@ pub(crate) async fn serve(config: &Config, variables: &Variables) -> anyhow::Res
     };
     started.announce();
     start_background(&service.app);
+    let manager = Manager::of(variables);
+    manager.ready();
+    let (app, http) = (service.app.clone(), service.http.clone());
+    let mut reloading = Reloading::new((config, variables, level), app.clone(), http.clone());
     let audit = service.app.audit.clone();
     let listeners = Listeners {
         main,
-        follow: service.app.follow.clone(),
-        gateway: service.http.gateway().clone(),
         callbacks: open_callbacks(config, &route, &sandboxes, service, &tasks, bound),
+        app,
+        http,
     };
-    let result = until_stopped(server, &listeners, &mut signals).await;
+    let told = (&config.http, &manager);
+    let result = serve_until_stopped(server, &listeners, &mut signals, told, &mut reloading).await;
     stop_background(&audit, &tasks).await;
     keys.withdraw().await;
     tracing::info!("stopped; sandboxes go on running");
@@ -267,76 +280,4 @@ pub(crate) fn http_server(
         .run();
     let handle = server.handle();
     Ok((server, handle))
-}
-
-/// Serves until a signal; then lets requests under way end. A second signal ends them at once.
-async fn until_stopped(
-    server: impl Future<Output = std::io::Result<()>>,
-    listeners: &Listeners,
-    signals: &mut Signals,
-) -> anyhow::Result<()> {
-    let mut server = std::pin::pin!(server);
-    tokio::select! {
-        ended = &mut server => {
-            ended.context("the HTTP server failed")?;
-            anyhow::bail!("the HTTP server ended by itself");
-        }
-        name = signals.next() => tracing::info!(signal = name, "stopping: requests under way may end"),
-    }
-    let stop = async {
-        tokio::select! {
-            () = listeners.stop(true) => {}
-            name = signals.next() => {
-                tracing::info!(signal = name, "stopping at once");
-                listeners.stop(false).await;
-            }
-        }
-    };
-    let (ended, ()) = tokio::join!(server, stop);
-    ended.context("the HTTP server failed")
-}
-
-/// Where requests come in.
-struct Listeners {
-    main: ServerHandle,
-    callbacks: Option<CallbackListener>,
-    /// Streams that end only when they are told to.
-    follow: Follow,
-    /// The same of sockets of agent servers.
-    gateway: Gateway,
-}
-
-impl Listeners {
-    async fn stop(&self, graceful: bool) {
-        self.follow.end_all();
-        self.gateway.end_tunnels();
-        let callbacks = async {
-            if let Some(callbacks) = &self.callbacks {
-                callbacks.stop(graceful).await;
-            }
-        };
-        tokio::join!(self.main.stop(graceful), callbacks);
-    }
-}
-
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
 }

@@ -20,10 +20,10 @@ use std::time::Instant;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
-use actix_web::http::Method;
 use actix_web::http::header::{
     CACHE_CONTROL, EXPIRES, HOST, HeaderMap, HeaderName, HeaderValue, PRAGMA,
 };
+use actix_web::http::{ConnectionType, Method};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage as _, HttpResponse, ResponseError};
 use futures::FutureExt;
@@ -33,6 +33,8 @@ use crate::audit::{self, RequestId};
 use crate::extract::{ClientAddress, State};
 use crate::forwarding;
 use crate::problem::Problem;
+use crate::rate::Quota;
+use crate::trace;
 
 pub(crate) use cors::Cors;
 use unread::Unread;
@@ -84,7 +86,10 @@ pub(crate) async fn edge(
         // The path only, and without a signature: a query may carry a key.
         http.path = %shown::shown(req.path()),
         client.address = client.address.map(tracing::field::display),
+        http.route = tracing::field::Empty,
+        http.status = tracing::field::Empty,
     );
+    trace::begin(&state, &span, req.headers());
     if client.is_claimed && state.is_first_claim() {
         span.in_scope(warn_of_claim);
     }
@@ -97,7 +102,21 @@ pub(crate) async fn edge(
         host: client.host,
         state,
     };
-    serve(facts, req, next).instrument(span).await
+    let state = facts.state.clone();
+    let served = serve(facts, req, next).instrument(span).await;
+    if state.is_draining() {
+        return served.map(let_go);
+    }
+    served
+}
+
+/// The client comes back on another connection, which a proxy makes to another service.
+fn let_go(mut response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    let head = response.response_mut().head_mut();
+    if !head.upgrade() {
+        head.set_connection_type(ConnectionType::Close);
+    }
+    response
 }
 
 fn warn_of_claim() {
@@ -126,6 +145,9 @@ async fn serve(
     let outcome = AssertUnwindSafe(forward_or_serve(&facts.id, req, next));
     let served = match outcome.catch_unwind().await {
         Ok(Ok((mut response, is_forwarded))) => {
+            if let Some(quota) = Quota::of(response.request()) {
+                quota.tell(response.headers_mut());
+            }
             facts.decorate(response.headers_mut(), is_forwarded);
             let (status, took) = (response.status(), arrived.elapsed());
             if is_forwarded {
@@ -152,6 +174,7 @@ async fn serve(
     let ended = facts.state.ports().clock.now();
     let duration_ms = ended.since(began).as_millis();
     tracing::info!(http.status = status.as_u16(), duration_ms, "answered");
+    trace::end(&facts.state, served.as_ref().ok(), status);
     served
 }
 
@@ -163,7 +186,13 @@ async fn forward_or_serve(
 ) -> Result<(ServiceResponse<BoxBody>, bool), Error> {
     match forwarding::answer(&mut req, id).await {
         Some(Ok(answer)) => Ok((req.into_response(answer), true)),
-        Some(Err(problem)) => Err(problem.into()),
+        Some(Err(problem)) => {
+            let mut answer = problem.error_response();
+            if let Some(quota) = Quota::of(&req) {
+                quota.tell(answer.headers_mut());
+            }
+            Err(InternalError::from_response("not forwarded", answer).into())
+        }
         None => Ok((next.call(req).await?.map_into_boxed_body(), false)),
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct NotReady {
     checks: std::collections::BTreeMap<String, String>,
 }
 
-/// The store and the sandbox backend can be used.
+/// The store and the sandbox backend can be used, and the service is not about to stop.
 #[utoipa::path(
     tag = "Health",
     security(()),
@@ -55,12 +55,20 @@ pub(super) async fn ready(state: State) -> Result<web::Json<&'static str>, Probl
         state.ports().readiness.checks(),
     )
     .await;
-    let checks = looked.unwrap_or_else(|_| {
+    let mut checks = looked.unwrap_or_else(|_| {
         vec![Check {
             name: "deadline",
             failure: Some("the checks did not finish in time".into()),
         }]
     });
+    if state.is_draining() {
+        let said = "the service is about to stop: send requests to another one";
+        let draining = Check {
+            name: "draining",
+            failure: Some(said.into()),
+        };
+        checks.insert(0, draining);
+    }
     let failing: Vec<&str> = checks
         .iter()
         .filter(|check| check.failure.is_some())

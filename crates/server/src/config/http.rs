@@ -31,7 +31,9 @@ pub(crate) struct Http {
     pub(crate) requests_per_second: u32,
     /// Threads that serve requests.
     pub(crate) workers: usize,
-    /// How long requests under way may take after a signal to stop.
+    /// How long requests are still taken after SIGTERM, while `/ready` already sends them elsewhere.
+    pub(crate) drain_delay: Duration,
+    /// How long requests under way may take once no more are taken.
     pub(crate) drain: Duration,
 }
 
@@ -59,6 +61,7 @@ impl Http {
             } else {
                 workers
             },
+            drain_delay: reader.limit("http.drain_delay").unwrap_or(Duration::ZERO),
             drain: reader.duration("http.drain"),
         }
     }

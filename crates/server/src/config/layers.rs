@@ -28,7 +28,7 @@ pub(super) const CONFIG_VARIABLE: &str = "WORKSPACE_CONFIG";
 /// Set by CI systems for purposes of their own.
 const FOREIGN: [&str; 1] = ["WORKSPACE_TMP"];
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Hash)]
 pub(super) enum Value {
     Text(String),
     Number(i64),

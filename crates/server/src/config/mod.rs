@@ -9,6 +9,7 @@ mod git;
 mod http;
 mod layers;
 mod log;
+mod marks;
 mod metrics;
 mod reader;
 mod retention;
@@ -16,6 +17,7 @@ mod sandbox;
 mod show;
 mod skills;
 mod storage;
+mod telemetry;
 mod templates;
 #[cfg(test)]
 mod tests;
@@ -36,8 +38,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 pub(crate) use show::without_password;
 pub(crate) use skills::Skills;
 pub(crate) use storage::Storage;
+pub(crate) use telemetry::Telemetry;
 
 use layers::Layers;
+use marks::Marks;
 use reader::Reader;
 
 /// The effective configuration. Its `Debug` shows no secret: they are `secrecy` types or hide themselves.
@@ -58,9 +62,13 @@ pub(crate) struct Config {
     pub(crate) mcp_in_conversations: bool,
     pub(crate) retention: application::Retention,
     pub(crate) log: Log,
+    pub(crate) telemetry: Telemetry,
     /// The key that `/metrics` needs; without one, everybody may read it.
     pub(crate) metrics_key: Option<SecretString>,
     pub(crate) web_client: http_api::WebClient,
+    /// Where it was read from, beside the environment.
+    file: Option<PathBuf>,
+    marks: Marks,
     text: String,
 }
 
@@ -79,6 +87,13 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+impl ConfigError {
+    /// The problems in one line, for the log.
+    pub(crate) fn in_a_line(&self) -> String {
+        self.0.join("; ")
+    }
+}
+
 impl Config {
     /// Reads `file` (else the one that `WORKSPACE_CONFIG` names) and the variables.
     pub(crate) fn load(
@@ -86,9 +101,13 @@ impl Config {
         variables: &[(OsString, OsString)],
     ) -> Result<Self, ConfigError> {
         let named = variable(variables, layers::CONFIG_VARIABLE).map(PathBuf::from);
-        let layers = Layers::load(file.or(named.as_deref()), variables);
+        let file = file.or(named.as_deref());
+        let layers = Layers::load(file, variables);
         let reader = Reader::new(&layers);
-        let config = Self::read(&reader, &layers, variables);
+        let config = Self {
+            file: file.map(Path::to_owned),
+            ..Self::read(&reader, &layers, variables)
+        };
         let problems = reader.into_problems();
         if problems.is_empty() {
             Ok(config)
@@ -125,13 +144,29 @@ impl Config {
             mcp_in_conversations: reader.switch("mcp.in_conversations"),
             retention: retention::read(reader),
             log: Log::read(reader),
+            telemetry: Telemetry::read(reader),
             metrics_key: metrics::read(reader),
             web_client: web_client::read(reader),
+            file: None,
+            marks: Marks::of(layers),
             text: show::show(layers, &derived),
             data_dir,
             http,
             storage,
         }
+    }
+
+    /// Reads the same file again.
+    pub(crate) fn read_again(
+        &self,
+        variables: &[(OsString, OsString)],
+    ) -> Result<Self, ConfigError> {
+        Self::load(self.file.as_deref(), variables)
+    }
+
+    /// Keys that have another value there, in the order of their names.
+    pub(crate) fn changes(&self, there: &Self) -> Vec<String> {
+        self.marks.changes(&there.marks)
     }
 
     /// The effective configuration as TOML, secrets redacted.

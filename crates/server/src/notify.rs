@@ -1,0 +1,116 @@
+//! What the service manager is told: systemd's protocol, `sd_notify(3)`. Where there is none, nobody is told anything.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use crate::compose::Variables;
+
+/// Names the manager's socket.
+const VARIABLE: &str = "NOTIFY_SOCKET";
+/// A manager that does not listen must not hold us up.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The one that started this process.
+pub(crate) struct Manager(Option<(UnixDatagram, SocketAddr)>);
+
+impl Manager {
+    /// The one that the variables name, if they name one.
+    pub(crate) fn of(variables: &Variables) -> Self {
+        let named = variables.iter().find(|(name, _)| name == VARIABLE);
+        let name = named.map(|(_, value)| value.as_bytes());
+        let reached = name.filter(|name| !name.is_empty()).map(reach);
+        Self(reached.and_then(|it| it.inspect_err(|error| tracing::warn!(%error, "the service manager is told nothing: {VARIABLE} is of no use")).ok()))
+    }
+
+    /// Requests are taken.
+    pub(crate) fn ready(&self) {
+        self.tell("READY=1\nSTATUS=Serving");
+    }
+
+    /// The configuration is read again; [`Self::ready`] ends that.
+    pub(crate) fn reloading(&self) {
+        self.tell("RELOADING=1\nSTATUS=Reading the configuration again");
+    }
+
+    /// The end has begun, and takes so long at most: the unit's own time-out need not know the configuration.
+    pub(crate) fn stopping(&self, longest: Duration) {
+        let micros = longest.as_micros();
+        self.tell(&format!(
+            "STOPPING=1\nEXTEND_TIMEOUT_USEC={micros}\nSTATUS=Stopping; sandboxes go on running"
+        ));
+    }
+
+    fn tell(&self, what: &str) {
+        let Some((socket, manager)) = &self.0 else {
+            return;
+        };
+        if let Err(error) = socket.send_to_addr(what.as_bytes(), manager) {
+            tracing::warn!(%error, "the service manager could not be told");
+        }
+    }
+}
+
+/// A path, or with `@` the name of a socket that is no file.
+fn reach(name: &[u8]) -> io::Result<(UnixDatagram, SocketAddr)> {
+    let manager = match name.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(name)),
+    }?;
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok((socket, manager))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manager(name: &str) -> Manager {
+        Manager::of(&[(VARIABLE.into(), name.into())])
+    }
+
+    fn heard(socket: &UnixDatagram) -> String {
+        socket
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let mut said = [0; 256];
+        let length = socket.recv(&mut said).unwrap();
+        String::from_utf8_lossy(&said[..length]).into_owned()
+    }
+
+    #[test]
+    fn the_manager_hears_each_word_on_either_kind_of_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let abstract_name = format!("agent-workspace-notify-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&abstract_name).unwrap();
+        for (socket, name) in [
+            (UnixDatagram::bind(&path), path.display().to_string()),
+            (
+                UnixDatagram::bind_addr(&address),
+                format!("@{abstract_name}"),
+            ),
+        ] {
+            let (socket, manager) = (socket.unwrap(), manager(&name));
+            manager.ready();
+            assert!(heard(&socket).starts_with("READY=1\n"));
+            manager.reloading();
+            assert!(heard(&socket).starts_with("RELOADING=1\n"));
+            manager.stopping(Duration::from_millis(1500));
+            let said = heard(&socket);
+            let expected = "STOPPING=1\nEXTEND_TIMEOUT_USEC=1500000\n";
+            assert!(said.starts_with(expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn without_a_manager_nothing_happens() {
+        Manager::of(&[]).ready();
+        for name in ["", "/no/such/socket", "@"] {
+            manager(name).ready();
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Reading the configuration again while the service runs (SIGHUP): the level of the log and numbers that govern what is
+//! new. Whatever else has changed waits for a restart, and is named.
+
+use application::App;
+use http_api::HttpState;
+
+use crate::compose::{self, Variables};
+use crate::config::Config;
+use crate::logging::Level;
+
+/// Keys that need no restart, by how they begin. Not the origins of browsers: agent servers keep those that they were
+/// started with.
+const LIVE: [&str; 5] = [
+    "http.requests_per_second",
+    "log.level",
+    "retention.",
+    "sandbox.max_running",
+    "sandbox.max_running_per_user",
+];
+
+fn is_live(key: &str) -> bool {
+    let names = |live: &str| match live.strip_suffix('.') {
+        Some(_) => key.starts_with(live),
+        None => key == live,
+    };
+    LIVE.iter().any(|live| names(live))
+}
+
+/// What is needed to read and apply it.
+pub(crate) struct Reloading<'a> {
+    /// What this process runs with.
+    started: &'a Config,
+    /// The environment of its start: nobody can change it.
+    variables: &'a Variables,
+    level: &'a Level,
+    app: App,
+    http: HttpState,
+    /// What was read last.
+    last: Option<Config>,
+}
+
+impl<'a> Reloading<'a> {
+    pub(crate) fn new(
+        (started, variables, level): (&'a Config, &'a Variables, &'a Level),
+        app: App,
+        http: HttpState,
+    ) -> Self {
+        Self {
+            started,
+            variables,
+            level,
+            app,
+            http,
+            last: None,
+        }
+    }
+
+    /// Reads the file, and applies what can be. All or nothing: of a configuration with a fault nothing is.
+    pub(crate) fn again(&mut self) {
+        let read = match self.started.read_again(self.variables) {
+            Ok(read) => read,
+            Err(error) => {
+                let why = error.in_a_line();
+                tracing::warn!(
+                    "the configuration was not reloaded, and nothing has changed: {why}"
+                );
+                return;
+            }
+        };
+        self.level.set(&read.log);
+        self.app.set_caps(compose::caps(&read));
+        self.app.set_retention(read.retention);
+        self.http
+            .set_requests_per_second(read.http.requests_per_second);
+        let before = self.last.as_ref().unwrap_or(self.started);
+        let mut changed = before.changes(&read);
+        changed.retain(|key| is_live(key));
+        if changed.is_empty() {
+            tracing::info!("configuration reloaded: nothing has changed that needs no restart");
+        } else {
+            tracing::info!("configuration reloaded: {}", changed.join(", "));
+        }
+        let mut later = self.started.changes(&read);
+        later.retain(|key| !is_live(key));
+        if !later.is_empty() {
+            let keys = later.join(", ");
+            tracing::warn!("what has changed and needs a restart of the service: {keys}");
+        }
+        self.last = Some(read);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn live_keys_are_keys() {
+        let config = Config::load(None, &[("HOME".into(), "/home/someone".into())]).unwrap();
+        let shown: toml::Table = config.shown().parse().unwrap();
+        for live in LIVE {
+            let (section, name) = live.split_once('.').unwrap();
+            let section = shown[section].as_table().unwrap();
+            assert!(name.is_empty() || section.contains_key(name), "{live}");
+        }
+        assert!(is_live("retention.audit") && is_live("log.level"));
+        assert!(!is_live("log.format") && !is_live("sandbox.max_running_per_host"));
+    }
+}

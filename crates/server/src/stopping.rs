@@ -1,0 +1,155 @@
+//! Until a signal, and what happens then, in order: others are told to send requests elsewhere, no more are taken, those
+//! under way end, and what can go on elsewhere is handed over. A second signal ends all of it at once.
+
+use std::future::Future;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use anyhow::Context as _;
+use application::App;
+use http_api::HttpState;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::callback::CallbackListener;
+use crate::config::Http;
+use crate::notify::Manager;
+use crate::reload::Reloading;
+
+/// How long handing over may take: a write for each start that is under way.
+const HAND_OVER: Duration = Duration::from_secs(5);
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// To end; a person at a terminal (SIGINT) does not wait for a load balancer.
+    Stop { name: &'static str, in_turn: bool },
+    /// To read the configuration again.
+    Reload,
+}
+
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    at_terminal: bool,
+}
+
+impl Signals {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
+            at_terminal: std::io::stderr().is_terminal(),
+        })
+    }
+
+    async fn next(&mut self) -> Asked {
+        let stop = |name, in_turn| Asked::Stop { name, in_turn };
+        tokio::select! {
+            _ = self.terminate.recv() => stop("SIGTERM", true),
+            _ = self.interrupt.recv() => stop("SIGINT", false),
+            // A terminal that was closed is none any more.
+            _ = self.hangup.recv() => match self.at_terminal && !std::io::stderr().is_terminal() {
+                true => stop("SIGHUP", false),
+                false => Asked::Reload,
+            },
+        }
+    }
+
+    /// The next one that asks to end; for reading the configuration again it is too late by then.
+    async fn next_stop(&mut self) -> (&'static str, bool) {
+        loop {
+            if let Asked::Stop { name, in_turn } = self.next().await {
+                return (name, in_turn);
+            }
+        }
+    }
+}
+
+/// Where requests come in, and what goes on beside them.
+pub(crate) struct Listeners {
+    pub(crate) main: ServerHandle,
+    pub(crate) callbacks: Option<CallbackListener>,
+    pub(crate) app: App,
+    pub(crate) http: HttpState,
+}
+
+impl Listeners {
+    async fn stop(&self, graceful: bool) {
+        // Streams, and sockets of agent servers, end only when they are told to.
+        self.app.follow.end_all();
+        self.http.gateway().end_tunnels();
+        let callbacks = async {
+            if let Some(callbacks) = &self.callbacks {
+                callbacks.stop(graceful).await;
+            }
+        };
+        let hand_over = async {
+            if !self.app.hand_over(HAND_OVER).await {
+                tracing::warn!("some starts were not handed over; their leases run out");
+            }
+        };
+        tokio::join!(self.main.stop(graceful), callbacks, hand_over);
+    }
+}
+
+/// Serves until a signal to stop; then stops.
+pub(crate) async fn serve_until_stopped(
+    server: impl Future<Output = std::io::Result<()>>,
+    listeners: &Listeners,
+    signals: &mut Signals,
+    (http, manager): (&Http, &Manager),
+    reloading: &mut Reloading<'_>,
+) -> anyhow::Result<()> {
+    let mut server = std::pin::pin!(server);
+    let (name, in_turn) = loop {
+        tokio::select! {
+            ended = &mut server => {
+                ended.context("the HTTP server failed")?;
+                anyhow::bail!("the HTTP server ended by itself");
+            }
+            asked = signals.next() => match asked {
+                Asked::Stop { name, in_turn } => break (name, in_turn),
+                Asked::Reload => {
+                    manager.reloading();
+                    reloading.again();
+                    manager.ready();
+                }
+            },
+        }
+    };
+    let delay = if in_turn {
+        http.drain_delay
+    } else {
+        Duration::ZERO
+    };
+    manager.stopping(delay + http.drain + crate::serve::AFTER_REQUESTS);
+    listeners.http.begin_draining();
+    let (ended, ()) = tokio::join!(server, stop(name, delay, listeners, signals));
+    ended.context("the HTTP server failed")
+}
+
+async fn stop(name: &str, delay: Duration, listeners: &Listeners, signals: &mut Signals) {
+    let in_order = async {
+        if !delay.is_zero() {
+            let seconds = delay.as_secs_f64();
+            tracing::info!(
+                signal = name,
+                "stopping in {seconds} s: /ready sends requests elsewhere"
+            );
+            tokio::time::sleep(delay).await;
+        }
+        tracing::info!(signal = name, "stopping: requests under way may end");
+        listeners.stop(true).await;
+    };
+    tokio::select! {
+        () = in_order => {}
+        (name, _) = signals.next_stop() => {
+            tracing::info!(signal = name, "stopping at once");
+            listeners.stop(false).await;
+        }
+    }
+}

@@ -28,6 +28,8 @@ pub struct Config {
     pub stop: Duration,
     /// Largest answer that is read, in bytes.
     pub max_body: usize,
+    /// Headers that name the trace of the current span, for every request; `None` where no traces are exported.
+    pub trace: Option<fn() -> Vec<(&'static str, String)>>,
 }
 
 impl Default for Config {
@@ -44,6 +46,7 @@ impl Default for Config {
             switch: Duration::from_secs(30),
             stop: Duration::from_secs(15),
             max_body: 32 << 20,
+            trace: None,
         }
     }
 }

@@ -147,6 +147,7 @@ impl Call {
 pub(crate) struct Transport {
     client: Client,
     max_body: usize,
+    trace: Option<fn() -> Vec<(&'static str, String)>>,
 }
 
 impl Transport {
@@ -163,6 +164,7 @@ impl Transport {
         Ok(Self {
             client,
             max_body: config.max_body,
+            trace: config.trace,
         })
     }
 
@@ -184,6 +186,9 @@ impl Transport {
         let mut request = self.client.request(call.method.clone(), call.url.clone());
         if let Some((header, key)) = &call.key {
             request = request.header(*header, key.clone());
+        }
+        for (name, value) in self.trace.map(|current| current()).unwrap_or_default() {
+            request = request.header(name, value);
         }
         if let Some(body) = &call.body {
             request = request

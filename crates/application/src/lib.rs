@@ -77,6 +77,7 @@ use crate::settings::SettingsService;
 use crate::skills::Skills;
 use crate::start::{Starts, Updates};
 use crate::sync::Syncer;
+use crate::trace::Askers;
 use crate::users::Users;
 use crate::warm::Warm;
 use crate::webhooks::Webhooks;

@@ -69,6 +69,7 @@
 
 mod addresses;
 mod audit;
+mod connections;
 pub mod decode;
 pub mod dto;
 pub mod extract;
@@ -84,6 +85,7 @@ mod routes;
 mod state;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod zip;
 
 use actix_web::body::BoxBody;
@@ -97,6 +99,7 @@ use utoipa_actix_web::service_config::ServiceConfig;
 use crate::extract::Application;
 
 pub use addresses::AddressConfig;
+pub use connections::{Connection, ConnectionLimits, Connections};
 pub use dto::web_client::WebClient;
 pub use gateway::{Limits as GatewayLimits, Shared as Gateway};
 pub use metrics::Pools;

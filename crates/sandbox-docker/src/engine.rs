@@ -9,6 +9,7 @@ use std::time::Duration;
 use bollard::{API_DEFAULT_VERSION, Docker};
 use domain::crash_point;
 use domain::sandbox::SandboxError;
+use tracing::Instrument as _;
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
@@ -99,7 +100,10 @@ impl Engine {
         // bollard logs bodies at debug level: the environment of a container, with its keys, would be in our log.
         let request = async { request(client).await }.with_subscriber(NoSubscriber::default());
         crash_point::before(what);
-        let outcome = tokio::time::timeout(limit, request).await;
+        let request = tokio::time::timeout(limit, request);
+        let outcome = request
+            .instrument(tracing::debug_span!("engine.call", what))
+            .await;
         crash_point::after(what);
         match outcome {
             Ok(outcome) => outcome.map_err(|error| EngineError::new(what, error)),

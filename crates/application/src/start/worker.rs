@@ -45,6 +45,7 @@ impl Starts {
                 };
                 let worker = self.clone();
                 let span = tracing::info_span!("start", task.id = %claim.task.id, sandbox.id = %claim.task.sandbox_id);
+                self.inner.askers.adopt(policy.traces, claim.task.id, &span);
                 let work = async move {
                     worker.under_lease(claim, until).await;
                     drop(slot);

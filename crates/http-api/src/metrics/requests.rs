@@ -80,6 +80,14 @@ impl Requests {
             .note(status, took);
     }
 
+    /// The pattern of the route that took this request.
+    pub(crate) fn route_of(&self, req: &HttpRequest) -> Option<&str> {
+        let mut buffer = [0; LONGEST];
+        let pattern = pattern(req, &mut buffer)?;
+        let (known, _) = self.routes.get_key_value(pattern)?;
+        Some(known)
+    }
+
     /// One was answered by an agent server.
     pub(crate) fn note_forwarded(&self, status: StatusCode, took: Duration) {
         self.forwarded.note(status, took);

@@ -9,6 +9,7 @@ mod cors;
 mod open;
 mod prefix;
 mod request_id;
+mod seat;
 mod shown;
 mod slash;
 mod unread;
@@ -37,6 +38,7 @@ use crate::rate::Quota;
 use crate::trace;
 
 pub(crate) use cors::Cors;
+use seat::Seat;
 use unread::Unread;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -102,9 +104,10 @@ pub(crate) async fn edge(
         host: client.host,
         state,
     };
-    let state = facts.state.clone();
-    let served = serve(facts, req, next).instrument(span).await;
-    if state.is_draining() {
+    let (state, seat) = (facts.state.clone(), Seat::of(&req));
+    let served = serve(facts, &seat, req, next).instrument(span).await;
+    let (is_last, served) = (seat.is_last, served.map(|answer| seat.kept_by(answer)));
+    if is_last || state.is_draining() {
         return served.map(let_go);
     }
     served
@@ -128,6 +131,7 @@ fn warn_of_claim() {
 
 async fn serve(
     facts: Facts,
+    seat: &Seat,
     mut req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
@@ -136,7 +140,8 @@ async fn serve(
     let state = facts.state.clone();
     let requests = state.measuring().requests();
     let _in_flight = requests.in_flight.enter();
-    if let Some(early) = early_answer(&facts, &req) {
+    let early = seat.refusal().or_else(|| early_answer(&facts, &req));
+    if let Some(early) = early {
         let mut response = req.into_response(early);
         facts.decorate(response.headers_mut(), false);
         requests.note_unmatched(response.status(), arrived.elapsed());

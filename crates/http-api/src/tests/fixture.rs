@@ -108,6 +108,7 @@ pub(super) fn config() -> HttpConfig {
         gateway: gateway::Limits::default(),
         metrics_key: None,
         web_client: crate::WebClient::default(),
+        traces: None,
     }
 }
 

@@ -16,7 +16,7 @@ const SECRET: [&str; 5] = [
     "metrics.key",
 ];
 /// Shown by the names alone.
-const SECRET_ASSIGNMENTS: [&str; 1] = ["docker.secret_env"];
+const SECRET_ASSIGNMENTS: [&str; 2] = ["docker.secret_env", "telemetry.headers"];
 /// Shown without what may be a password.
 const SECRET_URL: [&str; 4] = [
     "storage.url",

@@ -1,0 +1,57 @@
+//! Traces of requests: whose trace a request belongs to, what its span says at the end, and what an agent server is told.
+
+use actix_web::HttpRequest;
+use actix_web::body::MessageBody;
+use actix_web::dev::ServiceResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use tracing::Span;
+
+use crate::extract::State;
+
+/// W3C Trace Context.
+const NAMES: [&str; 2] = ["traceparent", "tracestate"];
+/// A `tracestate` may have 512 characters.
+const LONGEST: usize = 512;
+
+/// Makes the span of a request part of the client's trace.
+pub(crate) fn begin(state: &State, span: &Span, headers: &HeaderMap) {
+    let Some(traces) = state.traces() else { return };
+    let named = NAMES.iter().filter_map(|name| {
+        let value = headers.get(*name)?.to_str().ok()?;
+        (value.len() <= LONGEST).then(|| (*name, value.to_owned()))
+    });
+    let named: Vec<_> = named.collect();
+    if !named.is_empty() {
+        (traces.adopt)(span, &named);
+    }
+}
+
+/// Notes the answer in the current span, which is the request's. After the last line of the log, which has it already.
+pub(crate) fn end<B: MessageBody>(
+    state: &State,
+    answer: Option<&ServiceResponse<B>>,
+    status: StatusCode,
+) {
+    if state.traces().is_none() {
+        return;
+    }
+    let span = Span::current();
+    span.record("http.status", status.as_u16());
+    let route = answer.and_then(|answer| state.measuring().requests().route_of(answer.request()));
+    if let Some(route) = route {
+        span.record("http.route", route);
+    }
+}
+
+/// Headers for an agent server, instead of the client's: it goes on below the current span.
+pub(crate) fn hand_on(req: &HttpRequest, headers: &mut Vec<(HeaderName, HeaderValue)>) {
+    let Some(traces) = req.app_data::<State>().and_then(|state| state.traces()) else {
+        return;
+    };
+    for (name, value) in (traces.current)() {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.push((HeaderName::from_static(name), value));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Traces across processes: the headers of W3C Trace Context (<https://www.w3.org/TR/trace-context/>).
+
+use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
+use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+const PARENT: &str = "traceparent";
+const STATE: &str = "tracestate";
+
+struct Headers<'a>(&'a [(&'static str, String)]);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(name, _)| *name == key);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.iter().map(|(name, _)| *name).collect()
+    }
+}
+
+/// Makes a span that nothing has happened in yet part of the trace that these headers name. Headers that name none
+/// (missing, or not in the form of the specification) change nothing.
+pub fn adopt(span: &Span, headers: &[(&'static str, String)]) {
+    let context = TraceContextPropagator::new().extract(&Headers(headers));
+    if context.span().span_context().is_valid() {
+        // Fails for a span that is recorded nowhere.
+        let _ = span.set_parent(context);
+    }
+}
+
+/// The headers by which another process goes on with the trace of the current span; none if it is in no trace.
+pub fn current() -> Vec<(&'static str, String)> {
+    let context = Span::current().context();
+    let span = context.span();
+    let at = span.span_context();
+    if !at.is_valid() {
+        return Vec::new();
+    }
+    let flags = at.trace_flags().to_u8() & 1;
+    let parent = format!("00-{}-{}-{flags:02x}", at.trace_id(), at.span_id());
+    let state = at.trace_state().header();
+    let mut headers = vec![(PARENT, parent)];
+    if !state.is_empty() {
+        headers.push((STATE, state));
+    }
+    headers
+}

@@ -1,0 +1,132 @@
+//! One request to the collector.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::{ClientConfig, RootCertStore};
+use secrecy::ExposeSecret as _;
+use url::Url;
+
+use crate::{Config, Error};
+
+/// How long a connection, and the whole request, may take.
+const CONNECT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(5);
+/// An answer says next to nothing.
+const MOST: usize = 64 << 10;
+
+const AGENT: &str = concat!("agent-workspace/", env!("CARGO_PKG_VERSION"));
+
+/// Where traces go.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    url: Url,
+    /// Sensitive values, whose `Debug` shows nothing.
+    headers: HeaderMap,
+}
+
+impl Collector {
+    pub(crate) fn new(config: &Config) -> Result<Self, Error> {
+        let mut url = config.endpoint.clone();
+        url.path_segments_mut()
+            .map_err(|()| Error::Endpoint("it is no address of a server".to_owned()))?
+            .pop_if_empty()
+            .extend(["v1", "traces"]);
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(CONNECT));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls(url.scheme() == "https")?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        // No connection is kept: nothing looks after one between two batches.
+        let client = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(0)
+            .build(connector);
+        Ok(Self {
+            client,
+            url,
+            headers: headers(config)?,
+        })
+    }
+
+    /// Sends a batch; else why it was not taken, for the log.
+    pub(crate) async fn send(&self, body: Vec<u8>) -> Result<(), String> {
+        let exchange = tokio::time::timeout(LIMIT, self.exchange(body)).await;
+        exchange.unwrap_or_else(|_| Err(format!("no answer within {} s", LIMIT.as_secs())))
+    }
+
+    async fn exchange(&self, body: Vec<u8>) -> Result<(), String> {
+        let mut request = Request::post(self.url.as_str())
+            .body(Full::from(body))
+            .map_err(|error| error.to_string())?;
+        request.headers_mut().clone_from(&self.headers);
+        let answer = self.client.request(request).await;
+        let answer = answer.map_err(|error| chain(&error))?;
+        let status = answer.status();
+        // Read to its end, and not looked at: what a collector says may be anything.
+        let body = Limited::new(answer.into_body(), MOST).collect().await;
+        match status.is_success() {
+            true => body
+                .map(|_| ())
+                .map_err(|_| "the answer broke off".to_owned()),
+            false => Err(format!("the collector answered {status}")),
+        }
+    }
+}
+
+fn headers(config: &Config) -> Result<HeaderMap, Error> {
+    let mut headers = HeaderMap::new();
+    headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    for (number, (name, value)) in config.headers.iter().enumerate() {
+        let none = |_: &dyn std::error::Error| Error::Header(number + 1);
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| none(&error))?;
+        let mut value =
+            HeaderValue::from_str(value.expose_secret()).map_err(|error| none(&error))?;
+        value.set_sensitive(true);
+        headers.append(name, value);
+    }
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/x-protobuf"),
+    );
+    Ok(headers)
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+fn tls(is_secure: bool) -> Result<ClientConfig, Error> {
+    let mut roots = RootCertStore::empty();
+    if is_secure {
+        let found = rustls_native_certs::load_native_certs().certs;
+        if roots.add_parsable_certificates(found).0 == 0 {
+            return Err(Error::Endpoint(
+                "this machine has no certificate authorities, so no https address can be trusted (on Debian, install \
+                 ca-certificates)"
+                    .to_owned(),
+            ));
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Endpoint(error.to_string()))?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}

@@ -112,3 +112,45 @@ async fn what_a_dead_process_left_is_finished_by_one_that_shares_its_host() {
     assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
     assert_eq!(two.backend.launched(), 1);
 }
+
+fn shared_with_long_leases(policy: &mut Policy) {
+    shared(policy);
+    policy.lease = Duration::from_secs(3600);
+}
+
+/// Nobody waits for a lease to run out: the starts' are given back, and those of the sandboxes that they were bringing up.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_stops_hands_its_starts_to_one_that_shares_its_host() {
+    let one = World::with(shared_with_long_leases).await;
+    one.backend.hang(true);
+    let task = one.start(input(|_| {})).await;
+    until(|| async {
+        let found = one.app.starts.find_many(&mine(), &[task.id]).await;
+        let now = found.expect("readable").pop().flatten().expect("there");
+        (now.status == StartStatus::WaitingForSandbox).then_some(())
+    })
+    .await;
+    let two = one.replica(shared_with_long_leases);
+    assert!(one.app.hand_over(Duration::from_secs(60)).await);
+    one.backend.hang(false);
+    let ended = two.ended(&task).await;
+    assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
+    assert_eq!(two.backend.launched(), 1);
+    // Whoever has handed over takes nothing more, and what is asked of it is done elsewhere.
+    let mut later = input(|_| {});
+    later.request.title = Some("later".to_owned());
+    let later = one.start(later).await;
+    assert_eq!(two.ended(&later).await.status, StartStatus::Ready);
+    assert!(one.app.hand_over(Duration::ZERO).await, "there is nothing");
+}
+
+/// Nobody else could go on with them.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_serves_its_host_alone_goes_on_with_its_starts_while_requests_end() {
+    let one = World::new().await;
+    one.backend.hang(true);
+    let task = one.start(input(|_| {})).await;
+    assert!(one.app.hand_over(Duration::ZERO).await);
+    one.backend.hang(false);
+    assert_eq!(one.ended(&task).await.status, StartStatus::Ready);
+}

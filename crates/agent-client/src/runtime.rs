@@ -189,6 +189,11 @@ impl AgentRuntime for HttpAgentRuntime {
         self.sleeps(url).await
     }
 
+    async fn limber(&self, url: &Url) {
+        let span = debug_span!("agent.limber");
+        self.ask_in_advance(url).instrument(span).await;
+    }
+
     async fn wake(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError> {
         let span = debug_span!("agent.wake");
         self.rouse(url, awakening).instrument(span).await

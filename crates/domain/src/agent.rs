@@ -265,6 +265,9 @@ pub trait AgentRuntime: Send + Sync + 'static {
     async fn alive(&self, url: &Url) -> bool;
     /// Whether it was booted dormant and waits to be told who it is. `false` for one that cannot be.
     async fn is_dormant(&self, url: &Url) -> Result<bool, AgentError>;
+    /// Has a dormant one do beforehand what it would only do at its first requests, as far as that can be had by asking, and
+    /// without a trace in it. May take seconds. Whatever fails is left to the first requests.
+    async fn limber(&self, url: &Url);
     /// Tells a dormant one who it is; takes some milliseconds. `Ok` if it is awake already.
     async fn wake(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError>;
     /// How long nobody has asked it for anything but its health (`idle_time` of `/server_info`); `None` if it does not say.

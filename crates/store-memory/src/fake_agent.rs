@@ -285,6 +285,11 @@ impl AgentRuntime for FakeAgentRuntime {
         Ok(self.lock().sleepers.has(url))
     }
 
+    async fn limber(&self, url: &Url) {
+        // Whatever comes of it.
+        let _ = self.asked(url, |calls| calls.limber += 1).await;
+    }
+
     async fn wake(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError> {
         self.asked(url, |calls| calls.wake += 1).await?;
         let mut inner = self.lock();

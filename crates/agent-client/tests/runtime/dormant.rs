@@ -64,6 +64,25 @@ async fn one_that_cannot_be_asked_is_an_error() {
 }
 
 #[tokio::test]
+async fn one_that_is_asked_in_advance_is_told_nothing_and_may_answer_anything() {
+    for answers in [
+        [
+            Act::Json(200, json!({"version": "1.58.0"})),
+            refusal(404, "Not Found"),
+        ],
+        [refusal(503, "busy"), refusal(503, "busy")],
+    ] {
+        let stub = Stub::start(answers).await;
+        runtime().limber(&stub.url).await;
+        let lines = ["GET /server_info", "GET /agent-workspace/no-such-path"];
+        assert_eq!(stub.lines(), lines);
+        let seen = stub.seen();
+        let keys = seen.iter().map(|it| (&it.key, &it.wake_key));
+        assert!(keys.into_iter().all(|keys| keys == (&None, &None)));
+    }
+}
+
+#[tokio::test]
 async fn waking_gives_what_a_cold_start_has_in_its_environment() {
     let stub = Stub::start([state("ready")]).await;
     runtime().wake(&stub.url, &awakening()).await.unwrap();

@@ -144,11 +144,12 @@ impl Warm {
     async fn boot_dormant(&self, row: &WarmSandbox) -> Result<Outcome, AppError> {
         let located = self.0.keeper.boot_ahead(&self.launch(row)?).await?;
         let is_dormant = self.0.ports.agents.is_dormant(&located.agent_url).await?;
-        Ok(if is_dormant {
-            Outcome::Dormant(located)
-        } else {
-            Outcome::Awake
-        })
+        if !is_dormant {
+            return Ok(Outcome::Awake);
+        }
+        // What it has done now nobody waits for later.
+        self.0.ports.agents.limber(&located.agent_url).await;
+        Ok(Outcome::Dormant(located))
     }
 
     fn launch(&self, row: &WarmSandbox) -> Result<SandboxLaunch, AppError> {

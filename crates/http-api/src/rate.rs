@@ -1,96 +1,182 @@
-//! How many requests one user, or one sandbox, may send: decision D26 of the legacy contract, generous by default.
+//! How many requests one key, one user or one sandbox may send, and how many wrong keys one address may try: decision D26
+//! of the legacy contract, generous by default.
 //!
-//! Counted per user and not per address: behind a proxy all users have one address. What sandboxes look up is counted
-//! for each sandbox by itself, so that one that runs wild takes nothing from its owner, nor from the sandboxes beside
-//! it. What they report is not counted: an agent server gives up after four tries and loses what it had to say, and
-//! reports have bounds of their own (their size, the memory for reading them, their own connections to the store).
-//! Requests without a valid key are not counted; they cost one look-up of a hash.
+//! Requests are counted for each key, and for each user as if it were a few keys, so that nobody multiplies their share by
+//! making keys. Not for each address: behind a proxy all users have one. What sandboxes look up is counted for each sandbox
+//! by itself, so that one that runs wild takes nothing from its owner, nor from the sandboxes beside it. What they report is
+//! not counted: an agent server gives up after four tries and loses what it had to say, and reports have bounds of their own
+//! (their size, the memory for reading them, their own connections to the store). Health is not counted either.
+//!
+//! A wrong key costs a look-up in the store. So addresses that have tried too many are refused before it, but for keys that
+//! were good before ([`Known`]): whoever guesses costs those behind the same proxy nothing.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+mod bucket;
+mod known;
+mod quota;
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use actix_web::http::StatusCode;
 use domain::clock::Timestamp;
-use domain::id::{SandboxId, UserId};
+use domain::id::{ApiKeyId, SandboxId, UserId};
+use domain::measure::Count;
+use secrecy::SecretString;
 use serde_json::json;
 
+use self::bucket::{Buckets, Drawn};
+use self::known::Known;
 use crate::problem::Problem;
+
+pub(crate) use self::quota::{NAMES, Quota};
+
+/// A user may send as much as this many keys.
+const KEYS_OF_USER: u64 = 4;
 
 /// Whose requests are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Sender {
+enum Sender {
+    /// With this key of a user.
+    Key(ApiKeyId),
     /// With any of the user's keys.
     User(UserId),
     /// With the sandbox's key.
     Sandbox(SandboxId),
+    /// With keys that are none; reports are counted apart, so that those who guess users' keys keep no report out.
+    Wrong(IpAddr, Attempt),
 }
 
-/// Senders whose requests are counted at the same time.
-const MOST_SENDERS: usize = 10_000;
-/// What one request costs, in the unit in which buckets fill by one for each microsecond and permitted request a second.
-const COST: u64 = 1_000_000;
+/// For what a key is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Attempt {
+    /// To call as a user, or as a sandbox that looks something up.
+    Call,
+    /// To report.
+    Report,
+}
 
-/// A bucket for each sender, which holds the requests of one second and fills steadily.
+/// What is counted in this process.
 #[derive(Debug)]
 pub(crate) struct RateLimit {
-    /// Requests a second; 0: no limit.
-    rate: u64,
-    buckets: Mutex<HashMap<Sender, Bucket>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Bucket {
-    left: u64,
-    at: Timestamp,
-}
-
-impl Bucket {
-    fn filled(self, rate: u64, now: Timestamp) -> u64 {
-        let passed = now.micros().saturating_sub(self.at.micros());
-        let passed = u64::try_from(passed).unwrap_or(0);
-        let more = passed.saturating_mul(rate);
-        self.left.saturating_add(more).min(rate * COST)
-    }
+    /// Requests a second; 0: no limit. It may change while the service runs.
+    rate: AtomicU64,
+    /// Wrong keys a second; 0: no limit.
+    wrong: u64,
+    buckets: Buckets<Sender>,
+    known: Known,
+    /// Requests that were refused: one too many, and for wrong keys.
+    limited: Count,
+    guessed: Count,
 }
 
 impl RateLimit {
-    pub(crate) fn new(requests_per_second: u32) -> Self {
+    pub(crate) fn new(requests_per_second: u32, wrong_keys_per_second: u32) -> Self {
         Self {
-            rate: requests_per_second.into(),
-            buckets: Mutex::default(),
+            rate: AtomicU64::new(requests_per_second.into()),
+            wrong: wrong_keys_per_second.into(),
+            buckets: Buckets::default(),
+            known: Known::default(),
+            limited: Count::default(),
+            guessed: Count::default(),
         }
     }
 
-    /// Counts a request. Too many are 429 with `Retry-After`.
-    pub(crate) fn admit(&self, sender: Sender, now: Timestamp) -> Result<(), Problem> {
-        if self.rate == 0 || self.takes(sender, now) {
+    /// Requests that were refused since the process began, by why.
+    pub(crate) fn refused(&self) -> [(&'static str, u64); 2] {
+        [
+            ("too_many", self.limited.get()),
+            ("wrong_keys", self.guessed.get()),
+        ]
+    }
+
+    fn quota(&self, rate: u64, drawn: Drawn) -> Quota {
+        if !drawn.is_admitted {
+            self.limited.add(1);
+        }
+        Quota::new(rate, drawn)
+    }
+
+    /// Counts a request of a user, and of the key if it came with one. `None`: there is no limit.
+    pub(crate) fn of_user(
+        &self,
+        user: &UserId,
+        key: Option<ApiKeyId>,
+        now: Timestamp,
+    ) -> Option<Quota> {
+        let rate = self.rate.load(Ordering::Relaxed);
+        if rate == 0 {
+            return None;
+        }
+        let of_user = Sender::User(user.clone());
+        let drawn = match key {
+            None => self.buckets.draw([(of_user, rate)], now),
+            Some(key) => {
+                let of_key = (Sender::Key(key), rate);
+                let of_user = (of_user, rate * KEYS_OF_USER);
+                self.buckets.draw([of_key, of_user], now)
+            }
+        };
+        Some(self.quota(rate, drawn))
+    }
+
+    /// Counts what a sandbox looks up. `None`: there is no limit.
+    pub(crate) fn of_sandbox(&self, sandbox: &SandboxId, now: Timestamp) -> Option<Quota> {
+        let sender = || Sender::Sandbox(sandbox.clone());
+        let rate = self.rate.load(Ordering::Relaxed);
+        (rate > 0).then(|| self.quota(rate, self.buckets.draw([(sender(), rate)], now)))
+    }
+
+    /// Admits so many requests a second from now on; 0: any number.
+    pub(crate) fn set_rate(&self, requests_per_second: u32) {
+        self.rate
+            .store(requests_per_second.into(), Ordering::Relaxed);
+    }
+
+    /// Remembers a key that was good a moment ago.
+    pub(crate) fn know(&self, key: &SecretString) {
+        self.known.add(key);
+    }
+
+    /// Whether keys may be looked up for this address: it has not tried too many wrong ones, or one of these was good before.
+    ///
+    /// # Errors
+    /// 429 with `Retry-After`.
+    pub(crate) fn may_try<'a>(
+        &self,
+        mut keys: impl Iterator<Item = &'a SecretString>,
+        (address, attempt): (Option<IpAddr>, Attempt),
+        now: Timestamp,
+    ) -> Result<(), Problem> {
+        let Some(address) = address.filter(|_| self.wrong > 0) else {
+            return Ok(());
+        };
+        let sender = || Sender::Wrong(network(address), attempt);
+        if keys.any(|key| self.known.has(key)) || self.buckets.has(&sender(), now) {
             return Ok(());
         }
-        let body = json!({"message": "Too many requests"});
-        Err(Problem::with_body(StatusCode::TOO_MANY_REQUESTS, body))
+        self.guessed.add(1);
+        Err(too_many("Too many wrong keys from this address"))
     }
 
-    fn takes(&self, sender: Sender, now: Timestamp) -> bool {
-        let (rate, full) = (self.rate, self.rate * COST);
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        if buckets.len() >= MOST_SENDERS && !buckets.contains_key(&sender) {
-            // A full bucket says nothing. Of so many senders at once some are forgotten rather than all refused.
-            buckets.retain(|_, bucket| bucket.filled(rate, now) < full);
-            if buckets.len() >= MOST_SENDERS {
-                buckets.clear();
-            }
+    /// Counts a key that was none.
+    pub(crate) fn was_wrong(&self, address: Option<IpAddr>, attempt: Attempt, now: Timestamp) {
+        if let Some(address) = address.filter(|_| self.wrong > 0) {
+            let sender = Sender::Wrong(network(address), attempt);
+            self.buckets.draw([(sender, self.wrong)], now);
         }
-        let fresh = Bucket {
-            left: full,
-            at: now,
-        };
-        let bucket = buckets.entry(sender).or_insert(fresh);
-        let left = bucket.filled(rate, now).checked_sub(COST);
-        *bucket = Bucket {
-            left: left.unwrap_or_else(|| bucket.filled(rate, now)),
-            at: now.max(bucket.at),
-        };
-        left.is_some()
+    }
+}
+
+/// The answer to one request too many.
+pub(crate) fn too_many(message: &str) -> Problem {
+    Problem::with_body(StatusCode::TOO_MANY_REQUESTS, json!({"message": message}))
+}
+
+/// What is handed out as one: an IPv6 address has 2^64 neighbours that are the same machine's.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(it) => Ipv6Addr::from_bits(it.to_bits() >> 64 << 64).into(),
+        it @ IpAddr::V4(_) => it,
     }
 }
 
@@ -102,46 +188,86 @@ mod tests {
         Timestamp::from_micros(millis * 1_000)
     }
 
-    fn user(name: &str) -> Sender {
-        Sender::User(UserId::parse(name).unwrap())
+    fn key(n: u128) -> Option<ApiKeyId> {
+        Some(ApiKeyId::new(uuid::Uuid::from_u128(n)))
+    }
+
+    fn admitted(limit: &RateLimit, user: &str, key: Option<ApiKeyId>, millis: i64) -> usize {
+        let user = UserId::parse(user).unwrap();
+        let asked = (0..50).map(|_| limit.of_user(&user, key, at(millis)).unwrap());
+        asked.filter(|quota| quota.admit().is_ok()).count()
     }
 
     #[test]
-    fn a_second_holds_so_many_requests_of_each_user() {
-        let limit = RateLimit::new(10);
-        let admitted = |name: &str, millis| {
-            let tries = 0..50;
-            let admitted = tries.filter(|_| limit.admit(user(name), at(millis)).is_ok());
-            admitted.count()
-        };
-        assert_eq!(admitted("ada", 0), 10);
-        assert_eq!(admitted("bob", 0), 10, "each by themselves");
-        let sandbox = || Sender::Sandbox(SandboxId::parse("ada").unwrap());
-        assert!(
-            limit.admit(sandbox(), at(0)).is_ok(),
-            "also what runs in their sandboxes"
-        );
-        assert_eq!(admitted("ada", 50), 0);
-        assert_eq!(admitted("ada", 100), 1, "it fills steadily");
-        assert_eq!(admitted("ada", 600), 5);
-        assert_eq!(
-            admitted("ada", 90_000),
-            10,
-            "and holds no more than a second's"
-        );
-        assert_eq!(admitted("ada", 0), 0, "also when the clock goes back");
-        let refused = limit.admit(user("ada"), at(0)).unwrap_err();
+    fn another_rate_counts_at_once() {
+        let limit = RateLimit::new(1_000, 0);
+        assert_eq!(admitted(&limit, "ada", None, 0), 50);
+        limit.set_rate(5);
+        assert_eq!(admitted(&limit, "ada", None, 0), 5);
+        assert_eq!(limit.refused(), [("too_many", 45), ("wrong_keys", 0)]);
+        limit.set_rate(0);
+        let user = UserId::parse("ada").unwrap();
+        assert!(limit.of_user(&user, None, at(0)).is_none(), "any number");
+    }
+
+    #[test]
+    fn a_second_holds_so_many_requests_of_each() {
+        let limit = RateLimit::new(10, 0);
+        assert_eq!(admitted(&limit, "ada", None, 0), 10);
+        assert_eq!(admitted(&limit, "bob", None, 0), 10, "each by themselves");
+        let sandbox = SandboxId::parse("ada").unwrap();
+        let of_sandbox = limit.of_sandbox(&sandbox, at(0)).unwrap();
+        assert!(of_sandbox.admit().is_ok(), "also what runs in sandboxes");
+        assert_eq!(admitted(&limit, "ada", None, 50), 0);
+        assert_eq!(admitted(&limit, "ada", None, 100), 1, "it fills steadily");
+        assert_eq!(admitted(&limit, "ada", None, 600), 5);
+        let later = admitted(&limit, "ada", None, 90_000);
+        assert_eq!(later, 10, "and holds no more than a second's");
+        let before = admitted(&limit, "ada", None, 0);
+        assert_eq!(before, 0, "also when the clock goes back");
+        let user = UserId::parse("ada").unwrap();
+        let refused = limit.of_user(&user, None, at(0)).unwrap().admit();
+        let refused = refused.unwrap_err();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        let none = RateLimit::new(0, 0);
+        assert!(none.of_user(&user, key(1), at(0)).is_none());
+        assert!(none.of_sandbox(&sandbox, at(0)).is_none());
     }
 
     #[test]
-    fn no_limit_is_no_limit_and_users_are_bounded() {
-        let none = RateLimit::new(0);
-        assert!((0..1_000).all(|_| none.admit(user("ada"), at(0)).is_ok()));
-        let limit = RateLimit::new(1);
-        for n in 0..=MOST_SENDERS {
-            assert!(limit.admit(user(&format!("u{n}")), at(0)).is_ok());
+    fn keys_are_counted_by_themselves_and_do_not_multiply_without_end() {
+        let limit = RateLimit::new(10, 0);
+        let each: Vec<usize> = (0..10)
+            .map(|n| admitted(&limit, "ada", key(n), 0))
+            .collect();
+        assert_eq!(each, [10, 10, 10, 10, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(admitted(&limit, "bob", key(11), 0), 10);
+    }
+
+    #[test]
+    fn who_guesses_is_refused_and_costs_only_new_keys() {
+        let limit = RateLimit::new(0, 5);
+        let (good, new) = (SecretString::from("good"), SecretString::from("new"));
+        limit.know(&good);
+        let address: Option<IpAddr> = "2001:db8::1".parse().ok();
+        let neighbour: Option<IpAddr> = "2001:db8::2".parse().ok();
+        let may_try = |key, from| {
+            let tried = limit.may_try(std::iter::once(key), from, at(0));
+            tried.is_ok()
+        };
+        for n in 0..5 {
+            assert!(may_try(&new, (address, Attempt::Call)), "{n}");
+            limit.was_wrong(address, Attempt::Call, at(0));
         }
-        assert!(limit.buckets.lock().unwrap().len() <= MOST_SENDERS);
+        assert!(!may_try(&new, (address, Attempt::Call)));
+        assert!(!may_try(&new, (neighbour, Attempt::Call)));
+        assert!(may_try(&good, (address, Attempt::Call)));
+        assert!(may_try(&new, (address, Attempt::Report)));
+        for other in ["2001:db8:0:1::1", "192.0.2.1"] {
+            assert!(may_try(&new, (other.parse().ok(), Attempt::Call)));
+        }
+        assert!(may_try(&new, (None, Attempt::Call)), "in memory");
+        let later = limit.may_try(std::iter::once(&new), (address, Attempt::Call), at(200));
+        assert!(later.is_ok(), "it fills again");
     }
 }

@@ -5,6 +5,7 @@
 //! (Actix polls the extractors of a handler side by side and answers with whatever fails first; a tuple of extractors
 //! could not keep that order.)
 
+pub(crate) mod attempts;
 mod batch;
 mod body;
 mod client;
@@ -26,6 +27,7 @@ use crate::problem::Problem;
 use crate::state::HttpState;
 
 pub use crate::audit::Origin;
+pub use crate::rate::Attempt;
 pub use batch::{EventBatch, EventPart};
 pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
 pub use client::ClientAddress;
@@ -69,7 +71,7 @@ impl<W: Who + 'static, P: Part + 'static> FromRequest for Call<W, P> {
     fn from_request(req: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let (req, mut payload) = (req.clone(), payload.take());
         Box::pin(async move {
-            let who = W::identify(&req).await?;
+            let who = identified::<W>(&req).await?;
             let mut errors = Errors::new();
             let part = P::extract(&req, &mut payload, W::FLAVOUR, &mut errors).await?;
             match part {
@@ -81,6 +83,16 @@ impl<W: Who + 'static, P: Part + 'static> FromRequest for Call<W, P> {
             }
         })
     }
+}
+
+/// Keys are looked up for whoever has not tried too many wrong ones.
+async fn identified<W: Who>(req: &HttpRequest) -> Result<W, Problem> {
+    let Some(attempt) = W::ATTEMPT else {
+        return W::identify(req).await;
+    };
+    attempts::begin(req, attempt)?;
+    let found = W::identify(req).await;
+    found.inspect_err(|problem| attempts::end(req, attempt, problem))
 }
 
 /// The state of this application.

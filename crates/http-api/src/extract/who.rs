@@ -17,11 +17,10 @@ use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{Part, state_of};
+use super::{Attempt, Part, attempts, state_of};
 use crate::audit::Acting;
 use crate::decode::{Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
-use crate::rate::Sender;
 use crate::state::HttpState;
 
 /// The header that carries the key of a user, or of a sandbox.
@@ -130,6 +129,8 @@ pub struct Reporter(pub Arc<Sandbox>, #[expect(dead_code, reason = "held")] Turn
 pub trait Who: Sized {
     /// How errors are written for these callers.
     const FLAVOUR: Flavour = Flavour::V1;
+    /// For what keys are tried; `None`: none is needed.
+    const ATTEMPT: Option<Attempt> = Some(Attempt::Call);
     /// Finds out who is calling. An error is the whole answer.
     fn identify(req: &HttpRequest) -> impl Future<Output = Result<Self, Problem>>;
 }
@@ -139,6 +140,8 @@ pub trait Who: Sized {
 pub struct Anyone;
 
 impl Who for Anyone {
+    const ATTEMPT: Option<Attempt> = None;
+
     async fn identify(_: &HttpRequest) -> Result<Self, Problem> {
         Ok(Self)
     }
@@ -153,8 +156,9 @@ pub(crate) async fn user_of(
     let found = state.authenticator().user(key).await?;
     if let Some(actor) = &found {
         Acting::note(req, AuditActor::User(actor.user.clone()), actor.key);
-        let sender = Sender::User(actor.user.clone());
-        state.rate().admit(sender, state.ports().clock.now())?;
+        let now = state.ports().clock.now();
+        let quota = state.rate().of_user(&actor.user, actor.key, now);
+        attempts::good(req, key, quota)?;
     }
     Ok(found)
 }
@@ -258,8 +262,9 @@ async fn sandbox_of(
     let found = state.authenticator().sandbox(key).await?;
     if let Some(caller) = &found {
         Acting::note(req, AuditActor::Sandbox(caller.0.id.clone()), None);
-        let sender = Sender::Sandbox(caller.0.id.clone());
-        state.rate().admit(sender, state.ports().clock.now())?;
+        let now = state.ports().clock.now();
+        let quota = state.rate().of_sandbox(&caller.0.id, now);
+        attempts::good(req, Some(key), quota)?;
     }
     Ok(found)
 }
@@ -273,12 +278,15 @@ impl Who for SandboxCaller {
 }
 
 impl Who for Reporter {
+    const ATTEMPT: Option<Attempt> = Some(Attempt::Report);
+
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = session_key_of(req)?;
         let state = state_of(req)?;
         let found = state.authenticator().reporter(&key).await?;
         let sandbox = found.ok_or_else(invalid_session_key)?;
         Acting::note(req, AuditActor::Sandbox(sandbox.id.clone()), None);
+        attempts::good(req, Some(&key), None)?;
         let turn = state.intake().turn(&sandbox.id).await?;
         Ok(Self(sandbox, turn))
     }
@@ -326,7 +334,7 @@ pub fn key_of(req: &HttpRequest) -> Option<SecretString> {
 }
 
 /// The key in `Authorization: Bearer`.
-fn bearer_of(req: &HttpRequest) -> Option<SecretString> {
+pub(super) fn bearer_of(req: &HttpRequest) -> Option<SecretString> {
     key(bearer(req.headers().get(AUTHORIZATION)?.to_str().ok()?)?)
 }
 

@@ -3,9 +3,12 @@
 use actix_web::HttpResponse;
 use actix_web::http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN, VARY,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, HeaderMap,
+    HeaderValue, ORIGIN, VARY,
 };
+
+use crate::rate;
 
 const METHODS: &str = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT";
 /// Seconds for which a browser may remember a preflight.
@@ -84,6 +87,9 @@ impl Cors {
             ACCESS_CONTROL_ALLOW_CREDENTIALS,
             HeaderValue::from_static("true"),
         );
+        // Beside what an agent server says of its own.
+        let exposed = HeaderValue::from_static(rate::NAMES);
+        headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod decisions;
 mod legacy;
+mod limits;
 mod profiles;
 mod secrets;
 mod v1;

@@ -1,0 +1,413 @@
+//! The connections of clients: how many there may be, and whose is given up when there are too many.
+//!
+//! One that has no request under way costs nobody anything when it is closed, so the longest idle ones go first. When all
+//! are busy, what keeps the service alive is still answered (health, metrics, reports of sandboxes), and the rest is 503.
+//!
+//! Knows addresses and requests. Knows no sockets: whoever accepts a connection says how it is ended.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use domain::network::Network;
+
+/// A connection that is younger is not taken for idle: its request may be on its way.
+const FRESH: Duration = Duration::from_secs(1);
+/// How often the idle ones are looked for while connections come.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How often it is said that there are too many.
+const SAY: Duration = Duration::from_secs(60);
+
+/// How many connections, and how long.
+#[derive(Debug, Clone)]
+pub struct ConnectionLimits {
+    /// In all.
+    pub most: usize,
+    /// From one address that is neither this machine's nor a trusted proxy's; 0: any number.
+    pub per_address: usize,
+    /// Longest time without a request. The server has deadlines of its own, which a client that sends bytes of a head now
+    /// and then escapes on all but the first request.
+    pub idle: Duration,
+    /// Proxies, whose address is that of all their clients.
+    pub trusted: Vec<Network>,
+}
+
+/// The connections of one listener.
+#[derive(Clone)]
+pub struct Connections(Arc<Inner>);
+
+struct Inner {
+    limits: ConnectionLimits,
+    began: Instant,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    next: u64,
+    all: HashMap<u64, Arc<Held>>,
+    of_address: HashMap<IpAddr, usize>,
+    /// Those of `all` that were not ended.
+    living: usize,
+    swept: Duration,
+    said: Option<Duration>,
+}
+
+/// Serves whatever comes.
+const GOOD: u8 = 0;
+/// One too many: serves what the service lives by.
+const SURPLUS: u8 = 1;
+/// Ended; its task has not noticed yet.
+const ENDED: u8 = 2;
+
+struct Held {
+    state: AtomicU8,
+    under_way: AtomicU32,
+    /// Milliseconds after `Inner::began`: when it was opened, or its last answer was.
+    since: AtomicU64,
+    end: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Held {
+    fn idle(&self, now: Duration) -> Option<Duration> {
+        let is_idle = self.under_way.load(Ordering::Acquire) == 0;
+        let is_idle = is_idle && self.state.load(Ordering::Acquire) != ENDED;
+        let since = Duration::from_millis(self.since.load(Ordering::Acquire));
+        is_idle.then(|| now.saturating_sub(since))
+    }
+
+    fn finish(&self) {
+        self.state.store(ENDED, Ordering::Release);
+        (self.end)();
+    }
+}
+
+/// One connection, to be kept as long as it is open.
+pub struct Connection {
+    inner: Arc<Inner>,
+    id: u64,
+    address: Option<IpAddr>,
+    held: Arc<Held>,
+}
+
+/// A request that came over a connection, until its answer is written.
+pub(crate) struct UnderWay {
+    inner: Arc<Inner>,
+    held: Arc<Held>,
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let living = self.0.open().living;
+        f.debug_struct("Connections")
+            .field("living", &living)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connections {
+    /// None is open.
+    pub fn new(limits: ConnectionLimits) -> Self {
+        Self(Arc::new(Inner {
+            limits,
+            began: Instant::now(),
+            open: Mutex::default(),
+        }))
+    }
+
+    /// Counts a new connection from this address. `end` cuts a connection, at once and from any thread; it may be called
+    /// before this returns.
+    pub fn accept(&self, address: IpAddr, end: impl Fn() + Send + Sync + 'static) -> Connection {
+        self.accept_at(self.0.began.elapsed(), address, Box::new(end))
+    }
+
+    fn accept_at(
+        &self,
+        now: Duration,
+        address: IpAddr,
+        end: Box<dyn Fn() + Send + Sync>,
+    ) -> Connection {
+        let inner = &self.0;
+        let address = inner.counted(address);
+        let mut open = inner.open();
+        open.sweep(now, inner.limits.idle);
+        let (state, why) = open.judge(now, &inner.limits, address);
+        let held = Arc::new(Held {
+            state: AtomicU8::new(state),
+            under_way: AtomicU32::new(0),
+            since: AtomicU64::new(millis(now)),
+            end,
+        });
+        let id = open.next;
+        open.next += 1;
+        open.all.insert(id, Arc::clone(&held));
+        open.living += usize::from(state != ENDED);
+        if let Some(address) = address {
+            *open.of_address.entry(address).or_default() += 1;
+        }
+        let (living, is_told) = (open.living, why.is_some() && open.may_say(now));
+        drop(open);
+        if state == ENDED {
+            held.finish();
+        }
+        if let Some(why) = why.filter(|_| is_told) {
+            tracing::warn!(connections = living, "{why} (said once a minute)");
+        }
+        Connection {
+            inner: Arc::clone(inner),
+            id,
+            address,
+            held,
+        }
+    }
+}
+
+impl Inner {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address, if connections from it are counted: all clients of a proxy have its address.
+    fn counted(&self, address: IpAddr) -> Option<IpAddr> {
+        let address = address.to_canonical();
+        let is_shared =
+            address.is_loopback() || self.limits.trusted.iter().any(|it| it.contains(address));
+        (self.limits.per_address > 0 && !is_shared).then_some(address)
+    }
+}
+
+impl Open {
+    /// What becomes of a new connection, and what is to be said of it.
+    fn judge(
+        &mut self,
+        now: Duration,
+        limits: &ConnectionLimits,
+        address: Option<IpAddr>,
+    ) -> (u8, Option<&'static str>) {
+        let of_address = address.and_then(|it| self.of_address.get(&it));
+        if of_address.is_some_and(|it| *it >= limits.per_address) {
+            let why = "connections are refused: one address has as many as http.max_connections_per_address allows";
+            return (ENDED, Some(why));
+        }
+        if self.living < limits.most {
+            return (GOOD, None);
+        }
+        let some = (limits.most / 64).max(1);
+        if self.end_longest_idle(now, FRESH, some) > 0 {
+            let why =
+                "idle connections are closed: there are as many as http.max_connections allows";
+            return (GOOD, Some(why));
+        }
+        let why =
+            "requests are refused: as many connections as http.max_connections allows are busy";
+        // Room for what the service lives by.
+        let is_room = self.living < limits.most + limits.most / 4 + 16
+            || self.end_longest_idle(now, Duration::ZERO, some) > 0;
+        (if is_room { SURPLUS } else { ENDED }, Some(why))
+    }
+
+    /// Ends so many connections at most, those without a request for longest; how many it were.
+    fn end_longest_idle(&mut self, now: Duration, least: Duration, most: usize) -> usize {
+        let idle = self.all.values().filter_map(|held| {
+            let idle = held.idle(now).filter(|idle| *idle >= least)?;
+            Some((idle, held))
+        });
+        let mut idle: Vec<(Duration, &Arc<Held>)> = idle.collect();
+        if idle.len() > most {
+            idle.select_nth_unstable_by_key(most, |(idle, _)| std::cmp::Reverse(*idle));
+            idle.truncate(most);
+        }
+        for (_, held) in &idle {
+            held.finish();
+        }
+        let ended = idle.len();
+        self.living -= ended;
+        ended
+    }
+
+    /// Ends those whose clients take too long with their next request.
+    fn sweep(&mut self, now: Duration, idle: Duration) {
+        if now < self.swept + SWEEP {
+            return;
+        }
+        self.swept = now;
+        self.end_longest_idle(now, idle, usize::MAX);
+    }
+
+    fn may_say(&mut self, now: Duration) -> bool {
+        let may = self.said.is_none_or(|said| now >= said + SAY);
+        if may {
+            self.said = Some(now);
+        }
+        may
+    }
+}
+
+impl Connection {
+    /// A request came. `None`: it is not to be served, be it that the connection has just been ended, or that it is one too
+    /// many and the request is not `vital`.
+    pub(crate) fn enter(&self, vital: bool) -> Option<UnderWay> {
+        // First: who looks for idle connections from now on finds this one busy.
+        self.held.under_way.fetch_add(1, Ordering::AcqRel);
+        let under_way = UnderWay {
+            inner: Arc::clone(&self.inner),
+            held: Arc::clone(&self.held),
+        };
+        match self.held.state.load(Ordering::Acquire) {
+            GOOD => Some(under_way),
+            SURPLUS => vital.then_some(under_way),
+            _ => None,
+        }
+    }
+
+    /// Whether it should be closed once its request is answered.
+    pub(crate) fn is_surplus(&self) -> bool {
+        self.held.state.load(Ordering::Acquire) != GOOD
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut open = self.inner.open();
+        open.all.remove(&self.id);
+        if self.held.state.load(Ordering::Acquire) != ENDED {
+            open.living -= 1;
+        }
+        if let Some(address) = self.address
+            && let Some(count) = open.of_address.get_mut(&address)
+        {
+            *count -= 1;
+            if *count == 0 {
+                open.of_address.remove(&address);
+            }
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let now = millis(self.inner.began.elapsed());
+        self.held.since.store(now, Ordering::Release);
+        self.held.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    struct World {
+        connections: Connections,
+        ended: Arc<AtomicUsize>,
+    }
+
+    impl World {
+        fn new(most: usize, per_address: usize) -> Self {
+            let connections = Connections::new(ConnectionLimits {
+                most,
+                per_address,
+                idle: Duration::from_secs(85),
+                trusted: vec!["192.0.2.0/24".parse().unwrap()],
+            });
+            let ended = Arc::default();
+            Self { connections, ended }
+        }
+
+        fn accept(&self, seconds: u64, address: &str) -> Connection {
+            let ended = Arc::clone(&self.ended);
+            let end = move || {
+                ended.fetch_add(1, Ordering::Relaxed);
+            };
+            let (now, address) = (Duration::from_secs(seconds), address.parse().unwrap());
+            self.connections.accept_at(now, address, Box::new(end))
+        }
+
+        fn ended(&self) -> usize {
+            self.ended.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn the_longest_idle_make_room() {
+        let world = World::new(3, 0);
+        let first = world.accept(0, "127.0.0.1");
+        let busy = world.accept(0, "127.0.0.1");
+        let _request = busy.enter(false).unwrap();
+        let third = world.accept(10, "127.0.0.1");
+        let fourth = world.accept(20, "127.0.0.1");
+        assert_eq!(world.ended(), 1);
+        assert!(first.enter(true).is_none(), "its request is not served");
+        for kept in [&busy, &third, &fourth] {
+            assert!(kept.enter(false).is_some() && !kept.is_surplus());
+        }
+        assert_eq!(world.connections.0.open().living, 3);
+        drop((first, third, fourth));
+        assert_eq!(world.connections.0.open().living, 1);
+    }
+
+    #[test]
+    fn when_all_are_busy_only_what_is_vital_is_served_and_all_is_bounded() {
+        let world = World::new(4, 0);
+        let busy: Vec<Connection> = (0..4).map(|_| world.accept(0, "127.0.0.1")).collect();
+        let requests: Vec<_> = busy.iter().map(|it| it.enter(false).unwrap()).collect();
+        let more = world.accept(50, "127.0.0.1");
+        assert!(more.is_surplus() && more.enter(false).is_none());
+        let vital = more.enter(true).unwrap();
+        let flood: Vec<Connection> = (0..100).map(|_| world.accept(50, "127.0.0.1")).collect();
+        assert!(world.connections.0.open().living <= 4 + 1 + 16);
+        assert_eq!(world.ended(), 100 + 5 - (4 + 1 + 16));
+        assert!(flood.last().unwrap().enter(true).is_some(), "the latest");
+        drop((vital, requests, more, flood, busy));
+        let open = world.connections.0.open();
+        assert_eq!((open.living, open.all.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_address_has_so_many_unless_it_is_that_of_a_proxy() {
+        let world = World::new(100, 2);
+        let mut kept = Vec::new();
+        for (address, surplus) in [
+            ("198.51.100.1", false),
+            ("::ffff:198.51.100.1", false),
+            ("198.51.100.1", true),
+            ("198.51.100.2", false),
+        ] {
+            kept.push(world.accept(0, address));
+            let last = kept.last().unwrap();
+            assert_eq!(last.enter(true).is_none(), surplus, "{address}");
+        }
+        assert_eq!(world.ended(), 1);
+        for address in ["127.0.0.1", "::1", "192.0.2.7"] {
+            for _ in 0..5 {
+                kept.push(world.accept(0, address));
+            }
+        }
+        assert_eq!(world.ended(), 1);
+        kept.clear();
+        assert!(world.connections.0.open().of_address.is_empty());
+        assert!(!world.accept(0, "198.51.100.1").is_surplus());
+    }
+
+    #[test]
+    fn who_takes_too_long_with_the_next_request_is_ended() {
+        let world = World::new(100, 0);
+        let slow = world.accept(0, "127.0.0.1");
+        let stream = world.accept(0, "127.0.0.1");
+        let _answer = stream.enter(false).unwrap();
+        let _later = world.accept(84, "127.0.0.1");
+        assert_eq!(world.ended(), 0);
+        let _later = world.accept(85, "127.0.0.1");
+        assert_eq!(world.ended(), 1);
+        assert!(slow.enter(true).is_none());
+        assert!(stream.enter(false).is_some());
+    }
+}

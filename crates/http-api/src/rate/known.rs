@@ -1,0 +1,66 @@
+//! Keys that were good before: whoever comes with one is no guesser.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+/// Keys that may be remembered.
+const PLACES: usize = 4096;
+
+/// Hashes of keys, by a secret of this process, each at its place: a later one takes the place of an earlier one. Nothing is
+/// opened by being here; a key is still looked up.
+#[derive(Debug)]
+pub(super) struct Known {
+    secret: RandomState,
+    places: Box<[AtomicU64]>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            secret: RandomState::new(),
+            places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+}
+
+impl Known {
+    pub(super) fn add(&self, key: &SecretString) {
+        let (place, hash) = self.place(key);
+        // Most are there already, and a line that nobody writes to is in the cache of every core.
+        if place.load(Ordering::Relaxed) != hash {
+            place.store(hash, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn has(&self, key: &SecretString) -> bool {
+        let (place, hash) = self.place(key);
+        place.load(Ordering::Relaxed) == hash
+    }
+
+    fn place(&self, key: &SecretString) -> (&AtomicU64, u64) {
+        let hash = self.secret.hash_one(key.expose_secret());
+        // As many as fit into a `u64` divide it evenly.
+        let index = usize::try_from(hash % PLACES as u64).unwrap_or(0);
+        (&self.places[index], hash)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_known_until_another_takes_its_place() {
+        let known = Known::default();
+        let keys: Vec<SecretString> = (0..100).map(|n| format!("k{n}").into()).collect();
+        assert!(!keys.iter().any(|key| known.has(key)));
+        for key in &keys {
+            known.add(key);
+            assert!(known.has(key));
+        }
+        let left = keys.iter().filter(|key| known.has(key)).count();
+        assert!(left > 80, "{left}");
+    }
+}

@@ -1,0 +1,119 @@
+//! What clients are told of limits, and that one of them takes nothing from another.
+
+use std::net::SocketAddr;
+
+use actix_web::body::BoxBody;
+use actix_web::dev::{Service, ServiceResponse};
+use actix_web::http::Method;
+use actix_web::http::header::HeaderMap;
+use actix_web::test::{self, TestRequest};
+use actix_web::{Error, HttpResponse};
+
+use super::{KEY, OTHER_KEY, SANDBOX_KEY, World, request, sandbox};
+use crate::state::Limits;
+
+const SETTINGS: &str = "/api/v1/settings";
+const INSIDE: &str = "/api/v1/sandboxes/s1/settings/secrets";
+const REPORT: &str = "/api/v1/webhooks/conversations";
+
+async fn ask<S, R>(app: &S, request: R) -> HttpResponse
+where
+    S: Service<R, Response = ServiceResponse<BoxBody>, Error = Error>,
+{
+    match app.call(request).await {
+        Ok(response) => response.into_parts().1,
+        Err(error) => error.error_response(),
+    }
+}
+
+fn told(headers: &HeaderMap) -> [Option<&str>; 4] {
+    let names = ["limit", "remaining", "reset", "policy"];
+    names.map(|name| headers.get(format!("RateLimit-{name}"))?.to_str().ok())
+}
+
+#[actix_web::test]
+async fn every_answer_to_a_key_says_what_is_left_to_it() {
+    let world = World::limited(sandbox(), 2);
+    let app = test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
+    let left = |left| [Some("2"), Some(left), Some("1"), Some("2;w=1")];
+    for (key, path, status, expected) in [
+        (KEY, SETTINGS, 200, left("1")),
+        (KEY, "/api/v1/nowhere", 404, [None; 4]),
+        // An agent server's path, for which there is no conversation.
+        (KEY, "/api/conversations/7/events/count", 404, left("0")),
+        (KEY, SETTINGS, 429, left("0")),
+        (SANDBOX_KEY, INSIDE, 200, left("1")),
+        (OTHER_KEY, SETTINGS, 200, left("1")),
+        ("nope", SETTINGS, 401, [None; 4]),
+        ("", SETTINGS, 401, [None; 4]),
+        ("", "/alive", 200, [None; 4]),
+    ] {
+        let answer = ask(&app, request(Method::GET, path, key).to_request()).await;
+        assert_eq!(answer.status(), status, "{key} {path}");
+        assert_eq!(told(answer.headers()), expected, "{key} {path}");
+    }
+    let none = World::limited(sandbox(), 0);
+    let app = test::init_service(crate::app(none.state.clone(), none.application.clone())).await;
+    let answer = ask(&app, request(Method::GET, SETTINGS, KEY).to_request()).await;
+    assert_eq!(told(answer.headers()), [None; 4]);
+}
+
+fn from(address: &str, request: TestRequest) -> TestRequest {
+    request.peer_addr(SocketAddr::new(address.parse().unwrap(), 4711))
+}
+
+/// Whoever tries keys is refused before one is looked up; those beside them are not, nor are sandboxes that report.
+#[actix_web::test]
+async fn guessing_keys_costs_others_nothing() {
+    let world = World::limited(sandbox(), 0);
+    let app = test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
+    let status = async |address: &str, path: &str, key: &str| {
+        let asked = from(address, request(Method::GET, path, key));
+        ask(&app, asked.to_request()).await.status().as_u16()
+    };
+    let (here, elsewhere) = ("192.0.2.1", "192.0.2.2");
+    assert_eq!(status(here, SETTINGS, KEY).await, 200);
+    let most = Limits::default().wrong_keys_per_second;
+    // Wherever keys are read.
+    let paths = [
+        SETTINGS,
+        INSIDE,
+        "/api/settings",
+        "/api/conversations/7/events/count",
+    ];
+    for n in 0..most {
+        let path = paths[n as usize % paths.len()];
+        let key = format!("guess-{n}");
+        assert_eq!(status(here, path, &key).await, 401, "{n} {path}");
+    }
+    for path in paths {
+        assert_eq!(status(here, path, "guess").await, 429, "{path}");
+    }
+    for (address, path, key, expected) in [
+        (here, SETTINGS, KEY, 200),
+        (here, "/alive", "guess", 200),
+        (here, SETTINGS, "", 401),
+        // Good, but nobody knows that yet.
+        (here, SETTINGS, OTHER_KEY, 429),
+        (elsewhere, SETTINGS, OTHER_KEY, 200),
+        (here, SETTINGS, OTHER_KEY, 200),
+        (elsewhere, SETTINGS, "guess", 401),
+    ] {
+        let found = status(address, path, key).await;
+        assert_eq!(found, expected, "{address} {path} {key}");
+    }
+    let report = async |key| {
+        let asked = from(here, request(Method::POST, REPORT, key)).set_json(());
+        ask(&app, asked.to_request()).await.status().as_u16()
+    };
+    assert_eq!(
+        report("guess").await,
+        401,
+        "reports have a count of their own"
+    );
+    for _ in 1..most {
+        report("guess").await;
+    }
+    assert_eq!(report("guess").await, 429);
+    assert_eq!(status(elsewhere, SETTINGS, "guess").await, 401);
+}

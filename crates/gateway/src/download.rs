@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::web::Bytes;
@@ -49,6 +49,8 @@ pub(crate) type Rest = LocalBoxFuture<'static, Result<(), Failure>>;
 /// Actix asks for nothing while the client takes nothing, so the other end is a task with a clock of its own: a client that
 /// does not read holds its connection, and after a while neither a place nor the connection behind.
 pub(crate) struct Download {
+    /// What was there already.
+    first: Option<Bytes>,
     /// An empty piece is the end; without it the answer was cut.
     pieces: mpsc::Receiver<Result<Bytes, Failure>>,
     size: BodySize,
@@ -57,6 +59,7 @@ pub(crate) struct Download {
 
 impl Download {
     pub(crate) fn new(
+        first: Option<Bytes>,
         body: Incoming,
         size: BodySize,
         rest: Option<Rest>,
@@ -69,6 +72,7 @@ impl Download {
             counted,
         };
         Self {
+            first,
             pieces,
             size,
             _reading: Beside::spawn(reading.hand_over(to)),
@@ -87,11 +91,25 @@ impl MessageBody for Download {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
         Poll::Ready(match ready!(self.pieces.poll_recv(cx)) {
             Some(Ok(end)) if end.is_empty() => None,
             Some(piece) => Some(piece.map_err(Into::into)),
             None => Some(Err("the client took nothing for too long".into())),
         })
+    }
+}
+
+/// The first piece of a body, if it came with the head. Nobody is woken for it.
+pub(crate) fn already_there(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+    let mut cx = Context::from_waker(Waker::noop());
+    match Pin::new(body).poll_frame(&mut cx) {
+        Poll::Ready(Some(Ok(frame))) => Ok(frame.into_data().ok().filter(|it| !it.is_empty())),
+        Poll::Ready(Some(Err(error))) => Err(Failure::Broken(error.into())),
+        // An end is said again.
+        Poll::Ready(None) | Poll::Pending => Ok(None),
     }
 }
 

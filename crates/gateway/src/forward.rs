@@ -6,6 +6,7 @@ use actix_web::body::{BodySize, BoxBody};
 use actix_web::dev::Payload;
 use actix_web::http::header::{HeaderMap, HeaderValue as OurValue};
 use actix_web::http::{Method as OurMethod, StatusCode as OurStatus};
+use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
@@ -15,7 +16,7 @@ use hyper_util::client::legacy::Error as ClientError;
 use tokio::time::timeout;
 use url::Position;
 
-use crate::download::{Counted, Download, Rest};
+use crate::download::{Counted, Download, Rest, already_there};
 use crate::limits::Kind;
 use crate::upload::{Upload, channel, pump};
 use crate::{Failure, Gateway, Target, headers, tunnel};
@@ -232,7 +233,7 @@ fn answered(
     rest: Option<Rest>,
     counted: Counted,
 ) -> Result<HttpResponse<BoxBody>, Failure> {
-    let (parts, body) = answer.into_parts();
+    let (parts, mut body) = answer.into_parts();
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(Failure::Broken("an upgrade that nobody asked for".into()));
     }
@@ -255,7 +256,26 @@ fn answered(
             None => BodySize::Stream,
         }
     };
-    Ok(builder.body(BoxBody::new(Download::new(body, size, rest, counted))))
+    // Head and first piece leave together; and most answers are no longer.
+    let first = match (&size, &rest) {
+        (BodySize::Sized(1..) | BodySize::Stream, None) if *method != OurMethod::HEAD => {
+            already_there(&mut body)?
+        }
+        _ => None,
+    };
+    counted
+        .shared
+        .meter
+        .down(first.as_ref().map_or(0, Bytes::len));
+    match (first, &size) {
+        (Some(whole), BodySize::Sized(length)) if whole.len() as u64 == *length => {
+            Ok(builder.body(whole))
+        }
+        (first, _) => {
+            let body = Download::new(first, body, size, rest, counted);
+            Ok(builder.body(BoxBody::new(body)))
+        }
+    }
 }
 
 pub(crate) fn status(status: StatusCode) -> OurStatus {

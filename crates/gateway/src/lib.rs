@@ -14,6 +14,7 @@ mod beside;
 mod download;
 mod failure;
 mod forward;
+mod frames;
 mod headers;
 mod limits;
 mod meter;

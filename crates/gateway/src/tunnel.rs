@@ -1,4 +1,4 @@
-//! Connections that were upgraded: bytes both ways, nothing of them read.
+//! Connections that were upgraded: bytes both ways, nothing of them read but where frames of WebSockets end.
 //!
 //! Towards the client they are the body of the answer, which actix asks for as fast as the client takes it; towards the
 //! server behind a small task copies them as fast as that one takes them. A buffer exists only while there is something in
@@ -28,6 +28,7 @@ use tokio::time::timeout;
 
 use crate::beside::Beside;
 use crate::download::Counted;
+use crate::frames::{Frames, Reason};
 use crate::limits::Kind;
 use crate::{Failure, Shared, Target, forward, headers};
 
@@ -55,6 +56,7 @@ pub(crate) async fn open(
     }
     let upgrade = answer.headers().get("upgrade");
     let protocol = upgrade.and_then(|protocol| protocol.to_str().ok());
+    let is_socket = protocol.is_none_or(|it| it.eq_ignore_ascii_case("websocket"));
     builder.upgrade(protocol.unwrap_or("websocket"));
     let broken = |error: Box<dyn Error + Send + Sync>| Failure::Broken(error);
     let upgraded = hyper::upgrade::on(&mut answer).await;
@@ -64,14 +66,14 @@ pub(crate) async fn open(
         .map_err(|_| broken("the connection is of another kind".into()))?;
     let (from, to) = parts.io.into_inner().into_split();
     counted.shared.meter.answered(Kind::Tunnel);
-    let is_ended = Rc::new(Cell::new(false));
-    let (shared, ended) = (counted.shared.clone(), Rc::clone(&is_ended));
+    let ended = Rc::new(Cell::new(None));
+    let (shared, why) = (counted.shared.clone(), Rc::clone(&ended));
     // In the task, and not where actix asks for more: a client that reads nothing does not hold it up.
     let up = async move {
         tokio::select! {
             biased;
-            () = end => ended.set(true),
-            () = shared.stopping.cancelled() => ended.set(true),
+            () = end => why.set(Some(Reason::Refused)),
+            () = shared.stopping.cancelled() => why.set(Some(Reason::Restart)),
             () = upwards(payload, to, &shared) => {}
         }
     };
@@ -79,7 +81,8 @@ pub(crate) async fn open(
         early: Some(parts.read_buf).filter(|early| !early.is_empty()),
         from,
         up: Some(Beside::spawn(up)),
-        is_ended,
+        frames: is_socket.then(Frames::default),
+        ended,
         counted,
     })))
 }
@@ -127,12 +130,21 @@ struct Tunnel {
     from: OwnedReadHalf,
     /// The other direction, until it is over.
     up: Option<Beside>,
-    /// Whether it is over because nothing may pass any more, in either direction.
-    is_ended: Rc<Cell<bool>>,
+    /// Where frames end, if there are any; none once nothing more may follow.
+    frames: Option<Frames>,
+    /// Why it is over, when nothing may pass any more, in either direction.
+    ended: Rc<Cell<Option<Reason>>>,
     counted: Counted,
 }
 
 impl Tunnel {
+    fn passed(&mut self, piece: &Bytes) {
+        self.counted.shared.meter.down(piece.len());
+        if let Some(frames) = &mut self.frames {
+            frames.pass(piece);
+        }
+    }
+
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if let Some(early) = self.early.take() {
             return Poll::Ready(Some(Ok(early)));
@@ -172,12 +184,14 @@ impl MessageBody for Tunnel {
         {
             this.up = None;
         }
-        if this.is_ended.get() {
-            return Poll::Ready(None);
+        if let Some(why) = this.ended.get() {
+            // In the middle of a frame nothing can be said: the client sees the connection end.
+            let may_say = this.frames.take().is_some_and(|frames| frames.may_end());
+            return Poll::Ready(may_say.then(|| Ok(why.frame())));
         }
         if let Poll::Ready(piece) = this.poll_read(cx) {
             return Poll::Ready(piece.map(|piece| {
-                let piece = piece.inspect(|piece| this.counted.shared.meter.down(piece.len()));
+                let piece = piece.inspect(|piece| this.passed(piece));
                 piece.map_err(Into::into)
             }));
         }

@@ -302,14 +302,29 @@ struct Parts {
 #[async_trait]
 impl Readiness for Parts {
     async fn checks(&self) -> Vec<Check> {
-        let (store, sandboxes) = tokio::join!(self.store.ping(), self.app.check_backend());
+        let (store, missing, sandboxes) = tokio::join!(
+            self.store.ping(),
+            self.store.missing_migrations(),
+            self.app.check_backend()
+        );
         let store = store.inspect_err(|error| tracing::warn!(%error, "the store is not ready"));
         let sandboxes = sandboxes
             .inspect_err(|error| tracing::warn!(%error, "the sandbox backend is not ready"));
+        // When that could not be asked, the store is not ready, either.
+        let missing = missing.ok().filter(|count| *count > 0);
+        let missing = missing.map(|count| {
+            format!(
+                "the database is older than the service by {count} migrations; restart the service, which runs them"
+            )
+        });
         vec![
             Check {
                 name: "store",
                 failure: store.err().map(|error| error.public().into_owned()),
+            },
+            Check {
+                name: "migrations",
+                failure: missing,
             },
             Check {
                 name: "sandboxes",

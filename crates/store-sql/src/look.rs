@@ -5,6 +5,7 @@ use std::sync::Arc;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 use domain::clock::Timestamp;
+use domain::error::StoreError;
 use tokio::runtime::Handle;
 
 use crate::changes::Changes;
@@ -44,6 +45,19 @@ impl SqlStore {
             .spawn_blocking(move || look(&config, at))
             .await
             .map_err(|gone| OpenError::Connect(gone.into()))?
+    }
+}
+
+impl SqlStore {
+    /// How many migrations of this program the open database lacks. It had them all when it was opened: it was exchanged
+    /// for an older one since, for example by restoring a backup.
+    pub async fn missing_migrations(&self) -> Result<usize, StoreError> {
+        let schema = self.db.read(|conn| Ok(schema(conn)?)).await?;
+        Ok(match schema {
+            Schema::Older(count) => count,
+            // An empty database is one that cannot be read, which other calls say.
+            Schema::Missing | Schema::Current | Schema::Newer(_) => 0,
+        })
     }
 }
 

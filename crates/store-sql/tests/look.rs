@@ -36,11 +36,8 @@ async fn the_schema_is_compared_and_left_alone() {
     assert_eq!(look(&directory).await.schema, Schema::Missing);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 
-    drop(
-        SqlStore::open(config(&directory), Handle::current())
-            .await
-            .unwrap(),
-    );
+    let open = SqlStore::open(config(&directory), Handle::current());
+    let open = open.await.unwrap();
     let seen = look(&directory).await;
     assert_eq!((seen.schema, seen.now), (Schema::Current, None));
     let store = seen.store.unwrap();
@@ -48,6 +45,7 @@ async fn the_schema_is_compared_and_left_alone() {
     store.withdraw("nobody").await.unwrap_err();
     drop(store);
 
+    assert_eq!(open.missing_migrations().await.unwrap(), 0);
     let last = "(SELECT max(version) FROM __diesel_schema_migrations)";
     change(
         &directory,
@@ -56,6 +54,11 @@ async fn the_schema_is_compared_and_left_alone() {
     let seen = look(&directory).await;
     assert_eq!(seen.schema, Schema::Older(1));
     assert!(seen.store.is_none());
+    assert_eq!(
+        open.missing_migrations().await.unwrap(),
+        1,
+        "while it is open"
+    );
     assert_eq!(look(&directory).await.schema, Schema::Older(1));
 
     change(

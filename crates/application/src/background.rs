@@ -15,6 +15,9 @@ use crate::{App, Inner};
 /// How often start tasks that run in other processes are looked at when nothing announces a change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// How often the unfinished starts are counted.
+const COUNT_AGAIN: Duration = Duration::from_secs(5);
+
 /// Starts the loops: start worker, sandbox keeper (facts and relist), pool of warm sandboxes, syncer, delivery of messages, housekeeping. Call once,
 /// after the store is open. What an earlier life of this process left behind is picked up at once.
 pub fn spawn(app: &App) {
@@ -23,6 +26,7 @@ pub fn spawn(app: &App) {
     inner.tasks.spawn(contact(Arc::clone(inner)));
     inner.tasks.spawn(relist(Arc::clone(inner)));
     inner.tasks.spawn(retire(Arc::clone(inner)));
+    inner.tasks.spawn(count_queue(Arc::clone(inner)));
     inner.tasks.spawn(inner.warm.clone().run());
     inner
         .tasks
@@ -137,6 +141,20 @@ async fn retire(inner: Arc<Inner>) {
         tick.tick().await;
         if let Err(error) = inner.keeper.retire(&inner.tasks).await {
             tracing::warn!(%error, "cannot look for sandboxes that are not needed; trying again");
+        }
+    }
+}
+
+/// For the metrics.
+async fn count_queue(inner: Arc<Inner>) {
+    let mut tick = tokio::time::interval(COUNT_AGAIN);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (tasks, host) = (&inner.ports.start_tasks, &inner.policy.host);
+    loop {
+        tick.tick().await;
+        match tasks.queue(host, inner.ports.clock.now()).await {
+            Ok(now) => inner.measures.queue(now),
+            Err(error) => tracing::debug!(%error, "cannot count waiting starts"),
         }
     }
 }

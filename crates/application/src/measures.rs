@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::measure::{Count, Durations, Entered, Level, Measured};
 use domain::sandbox::SandboxStatus;
-use domain::start_task::StartStatus;
+use domain::start_task::{StartQueue, StartStatus};
 
 use crate::{App, AppError};
 
@@ -19,6 +19,8 @@ pub(crate) struct Measures {
     left: Count,
     batches: [Count; 2],
     events: Count,
+    lag: Durations,
+    queue: [Level; 2],
 }
 
 /// How a start ended here.
@@ -50,6 +52,17 @@ impl Measures {
         count.add(1);
     }
 
+    /// The oldest event of a batch was committed so long after it had happened.
+    pub(crate) fn lag(&self, took: Duration) {
+        self.lag.note(took);
+    }
+
+    /// So many starts of this host are unfinished.
+    pub(crate) fn queue(&self, now: StartQueue) {
+        self.queue[0].set(now.waiting);
+        self.queue[1].set(now.leased);
+    }
+
     /// An agent server reported so many events.
     pub(crate) fn reported(&self, events: usize, outcome: &Result<(), AppError>) {
         self.batches[usize::from(outcome.is_err())].add(1);
@@ -68,6 +81,10 @@ pub struct Counted {
     pub starts_running: u64,
     /// Starts that ended, by how.
     pub starts_ended: [(&'static str, u64); 3],
+    /// Unfinished starts of this host: those that nobody works on, and those that some process does. As of the last look.
+    pub start_queue: [(&'static str, u64); 2],
+    /// From an event until its commit, for the oldest new one of each batch.
+    pub report_lag: Measured,
     /// Sandboxes of this host, by status, as of the last comparison with the backend.
     pub sandboxes: Vec<(&'static str, u64)>,
     /// Reports of agent servers, by whether they were taken in.
@@ -98,6 +115,11 @@ impl App {
                 ("failed", measures.failed.get()),
                 ("left", measures.left.get()),
             ],
+            start_queue: [
+                ("waiting", measures.queue[0].get()),
+                ("leased", measures.queue[1].get()),
+            ],
+            report_lag: measures.lag.measured(),
             sandboxes: sandboxes
                 .map(|(name, it)| (*name, seen[*it as usize].get()))
                 .collect(),

@@ -69,6 +69,10 @@ impl Webhooks {
         }
         settle(from, conversation, &appended)?;
         if matches!(appended, Appended::Stored { new } if new > 0) {
+            if let Some(oldest) = events.iter().map(|event| event.timestamp).min() {
+                let lag = self.0.ports.clock.now().since(oldest);
+                self.0.measures.lag(lag);
+            }
             self.0.followers.wake(conversation);
         }
         tracing::debug!(conversation.id = %conversation, sandbox.id = %from.id, sent, kept = events.len(), "events taken in");

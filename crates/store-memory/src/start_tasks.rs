@@ -14,7 +14,7 @@ use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
     CLOCKS_APART, ClaimLimit, Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place,
-    StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
+    StartQueue, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 
 use crate::state::{State, TaskRow};
@@ -382,6 +382,20 @@ impl StartTaskRepository for MemoryStore {
             }
         }
         Ok(released)
+    }
+
+    async fn queue(&self, host: &HostId, now: Timestamp) -> Result<StartQueue, StoreError> {
+        let mut queue = StartQueue::default();
+        for row in self.lock().tasks.values() {
+            if row.task.host != *host || row.task.status.is_terminal() {
+                continue;
+            }
+            match row.lease_until {
+                Some(until) if until > now => queue.leased += 1,
+                _ => queue.waiting += 1,
+            }
+        }
+        Ok(queue)
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {

@@ -15,7 +15,7 @@ use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
     CLOCKS_APART, ClaimLimit, Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place,
-    StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
+    StartQueue, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 use uuid::Uuid;
 
@@ -443,6 +443,26 @@ impl StartTaskRepository for SqlStore {
                 ))
                 .execute(conn)?;
                 Ok(u64::try_from(released).unwrap_or(u64::MAX))
+            })
+            .await
+    }
+
+    async fn queue(&self, host: &HostId, now: Timestamp) -> Result<StartQueue, StoreError> {
+        let host = host.to_string();
+        self.db
+            .background(move |conn| {
+                let open = || {
+                    start_tasks::table
+                        .filter(start_tasks::host.eq(&host))
+                        .filter(start_tasks::is_open)
+                };
+                let all: i64 = open().count().get_result(conn)?;
+                let leased = open().filter(start_tasks::lease_until.gt(At(now)));
+                let leased: i64 = leased.count().get_result(conn)?;
+                Ok(StartQueue {
+                    leased: u64::try_from(leased).unwrap_or_default(),
+                    waiting: u64::try_from(all - leased).unwrap_or_default(),
+                })
             })
             .await
     }

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 pub use port::{
     CLOCKS_APART, ClaimLimit, Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place,
-    StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
+    StartQueue, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 
 use crate::cipher::Sealed;

@@ -133,6 +133,15 @@ pub enum StartTaskOrder {
 
 /// Start tasks. `advance`, `begin_conversation`, `renew`, `release` and `fail` answer `Stale` when the lease was lost (another
 /// fence), the transition is illegal, or the task is gone.
+/// Unfinished tasks of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StartQueue {
+    /// Under a lease: somebody works on them.
+    pub leased: u64,
+    /// Under none, or one that has run out.
+    pub waiting: u64,
+}
+
 #[async_trait]
 pub trait StartTaskRepository: Send + Sync + 'static {
     /// Commits a task, its sandbox and the answer in one transaction. A key that was used before comes first: then nothing
@@ -206,6 +215,8 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     /// Ends all leases on tasks of this host: for start-up, when no other worker can serve it (the data directory is
     /// locked). Returns how many.
     async fn release_host(&self, host: &HostId) -> Result<u64, StoreError>;
+    /// How many unfinished tasks this host has at `now`.
+    async fn queue(&self, host: &HostId, now: Timestamp) -> Result<StartQueue, StoreError>;
     /// Deletes ended tasks that last changed before, longest unchanged first, at most `limit`; how many there were. A
     /// failed one stays while its sandbox's row is there: it keeps late reports from bringing its conversation back.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;

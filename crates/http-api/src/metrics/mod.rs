@@ -3,6 +3,7 @@
 //! Nothing is asked of a store or an engine for it: a page costs some additions and reads of `/proc`. No label is free text,
 //! and none names a user, an object or an address. `docs/metrics.md` lists all of it; a test compares.
 
+mod parts;
 mod requests;
 mod text;
 
@@ -94,6 +95,8 @@ pub(crate) fn page(state: &HttpState, app: &App, process: &Process) -> String {
     write_pools(&mut page, &state.measuring().pools());
     write_starts(&mut page, app);
     write_reports(&mut page, app);
+    parts::write_gateway(&mut page, state.gateway().meter().numbers());
+    parts::write_refusals(&mut page, state.rate().refused());
     write_warm(&mut page, app);
     page.usual(|page| write_process(page, process));
     page.finish()
@@ -226,6 +229,16 @@ fn write_starts(page: &mut Page, app: &App) {
             .iter()
             .map(|(labels, count)| (labels as Labels<'_>, *count)),
     );
+    let queue = counted
+        .start_queue
+        .map(|(state, count)| ([("state", state)], count));
+    page.gauge(
+        "start_queue",
+        "Unfinished starts of this host, as of the last look.",
+        queue
+            .iter()
+            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+    );
     let states: Vec<_> = counted
         .sandboxes
         .iter()
@@ -256,6 +269,11 @@ fn write_reports(page: &mut Page, app: &App) {
         "webhook_events_total",
         "Events in batches that were taken in.",
         one(counted.events),
+    );
+    page.histogram(
+        "webhook_lag_seconds",
+        "From an event until its commit, for the oldest of each batch with something new.",
+        [(&[] as Labels<'_>, counted.report_lag)],
     );
     page.gauge(
         "event_streams",

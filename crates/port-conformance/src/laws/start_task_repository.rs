@@ -403,7 +403,11 @@ macro_rules! start_task_repository_conformance {
         $crate::stamp_laws!(
             start_handover,
             $fresh,
-            [a_lease_can_be_given_back, what_has_ended_is_not_given_back]
+            [
+                a_lease_can_be_given_back,
+                what_has_ended_is_not_given_back,
+                the_queue_is_counted,
+            ]
         );
         $crate::stamp_laws!(
             start_place,

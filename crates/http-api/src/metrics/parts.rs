@@ -1,0 +1,54 @@
+//! Series of what is in front of the use-cases: the gateway, and the limits.
+
+use gateway::Numbers;
+
+use super::one;
+use super::text::{Labels, Page};
+
+pub(super) fn write_gateway(page: &mut Page, numbers: Numbers) {
+    page.gauge(
+        "gateway_requests_in_flight",
+        "Requests that are being forwarded, until their answers have been sent.",
+        one(numbers.requests_open),
+    );
+    page.gauge(
+        "gateway_tunnels",
+        "Tunnels (web sockets) that are open.",
+        one(numbers.tunnels_open),
+    );
+    let ended = [
+        ([("outcome", "answered")], numbers.answered),
+        ([("outcome", "upgraded")], numbers.upgraded),
+        ([("outcome", "refused")], numbers.refused),
+        ([("outcome", "failed")], numbers.failed),
+    ];
+    page.counter(
+        "gateway_requests_total",
+        "Requests that were forwarded, or not: `refused` by us, `failed` behind us.",
+        ended
+            .iter()
+            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+    );
+    let bytes = [
+        ([("direction", "up")], numbers.bytes_up),
+        ([("direction", "down")], numbers.bytes_down),
+    ];
+    page.counter(
+        "gateway_bytes_total",
+        "Bytes of bodies and tunnels, towards sandboxes (`up`) and clients (`down`).",
+        bytes
+            .iter()
+            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+    );
+}
+
+pub(super) fn write_refusals(page: &mut Page, refused: [(&'static str, u64); 2]) {
+    let refused = refused.map(|(why, count)| ([("reason", why)], count));
+    page.counter(
+        "rate_limited_requests_total",
+        "Requests that were answered 429: too many, or too many wrong keys before it.",
+        refused
+            .iter()
+            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+    );
+}

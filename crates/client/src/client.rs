@@ -12,7 +12,8 @@ use url::Url;
 use crate::call::Call;
 use crate::error::{Error, Refusal};
 use crate::resources::{
-    Conversations, Events, Health, Sandboxes, Secrets, Settings, Specs, StartTasks, Users,
+    Administration, Audit, Conversations, Events, Health, Keys, Sandboxes, Secrets, Settings,
+    Specs, StartTasks, Users,
 };
 use crate::transport::{Http, Reply};
 
@@ -175,6 +176,21 @@ impl Client {
     /// The user.
     pub fn users(&self) -> Users {
         Users(self.clone())
+    }
+
+    /// The user's API keys.
+    pub fn keys(&self) -> Keys {
+        Keys(self.clone(), None)
+    }
+
+    /// All users, for administrators.
+    pub fn administration(&self) -> Administration {
+        Administration(self.clone())
+    }
+
+    /// The audit log, for administrators.
+    pub fn audit(&self) -> Audit {
+        Audit(self.clone())
     }
 
     /// Whether the service is well.

@@ -89,6 +89,8 @@ operations! {
     PAUSE_SANDBOX = "POST" "/api/v1/sandboxes/{sandbox_id}/pause" [];
     /// Resumes a sandbox.
     RESUME_SANDBOX = "POST" "/api/v1/sandboxes/{sandbox_id}/resume" [];
+    /// What a sandbox writes.
+    SANDBOX_LOGS = "GET" "/api/v1/sandboxes/{sandbox_id}/logs" ["lines" "follow"];
     /// Deletes a sandbox.
     DELETE_SANDBOX = "DELETE" "/api/v1/sandboxes/{sandbox_id}" [];
 
@@ -113,4 +115,35 @@ operations! {
 
     /// Who the key belongs to.
     ME = "GET" "/api/v1/users/me" [];
+
+    /// The user's own API keys.
+    KEYS = "GET" "/api/v1/keys" [];
+    /// Makes a key.
+    CREATE_KEY = "POST" "/api/v1/keys" [];
+    /// Makes a key in the place of another.
+    ROTATE_KEY = "POST" "/api/v1/keys/{key_id}/rotate" [];
+    /// Revokes a key.
+    REVOKE_KEY = "DELETE" "/api/v1/keys/{key_id}" [];
+
+    /// All users.
+    SEARCH_USERS = "GET" "/api/v1/admin/users" ["page_id" "limit"];
+    /// Makes a user.
+    CREATE_USER = "POST" "/api/v1/admin/users" [];
+    /// A user.
+    USER = "GET" "/api/v1/admin/users/{user_id}" [];
+    /// Changes what a user may do.
+    UPDATE_USER = "PATCH" "/api/v1/admin/users/{user_id}" [];
+    /// Deletes a user.
+    DELETE_USER = "DELETE" "/api/v1/admin/users/{user_id}" [];
+    /// A user's API keys.
+    USER_KEYS = "GET" "/api/v1/admin/users/{user_id}/keys" [];
+    /// Makes a key for a user.
+    CREATE_USER_KEY = "POST" "/api/v1/admin/users/{user_id}/keys" [];
+    /// Makes a key in the place of another one of the user.
+    ROTATE_USER_KEY = "POST" "/api/v1/admin/users/{user_id}/keys/{key_id}/rotate" [];
+    /// Revokes a user's key.
+    REVOKE_USER_KEY = "DELETE" "/api/v1/admin/users/{user_id}/keys/{key_id}" [];
+
+    /// The audit log.
+    AUDIT = "GET" "/api/v1/audit" ["actor" "action" "object" "outcome" "since" "until" "page_id" "limit"];
 }

@@ -224,6 +224,8 @@ mod tests {
             &["x", "conversations", "list", "--limit", "0"],
             &["x", "conversations", "list", "--all", "--limit", "5"],
             &["x", "conversations", "list", "--key", "aw_1"],
+            &["x", "sandboxes", "logs"],
+            &["x", "sandboxes", "logs", "id", "--tail", "10001"],
         ] {
             assert!(Cli::try_parse_from(bad).is_err(), "{bad:?}");
         }

@@ -1,5 +1,6 @@
 //! What is sent and answered, as `config/openapi.json` names it. Members that are not always there are `Option`s.
 
+mod administration;
 mod conversation;
 mod document;
 mod event;
@@ -12,6 +13,10 @@ mod start;
 mod time;
 mod words;
 
+pub use administration::{
+    AdministeredUser, ApiKey, AuditEntry, AuditFilter, KeyRotation, NewApiKey, NewKey, NewUser,
+    UserChange,
+};
 pub use conversation::{
     Conversation, ConversationChange, ConversationFilter, LaunchedAgentProfile, Metrics, TokenUsage,
 };
@@ -26,6 +31,6 @@ pub use settings::{
 };
 pub use start::{Plugin, Processor, StartRequest, StartTask, SuggestedTask};
 pub use words::{
-    AgentType, EventOrder, ExecutionStatus, GitProvider, SandboxStatus, StartOrder, StartStatus,
-    Trigger,
+    AgentType, AuditOutcome, EventOrder, ExecutionStatus, GitProvider, SandboxStatus, StartOrder,
+    StartStatus, Trigger, UserRole,
 };

@@ -15,3 +15,25 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(
 ) -> Result<DateTime<Utc>, D::Error> {
     DateTime::deserialize(deserializer)
 }
+
+/// The same, where there may be none.
+pub(super) mod optional {
+    use chrono::{DateTime, Utc};
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        time: &Option<DateTime<Utc>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => super::serialize(time, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<DateTime<Utc>>, D::Error> {
+        Option::deserialize(deserializer)
+    }
+}

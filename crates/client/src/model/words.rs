@@ -99,6 +99,12 @@ words! {
     /// An order of events.
     EventOrder { OldestFirst = "TIMESTAMP", NewestFirst = "TIMESTAMP_DESC" }
 
+    /// What a user may do.
+    UserRole { User = "user", Admin = "admin" }
+
+    /// How something that is in the audit log ended.
+    AuditOutcome { Ok = "ok", Refused = "refused", Failed = "failed" }
+
     /// An order of starts.
     StartOrder { OldestFirst = "CREATED_AT", NewestFirst = "CREATED_AT_DESC" }
 }

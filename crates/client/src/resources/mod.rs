@@ -1,11 +1,13 @@
 //! What can be asked of the service, by resource.
 
+mod administration;
 mod conversations;
 mod events;
 mod sandboxes;
 mod starts;
 mod users;
 
+pub use administration::{Administration, Audit, Keys};
 pub use conversations::Conversations;
 pub use events::Events;
 pub use sandboxes::{Sandboxes, Specs};

@@ -1,6 +1,9 @@
 //! Sandboxes and their templates.
 
+use std::time::Duration;
+
 use futures::Stream;
+use futures::stream::try_unfold;
 
 use crate::call::{Call, IdempotencyKey};
 use crate::client::Client;
@@ -8,6 +11,9 @@ use crate::error::Error;
 use crate::model::{Sandbox, Spec, Success};
 use crate::operations::{self, Operation};
 use crate::page::{Page, all};
+
+/// Longer than the service keeps a log open in which nothing is written.
+const SILENCE: Duration = Duration::from_secs(16 * 60);
 
 /// Sandboxes.
 #[derive(Debug, Clone)]
@@ -53,6 +59,31 @@ impl Sandboxes {
     /// Starts a paused one again.
     pub async fn resume(&self, id: &str) -> Result<(), Error> {
         self.change(&operations::RESUME_SANDBOX, id).await
+    }
+
+    /// What its agent server has written: so many of its last lines, in pieces that end anywhere; with `follow` also what it
+    /// writes from then on, until the sandbox stops. A log that is followed also ends after a quarter of an hour in which
+    /// nothing is written, and when the service stops.
+    pub async fn logs(
+        &self,
+        id: &str,
+        lines: u32,
+        follow: bool,
+    ) -> Result<impl Stream<Item = Result<Vec<u8>, Error>> + use<>, Error> {
+        let call = Call::to(&operations::SANDBOX_LOGS).at(id);
+        let call = call.query("lines", lines.to_string());
+        let call = call.query("follow", follow.to_string());
+        let body = self.0.open(&call, "text/plain").await?;
+        let silence = if follow {
+            SILENCE
+        } else {
+            self.0.limits.silence
+        };
+        let reading = (self.0.clone(), body);
+        Ok(try_unfold(reading, move |(client, mut body)| async move {
+            let piece = client.http.piece(&mut body, silence).await?;
+            Ok(piece.map(|piece| (piece.to_vec(), (client, body))))
+        }))
     }
 
     /// Deletes one with everything in it.

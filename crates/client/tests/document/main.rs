@@ -152,6 +152,23 @@ impl Answers<'_> {
     }
 }
 
+fn administration(answers: &mut Answers<'_>) {
+    answers.read::<Page<ApiKey>>(&operations::KEYS);
+    answers.read::<NewApiKey>(&operations::CREATE_KEY);
+    answers.read::<NewApiKey>(&operations::ROTATE_KEY);
+    answers.read::<Success>(&operations::REVOKE_KEY);
+    answers.read::<Page<AdministeredUser>>(&operations::SEARCH_USERS);
+    answers.read::<AdministeredUser>(&operations::CREATE_USER);
+    answers.read::<AdministeredUser>(&operations::USER);
+    answers.read::<AdministeredUser>(&operations::UPDATE_USER);
+    answers.read::<Success>(&operations::DELETE_USER);
+    answers.read::<Page<ApiKey>>(&operations::USER_KEYS);
+    answers.read::<NewApiKey>(&operations::CREATE_USER_KEY);
+    answers.read::<NewApiKey>(&operations::ROTATE_USER_KEY);
+    answers.read::<Success>(&operations::REVOKE_USER_KEY);
+    answers.read::<Page<AuditEntry>>(&operations::AUDIT);
+}
+
 #[test]
 fn every_answer_is_read_without_loss() {
     let document = document();
@@ -198,6 +215,8 @@ fn every_answer_is_read_without_loss() {
     answers.read::<Said>(&operations::UPDATE_SECRET);
     answers.read::<Said>(&operations::DELETE_SECRET);
     answers.read::<UserInfo>(&operations::ME);
+    answers.streamed(&operations::SANDBOX_LOGS, "text/plain");
+    administration(&mut answers);
     let unseen = operations::ALL
         .iter()
         .filter(|it| !answers.seen.contains(it));
@@ -228,6 +247,12 @@ fn every_member_of_a_body_can_be_said() {
         body::<StartRequest>(&operations::STREAM_START),
         body::<ConversationChange>(&operations::UPDATE_CONVERSATION),
         body::<Message>(&operations::SEND_MESSAGE),
+        body::<NewKey>(&operations::CREATE_KEY),
+        body::<KeyRotation>(&operations::ROTATE_KEY),
+        body::<NewKey>(&operations::CREATE_USER_KEY),
+        body::<KeyRotation>(&operations::ROTATE_USER_KEY),
+        body::<NewUser>(&operations::CREATE_USER),
+        body::<UserChange>(&operations::UPDATE_USER),
         body::<Message>(&operations::QUEUE_MESSAGE),
         body::<SettingsChange>(&operations::UPDATE_SETTINGS),
         body::<NewSecret>(&operations::CREATE_SECRET),

@@ -113,6 +113,21 @@ pub(crate) enum SandboxesCommand {
         /// The sandbox, from `sandboxes list`.
         id: String,
     },
+    /// Print what a sandbox's agent server has written, also of one that is paused or has failed. Keys are masked.
+    Logs(Logs),
+}
+
+/// Which part of a log.
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// The sandbox, from `sandboxes list`.
+    pub(crate) id: String,
+    /// Go on with what is written, until the sandbox stops.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// So many lines from the end.
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub(crate) tail: u32,
 }
 
 /// `specs …`

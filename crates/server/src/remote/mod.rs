@@ -7,6 +7,7 @@ mod args;
 mod connect;
 mod conversations;
 mod line;
+mod logs;
 mod output;
 mod sandboxes;
 
@@ -26,7 +27,7 @@ use output::Output;
 pub(crate) enum Command {
     /// Start, list and follow conversations of a running service, as one of its users.
     Conversations(Conversations),
-    /// List, pause and resume sandboxes of a running service, as one of its users.
+    /// List, pause and resume sandboxes of a running service, and read their logs, as one of its users.
     Sandboxes(Sandboxes),
     /// List what sandboxes of a running service can be made from.
     Specs(Specs),

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::args::{Listing, SandboxesCommand, SpecsCommand};
 use super::connect::Connection;
+use super::logs;
 use super::output::{Output, plain};
 
 const HEAD: &str = "ID                                STATUS    SPEC                              CREATED               DETAIL";
@@ -42,6 +43,7 @@ pub(super) async fn run(
             done.map_err(|error| absent(error, &id, connection))?;
             id
         }
+        SandboxesCommand::Logs(of) => return logs::run(&of, connection, output).await,
     };
     let now = sandboxes
         .get(&id)
@@ -55,7 +57,7 @@ pub(super) async fn run(
 }
 
 /// What went wrong with a sandbox; of one that is not there the service says no more than that.
-fn absent(error: Error, id: &str, connection: &Connection) -> anyhow::Error {
+pub(super) fn absent(error: Error, id: &str, connection: &Connection) -> anyhow::Error {
     if error.refusal().is_some_and(|it| it.status == 404) {
         let id = plain(id, 100);
         anyhow::anyhow!("there is no sandbox {id}: see `agent-workspace sandboxes list`")

@@ -1,0 +1,101 @@
+//! `sandboxes logs`.
+
+use std::process::ExitCode;
+
+use futures::TryStreamExt as _;
+use serde_json::json;
+
+use super::args::Logs;
+use super::connect::Connection;
+use super::output::Output;
+use super::sandboxes::absent;
+
+/// Longest line that is waited for, in bytes; a longer one is printed in parts.
+const LONGEST: usize = 1 << 20;
+
+/// Prints the last lines, and with `--follow` those that are written, until the sandbox stops.
+pub(super) async fn run(
+    logs: &Logs,
+    connection: &Connection,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    let id = &logs.id;
+    let sandboxes = connection.client.sandboxes();
+    let pieces = sandboxes.logs(id, logs.tail, logs.follow).await;
+    let pieces = pieces.map_err(|error| absent(error, id, connection))?;
+    let mut pieces = std::pin::pin!(pieces);
+    let mut lines = Lines::default();
+    loop {
+        let piece = pieces.try_next().await;
+        let piece = piece.map_err(|error| connection.explain(error));
+        let rest = match &piece {
+            Ok(Some(piece)) => lines.push(piece),
+            Ok(None) | Err(_) => lines.end(),
+        };
+        for line in rest {
+            output.item(&json!({"line": line}), &line)?;
+        }
+        if piece?.is_none() {
+            break;
+        }
+    }
+    if logs.follow {
+        output.tell("the log has ended: the sandbox stopped, wrote nothing for a quarter of an hour, or the service stops");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lines out of pieces that end anywhere.
+#[derive(Debug, Default)]
+struct Lines(Vec<u8>);
+
+impl Lines {
+    /// Lines that are complete now.
+    fn push(&mut self, piece: &[u8]) -> Vec<String> {
+        self.0.extend_from_slice(piece);
+        let complete = match self.0.iter().rposition(|byte| *byte == b'\n') {
+            Some(last) => last + 1,
+            None if self.0.len() > LONGEST => self.0.len(),
+            None => return Vec::new(),
+        };
+        let complete: Vec<u8> = self.0.drain(..complete).collect();
+        let complete = complete.strip_suffix(b"\n").unwrap_or(&complete);
+        complete.split(|byte| *byte == b'\n').map(shown).collect()
+    }
+
+    /// What is left.
+    fn end(&mut self) -> Vec<String> {
+        let rest = std::mem::take(&mut self.0);
+        (!rest.is_empty())
+            .then(|| shown(&rest))
+            .into_iter()
+            .collect()
+    }
+}
+
+/// Without what could steer a terminal: an agent decides what is in here.
+fn shown(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    let is_shown = |c: &char| *c == '\t' || !c.is_control();
+    text.chars().filter(is_shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_whole_wherever_pieces_end() {
+        let text = "one\n\nä and\ttwo\r\n\u{1b}[31mthree";
+        for size in 1..text.len() {
+            let mut lines = Lines::default();
+            let pieces = text.as_bytes().chunks(size);
+            let mut all: Vec<String> = pieces.flat_map(|piece| lines.push(piece)).collect();
+            all.extend(lines.end());
+            assert_eq!(all, ["one", "", "ä and\ttwo", "[31mthree"], "{size}");
+        }
+        let mut lines = Lines::default();
+        assert_eq!(lines.push(&vec![b'x'; LONGEST + 1])[0].len(), LONGEST + 1);
+        assert!(lines.end().is_empty());
+    }
+}

@@ -21,6 +21,7 @@ use crate::bootstrap::first_key;
 use crate::callback::{CallbackListener, Route};
 use crate::compose::{self, Follower, Sandboxes, Service, Variables};
 use crate::config::{Config, Http, Mode, without_password};
+use crate::connections::{HEAD_LIMIT, Reception};
 use crate::data_dir::{DataDir, Lock};
 use crate::logging::Level;
 use crate::notify::Manager;
@@ -36,16 +37,7 @@ pub(crate) const AFTER_REQUESTS: Duration = Duration::from_secs(15);
 /// How long a data directory may seem taken by a service that has just been killed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted.
-const BACKLOG: u32 = 1024;
-/// Connections of one worker.
-const CONNECTIONS: usize = 4096;
-/// Slowest request head.
-const HEAD_LIMIT: Duration = Duration::from_secs(10);
-/// Idle connections are kept longer than proxies keep theirs (60 s), so that it is never us who closes first.
-const KEEP_ALIVE: Duration = Duration::from_secs(75);
-/// The same behind the door for sandboxes: one that hoards connections must not cost the service its file descriptors.
-const SANDBOX_CONNECTIONS: usize = 256;
-const SANDBOX_KEEP_ALIVE: Duration = Duration::from_secs(10);
+const BACKLOG: u32 = 4096;
 
 /// Runs until a signal to stop. Sandboxes go on without us and are adopted by the next start.
 pub(crate) async fn serve(
@@ -262,16 +254,21 @@ pub(crate) fn http_server(
     impl Future<Output = std::io::Result<()>> + Send + 'static,
     ServerHandle,
 )> {
-    let (workers, connections, keep_alive) = match door {
-        Door::Everybody => (config.workers, CONNECTIONS, KEEP_ALIVE),
-        // They report, and do nothing else; and what runs in them may open connections for no other purpose than that.
-        Door::Sandboxes => (1, SANDBOX_CONNECTIONS, SANDBOX_KEEP_ALIVE),
+    let workers = match door {
+        Door::Everybody => config.workers,
+        // They report, and do nothing else.
+        Door::Sandboxes => 1,
     };
+    let reception = Reception::new(config, door);
+    let at_connect = reception.clone();
     let server = HttpServer::new(move || http_api::behind(door, state.clone(), app.clone()))
         .workers(workers)
-        .max_connections(connections)
+        .on_connect(move |io, data| at_connect.receive(io, data))
+        .max_connections(reception.most_of_worker)
         .client_request_timeout(HEAD_LIMIT)
-        .keep_alive(keep_alive)
+        .keep_alive(reception.keep_alive)
+        // Heads of streams go before their bodies: who waits for one with the other waits 40 ms for an acknowledgement.
+        .tcp_nodelay(true)
         .shutdown_timeout(config.drain.as_secs().max(1))
         // Ours, so that background work ends after requests.
         .disable_signals()

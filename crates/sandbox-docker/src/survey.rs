@@ -1,6 +1,7 @@
 //! What an operator should know of an engine before relying on it: for `doctor`. Asks only, and makes nothing.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use bollard::Docker;
 use bollard::models::SystemInfo;
@@ -36,6 +37,10 @@ pub struct Survey {
     pub gateway: Option<IpAddr>,
     /// Why the cloud metadata address could not be kept from sandboxes. `None`: it can, or it is not wanted.
     pub metadata_problem: Option<String>,
+    /// What time it is at the engine, as it writes it (RFC 3339).
+    pub time: Option<String>,
+    /// Where it keeps images and volumes, if that can be looked at from here.
+    pub root: Option<PathBuf>,
     /// The templates with their images, and whether the engine has them.
     pub images: Vec<(SpecId, String, bool)>,
 }
@@ -75,6 +80,12 @@ impl DockerSandboxes {
             missing_runtime: runtime.filter(|name| !has_runtime(&info, name)),
             gateway: self.gateway().await,
             metadata_problem,
+            time: info.system_time.clone(),
+            root: info
+                .docker_root_dir
+                .clone()
+                .map(PathBuf::from)
+                .filter(|root| root.is_dir()),
             images,
         })
     }

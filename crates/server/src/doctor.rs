@@ -4,11 +4,13 @@ mod clock;
 mod containers;
 mod database;
 mod machine;
+mod model;
 mod report;
 mod warm;
 
 use domain::id::HostId;
 
+use crate::callback::Route;
 use crate::compose::{self, Picked, Variables};
 use crate::config::Config;
 use crate::data_dir::DataDir;
@@ -29,12 +31,13 @@ pub(crate) async fn examine(config: &Config, variables: &Variables) -> Report {
             report.ok("sandboxes", format!("docker ({})", sandboxes.why));
             warm::examine(config, true, &mut report);
             if let Some(engine) = &sandboxes.engine {
-                containers::examine(config, engine, &mut report).await;
+                containers::examine(config, engine, now.now(), &mut report).await;
             }
         }
         Ok(Picked::Processes(why)) => {
             report.ok("sandboxes", format!("process ({why})"));
             warm::examine(config, false, &mut report);
+            callbacks(config, &mut report);
             let agent_server = compose::agent_server_outlook(config, variables).await;
             report.add("agent server", agent_server, Clone::clone);
         }
@@ -57,6 +60,15 @@ async fn pick(config: &Config, data_dir: Option<&DataDir>) -> anyhow::Result<Pic
         None => None,
     };
     compose::pick_sandboxes(config, &host, before.as_deref()).await
+}
+
+/// How processes report to the service.
+fn callbacks(config: &Config, report: &mut Report) {
+    let route = Route::new(config, false, config.http.bind);
+    match &route.doubt {
+        Some(doubt) => report.warn("callbacks", doubt),
+        None => report.ok("callbacks", format!("sandboxes use {}", route.base())),
+    }
 }
 
 fn address(config: &Config, is_running: bool, report: &mut Report) {

@@ -147,6 +147,18 @@ pub(super) fn is_default_endpoint(model: &str, base_url: &str) -> bool {
     })
 }
 
+/// Where a model is asked: at the endpoint that was given, else at its vendor's. `None` where that is not known.
+pub fn llm_endpoint(model: &str, base_url: Option<&str>) -> Option<Url> {
+    let given = base_url.map(str::trim).filter(|url| !url.is_empty());
+    if let Some(url) = given {
+        return Url::parse(url).ok().filter(Url::has_host);
+    }
+    let name = vendor_of(model)?;
+    let vendor = VENDORS.iter().find(|it| it.name == name)?;
+    let host = vendor.hosts.first()?;
+    Url::parse(&format!("https://{host}/")).ok()
+}
+
 /// The endpoint to keep after the model became `model`. `before` is the model so far; `given` says that the endpoint
 /// came with the same request.
 pub(super) fn settled_endpoint(

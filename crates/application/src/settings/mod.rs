@@ -45,6 +45,7 @@ use crate::error::AppError;
 
 pub use launch::{LaunchProfile, NeedsSettings, token_name};
 pub use legacy::LegacySettings;
+pub use llm::llm_endpoint;
 pub use mcp::{McpConfig, McpRemote, McpStdio, has_credentials};
 pub use model::{
     AgentDocument, GROUPINGS, LLM_API_KEY, MASK, ProviderToken, SecretInput, Settings,

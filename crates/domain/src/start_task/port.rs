@@ -131,8 +131,6 @@ pub enum StartTaskOrder {
     UpdatedAtDesc,
 }
 
-/// Start tasks. `advance`, `begin_conversation`, `renew`, `release` and `fail` answer `Stale` when the lease was lost (another
-/// fence), the transition is illegal, or the task is gone.
 /// Unfinished tasks of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StartQueue {
@@ -142,6 +140,8 @@ pub struct StartQueue {
     pub waiting: u64,
 }
 
+/// Start tasks. `advance`, `begin_conversation`, `renew`, `release` and `fail` answer `Stale` when the lease was lost (another
+/// fence), the transition is illegal, or the task is gone.
 #[async_trait]
 pub trait StartTaskRepository: Send + Sync + 'static {
     /// Commits a task, its sandbox and the answer in one transaction. A key that was used before comes first: then nothing

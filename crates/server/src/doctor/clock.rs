@@ -52,7 +52,15 @@ pub(super) async fn public_url(
         return report.ok("reachable", "not asked: the port is chosen at the start");
     }
     let answered = if url.scheme() == "https" {
-        connects(&url).await
+        // This program speaks no TLS to itself, so what comes after that is for `curl` to find out.
+        let said = |()| {
+            format!(
+                "{url} accepts connections; what is behind TLS is not looked at: `curl --head {url}alive` answers 200 if all \
+                 is well"
+            )
+        };
+        let unreachable = |why| format!("{url} cannot be reached from here ({why})");
+        connects(&url).await.map(said).map_err(unreachable)
     } else {
         answers(&url, report, clock).await
     };
@@ -89,18 +97,15 @@ async fn answers(url: &Url, report: &mut Report, clock: &dyn Clock) -> Result<St
     Ok(format!("{asked} answers"))
 }
 
-/// Whether somebody listens there. This program speaks no TLS to itself, so what comes after that is for `curl` to find out.
-async fn connects(url: &Url) -> Result<String, String> {
+/// Whether somebody listens there; else why not.
+pub(super) async fn connects(url: &Url) -> Result<(), String> {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_or_known_default().unwrap_or(443);
     let connected = tokio::time::timeout(PATIENCE, TcpStream::connect((host, port))).await;
-    let unreachable = |why: String| format!("{url} cannot be reached from here ({why})");
     connected
-        .map_err(|_| unreachable(format!("no answer in {} s", PATIENCE.as_secs())))?
-        .map_err(|error| unreachable(error.to_string()))?;
-    Ok(format!(
-        "{url} accepts connections; what is behind TLS is not looked at: `curl --head {url}alive` answers 200 if all is well"
-    ))
+        .map_err(|_| format!("no answer in {} s", PATIENCE.as_secs()))?
+        .map_err(|error| error.to_string())?;
+    Ok(())
 }
 
 /// The time in a header `Date`, which is to the second.

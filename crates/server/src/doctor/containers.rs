@@ -1,18 +1,23 @@
 //! What `doctor` says about a container engine.
 
 use anyhow::anyhow;
+use chrono::DateTime;
+use domain::clock::Timestamp;
 
 use super::Report;
+use super::clock::skew;
+use super::machine::space;
 use crate::callback::Route;
 use crate::compose::{Engine, Survey};
 use crate::config::{Config, Metadata};
 use crate::serve;
 
 /// Asks the engine, and tries what can be tried without making anything there.
-pub(super) async fn examine(config: &Config, engine: &Engine, report: &mut Report) {
+pub(super) async fn examine(config: &Config, engine: &Engine, now: Timestamp, report: &mut Report) {
     let survey = report.add("engine", engine.survey().await, summary);
     if let Some(survey) = survey {
         limits(&survey, report);
+        clock_and_disk(&survey, now, report);
         images(&survey, report);
         metadata(config, &survey, report);
         callback(config, &survey, report);
@@ -30,6 +35,29 @@ fn summary(survey: &Survey) -> String {
         "{} on {}, {by}, cgroups {cgroups}, storage {}",
         survey.version, survey.system, survey.storage
     )
+}
+
+/// The events of sandboxes carry the engine's time; and images and volumes need room.
+fn clock_and_disk(survey: &Survey, now: Timestamp, report: &mut Report) {
+    let time = survey.time.as_deref();
+    if let Some(time) = time.and_then(|text| DateTime::parse_from_rfc3339(text).ok()) {
+        skew(
+            "clock of the engine",
+            Timestamp::new(time.to_utc()),
+            now,
+            report,
+        );
+    }
+    match &survey.root {
+        Some(root) => {
+            let advice = "make room (docker system df shows what takes it)";
+            space("disk of the engine", root, advice, report);
+        }
+        None => report.ok(
+            "disk of the engine",
+            "on another machine, or not to be seen from here",
+        ),
+    }
 }
 
 fn limits(survey: &Survey, report: &mut Report) {

@@ -1,6 +1,10 @@
 //! What `doctor` says about the store and what only it can tell: its clock, the master key, API keys.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use domain::clock::{Clock, Timestamp};
+use domain::id::UserId;
 use domain::identity::ApiKeyRepository as _;
 use domain::vault::VaultRepository as _;
 use keyring::Keyring;
@@ -8,6 +12,7 @@ use secrecy::ExposeSecret as _;
 
 use super::Report;
 use super::clock::skew;
+use super::model;
 use crate::compose::{self, Look, Schema, Store};
 use crate::config::{Config, Mode, without_password};
 use crate::data_dir::DataDir;
@@ -34,8 +39,12 @@ pub(super) async fn examine(
     }
     match (&look.store, look.schema) {
         (Some(store), _) => {
-            master_key(config, data_dir, store, report).await;
-            api_keys(config, store, clock.now(), report).await;
+            let keyring = master_key(config, data_dir, store, report).await;
+            let users = api_keys(config, store, clock.now(), report).await;
+            if let Some(keyring) = keyring {
+                let settings = Arc::clone(store) as _;
+                model::examine(settings, keyring, compose::clock(), &users, report).await;
+            }
         }
         (None, Schema::Missing) => first_key(config, data_dir, report),
         (None, _) => report.ok("keys", "looked at once the schema is up to date"),
@@ -91,13 +100,19 @@ async fn master_key(
     data_dir: Option<&DataDir>,
     store: &Store,
     report: &mut Report,
-) {
+) -> Option<Keyring> {
     let what = "master key";
     let opened = open(config, data_dir, store).await;
     let keyring = match opened {
         Ok(Some(keyring)) => keyring,
-        Ok(None) => return first_key(config, data_dir, report),
-        Err(error) => return report.problem(what, format!("{error:#}")),
+        Ok(None) => {
+            first_key(config, data_dir, report);
+            return None;
+        }
+        Err(error) => {
+            report.problem(what, format!("{error:#}"));
+            return None;
+        }
     };
     let used = keyring.key_id();
     let wanted = config.secrets.master_key.as_ref();
@@ -112,6 +127,7 @@ async fn master_key(
             format!("{used}, which opens this installation's secrets"),
         );
     }
+    Some(keyring)
 }
 
 /// The keys, if they open what there is; `None` if there is nothing.
@@ -140,11 +156,19 @@ async fn open(
     Ok(Some(keyring))
 }
 
-async fn api_keys(config: &Config, store: &Store, now: Timestamp, report: &mut Report) {
+async fn api_keys(
+    config: &Config,
+    store: &Store,
+    now: Timestamp,
+    report: &mut Report,
+) -> BTreeSet<UserId> {
     let what = "API keys";
     let keys = match store.list(None).await {
         Ok(keys) => keys,
-        Err(error) => return report.problem(what, format!("cannot be read: {error}")),
+        Err(error) => {
+            report.problem(what, format!("cannot be read: {error}"));
+            return BTreeSet::new();
+        }
     };
     let expired = keys.iter().filter(|key| key.is_expired(now)).count();
     let valid = keys.len() - expired;
@@ -161,4 +185,6 @@ async fn api_keys(config: &Config, store: &Store, now: Timestamp, report: &mut R
         (Mode::ApiKey, 0) => report.warn(what, format!("all {expired} have expired: {make}")),
         (Mode::ApiKey, _) => report.ok(what, format!("{valid} valid, {expired} expired")),
     }
+    let owners = keys.into_iter().map(|key| key.user);
+    owners.chain(compose::local_user(config)).collect()
 }

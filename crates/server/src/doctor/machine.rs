@@ -52,7 +52,8 @@ pub(super) fn data_dir(config: &Config, report: &mut Report) -> Option<DataDir> 
         };
         report.ok("use", use_);
     }
-    space(&place, report);
+    let advice = "make room, or move the data directory (WORKSPACE_DATA_DIR)";
+    space("disk space", &place, advice, report);
     found
 }
 
@@ -62,8 +63,8 @@ fn nearest(path: &Path) -> PathBuf {
     there.unwrap_or(Path::new("/")).to_owned()
 }
 
-fn space(place: &Path, report: &mut Report) {
-    let what = "disk space";
+/// Whether there is room where this is.
+pub(super) fn space(what: &str, place: &Path, advice: &str, report: &mut Report) {
     let found = match statvfs(place) {
         Ok(found) => found,
         Err(error) => {
@@ -82,10 +83,7 @@ fn space(place: &Path, report: &mut Report) {
         None => format!("{megabytes} MiB free"),
     };
     let least = inodes.unwrap_or(u64::MAX);
-    let advice = format!(
-        "{text} on the file system of {}: make room, or move the data directory (WORKSPACE_DATA_DIR)",
-        place.display()
-    );
+    let advice = format!("{text} on the file system of {}: {advice}", place.display());
     if free < SPACE_NEEDED || least < INODES_NEEDED {
         report.problem(what, advice);
     } else if free < SPACE_WANTED || least < INODES_WANTED {

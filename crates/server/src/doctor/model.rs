@@ -1,0 +1,139 @@
+//! What `doctor` says about models: whether somebody has chosen one, and whether its endpoint can be reached from here. Nothing
+//! is sent to it but the beginning of a connection, above all no key.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use application::settings::{SettingsService, llm_endpoint};
+use domain::clock::Clock;
+use domain::id::UserId;
+use domain::settings::SettingsRepository;
+use futures::future::join_all;
+use keyring::Keyring;
+use url::{Host, Url};
+
+use super::Report;
+use super::clock::connects;
+
+/// Users whose settings are looked at, and endpoints that are tried.
+const MOST_USERS: usize = 50;
+const MOST_ENDPOINTS: usize = 5;
+
+/// Looks at what these users have chosen.
+pub(super) async fn examine(
+    store: Arc<dyn SettingsRepository>,
+    keyring: Keyring,
+    clock: Arc<dyn Clock>,
+    users: &BTreeSet<UserId>,
+    report: &mut Report,
+) {
+    let service = SettingsService::new(store, Arc::new(keyring), clock);
+    let mut models = BTreeMap::new();
+    for user in users.iter().take(MOST_USERS) {
+        match service.load(user).await {
+            Ok(Some(settings)) => {
+                let model = settings.agent.llm_model().map(str::to_owned);
+                let url = settings.agent.llm_base_url().map(str::to_owned);
+                models.extend(model.map(|model| (model, url)));
+            }
+            Ok(None) => {}
+            Err(error) => {
+                return report.warn("models", format!("the settings cannot be read: {error}"));
+            }
+        }
+    }
+    add(&models, report).await;
+}
+
+/// Models, and the endpoints that were given for them.
+async fn add(models: &BTreeMap<String, Option<String>>, report: &mut Report) {
+    if models.is_empty() {
+        return report.warn(
+            "models",
+            "nobody has chosen a model yet, so no conversation can start: set one with its API key in the settings \
+             (POST /api/v1/settings, or a front end)",
+        );
+    }
+    report.ok("models", format!("{} chosen", models.len()));
+    let endpoints: BTreeSet<Url> = models
+        .iter()
+        .filter_map(|(model, url)| llm_endpoint(model, url.as_deref()))
+        .collect();
+    let tried = endpoints.iter().take(MOST_ENDPOINTS).map(|url| async {
+        let answer = match is_of_containers(url) {
+            true => None,
+            false => Some(connects(url).await),
+        };
+        (url.origin().ascii_serialization(), answer)
+    });
+    for (origin, answer) in join_all(tried).await {
+        let what = "model endpoint";
+        match answer {
+            None => report.ok(what, format!("{origin}: a name that sandboxes alone know")),
+            Some(Ok(())) => report.ok(what, format!("{origin} accepts connections")),
+            Some(Err(why)) => report.warn(
+                what,
+                format!(
+                    "{origin} cannot be reached from here ({why}): conversations start, and fail at their first step, if \
+                     sandboxes cannot reach it either. Check its name, the firewall, and the base URL in the settings"
+                ),
+            ),
+        }
+    }
+}
+
+/// What only means something inside of a container.
+fn is_of_containers(url: &Url) -> bool {
+    matches!(
+        url.host(),
+        Some(Host::Domain(
+            "host.docker.internal" | "host.containers.internal"
+        ))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn endpoints_that_are_not_there_are_warned_of() {
+        let there = TcpListener::bind("127.0.0.1:0").unwrap();
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (here, nowhere) = (there.local_addr().unwrap(), gone.local_addr().unwrap());
+        drop(gone);
+        for (url, level, part) in [
+            (format!("http://{here}/v1"), "ok", "accepts connections"),
+            (
+                format!("http://{nowhere}/v1"),
+                "warning",
+                "base URL in the settings",
+            ),
+            (
+                "http://no-such-host.invalid/v1".to_owned(),
+                "warning",
+                "cannot be reached",
+            ),
+            (
+                "http://host.docker.internal:8080".to_owned(),
+                "ok",
+                "sandboxes alone",
+            ),
+        ] {
+            let mut report = Report::default();
+            let models = BTreeMap::from([("openai/own".to_owned(), Some(url.clone()))]);
+            add(&models, &mut report).await;
+            let shown = report.shown(false);
+            let line = shown.lines().nth(1).unwrap();
+            assert!(
+                line.starts_with(level) && line.contains(part),
+                "{url}: {line}"
+            );
+        }
+        let mut report = Report::default();
+        add(&BTreeMap::new(), &mut report).await;
+        assert!(report.shown(false).starts_with("warning  models: nobody"));
+    }
+}

@@ -273,6 +273,7 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
             body: config.http.max_body,
             webhook_body: config.http.max_webhook_body,
             requests_per_second: config.http.requests_per_second,
+            wrong_keys_per_second: config.http.wrong_keys_per_second,
             ..Limits::default()
         },
         cors_origins: config.http.cors_origins.clone(),

@@ -8,6 +8,7 @@ mod callback;
 mod cli;
 mod compose;
 mod config;
+mod connections;
 #[cfg(debug_assertions)]
 mod crash_points;
 mod data_dir;

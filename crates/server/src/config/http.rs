@@ -27,8 +27,16 @@ pub(crate) struct Http {
     pub(crate) max_webhook_body: usize,
     /// Largest body that is forwarded to a sandbox; `None`: any.
     pub(crate) max_upload: Option<u64>,
-    /// Requests that one user may send in a second; 0: any number.
+    /// Requests that may be sent with one key in a second; 0: any number.
     pub(crate) requests_per_second: u32,
+    /// Wrong keys that one address may try in a second; 0: any number.
+    pub(crate) wrong_keys_per_second: u32,
+    /// Connections of clients.
+    pub(crate) max_connections: usize,
+    /// Those of one address; 0: any number.
+    pub(crate) max_connections_per_address: usize,
+    /// Longest time in which a client takes nothing of its answer.
+    pub(crate) send_timeout: Duration,
     /// Threads that serve requests.
     pub(crate) workers: usize,
     /// How long requests are still taken after SIGTERM, while `/ready` already sends them elsewhere.
@@ -56,6 +64,11 @@ impl Http {
             max_upload: Some(reader.number("http.max_upload_bytes", 0..=1 << 50))
                 .filter(|most| *most > 0),
             requests_per_second: reader.number("http.requests_per_second", 0..=1_000_000),
+            wrong_keys_per_second: reader.number("http.wrong_keys_per_second", 0..=1_000_000),
+            max_connections: reader.number("http.max_connections", 16..=1_000_000),
+            max_connections_per_address: reader
+                .number("http.max_connections_per_address", 0..=1_000_000),
+            send_timeout: reader.duration("http.send_timeout"),
             workers: if workers == 0 {
                 cores.clamp(2, 4)
             } else {

@@ -100,16 +100,28 @@ pub(crate) fn libraries() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What single suites need beside an engine: a Postgres server (`store-sql`), the compose program that Debian has (the
-/// packaging suite), and a `busybox` that runs in an empty image.
+/// A headless browser, by one of the names that systems have for it (the suite of the web console).
+const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+/// What single suites need beside an engine: a Postgres server (`store-sql`), a browser (`console`), the compose program that Debian has (the
+/// packaging suite), nginx and `HAProxy` (the suite of proxies), and a `busybox` that runs in an empty image.
 pub(crate) fn tools() -> anyhow::Result<()> {
     if !has_postgres() {
         install("a Postgres server (initdb)", &["postgresql"])?;
     }
-    for (name, package) in [("docker-compose", "docker-compose"), ("ip", "iproute2")] {
-        if !has_program(name) {
+    let programs = [
+        ("docker-compose", "docker-compose"),
+        ("ip", "iproute2"),
+        ("nginx", "nginx-light"),
+        ("haproxy", "haproxy"),
+    ];
+    for (name, package) in programs {
+        if !has_program(name) && !Path::new("/usr/sbin").join(name).exists() {
             install(name, &[package])?;
         }
+    }
+    if !BROWSERS.iter().any(|name| has_program(name)) {
+        install("a browser (chromium)", &["chromium"])?;
     }
     if !has_static_busybox() {
         install("a busybox that runs in an empty image", &["busybox-static"])?;

@@ -39,6 +39,7 @@ mod identity;
 mod inside;
 mod reports;
 mod server;
+pub mod traffic;
 
 use std::path::{Path, PathBuf};
 

@@ -19,6 +19,7 @@ use super::faults::Faults;
 use super::identity::Identity;
 use super::inside;
 use super::reports::Reports;
+use super::traffic;
 use crate::agent_server::variable_of;
 
 /// The file with a line for each request.
@@ -42,7 +43,7 @@ pub struct Options {
 }
 
 /// Everything that handlers share.
-struct Stub {
+pub(super) struct Stub {
     dir: PathBuf,
     store: PathBuf,
     identity: Arc<Identity>,
@@ -102,6 +103,7 @@ pub async fn serve(options: Options) -> anyhow::Result<()> {
 fn routes(config: &mut web::ServiceConfig) {
     config
         .app_data(web::PayloadConfig::new(32 << 20))
+        .configure(traffic::register)
         .default_service(web::to(answer));
 }
 
@@ -120,12 +122,17 @@ async fn answer(stub: web::Data<Stub>, request: HttpRequest, body: web::Bytes) -
         let answer = stub.identity.init(&request, &body);
         return answer.unwrap_or_else(not_found);
     }
-    let sent = request.headers().get("X-Session-API-Key");
-    let sent = sent.and_then(|value| value.to_str().ok());
-    if let Some(refused) = stub.identity.refusal(sent) {
+    if let Some(refused) = refusal(&stub, &request) {
         return refused;
     }
     route(&stub, &request, body).await
+}
+
+/// Why a request is not answered.
+pub(super) fn refusal(stub: &Stub, request: &HttpRequest) -> Option<HttpResponse> {
+    let sent = request.headers().get("X-Session-API-Key");
+    stub.identity
+        .refusal(sent.and_then(|value| value.to_str().ok()))
 }
 
 async fn route(stub: &Arc<Stub>, request: &HttpRequest, body: Value) -> HttpResponse {

@@ -1,6 +1,8 @@
 //! Booting one warm sandbox.
 
-use domain::error::Classify;
+use std::time::Duration;
+
+use domain::error::{Classify, chain};
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::identity::KeyHash;
 use domain::sandbox::{
@@ -14,6 +16,8 @@ use super::size::pause_after;
 use crate::AppError;
 use crate::sandboxes::BootAhead;
 
+/// How much later a new one is booted than it is wanted: what a start with a warm sandbox takes, several times over.
+const HEAD_START: Duration = Duration::from_millis(500);
 /// Whose a warm sandbox is, for labels of backends.
 const OWNER: &str = "nobody";
 
@@ -54,6 +58,8 @@ impl Warm {
         if let Err(error) = self.prepare(&spec).await {
             return self.failed(&error);
         }
+        // Most often one has just been taken over, and a boot takes a whole core from the start that it belongs to.
+        tokio::time::sleep(HEAD_START).await;
         let Some(turn) = self.0.keeper.boots().ahead().await else {
             return;
         };
@@ -228,7 +234,7 @@ impl Warm {
             Ok::<_, AppError>(())
         };
         if let Err(error) = ended.await {
-            tracing::warn!(sandbox.id = %row.id, %error, "a warm sandbox did not end yet");
+            tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "a warm sandbox did not end yet");
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditOutcome};
 use domain::clock::Timestamp;
-use domain::error::StoreError;
+use domain::error::{StoreError, chain};
 use domain::page::{Page, PageRequest};
 use uuid::Uuid;
 
@@ -261,7 +261,7 @@ impl Audit {
             }
             let mut pause = FIRST_PAUSE;
             while let Err(error) = self.write().await {
-                tracing::warn!(%error, "the audit log cannot be written; trying again");
+                tracing::warn!(error = %chain(&error), "the audit log cannot be written; trying again");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }

@@ -1,5 +1,6 @@
 //! What runs beside requests.
 
+use domain::error::chain;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,12 +48,12 @@ pub fn prepare(app: &App) {
     app.inner.tasks.spawn(async move {
         let spec = match inner.ports.specs.list().await {
             Ok(specs) => specs.into_iter().next(),
-            Err(error) => return tracing::warn!(%error, "no sandbox specs"),
+            Err(error) => return tracing::warn!(error = %chain(&error), "no sandbox specs"),
         };
         if let Some(spec) = spec
             && let Err(error) = inner.ports.backend.prepare(&spec.id, &Progress::silent()).await
         {
-            tracing::warn!(%error, "the sandbox backend is not ready; starts will fail until it is");
+            tracing::warn!(error = %chain(&error), "the sandbox backend is not ready; starts will fail until it is");
         }
     });
 }
@@ -65,7 +66,7 @@ async fn watch(inner: Arc<Inner>) {
             let keeper = inner.keeper.clone();
             async move {
                 if let Err(error) = keeper.note_fact(&fact).await {
-                    tracing::warn!(sandbox.id = %fact.id, %error, "fact not recorded; the relist will");
+                    tracing::warn!(sandbox.id = %fact.id, error = %chain(&error), "fact not recorded; the relist will");
                 }
             }
         })
@@ -98,7 +99,7 @@ async fn note(inner: &Arc<Inner>, starts: &Starts, change: Change) {
             let keeper = inner.keeper.clone();
             inner.tasks.spawn(async move {
                 if let Err(error) = keeper.follow(&id).await {
-                    tracing::warn!(sandbox.id = %id, %error, "sandbox did not follow its intent");
+                    tracing::warn!(sandbox.id = %id, error = %chain(&error), "sandbox did not follow its intent");
                 }
             });
         }
@@ -124,7 +125,7 @@ async fn contact(inner: Arc<Inner>) {
             }
         }
         if let Err(error) = inner.keeper.note_contact(&now).await {
-            tracing::warn!(%error, "rows not annotated; the relist will");
+            tracing::warn!(error = %chain(&error), "rows not annotated; the relist will");
         }
         if now == Contact::Made {
             inner.look_again.notify_one();
@@ -140,7 +141,7 @@ async fn retire(inner: Arc<Inner>) {
     loop {
         tick.tick().await;
         if let Err(error) = inner.keeper.retire(&inner.tasks).await {
-            tracing::warn!(%error, "cannot look for sandboxes that are not needed; trying again");
+            tracing::warn!(error = %chain(&error), "cannot look for sandboxes that are not needed; trying again");
         }
     }
 }
@@ -176,7 +177,7 @@ async fn relist(inner: Arc<Inner>) {
             continue;
         }
         if let Err(error) = inner.keeper.relist(&inner.tasks).await {
-            tracing::warn!(%error, "cannot compare sandboxes with their rows; trying again");
+            tracing::warn!(error = %chain(&error), "cannot compare sandboxes with their rows; trying again");
         }
     }
 }

@@ -8,7 +8,7 @@ use domain::conversation::{
     ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, MessageInput,
     Observation,
 };
-use domain::error::{ErrorClass, StoreError};
+use domain::error::{ErrorClass, StoreError, chain};
 use domain::id::{ConversationId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::patch::Patch;
@@ -107,7 +107,7 @@ impl Conversations {
                 {
                     inner.keeper.not_wanted(&sandbox);
                     if let Err(error) = inner.keeper.converge(&sandbox).await {
-                        tracing::warn!(sandbox.id = %sandbox, %error, "sandbox not removed yet");
+                        tracing::warn!(sandbox.id = %sandbox, error = %chain(&error), "sandbox not removed yet");
                     }
                 }
                 _ => inner.syncer.request_forget(),

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::error::{Classify, ErrorClass};
+use domain::error::{Classify, ErrorClass, chain};
 use domain::event::Arrived;
 use domain::id::{ConversationId, UserId};
 use domain::scope::Scope;
@@ -182,7 +182,7 @@ impl Following {
                     Some(Instant::now())
                 }
                 Err(error) => {
-                    tracing::error!(conversation.id = %self.conversation, %error, "events cannot be followed");
+                    tracing::error!(conversation.id = %self.conversation, error = %chain(&error), "events cannot be followed");
                     return News::End(End::Failed);
                 }
             };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::conversation::GitProvider;
-use domain::error::{Classify, ErrorClass};
+use domain::error::{Classify, ErrorClass, chain};
 use domain::git::{
     Branch, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser, Repository,
     RepositoryQuery, SuggestedTask, SuggestedTaskType,
@@ -193,7 +193,7 @@ impl GitService {
                 Ok(found) => tasks.extend(found),
                 Err(GitError::Unsupported { .. }) => {}
                 Err(error) => {
-                    tracing::info!(git.provider = %provider, %error, "no tasks of {provider}");
+                    tracing::info!(git.provider = %provider, error = %chain(&error), "no tasks of {provider}");
                 }
             }
         }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use domain::error::StoreError;
+use domain::error::{StoreError, chain};
 use domain::identity::NAME_RESTS;
 
 use crate::ports::{Policy, Ports};
@@ -84,11 +84,11 @@ impl Housekeeping {
                 continue;
             }
             if let Err(error) = self.finish_deletions().await {
-                tracing::warn!(%error, "deleted users are not gone yet; trying again later");
+                tracing::warn!(error = %chain(&error), "deleted users are not gone yet; trying again later");
             }
             for kind in Kind::ALL {
                 if let Err(error) = self.prune_all(kind).await {
-                    tracing::warn!(?kind, %error, "cannot tidy up the store; trying again later");
+                    tracing::warn!(?kind, error = %chain(&error), "cannot tidy up the store; trying again later");
                 }
             }
         }
@@ -126,7 +126,7 @@ impl Housekeeping {
         let until = now.plus(self.policy.housekeeping_interval);
         let taken = self.ports.leases.take(LEASE, &self.holder, now, until);
         taken.await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot tell whose turn it is to tidy up; trying again later");
+            tracing::warn!(error = %chain(&error), "cannot tell whose turn it is to tidy up; trying again later");
             false
         })
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::agent::McpServer;
 use domain::conversation::GitProvider;
-use domain::error::Classify as _;
+use domain::error::{Classify as _, chain};
 use domain::git::{GitError, OpenedPullRequest, PullRequest};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::sandbox::Sandbox;
@@ -51,7 +51,7 @@ impl GitService {
                     tracing::info!(conversation.id = %id, "a pull request for no conversation of the caller's");
                 }
                 Err(error) => {
-                    tracing::warn!(conversation.id = %id, %error, "the pull request is not noted in conversation {id}");
+                    tracing::warn!(conversation.id = %id, error = %chain(&error), "the pull request is not noted in conversation {id}");
                 }
             }
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use domain::cipher::Cipher;
 use domain::clock::Clock;
-use domain::error::StoreError;
+use domain::error::{StoreError, chain};
 use domain::sealed::{Resealed, SealedKind, SealedRecord, SealedRecords};
 use domain::vault::{KeyHolder, VaultRepository};
 use tokio::time::Instant;
@@ -227,7 +227,7 @@ impl Rotation<'_> {
                 after,
             }),
             Err(error) => {
-                tracing::warn!(place = ?it.place, %error, "a sealed value does not open; it stays as it is");
+                tracing::warn!(place = ?it.place, error = %chain(&error), "a sealed value does not open; it stays as it is");
                 None
             }
         }

@@ -4,6 +4,7 @@
 //! a sandbox with its agent server: states by one batch call, events from the point up to which the log is known.
 //! Everything it writes is idempotent, so running too often costs only time.
 
+use domain::error::chain;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -246,7 +247,7 @@ impl Syncer {
                     Err(AppError::Agent(
                         error @ (AgentError::Rejected { .. } | AgentError::Malformed(_)),
                     )) => {
-                        tracing::warn!(conversation.id = %conversation.id, %error, "cannot be compared");
+                        tracing::warn!(conversation.id = %conversation.id, error = %chain(&error), "cannot be compared");
                     }
                     Err(error) => return Err(error),
                 }

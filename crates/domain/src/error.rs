@@ -1,7 +1,18 @@
 //! Classification of failures, free of transport: the HTTP crate holds the only table from class to status.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::time::Duration;
+
+/// An error and everything that caused it, outermost first: for the log, never for a client.
+pub fn chain(error: &dyn Error) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
 
 /// What kind of failure it is, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderValue, RETRY_AFTER};
 use actix_web::{HttpResponse, ResponseError};
 use application::AppError;
-use domain::error::{Classify, ErrorClass, StoreError};
+use domain::error::{Classify, ErrorClass, StoreError, chain};
 use serde_json::{Value, json};
 
 use crate::decode::{Errors, Fault, Flavour, Path};
@@ -210,14 +210,6 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| {
         (*error).source()
     })
-}
-
-/// The error and everything below it, outermost first.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    causes(error)
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 impl fmt::Display for Problem {

@@ -17,7 +17,7 @@ use anyhow::Context as _;
 use application::{App, AuthMode, Policy, Ports, Tasks};
 use async_trait::async_trait;
 use domain::clock::{Clock, SystemClock};
-use domain::error::Classify as _;
+use domain::error::{Classify as _, chain};
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::sandbox::{Caps, SandboxBackend, SandboxSpecCatalog};
 use http_api::{
@@ -308,9 +308,9 @@ impl Readiness for Parts {
             self.store.missing_migrations(),
             self.app.check_backend()
         );
-        let store = store.inspect_err(|error| tracing::warn!(%error, "the store is not ready"));
+        let store = store.inspect_err(|error| tracing::warn!(error = %chain(&error), "the store is not ready"));
         let sandboxes = sandboxes
-            .inspect_err(|error| tracing::warn!(%error, "the sandbox backend is not ready"));
+            .inspect_err(|error| tracing::warn!(error = %chain(&error), "the sandbox backend is not ready"));
         // When that could not be asked, the store is not ready, either.
         let missing = missing.ok().filter(|count| *count > 0);
         let missing = missing.map(|count| {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::error::ErrorClass;
+use domain::error::{ErrorClass, chain};
 use domain::id::{SandboxId, UserId};
 use domain::sandbox::{LogTail, Logs, Sandbox};
 use domain::scope::Scope;
@@ -98,7 +98,7 @@ impl Reading {
                 Some(lines)
             }
             Err(error) => {
-                tracing::warn!(sandbox.id = %self.id, %error, "the log of a sandbox cannot be read any further");
+                tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "the log of a sandbox cannot be read any further");
                 None
             }
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::change::Change;
-use domain::error::ErrorClass;
+use domain::error::{ErrorClass, chain};
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::idempotency::Repetition;
 use domain::identity::KeyHash;
@@ -83,7 +83,7 @@ pub(crate) async fn choose_spec(
     }
     // Settings that cannot be read are no reason to refuse a sandbox.
     let preferred = settings.load(owner).await.unwrap_or_else(|error| {
-        tracing::warn!(%error, "settings not readable; taking the default template");
+        tracing::warn!(error = %chain(&error), "settings not readable; taking the default template");
         None
     });
     let preferred = preferred.and_then(|settings| settings.default_sandbox_spec_id);
@@ -130,7 +130,7 @@ impl Sandboxes {
             .ports
             .cipher
             .open(&Sandbox::key_context(&sandbox.id), &sandbox.session_key)
-            .inspect_err(|error| tracing::error!(sandbox.id = %sandbox.id, %error, "session key does not open"))
+            .inspect_err(|error| tracing::error!(sandbox.id = %sandbox.id, error = %chain(&error), "session key does not open"))
             .ok()
     }
 
@@ -231,7 +231,7 @@ impl Sandboxes {
         };
         if let Err(error) = done {
             // The intent is committed: the keeper tries again until it is done.
-            tracing::warn!(sandbox.id = %id, %error, "sandbox not removed yet");
+            tracing::warn!(sandbox.id = %id, error = %chain(&error), "sandbox not removed yet");
         }
         Ok(())
     }
@@ -294,7 +294,7 @@ impl Sandboxes {
         let (keeper, id) = (self.0.keeper.clone(), id.clone());
         self.0.tasks.spawn(async move {
             if let Err(error) = keeper.converge(&id).await {
-                tracing::warn!(sandbox.id = %id, error = %error, "sandbox did not follow its intent");
+                tracing::warn!(sandbox.id = %id, error = %chain(&error), "sandbox did not follow its intent");
             }
         });
     }

@@ -5,6 +5,7 @@
 //! new token is shown to its own provider at its own host, and to nobody else, and only a clear no keeps it out: who cannot
 //! be asked may be up again when the token is needed.
 
+use domain::error::chain;
 use std::time::Duration;
 
 use domain::conversation::GitProvider;
@@ -124,7 +125,9 @@ async fn verify(
                 &[TOKENS, provider.as_str(), "host"],
                 IssueKind::Other(format!("the host may not be called: {reason}")),
             )),
-            Ok(Err(error)) => tracing::info!(%provider, %error, "git token stored unverified"),
+            Ok(Err(error)) => {
+                tracing::info!(%provider, error = %chain(&error), "git token stored unverified")
+            }
             Err(_) => tracing::info!(%provider, "git token stored unverified: no answer in time"),
         }
     }

@@ -1,5 +1,6 @@
 //! Which sandbox a start gets: the one that it names, one that the user's conversations share, or a new one.
 
+use domain::error::chain;
 use std::collections::BTreeMap;
 
 use domain::conversation::ConversationView;
@@ -89,7 +90,7 @@ impl Starts {
     /// Settings that cannot be read are no reason to refuse a start here.
     async fn grouping(&self, owner: &UserId) -> Option<Grouping> {
         let settings = self.settings.load(owner).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "settings not readable; the conversation gets a sandbox of its own");
+            tracing::warn!(error = %chain(&error), "settings not readable; the conversation gets a sandbox of its own");
             None
         });
         strategy(&settings?.sandbox_grouping_strategy)

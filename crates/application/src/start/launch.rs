@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use domain::agent::{LaunchRequest, LaunchSecret, Plugin};
 use domain::conversation::MessageInput;
-use domain::error::{Classify, ErrorClass};
+use domain::error::{Classify, ErrorClass, chain};
 use domain::sandbox::Sandbox;
 use domain::start_task::{AgentType, StartRequest, StartTask};
 use secrecy::{ExposeSecret, SecretString};
@@ -183,7 +183,7 @@ async fn all_secrets(
             // Deleted a moment ago.
             Err(error) if error.class() == ErrorClass::NotFound => {}
             Err(AppError::Cipher(error)) => {
-                tracing::warn!(%error, "a secret cannot be opened; the agent starts without it");
+                tracing::warn!(error = %chain(&error), "a secret cannot be opened; the agent starts without it");
                 if notes.len() < MOST_NOTES {
                     notes.push(format!(
                         "The secret {name} cannot be opened and was left out. Store it again."

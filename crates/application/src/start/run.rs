@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError, LaunchRequest};
 use domain::conversation::{Conversation, GitProvider, Metrics};
-use domain::error::{Classify, StoreError};
+use domain::error::{Classify, StoreError, chain};
 use domain::id::{SandboxId, StartTaskId};
 use domain::sandbox::{Located, Sandbox};
 use domain::scope::Scope;
@@ -131,7 +131,7 @@ impl Run {
 
     fn log(&self, detail: &str, cause: Option<&AppError>) {
         let (id, step) = (self.task.conversation_id, self.task.status);
-        let error = cause.map(|it| it as &(dyn std::error::Error + 'static));
+        let error = cause.map(|it| chain(it));
         tracing::warn!(conversation.id = %id, %step, detail, error, "start failed");
     }
 
@@ -422,13 +422,13 @@ impl Run {
         {
             Ok(task) => self.entered(task),
             Err(error) => {
-                return tracing::warn!(%error, "failure not recorded; the next worker will");
+                return tracing::warn!(error = %chain(&error), "failure not recorded; the next worker will");
             }
         }
         if self.task.owns_sandbox
             && let Err(error) = self.inner.keeper.converge(&self.task.sandbox_id).await
         {
-            tracing::warn!(%error, "sandbox of the failed start not removed yet");
+            tracing::warn!(error = %chain(&error), "sandbox of the failed start not removed yet");
         }
     }
 

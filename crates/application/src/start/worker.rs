@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::error::StoreError;
+use domain::error::{StoreError, chain};
 use domain::id::StartTaskId;
 use domain::start_task::{ClaimLimit, Claimed};
 use tokio::sync::Semaphore;
@@ -73,7 +73,7 @@ impl Starts {
                 "taking up starts that an earlier run left unfinished"
             ),
             Err(error) => {
-                tracing::warn!(%error, "cannot release old leases; they run out by themselves");
+                tracing::warn!(error = %chain(&error), "cannot release old leases; they run out by themselves");
             }
         }
     }
@@ -95,7 +95,7 @@ impl Starts {
             .claim(&policy.host, now, until, limit)
             .await;
         claimed.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot claim start tasks; trying again");
+            tracing::warn!(error = %chain(&error), "cannot claim start tasks; trying again");
             Vec::new()
         })
     }
@@ -125,7 +125,9 @@ impl Starts {
             Ok(()) => tracing::info!("start handed over; another worker goes on"),
             // It has ended, or is somebody else's.
             Err(StoreError::Stale { .. }) => {}
-            Err(error) => tracing::warn!(%error, "start not handed over; its lease runs out"),
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "start not handed over; its lease runs out")
+            }
         }
     }
 
@@ -145,7 +147,7 @@ impl Starts {
                 Ok(Err(StoreError::Stale { .. })) | Err(_) => return,
                 // A busy store is no lost lease, until the lease has run out.
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "cannot renew the lease");
+                    tracing::warn!(error = %chain(&error), "cannot renew the lease");
                     pause = RETRY;
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::error::StoreError;
+use domain::error::{StoreError, chain};
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::{Desired, Sandbox, SandboxStatus, WarmSandbox};
 use domain::scope::Scope;
@@ -40,7 +40,7 @@ impl Warm {
         let now = ports.clock.now();
         let found = ports.warm.claim(&policy.host, spec, &recipe, now).await;
         let found = found.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot claim a warm sandbox; starting a cold one");
+            tracing::warn!(error = %chain(&error), "cannot claim a warm sandbox; starting a cold one");
             None
         });
         let it = match found {

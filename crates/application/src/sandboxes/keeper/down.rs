@@ -1,5 +1,6 @@
 //! Putting a sandbox down (pause) and clearing it away (delete).
 
+use domain::error::chain;
 use std::time::Duration;
 
 use domain::conversation::ExecutionStatus;
@@ -65,7 +66,7 @@ impl Keeper {
             if conversation.execution_status == Some(ExecutionStatus::Running)
                 && let Err(error) = self.0.ports.agents.interrupt(&at, conversation.id).await
             {
-                tracing::info!(conversation.id = %conversation.id, %error, "could not interrupt before the pause");
+                tracing::info!(conversation.id = %conversation.id, error = %chain(&error), "could not interrupt before the pause");
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Facts that nobody asked for, and the pass that compares everything.
 
+use domain::error::chain;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
@@ -143,7 +144,7 @@ impl Keeper {
         tracing::warn!(sandbox.id = %id, "removing a sandbox that no row owns");
         let removal = async { Ok(self.0.ports.backend.remove(id).await?) };
         if let Err(error) = turn.unless_lost(removal).await {
-            tracing::warn!(sandbox.id = %id, %error, "orphan not removed yet");
+            tracing::warn!(sandbox.id = %id, error = %chain(&error), "orphan not removed yet");
         }
     }
 
@@ -156,7 +157,7 @@ impl Keeper {
             _ => self.converge(&row.id).await,
         };
         if let Err(error) = outcome {
-            tracing::warn!(sandbox.id = %row.id, %error, "sandbox not as it should be; trying again later");
+            tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "sandbox not as it should be; trying again later");
         }
     }
 

@@ -3,6 +3,7 @@
 //! The store decides, in one transaction with the change, so a run that begins at the same moment is never cut off. What
 //! the store cannot see (somebody works in the sandbox directly: files, editor, shell) the agent server is asked.
 
+use domain::error::chain;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -114,7 +115,7 @@ impl Keeper {
             Ok(Some(_)) => {}
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(sandbox.id = %row.id, %error, "cannot retire a sandbox; trying again");
+                tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "cannot retire a sandbox; trying again");
                 return;
             }
         }
@@ -123,7 +124,7 @@ impl Keeper {
         let (keeper, id) = (self.clone(), row.id.clone());
         tasks.spawn(async move {
             if let Err(error) = keeper.converge(&id).await {
-                tracing::warn!(sandbox.id = %id, %error, "sandbox not retired yet; trying again later");
+                tracing::warn!(sandbox.id = %id, error = %chain(&error), "sandbox not retired yet; trying again later");
             }
         });
     }

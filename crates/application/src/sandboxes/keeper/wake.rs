@@ -1,6 +1,7 @@
 //! Agent servers that were booted dormant: one booted in advance that has become somebody's, or a container that boots
 //! dormant each time it starts.
 
+use domain::error::chain;
 use std::time::Duration;
 
 use domain::agent::{AgentError, Awakening};
@@ -53,7 +54,7 @@ impl Keeper {
         if row.workspace.is_some() {
             return Err(error);
         }
-        tracing::warn!(sandbox.id = %row.id, %error, "a warm sandbox could not be woken; starting a cold one in its place");
+        tracing::warn!(sandbox.id = %row.id, error = %chain(&error), "a warm sandbox could not be woken; starting a cold one in its place");
         self.0.ports.backend.remove(&row.id).await?;
         Ok(Found::Nothing)
     }

@@ -61,11 +61,13 @@ pub(crate) fn told(name: &str) -> Result<String, Vec<PathBuf>> {
     texts.find(|text| !text.is_empty()).ok_or(places.clone())
 }
 
+/// A variable of the environment that says something.
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place where the suites read their environment"
 )]
-pub(crate) fn variable_of(name: &str) -> Option<String> {
+#[must_use]
+pub fn variable_of(name: &str) -> Option<String> {
     std::env::var(name)
         .ok()
         .filter(|value| !value.trim().is_empty())

@@ -1,7 +1,7 @@
 // For administrators: users, and who did what.
 
 import { pages, part } from "./api.js";
-import { h, section, table } from "./dom.js";
+import { h, only, table } from "./dom.js";
 import { short, state, when } from "./format.js";
 import { keysAt } from "./keys.js";
 import { live, more } from "./live.js";
@@ -22,7 +22,7 @@ export function users(place, { signal, rest, name }) {
     { title: "Keys", cell: (it) => h("a", { href: `#/users/${part(it.id)}`, "data-at": `keys ${it.id}`, "aria-label": `Keys of ${it.id}` }, "Keys") },
   ];
   const load = (until) => pages("api/v1/admin/users", { limit: 100 }, count.count, until);
-  const render = ({ items, more: isMore }) => section("Users", table("Users", columns, items, { key: (it) => it.id }), more(count, isMore, () => look()));
+  const render = ({ items, more: isMore }) => only("Users", table("Users", columns, items, { key: (it) => it.id }), more(count, isMore, () => look()));
   const look = live(place, signal, load, render, { isSlow: () => true });
 }
 
@@ -65,6 +65,6 @@ export function audit(place, { signal }) {
     ),
   );
   const load = (until) => pages("api/v1/audit", { ...filter, limit: 100 }, count.count, until);
-  const render = ({ items, more: isMore }) => section("Audit log", table("Audit log", LOG, items, { key: (it) => it.id }), more(count, isMore, () => look()));
+  const render = ({ items, more: isMore }) => only("Audit log", table("Audit log", LOG, items, { key: (it) => it.id }), more(count, isMore, () => look()));
   const look = live(place, signal, load, render, { isSlow: () => true });
 }

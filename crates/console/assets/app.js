@@ -78,8 +78,10 @@ function frame() {
 function signIn(problem = null) {
   leave.abort();
   access = null;
-  nav.hidden = true;
-  who.hidden = true;
+  for (const part of [nav, who]) {
+    part.replaceChildren();
+    part.hidden = true;
+  }
   document.title = "Sign in · Agent workspace";
   const field = h("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "key-help" });
   const submit = async (event) => {

@@ -4,7 +4,7 @@ import { h, svg } from "./dom.js";
 
 const WIDTH = 640;
 const HEIGHT = 200;
-const LEFT = 44;
+const LEFT = 72;
 const BOTTOM = 24;
 const TOP = 10;
 

@@ -2,7 +2,7 @@
 
 import { batch, get, pages, part, remove } from "./api.js";
 import { act, confirm } from "./dialogs.js";
-import { button, facts, h, section, table } from "./dom.js";
+import { button, facts, h, only, section, table } from "./dom.js";
 import { money, short, state, when } from "./format.js";
 import { live, logs, more } from "./live.js";
 import { hasFailed, isReady, stepBar, stepTable } from "./starts.js";
@@ -47,7 +47,7 @@ function list({ items, starts, sandboxes, more: isMore }, count, look) {
   ];
   const failed = open.some(hasFailed) ? "Starts that failed or are under way" : "Starts under way";
   return [
-    section("Conversations", table("Conversations", columns, items, { key: (it) => it.id, empty: "No conversations." }), more(count, isMore, look)),
+    only("Conversations", table("Conversations", columns, items, { key: (it) => it.id, empty: "No conversations." }), more(count, isMore, look)),
     open.length ? section(failed, table(failed, unfinished, open, { key: (it) => it.id })) : null,
   ];
 }

@@ -79,6 +79,11 @@ export function section(title, ...children) {
   return h("section", { class: "card", "aria-label": title }, h("h2", {}, title), children);
 }
 
+/** The one part of a page, whose own heading says what it is. */
+export function only(title, ...children) {
+  return h("section", { class: "card", "aria-label": title }, children);
+}
+
 /** A button. */
 export function button(text, onclick, { kind = "", at = null, label = null } = {}) {
   return h("button", { type: "button", class: kind, onclick, "data-at": at, "aria-label": label }, text);

@@ -42,7 +42,7 @@ setInterval(() => {
 
 /** The beginning of an id, and all of it when one points at it. */
 export function short(id) {
-  return h("code", { title: id }, id.length > 14 ? `${id.slice(0, 12)}…` : id);
+  return h("code", { class: "id", title: id }, id.length > 14 ? `${id.slice(0, 12)}…` : id);
 }
 
 const LOOKS = {

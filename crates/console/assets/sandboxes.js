@@ -2,7 +2,7 @@
 
 import { batch, pages, part, post, remove } from "./api.js";
 import { act, confirm } from "./dialogs.js";
-import { button, facts, h, section, table } from "./dom.js";
+import { button, facts, h, only, section, table } from "./dom.js";
 import { short, state, when } from "./format.js";
 import { live, logs, more } from "./live.js";
 
@@ -60,7 +60,7 @@ export function sandboxes(place, context) {
     { title: "Actions", cell: (it) => actions(it, () => look()) },
   ];
   const render = ({ items, more: isMore }) =>
-    section("Sandboxes", table("Sandboxes", columns, items, { key: (it) => it.id, empty: "No sandboxes." }), more(count, isMore, () => look()));
+    only("Sandboxes", table("Sandboxes", columns, items, { key: (it) => it.id, empty: "No sandboxes." }), more(count, isMore, () => look()));
   const look = live(place, context.signal, load, render, { isSlow: () => count.count > 2 });
 }
 

@@ -1,7 +1,7 @@
 // The templates that sandboxes are made from, and the pool of warm ones.
 
 import { get, pages } from "./api.js";
-import { facts, h, section, table } from "./dom.js";
+import { facts, h, only, section, table } from "./dom.js";
 import { when } from "./format.js";
 import { live } from "./live.js";
 
@@ -47,7 +47,7 @@ export function templates(place, { signal, access }) {
     return { specs: specs.items, warm };
   };
   const render = ({ specs, warm }) => [
-    section("Templates", table("Templates", COLUMNS, specs, { empty: "No templates." })),
+    only("Templates", table("Templates", COLUMNS, specs, { empty: "No templates." })),
     warm ? pool(warm) : null,
   ];
   live(place, signal, load, render);

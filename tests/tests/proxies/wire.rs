@@ -212,12 +212,26 @@ impl Connection {
         assert_eq!(head.status, 101, "{head:?}");
     }
 
-    /// Says something on a socket that repeats what it hears.
+    /// Says something short on a socket that repeats what it hears: a frame of text, masked with nothing.
     pub(crate) async fn hears_itself(&mut self, word: &str) {
-        self.send(word.as_bytes()).await;
-        let mut heard = vec![0; word.len()];
+        let length = u8::try_from(word.len()).unwrap();
+        let frame = [&[0x81, 0x80 | length, 0, 0, 0, 0], word.as_bytes()].concat();
+        self.send(&frame).await;
+        let mut heard = vec![0; frame.len()];
         let read = timeout(LIMIT, self.stream.read_exact(&mut heard)).await;
         read.expect("it answers").expect("it is open");
-        assert_eq!(String::from_utf8_lossy(&heard), word);
+        assert_eq!(heard, frame);
+    }
+
+    /// What is still said before the end.
+    pub(crate) async fn rest(&mut self) -> Vec<u8> {
+        let mut all = Vec::new();
+        loop {
+            let some = self.some().await;
+            if some.is_empty() {
+                return all;
+            }
+            all.extend(some);
+        }
     }
 }

@@ -7,6 +7,7 @@ pub mod agent_server;
 pub mod canaries;
 pub mod client;
 pub mod engine;
+pub mod figures;
 pub mod git_server;
 pub mod hostile;
 pub mod postgres;

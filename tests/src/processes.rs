@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -195,6 +196,24 @@ pub fn resident(pid: u32) -> Option<u64> {
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
+}
+
+/// What a process started and did not leave behind.
+#[must_use]
+pub fn children_of(parent: u32) -> Vec<u32> {
+    let parent = parent.to_string();
+    let is_child = |pid: &i32| stat(*pid).is_some_and(|it| it.get(1) == Some(&parent));
+    let pids = pids().into_iter().filter(is_child);
+    pids.filter_map(|pid| u32::try_from(pid).ok()).collect()
+}
+
+/// What a process has used of the processors so far.
+#[must_use]
+pub fn processor_time(pid: u32) -> Option<Duration> {
+    let fields = stat(i32::try_from(pid).ok()?)?;
+    let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    // What user and kernel took (`utime`, `stime`), in hundredths of a second on every Linux.
+    Some(Duration::from_millis(10 * (ticks(11)? + ticks(12)?)))
 }
 
 fn pids() -> Vec<i32> {

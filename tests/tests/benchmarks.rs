@@ -1,13 +1,12 @@
-//! The benchmark with Postgres works, with small numbers. What it measures is not looked at: timed tests fail on busy
-//! machines.
+//! The benchmarks work, with small numbers. What they measure is not looked at: timed tests fail on busy machines.
 
 use std::process::{Command, Stdio};
 
 use acceptance::agent_server::built;
 
-#[test]
-fn the_benchmark_with_postgres_measures_everything() {
-    let output = Command::new(built("bench-postgres"))
+/// Runs one, and looks whether all of this is in its table.
+fn short(program: &str, measured: &[&str]) -> String {
+    let output = Command::new(built(program))
         .arg("--short")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
@@ -15,16 +14,67 @@ fn the_benchmark_with_postgres_measures_everything() {
         .expect("it can be run");
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}: {table}", output.status);
-    for measured in [
-        "list of 100 conversations",
-        "page of 100 events",
-        "GET app-conversations/search",
-        "GET settings",
-        "events taken in",
-        "a user's reads meanwhile",
-    ] {
-        assert!(table.contains(measured), "{measured}: {table}");
+    for what in measured {
+        assert!(table.contains(what), "{what}: {table}");
     }
+    table
+}
+
+#[test]
+fn the_benchmark_of_load_measures_everything() {
+    short(
+        "bench-load",
+        &[
+            "GET sandbox-specs/search",
+            "GET settings",
+            "GET sandboxes/search",
+            "GET app-conversations/search",
+            "GET a page of 100 events",
+            "POST webhooks/events",
+            "at half of its rate",
+        ],
+    );
+}
+
+#[test]
+fn the_benchmark_of_scale_measures_everything() {
+    short(
+        "bench-scale",
+        &[
+            "list of at most 100 of 200 conversations",
+            "page of 100 events out of 200",
+            "4 live sandboxes, idle",
+            "list of at most 100 sandboxes",
+        ],
+    );
+}
+
+#[test]
+fn the_benchmark_of_the_gateway_measures_everything() {
+    short(
+        "bench-gateway",
+        &[
+            "a small request, directly",
+            "through the service | p50",
+            "downloads of 16 MiB, 4 connections, through the service",
+            "10 open sockets, after a word over each",
+        ],
+    );
+}
+
+#[test]
+fn the_benchmark_with_postgres_measures_everything() {
+    let table = short(
+        "bench-postgres",
+        &[
+            "list of 100 conversations",
+            "page of 100 events",
+            "GET app-conversations/search",
+            "GET settings",
+            "events taken in",
+            "a user's reads meanwhile",
+        ],
+    );
     let ratios = table.lines().filter_map(|line| line.split('|').nth(4));
     let ratios: Vec<f64> = ratios
         .filter_map(|ratio| ratio.trim().parse().ok())

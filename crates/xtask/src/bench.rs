@@ -3,31 +3,93 @@
 use crate::debian;
 use crate::run::{cargo, run, say};
 
+/// What is measured.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// With small numbers, to see that it works.
+    #[arg(long, conflicts_with_all = ["service", "docker"])]
+    short: bool,
+    /// With `--load`: another server to compare with, e.g. <http://127.0.0.1:3001>; its key is taken from `BENCH_KEY`.
+    #[arg(long, requires = "load")]
+    url: Option<String>,
+    /// With `--start`: how often each kind of start is measured.
+    #[arg(long, requires = "start", conflicts_with = "short")]
+    rounds: Option<usize>,
+}
+
+/// One of them.
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "switches of the command line, one of which is on"
+)]
+struct Which {
+    /// Start, memory, single requests, starts of conversations, 100,000 conversations; with `BENCH_REFERENCE_PYTHON`, beside
+    /// the reference.
+    #[arg(long)]
+    service: bool,
+    /// Requests a second and latencies of central routes; with `BENCH_REFERENCE_PYTHON`, beside the reference.
+    #[arg(long)]
+    load: bool,
+    /// How soon a conversation is ready, with the real agent server that `cargo xtask prepare` installs: warm, cold, in a burst.
+    #[arg(long)]
+    start: bool,
+    /// Up to a million conversations and a thousand live sandboxes.
+    #[arg(long)]
+    scale: bool,
+    /// The way to agent servers through the service, beside a direct one and nginx.
+    #[arg(long)]
+    gateway: bool,
+    /// On a Postgres server of its own, with a million conversations, beside bare handlers.
+    #[arg(long)]
+    postgres: bool,
+    /// Sandboxes as containers of an engine of its own; as root.
+    #[arg(long)]
+    docker: bool,
+}
+
+impl Which {
+    fn program(&self) -> &'static str {
+        match self {
+            Self { load: true, .. } => "bench-load",
+            Self { start: true, .. } => "bench-start",
+            Self { scale: true, .. } => "bench-scale",
+            Self { gateway: true, .. } => "bench-gateway",
+            Self { postgres: true, .. } => "bench-postgres",
+            Self { docker: true, .. } => "bench-docker",
+            _ => "bench-service",
+        }
+    }
+}
+
 /// Builds for speed and runs one of the programs that measure.
-pub(crate) fn bench(postgres: bool, short: bool) -> anyhow::Result<()> {
+pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
     debian::libraries()?;
-    let program = if postgres {
+    if args.which.postgres {
         debian::tools()?;
-        "bench-postgres"
-    } else {
-        "bench-service"
-    };
+    }
+    let program = args.which.program();
     say("release builds of the service and of what measures it");
-    let build = ["build", "--release", "-p", "server", "-p", "acceptance"];
-    run(cargo().args(build).arg("--bins"))?;
+    run(cargo().args(["build", "--release", "-p", "server"]))?;
+    let bins = ["--bin", "stub-agent-server", "--bin", program];
+    run(cargo()
+        .args(["build", "--release", "-p", "acceptance"])
+        .args(bins))?;
     say(program);
     let mut command = cargo();
-    command.args([
-        "run",
-        "--release",
-        "--quiet",
-        "-p",
-        "acceptance",
-        "--bin",
-        program,
-    ]);
-    if short {
-        command.args(["--", "--short"]);
+    command.args(["run", "--release", "--quiet", "-p", "acceptance"]);
+    command.args(["--bin", program, "--"]);
+    if args.short {
+        command.arg("--short");
+    }
+    if let Some(url) = &args.url {
+        command.args(["--url", url]);
+    }
+    if let Some(rounds) = args.rounds {
+        command.args(["--rounds", &rounds.to_string()]);
     }
     run(&mut command)
 }

@@ -78,6 +78,12 @@ enum Task {
         /// `SQLite` and on Postgres; the tests do so with a part of them.
         #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes", "replicas_minutes", "release"])]
         crash_points: bool,
+        /// Slow clients: 10,000 idle connections, and deadlines that take minutes; the tests have fewer.
+        #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes", "replicas_minutes", "crash_points"])]
+        slow: bool,
+        /// One file of so many MiB, there and back through nginx and `HAProxy`; the tests take 64.
+        #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes", "replicas_minutes", "crash_points", "slow"])]
+        transfer_mib: Option<u64>,
         /// Which requests, or in which order.
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -85,16 +91,8 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
-    /// Measure the service, over HTTP, in a release build: alone on `SQLite`, or on a Postgres server of its own with a million
-    /// conversations. Prints a table.
-    Bench {
-        /// On Postgres.
-        #[arg(long)]
-        postgres: bool,
-        /// With small numbers, to see that it works.
-        #[arg(long, requires = "postgres")]
-        short: bool,
-    },
+    /// Measure the service, over HTTP, in a release build, and print a table. Without a choice: the service alone.
+    Bench(bench::Args),
     /// Write `config/models.txt` and `config/acp-providers.json` from what the pinned agent server's environment knows.
     Models,
     /// Write `config/openapi.json` from the code.
@@ -121,7 +119,19 @@ fn main() -> ExitCode {
             ..
         } => soak::crash_points(seed),
         Task::Soak {
+            slow: true,
+            release,
+            ..
+        } => soak::slow(release),
+        Task::Soak {
+            transfer_mib: Some(mib),
+            release,
+            ..
+        } => soak::transfer(mib, release),
+        Task::Soak {
             crash_points: false,
+            slow: false,
+            transfer_mib: None,
             requests,
             minutes,
             sandboxes: None,
@@ -143,7 +153,7 @@ fn main() -> ExitCode {
             release,
             ..
         } => soak::replicas(minutes, seed, release),
-        Task::Bench { postgres, short } => bench::bench(postgres, short),
+        Task::Bench(arguments) => bench::bench(&arguments),
         Task::Models => models::write(),
         Task::Openapi { check } => openapi::write(check),
     };

@@ -98,3 +98,37 @@ pub(crate) fn hostile(
     }
     run(&mut command)
 }
+
+/// Slow clients by the thousand. Each of their connections is a file here, too: `ulimit -Hn` must be 25,000 or more.
+pub(crate) fn slow(release: bool) -> anyhow::Result<()> {
+    say("the service");
+    let profile = release.then_some("--release");
+    run(cargo()
+        .args(["build", "-p", "server", "-p", "acceptance", "--bins"])
+        .args(profile))?;
+    say("slow clients");
+    run(cargo()
+        .args(["test", "-p", "acceptance", "--test", "slow"])
+        .args(profile)
+        .args(["--", "--nocapture", "--test-threads=1"])
+        .env("SLOW_FULL", "1"))
+}
+
+/// One large file, there and back through each proxy, while the service's memory is watched.
+pub(crate) fn transfer(mib: u64, release: bool) -> anyhow::Result<()> {
+    say("the service, and the proxies");
+    debian::tools()?;
+    programs()?;
+    let profile = release.then_some("--release");
+    if release {
+        run(cargo()
+            .args(["build", "-p", "server", "-p", "acceptance", "--bins"])
+            .args(profile))?;
+    }
+    say("a large file");
+    run(cargo()
+        .args(["test", "-p", "acceptance", "--test", "proxies"])
+        .args(profile)
+        .args(["files_of_any_size", "--", "--nocapture", "--test-threads=1"])
+        .env("TRANSFER_MIB", mib.to_string()))
+}

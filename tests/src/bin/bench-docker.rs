@@ -7,7 +7,6 @@
 //! The engine is one of its own, because the reference looks at every container that its engine has.
 
 mod figures;
-mod reference;
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +23,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::figures::{Table, Times, get, mebibytes, times};
-use crate::reference::Running;
+use acceptance::figures::reference::{self, Running};
 
 const SANDBOXES: usize = 100;
 /// Rows beside the one sandbox that reports.

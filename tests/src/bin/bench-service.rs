@@ -6,18 +6,18 @@
 //! the API would measure something else.
 
 mod figures;
-mod reference;
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
+use acceptance::agent_server::built;
+use acceptance::figures::{event, megabytes, rows};
 use acceptance::processes::resident;
 use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::figures::{Table, Times, get, mebibytes, times};
-use crate::reference::Running;
+use acceptance::figures::reference::{self, Running};
 
 const STARTS: usize = 20;
 const CONVERSATIONS: u32 = 100_000;
@@ -58,6 +58,9 @@ async fn starts(table: &mut Table, reference: &Reference) {
     );
     table.row("start to first 200, again", &Times::new(again).row(), "");
     idle.sort_by(f64::total_cmp);
+    let size = std::fs::metadata(built("agent-workspace")).map_or(0, |file| file.len());
+    let size = format!("{:.1} MB", megabytes(size));
+    table.row("size of the program", &size, "");
     let resident = format!("{:.1} MiB", idle[idle.len() / 2]);
     table.row(
         "resident memory, idle for 5 s",
@@ -149,19 +152,6 @@ async fn conversation_starts(table: &mut Table) {
     table.row("… our own steps, by `timings`", &Times::new(own).row(), "");
 }
 
-/// Copies the one conversation that is there, a second apart.
-const COPIES: &str = "
-import sqlite3, sys
-db = sqlite3.connect(sys.argv[1])
-columns = [row[1] for row in db.execute('pragma table_info(conversations)')]
-new = {'id': 'printf(\"%032x\", n)', 'created_at': 'created_at - n * 1000000', 'title': '\"Conversation \" || n'}
-db.execute('with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ' + sys.argv[2] + ') '
-    'insert into conversations (' + ', '.join(columns) + ') select '
-    + ', '.join(new.get(column, column) for column in columns)
-    + ' from (select * from conversations limit 1), numbers')
-db.commit()
-";
-
 async fn many_conversations(table: &mut Table) -> anyhow::Result<()> {
     let stub = Stub::new();
     let mut service = Service::builder().stub(&stub).start().await;
@@ -171,13 +161,7 @@ async fn many_conversations(table: &mut Table) -> anyhow::Result<()> {
     let first = user.converse("hello").await;
     service.stop().await;
     let database = service.data().join("agent-workspace.db");
-    let status = Command::new("python3")
-        .args(["-c", COPIES])
-        .arg(database)
-        .arg((CONVERSATIONS - 1).to_string())
-        .status()
-        .context("python3 cannot be run")?;
-    ensure!(status.success(), "the conversations were not made");
+    rows::copy_conversations(&database, CONVERSATIONS)?;
     service.restart().await;
     let count = user.get("/api/v1/app-conversations/count").await.ok();
     ensure!(count == CONVERSATIONS, "{count} conversations");
@@ -242,7 +226,12 @@ async fn intake(
             async move {
                 for number in 0..reports / 4 {
                     let events: Vec<Value> = (0..batch)
-                        .map(|event| event_document(&format!("{batch}-{sender}-{number}-{event}")))
+                        .map(|place| {
+                            event(
+                                &format!("{batch}-{sender}-{number}-{place}"),
+                                "2026-11-21T10:00:00.123456",
+                            )
+                        })
                         .collect();
                     let _ = agent.post(path, &json!(events)).await.ok();
                 }
@@ -258,18 +247,6 @@ async fn intake(
         );
     }
     Ok(())
-}
-
-fn event_document(id: &str) -> Value {
-    json!({
-        "kind": "ObservationEvent",
-        "id": id,
-        "timestamp": "2026-11-21T10:00:00.123456",
-        "source": "environment",
-        "tool_name": "terminal",
-        "tool_call_id": "call_1",
-        "observation": {"kind": "TerminalObservation", "content": [{"type": "text", "text": "x".repeat(1_000)}]},
-    })
 }
 
 /// The reference's figures, as cells of the table.

@@ -3,20 +3,26 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use acceptance::Client;
 use anyhow::Context as _;
 
+use crate::Client;
+use crate::agent_server::variable_of;
+
 /// A Python that has `openhands-ai`, if the person who runs this names one.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a program for the person who runs it"
-)]
-pub(crate) fn python() -> Option<String> {
-    std::env::var("BENCH_REFERENCE_PYTHON").ok()
+#[must_use]
+pub fn python() -> Option<String> {
+    variable_of("BENCH_REFERENCE_PYTHON")
+}
+
+/// The key of another server that is compared with. No argument: others could read it.
+#[must_use]
+pub fn key() -> Option<String> {
+    variable_of("BENCH_KEY")
 }
 
 /// Its process; ended with the value.
-pub(crate) struct Running {
+#[derive(Debug)]
+pub struct Running {
     child: Child,
     url: String,
 }
@@ -30,11 +36,10 @@ impl Drop for Running {
 
 impl Running {
     /// Starts it on a free port; it does not answer at once.
-    pub(crate) fn start(
-        python: &str,
-        data: &Path,
-        variables: &[(&str, &str)],
-    ) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// When there is no such program.
+    pub fn start(python: &str, data: &Path, variables: &[(&str, &str)]) -> anyhow::Result<Self> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port().to_string();
         drop(listener);
@@ -59,12 +64,20 @@ impl Running {
     }
 
     /// A client with a connection of its own.
-    pub(crate) fn client(&self) -> Client {
+    #[must_use]
+    pub fn client(&self) -> Client {
         Client::new(self.url.clone(), "")
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Process id.
-    pub(crate) fn pid(&self) -> u32 {
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 }

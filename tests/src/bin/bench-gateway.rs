@@ -1,0 +1,381 @@
+//! What the gateway costs: `cargo xtask bench --gateway`. Prints a table; `docs/benchmarks.md` quotes one. With `--short` the
+//! numbers are small: that it works is then seen in seconds.
+//!
+//! The agent server behind is the stub. Three ways to it take turns: directly, through the service, and through nginx where
+//! that is installed, with as many workers. All of them, and what measures, share the machine's cores.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use acceptance::figures::load::{Aim, Load};
+use acceptance::figures::table::Table;
+use acceptance::figures::{is_short, median, megabytes, wire};
+use acceptance::processes::{children_of, processor_time, resident};
+use acceptance::stub::traffic::SOCKET_KEY;
+use acceptance::wait::wait_for;
+use acceptance::{Client, Service, Stub};
+use anyhow::{Context as _, ensure};
+use futures::future::try_join_all;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+const CONNECTIONS: usize = 32;
+const TURNS: usize = 5;
+/// Answered at once, with some bytes.
+const SMALL: &str = "/server_info";
+/// 16 MiB.
+const LARGE: &str = "/api/file/download/bytes/16777216";
+
+/// How much of everything.
+struct Size {
+    requests: u32,
+    turn: Duration,
+    users: usize,
+    sockets_per_user: usize,
+}
+
+const FULL: Size = Size {
+    requests: 2_000,
+    turn: Duration::from_secs(3),
+    users: 4,
+    sockets_per_user: 500,
+};
+
+const SHORT: Size = Size {
+    requests: 20,
+    turn: Duration::from_millis(100),
+    users: 2,
+    sockets_per_user: 5,
+};
+
+#[actix_web::main]
+async fn main() -> anyhow::Result<()> {
+    let size = if is_short()? { &SHORT } else { &FULL };
+    allow_open_files()?;
+    let stub = Stub::new();
+    let service = Service::builder()
+        .stub(&stub)
+        .env("WORKSPACE_SANDBOX__DIRECT_URLS", "true")
+        .env("WORKSPACE_LOG__LEVEL", "info")
+        .start()
+        .await;
+    let behind = Behind::start(&service, "first").await?;
+    let nginx = Nginx::start(behind.address)?;
+    let mut ways = vec![
+        Way::new("directly", behind.address, Vec::new()),
+        Way::new(
+            "through the service",
+            service.address(),
+            vec![service.pid()],
+        ),
+    ];
+    if let Some(nginx) = &nginx {
+        nginx.answers().await;
+        ways.push(Way::new("through nginx", nginx.address, nginx.pids()));
+    }
+    let mut table = Table::default();
+    latency(&mut table, size, &ways, &behind.key).await?;
+    throughput(&mut table, size, &ways, &behind.key).await?;
+    if nginx.is_none() {
+        table.row(["compared with nginx", "", "nginx is not installed", "", ""]);
+    }
+    sockets(&mut table, size, &service).await?;
+    table.print()?;
+    Ok(())
+}
+
+/// As many as the system lets us: a socket here is one in this program, two in the service, and one in the stub.
+fn allow_open_files() -> anyhow::Result<()> {
+    let now = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: now.maximum,
+        maximum: now.maximum,
+    };
+    Ok(setrlimit(Resource::Nofile, most)?)
+}
+
+/// A sandbox, and how it is reached without the service.
+struct Behind {
+    address: SocketAddr,
+    key: String,
+}
+
+impl Behind {
+    async fn start(service: &Service, user: &str) -> anyhow::Result<Self> {
+        let user: Client = service.user(user);
+        let _ = user.get("/api/v1/settings").await;
+        user.use_model("openai/m", "http://127.0.0.1:9/v1", "sk-bench")
+            .await;
+        let conversation = user.converse("hello").await;
+        let url = conversation.conversation_url.context("it runs")?;
+        let found = reqwest::Url::parse(&url)?.socket_addrs(|| None)?;
+        Ok(Self {
+            address: *found.first().context("an address")?,
+            key: conversation.session_api_key.context("it runs")?,
+        })
+    }
+}
+
+/// One of the ways to the sandbox.
+struct Way {
+    name: &'static str,
+    address: SocketAddr,
+    /// Processes in between.
+    pids: Vec<u32>,
+}
+
+impl Way {
+    fn new(name: &'static str, address: SocketAddr, pids: Vec<u32>) -> Self {
+        Self {
+            name,
+            address,
+            pids,
+        }
+    }
+
+    fn aim(&self, path: &str, key: &str) -> Aim {
+        let request = wire::request("GET", path, &[wire::key(key)], "");
+        Aim::same(self.address, request)
+    }
+
+    fn processor_time(&self) -> Duration {
+        let times = self.pids.iter().filter_map(|pid| processor_time(*pid));
+        times.sum()
+    }
+}
+
+/// One request after the other, each way in turn.
+async fn latency(table: &mut Table, size: &Size, ways: &[Way], key: &str) -> anyhow::Result<()> {
+    let mut found: Vec<Vec<Load>> = ways.iter().map(|_| Vec::new()).collect();
+    for turn in 0..=TURNS {
+        for (way, found) in ways.iter().zip(&mut found) {
+            let load = way.aim(SMALL, key).in_turn(size.requests).await?;
+            // The first turn opens connections and fills caches.
+            if turn > 0 {
+                found.push(load);
+            }
+        }
+    }
+    let at = |which: usize, percent| median(found[which].iter().map(|load| load.at(percent)));
+    let told = |which| {
+        format!(
+            "p50 {:.3} ms, p99 {:.3} ms",
+            at(which, 50.0),
+            at(which, 99.0)
+        )
+    };
+    for (which, way) in ways.iter().enumerate() {
+        if which == 0 {
+            table.row(["a small request, directly", &told(which), "", "", ""]);
+            continue;
+        }
+        let added = |percent| at(which, percent) - at(0, percent);
+        let added = format!("added p50 {:.3} ms, p99 {:.3} ms", added(50.0), added(99.0));
+        let target = match way.name {
+            "through nginx" => "",
+            _ => "added p50 ≤ 0.5 ms, p99 ≤ 3 ms",
+        };
+        table.row([&format!("… {}", way.name), &told(which), &added, "", target]);
+    }
+    Ok(())
+}
+
+/// As fast as it goes, each way in turn; and what the process in between needs for a request.
+async fn throughput(table: &mut Table, size: &Size, ways: &[Way], key: &str) -> anyhow::Result<()> {
+    for (what, path, connections) in [
+        ("small requests", SMALL, CONNECTIONS),
+        ("downloads of 16 MiB", LARGE, 4),
+    ] {
+        let mut rates: Vec<Vec<f64>> = ways.iter().map(|_| Vec::new()).collect();
+        let mut costs = rates.clone();
+        for _ in 0..TURNS {
+            for (which, way) in ways.iter().enumerate() {
+                let before = way.processor_time();
+                let load = way.aim(path, key).closed(connections, size.turn).await?;
+                let spent = (way.processor_time() - before).as_secs_f64();
+                rates[which].push(load.per_second());
+                costs[which].push(spent * 1e6 / f64::from(load.count()));
+            }
+        }
+        let rates: Vec<f64> = rates.into_iter().map(median).collect();
+        let costs: Vec<f64> = costs.into_iter().map(median).collect();
+        for (which, way) in ways.iter().enumerate() {
+            let cost = match which {
+                0 => String::new(),
+                _ => format!(", {:.0} µs of processor each", costs[which]),
+            };
+            let told = format!("{:.0} a second{cost}", rates[which]);
+            let what = format!("{what}, {connections} connections, {}", way.name);
+            let (with, ratio, target) = match (way.name, rates.get(2)) {
+                ("through the service", Some(nginx)) => (
+                    format!("nginx {nginx:.0} a second, {:.0} µs", costs[2]),
+                    format!("{:.2}", rates[which] / nginx),
+                    "≥ 0.8",
+                ),
+                _ => Default::default(),
+            };
+            table.row([&what, &told, &with, &ratio, target]);
+        }
+    }
+    Ok(())
+}
+
+/// Many open sockets of several users, and a word over each.
+async fn sockets(table: &mut Table, size: &Size, service: &Service) -> anyhow::Result<()> {
+    let memory = || resident(service.pid()).context("the service runs");
+    let before = memory()?;
+    let mut open = Vec::new();
+    for user in 0..size.users {
+        let behind = Behind::start(service, &format!("user-{user}")).await?;
+        for _ in 0..size.sockets_per_user {
+            open.push(socket(service.address(), &behind.key).await?);
+        }
+    }
+    let opened = memory()?;
+    let words = open.iter_mut().map(|connection| async {
+        let mut back = [0; 5];
+        connection.stream().write_all(b"hello").await?;
+        connection.stream().read_exact(&mut back).await?;
+        ensure!(&back == b"hello", "{back:?} came back");
+        anyhow::Ok(())
+    });
+    try_join_all(words).await?;
+    let after = memory()?;
+    let count = open.len();
+    let with = format!(
+        "{:.1} MB before, {:.1} MB once they were open",
+        megabytes(before),
+        megabytes(opened)
+    );
+    table.row([
+        &format!("{count} open sockets, after a word over each"),
+        &format!("{:.1} MB", megabytes(after)),
+        &with,
+        "",
+        "< 150 MB with 2,000",
+    ]);
+    Ok(())
+}
+
+async fn socket(address: SocketAddr, key: &str) -> anyhow::Result<wire::Connection> {
+    let mut connection = wire::Connection::open(address).await?;
+    let headers = [
+        wire::key(key),
+        "Connection: Upgrade".to_owned(),
+        "Upgrade: websocket".to_owned(),
+        "Sec-WebSocket-Version: 13".to_owned(),
+        format!("Sec-WebSocket-Key: {SOCKET_KEY}"),
+    ];
+    let request = wire::request(
+        "GET",
+        "/sockets/events/00000000000000000000000000000001",
+        &headers,
+        "",
+    );
+    let answer = connection.ask(&request).await?;
+    ensure!(
+        answer.status == 101,
+        "a socket is answered {}",
+        answer.status
+    );
+    Ok(connection)
+}
+
+/// Forwards everything to one server. Ended with the value.
+struct Nginx {
+    child: Child,
+    address: SocketAddr,
+    _dir: tempfile::TempDir,
+}
+
+impl Nginx {
+    /// `None` where it is not installed.
+    fn start(behind: SocketAddr) -> anyhow::Result<Option<Self>> {
+        let places = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"];
+        let Some(program) = places.iter().find(|it| Path::new(it).exists()) else {
+            return Ok(None);
+        };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        drop(listener);
+        let dir = tempfile::tempdir()?;
+        let file = dir.path().join("nginx.conf");
+        fs::write(&file, configuration(dir.path(), address, behind))?;
+        let child = Command::new(program)
+            .arg("-p")
+            .arg(dir.path())
+            .arg("-c")
+            .arg(&file)
+            .arg("-e")
+            .arg(dir.path().join("error.log"))
+            .stdin(Stdio::null())
+            .spawn()?;
+        Ok(Some(Self {
+            child,
+            address,
+            _dir: dir,
+        }))
+    }
+
+    async fn answers(&self) {
+        wait_for("nginx to listen", Duration::from_secs(30), || async {
+            wire::Connection::open(self.address).await.ok().map(drop)
+        })
+        .await;
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        let mut pids = children_of(self.child.id());
+        pids.push(self.child.id());
+        pids
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // Its workers end with it, if it is asked to end.
+        let pid = i32::try_from(self.child.id()).ok();
+        if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// As many workers as the service has on two cores; kept connections, headers that a proxy sets, and nothing on disk.
+fn configuration(dir: &Path, listen: SocketAddr, behind: SocketAddr) -> String {
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|it| format!("{it}_temp_path {}/{it};\n", dir.display()))
+        .collect();
+    format!(
+        "worker_processes 2;
+daemon off;
+pid {dir}/nginx.pid;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    {temporary}
+    keepalive_requests 100000000;
+    proxy_max_temp_file_size 0;
+    upstream behind {{ server {behind}; keepalive {CONNECTIONS}; keepalive_requests 100000000; }}
+    server {{
+        listen {listen};
+        location / {{
+            proxy_pass http://behind;
+            proxy_http_version 1.1;
+            proxy_set_header Connection \"\";
+            proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+            proxy_set_header X-Forwarded-Proto $scheme;
+            proxy_set_header X-Forwarded-Host $http_host;
+            proxy_set_header X-Request-Id $request_id;
+        }}
+    }}
+}}
+",
+        dir = dir.display()
+    )
+}

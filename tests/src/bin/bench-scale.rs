@@ -1,0 +1,215 @@
+//! What more rows and more sandboxes cost: `cargo xtask bench --scale`. Prints a table; `docs/benchmarks.md` quotes one. With
+//! `--short` the numbers are small: that it works is then seen in seconds.
+//!
+//! `SQLite`, and sandboxes as processes that run the stub agent server.
+
+use std::time::Duration;
+
+use acceptance::figures::load::{Aim, Load};
+use acceptance::figures::table::Table;
+use acceptance::figures::{event, is_short, megabytes, rows, wire};
+use acceptance::processes::{processor_time, resident};
+use acceptance::wait::wait_for;
+use acceptance::{Client, Service, Stub};
+use anyhow::{Context as _, ensure};
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+const CONVERSATIONS: &str = "/api/v1/app-conversations/search?limit=100";
+const SANDBOXES: &str = "/api/v1/sandboxes/search?limit=100";
+/// Until all sandboxes run.
+const LONGEST_START: Duration = Duration::from_secs(600);
+
+/// How much of everything; the first of each is what the others are compared with.
+struct Size {
+    conversations: &'static [u32],
+    events: &'static [u32],
+    sandboxes: &'static [usize],
+    requests: u32,
+    /// How long nobody asks anything.
+    idle: Duration,
+}
+
+const FULL: Size = Size {
+    conversations: &[10, 1_000, 100_000, 1_000_000],
+    events: &[100, 2_000, 100_000],
+    sandboxes: &[1, 100, 1_000],
+    requests: 3_000,
+    idle: Duration::from_secs(60),
+};
+
+const SHORT: Size = Size {
+    conversations: &[10, 200],
+    events: &[100, 200],
+    sandboxes: &[1, 4],
+    requests: 20,
+    idle: Duration::from_secs(1),
+};
+
+#[actix_web::main]
+async fn main() -> anyhow::Result<()> {
+    let size = if is_short()? { &SHORT } else { &FULL };
+    let mut table = Table::default();
+    many_conversations(&mut table, size).await?;
+    many_events(&mut table, size).await?;
+    many_sandboxes(&mut table, size).await?;
+    table.print()?;
+    Ok(())
+}
+
+/// A page, asked for so many times.
+async fn page(service: &Service, user: &Client, path: &str, count: u32) -> anyhow::Result<Load> {
+    let request = wire::request("GET", path, &[wire::key(user.key())], "");
+    let aim = Aim::same(service.address(), request);
+    aim.in_turn(count / 10 + 1).await?;
+    aim.in_turn(count).await
+}
+
+/// A line for a page; what it is compared with is the first one of its kind.
+fn told(table: &mut Table, what: &str, load: &Load, first: Option<&(String, Load)>, target: &str) {
+    let (with, ratio) = first.map_or_else(Default::default, |(name, first)| {
+        let (p50, p99) = (
+            load.at(50.0) / first.at(50.0),
+            load.at(99.0) / first.at(99.0),
+        );
+        let with = format!("{name}: {}", first.told());
+        (with, format!("p50 {p50:.2}, p99 {p99:.2}"))
+    });
+    table.row([what, &load.told(), &with, &ratio, target]);
+}
+
+async fn many_conversations(table: &mut Table, size: &Size) -> anyhow::Result<()> {
+    let stub = Stub::new();
+    let mut service = started(&stub, 10).await;
+    let user = service.admin();
+    let _ = user.converse("hello").await;
+    let mut first = None;
+    for total in size.conversations {
+        service.stop().await;
+        rows::copy_conversations(&service.data().join("agent-workspace.db"), *total)?;
+        service.restart().await;
+        let count = user.get("/api/v1/app-conversations/count").await.ok();
+        ensure!(count == *total, "{count} conversations, not {total}");
+        let load = page(&service, &user, CONVERSATIONS, size.requests).await?;
+        let what = format!("list of at most 100 of {total} conversations");
+        told(table, &what, &load, first.as_ref(), "");
+        // Ten make a shorter page.
+        if *total >= 100 {
+            first.get_or_insert((total.to_string(), load));
+        }
+    }
+    Ok(())
+}
+
+async fn many_events(table: &mut Table, size: &Size) -> anyhow::Result<()> {
+    let stub = Stub::new();
+    let service = started(&stub, 10).await;
+    let user = service.admin();
+    let conversation = user.converse("hello").await;
+    let sandbox = user.sandbox(&conversation.sandbox_id).await;
+    let key = sandbox.and_then(|sandbox| sandbox.session_api_key);
+    let agent = user.with_key(&key.context("a running sandbox has a key")?);
+    let path = format!("/api/v1/webhooks/events/{}", conversation.id);
+    let mut sent = 0;
+    let mut first = None;
+    for total in size.events {
+        while sent < *total {
+            let batch: Vec<Value> = (sent..sent + 100).map(numbered).collect();
+            let _ = agent.post(&path, &json!(batch)).await.ok();
+            sent += 100;
+        }
+        let path = format!(
+            "/api/v1/conversation/{}/events/search?limit=100",
+            conversation.id
+        );
+        for (what, order) in [
+            ("page of 100 events", ""),
+            ("… newest first", "&sort_order=TIMESTAMP_DESC"),
+        ] {
+            let load = page(&service, &user, &format!("{path}{order}"), size.requests).await?;
+            let what = format!("{what} out of {total}");
+            told(
+                table,
+                &what,
+                &load,
+                first.as_ref(),
+                "≤ 5 ms (reference, measured before: 669 ms out of 2,000)",
+            );
+            first.get_or_insert((total.to_string(), load));
+        }
+    }
+    Ok(())
+}
+
+async fn many_sandboxes(table: &mut Table, size: &Size) -> anyhow::Result<()> {
+    let stub = Stub::new();
+    let most = size.sandboxes.last().copied().unwrap_or_default();
+    let service = started(&stub, most + 10).await;
+    let user = service.admin();
+    let _ = user.converse("hello").await;
+    let (mut lists, mut conversations) = (None, None);
+    for total in size.sandboxes {
+        let there = user.all("/api/v1/sandboxes/search").await.len();
+        let missing: Vec<usize> = (there..*total).collect();
+        for some in missing.chunks(8) {
+            join_all(some.iter().map(|_| user.start_sandbox())).await;
+        }
+        all_running(&user, *total).await;
+        tokio::time::sleep(size.idle / 4).await;
+        let before = processor_time(service.pid()).context("the service runs")?;
+        tokio::time::sleep(size.idle).await;
+        let spent = processor_time(service.pid()).context("the service runs")? - before;
+        let percent = 100.0 * spent.as_secs_f64() / size.idle.as_secs_f64();
+        let memory = megabytes(resident(service.pid()).context("the service runs")?);
+        let what = format!("{total} live sandboxes, idle: of a core, resident");
+        let found = format!("{percent:.2} %, {memory:.1} MB");
+        table.row([&what, &found, "", "", "< 2 %, < 120 MB"]);
+        for (what, path, first) in [
+            ("list of at most 100 sandboxes", SANDBOXES, &mut lists),
+            ("list of conversations", CONVERSATIONS, &mut conversations),
+        ] {
+            let load = page(&service, &user, path, size.requests).await?;
+            let what = format!("… {what}");
+            told(table, &what, &load, first.as_ref(), "p99 ≤ 1.20");
+            // A list of one sandbox is shorter than one of a hundred.
+            if path == CONVERSATIONS || *total >= 100 {
+                first.get_or_insert((format!("{total} sandboxes"), load));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A user with a model, and places for so many sandboxes.
+async fn started(stub: &Stub, sandboxes: usize) -> Service {
+    let places = sandboxes.to_string();
+    let service = Service::builder()
+        .stub(stub)
+        .env("WORKSPACE_SANDBOX__MAX_RUNNING", &places)
+        .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", &places)
+        .env("WORKSPACE_SANDBOX__PARALLEL_STARTS", "8")
+        .env("WORKSPACE_LOG__LEVEL", "info")
+        .start()
+        .await;
+    let user = service.admin();
+    user.use_model("openai/m", "http://127.0.0.1:9/v1", "sk-bench")
+        .await;
+    service
+}
+
+async fn all_running(user: &Client, total: usize) {
+    wait_for("all sandboxes to run", LONGEST_START, || async {
+        let all = user.all("/api/v1/sandboxes/search").await;
+        let running = all.iter().filter(|it| it["status"] == "RUNNING").count();
+        (running == total).then_some(())
+    })
+    .await;
+}
+
+/// A tenth of a second after the last one.
+fn numbered(number: u32) -> Value {
+    let (seconds, tenths) = (number / 10, number % 10);
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let happened_at = format!("2026-11-21T{hours:02}:{minutes:02}:{seconds:02}.{tenths}00000");
+    event(&format!("event-{number}"), &happened_at)
+}

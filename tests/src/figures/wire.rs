@@ -1,0 +1,174 @@
+//! A connection that costs as little as possible: what a client needs of two cores is missing where it measures.
+
+use std::io::{Error, ErrorKind};
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Speaks HTTP/1.1 with one server, one request after the other.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    /// What has come and was not looked at.
+    buffer: Vec<u8>,
+}
+
+/// What came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// Status code.
+    pub status: u16,
+    /// Size of the body as it came.
+    pub bytes: usize,
+}
+
+/// A request as it goes on the wire. `headers` are lines without their ends.
+#[must_use]
+pub fn request(method: &str, path: &str, headers: &[String], body: &str) -> Vec<u8> {
+    let mut text = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
+    for line in headers {
+        text.push_str(line);
+        text.push_str("\r\n");
+    }
+    if !body.is_empty() {
+        text.push_str("Content-Type: application/json\r\n");
+        text.push_str(&format!("Content-Length: {}\r\n", body.len()));
+    }
+    text.push_str("\r\n");
+    text.push_str(body);
+    text.into_bytes()
+}
+
+/// The header line with a key.
+#[must_use]
+pub fn key(key: &str) -> String {
+    format!("X-Session-API-Key: {key}")
+}
+
+impl Connection {
+    /// Connects.
+    ///
+    /// # Errors
+    /// When nobody listens.
+    pub async fn open(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let buffer = Vec::with_capacity(64 * 1024);
+        Ok(Self { stream, buffer })
+    }
+
+    /// Sends a request and reads its answer to the end.
+    ///
+    /// # Errors
+    /// When the connection ends, or the answer is none that this reads: a length or chunks must be there.
+    pub async fn ask(&mut self, request: &[u8]) -> std::io::Result<Answer> {
+        self.stream.write_all(request).await?;
+        self.buffer.clear();
+        let head = loop {
+            if let Some(at) = find(&self.buffer, b"\r\n\r\n") {
+                break at + 4;
+            }
+            self.more().await?;
+        };
+        let (status, length) = read_head(&self.buffer[..head])?;
+        match length {
+            Some(length) => {
+                while self.buffer.len() < head + length {
+                    self.more().await?;
+                }
+            }
+            // The last chunk ends what was sent: nothing follows before the next request.
+            None => {
+                while !self.buffer[head..].ends_with(b"0\r\n\r\n") {
+                    self.more().await?;
+                }
+            }
+        }
+        let bytes = self.buffer.len() - head;
+        Ok(Answer { status, bytes })
+    }
+
+    /// The stream, for what is no request: after an upgrade.
+    pub fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    async fn more(&mut self) -> std::io::Result<()> {
+        match self.stream.read_buf(&mut self.buffer).await? {
+            0 => Err(ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Status, and the length of the body; `None`: chunks.
+fn read_head(head: &[u8]) -> std::io::Result<(u16, Option<usize>)> {
+    let wrong = || Error::new(ErrorKind::InvalidData, "no answer that is understood");
+    let text = std::str::from_utf8(head).map_err(|_| wrong())?;
+    let mut lines = text.split("\r\n");
+    let status = lines.next().and_then(|line| line.split(' ').nth(1));
+    let status = status.and_then(|it| it.parse().ok()).ok_or_else(wrong)?;
+    if matches!(status, 101 | 204) {
+        return Ok((status, Some(0)));
+    }
+    for line in lines {
+        let Some((name, value)) = line.split_once(':') else {
+            continue;
+        };
+        if name.eq_ignore_ascii_case("content-length") {
+            let length = value.trim().parse().map_err(|_| wrong())?;
+            return Ok((status, Some(length)));
+        }
+        if name.eq_ignore_ascii_case("transfer-encoding") {
+            return Ok((status, None));
+        }
+    }
+    Err(wrong())
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|it| it == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn answers_with_a_length_and_in_chunks_are_read_to_their_end() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = [0; 64];
+            for answer in [
+                &["HTTP/1.1 200 OK\r\nContent-Le", "ngth: 5\r\n\r\nhe", "llo"][..],
+                &[
+                    "HTTP/1.1 404 Not Found\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n",
+                    "0\r\n\r\n",
+                ],
+                &["HTTP/1.1 204 No Content\r\n\r\n"],
+            ] {
+                assert!(stream.read(&mut asked).await.unwrap() > 0);
+                for part in answer {
+                    stream.write_all(part.as_bytes()).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        let client = async {
+            let mut connection = Connection::open(address).await.unwrap();
+            let request = request("GET", "/", &[key("k")], "");
+            let mut answers = Vec::new();
+            for _ in 0..3 {
+                let answer = connection.ask(&request).await.unwrap();
+                answers.push((answer.status, answer.bytes));
+            }
+            assert_eq!(answers, [(200, 5), (404, 12), (204, 0)]);
+            let ended = connection.ask(&request).await;
+            assert!(ended.is_err(), "{ended:?}");
+        };
+        tokio::join!(server, client);
+    }
+}

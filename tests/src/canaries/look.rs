@@ -138,6 +138,9 @@ impl Leaks {
 /// What the operator gives to every sandbox, in its environment.
 pub const FOR_SANDBOXES: &str = "a secret of the template";
 
+/// What makes the address of a sandbox's port as good as a key.
+pub(super) const SIGNATURE: &str = "signature";
+
 /// Whose key a request came with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asker {
@@ -177,15 +180,18 @@ fn without_session_keys(text: &str, owner: &str, secrets: &Secrets) -> String {
 fn strip(value: &mut Value, owner: &str, secrets: &Secrets) {
     match value {
         Value::Object(map) => {
-            let is_own = |key: &str| {
-                let found = secrets.found_in(key);
-                !found.is_empty()
-                    && found
-                        .iter()
-                        .all(|(it, _)| it.owner == owner && it.what.starts_with("session key"))
+            let name = map.get("name").and_then(Value::as_str);
+            let is_port = map.contains_key("port");
+            let (member, kinds) = match name {
+                Some("VSCODE") => ("url", &["session key", SIGNATURE][..]),
+                Some(_) if is_port => ("url", &[SIGNATURE][..]),
+                _ => ("session_api_key", &["session key"][..]),
             };
-            let is_editor = map.get("name").is_some_and(|name| name == "VSCODE");
-            let member = if is_editor { "url" } else { "session_api_key" };
+            let is_own = |text: &str| {
+                let found = secrets.found_in(text);
+                let is_kind = |it: &Secret| kinds.iter().any(|kind| it.what.starts_with(kind));
+                !found.is_empty() && found.iter().all(|(it, _)| it.owner == owner && is_kind(it))
+            };
             let shown = map.get(member).and_then(Value::as_str);
             if shown.is_some_and(is_own) {
                 map.remove(member);

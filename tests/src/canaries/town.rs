@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::look::{Asker, Leaks, sqlite_dump};
+use super::look::{Asker, Leaks, SIGNATURE, sqlite_dump};
 use super::planted::{Planted, plant_in_legacy, plant_in_v1};
 use super::seek::{Secret, Secrets};
 use crate::client::{Client, Conversation, Record};
@@ -104,6 +104,31 @@ impl Town {
         let sealing = sealing.iter().map(|key| Secret::new(&what, owner, key));
         self.secrets.extend(sealing);
         self.caller(&key)
+    }
+
+    /// Takes the signatures in the addresses of a sandbox's ports among the secrets, and uses each address once; how many
+    /// there are.
+    ///
+    /// # Panics
+    /// When the user does not see the sandbox.
+    pub async fn learn_addresses(&mut self, owner: &str, user: &Client, sandbox: &str) -> usize {
+        let path = format!("/api/v1/sandboxes?id={sandbox}");
+        let shown = user.get(&path).await.ok();
+        let ports = shown[0]["exposed_urls"].as_array().cloned();
+        let ports = ports.expect("a running sandbox has addresses");
+        let paths = ports.iter().filter_map(|port| {
+            let (_, path) = port["url"].as_str()?.split_once("/s/")?;
+            Some((format!("/s/{path}"), path.split('/').nth(2)?.to_owned()))
+        });
+        let paths: Vec<(String, String)> = paths.collect();
+        let nobody = self.caller("");
+        for (path, signature) in &paths {
+            let signature = signature.split('?').next().unwrap_or_default();
+            self.secrets.add(Secret::new(SIGNATURE, owner, signature));
+            // Whether anything listens there: what is left of it in the log is looked at.
+            let _ = nobody.get(path).await;
+        }
+        paths.len()
     }
 
     /// Runs a subcommand, and keeps what it prints. Whether it succeeds is not asked: its errors are looked at, too.

@@ -120,6 +120,10 @@ async fn a_run(bench: &mut Bench, user: &Client, name: &str, of: &Planted) -> Co
         );
     }
     let inside = bench.town.learn_sandbox(name, &conversation);
+    let sandbox = &conversation.sandbox_id;
+    let signed = bench.town.learn_addresses(name, user, sandbox).await;
+    let has_ports = matches!(bench.town.service.sandboxing(), Sandboxing::Docker(_));
+    assert!(signed > 0 || !has_ports, "no port has an address");
     bench.town.open(&inside, &conversation, of).await;
     user.say(&conversation.id, "More.").await;
     user.executed(&conversation.id, "finished").await

@@ -43,8 +43,11 @@ pub struct ProcessConfig {
     pub grace: Duration,
     /// How long killed processes may take to be gone.
     pub kill_limit: Duration,
-    /// How long a start may wait for its turn, and for other operations on the same sandbox.
+    /// How long an operation may wait for others on the same sandbox.
     pub queue_limit: Duration,
+    /// How long a start may wait for its turn. Those of a burst wait for each other, and on a busy machine each may take as
+    /// long as a boot may take.
+    pub turn_limit: Duration,
     /// How long a start counts as one of `parallel_starts` when the agent server does not answer.
     pub boot_limit: Duration,
     /// Starts at the same time. Each costs some seconds of processor time, so more only makes all of them late.
@@ -84,6 +87,7 @@ impl ProcessConfig {
             grace: Duration::from_secs(10),
             kill_limit: Duration::from_secs(10),
             queue_limit: Duration::from_secs(120),
+            turn_limit: Duration::from_secs(60 * 60),
             boot_limit: Duration::from_secs(60),
             parallel_starts: 2,
             log_bytes: 20 * 1024 * 1024,

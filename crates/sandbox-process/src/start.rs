@@ -46,7 +46,7 @@ impl Inner {
             return Ok(None);
         }
         let permit = timeout(
-            self.config.queue_limit,
+            self.config.turn_limit,
             Arc::clone(&self.starts).acquire_owned(),
         );
         match permit.await {

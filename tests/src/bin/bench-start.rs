@@ -1,0 +1,240 @@
+//! How soon a conversation is ready, with the real agent server: `cargo xtask bench --start`. Warm starts, cold ones in turns
+//! with a bare boot of the same agent server, and a burst beyond the pool; as processes, and as containers where an engine
+//! answers. Prints tables; `docs/benchmarks.md` quotes one. `--rounds N` says how often, `--short` sees that it works.
+
+mod start_figures;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use acceptance::client::text;
+use acceptance::engine::Engine;
+use acceptance::figures::{median, table::Table};
+use acceptance::{Client, Sandboxing, ScriptedLlm, Service, Version, tell};
+use anyhow::{Context as _, bail, ensure};
+use serde_json::json;
+
+use crate::start_figures::bare::Bare;
+use crate::start_figures::{Numbers, Spread, Steps};
+
+/// A boot on a busy machine, several times over.
+const LONGEST: Duration = Duration::from_secs(600);
+/// Between two looks at a start: what is measured may be late by this much.
+const LOOK: Duration = Duration::from_millis(2);
+/// After a boot, and after an end, so that one does not disturb the next.
+const CALM: Duration = Duration::from_secs(2);
+const VERSION: Version = Version::V1_58_0;
+const POOL_SAYS: &str = "a warm sandbox is ready";
+
+#[actix_web::main]
+async fn main() -> anyhow::Result<()> {
+    let numbers = Numbers::of_arguments()?;
+    let (mut table, mut steps) = (Table::default(), Steps::default());
+    let mut ways = vec![("process", Sandboxing::Process)];
+    if Engine::shared().answers() {
+        ways.push(("Docker", Sandboxing::docker()));
+    } else {
+        tell("no container engine answers: processes only");
+    }
+    for (name, sandboxing) in &ways {
+        warm(&numbers, name, sandboxing, &mut table, &mut steps).await?;
+        cold(&numbers, name, sandboxing, &mut table, &mut steps).await?;
+        burst(&numbers, name, sandboxing, &mut table).await?;
+    }
+    table.print()?;
+    steps.print()?;
+    Ok(())
+}
+
+/// A service with this many warm ones, and its user.
+async fn service(sandboxing: &Sandboxing, warm: u32, llm: &ScriptedLlm) -> (Service, Client) {
+    let service = Service::builder()
+        .sandboxing(sandboxing)
+        .agent_server(VERSION)
+        .env("WORKSPACE_SANDBOX__WARM", &warm.to_string())
+        .start()
+        .await;
+    let user = service.admin();
+    user.use_model("openai/scripted", &llm.base_url(), "sk-scripted")
+        .await;
+    (service, user)
+}
+
+/// A start that has ended.
+struct Started {
+    took: Duration,
+    status: String,
+    timings: BTreeMap<String, u64>,
+    conversation: Option<String>,
+}
+
+/// POST to the end of the start, as a client sees it. `None`: refused with 429.
+async fn start(user: &Client, message: Option<&str>) -> anyhow::Result<Option<Started>> {
+    let asked = match message {
+        Some(said) => {
+            json!({"initial_message": {"role": "user", "content": text(said), "run": true}})
+        }
+        None => json!({}),
+    };
+    let began = Instant::now();
+    let answer = user.post("/api/v1/app-conversations", &asked).await;
+    if answer.status == 429 {
+        return Ok(None);
+    }
+    let task = answer.ok();
+    let id = task["id"].as_str().context("a task has an id")?;
+    let path = format!("/api/v1/app-conversations/start-tasks?ids={id}");
+    loop {
+        let task = user.get(&path).await.ok()[0].take();
+        let status = task["status"].as_str().unwrap_or_default();
+        if matches!(status, "READY" | "ERROR") {
+            return Ok(Some(Started {
+                took: began.elapsed(),
+                status: status.to_owned(),
+                timings: serde_json::from_value(task["timings"].clone()).unwrap_or_default(),
+                conversation: task["app_conversation_id"].as_str().map(str::to_owned),
+            }));
+        }
+        ensure!(began.elapsed() < LONGEST, "a start does not end: {task}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// One that must be ready. Its sandbox is gone afterwards.
+async fn one(user: &Client, message: Option<&str>) -> anyhow::Result<Started> {
+    let Some(started) = start(user, message).await? else {
+        bail!("a start was refused for want of room");
+    };
+    ensure!(started.status == "READY", "a start failed");
+    remove(user, started.conversation.as_deref()).await;
+    Ok(started)
+}
+
+async fn remove(user: &Client, conversation: Option<&str>) {
+    if let Some(id) = conversation {
+        user.patient().delete_conversation(id).await;
+    }
+}
+
+async fn wait_for_boots(service: &Service, boots: usize) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while service.log().matches(POOL_SAYS).count() < boots {
+        ensure!(began.elapsed() < LONGEST, "no warm sandbox became ready");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tokio::time::sleep(CALM).await;
+    Ok(())
+}
+
+async fn warm(
+    numbers: &Numbers,
+    name: &str,
+    sandboxing: &Sandboxing,
+    table: &mut Table,
+    steps: &mut Steps,
+) -> anyhow::Result<()> {
+    let llm = sandboxing.model().await;
+    let (mut service, user) = service(sandboxing, 1, &llm).await;
+    let (mut empty, mut said) = (Spread::default(), Spread::default());
+    let mut boots = 0;
+    for _ in 0..numbers.warm {
+        for (message, times, kind) in [
+            (None, &mut empty, "warm"),
+            (Some("hello"), &mut said, "warm, with a first message"),
+        ] {
+            boots += 1;
+            wait_for_boots(&service, boots).await?;
+            let started = one(&user, message).await?;
+            ensure!(
+                started.timings.contains_key("WARM_SANDBOX"),
+                "a start that was to be warm was a cold one: {:?}",
+                started.timings
+            );
+            times.push(started.took);
+            steps.keep(&format!("{name}, {kind}"), &started.timings);
+        }
+    }
+    service.stop().await;
+    let target = "p50 ≤ 100 ms, p95 ≤ 500 ms";
+    let row = |what: &str| format!("{name}: warm, POST to READY{what}");
+    table.row([&row(""), &empty.row(), "", "", target]);
+    let what = row(" with a first message");
+    table.row([&what, &said.row(), "", "", target]);
+    Ok(())
+}
+
+async fn cold(
+    numbers: &Numbers,
+    name: &str,
+    sandboxing: &Sandboxing,
+    table: &mut Table,
+    steps: &mut Steps,
+) -> anyhow::Result<()> {
+    let llm = sandboxing.model().await;
+    let (mut service, user) = service(sandboxing, 0, &llm).await;
+    let (mut ours, mut theirs) = (Spread::default(), Spread::default());
+    let mut over = Vec::new();
+    // What both read is in memory from then on.
+    Bare::boot(sandboxing, VERSION).await?;
+    for round in 0..numbers.cold {
+        // In turns, and neither always first.
+        let mut pair = [Duration::ZERO; 2];
+        for turn in [round % 2, 1 - round % 2] {
+            tokio::time::sleep(CALM).await;
+            pair[turn] = if turn == 0 {
+                Bare::boot(sandboxing, VERSION).await?
+            } else {
+                let started = one(&user, None).await?;
+                steps.keep(&format!("{name}, cold"), &started.timings);
+                started.took
+            };
+        }
+        let [bare, took] = pair;
+        over.push((took.as_secs_f64() - bare.as_secs_f64()) * 1000.0);
+        theirs.push(bare);
+        ours.push(took);
+    }
+    service.stop().await;
+    let difference = format!("{:+.0} ms, the median of pairs", median(over));
+    let (what, with) = (
+        format!("{name}: cold, POST to READY"),
+        format!("bare boot {}", theirs.row()),
+    );
+    table.row([&what, &ours.row(), &with, &difference, "≤ +150 ms"]);
+    Ok(())
+}
+
+async fn burst(
+    numbers: &Numbers,
+    name: &str,
+    sandboxing: &Sandboxing,
+    table: &mut Table,
+) -> anyhow::Result<()> {
+    let llm = sandboxing.model().await;
+    let (mut service, user) = service(sandboxing, 1, &llm).await;
+    wait_for_boots(&service, 1).await?;
+    let began = Instant::now();
+    let all = (0..numbers.burst).map(|_| start(&user, None));
+    let all = futures::future::join_all(all).await;
+    let took = began.elapsed().as_secs_f64();
+    let all: Vec<Option<Started>> = all.into_iter().collect::<anyhow::Result<_>>()?;
+    let with = |status: &str| {
+        let all = all.iter().flatten();
+        all.filter(|it| it.status == status).count()
+    };
+    let (ready, failed) = (with("READY"), with("ERROR"));
+    let refused = all.iter().filter(|it| it.is_none()).count();
+    for started in all.iter().flatten() {
+        remove(&user, started.conversation.as_deref()).await;
+    }
+    service.stop().await;
+    ensure!(
+        ready > 0 && failed == 0,
+        "of a burst {failed} starts failed"
+    );
+    let what = format!("{name}: burst of {}", numbers.burst);
+    let this =
+        format!("{ready} READY, {refused} refused with 429, {failed} failed, in {took:.0} s");
+    table.row([&what, &this, "", "", "all READY or 429"]);
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! The agent server alone, with the environment that it would have in a sandbox: what a cold start cannot be faster than.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use acceptance::engine::{Engine, agent_server_image};
+use acceptance::{Sandboxing, Version};
+use anyhow::{Context as _, ensure};
+
+/// What sandboxes have, so that it does the same work.
+const VARIABLES: [(&str, &str); 9] = [
+    ("LANG", "C.UTF-8"),
+    ("TZ", "UTC"),
+    ("OH_ENABLE_VSCODE", "0"),
+    ("OH_PRELOAD_TOOLS", "0"),
+    ("OH_SESSION_API_KEYS_0", "bare"),
+    ("OH_SECRET_KEY", "bare"),
+    ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
+    ("LOG_JSON", "true"),
+    ("PYTHONUNBUFFERED", "1"),
+];
+const LOOK: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// A bare boot.
+pub(crate) struct Bare;
+
+impl Bare {
+    /// From the creation of the process (the `docker run` of the container) to the first 200 of `/health`. It is ended
+    /// afterwards.
+    pub(crate) async fn boot(
+        sandboxing: &Sandboxing,
+        version: Version,
+    ) -> anyhow::Result<Duration> {
+        match sandboxing {
+            Sandboxing::Process => Self::process(version).await,
+            Sandboxing::Docker(engine) => Self::container(engine, version).await,
+        }
+    }
+
+    async fn process(version: Version) -> anyhow::Result<Duration> {
+        let place = tempfile::tempdir()?;
+        let port = free_port()?;
+        let command = version.command();
+        let mut words = command
+            .split_whitespace()
+            .map(|word| word.trim_matches('\''));
+        let program = words.next().context("a command has a program")?;
+        let folder = Path::new(program).parent().unwrap_or(Path::new("/"));
+        let began = Instant::now();
+        let child = Command::new(program)
+            .args(words)
+            .args(["--host", "127.0.0.1", "--port", &port.to_string()])
+            .env_clear()
+            .env(
+                "PATH",
+                format!("{}:/usr/local/bin:/usr/bin:/bin", folder.display()),
+            )
+            .env("HOME", place.path())
+            .env("TMPDIR", place.path())
+            .env("TMUX_TMPDIR", place.path())
+            .envs(VARIABLES)
+            .current_dir(place.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let _child = Ended(child);
+        answers(&format!("http://127.0.0.1:{port}"), began).await?;
+        Ok(began.elapsed())
+    }
+
+    async fn container(engine: &Engine, version: Version) -> anyhow::Result<Duration> {
+        let image = agent_server_image(version);
+        let variables = VARIABLES.map(|(name, value)| format!("{name}={value}"));
+        let mut arguments = vec!["run", "--detach", "--init", "--publish", "127.0.0.1::8000"];
+        for variable in &variables {
+            arguments.extend(["--env", variable]);
+        }
+        arguments.push(&image);
+        let began = Instant::now();
+        let id = engine.docker(&arguments);
+        let container = Container { engine, id: &id };
+        let place = engine.docker(&["port", container.id, "8000/tcp"]);
+        let place = place.lines().next().context("no port is published")?;
+        answers(&format!("http://{place}"), began).await?;
+        Ok(began.elapsed())
+    }
+}
+
+/// Killed and waited for when it is dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Removed when it is dropped.
+struct Container<'a> {
+    engine: &'a Engine,
+    id: &'a str,
+}
+
+impl Drop for Container<'_> {
+    fn drop(&mut self) {
+        let _ = self
+            .engine
+            .try_docker(&["rm", "--force", "--volumes", self.id]);
+    }
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+async fn answers(url: &str, began: Instant) -> anyhow::Result<()> {
+    let http = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(LONGEST)
+        .build()?;
+    let health = format!("{url}/health");
+    loop {
+        if let Ok(answer) = http.get(&health).send().await
+            && answer.status().is_success()
+        {
+            return Ok(());
+        }
+        ensure!(
+            began.elapsed() < LONGEST,
+            "a bare agent server does not answer"
+        );
+        tokio::time::sleep(LOOK).await;
+    }
+}

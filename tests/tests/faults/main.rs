@@ -4,6 +4,7 @@ mod capacity;
 mod chaos;
 mod crashes;
 mod deletion;
+mod life;
 mod listing;
 mod pending;
 mod runs;

@@ -2,6 +2,7 @@
 
 mod following;
 mod pair;
+mod rolling;
 mod storm;
 
 use std::time::Duration;

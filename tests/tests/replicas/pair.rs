@@ -20,11 +20,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Pair {
     pub(crate) replicas: [Service; 2],
     pub(crate) postgres: Postgres,
-    _stub: Stub,
+    pub(crate) stub: Stub,
 }
 
 impl Pair {
     pub(crate) async fn start(sandboxing: &Sandboxing, faults: &str) -> Self {
+        Self::configured(sandboxing, faults, &[]).await
+    }
+
+    /// The same, with further variables.
+    pub(crate) async fn configured(
+        sandboxing: &Sandboxing,
+        faults: &str,
+        variables: &[(&str, &str)],
+    ) -> Self {
         let postgres = Postgres::start();
         let stub = Stub::with(faults);
         let host = format!("replicas-{}", std::process::id());
@@ -40,13 +49,16 @@ impl Pair {
             if matches!(sandboxing, Sandboxing::Docker(_)) {
                 builder = builder.env("WORKSPACE_SANDBOX__HOST", &host);
             }
+            for (name, value) in variables {
+                builder = builder.env(name, value);
+            }
             builder.start().await
         };
         let replicas = [replica().await, replica().await];
         Self {
             replicas,
             postgres,
-            _stub: stub,
+            stub,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Whether the process is up, and whether it is of use. Open to everybody; no answer names an internal address.
 
 use actix_web::http::StatusCode;
-use actix_web::{get, web};
+use actix_web::http::header::RETRY_AFTER;
+use actix_web::{HttpResponse, get, web};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -10,6 +11,9 @@ use super::process_stats::Resources;
 use crate::extract::State;
 use crate::problem::Problem;
 use crate::state::Check;
+
+/// The check that fails while the service is about to stop.
+const DRAINING: &str = "draining";
 
 /// The answer of `/alive`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -49,7 +53,7 @@ pub(crate) struct NotReady {
     responses((status = 200, body = String, content_type = "application/json", example = json!("OK")), (status = 503, body = NotReady))
 )]
 #[get("/ready")]
-pub(super) async fn ready(state: State) -> Result<web::Json<&'static str>, Problem> {
+pub(super) async fn ready(state: State) -> Result<HttpResponse, Problem> {
     let looked = tokio::time::timeout(
         state.limits().ready_deadline,
         state.ports().readiness.checks(),
@@ -64,7 +68,7 @@ pub(super) async fn ready(state: State) -> Result<web::Json<&'static str>, Probl
     if state.is_draining() {
         let said = "the service is about to stop: send requests to another one";
         let draining = Check {
-            name: "draining",
+            name: DRAINING,
             failure: Some(said.into()),
         };
         checks.insert(0, draining);
@@ -75,7 +79,7 @@ pub(super) async fn ready(state: State) -> Result<web::Json<&'static str>, Probl
         .map(|check| check.name)
         .collect();
     if failing.is_empty() {
-        return Ok(web::Json("OK"));
+        return Ok(HttpResponse::Ok().json("OK"));
     }
     let detail = format!("Not ready: {}", failing.join(", "));
     let all: Map<String, Value> = checks
@@ -88,6 +92,11 @@ pub(super) async fn ready(state: State) -> Result<web::Json<&'static str>, Probl
         })
         .collect();
     let body = json!({"detail": detail, "checks": all});
+    if failing == [DRAINING] {
+        // As it should be, and asked for many times: nothing for the log.
+        let mut answer = HttpResponse::ServiceUnavailable();
+        return Ok(answer.insert_header((RETRY_AFTER, "1")).json(body));
+    }
     let cause = body["checks"].to_string();
     Err(Problem::with_body(StatusCode::SERVICE_UNAVAILABLE, body).because(cause))
 }

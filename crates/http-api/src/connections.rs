@@ -8,14 +8,16 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use domain::network::Network;
 
-/// A connection that is younger is not taken for idle: its request may be on its way.
+/// A connection that is younger is not taken for idle: its first request may be on its way.
 const FRESH: Duration = Duration::from_secs(1);
+/// Nor one whose last answer is younger: some of it may still have to be sent.
+const SENT: Duration = Duration::from_millis(50);
 /// How often the idle ones are looked for while connections come.
 const SWEEP: Duration = Duration::from_secs(1);
 /// How often it is said that there are too many.
@@ -68,6 +70,7 @@ struct Held {
     under_way: AtomicU32,
     /// Milliseconds after `Inner::began`: when it was opened, or its last answer was.
     since: AtomicU64,
+    is_answered: AtomicBool,
     end: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -77,6 +80,12 @@ impl Held {
         let is_idle = is_idle && self.state.load(Ordering::Acquire) != ENDED;
         let since = Duration::from_millis(self.since.load(Ordering::Acquire));
         is_idle.then(|| now.saturating_sub(since))
+    }
+
+    /// Whether it waits for a request that nobody has begun to send, as far as can be told.
+    fn is_spare(&self, idle: Duration) -> bool {
+        let is_answered = self.is_answered.load(Ordering::Acquire);
+        idle >= if is_answered { SENT } else { FRESH }
     }
 
     fn finish(&self) {
@@ -139,6 +148,7 @@ impl Connections {
             state: AtomicU8::new(state),
             under_way: AtomicU32::new(0),
             since: AtomicU64::new(millis(now)),
+            is_answered: AtomicBool::new(false),
             end,
         });
         let id = open.next;
@@ -196,7 +206,7 @@ impl Open {
             return (GOOD, None);
         }
         let some = (limits.most / 64).max(1);
-        if self.end_longest_idle(now, FRESH, some) > 0 {
+        if self.end_longest_idle(now, some, Held::is_spare) > 0 {
             let why =
                 "idle connections are closed: there are as many as http.max_connections allows";
             return (GOOD, Some(why));
@@ -205,14 +215,19 @@ impl Open {
             "requests are refused: as many connections as http.max_connections allows are busy";
         // Room for what the service lives by.
         let is_room = self.living < limits.most + limits.most / 4 + 16
-            || self.end_longest_idle(now, Duration::ZERO, some) > 0;
+            || self.end_longest_idle(now, some, |_, _| true) > 0;
         (if is_room { SURPLUS } else { ENDED }, Some(why))
     }
 
     /// Ends so many connections at most, those without a request for longest; how many it were.
-    fn end_longest_idle(&mut self, now: Duration, least: Duration, most: usize) -> usize {
+    fn end_longest_idle(
+        &mut self,
+        now: Duration,
+        most: usize,
+        may: impl Fn(&Held, Duration) -> bool,
+    ) -> usize {
         let idle = self.all.values().filter_map(|held| {
-            let idle = held.idle(now).filter(|idle| *idle >= least)?;
+            let idle = held.idle(now).filter(|idle| may(held, *idle))?;
             Some((idle, held))
         });
         let mut idle: Vec<(Duration, &Arc<Held>)> = idle.collect();
@@ -234,7 +249,7 @@ impl Open {
             return;
         }
         self.swept = now;
-        self.end_longest_idle(now, idle, usize::MAX);
+        self.end_longest_idle(now, usize::MAX, |_, it| it >= idle);
     }
 
     fn may_say(&mut self, now: Duration) -> bool {
@@ -291,6 +306,7 @@ impl Drop for UnderWay {
     fn drop(&mut self) {
         let now = millis(self.inner.began.elapsed());
         self.held.since.store(now, Ordering::Release);
+        self.held.is_answered.store(true, Ordering::Release);
         self.held.under_way.fetch_sub(1, Ordering::AcqRel);
     }
 }

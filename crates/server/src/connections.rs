@@ -54,7 +54,7 @@ impl Reception {
         let files = getrlimit(Resource::Nofile).current;
         let possible = possible(files);
         if most > possible {
-            tracing::warn!(
+            tracing::info!(
                 "the limit of open files ({}) allows {possible} connections, not {most}: raise it (LimitNOFILE of systemd, \
                  ulimits of a container)",
                 files.unwrap_or(u64::MAX)

@@ -248,7 +248,12 @@ async fn find(
             }))
         }
         (Course::Ours, _) => Ok(None),
-        (Course::ByConversation(_) | Course::Refused, _) => Err(refusal(&keys)),
+        (Course::ByConversation(_) | Course::Refused, _) => {
+            if !keys.is_empty() {
+                attempts::was_wrong(req, Attempt::Call);
+            }
+            Err(refusal(&keys))
+        }
     }
 }
 

@@ -18,5 +18,8 @@ async fn main() -> anyhow::Result<()> {
             _ => bail!("unknown option {name}"),
         }
     }
+    // What a log of a sandbox holds.
+    acceptance::tell("stub agent server");
+    acceptance::tell(&format!("listening on port {}", options.port));
     serve(options).await
 }

@@ -119,9 +119,28 @@ async fn its_sandbox_is_shown_paused_and_resumed(world: &World, sandbox: &str) {
         table.contains(sandbox) && table.contains("PAUSED"),
         "{table}"
     );
+    its_log_is_read(service, sandbox);
     let resumed = document(&service.run(&["sandboxes", "resume", sandbox, "--json"]));
     assert_eq!(resumed["id"], *sandbox);
     let told = complaint(&service.run(&["sandboxes", "pause", "no-such-one"]));
+    assert!(told.contains("there is no sandbox no-such-one"), "{told}");
+}
+
+/// Also while it is paused; then following it ends at once.
+fn its_log_is_read(service: &Service, sandbox: &str) {
+    let whole = printed(&service.run(&["sandboxes", "logs", sandbox]));
+    assert!(whole.lines().count() > 1, "{whole}");
+    let last = printed(&service.run(&["sandboxes", "logs", sandbox, "--tail", "1", "--follow"]));
+    assert_eq!(
+        last.lines().collect::<Vec<_>>(),
+        whole.lines().last().into_iter().collect::<Vec<_>>()
+    );
+    let told = printed(&service.run(&["sandboxes", "logs", sandbox, "--tail", "1", "--json"]));
+    let told: Value = serde_json::from_str(&told).expect("a document a line");
+    assert_eq!(told["line"].as_str(), whole.lines().last());
+    let none = printed(&service.run(&["sandboxes", "logs", sandbox, "--tail", "0"]));
+    assert_eq!(none, "");
+    let told = complaint(&service.run(&["sandboxes", "logs", "no-such-one"]));
     assert!(told.contains("there is no sandbox no-such-one"), "{told}");
 }
 

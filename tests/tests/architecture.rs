@@ -24,11 +24,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gateway", &[]),
     ("skill-library", &["domain"]),
     // Files for browsers, and nothing that serves them.
-    ("console", &[]),
+    ("web-console", &[]),
     // It knows the service over HTTP only.
     ("client", &[]),
     ("telemetry", &[]),
-    ("http-api", &["domain", "application", "console", "gateway"]),
+    (
+        "http-api",
+        &["domain", "application", "gateway", "web-console"],
+    ),
     (
         "server",
         &[

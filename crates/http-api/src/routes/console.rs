@@ -1,4 +1,4 @@
-//! The web console: its files, from the binary (`crates/console`). Everything that it shows it asks of the public API.
+//! The web console: its files, from the binary (`crates/web-console`). Everything that it shows it asks of the public API.
 
 use actix_web::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, IF_NONE_MATCH, LOCATION, REFERRER_POLICY,
@@ -22,7 +22,7 @@ pub(super) async fn file(
     req: HttpRequest,
     name: web::Path<String>,
 ) -> Result<HttpResponse, Problem> {
-    let file = console::find(&name).ok_or_else(Problem::not_found)?;
+    let file = web_console::find(&name).ok_or_else(Problem::not_found)?;
     let known = req.headers().get(IF_NONE_MATCH);
     let is_known = known
         .and_then(|known| known.to_str().ok())
@@ -35,7 +35,7 @@ pub(super) async fn file(
     answer
         .insert_header((CACHE_CONTROL, "no-cache"))
         .insert_header((ETAG, file.tag.as_str()))
-        .insert_header((CONTENT_SECURITY_POLICY, console::POLICY))
+        .insert_header((CONTENT_SECURITY_POLICY, web_console::POLICY))
         .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
         .insert_header((X_FRAME_OPTIONS, "DENY"))
         .insert_header((REFERRER_POLICY, "no-referrer"));

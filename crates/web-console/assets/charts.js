@@ -4,7 +4,7 @@ import { h, svg } from "./dom.js";
 
 const WIDTH = 640;
 const HEIGHT = 200;
-const LEFT = 72;
+const LEFT = 80;
 const BOTTOM = 24;
 const TOP = 10;
 
@@ -83,7 +83,7 @@ export function rows(name, series, columns, say = String) {
   const most = Math.max(1, ...sums);
   const line = 34;
   const left = 116;
-  const right = 74;
+  const right = 100;
   const height = columns.length * line + 4;
   const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, class: "chart", role: "img", "aria-label": name });
   columns.forEach((column, at) => {

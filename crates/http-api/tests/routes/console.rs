@@ -1,0 +1,110 @@
+//! The web console's files, and what it asks that nothing else asks for.
+
+use actix_web::test::TestRequest;
+use http_api::Door;
+use serde_json::json;
+
+use crate::fixture::{ADA, Opened, ROOT, World};
+
+async fn open(world: &World, path: &str, known: Option<&str>) -> Opened {
+    let request = TestRequest::get().uri(path);
+    world
+        .open_as(match known {
+            Some(tag) => request.insert_header(("If-None-Match", tag)),
+            None => request,
+        })
+        .await
+}
+
+#[track_caller]
+fn header<'a>(answer: &'a Opened, name: &str) -> &'a str {
+    answer.headers.get(name).unwrap().to_str().unwrap()
+}
+
+/// Without a key: there is nothing in them.
+#[actix_web::test]
+async fn files_are_kept_by_browsers_and_run_nothing_of_others() {
+    let world = World::idle().await;
+    for (path, kind) in [
+        ("/console/", "text/html; charset=utf-8"),
+        ("/console/app.js", "text/javascript; charset=utf-8"),
+        ("/console/style.css", "text/css; charset=utf-8"),
+        ("/console/icon.svg", "image/svg+xml"),
+    ] {
+        let answer = open(&world, path, None).await;
+        assert_eq!(
+            (answer.status, header(&answer, "content-type")),
+            (200, kind)
+        );
+        assert_eq!(header(&answer, "cache-control"), "no-cache");
+        assert_eq!(header(&answer, "x-content-type-options"), "nosniff");
+        assert_eq!(header(&answer, "x-frame-options"), "DENY");
+        assert_eq!(header(&answer, "referrer-policy"), "no-referrer");
+        let policy = header(&answer, "content-security-policy");
+        for part in [
+            "default-src 'none'",
+            "script-src 'self';",
+            "connect-src 'self';",
+            "frame-ancestors 'none'",
+            "form-action 'none'",
+        ] {
+            assert!(policy.contains(part), "{part} in {policy}");
+        }
+        let tag = header(&answer, "etag").to_owned();
+        let again = open(&world, path, Some(&tag)).await;
+        assert_eq!((again.status, header(&again, "etag")), (304, tag.as_str()));
+        assert_eq!(open(&world, path, Some("\"x\"")).await.status, 200);
+    }
+    for unknown in ["/console/x.js", "/console/../console/app.js", "/console//"] {
+        assert_eq!(open(&world, unknown, None).await.status, 404, "{unknown}");
+    }
+}
+
+/// Relative, so that it holds under every path that a proxy may have it at.
+#[actix_web::test]
+async fn the_page_is_a_folder() {
+    let world = World::idle().await;
+    let answer = open(&world, "/console", None).await;
+    assert_eq!(
+        (answer.status, header(&answer, "location")),
+        (307, "console/")
+    );
+    for path in ["/console", "/console/", "/console/app.js"] {
+        let request = TestRequest::get().uri(path);
+        let answer = world.send_to(Door::Sandboxes, request).await;
+        assert_eq!(answer.status, 404, "sandboxes have no business there");
+    }
+}
+
+#[actix_web::test]
+async fn whoever_asks_is_told_who_they_are() {
+    let world = World::idle().await;
+    for (key, user, role) in [(ADA, "ada", "user"), (ROOT, "root", "admin")] {
+        let access = world.get(key, "/api/v1/users/me/access").await.ok();
+        assert_eq!(
+            (&access["user_id"], &access["role"]),
+            (&json!(user), &json!(role))
+        );
+        assert!(access["key_id"].is_string(), "{access}");
+    }
+    let nobody = world.get("aw_none", "/api/v1/users/me/access").await;
+    nobody.refuses(401, "Unauthorized");
+}
+
+#[actix_web::test]
+async fn the_warm_pool_is_for_administrators() {
+    let world = World::idle().await;
+    let path = "/api/v1/admin/warm";
+    world
+        .get(ADA, path)
+        .await
+        .refuses(403, "Only administrators may do this");
+    let pool = world.get(ROOT, path).await.ok();
+    assert_eq!(
+        pool,
+        json!({
+            "target": 0, "ready": 0, "booting": 0, "claimed": 0,
+            "hits": 0, "misses": 0, "failed_boots": 0, "ended": 0,
+        })
+    );
+}

@@ -30,6 +30,18 @@ struct LookUp<T> {
 
 /// Gets what is found, if anything is.
 type Find<T> = watch::Receiver<Option<Arc<T>>>;
+/// Tells them.
+type Tell<T> = watch::Sender<Option<Arc<T>>>;
+
+/// What is known of a key.
+enum Known<T> {
+    /// What it was found to be a moment ago.
+    Found(Arc<T>),
+    /// Another request's look-up is under way.
+    Sought(Find<T>),
+    /// Nothing: the caller looks it up and tells the others.
+    Not(Tell<T>),
+}
 
 /// What keys were found to be, by their hashes.
 pub(crate) struct LookUps<T>(Mutex<HashMap<KeyHash, LookUp<T>>>);
@@ -40,6 +52,15 @@ pub(crate) struct Answer<T> {
     pub(crate) found: Option<Arc<T>>,
     /// It is the find of another request's look-up.
     pub(crate) is_remembered: bool,
+}
+
+impl<T> Answer<T> {
+    fn remembered(found: Arc<T>) -> Self {
+        Self {
+            found: Some(found),
+            is_remembered: true,
+        }
+    }
 }
 
 impl<T> Default for LookUps<T> {
@@ -55,19 +76,21 @@ impl<T> LookUps<T> {
         hash: &KeyHash,
         query: impl Future<Output = Result<Option<T>, StoreError>>,
     ) -> Result<Answer<T>, StoreError> {
-        let (tell, found) = watch::channel(None);
-        let began = Instant::now();
-        if let Some(mut known) = self.known_or_begin(hash, LookUp { began, found }) {
-            // A find that was sent is seen, also when its sender is gone.
-            if let Ok(found) = known.wait_for(Option::is_some).await {
-                return Ok(Answer {
-                    found: found.clone(),
-                    is_remembered: true,
-                });
+        let tell = match self.known_or_begin(hash) {
+            Known::Found(found) => return Ok(Answer::remembered(found)),
+            Known::Sought(mut known) => {
+                // A find that was sent is seen, also when its sender is gone.
+                if let Ok(found) = known.wait_for(Option::is_some).await
+                    && let Some(found) = &*found
+                {
+                    return Ok(Answer::remembered(Arc::clone(found)));
+                }
+                None
             }
-        }
+            Known::Not(tell) => Some(tell),
+        };
         let found = query.await?.map(Arc::new);
-        if found.is_some() {
+        if let (Some(tell), Some(_)) = (tell, &found) {
             tell.send_replace(found.clone());
         }
         Ok(Answer {
@@ -81,19 +104,22 @@ impl<T> LookUps<T> {
         self.lock().clear();
     }
 
-    /// A look-up that may be relied on; if there is none, `new` is put in its place, should there be room.
-    fn known_or_begin(&self, hash: &KeyHash, new: LookUp<T>) -> Option<Find<T>> {
+    /// A look-up that may be relied on. If there is none, the caller's own is put in its place, should there be room.
+    fn known_or_begin(&self, hash: &KeyHash) -> Known<T> {
         let mut look_ups = self.lock();
         if let Some(known) = look_ups.get(hash).filter(|it| it.is_of_use()) {
-            return Some(known.found.clone());
+            let found = known.found.borrow().clone();
+            return found.map_or_else(|| Known::Sought(known.found.clone()), Known::Found);
         }
         if look_ups.len() >= MOST {
             look_ups.retain(|_, it| it.is_of_use());
         }
+        let (tell, found) = watch::channel(None);
         if look_ups.len() < MOST {
-            look_ups.insert(hash.clone(), new);
+            let began = Instant::now();
+            look_ups.insert(hash.clone(), LookUp { began, found });
         }
-        None
+        Known::Not(tell)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<KeyHash, LookUp<T>>> {

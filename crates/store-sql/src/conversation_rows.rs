@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use diesel::backend::Backend;
 use diesel::expression::{AppearsOnTable, SelectableExpression, ValidGrouping, is_aggregate};
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
@@ -18,7 +19,7 @@ use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 
 use crate::codec::{Decode, plain, to_json};
-use crate::connection::{Any, AnyConnection};
+use crate::connection::AnyConnection;
 use crate::error::Fault;
 use crate::sandbox_rows::SandboxRow;
 use crate::schema::{conversations, deleted_conversations};
@@ -162,16 +163,17 @@ impl<GroupBy> ValidGrouping<GroupBy> for Children {
     type IsAggregate = is_aggregate::Never;
 }
 
-impl QueryFragment<Any> for Children {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Any>) -> QueryResult<()> {
+impl<DB: Backend> QueryFragment<DB> for Children {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql(self.0);
         Ok(())
     }
 }
 
 impl QueryId for Children {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
+    type QueryId = Self;
+    // Statements are remembered by connection, and each speaks to one database.
+    const HAS_STATIC_QUERY_ID: bool = true;
 }
 
 /// As the port shows it.

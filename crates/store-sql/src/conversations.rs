@@ -24,6 +24,7 @@ use crate::connection::{Any, AnyConnection};
 use crate::conversation_rows::{self as rows, Children, ConversationRow, JoinedRow};
 use crate::deletion;
 use crate::error::Fault;
+use crate::own_list;
 use crate::page_token::{self, Cursor};
 use crate::pull_requests;
 use crate::purge;
@@ -121,6 +122,15 @@ fn view(
         .optional()
         .map_err(rows::damaged())?;
     row.map(rows::view).transpose()
+}
+
+/// The page of probed rows.
+fn shown(page: &PageRequest, loaded: Vec<JoinedRow>) -> Result<Page<ConversationView>, Fault> {
+    page_token::cut(LISTING, page, loaded, |(row, ..)| Cursor {
+        key: row.created_at,
+        tie: row.id.0,
+    })
+    .try_map(rows::view)
 }
 
 /// What a [`ConversationChange`] sets: `None` keeps a column, `Some(None)` clears it.
@@ -261,6 +271,12 @@ impl ConversationRepository for SqlStore {
         let after: Option<Cursor<Uuid>> = page_token::read(LISTING, &page)?;
         self.db
             .look(move |conn| {
+                if let (Some(user), None) = (own_list::owner_of(&scope, &filter), &after) {
+                    return shown(
+                        &page,
+                        own_list::first(conn, user, page_token::probe(&page))?,
+                    );
+                }
                 let mut query = matching!(joined!(), &scope, &filter);
                 if let Some(Cursor { key, tie }) = after {
                     // The first comparison is implied by the rest; it is what lets the index skip to the place.
@@ -282,11 +298,7 @@ impl ConversationRepository for SqlStore {
                     ))
                     .load(conn)
                     .map_err(rows::damaged())?;
-                page_token::cut(LISTING, &page, loaded, |(row, ..)| Cursor {
-                    key: row.created_at,
-                    tie: row.id.0,
-                })
-                .try_map(rows::view)
+                shown(&page, loaded)
             })
             .await
     }

@@ -28,6 +28,7 @@ mod leases;
 mod look;
 mod migrate;
 mod occupancy;
+mod own_list;
 mod page_token;
 mod pending;
 mod pool;

@@ -270,19 +270,23 @@ impl Db {
             let (access, span) = (lane.access.clone(), Span::current());
             let turn = self.runtime.spawn_blocking(move || {
                 let answer = span.in_scope(|| access.perform(intent, &mut held.0));
-                (answer, held)
+                // Whoever waits for this turn need not wait until the caller has seen the answer.
+                let to_repeat = matches!(&answer, Err(fault) if fault.is_lost_race());
+                (answer, to_repeat.then_some(held))
             });
             let ended = timeout_at(over, turn).await;
             let ended = ended.map_err(|elapsed| unavailable("an answer of the database", elapsed));
             let (answer, back) = ended?.map_err(gone)?;
             let may_repeat = tokio::time::Instant::now() < over;
             match answer {
-                Err(fault) if fault.is_lost_race() && lost < fault.attempts() && may_repeat => {
-                    lost += 1;
+                Err(fault) if lost < fault.attempts() && may_repeat => {
+                    let Some(back) = back else {
+                        return Err(fault.into_store());
+                    };
+                    (held, lost) = (back, lost + 1);
                 }
                 done => return done.map_err(Fault::into_store),
             }
-            held = back;
             tokio::time::sleep(pause(lost)).await;
         }
     }

@@ -8,6 +8,7 @@ use domain::error::StoreError;
 use domain::id::UserId;
 use domain::settings::{Revision, SettingsRepository, StoredSettings};
 
+use crate::connection::on_backend;
 use crate::error::{Fault, stale};
 use crate::schema::settings;
 use crate::sql_types::At;
@@ -38,11 +39,11 @@ impl SettingsRepository for SqlStore {
         let owner = owner.to_string();
         self.db
             .look(move |conn| {
-                let row = settings::table
+                let row = on_backend!(conn, |c| settings::table
                     .find(&owner)
                     .select(SettingsRow::as_select())
-                    .first(conn)
-                    .optional()?;
+                    .first(c)
+                    .optional()?);
                 Ok(row.map(StoredSettings::from))
             })
             .await

@@ -1,5 +1,6 @@
 //! Figures of the service on Postgres: `cargo xtask bench --postgres`. Prints a table; `docs/benchmarks.md` quotes one. With
-//! `--short` the numbers are small: that it works is then seen in seconds, and its figures say nothing.
+//! `--short` the numbers are small: that it works is then seen in seconds, and its figures say nothing. With `--reads` only
+//! requests a second are measured, among 20,000 conversations: that takes three minutes.
 //!
 //! Everything that is compared takes turns, so that what else the machine does meets both sides.
 
@@ -12,14 +13,10 @@ use acceptance::{Postgres, tell};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use crate::postgres_figures::bare::{self, Bare, Bind, Route};
 use crate::postgres_figures::load::{self, Page, Times};
-use crate::postgres_figures::seed::{
-    Amounts, READER, REPORTED, Seeded, conversation_id, sandbox_key,
-};
+use crate::postgres_figures::seed::{Amounts, REPORTED, Seeded, conversation_id, sandbox_key};
+use crate::postgres_figures::{bare, throughput};
 
-/// Connections for users' reads that the service has by default.
-const CONNECTIONS: u32 = 4;
 const LIST: &str = "/api/v1/app-conversations/search?limit=100";
 
 /// How much of everything.
@@ -51,6 +48,17 @@ const FULL: Size = Size {
     clients: 8,
 };
 
+/// Only the requests a second: what one costs hardly depends on how many rows it does not find.
+const READS: Size = Size {
+    large: Amounts {
+        users: 10,
+        conversations: 20_000,
+        events: 100,
+        sandboxes: 1,
+    },
+    ..FULL
+};
+
 const SHORT: Size = Size {
     small: Amounts {
         users: 1,
@@ -76,8 +84,9 @@ async fn main() -> anyhow::Result<()> {
     let size = match arguments.first().map(String::as_str) {
         Some(bare::ROLE) => return bare::serve(&arguments[1..]).await,
         Some("--short") => &SHORT,
+        Some("--reads") => return reads().await,
         None => &FULL,
-        Some(other) => anyhow::bail!("unknown argument {other}; there is --short"),
+        Some(other) => anyhow::bail!("unknown argument {other}; there are --short and --reads"),
     };
     let postgres = Postgres::start();
     let began = Instant::now();
@@ -86,10 +95,18 @@ async fn main() -> anyhow::Result<()> {
     tell(&format!("seeded in {:.0} s", began.elapsed().as_secs_f64()));
     let mut table = Rows::default();
     pages(&mut table, size, &small, &large).await?;
-    throughput(&mut table, size, &large).await?;
+    throughput::rows(&mut table, size, &large).await?;
     intake(&mut table, size, &large).await?;
     table.print()?;
     Ok(())
+}
+
+async fn reads() -> anyhow::Result<()> {
+    let postgres = Postgres::start();
+    let seeded = Seeded::new(&postgres, "large", READS.large).await?;
+    let mut table = Rows::default();
+    throughput::rows(&mut table, &READS, &seeded).await?;
+    Ok(table.print()?)
 }
 
 /// What was found, and how it was meant to be.
@@ -177,59 +194,6 @@ async fn middle(seeded: &Seeded, path: &str) -> anyhow::Result<String> {
     }
     let middle = tokens.len() / 2;
     tokens.get(middle).cloned().context("pages")
-}
-
-/// Requests a second, against a bare handler.
-async fn throughput(table: &mut Rows, size: &Size, large: &Seeded) -> anyhow::Result<()> {
-    let turn = size.lasting / 15;
-    let (user, deleted) = (
-        || Bind::Text(READER.to_owned()),
-        || Bind::Text("deleted".to_owned()),
-    );
-    let list = |rows| vec![deleted(), user(), Bind::Number(rows)];
-    let short = "/api/v1/app-conversations/search?limit=20";
-    let cases = [
-        (
-            "GET app-conversations/search, 100",
-            LIST,
-            "conversations",
-            list(101),
-        ),
-        (
-            "GET app-conversations/search, 20",
-            short,
-            "conversations",
-            list(21),
-        ),
-        (
-            "GET settings",
-            "/api/v1/settings",
-            "settings",
-            vec![user(), Bind::Number(1)],
-        ),
-    ];
-    for (what, path, from, binds) in cases {
-        let ours = Page::new(&large.service.url(), path, &large.reader);
-        let route = Route {
-            sql: bare::statement_of(&large.url, from, &ours).await?,
-            binds,
-            answer: String::from_utf8(ours.get().await.to_vec())?,
-        };
-        let handler = Bare::start(&large.url, CONNECTIONS, &route)?;
-        let bare = Page::new(&handler.url, path, &large.reader);
-        // The order of keys may differ from answer to answer.
-        let (bytes, answer) = (ours.get().await.len(), bare.get().await.len());
-        ensure!(answer == bytes, "{what}: {answer} bytes and not {bytes}");
-        let [ours, bare] = load::throughput(size.clients, turn, [&ours, &bare]).await;
-        table.row([
-            &format!("{what}, {} clients", size.clients),
-            &format!("{ours:.0} requests/s"),
-            &format!("bare handler {bare:.0} requests/s"),
-            &format!("{:.2}", ours / bare),
-            "≥ 0.9",
-        ]);
-    }
-    Ok(())
 }
 
 /// Mean number of events in a report.

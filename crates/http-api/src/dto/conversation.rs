@@ -1,5 +1,7 @@
 //! Conversations on the wire (contract v1, sections 2.1 and 3.2).
 
+mod written;
+
 use std::collections::BTreeMap;
 
 use application::sandboxes::Sandboxes;

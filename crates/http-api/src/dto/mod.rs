@@ -30,8 +30,8 @@ pub mod timed;
 pub mod warm;
 pub mod web_client;
 pub mod words;
+pub mod written;
 
-use actix_web::{HttpResponse, ResponseError};
 use domain::page::Page;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -56,18 +56,6 @@ impl<T> PageDto<T> {
             items: page.items,
             next_page_id: page.next.map(|token| token.0),
         }
-    }
-}
-
-/// Bytes of an item of most lists: what a buffer begins with that will hold so many.
-const ITEM: usize = 1024;
-
-/// An answer that lists so many things, written in one go.
-pub fn listed(answer: &impl Serialize, items: usize) -> HttpResponse {
-    let mut bytes = Vec::with_capacity((items + 1) * ITEM);
-    match serde_json::to_writer(&mut bytes, answer) {
-        Ok(()) => timed::json(bytes),
-        Err(error) => Problem::internal(format!("an answer is no JSON: {error}")).error_response(),
     }
 }
 

@@ -20,7 +20,8 @@ use crate::dto::message::{AppSendMessageRequest, NextMessage, SentDto};
 use crate::dto::page::PageQuery;
 use crate::dto::start_request::{AppConversationStartRequest, StartBody};
 use crate::dto::start_task::StartTaskDto;
-use crate::dto::{PageDto, Success, listed};
+use crate::dto::written::{self, listed};
+use crate::dto::{PageDto, Success};
 use crate::extract::{
     Actor, Application, Body, BodyWithBytes, Call, IdempotencyKey, PathParam, PathParams, Query,
     State,
@@ -169,10 +170,7 @@ pub(super) async fn list(
             let batch: Vec<_> = shown.collect();
             listed(&batch, batch.len())
         }
-        ConversationListQuery::Search(wanted) => {
-            let page = page(&app, &state, &actor, wanted).await?;
-            listed(&page, page.items.len())
-        }
+        ConversationListQuery::Search(wanted) => page(&app, &state, &actor, wanted).await?,
     })
 }
 
@@ -188,8 +186,7 @@ pub(super) async fn search(
     state: State,
     Call(actor, Query(query)): Call<Actor, Query<ConversationSearchQuery>>,
 ) -> Result<HttpResponse, Problem> {
-    let page = page(&app, &state, &actor, query).await?;
-    Ok(listed(&page, page.items.len()))
+    page(&app, &state, &actor, query).await
 }
 
 /// Counts what a search would find in all.
@@ -300,7 +297,7 @@ async fn page(
     state: &State,
     actor: &Actor,
     query: ConversationSearchQuery,
-) -> Result<PageDto<ConversationDto>, Problem> {
+) -> Result<HttpResponse, Problem> {
     let found = match query.what.into_filter() {
         Some(filter) => {
             app.conversations
@@ -312,7 +309,7 @@ async fn page(
             next: None,
         },
     };
-    Ok(PageDto::of(found, |view| {
+    Ok(written::page(found, |view| {
         ConversationDto::of(view, &app.sandboxes, state.addresses())
     }))
 }

@@ -1,7 +1,13 @@
-//! What is compared with: a bare actix handler that does the same query through the same kind of pool, looks at nothing that
-//! comes back, and answers with bytes that it was given.
+//! What is compared with, each a bare actix handler that does the same query through the same kind of pool, and knows of no
+//! caller, limit or log:
+//!
+//! * the *bare handler* reads typed rows and has serde write the answer ([`super::typed`]), as somebody would who needed this
+//!   one route;
+//! * the *floor* looks at nothing that comes back and answers with bytes that it was given. Nobody could use it: it is what
+//!   the query, the pool and the server cost by themselves.
 
 use std::io::Write as _;
+use std::marker::PhantomData;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -9,12 +15,15 @@ use std::time::Duration;
 use actix_web::http::header::ContentType;
 use actix_web::{App, HttpResponse, HttpServer, web};
 use anyhow::{Context as _, ensure};
+use diesel::connection::SimpleConnection as _;
 use diesel::pg::{Pg, PgConnection};
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::sql_types::{BigInt, Text};
 use serde::{Deserialize, Serialize};
+
+use super::typed::{ListColumns, ListRow, Page, SettingsColumns, SettingsRow};
 
 /// What `main` is called with to be the handler instead.
 pub(crate) const ROLE: &str = "bare-handler";
@@ -25,7 +34,18 @@ pub(crate) struct Route {
     /// With `$1`, `$2`, …, each of them once.
     pub(crate) sql: String,
     pub(crate) binds: Vec<Bind>,
-    pub(crate) answer: String,
+    pub(crate) answer: Answer,
+}
+
+/// What becomes of the rows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// Nothing: these bytes are the answer.
+    Given(String),
+    /// A list of conversations, this long.
+    List(usize),
+    /// The document in the row.
+    Settings,
 }
 
 /// A parameter.
@@ -35,11 +55,14 @@ pub(crate) enum Bind {
     Number(i64),
 }
 
-impl QueryFragment<Pg> for Route {
+/// The statement of the process's route, with these columns.
+struct Statement<'a, Columns>(&'a Route, PhantomData<Columns>);
+
+impl<Columns> QueryFragment<Pg> for Statement<'_, Columns> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        let mut parts = self.sql.split('$');
+        let mut parts = self.0.sql.split('$');
         out.push_sql(parts.next().unwrap_or_default());
-        for (part, bind) in parts.zip(&self.binds) {
+        for (part, bind) in parts.zip(&self.0.binds) {
             match bind {
                 Bind::Text(text) => out.push_bind_param::<Text, _>(text)?,
                 Bind::Number(number) => out.push_bind_param::<BigInt, _>(number)?,
@@ -50,28 +73,62 @@ impl QueryFragment<Pg> for Route {
     }
 }
 
-impl QueryId for Route {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
+impl<Columns: 'static> QueryId for Statement<'_, Columns> {
+    type QueryId = Statement<'static, Columns>;
+    // The process has one route, so the statement is found as one written with diesel's own words would be.
+    const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl RunQueryDsl<PgConnection> for Route {}
+impl<Columns> Query for Statement<'_, Columns> {
+    type SqlType = Columns;
+}
+
+impl<Columns> RunQueryDsl<PgConnection> for Statement<'_, Columns> {}
 
 type Connections = Pool<ConnectionManager<PgConnection>>;
 
+/// Does it on a connection, on a thread where that may block.
 #[expect(clippy::disallowed_methods, reason = "what a bare handler does")]
+async fn on<T: Send + 'static>(
+    pool: web::Data<Connections>,
+    job: impl FnOnce(&mut PgConnection) -> QueryResult<T> + Send + 'static,
+) -> T {
+    let done = web::block(move || job(&mut pool.get().expect("a connection"))).await;
+    let done = done.expect("the pool of threads is there");
+    done.unwrap_or_else(|error| panic!("{error}"))
+}
+
 async fn answer(pool: web::Data<Connections>, route: web::Data<Route>) -> HttpResponse {
-    let asked = route.clone();
-    let done = web::block(move || {
-        let mut conn = pool.get().expect("a connection");
-        Route::clone(&asked).execute(&mut conn)
-    });
-    match done.await {
-        Ok(Ok(_)) => HttpResponse::Ok()
-            .content_type(ContentType::json())
-            .body(route.answer.clone()),
-        failed => panic!("{failed:?}"),
+    let asked = route.clone().into_inner();
+    match &route.answer {
+        Answer::Given(bytes) => {
+            on(pool, move |conn| {
+                Statement::<Text>(&asked, PhantomData).execute(conn)
+            })
+            .await;
+            json(bytes.clone())
+        }
+        Answer::List(limit) => {
+            let rows: Vec<ListRow> = on(pool, move |conn| {
+                Statement::<ListColumns>(&asked, PhantomData).load(conn)
+            })
+            .await;
+            HttpResponse::Ok().json(Page::of(rows, *limit))
+        }
+        Answer::Settings => {
+            let row: SettingsRow = on(pool, move |conn| {
+                Statement::<SettingsColumns>(&asked, PhantomData).get_result(conn)
+            })
+            .await;
+            json(row.document)
+        }
     }
+}
+
+fn json(body: String) -> HttpResponse {
+    HttpResponse::Ok()
+        .content_type(ContentType::json())
+        .body(body)
 }
 
 /// Serves for ever: database, connections, and the route from standard input; tells the port.
@@ -124,6 +181,13 @@ impl Bare {
     }
 }
 
+impl Bare {
+    /// Process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
 impl Drop for Bare {
     fn drop(&mut self) {
         // It may have ended by itself.
@@ -160,4 +224,22 @@ pub(crate) async fn statement_of(
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     anyhow::bail!("the service's query of {table} is not to be seen");
+}
+
+/// Stores every user's settings a second time as the answer that the service gives, in a schema of its own: the same query
+/// finds them there, in a database whose URL is returned.
+pub(crate) fn with_plain_settings(database: &str, answer: &str) -> anyhow::Result<String> {
+    let mut conn = PgConnection::establish(database)?;
+    conn.batch_execute(
+        "DROP SCHEMA IF EXISTS bare CASCADE; CREATE SCHEMA bare; \
+         CREATE TABLE bare.settings (LIKE public.settings INCLUDING ALL)",
+    )?;
+    diesel::sql_query(
+        "INSERT INTO bare.settings (owner, document, revision, updated_at) \
+         SELECT owner, $1, revision, updated_at FROM public.settings",
+    )
+    .bind::<Text, _>(answer)
+    .execute(&mut conn)?;
+    conn.batch_execute("ANALYZE bare.settings")?;
+    Ok(format!("{database}?options=-csearch_path%3Dbare"))
 }

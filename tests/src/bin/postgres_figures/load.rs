@@ -97,13 +97,58 @@ pub(crate) async fn in_turns(turns: usize, pages: [&Page; 2]) -> [Times; 2] {
     [Times::new(one), Times::new(two)]
 }
 
-/// Requests a second that two pages take from so many clients each, in turns.
-pub(crate) async fn throughput(clients: usize, turn: Duration, pages: [&Page; 2]) -> [f64; 2] {
+/// What one of several pages took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Taken {
+    requests: u32,
+    time: Duration,
+    /// Of the process that serves it.
+    processor: Duration,
+}
+
+impl Taken {
+    /// Requests a second.
+    pub(crate) fn per_second(&self) -> f64 {
+        f64::from(self.requests) / self.time.as_secs_f64()
+    }
+
+    /// Processor time of one request, in microseconds.
+    pub(crate) fn micros(&self) -> f64 {
+        self.processor.as_secs_f64() * 1e6 / f64::from(self.requests)
+    }
+}
+
+/// What a process has used of the processor so far.
+fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name, which may have spaces in it; the first field there is the third.
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split(' ')
+        .collect();
+    let ticks = |at: usize| {
+        fields
+            .get(at)
+            .and_then(|it| it.parse::<u64>().ok())
+            .unwrap_or_default()
+    };
+    // What user and kernel took (`utime`, `stime`), in hundredths of a second on every Linux.
+    Duration::from_millis(10 * (ticks(12) + ticks(13)))
+}
+
+/// What pages take from so many clients each, in turns; each with the process that serves it.
+pub(crate) async fn throughput<const N: usize>(
+    clients: usize,
+    turn: Duration,
+    pages: [(&Page, u32); N],
+) -> [Taken; N] {
     const TURNS: usize = 5;
-    let (mut counts, mut spent) = ([0_u32; 2], [Duration::ZERO; 2]);
+    let mut taken = [Taken::default(); N];
     for number in 0..=TURNS {
-        for (which, page) in pages.iter().enumerate() {
-            let began = Instant::now();
+        for ((page, pid), taken) in pages.iter().zip(&mut taken) {
+            let (began, before) = (Instant::now(), processor_time(*pid));
             let loops = (0..clients).map(|_| async {
                 let mut count = 0_u32;
                 while began.elapsed() < turn {
@@ -115,12 +160,13 @@ pub(crate) async fn throughput(clients: usize, turn: Duration, pages: [&Page; 2]
             let count: u32 = join_all(loops).await.into_iter().sum();
             // The first turn fills caches.
             if number > 0 {
-                counts[which] += count;
-                spent[which] += began.elapsed();
+                taken.requests += count;
+                taken.time += began.elapsed();
+                taken.processor += processor_time(*pid).saturating_sub(before);
             }
         }
     }
-    [0, 1].map(|which| f64::from(counts[which]) / spent[which].as_secs_f64())
+    taken
 }
 
 /// Does something so many times a second, each on time whether or not those before are done. A time counts from the moment

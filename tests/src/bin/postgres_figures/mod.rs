@@ -3,3 +3,5 @@
 pub(crate) mod bare;
 pub(crate) mod load;
 pub(crate) mod seed;
+pub(crate) mod throughput;
+pub(crate) mod typed;

@@ -1,0 +1,49 @@
+//! The list that front ends ask for all the time: a user's conversations from the newest one on.
+//!
+//! Nothing comes and goes in its statement, so diesel finds it by its type, where it would write the text of any other list
+//! anew to see whether it is prepared; and rows are read with the types of the one database. What it finds is what
+//! `ConversationRepository::search` finds without a filter.
+
+use diesel::prelude::*;
+use domain::conversation::ConversationFilter;
+use domain::id::UserId;
+use domain::sandbox::Desired;
+use domain::scope::Scope;
+
+use crate::connection::{AnyConnection, on_backend};
+use crate::conversation_rows::{self as rows, Children, ConversationRow, JoinedRow};
+use crate::error::Fault;
+use crate::sandbox_rows::SandboxRow;
+use crate::schema::{conversations, sandboxes};
+
+/// Whose list it is, if that is what is asked for.
+pub(crate) fn owner_of<'a>(scope: &'a Scope, filter: &ConversationFilter) -> Option<&'a str> {
+    let user = scope.user().map(UserId::as_str);
+    user.filter(|_| *filter == ConversationFilter::default())
+}
+
+/// So many rows of a user's, from the newest one on.
+pub(crate) fn first(
+    conn: &mut AnyConnection,
+    user: &str,
+    limit: i64,
+) -> Result<Vec<JoinedRow>, Fault> {
+    let children = Children::on(conn);
+    let loaded: QueryResult<Vec<JoinedRow>> = on_backend!(conn, |c| conversations::table
+        .left_join(
+            sandboxes::table.on(sandboxes::id
+                .eq(conversations::sandbox_id)
+                .and(sandboxes::desired.ne(Desired::Deleted.as_str()))),
+        )
+        .filter(conversations::owner.eq(user))
+        .filter(conversations::parent.is_null())
+        .order((conversations::created_at.desc(), conversations::id.desc()))
+        .limit(limit)
+        .select((
+            ConversationRow::as_select(),
+            Option::<SandboxRow>::as_select(),
+            children,
+        ))
+        .load(c));
+    loaded.map_err(rows::damaged())
+}

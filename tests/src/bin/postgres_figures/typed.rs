@@ -1,0 +1,294 @@
+//! What somebody would write instead of the service: rows as they are typed, and an answer that serde writes. It knows of no
+//! sandbox that runs (whose key the service opens and shows), as there is none in the lists that are measured.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chrono::{DateTime, SecondsFormat, Utc};
+use diesel::deserialize::{FromSql, FromSqlRow, Result as Read};
+use diesel::pg::{Pg, PgValue};
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Bool, Json, Jsonb, Nullable, Text, Timestamptz};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Columns of the list: conversation, sandbox, children.
+pub(crate) type ListColumns = (
+    (
+        diesel::sql_types::Uuid,
+        Text,
+        Text,
+        Nullable<Text>,
+        Bool,
+        Nullable<Text>,
+        Nullable<Text>,
+        Nullable<Text>,
+        Nullable<Text>,
+        Jsonb,
+        Nullable<Text>,
+        Text,
+        Jsonb,
+        Nullable<diesel::sql_types::Uuid>,
+        Nullable<Bool>,
+        Json,
+        Nullable<Text>,
+        Nullable<Timestamptz>,
+        Timestamptz,
+        Timestamptz,
+    ),
+    Nullable<(
+        Text,
+        Text,
+        Text,
+        Text,
+        Text,
+        Text,
+        Nullable<Text>,
+        Text,
+        Text,
+        Text,
+        Nullable<Text>,
+        Jsonb,
+        Nullable<Text>,
+        Timestamptz,
+        Timestamptz,
+        Nullable<Timestamptz>,
+    )>,
+    Text,
+);
+
+/// One row of the list.
+pub(crate) type ListRow = (ConversationRow, Option<SandboxRow>, String);
+
+/// Diesel has one only with a feature that nothing else here needs.
+#[derive(Debug, Clone, Copy, FromSqlRow)]
+pub(crate) struct Id(Uuid);
+
+impl FromSql<diesel::sql_types::Uuid, Pg> for Id {
+    fn from_sql(value: PgValue<'_>) -> Read<Self> {
+        Ok(Self(Uuid::from_slice(value.as_bytes())?))
+    }
+}
+
+/// A document, as its type.
+#[derive(Debug, FromSqlRow)]
+pub(crate) struct Doc<T>(T);
+
+impl<T: for<'a> Deserialize<'a>> FromSql<Jsonb, Pg> for Doc<T> {
+    fn from_sql(value: PgValue<'_>) -> Read<Self> {
+        // The first byte is the version of the form.
+        Ok(Self(serde_json::from_slice(&value.as_bytes()[1..])?))
+    }
+}
+
+impl<T: for<'a> Deserialize<'a>> FromSql<Json, Pg> for Doc<T> {
+    fn from_sql(value: PgValue<'_>) -> Read<Self> {
+        Ok(Self(serde_json::from_slice(value.as_bytes())?))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Metrics {
+    accumulated_cost: f64,
+    max_budget_per_task: Option<f64>,
+    prompt_tokens: i64,
+    completion_tokens: i64,
+    cache_read_tokens: i64,
+    cache_write_tokens: i64,
+    reasoning_tokens: i64,
+    context_window: i64,
+    per_turn_token: i64,
+}
+
+#[derive(Debug, Queryable)]
+#[expect(dead_code, reason = "the columns that the service reads, too")]
+pub(crate) struct ConversationRow {
+    id: Id,
+    owner: String,
+    sandbox_id: String,
+    title: Option<String>,
+    auto_title: bool,
+    selected_repository: Option<String>,
+    selected_branch: Option<String>,
+    git_provider: Option<String>,
+    started_by: Option<String>,
+    pr_numbers: Doc<Vec<i64>>,
+    llm_model: Option<String>,
+    agent_kind: String,
+    metrics: Doc<Metrics>,
+    parent: Option<Id>,
+    is_public: Option<bool>,
+    tags: Doc<BTreeMap<String, String>>,
+    execution_status: Option<String>,
+    status_at: Option<DateTime<Utc>>,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Queryable)]
+#[expect(dead_code, reason = "the columns that the service reads, too")]
+pub(crate) struct SandboxRow {
+    id: String,
+    owner: String,
+    spec_id: String,
+    host: String,
+    desired: String,
+    status: String,
+    status_detail: Option<String>,
+    key_hash: String,
+    session_key: String,
+    secret_key: String,
+    agent_url: Option<String>,
+    exposed_urls: Doc<Vec<serde_json::Value>>,
+    workspace: Option<String>,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
+    paused_at: Option<DateTime<Utc>>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Page {
+    items: Vec<Item>,
+    next_page_id: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Item {
+    #[serde(with = "uuid::serde::simple")]
+    id: Uuid,
+    created_by_user_id: String,
+    sandbox_id: String,
+    selected_repository: Option<String>,
+    selected_branch: Option<String>,
+    git_provider: Option<String>,
+    title: Option<String>,
+    trigger: Option<String>,
+    pr_number: Vec<i64>,
+    llm_model: Option<String>,
+    agent_kind: String,
+    metrics: MetricsItem,
+    parent_conversation_id: Option<String>,
+    sub_conversation_ids: Vec<String>,
+    public: Option<bool>,
+    tags: BTreeMap<String, String>,
+    #[serde(serialize_with = "micros")]
+    created_at: DateTime<Utc>,
+    #[serde(serialize_with = "micros")]
+    updated_at: DateTime<Utc>,
+    sandbox_status: String,
+    execution_status: Option<String>,
+    conversation_url: Option<String>,
+    session_api_key: Option<String>,
+    acp_server: Option<String>,
+    launched_agent_profile: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct MetricsItem {
+    model_name: &'static str,
+    accumulated_cost: f64,
+    max_budget_per_task: Option<f64>,
+    accumulated_token_usage: Tokens,
+}
+
+#[derive(Debug, Serialize)]
+struct Tokens {
+    model: &'static str,
+    prompt_tokens: i64,
+    completion_tokens: i64,
+    cache_read_tokens: i64,
+    cache_write_tokens: i64,
+    reasoning_tokens: i64,
+    context_window: i64,
+    per_turn_token: i64,
+    response_id: &'static str,
+}
+
+fn micros<S: serde::Serializer>(at: &DateTime<Utc>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&at.to_rfc3339_opts(SecondsFormat::Micros, true))
+}
+
+impl From<Metrics> for MetricsItem {
+    fn from(it: Metrics) -> Self {
+        Self {
+            model_name: "default",
+            accumulated_cost: it.accumulated_cost,
+            max_budget_per_task: it.max_budget_per_task,
+            accumulated_token_usage: Tokens {
+                model: "",
+                prompt_tokens: it.prompt_tokens,
+                completion_tokens: it.completion_tokens,
+                cache_read_tokens: it.cache_read_tokens,
+                cache_write_tokens: it.cache_write_tokens,
+                reasoning_tokens: it.reasoning_tokens,
+                context_window: it.context_window,
+                per_turn_token: it.per_turn_token,
+                response_id: "",
+            },
+        }
+    }
+}
+
+impl From<ListRow> for Item {
+    fn from((it, sandbox, children): ListRow) -> Self {
+        let status = sandbox.map_or_else(|| "MISSING".to_owned(), |sandbox| sandbox.status);
+        let known = matches!(status.as_str(), "RUNNING" | "PAUSED");
+        let children = children.split(',').filter(|id| !id.is_empty());
+        Self {
+            id: it.id.0,
+            created_by_user_id: it.owner,
+            sandbox_id: it.sandbox_id,
+            selected_repository: it.selected_repository,
+            selected_branch: it.selected_branch,
+            git_provider: it.git_provider,
+            title: it.title,
+            trigger: it.started_by,
+            pr_number: it.pr_numbers.0,
+            llm_model: it.llm_model,
+            agent_kind: it.agent_kind,
+            metrics: it.metrics.0.into(),
+            parent_conversation_id: it.parent.map(|id| id.0.simple().to_string()),
+            sub_conversation_ids: children.map(str::to_owned).collect(),
+            public: it.is_public,
+            tags: it.tags.0,
+            created_at: it.created_at,
+            updated_at: it.updated_at,
+            sandbox_status: status,
+            execution_status: it.execution_status.filter(|_| known),
+            conversation_url: None,
+            session_api_key: None,
+            acp_server: None,
+            launched_agent_profile: None,
+        }
+    }
+}
+
+impl Page {
+    /// Of so many rows; one more was asked for.
+    pub(crate) fn of(mut rows: Vec<ListRow>, limit: usize) -> Self {
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        let last = rows.last().filter(|_| has_more).map(|(row, ..)| {
+            let at = row.created_at.timestamp_micros();
+            URL_SAFE_NO_PAD.encode(format!("v1|conversations|{at}|{}", row.id.0))
+        });
+        Self {
+            items: rows.into_iter().map(Item::from).collect(),
+            next_page_id: last,
+        }
+    }
+}
+
+/// Columns of settings.
+pub(crate) type SettingsColumns = (Text, BigInt, Timestamptz);
+
+/// Settings that are stored as they are answered.
+#[derive(Debug, Queryable)]
+#[expect(dead_code, reason = "the columns that the service reads, too")]
+pub(crate) struct SettingsRow {
+    pub(crate) document: String,
+    revision: i64,
+    updated_at: DateTime<Utc>,
+}

@@ -9,8 +9,8 @@ use super::wire::{Request, Response, Silence};
 /// Stands in what belongs to another user.
 pub(super) const OTHERS: &str = "canary-of-another-user";
 
-/// Statuses of paths and methods that the document does not have.
-const UNMATCHED: &[u16] = &[307, 400, 401, 403, 404, 405];
+/// Statuses of paths and methods that the document does not have. Agent servers' paths are among them, and their keys are counted.
+const UNMATCHED: &[u16] = &[307, 400, 401, 403, 404, 405, 429];
 
 /// Operations whose 401 is a bare text when a git provider has no token or does not take it (the contract's family E).
 const BARE_TEXTS: [&str; 2] = ["/api/user/", "/api/v1/git/"];

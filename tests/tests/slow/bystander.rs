@@ -1,0 +1,73 @@
+//! Somebody who goes about their own business, and notes how long it takes.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use acceptance::{Client, tell};
+use serde_json::json;
+
+/// No answer may take longer, however busy the machine; the usual is printed.
+const DEADLINE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A user, and a sandbox that reports.
+pub(super) struct Bystander {
+    user: Client,
+    agent: Client,
+    report: String,
+}
+
+impl Bystander {
+    pub(super) fn new(user: &Client, agent: Client, report: String) -> Self {
+        Self {
+            user: user.clone(),
+            agent,
+            report,
+        }
+    }
+
+    /// Asks as long as `other` goes on.
+    pub(super) async fn during<T>(&self, what: &str, other: impl Future<Output = T>) -> T {
+        let mut other = std::pin::pin!(other);
+        let mut took = Vec::new();
+        let done = loop {
+            tokio::select! {
+                biased;
+                done = &mut other => break done,
+                all = self.ask() => took.extend(all),
+            }
+        };
+        took.sort_unstable();
+        let at = |percent: usize| took.get(took.len().saturating_sub(1) * percent / 100);
+        tell(&format!(
+            "{what}: {} answers to a bystander, p50 {:?}, p99 {:?}, slowest {:?}",
+            took.len(),
+            at(50).copied().unwrap_or_default(),
+            at(99).copied().unwrap_or_default(),
+            at(100).copied().unwrap_or_default()
+        ));
+        let slowest = at(100).copied().unwrap_or_default();
+        assert!(slowest < DEADLINE, "{what}: an answer took {slowest:?}");
+        done
+    }
+
+    async fn ask(&self) -> Vec<Duration> {
+        let mut took = Vec::new();
+        for path in [
+            "/api/v1/settings/profiles",
+            "/api/v1/app-conversations/search",
+            "/ready",
+        ] {
+            let began = Instant::now();
+            let answer = self.user.get(path).await;
+            assert_eq!(answer.status, 200, "{path}");
+            took.push(began.elapsed());
+        }
+        let began = Instant::now();
+        let taken = self.agent.post(&self.report, &json!([])).await;
+        assert_eq!(taken.status, 200, "a report");
+        took.push(began.elapsed());
+        tokio::time::sleep(PAUSE).await;
+        took
+    }
+}

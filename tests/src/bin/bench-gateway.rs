@@ -321,8 +321,10 @@ impl Nginx {
     }
 
     async fn answers(&self) {
-        wait_for("nginx to listen", Duration::from_secs(30), || async {
-            wire::Connection::open(self.address).await.ok().map(drop)
+        // It listens before its workers are there, whose processor time is counted.
+        wait_for("nginx and its workers", Duration::from_secs(30), || async {
+            wire::Connection::open(self.address).await.ok()?;
+            (children_of(self.child.id()).len() == 2).then_some(())
         })
         .await;
     }

@@ -6,6 +6,7 @@
 //! The files are what stands in `assets/`: no build step, no framework, nothing from another host. A new file is a line in
 //! [`SOURCES`].
 
+use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use sha2::{Digest as _, Sha256};
@@ -73,7 +74,11 @@ static FILES: LazyLock<Vec<File>> = LazyLock::new(|| SOURCES.into_iter().map(Fil
 impl File {
     fn of((name, content_type, content): (&'static str, &'static str, &'static [u8])) -> Self {
         let hash = Sha256::digest(content);
-        let hex: String = hash.iter().take(16).map(|it| format!("{it:02x}")).collect();
+        let hex = hash.iter().take(16).fold(String::new(), |mut hex, byte| {
+            // Writing to a text cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
         Self {
             name,
             content_type,

@@ -1,6 +1,6 @@
 //! A headless Chromium that does what a person does: it looks, clicks and types.
 //!
-//! It is driven over the DevTools protocol through two pipes (`--remote-debugging-pipe`), so nothing listens, and no other
+//! It is driven over the `DevTools` protocol through two pipes (`--remote-debugging-pipe`), so nothing listens, and no other
 //! program is needed. <https://chromedevtools.github.io/devtools-protocol/>
 
 use std::path::Path;
@@ -111,7 +111,7 @@ impl Browser {
         loop {
             let mut bytes = Vec::new();
             let read = timeout(ANSWER, self.output.read_until(0, &mut bytes)).await;
-            let read = read.map(|read| read.unwrap_or_default());
+            let read = read.map(std::io::Result::unwrap_or_default);
             assert!(
                 read.is_ok_and(|count| count > 0),
                 "{method}: the browser does not answer\n{}",

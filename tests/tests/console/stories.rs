@@ -65,7 +65,7 @@ pub(crate) async fn signing_in(desk: &mut Desk) {
     desk.sign_in(&key).await;
     desk.browser.shows("administrator").await;
     let address = desk.browser.eval("location.href").await;
-    assert!(!address.as_str().unwrap().contains(&key));
+    assert!(address.as_str().is_some_and(|it| !it.contains(&key)));
     let elsewhere = desk.browser.eval("localStorage.length").await;
     assert_eq!(elsewhere, 0, "the key is in this tab only");
     desk.assert_quiet(&["401 (Unauthorized)"]).await;
@@ -119,7 +119,7 @@ pub(crate) async fn conversations(desk: &mut Desk, failed: &Task) {
         .await;
     for key in keys.iter().filter_map(|it| it.session_api_key.as_deref()) {
         assert!(
-            !text.as_str().unwrap().contains(key),
+            text.as_str().is_some_and(|it| !it.contains(key)),
             "a sandbox's key is on the page"
         );
     }
@@ -190,10 +190,10 @@ pub(crate) async fn keys(desk: &mut Desk) {
     desk.view("Keys").await;
     desk.browser.shows("this one").await;
     desk.browser.write("#key-name", "for a test").await;
-    let make = "document.querySelector('main form button')";
+    let submit = "document.querySelector('main form button')";
     desk.browser
         .click(
-            make,
+            submit,
             "document.querySelector('dialog[open] #new-key')?.value",
         )
         .await;
@@ -322,7 +322,8 @@ pub(crate) async fn a_revoked_key(desk: &mut Desk) {
     let admin = desk.world.user.clone();
     let listed = admin.get(keys).await.ok();
     let id = listed["items"][0]["id"].as_str().expect("there is one");
-    admin.delete(&format!("{keys}/{id}")).await.ok();
+    let revoked = admin.delete(&format!("{keys}/{id}")).await;
+    assert_eq!(revoked.status, 200);
     desk.browser.shows("Sign in").await;
     assert_eq!(desk.browser.eval("sessionStorage.length").await, 0);
     desk.assert_quiet(&["401 (Unauthorized)"]).await;

@@ -1,9 +1,13 @@
 //! The `OpenAPI` document and the page to browse it, which loads nothing from outside.
 
+use std::io::Read as _;
 use std::sync::{Arc, LazyLock};
 
-use actix_web::http::header::LOCATION;
+use actix_web::http::header::{
+    AcceptEncoding, CONTENT_ENCODING, ContentEncoding, Encoding, LOCATION,
+};
 use actix_web::{HttpResponse, get, web};
+use flate2::read::GzDecoder;
 use utoipa_swagger_ui::Config;
 
 use crate::extract::State;
@@ -31,13 +35,38 @@ pub(super) async fn entry(state: State) -> HttpResponse {
 static CONFIG: LazyLock<Arc<Config<'static>>> =
     LazyLock::new(|| Arc::new(Config::from("../openapi.json")));
 
-/// The files of the page, from the binary. It finds the document relative to itself, under whatever path it is.
+/// The files of the page, from the binary, where they are compressed. It finds the document relative to itself, under whatever
+/// path it is.
 #[get("/docs/{file:.*}")]
-pub(super) async fn page(file: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub(super) async fn page(
+    file: web::Path<String>,
+    accepted: Option<web::Header<AcceptEncoding>>,
+) -> Result<HttpResponse, Problem> {
     let found = utoipa_swagger_ui::serve(&file, Arc::clone(&CONFIG))
         .map_err(|error| Problem::internal(&error))?;
     let file = found.ok_or_else(Problem::not_found)?;
-    Ok(HttpResponse::Ok()
-        .content_type(file.content_type)
-        .body(file.bytes.into_owned()))
+    let mut answer = HttpResponse::Ok();
+    answer.content_type(file.content_type);
+    if !file.gzpipped {
+        return Ok(answer.body(file.bytes.into_owned()));
+    }
+    if accepted.is_some_and(|it| takes_gzip(&it)) {
+        answer.insert_header((CONTENT_ENCODING, ContentEncoding::Gzip));
+        return Ok(answer.body(file.bytes.into_owned()));
+    }
+    // Some milliseconds for the largest one.
+    let plain = web::block(move || {
+        let mut plain = Vec::new();
+        GzDecoder::new(&*file.bytes)
+            .read_to_end(&mut plain)
+            .map(|_| plain)
+    });
+    let plain = plain.await.map_err(|error| Problem::internal(&error))?;
+    Ok(answer.body(plain.map_err(|error| Problem::internal(&error))?))
+}
+
+/// A client that names no encoding gets none.
+fn takes_gzip(accepted: &AcceptEncoding) -> bool {
+    let gzip = Encoding::gzip();
+    accepted.negotiate([&gzip].into_iter()) == Some(gzip)
 }

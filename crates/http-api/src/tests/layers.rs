@@ -1,10 +1,12 @@
 //! What surrounds every route, and the routes that are the same everywhere.
 
-use actix_web::http::Method;
-use actix_web::test::TestRequest;
+use actix_web::http::{ConnectionType, Method};
+use actix_web::test::{self, TestRequest};
 use serde_json::{Value, json};
+use store_memory::MemoryStore;
 
 use super::fixture::{ask, config, getting, posting, send_to, state};
+use super::memory::application;
 
 #[actix_web::test]
 async fn every_answer_forbids_caching_and_names_the_request() {
@@ -265,6 +267,30 @@ async fn health() {
     }
 }
 
+/// Before it stops: `/ready` says so, and a connection that a proxy keeps is given up with the next answer.
+#[actix_web::test]
+async fn a_service_that_is_about_to_stop_sends_requests_elsewhere() {
+    let stopping = || {
+        let state = state(&config(), None);
+        state.begin_draining();
+        state
+    };
+    let answer = send_to(stopping(), getting("/ready")).await;
+    assert_eq!(answer.status, 503);
+    let body = answer.json();
+    assert_eq!(body["detail"], "Not ready: draining");
+    assert_eq!(body["checks"]["store"], "ok");
+    let said = body["checks"]["draining"].as_str().unwrap();
+    assert!(said.contains("about to stop"), "{said}");
+    let state = stopping();
+    let application = application(&MemoryStore::new(), &state.ports().clock);
+    let app = test::init_service(crate::app(state, application)).await;
+    let answer = test::call_service(&app, getting("/alive").to_request()).await;
+    assert_eq!(answer.status(), 200, "it still serves");
+    let kept = answer.response().head().connection_type();
+    assert_eq!(kept, ConnectionType::Close);
+}
+
 #[actix_web::test]
 async fn documentation_is_complete_and_local() {
     let answer = ask(getting("/openapi.json")).await;
@@ -325,6 +351,20 @@ async fn documentation_is_complete_and_local() {
         "{}",
         page.body
     );
+    let style = "/docs/swagger-ui.css";
+    for (accepted, encoding, is_plain) in [
+        (None, None, true),
+        (Some("br, gzip"), Some("gzip"), false),
+        (Some("gzip;q=0"), None, true),
+    ] {
+        let request = accepted.map_or_else(
+            || getting(style),
+            |it| getting(style).insert_header(("accept-encoding", it)),
+        );
+        let answer = ask(request).await;
+        assert_eq!(answer.header("content-encoding"), encoding);
+        assert_eq!(answer.body.contains(".swagger-ui"), is_plain);
+    }
     assert!(
         ask(getting("/docs/swagger-initializer.js"))
             .await

@@ -15,7 +15,6 @@ mod pull_requests;
 mod repositories;
 mod secrets;
 mod support;
-mod upgrades;
 mod warm;
 
 /// Each story once per release, of a backend or of both.
@@ -93,20 +92,6 @@ mod of_launches {
         stories!(tests: crate::support::Setup::docker, V1_58_0,
             acp::a_program_is_the_agent,
             mcp::the_agent_calls_tools_over_every_transport,
-        );
-    }
-}
-
-/// From one release of the agent server to another.
-mod of_upgrades {
-    mod process {
-        stories!(tests: crate::support::Setup::process, V1_34_0,
-            upgrades::a_sandbox_of_the_former_release_goes_on,
-        );
-    }
-    mod docker {
-        stories!(tests: crate::support::Setup::docker, V1_34_0,
-            upgrades::a_sandbox_of_the_former_release_goes_on,
         );
     }
 }

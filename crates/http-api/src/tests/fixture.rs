@@ -264,7 +264,7 @@ pub(super) async fn send_to(state: HttpState, request: test::TestRequest) -> Ans
     Answer {
         status,
         headers,
-        body: String::from_utf8(bytes.to_vec()).unwrap(),
+        body: String::from_utf8_lossy(&bytes).into_owned(),
     }
 }
 

@@ -10,6 +10,8 @@ mod audit;
 #[cfg(test)]
 mod catalogue;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
 mod conversations;
 #[cfg(test)]
 mod door;
@@ -30,6 +32,7 @@ mod git;
 #[cfg(test)]
 mod inside;
 #[cfg(test)]
+mod matrix;
 mod mcp;
 #[cfg(test)]
 mod metrics;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::fixture::{ADA, Answer, BOB, World};
 
 /// An id that nothing has.
-const NOBODYS: &str = "ffffffffffffffffffffffffffffffff";
+pub(crate) const NOBODYS: &str = "ffffffffffffffffffffffffffffffff";
 
 /// What has to be sent so that a route looks for the object at all.
 fn needs(operation: &str) -> (&'static str, Option<Value>) {
@@ -34,26 +34,30 @@ async fn ask(world: &World, operation: &str, id: &str) -> Answer {
 }
 
 async fn ask_as(world: &World, key: Option<&str>, operation: &str, id: &str) -> Answer {
-    let (method, path) = operation.split_once(' ').unwrap();
-    let (query, body) = needs(operation);
+    let path = operation.split_once(' ').unwrap().1;
     let path = path
         .replace("{conversation_id}", id)
         .replace("{sandbox_id}", id)
         .replace("{organization_id}", id)
         .replace("{secret_name}", "X")
         .replace("{name}", "fast");
+    world.send(request_at(key, operation, &path)).await
+}
+
+/// An operation at this path, with what it needs beside it.
+pub(crate) fn request_at(key: Option<&str>, operation: &str, path: &str) -> TestRequest {
+    let method = operation.split_once(' ').unwrap().0;
+    let (query, body) = needs(operation);
     let request =
         TestRequest::with_uri(&format!("{path}{query}")).method(method.parse::<Method>().unwrap());
     let request = match key {
         Some(key) => request.insert_header(("X-Session-API-Key", key)),
         None => request,
     };
-    world
-        .send(match body {
-            Some(body) => request.set_json(body),
-            None => request,
-        })
-        .await
+    match body {
+        Some(body) => request.set_json(body),
+        None => request,
+    }
 }
 
 /// Operations with this parameter in their path, for users.
@@ -72,9 +76,9 @@ fn operations(parameter: &str) -> Vec<String> {
 }
 
 /// Without the id, in either spelling.
-fn anonymous(answer: &Answer, id: &str) -> String {
+pub(crate) fn anonymous(text: &str, id: &str) -> String {
     let dashed = uuid::Uuid::parse_str(id).map(|id| id.to_string());
-    let text = answer.text.replace(id, "ID");
+    let text = text.replace(id, "ID");
     dashed.map_or(text.clone(), |dashed| text.replace(&dashed, "ID"))
 }
 
@@ -105,8 +109,8 @@ async fn what_is_another_users_is_answered_like_what_is_not_there() {
             let theirs = ask(&world, &operation, id).await;
             let nobodys = ask(&world, &operation, NOBODYS).await;
             assert_eq!(
-                (theirs.status, anonymous(&theirs, id)),
-                (nobodys.status, anonymous(&nobodys, NOBODYS)),
+                (theirs.status, anonymous(&theirs.text, id)),
+                (nobodys.status, anonymous(&nobodys.text, NOBODYS)),
                 "{operation}"
             );
             // Refused before the object was looked for, it says nothing.
@@ -124,7 +128,7 @@ async fn what_is_another_users_is_answered_like_what_is_not_there() {
 }
 
 /// A key that was good, and is not any more.
-async fn spent_key(world: &World, end: &str) -> String {
+pub(crate) async fn spent_key(world: &World, end: &str) -> String {
     let keys = "/api/v1/keys";
     let made = world.post(BOB, keys, &json!({})).await.json();
     let id = made["record"]["id"].as_str().unwrap();
@@ -172,8 +176,8 @@ async fn a_key_that_opens_nothing_learns_nothing() {
                 let theirs = ask_as(&world, key, &operation, there).await;
                 let nobodys = ask_as(&world, key, &operation, NOBODYS).await;
                 assert_eq!(
-                    (theirs.status, anonymous(&theirs, there)),
-                    (nobodys.status, anonymous(&nobodys, NOBODYS)),
+                    (theirs.status, anonymous(&theirs.text, there)),
+                    (nobodys.status, anonymous(&nobodys.text, NOBODYS)),
                     "{operation} {key:?}"
                 );
                 // What a sandbox's key may mean elsewhere, it is not its own there.

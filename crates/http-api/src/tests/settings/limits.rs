@@ -12,7 +12,7 @@ use actix_web::{Error, HttpResponse};
 use super::{KEY, OTHER_KEY, SANDBOX_KEY, World, request, sandbox};
 use crate::state::Limits;
 
-const SETTINGS: &str = "/api/v1/settings";
+const SETTINGS: &str = "/api/v1/settings/profiles";
 const INSIDE: &str = "/api/v1/sandboxes/s1/settings/secrets";
 const REPORT: &str = "/api/v1/webhooks/conversations";
 

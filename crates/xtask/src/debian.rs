@@ -113,6 +113,7 @@ pub(crate) fn tools() -> anyhow::Result<()> {
         ("docker-compose", "docker-compose"),
         ("ip", "iproute2"),
         ("nginx", "nginx-light"),
+        ("systemd-analyze", "systemd"),
         ("haproxy", "haproxy"),
     ];
     for (name, package) in programs {

@@ -30,6 +30,32 @@ fn root() -> PathBuf {
     tests.parent().unwrap().to_owned()
 }
 
+/// The unit is one that systemd takes as it is meant: what it does not know it would only warn of, and leave out.
+#[test]
+fn systemd_understands_the_unit() {
+    let unit = fs::read_to_string(root().join("config/systemd/agent-workspace.service")).unwrap();
+    let program = "/usr/local/bin/agent-workspace";
+    assert!(unit.contains(program));
+    let dir = tempfile::tempdir().unwrap();
+    let verify = |text: &str| {
+        let file = dir.path().join("agent-workspace.service");
+        // The program is not installed here.
+        let text = text.replace(program, "/bin/true");
+        fs::write(&file, text).unwrap();
+        let output = Command::new("systemd-analyze")
+            .arg("verify")
+            .arg(&file)
+            .output()
+            .expect("systemd-analyze can be run: apt-get install systemd");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let of_ours = said.lines().filter(|it| it.contains("agent-workspace"));
+        of_ours.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(verify(&unit), Vec::<String>::new());
+    let wrong = unit.replace("KillMode=process", "KillMode=sandboxes");
+    assert_eq!(verify(&wrong).len(), 1, "it looks");
+}
+
 /// The compose file with what an operator fills in.
 struct Project {
     dir: TempDir,

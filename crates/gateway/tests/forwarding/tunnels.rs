@@ -125,6 +125,32 @@ async fn whoever_may_not_have_it_any_more_loses_it() {
     world.stop().await;
 }
 
+/// A client of a WebSocket is told why, in a frame of its own.
+#[actix_web::test]
+async fn an_end_between_two_frames_says_why() {
+    for (code, is_stop) in [(1012_u16, true), (1008, false)] {
+        let world = World::before(Limits::default(), |stream| async move {
+            let mut behind = Client(stream);
+            behind.head().await;
+            let (head, _) = AGREED.split_at(AGREED.len() - "hello".len());
+            behind.send(&[head, b"\x81\x05hello"].concat()).await;
+            behind.rest().await;
+        })
+        .await;
+        let mut client = opened(&world).await;
+        if is_stop {
+            world.shared.end_tunnels();
+        } else {
+            world.revoked.cancel();
+        }
+        let [high, low] = code.to_be_bytes();
+        let frame = [0x88, 2, high, low];
+        assert_eq!(client.rest().await, String::from_utf8_lossy(&frame));
+        all_closed(&world).await;
+        world.stop().await;
+    }
+}
+
 #[actix_web::test]
 async fn also_when_they_read_nothing() {
     let (heard, ended) = tokio::sync::oneshot::channel();

@@ -37,8 +37,7 @@ use crate::store::SqlStore;
 const LISTING: &str = "conversations";
 
 diesel::define_sql_function! {
-    /// Spelled alike in `SQLite` and Postgres. Unlike `LIKE` it knows no wildcards and no limit on the needle's length
-    /// (`SQLite` refuses `LIKE` patterns of more than 50000 bytes).
+    /// Unlike `LIKE` it knows no wildcards, and no limit on the needle's length (`SQLite`'s `LIKE`: 50000 bytes).
     fn replace(text: Nullable<Text>, needle: Text, by: Text) -> Nullable<Text>;
 }
 

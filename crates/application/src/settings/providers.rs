@@ -126,7 +126,7 @@ async fn verify(
                 IssueKind::Other(format!("the host may not be called: {reason}")),
             )),
             Ok(Err(error)) => {
-                tracing::info!(%provider, error = %chain(&error), "git token stored unverified")
+                tracing::info!(%provider, error = %chain(&error), "git token stored unverified");
             }
             Err(_) => tracing::info!(%provider, "git token stored unverified: no answer in time"),
         }

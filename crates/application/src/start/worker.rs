@@ -126,7 +126,7 @@ impl Starts {
             // It has ended, or is somebody else's.
             Err(StoreError::Stale { .. }) => {}
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "start not handed over; its lease runs out")
+                tracing::warn!(error = %chain(&error), "start not handed over; its lease runs out");
             }
         }
     }

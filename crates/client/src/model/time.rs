@@ -21,6 +21,7 @@ pub(super) mod optional {
     use chrono::{DateTime, Utc};
     use serde::{Deserialize as _, Deserializer, Serializer};
 
+    #[expect(clippy::ref_option, reason = "what serde calls has this form")]
     pub(in super::super) fn serialize<S: Serializer>(
         time: &Option<DateTime<Utc>>,
         serializer: S,

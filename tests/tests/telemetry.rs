@@ -194,7 +194,8 @@ fn named<'a>(spans: &'a [Span], name: &str) -> Option<&'a Span> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.concat()
 }
 
 fn nothing_leaks(collector: &Collector, world: &World) {

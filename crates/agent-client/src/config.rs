@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Headers that name the trace of the current span, by name and value.
+pub type TraceHeaders = fn() -> Vec<(&'static str, String)>;
+
 /// Deadlines and sizes. Each deadline covers a whole exchange: connecting, sending, and reading the answer.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -29,7 +32,7 @@ pub struct Config {
     /// Largest answer that is read, in bytes.
     pub max_body: usize,
     /// Headers that name the trace of the current span, for every request; `None` where no traces are exported.
-    pub trace: Option<fn() -> Vec<(&'static str, String)>>,
+    pub trace: Option<TraceHeaders>,
 }
 
 impl Default for Config {

@@ -18,6 +18,6 @@ mod server_info;
 mod transport;
 mod workspace;
 
-pub use config::Config;
+pub use config::{Config, TraceHeaders};
 pub use probe::{Probed, probe};
 pub use runtime::HttpAgentRuntime;

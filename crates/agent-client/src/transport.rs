@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::Url;
 
-use crate::config::Config;
+use crate::config::{Config, TraceHeaders};
 use crate::fault::Fault;
 
 const KEY_HEADER: &str = "x-session-api-key";
@@ -147,7 +147,7 @@ impl Call {
 pub(crate) struct Transport {
     client: Client,
     max_body: usize,
-    trace: Option<fn() -> Vec<(&'static str, String)>>,
+    trace: Option<TraceHeaders>,
 }
 
 impl Transport {

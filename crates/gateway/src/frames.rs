@@ -100,11 +100,11 @@ mod tests {
         match length {
             0..126 => frame.push(mask | u8::try_from(length).unwrap()),
             126..0x1_0000 => {
-                frame.push(mask | 126);
+                frame.push(mask | 0x7e);
                 frame.extend(u16::try_from(length).unwrap().to_be_bytes());
             }
             _ => {
-                frame.push(mask | 127);
+                frame.push(mask | 0x7f);
                 frame.extend((length as u64).to_be_bytes());
             }
         }

@@ -1,4 +1,4 @@
-//! Connections that were upgraded: bytes both ways, nothing of them read but where frames of WebSockets end.
+//! Connections that were upgraded: bytes both ways, nothing of them read but where frames of web sockets end.
 //!
 //! Towards the client they are the body of the answer, which actix asks for as fast as the client takes it; towards the
 //! server behind a small task copies them as fast as that one takes them. A buffer exists only while there is something in

@@ -188,8 +188,8 @@ mod tests {
         Timestamp::from_micros(millis * 1_000)
     }
 
-    fn key(n: u128) -> Option<ApiKeyId> {
-        Some(ApiKeyId::new(uuid::Uuid::from_u128(n)))
+    fn key(n: u128) -> ApiKeyId {
+        ApiKeyId::new(uuid::Uuid::from_u128(n))
     }
 
     fn admitted(limit: &RateLimit, user: &str, key: Option<ApiKeyId>, millis: i64) -> usize {
@@ -230,7 +230,7 @@ mod tests {
         let refused = refused.unwrap_err();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
         let none = RateLimit::new(0, 0);
-        assert!(none.of_user(&user, key(1), at(0)).is_none());
+        assert!(none.of_user(&user, Some(key(1)), at(0)).is_none());
         assert!(none.of_sandbox(&sandbox, at(0)).is_none());
     }
 
@@ -238,10 +238,10 @@ mod tests {
     fn keys_are_counted_by_themselves_and_do_not_multiply_without_end() {
         let limit = RateLimit::new(10, 0);
         let each: Vec<usize> = (0..10)
-            .map(|n| admitted(&limit, "ada", key(n), 0))
+            .map(|n| admitted(&limit, "ada", Some(key(n)), 0))
             .collect();
         assert_eq!(each, [10, 10, 10, 10, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(admitted(&limit, "bob", key(11), 0), 10);
+        assert_eq!(admitted(&limit, "bob", Some(key(11)), 0), 10);
     }
 
     #[test]

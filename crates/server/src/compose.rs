@@ -308,9 +308,11 @@ impl Readiness for Parts {
             self.store.missing_migrations(),
             self.app.check_backend()
         );
-        let store = store.inspect_err(|error| tracing::warn!(error = %chain(&error), "the store is not ready"));
-        let sandboxes = sandboxes
-            .inspect_err(|error| tracing::warn!(error = %chain(&error), "the sandbox backend is not ready"));
+        let store = store
+            .inspect_err(|error| tracing::warn!(error = %chain(&error), "the store is not ready"));
+        let sandboxes = sandboxes.inspect_err(
+            |error| tracing::warn!(error = %chain(&error), "the sandbox backend is not ready"),
+        );
         // When that could not be asked, the store is not ready, either.
         let missing = missing.ok().filter(|count| *count > 0);
         let missing = missing.map(|count| {

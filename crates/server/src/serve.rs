@@ -17,7 +17,7 @@ use tokio::net::TcpSocket;
 use tokio::runtime::Handle;
 
 use crate::banner::Started;
-use crate::bootstrap::first_key;
+use crate::bootstrap::{FirstKey, first_key};
 use crate::callback::{CallbackListener, Route};
 use crate::compose::{self, Follower, Sandboxes, Service, Variables};
 use crate::config::{Config, Http, Mode, without_password};
@@ -82,16 +82,7 @@ pub(crate) async fn serve(
         service.http.clone(),
         service.app.clone(),
     )?;
-    let started = Started {
-        config,
-        bound,
-        public_url: &config.http.public_url(bound),
-        store: &without_password(config.storage.url.expose_secret()),
-        backend: sandboxes.backend.name(),
-        why: &sandboxes.why,
-        first_key: &first_key,
-    };
-    started.announce();
+    announce(config, bound, &sandboxes, &first_key);
     start_background(&service.app);
     let manager = Manager::of(variables);
     manager.ready();
@@ -110,6 +101,19 @@ pub(crate) async fn serve(
     keys.withdraw().await;
     tracing::info!("stopped; sandboxes go on running");
     result
+}
+
+fn announce(config: &Config, bound: SocketAddr, sandboxes: &Sandboxes, first_key: &FirstKey) {
+    let started = Started {
+        config,
+        bound,
+        public_url: &config.http.public_url(bound),
+        store: &without_password(config.storage.url.expose_secret()),
+        backend: sandboxes.backend.name(),
+        why: &sandboxes.why,
+        first_key,
+    };
+    started.announce();
 }
 
 /// Once requests are done.

@@ -52,10 +52,13 @@ impl Signals {
             _ = self.terminate.recv() => stop("SIGTERM", true),
             _ = self.interrupt.recv() => stop("SIGINT", false),
             // A terminal that was closed is none any more.
-            _ = self.hangup.recv() => match self.at_terminal && !std::io::stderr().is_terminal() {
-                true => stop("SIGHUP", false),
-                false => Asked::Reload,
-            },
+            _ = self.hangup.recv() => {
+                if self.at_terminal && !std::io::stderr().is_terminal() {
+                    stop("SIGHUP", false)
+                } else {
+                    Asked::Reload
+                }
+            }
         }
     }
 

@@ -76,12 +76,11 @@ impl Collector {
         let status = answer.status();
         // Read to its end, and not looked at: what a collector says may be anything.
         let body = Limited::new(answer.into_body(), MOST).collect().await;
-        match status.is_success() {
-            true => body
-                .map(|_| ())
-                .map_err(|_| "the answer broke off".to_owned()),
-            false => Err(format!("the collector answered {status}")),
+        if !status.is_success() {
+            return Err(format!("the collector answered {status}"));
         }
+        body.map(|_| ())
+            .map_err(|_| "the answer broke off".to_owned())
     }
 }
 

@@ -195,7 +195,7 @@ async fn throughput(table: &mut Table, size: &Size, ways: &[Way], key: &str) -> 
             for (which, way) in ways.iter().enumerate() {
                 let before = way.processor_time();
                 let load = way.aim(path, key).closed(connections, size.turn).await?;
-                let spent = (way.processor_time() - before).as_secs_f64();
+                let spent = way.processor_time().saturating_sub(before).as_secs_f64();
                 rates[which].push(load.per_second());
                 costs[which].push(spent * 1e6 / f64::from(load.count()));
             }
@@ -349,10 +349,9 @@ impl Drop for Nginx {
 
 /// As many workers as the service has on two cores; kept connections, headers that a proxy sets, and nothing on disk.
 fn configuration(dir: &Path, listen: SocketAddr, behind: SocketAddr) -> String {
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|it| format!("{it}_temp_path {}/{it};\n", dir.display()))
-        .collect();
+        .concat();
     format!(
         "worker_processes 2;
 daemon off;

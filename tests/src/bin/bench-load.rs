@@ -147,7 +147,7 @@ async fn measure(
     for _ in 0..TURNS {
         let before = used()?;
         let load = ours.closed(CONNECTIONS, size.turn).await?;
-        costs.push((used()? - before).as_secs_f64() * 1e6 / f64::from(load.count()));
+        costs.push(used()?.saturating_sub(before).as_secs_f64() * 1e6 / f64::from(load.count()));
         rates.push(load.per_second());
         if let Some((_, other)) = &other {
             theirs.push(other.closed(CONNECTIONS, size.turn).await?.per_second());

@@ -158,7 +158,9 @@ async fn many_sandboxes(table: &mut Table, size: &Size) -> anyhow::Result<()> {
         tokio::time::sleep(size.idle / 4).await;
         let before = processor_time(service.pid()).context("the service runs")?;
         tokio::time::sleep(size.idle).await;
-        let spent = processor_time(service.pid()).context("the service runs")? - before;
+        let spent = processor_time(service.pid())
+            .context("the service runs")?
+            .saturating_sub(before);
         let percent = 100.0 * spent.as_secs_f64() / size.idle.as_secs_f64();
         let memory = megabytes(resident(service.pid()).context("the service runs")?);
         let what = format!("{total} live sandboxes, idle: of a core, resident");

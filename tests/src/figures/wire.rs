@@ -33,7 +33,9 @@ pub fn request(method: &str, path: &str, headers: &[String], body: &str) -> Vec<
     }
     if !body.is_empty() {
         text.push_str("Content-Type: application/json\r\n");
-        text.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        text.push_str("Content-Length: ");
+        text.push_str(&body.len().to_string());
+        text.push_str("\r\n");
     }
     text.push_str("\r\n");
     text.push_str(body);

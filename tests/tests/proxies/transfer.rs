@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 
 /// How large: enough that whoever collects it shows, or as `cargo xtask soak --transfer-mib` says.
 fn size() -> u64 {
-    let wished = std::env::var("TRANSFER_MIB").ok();
+    let wished = acceptance::agent_server::variable_of("TRANSFER_MIB");
     let wished = wished.map(|text| text.parse::<u64>().expect("TRANSFER_MIB is a number"));
     wished.unwrap_or(64) * MIB
 }

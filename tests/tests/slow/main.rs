@@ -5,6 +5,7 @@
 mod bystander;
 mod crowd;
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -60,10 +61,10 @@ async fn long_conversation(user: &Client) -> (String, Client, String) {
     for number in 0..EVENTS {
         let mut event = figures::event(&format!("slow-{number}"), "2026-11-21T10:00:00.123456");
         // Not to be compressed.
-        let text: String = (0..EVENT / 36)
-            .map(|_| uuid::Uuid::new_v4().to_string())
+        let text: Vec<String> = (0..EVENT / 20)
+            .map(|part| format!("{:020}", RandomState::new().hash_one(part)))
             .collect();
-        event["padding"] = text.into();
+        event["padding"] = text.concat().into();
         let _: Value = agent.post(&path, &json!([event])).await.ok();
     }
     (conversation.id, agent, path)

@@ -307,7 +307,7 @@ async fn a_hanging_agent_server_keeps_no_other_from_being_compared() {
         p.caps.set(domain::sandbox::Caps {
             per_user: 50,
             overall: 50,
-        })
+        });
     })
     .await;
     let mut hanging = Vec::new();

@@ -179,7 +179,7 @@ async fn a_failed_start_says_why_and_releases_what_it_held() {
         p.caps.set(Caps {
             per_user: 1,
             overall: 1,
-        })
+        });
     })
     .await;
     // A sandbox that dies while starting is tried twice.
@@ -236,7 +236,7 @@ async fn over_the_cap_is_refused_with_the_cap_named() {
         p.caps.set(Caps {
             per_user: 2,
             overall: 9,
-        })
+        });
     })
     .await;
     let owner = alice();

@@ -103,7 +103,7 @@ async fn pouring() -> World {
         let mut behind = Client(stream);
         behind.head().await;
         behind.send(AGREED).await;
-        while behind.0.write_all(&[b'x'; 64 * 1024]).await.is_ok() {}
+        while behind.0.write_all(&[b'x'; 16 * 1024]).await.is_ok() {}
     })
     .await
 }
@@ -162,7 +162,7 @@ async fn also_when_they_read_nothing() {
             behind.head().await;
             behind.send(AGREED).await;
             let (mut from, mut to) = behind.0.into_split();
-            let pour = async { while to.write_all(&[b'x'; 64 * 1024]).await.is_ok() {} };
+            let pour = async { while to.write_all(&[b'x'; 16 * 1024]).await.is_ok() {} };
             // Whether anything still gets through to here.
             let listen = async {
                 let mut all = Vec::new();

@@ -215,7 +215,35 @@ async fn find(
         (None, None, false) => Caller::Stranger,
         (None, None, true) => Caller::Silent,
     };
-    match (place.course(caller, upgrades), user) {
+    let course = place.course(caller, upgrades);
+    let is_refused = match course {
+        Course::Refused => true,
+        Course::ByConversation(_) => user.is_none(),
+        _ => false,
+    };
+    if is_refused {
+        if !keys.is_empty() {
+            attempts::was_wrong(req, Attempt::Call);
+        }
+        return Err(refusal(&keys));
+    }
+    follow(
+        app,
+        course,
+        by_key,
+        user.map(|actor| (actor, of_user.to_vec())),
+    )
+    .await
+}
+
+/// The sandbox that a course leads to; `None`: to our own routes.
+async fn follow(
+    app: &Application,
+    course: Course,
+    by_key: Option<Way>,
+    user: Option<(Actor, Vec<SecretString>)>,
+) -> Result<Option<Found>, Problem> {
+    match (course, user) {
         (Course::ByKey, _) => Ok(by_key.map(|way| Found {
             standing: Standing::Sandbox {
                 key: way.at.key.clone(),
@@ -224,12 +252,12 @@ async fn find(
             way,
             has_key: true,
         })),
-        (Course::ByConversation(conversation), Some(actor)) => {
+        (Course::ByConversation(conversation), Some((actor, keys))) => {
             let scope = actor.scope();
             let way = app.gateway.by_conversation(&scope, conversation).await?;
             let standing = Standing::User {
                 actor,
-                keys: of_user.to_vec(),
+                keys,
                 conversation,
                 sandbox: way.sandbox.clone(),
             };
@@ -252,12 +280,7 @@ async fn find(
             }))
         }
         (Course::Ours, _) => Ok(None),
-        (Course::ByConversation(_) | Course::Refused, _) => {
-            if !keys.is_empty() {
-                attempts::was_wrong(req, Attempt::Call);
-            }
-            Err(refusal(&keys))
-        }
+        (Course::ByConversation(_) | Course::Refused, _) => Err(Problem::unauthorized()),
     }
 }
 

@@ -38,6 +38,10 @@ static CONFIG: LazyLock<Arc<Config<'static>>> =
 /// The files of the page, from the binary, where they are compressed. It finds the document relative to itself, under whatever
 /// path it is.
 #[get("/docs/{file:.*}")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "nothing waits there: the files are few, and unpacked for hardly any client"
+)]
 pub(super) async fn page(
     file: web::Path<String>,
     accepted: Option<web::Header<AcceptEncoding>>,

@@ -183,7 +183,7 @@ async fn add_keys(store: &MemoryStore, now: Timestamp, ids: &dyn IdGenerator) {
 }
 
 fn policy() -> Policy {
-    let mut policy = Policy::new(
+    let policy = Policy::new(
         HostId::parse("host").unwrap(),
         "http://127.0.0.1:3000/api/v1/webhooks".parse().unwrap(),
         AuthMode::ApiKey,

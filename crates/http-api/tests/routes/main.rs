@@ -33,6 +33,7 @@ mod git;
 mod inside;
 #[cfg(test)]
 mod matrix;
+#[cfg(test)]
 mod mcp;
 #[cfg(test)]
 mod metrics;

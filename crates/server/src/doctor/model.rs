@@ -60,9 +60,10 @@ async fn add(models: &BTreeMap<String, Option<String>>, report: &mut Report) {
         .filter_map(|(model, url)| llm_endpoint(model, url.as_deref()))
         .collect();
     let tried = endpoints.iter().take(MOST_ENDPOINTS).map(|url| async {
-        let answer = match is_of_containers(url) {
-            true => None,
-            false => Some(connects(url).await),
+        let answer = if is_of_containers(url) {
+            None
+        } else {
+            Some(connects(url).await)
         };
         (url.origin().ascii_serialization(), answer)
     });

@@ -194,6 +194,7 @@ struct MetricsItem {
 }
 
 #[derive(Debug, Serialize)]
+#[expect(clippy::struct_field_names, reason = "names of the wire")]
 struct Tokens {
     model: &'static str,
     prompt_tokens: i64,

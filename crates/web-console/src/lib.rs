@@ -4,7 +4,7 @@
 //! itself asks the public API, with the key of whoever sits in front of it. `docs/console.md` says what it shows.
 //!
 //! The files are what stands in `assets/`: no build step, no framework, nothing from another host. A new file is a line in
-//! [`SOURCES`].
+//! `SOURCES`.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;

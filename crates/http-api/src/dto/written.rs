@@ -1,7 +1,7 @@
 //! Long lists, written without detours: one item after the other into one buffer, as each is made.
 //!
 //! serde looks at every sign of every name of a member, whether it must be escaped. Where an item has forty members, that is
-//! as much work as their values, so what comes by the hundred writes its own names ([`members!`]).
+//! as much work as their values, so what comes by the hundred writes its own names (`members!`).
 
 use actix_web::{HttpResponse, ResponseError as _};
 use domain::page::Page;

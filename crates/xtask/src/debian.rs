@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 
 use crate::run::{program, run, say};
 
@@ -101,9 +101,25 @@ pub(crate) fn libraries() -> anyhow::Result<()> {
 }
 
 /// A headless browser, by one of the names that systems have for it (the suite of the web console).
-const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+const BROWSERS: [&str; 4] = [
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+];
 
-/// What single suites need beside an engine: a Postgres server (`store-sql`), a browser (`console`), the compose program that Debian has (the
+/// What the suite of the web console looks at it with. Ubuntu has none that is no snap, and a snap sees no temporary directory.
+pub(crate) fn browser() -> anyhow::Result<()> {
+    if BROWSERS.iter().any(|name| has_program(name)) {
+        return Ok(());
+    }
+    install("a browser (chromium)", &["chromium"]).context(
+        "the suite of the web console needs Chromium or Chrome: where the system has no package of it that is no snap, as \
+         Ubuntu, install Google Chrome's .deb first",
+    )
+}
+
+/// What single suites need beside an engine: a Postgres server (`store-sql`), the compose program that Debian has (the
 /// packaging suite), nginx and `HAProxy` (the suite of proxies), and a `busybox` that runs in an empty image.
 pub(crate) fn tools() -> anyhow::Result<()> {
     if !has_postgres() {
@@ -120,9 +136,6 @@ pub(crate) fn tools() -> anyhow::Result<()> {
         if !has_program(name) && !Path::new("/usr/sbin").join(name).exists() {
             install(name, &[package])?;
         }
-    }
-    if !BROWSERS.iter().any(|name| has_program(name)) {
-        install("a browser (chromium)", &["chromium"])?;
     }
     if !has_static_busybox() {
         install("a busybox that runs in an empty image", &["busybox-static"])?;

@@ -21,6 +21,7 @@ pub(crate) fn prepare(with_agent_servers: bool) -> anyhow::Result<()> {
     say("the engine, and tools of single suites");
     engine::prepare()?;
     debian::tools()?;
+    debian::browser()?;
     images::stub(&programs.stub)?;
     if with_agent_servers {
         for version in agent_servers::VERSIONS {

@@ -5,7 +5,7 @@
 //! that is installed, with as many workers. All of them, and what measures, share the machine's cores.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use anyhow::{Context as _, ensure};
 use futures::future::try_join_all;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
 
 const CONNECTIONS: usize = 32;
 const TURNS: usize = 5;
@@ -288,6 +289,7 @@ async fn socket(address: SocketAddr, key: &str) -> anyhow::Result<wire::Connecti
 struct Nginx {
     child: Child,
     address: SocketAddr,
+    _held: TcpSocket,
     _dir: tempfile::TempDir,
 }
 
@@ -298,9 +300,11 @@ impl Nginx {
         let Some(program) = places.iter().find(|it| Path::new(it).exists()) else {
             return Ok(None);
         };
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        let address = listener.local_addr()?;
-        drop(listener);
+        // Bound and not listening: the system gives the port to nobody else, and nginx asks for it in the same way.
+        let held = TcpSocket::new_v4()?;
+        held.set_reuseaddr(true)?;
+        held.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let address = held.local_addr()?;
         let dir = tempfile::tempdir()?;
         let file = dir.path().join("nginx.conf");
         fs::write(&file, configuration(dir.path(), address, behind))?;
@@ -316,6 +320,7 @@ impl Nginx {
         Ok(Some(Self {
             child,
             address,
+            _held: held,
             _dir: dir,
         }))
     }

@@ -18,7 +18,12 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
 /// What the browser is called on different systems.
-const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+const PROGRAMS: [&str; 4] = [
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+];
 /// For one answer of the browser. Its first one takes seconds on a machine that builds beside it.
 const ANSWER: Duration = Duration::from_secs(60);
 /// Until what was done shows.

@@ -51,6 +51,7 @@ export function audit(place, { signal }) {
   };
   const choose = (event) => {
     filter.outcome = event.target.value;
+    count.count = 1;
     look();
   };
   const outcomes = ["", "ok", "refused", "failed"].map((it) => h("option", { value: it }, it || "any"));

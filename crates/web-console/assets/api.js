@@ -31,7 +31,15 @@ async function refusal(answer) {
   } catch {
     // Not the service's own words: a proxy's page.
   }
-  return new Refused(answer.status, `${text ?? answer.statusText} (${answer.status})`, answer.headers.get("x-request-id"));
+  return new Refused(answer.status, `${text || answer.statusText || "Refused"} (${answer.status})`, answer.headers.get("x-request-id"));
+}
+
+/** Why there is no answer; what the view itself ended stays as it is. */
+function unanswered(error) {
+  if (error.name === "AbortError") return error;
+  if (error.name === "TimeoutError") return new Refused(0, "The service did not answer in time.", null);
+  if (error.name === "SyntaxError") return new Refused(0, "What answered is not the service.", null);
+  return new Refused(0, "The service cannot be reached.", null);
 }
 
 async function send(method, path, { query = {}, body, signal } = {}) {
@@ -48,9 +56,7 @@ async function send(method, path, { query = {}, body, signal } = {}) {
   try {
     answer = await fetch(url, { method, headers, body: text, signal, credentials: "same-origin", cache: "no-store" });
   } catch (error) {
-    if (error.name === "AbortError") throw error;
-    const why = error.name === "TimeoutError" ? "The service did not answer in time." : "The service cannot be reached.";
-    throw new Refused(0, why, null);
+    throw unanswered(error);
   }
   if (answer.ok) return answer;
   const refused = await refusal(answer);
@@ -61,20 +67,24 @@ async function send(method, path, { query = {}, body, signal } = {}) {
 async function ask(method, path, { signal, ...rest } = {}) {
   const deadline = AbortSignal.timeout(DEADLINE);
   const answer = await send(method, path, { ...rest, signal: signal ? AbortSignal.any([signal, deadline]) : deadline });
-  return answer.json();
+  try {
+    return await answer.json();
+  } catch (error) {
+    throw unanswered(error);
+  }
 }
 
 export const get = (path, query, signal) => ask("GET", path, { query, signal });
 export const post = (path, body) => ask("POST", path, { body });
 export const remove = (path) => ask("DELETE", path);
 
-/** Up to so many pages of a list, and whether there is more. */
-export async function pages(path, query, count, signal) {
+/** Up to so many pages of a list, what `keep` makes of each item, and whether there is more. */
+export async function pages(path, query, count, signal, keep = (it) => it) {
   const items = [];
   let page_id;
   for (let page = 0; page < count; page += 1) {
     const answer = await get(path, { ...query, page_id }, signal);
-    items.push(...answer.items);
+    items.push(...answer.items.map(keep));
     page_id = answer.next_page_id;
     if (!page_id) break;
   }

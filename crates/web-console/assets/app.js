@@ -4,6 +4,7 @@
 import { audit, users } from "./administration.js";
 import { forget, get, keep, key } from "./api.js";
 import { conversations } from "./conversations.js";
+import { once } from "./dialogs.js";
 import { button, failure, h } from "./dom.js";
 import { keys } from "./keys.js";
 import { overview } from "./overview.js";
@@ -19,6 +20,9 @@ const VIEWS = [
   { id: "users", title: "Users", open: users, isForAdmins: true },
   { id: "audit", title: "Audit", open: audit, isForAdmins: true },
 ];
+
+/** What a header can hold. */
+const SENDABLE = /^[\x21-\x7e]+$/;
 
 const main = document.getElementById("main");
 const nav = document.getElementById("nav");
@@ -86,8 +90,15 @@ function signIn(problem = null) {
   const field = h("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "key-help" });
   const submit = async (event) => {
     event.preventDefault();
-    keep(field.value.trim());
-    await enter();
+    const text = field.value.trim();
+    if (!SENDABLE.test(text)) {
+      signIn(new Error("This is no key: there is a sign in it that no key has. It may have been changed on its way here."));
+      return;
+    }
+    await once("sign in", async () => {
+      keep(text);
+      await enter();
+    });
   };
   main.replaceChildren(
     h(

@@ -5,10 +5,19 @@ import { act, confirm } from "./dialogs.js";
 import { button, facts, h, only, section, table } from "./dom.js";
 import { money, short, state, when } from "./format.js";
 import { live, logs, more } from "./live.js";
-import { hasFailed, isReady, stepBar, stepTable } from "./starts.js";
+import { brief, hasFailed, isReady, stepBar, stepTable } from "./starts.js";
 
 const CONVERSATIONS = "api/v1/app-conversations";
 const STARTS = `${CONVERSATIONS}/start-tasks/search`;
+
+/** So many starts are asked for; fewer where they are long: each comes with its whole first message. */
+const STARTS_SHOWN = 100;
+const LONG_STARTS_SHOWN = 20;
+/** Characters of an answer. */
+const LONG = 1_000_000;
+
+/** Keys of agent servers are for nobody's eyes: what is not needed is not kept. */
+const keyless = ({ session_api_key: key, ...it }) => it;
 
 const title = (it) => it.title || "Without a title";
 const link = (it) => h("a", { href: `#/conversations/${part(it.id)}`, "data-at": `open ${it.id}` }, title(it));
@@ -59,16 +68,18 @@ export function conversations(place, context) {
   const count = { count: 1 };
   let wanted = "";
   let typed;
+  let areLong = false;
   const load = async (until) => {
     const query = { title__contains: wanted, include_sub_conversations: true, limit: 50 };
     const [found, started] = await Promise.all([
-      pages(`${CONVERSATIONS}/search`, query, count.count, until),
-      pages(STARTS, { limit: 100 }, 1, until),
+      pages(`${CONVERSATIONS}/search`, query, count.count, until, keyless),
+      get(STARTS, { limit: areLong ? LONG_STARTS_SHOWN : STARTS_SHOWN }, until),
     ]);
+    areLong ||= JSON.stringify(started.items).length > LONG;
     const ids = [...new Set(found.items.map((it) => it.sandbox_id))];
     const sandboxes = await batch("api/v1/sandboxes", ids, until);
     const causes = [...sandboxes.values()].map(({ id, status_detail }) => ({ id, status_detail }));
-    return { ...found, starts: started.items, causes };
+    return { ...found, starts: started.items.map(brief), causes };
   };
   const type = (event) => {
     wanted = event.target.value.trim();
@@ -78,7 +89,7 @@ export function conversations(place, context) {
   const field = h("input", { type: "search", id: "wanted", oninput: type, placeholder: "part of a title", autocomplete: "off" });
   place.append(h("div", { class: "filters" }, h("label", {}, "Title ", field)));
   const render = (found) => list({ ...found, sandboxes: new Map(found.causes.map((it) => [it.id, it])) }, count, () => look());
-  const look = live(place, signal, load, render, { isSlow: () => count.count > 2 });
+  const look = live(place, signal, load, render, { isSlow: () => count.count > 2 || areLong });
 }
 
 async function take(it) {
@@ -88,7 +99,7 @@ async function take(it) {
   if (done) location.hash = "#/conversations";
 }
 
-function one({ found, task, sandbox }, context, follow) {
+function one({ found, task, sandbox }, context) {
   if (!found) return h("p", { class: "empty" }, "There is no such conversation.");
   context.name(title(found));
   const tokens = found.metrics.accumulated_token_usage;
@@ -119,7 +130,6 @@ function one({ found, task, sandbox }, context, follow) {
           stepTable(task),
         )
       : null,
-    sandbox && sandbox.status !== "MISSING" ? follow(sandbox.id) : null,
   ];
 }
 
@@ -133,12 +143,16 @@ function conversation(place, context) {
     const sandboxes = found ? await batch("api/v1/sandboxes", [found.sandbox_id], until) : new Map();
     const [sandbox] = sandboxes.values();
     const { id, status, status_detail } = sandbox ?? {};
-    // Keys of agent servers are for nobody's eyes: what is not needed is not kept.
-    if (found) found.session_api_key = null;
-    return { found, task: started.items[0], sandbox: sandbox ? { id, status, status_detail } : null };
+    const [task] = started.items.map(brief);
+    return { found: found ? keyless(found) : null, task, sandbox: sandbox ? { id, status, status_detail } : null };
   };
-  // One log for the whole visit: what is around it may be drawn again.
-  let log;
-  const follow = (id) => (log ??= logs(id, signal));
-  live(place, signal, load, (found) => one(found, context, follow));
+  // One log for the whole visit, below what is drawn again and again.
+  const below = h("div");
+  const render = (shown) => {
+    const { sandbox } = shown;
+    if (sandbox && sandbox.status !== "MISSING" && !below.firstChild) below.append(logs(sandbox.id, signal));
+    return one(shown, context);
+  };
+  live(place, signal, load, render);
+  place.append(below);
 }

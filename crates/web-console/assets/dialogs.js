@@ -31,16 +31,31 @@ export async function confirm(title, text, verb, { kind = "danger" } = {}) {
   return (await open(dialog)) === "yes";
 }
 
+const underWay = new Set();
+
+/** Does what has this name, unless it is being done: whoever presses twice means it once. */
+export async function once(name, what) {
+  if (underWay.has(name)) return;
+  underWay.add(name);
+  try {
+    await what();
+  } finally {
+    underWay.delete(name);
+  }
+}
+
 /** Shows a new key. It is in no other place, and gone with the dialog. */
 export async function showKey(text) {
   const field = h("input", { id: "new-key", readonly: true, value: text, spellcheck: "false" });
+  // Behind an open dialog nothing is seen or read out: this one has a place of its own for what was done.
+  const said = h("p", { class: "small", role: "status" });
   const copy = async () => {
     field.select();
     try {
       await navigator.clipboard.writeText(text);
-      say("Copied.");
+      said.textContent = "Copied.";
     } catch {
-      say("The browser does not let this page copy: the text is selected, copy it yourself.");
+      said.textContent = "The browser does not let this page copy: the text is selected, copy it yourself.";
     }
   };
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" });
@@ -48,6 +63,7 @@ export async function showKey(text) {
     h("h2", { id: "dialog-title" }, "The new key"),
     h("label", { for: "new-key" }, "Keep it now: nobody can show it again."),
     h("div", { class: "line" }, field, button("Copy", copy, { kind: "primary" })),
+    said,
     h("div", { class: "line end" }, button("I have it", () => dialog.close(""))),
   );
   const closed = open(dialog);

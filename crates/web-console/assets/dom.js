@@ -36,7 +36,8 @@ export function put(place, ...children) {
   place.replaceChildren(...children.flat(Infinity).filter((it) => it instanceof Node));
   for (const element of place.querySelectorAll("[data-at]")) {
     if (unfolded.includes(element.dataset.at)) element.open = true;
-    if (focused === element.dataset.at) element.focus({ preventScroll: true });
+    // Of what unfolds it is the line to press that has the focus.
+    if (focused === element.dataset.at) (element.querySelector(":scope > summary") ?? element).focus({ preventScroll: true });
   }
 }
 

@@ -1,7 +1,7 @@
 // API keys: the caller's own, or those of a user whom the caller administers.
 
 import { get, part, post, remove } from "./api.js";
-import { act, confirm, showKey } from "./dialogs.js";
+import { act, confirm, once, showKey } from "./dialogs.js";
 import { button, h, section, table } from "./dom.js";
 import { when } from "./format.js";
 import { live } from "./live.js";
@@ -14,9 +14,11 @@ const named = (it) => it.name || it.prefix;
 async function rotate(path, it, look) {
   const text = "A new key takes its place. The former goes on to work for a day, so that there is time to change over.";
   if (!(await confirm(`Replace the key “${named(it)}”?`, text, "Replace", { kind: "primary" }))) return;
-  const made = await act("There is a new key.", () => post(`${path}/${part(it.id)}/rotate`, {}));
-  look();
-  if (made) await showKey(made.key);
+  await once(`rotate ${it.id}`, async () => {
+    const made = await act("There is a new key.", () => post(`${path}/${part(it.id)}/rotate`, {}));
+    look();
+    if (made) await showKey(made.key);
+  });
 }
 
 async function revoke(path, it, look) {
@@ -39,8 +41,7 @@ function actions(path, it, look) {
 function form(path, look) {
   const name = h("input", { id: "key-name", maxlength: 100, autocomplete: "off", placeholder: "what it is for" });
   const life = h("select", { id: "key-life" }, LIVES.map(([text, value]) => h("option", { value }, text)));
-  const make = async (event) => {
-    event.preventDefault();
+  const make = async () => {
     const wish = {};
     if (name.value.trim()) wish.name = name.value.trim();
     if (life.value) wish.expires_in = Number(life.value);
@@ -50,9 +51,13 @@ function form(path, look) {
     name.value = "";
     await showKey(made.key);
   };
+  const submit = (event) => {
+    event.preventDefault();
+    once(`make ${path}`, make);
+  };
   return h(
     "form",
-    { class: "filters", onsubmit: make },
+    { class: "filters", onsubmit: submit },
     h("label", {}, "Name ", name),
     h("label", {}, "Good ", life),
     h("button", { type: "submit", class: "primary" }, "Make a key"),

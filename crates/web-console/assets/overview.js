@@ -5,7 +5,7 @@ import { lines, rows, stacked } from "./charts.js";
 import { h, section } from "./dom.js";
 import { duration } from "./format.js";
 import { live } from "./live.js";
-import { STEPS, hasFailed, isCold, isReady, isWarm, quantile, total } from "./starts.js";
+import { STEPS, brief, hasFailed, isCold, isReady, isWarm, quantile, total } from "./starts.js";
 
 const HOUR = 3_600_000;
 /** Pages of a hundred: what a chart is made of at most. */
@@ -22,11 +22,15 @@ const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" })
 function parts(span, now) {
   const end = new Date(now);
   end.setMinutes(0, 0, 0);
-  if (span.part > HOUR) end.setHours(0);
-  const label = (at) => (span.part > HOUR ? DAY : CLOCK).format(at);
+  const isDays = span.part > HOUR;
+  if (isDays) end.setHours(0);
+  const label = (at) => (isDays ? DAY : CLOCK).format(at);
+  // Days of 23 and 25 hours are days.
+  const start = (ago) =>
+    isDays ? new Date(end.getFullYear(), end.getMonth(), end.getDate() - ago).getTime() : end.getTime() - ago * HOUR;
   return Array.from({ length: span.parts }, (_, at) => {
-    const from = end.getTime() - (span.parts - 1 - at) * span.part;
-    return { from, until: from + span.part, label: label(from) };
+    const ago = span.parts - 1 - at;
+    return { from: start(ago), until: start(ago - 1), label: label(start(ago)) };
   });
 }
 
@@ -113,7 +117,7 @@ export function overview(place, { signal }) {
   const load = async (until) => {
     const from = parts(span, Date.now())[0].from;
     const query = { created_at__gte: new Date(from).toISOString(), limit: 100 };
-    return { span: span.id, ...(await pages("api/v1/app-conversations/start-tasks/search", query, MOST_PAGES, until)) };
+    return { span: span.id, ...(await pages("api/v1/app-conversations/start-tasks/search", query, MOST_PAGES, until, brief)) };
   };
   const choose = (event) => {
     span = SPANS.find((it) => it.id === event.target.value);

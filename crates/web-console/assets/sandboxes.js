@@ -1,7 +1,7 @@
 // Sandboxes: how they are and why, what they write, and to pause, resume or delete them.
 
 import { batch, pages, part, post, remove } from "./api.js";
-import { act, confirm } from "./dialogs.js";
+import { act, confirm, once } from "./dialogs.js";
 import { button, facts, h, only, section, table } from "./dom.js";
 import { short, state, when } from "./format.js";
 import { live, logs, more } from "./live.js";
@@ -21,8 +21,10 @@ async function pause(it, look) {
 }
 
 async function resume(it, look) {
-  await act("The sandbox is being resumed.", () => post(`${SANDBOXES}/${part(it.id)}/resume`));
-  look();
+  await once(`resume ${it.id}`, async () => {
+    await act("The sandbox is being resumed.", () => post(`${SANDBOXES}/${part(it.id)}/resume`));
+    await look();
+  });
 }
 
 async function take(it, look) {
@@ -47,10 +49,7 @@ function actions(it, look) {
 export function sandboxes(place, context) {
   if (context.rest) return sandbox(place, context);
   const count = { count: 1 };
-  const load = async (until) => {
-    const found = await pages(`${SANDBOXES}/search`, { limit: 50 }, count.count, until);
-    return { ...found, items: found.items.map(shown) };
-  };
+  const load = (until) => pages(`${SANDBOXES}/search`, { limit: 50 }, count.count, until, shown);
   const columns = [
     { title: "Sandbox", cell: (it) => h("a", { href: `#/sandboxes/${part(it.id)}`, "data-at": `open ${it.id}` }, short(it.id)) },
     { title: "State", cell: (it) => state(it.status) },
@@ -81,11 +80,13 @@ function sandbox(place, context) {
     { title: "Title", cell: (it) => h("a", { href: `#/conversations/${part(it.id)}`, "data-at": `open ${it.id}` }, it.title || "Without a title") },
     { title: "Agent", cell: (it) => state(it.execution_status) },
   ];
-  let log;
+  // One log for the whole visit, below what is drawn again and again.
+  const below = h("div");
   const render = ({ found, inside }) => {
     if (!found) return h("p", { class: "empty" }, "There is no such sandbox.");
     context.name(`Sandbox ${found.id}`);
-    const parts = [
+    if (found.status !== "MISSING" && !below.firstChild) below.append(logs(found.id, signal));
+    return [
       section(
         "Sandbox",
         facts(
@@ -100,9 +101,7 @@ function sandbox(place, context) {
       ),
       section("Conversations in it", table("Conversations in it", columns, inside, { empty: "None." })),
     ];
-    // One log for the whole visit: what is around it may be drawn again.
-    if (found.status !== "MISSING") parts.push((log ??= logs(found.id, signal)));
-    return parts;
   };
   const look = live(place, signal, load, render);
+  place.append(below);
 }

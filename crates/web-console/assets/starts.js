@@ -3,6 +3,12 @@
 import { h, svg } from "./dom.js";
 import { duration } from "./format.js";
 
+/** What is shown of one. Its request may be long (files in the first message), so that is not kept. */
+export const brief = ({ id, status, detail, notes, sandbox_id, app_conversation_id, timings, created_at, request }) => ({
+  id, status, detail, notes, sandbox_id, app_conversation_id, timings, created_at,
+  request: { title: request.title, selected_repository: request.selected_repository },
+});
+
 /** The steps in their order, by the words of the API. */
 export const STEPS = [
   ["WORKING", "Accepted"],

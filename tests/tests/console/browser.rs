@@ -211,6 +211,16 @@ impl Browser {
         }
     }
 
+    /// Presses a button (a script that finds it) exactly once, for what would be done twice otherwise, and waits for what comes
+    /// of it. It is pressed by a script, in the moment in which it is found, so that it cannot be missed.
+    pub(crate) async fn press_once(&mut self, button: &str, then: &str) {
+        let pressed = format!(
+            "(() => {{ const it = {button}; if (!it) return false; it.click(); return true }})()"
+        );
+        self.until(button, &pressed).await;
+        self.until(then, then).await;
+    }
+
     /// Whether there was something to press.
     async fn press(&mut self, element: &str) -> bool {
         let script = format!(

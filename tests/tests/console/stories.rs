@@ -149,6 +149,31 @@ pub(crate) async fn logs(desk: &mut Desk, conversation: &Conversation) {
         desk.browser.eval("document.querySelector('#bold')").await,
         json!(null)
     );
+    for number in 0..200 {
+        writeln!(log, "line {number} of many").expect("it can be written");
+    }
+    let at_end = "(it => it.scrollHeight > 2 * it.clientHeight && it.scrollHeight - it.scrollTop - it.clientHeight < 40)\
+                  (document.querySelector('.log'))";
+    let follows = format!(
+        "document.querySelector('.log').textContent.includes('line 199 of many') && {at_end}"
+    );
+    desk.browser.until("the log is at its end", &follows).await;
+    rename(desk, conversation, "Changed meanwhile").await;
+    assert_eq!(
+        desk.browser.eval(at_end).await,
+        true,
+        "what is around the log was drawn again, and it lost its place"
+    );
+    rename(desk, conversation, TITLE).await;
+}
+
+/// Not in the console, which then shows it.
+async fn rename(desk: &mut Desk, conversation: &Conversation, title: &str) {
+    let path = format!("/api/v1/app-conversations/{}", conversation.id);
+    let user = desk.world.user.clone();
+    let renamed = user.patch(&path, &json!({"title": title})).await;
+    assert_eq!(renamed.status, 200);
+    desk.browser.shows(title).await;
 }
 
 /// Nothing happens before it is confirmed; then the state follows.
@@ -173,7 +198,7 @@ pub(crate) async fn pausing(desk: &mut Desk, sandbox: &str) {
     desk.browser.click(&answer("Pause"), NO_DIALOG).await;
     desk.browser.until("it is paused", &state("paused")).await;
     desk.browser
-        .click(&button("Resume"), &format!("!({})", state("paused")))
+        .press_once(&button("Resume"), &format!("!({})", state("paused")))
         .await;
     desk.browser.until("it runs again", &state("running")).await;
     let user = &desk.world.user;
@@ -190,10 +215,12 @@ pub(crate) async fn keys(desk: &mut Desk) {
     desk.view("Keys").await;
     desk.browser.shows("this one").await;
     desk.browser.write("#key-name", "for a test").await;
-    let submit = "document.querySelector('main form button')";
+    // Whoever presses twice means it once: below there is one row to revoke, and then none.
+    let twice = "(() => { const it = document.querySelector('main form button'); \
+                 return { click() { it.click(); it.click() } } })()";
     desk.browser
-        .click(
-            submit,
+        .press_once(
+            twice,
             "document.querySelector('dialog[open] #new-key')?.value",
         )
         .await;

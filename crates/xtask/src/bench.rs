@@ -1,17 +1,20 @@
 //! Benchmarks. Their figures are no tests: what they print goes into `docs/benchmarks.md`.
 
-use crate::debian;
-use crate::run::{cargo, run, say};
+use anyhow::ensure;
+
+use crate::run::{cargo, programs, run, say};
+use crate::{debian, engine, images};
 
 /// What is measured.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
-    /// With small numbers, to see that it works.
+    /// With small numbers, to see that it works; with `--load`, `--start`, `--scale`, `--gateway` or `--postgres`.
     #[arg(long, conflicts_with_all = ["service", "docker"])]
     short: bool,
-    /// With `--load`: another server to compare with, e.g. <http://127.0.0.1:3001>; its key is taken from `BENCH_KEY`.
+    /// With `--load`: another server to compare with, e.g. <http://127.0.0.1:3001>; its key is taken from `BENCH_KEY`. Where that
+    /// is an agent-workspace, it must not limit requests: `http.requests_per_second = 0`.
     #[arg(long, requires = "load")]
     url: Option<String>,
     /// With `--start`: how often each kind of start is measured.
@@ -67,11 +70,20 @@ impl Which {
 
 /// Builds for speed and runs one of the programs that measure.
 pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
+    let program = args.which.program();
+    ensure!(
+        !args.short || program != "bench-service",
+        "--short goes with --load, --start, --scale, --gateway or --postgres: the service alone is measured in full only"
+    );
     debian::libraries()?;
     if args.which.postgres {
         debian::tools()?;
     }
-    let program = args.which.program();
+    if args.which.docker {
+        say("the engine, and the image of the stub agent server");
+        engine::prepare()?;
+        images::stub(&programs()?.stub)?;
+    }
     say("release builds of the service and of what measures it");
     run(cargo().args(["build", "--release", "-p", "server"]))?;
     let bins = ["--bin", "stub-agent-server", "--bin", program];

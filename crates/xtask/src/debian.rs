@@ -20,13 +20,13 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|ours| ours.uid() == 0)
 }
 
-/// `apt-get`, which may ask for a password.
-fn apt_get() -> std::process::Command {
+/// A program that runs as root, for which `sudo` may ask for a password.
+fn as_root(name: &str) -> std::process::Command {
     if is_root() {
-        return program("apt-get");
+        return program(name);
     }
     let mut sudo = program("sudo");
-    sudo.args(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+    sudo.args(["env", "DEBIAN_FRONTEND=noninteractive", name]);
     sudo
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn install(missing: &str, packages: &[&str]) -> anyhow::Result<()> {
         update()?;
     }
     let install = || {
-        let mut apt = apt_get();
+        let mut apt = as_root("apt-get");
         apt.args([
             "install",
             "-q",
@@ -69,7 +69,17 @@ pub(crate) fn install(missing: &str, packages: &[&str]) -> anyhow::Result<()> {
 }
 
 fn update() -> anyhow::Result<()> {
-    run(apt_get().args(["update", "-q", "-o", LOCK_WAIT]))
+    run(as_root("apt-get").args(["update", "-q", "-o", LOCK_WAIT]))
+}
+
+/// A package that is installed for its programs starts its service, too, now and with the machine: that is taken back.
+fn stop(service: &str) {
+    let has_systemd = Path::new("/run/systemd/system").exists();
+    if has_systemd && run(as_root("systemctl").args(["disable", "--now", service])).is_err() {
+        say(&format!(
+            "the service {service}, which came with it, may run now: nothing here needs it"
+        ));
+    }
 }
 
 fn has_lists() -> bool {
@@ -124,17 +134,19 @@ pub(crate) fn browser() -> anyhow::Result<()> {
 pub(crate) fn tools() -> anyhow::Result<()> {
     if !has_postgres() {
         install("a Postgres server (initdb)", &["postgresql"])?;
+        stop("postgresql");
     }
     let programs = [
-        ("docker-compose", "docker-compose"),
-        ("ip", "iproute2"),
-        ("nginx", "nginx-light"),
-        ("systemd-analyze", "systemd"),
-        ("haproxy", "haproxy"),
+        ("docker-compose", "docker-compose", None),
+        ("ip", "iproute2", None),
+        ("nginx", "nginx-light", Some("nginx")),
+        ("systemd-analyze", "systemd", None),
+        ("haproxy", "haproxy", Some("haproxy")),
     ];
-    for (name, package) in programs {
+    for (name, package, service) in programs {
         if !has_program(name) && !Path::new("/usr/sbin").join(name).exists() {
             install(name, &[package])?;
+            service.into_iter().for_each(stop);
         }
     }
     if !has_static_busybox() {

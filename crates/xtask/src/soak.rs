@@ -1,7 +1,29 @@
 //! What the tests do for a minute, for longer: hostile requests, and sandboxes of a service that is killed.
 
+use std::process::Command;
+
 use crate::run::{cargo, programs, run, say};
 use crate::{debian, engine, images};
+
+/// `cargo` for programs whose speed and size nobody asks for here: a release build of each of them, linked as one unit, would
+/// take half an hour.
+fn builder() -> Command {
+    let mut cargo = cargo();
+    cargo.env("CARGO_PROFILE_RELEASE_LTO", "off");
+    cargo
+}
+
+fn profile(release: bool) -> Option<&'static str> {
+    release.then_some("--release")
+}
+
+/// The service, and what tests start beside it.
+fn build(profile: Option<&str>) -> anyhow::Result<()> {
+    debian::libraries()?;
+    run(builder()
+        .args(["build", "-p", "server", "-p", "acceptance", "--bins"])
+        .args(profile))
+}
 
 /// Starts, pauses, resumes and deletes so many containers while the service is killed so often. A failure tells the seed and
 /// what was done to the sandbox.
@@ -12,16 +34,15 @@ pub(crate) fn sandboxes(
     release: bool,
 ) -> anyhow::Result<()> {
     say("the engine, and the image of the stub agent server");
+    debian::libraries()?;
     engine::prepare()?;
     images::stub(&programs()?.stub)?;
-    let profile = release.then_some("--release");
+    let profile = profile(release);
     if release {
-        run(cargo()
-            .args(["build", "-p", "server", "-p", "acceptance", "--bins"])
-            .args(profile))?;
+        build(profile)?;
     }
     say("sandboxes of a service that is killed");
-    run(cargo()
+    run(builder()
         .args(["test", "-p", "acceptance", "--test", "soak"])
         .args(profile)
         .args(["--", "--nocapture"])
@@ -33,17 +54,16 @@ pub(crate) fn sandboxes(
 /// Two services on one Postgres, one of which is killed every five seconds, while Postgres is restarted twice.
 pub(crate) fn replicas(minutes: u64, seed: u64, release: bool) -> anyhow::Result<()> {
     say("the engine, a Postgres server, and the image of the stub agent server");
+    debian::libraries()?;
     engine::prepare()?;
     debian::tools()?;
     images::stub(&programs()?.stub)?;
-    let profile = release.then_some("--release");
+    let profile = profile(release);
     if release {
-        run(cargo()
-            .args(["build", "-p", "server", "-p", "acceptance", "--bins"])
-            .args(profile))?;
+        build(profile)?;
     }
     say("two services that are killed");
-    run(cargo()
+    run(builder()
         .args(["test", "-p", "acceptance", "--test", "replicas"])
         .args(profile)
         .args(["nothing_is_lost", "--", "--nocapture", "--test-threads=1"])
@@ -55,11 +75,12 @@ pub(crate) fn replicas(minutes: u64, seed: u64, release: bool) -> anyhow::Result
 /// points.
 pub(crate) fn crash_points(seed: u64) -> anyhow::Result<()> {
     say("the engine, a Postgres server, and the image of the stub agent server");
+    debian::libraries()?;
     engine::prepare()?;
     debian::tools()?;
     images::stub(&programs()?.stub)?;
     say("a service that is killed at each point");
-    run(cargo()
+    run(builder()
         .args(["test", "-p", "acceptance", "--test", "crash_points"])
         .args(["--", "--nocapture", "--test-threads=2"])
         .env("CRASH_POINTS_ALL", "1")
@@ -74,12 +95,10 @@ pub(crate) fn hostile(
     release: bool,
 ) -> anyhow::Result<()> {
     say("the service");
-    let profile = release.then_some("--release");
-    run(cargo()
-        .args(["build", "-p", "server", "-p", "acceptance", "--bins"])
-        .args(profile))?;
+    let profile = profile(release);
+    build(profile)?;
     say("hostile requests");
-    let mut command = cargo();
+    let mut command = builder();
     command
         .args(["test", "-p", "acceptance", "--test", "hostile"])
         .args(profile)
@@ -102,12 +121,10 @@ pub(crate) fn hostile(
 /// Slow clients by the thousand. Each of their connections is a file here, too: `ulimit -Hn` must be 25,000 or more.
 pub(crate) fn slow(release: bool) -> anyhow::Result<()> {
     say("the service");
-    let profile = release.then_some("--release");
-    run(cargo()
-        .args(["build", "-p", "server", "-p", "acceptance", "--bins"])
-        .args(profile))?;
+    let profile = profile(release);
+    build(profile)?;
     say("slow clients");
-    run(cargo()
+    run(builder()
         .args(["test", "-p", "acceptance", "--test", "slow"])
         .args(profile)
         .args(["--", "--nocapture", "--test-threads=1"])
@@ -117,16 +134,15 @@ pub(crate) fn slow(release: bool) -> anyhow::Result<()> {
 /// One large file, there and back through each proxy, while the service's memory is watched.
 pub(crate) fn transfer(mib: u64, release: bool) -> anyhow::Result<()> {
     say("the service, and the proxies");
+    debian::libraries()?;
     debian::tools()?;
     programs()?;
-    let profile = release.then_some("--release");
+    let profile = profile(release);
     if release {
-        run(cargo()
-            .args(["build", "-p", "server", "-p", "acceptance", "--bins"])
-            .args(profile))?;
+        build(profile)?;
     }
     say("a large file");
-    run(cargo()
+    run(builder()
         .args(["test", "-p", "acceptance", "--test", "proxies"])
         .args(profile)
         .args(["files_of_any_size", "--", "--nocapture", "--test-threads=1"])

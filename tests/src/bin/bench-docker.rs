@@ -1,5 +1,4 @@
-//! Figures of sandboxes in containers: `target/release/bench-docker`, as root, after
-//! `cargo build --release -p server -p acceptance --bins` and `cargo xtask prepare` (for the image of the stub agent server).
+//! Figures of sandboxes in containers: `cargo xtask bench --docker`, as root, which also makes the image of the stub agent server.
 //! With `BENCH_REFERENCE_PYTHON` (a Python that has `openhands-ai`), the reference is measured with the same image on the same
 //! engine. Prints a table; `docs/benchmarks.md` quotes one. What a start costs on top of the engine is measured by
 //! `cargo bench -p sandbox-docker`.

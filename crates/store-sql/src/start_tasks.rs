@@ -449,8 +449,9 @@ impl StartTaskRepository for SqlStore {
 
     async fn queue(&self, host: &HostId, now: Timestamp) -> Result<StartQueue, StoreError> {
         let host = host.to_string();
+        // Looked at every few seconds: it must neither wait for writers nor make them lose a race.
         self.db
-            .background(move |conn| {
+            .background_read(move |conn| {
                 let open = || {
                     start_tasks::table
                         .filter(start_tasks::host.eq(&host))

@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedMutexGuard, Semaphore, broadcast, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use url::Url;
 
 use crate::advice::{self, Reached};
@@ -110,7 +111,8 @@ impl DockerSandboxes {
         &self,
         work: impl Future<Output = Result<T, SandboxError>> + Send + 'static,
     ) -> Result<T, SandboxError> {
-        let task = self.inner.runtime.spawn(work);
+        // What is logged, and the calls in it, belong to whoever asked.
+        let task = self.inner.runtime.spawn(work.in_current_span());
         task.await
             .map_err(|error| SandboxError::Other(Box::new(error)))?
     }
@@ -320,5 +322,25 @@ impl SandboxBackend for DockerSandboxes {
 
     async fn check(&self) -> Result<(), SandboxError> {
         self.inner.usable().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::id::HostId;
+    use tracing::Span;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_operation_belongs_to_the_span_of_its_caller() {
+        let _spans = tracing::subscriber::set_default(tracing_subscriber::registry());
+        let mut config = DockerConfig::new(HostId::parse("here").unwrap(), Vec::new());
+        config.socket = Some("unix:///nonexistent/engine.sock".to_owned());
+        let sandboxes = DockerSandboxes::new(config).unwrap();
+        let work = async { Ok(Span::current().metadata().map(tracing::Metadata::name)) };
+        let asked = sandboxes.detached(work);
+        let seen = asked.instrument(tracing::info_span!("start")).await;
+        assert_eq!(seen.unwrap(), Some("start"));
     }
 }

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Semaphore, broadcast};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::config::{AgentServerSource, ProcessConfig};
 use crate::environment;
@@ -91,7 +92,8 @@ impl ProcessSandboxes {
         &self,
         work: impl Future<Output = Result<T, SandboxError>> + Send + 'static,
     ) -> Result<T, SandboxError> {
-        let task = self.inner.runtime.spawn(work);
+        // What is logged, and the calls in it, belong to whoever asked.
+        let task = self.inner.runtime.spawn(work.in_current_span());
         task.await
             .map_err(|error| SandboxError::Other(Box::new(error)))?
     }

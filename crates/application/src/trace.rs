@@ -43,6 +43,13 @@ impl Askers {
         waiting.insert(id, headers);
     }
 
+    /// Nothing was committed under this id.
+    pub(crate) fn forget(&self, id: StartTaskId) {
+        if let Ok(mut waiting) = self.0.lock() {
+            waiting.remove(&id);
+        }
+    }
+
     /// Makes the span of a start that was claimed part of that trace.
     pub(crate) fn adopt(&self, traces: Option<Traces>, id: StartTaskId, span: &Span) {
         let Some(traces) = traces else { return };
@@ -101,5 +108,7 @@ mod tests {
         let id = StartTaskId::new(uuid::Uuid::from_u128(MOST as u128));
         askers.adopt(Some(traces), id, &Span::none());
         assert_eq!(askers.0.lock().unwrap().len(), MOST - 1);
+        askers.forget(StartTaskId::new(uuid::Uuid::from_u128(MOST as u128 - 1)));
+        assert_eq!(askers.0.lock().unwrap().len(), MOST - 2);
     }
 }

@@ -208,9 +208,20 @@ impl Starts {
         Ok(self.inner.ports.start_tasks.find_many(scope, ids).await?)
     }
 
+    async fn commit(&self, planned: Planned) -> Result<Answer<StartTask>, AppError> {
+        let (askers, id) = (&self.inner.askers, planned.start.task.id);
+        // Before there is something to claim: a worker may have it before the store's answer is here.
+        askers.note(self.inner.policy.traces, id);
+        let done = self.commit_with_room(planned).await;
+        if !matches!(&done, Ok(Answer::New(task)) if task.id == id) {
+            askers.forget(id);
+        }
+        done
+    }
+
     /// Commits it where there is room. Whether a sandbox has room is known only in the transaction: one that has filled up,
     /// stopped or gone since it was looked at is passed over, and at the end there is the new one.
-    async fn commit(&self, planned: Planned) -> Result<Answer<StartTask>, AppError> {
+    async fn commit_with_room(&self, planned: Planned) -> Result<Answer<StartTask>, AppError> {
         for sandbox in planned.shared {
             let mut start = planned.start.clone();
             start.task.host = sandbox.host;
@@ -245,8 +256,6 @@ impl Starts {
     ) -> Result<Answer<StartTask>, AppError> {
         match done {
             Ok(Inserted::New) => {
-                let inner = &self.inner;
-                inner.askers.note(inner.policy.traces, task.id);
                 self.wake.notify_one();
                 Ok(Answer::New(task))
             }

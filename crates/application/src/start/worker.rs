@@ -12,6 +12,7 @@ use tracing::Instrument;
 
 use super::Starts;
 use super::run::{Run, tell_if_ended};
+use crate::measures::Ended;
 use crate::{AuthMode, Policy};
 
 /// Between two tries to renew a lease while the store is busy.
@@ -36,7 +37,8 @@ impl Starts {
             self.release_leases().await;
         }
         let slots = Arc::new(Semaphore::new(policy.max_parallel_starts));
-        loop {
+        // What comes in once this process leaves is for others; also what it hands over, which wakes this loop.
+        while !self.inner.leaving.is_cancelled() {
             let until = Instant::now() + policy.lease;
             for claim in self.claim(slots.available_permits()).await {
                 // Only this loop takes permits, so there are as many as were free.
@@ -57,8 +59,7 @@ impl Starts {
             tokio::select! {
                 () = self.wake.notified() => {}
                 () = tokio::time::sleep(policy.claim_interval) => {}
-                // What comes in from here on is for others.
-                () = self.inner.leaving.cancelled() => return,
+                () = self.inner.leaving.cancelled() => {}
             }
         }
     }
@@ -112,11 +113,13 @@ impl Starts {
         );
         tokio::select! {
             () = run.finish() => return,
-            () = self.keep_lease(id, fence, until) => {}
-            () = self.inner.leaving.cancelled() => return self.hand_over(id, fence).await,
+            () = self.keep_lease(id, fence, until) => {
+                tracing::warn!("lease lost; another worker goes on");
+                tell_if_ended(&self.inner, id).await;
+            }
+            () = self.inner.leaving.cancelled() => self.hand_over(id, fence).await,
         }
-        tracing::warn!("lease lost; another worker goes on");
-        tell_if_ended(&self.inner, id).await;
+        self.inner.measures.ended(Ended::Left);
     }
 
     /// What this run has begun is cut off, as by a crash; whoever claims the task finds it.

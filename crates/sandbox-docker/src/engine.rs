@@ -111,6 +111,11 @@ impl Engine {
         }
     }
 
+    /// Whether it is reached by a socket of this machine: over the network it may be anywhere.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.0.address, Address::Unix(_))
+    }
+
     /// How long a call may take.
     pub(crate) fn limit(&self) -> Duration {
         self.0.limit

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use bollard::Docker;
 use bollard::models::SystemInfo;
@@ -39,6 +40,8 @@ pub struct Survey {
     pub metadata_problem: Option<String>,
     /// What time it is at the engine, as it writes it (RFC 3339).
     pub time: Option<String>,
+    /// When it was asked for that, and when it had answered.
+    pub asked: (Instant, Instant),
     /// Where it keeps images and volumes, if that can be looked at from here.
     pub root: Option<PathBuf>,
     /// The templates with their images, and whether the engine has them.
@@ -50,7 +53,9 @@ impl DockerSandboxes {
     pub async fn survey(&self) -> Result<Survey, SandboxError> {
         let inner = self.inner();
         let engine = &inner.engine;
+        let before = Instant::now();
         let info = engine.call("asking for the engine", Docker::info).await?;
+        let asked = (before, Instant::now());
         let mut images = Vec::new();
         for spec in &inner.config.specs {
             let image = spec.image.as_str();
@@ -81,11 +86,13 @@ impl DockerSandboxes {
             gateway: self.gateway().await,
             metadata_problem,
             time: info.system_time.clone(),
+            asked,
             root: info
                 .docker_root_dir
                 .clone()
                 .map(PathBuf::from)
-                .filter(|root| root.is_dir()),
+                // On another machine there may be one of the same name.
+                .filter(|root| engine.is_local() && root.is_dir()),
             images,
         })
     }

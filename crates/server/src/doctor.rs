@@ -31,7 +31,7 @@ pub(crate) async fn examine(config: &Config, variables: &Variables) -> Report {
             report.ok("sandboxes", format!("docker ({})", sandboxes.why));
             warm::examine(config, true, &mut report);
             if let Some(engine) = &sandboxes.engine {
-                containers::examine(config, engine, now.now(), &mut report).await;
+                containers::examine(config, engine, now.as_ref(), &mut report).await;
             }
         }
         Ok(Picked::Processes(why)) => {

@@ -1,8 +1,10 @@
 //! What `doctor` says about a container engine.
 
+use std::time::Instant;
+
 use anyhow::anyhow;
 use chrono::DateTime;
-use domain::clock::Timestamp;
+use domain::clock::{Clock, Timestamp};
 
 use super::Report;
 use super::clock::skew;
@@ -13,11 +15,16 @@ use crate::config::{Config, Metadata};
 use crate::serve;
 
 /// Asks the engine, and tries what can be tried without making anything there.
-pub(super) async fn examine(config: &Config, engine: &Engine, now: Timestamp, report: &mut Report) {
+pub(super) async fn examine(
+    config: &Config,
+    engine: &Engine,
+    clock: &dyn Clock,
+    report: &mut Report,
+) {
     let survey = report.add("engine", engine.survey().await, summary);
     if let Some(survey) = survey {
         limits(&survey, report);
-        clock_and_disk(&survey, now, report);
+        clock_and_disk(&survey, clock.now(), report);
         images(&survey, report);
         metadata(config, &survey, report);
         callback(config, &survey, report);
@@ -41,10 +48,15 @@ fn summary(survey: &Survey) -> String {
 fn clock_and_disk(survey: &Survey, now: Timestamp, report: &mut Report) {
     let time = survey.time.as_deref();
     if let Some(time) = time.and_then(|text| DateTime::parse_from_rfc3339(text).ok()) {
+        let at = Instant::now();
+        let then = |instant| now.minus(at.duration_since(instant));
+        let (asked, answered) = (then(survey.asked.0), then(survey.asked.1));
+        // It looked at its clock some time in between.
+        let theirs = Timestamp::new(time.to_utc());
         skew(
             "clock of the engine",
-            Timestamp::new(time.to_utc()),
-            now,
+            theirs,
+            theirs.clamp(asked, answered),
             report,
         );
     }

@@ -1,7 +1,7 @@
 //! What `doctor` says about models: whether somebody has chosen one, and whether its endpoint can be reached from here. Nothing
 //! is sent to it but the beginning of a connection, above all no key.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use application::settings::{SettingsService, llm_endpoint};
@@ -19,6 +19,9 @@ use super::clock::connects;
 const MOST_USERS: usize = 50;
 const MOST_ENDPOINTS: usize = 5;
 
+/// Models, each with the base URL that somebody has given for it: users of one model may have different ones.
+type Models = BTreeSet<(String, Option<String>)>;
+
 /// Looks at what these users have chosen.
 pub(super) async fn examine(
     store: Arc<dyn SettingsRepository>,
@@ -28,7 +31,7 @@ pub(super) async fn examine(
     report: &mut Report,
 ) {
     let service = SettingsService::new(store, Arc::new(keyring), clock);
-    let mut models = BTreeMap::new();
+    let mut models = Models::new();
     for user in users.iter().take(MOST_USERS) {
         match service.load(user).await {
             Ok(Some(settings)) => {
@@ -46,7 +49,7 @@ pub(super) async fn examine(
 }
 
 /// Models, and the endpoints that were given for them.
-async fn add(models: &BTreeMap<String, Option<String>>, report: &mut Report) {
+async fn add(models: &Models, report: &mut Report) {
     if models.is_empty() {
         return report.warn(
             "models",
@@ -54,7 +57,8 @@ async fn add(models: &BTreeMap<String, Option<String>>, report: &mut Report) {
              (POST /api/v1/settings, or a front end)",
         );
     }
-    report.ok("models", format!("{} chosen", models.len()));
+    let names: BTreeSet<&String> = models.iter().map(|(model, _)| model).collect();
+    report.ok("models", format!("{} chosen", names.len()));
     let endpoints: BTreeSet<Url> = models
         .iter()
         .filter_map(|(model, url)| llm_endpoint(model, url.as_deref()))
@@ -124,7 +128,7 @@ mod tests {
             ),
         ] {
             let mut report = Report::default();
-            let models = BTreeMap::from([("openai/own".to_owned(), Some(url.clone()))]);
+            let models = Models::from([("openai/own".to_owned(), Some(url.clone()))]);
             add(&models, &mut report).await;
             let shown = report.shown(false);
             let line = shown.lines().nth(1).unwrap();
@@ -133,8 +137,15 @@ mod tests {
                 "{url}: {line}"
             );
         }
+        // Two users of one model: each endpoint is tried.
         let mut report = Report::default();
-        add(&BTreeMap::new(), &mut report).await;
+        let of = |address| ("openai/own".to_owned(), Some(format!("http://{address}")));
+        add(&Models::from([of(nowhere), of(here)]), &mut report).await;
+        let shown = report.shown(false);
+        assert_eq!(shown.matches("model endpoint").count(), 2, "{shown}");
+        assert!(shown.contains("1 chosen"), "{shown}");
+        let mut report = Report::default();
+        add(&Models::new(), &mut report).await;
         assert!(report.shown(false).starts_with("warning  models: nobody"));
     }
 }

@@ -83,7 +83,7 @@ pub struct Counted {
     pub starts_ended: [(&'static str, u64); 3],
     /// Unfinished starts of this host: those that nobody works on, and those that some process does. As of the last look.
     pub start_queue: [(&'static str, u64); 2],
-    /// From an event until its commit, for the oldest new one of each batch.
+    /// From an event until its commit, for the oldest of each batch that brought something new.
     pub report_lag: Measured,
     /// Sandboxes of this host, by status, as of the last comparison with the backend.
     pub sandboxes: Vec<(&'static str, u64)>,

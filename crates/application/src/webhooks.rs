@@ -1,6 +1,7 @@
 //! Reports of agent servers: hints that are stored, deduplicated, and never trusted to move a conversation.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::agent::AgentConversation;
 use domain::agent::document::STREAMING_DELTA;
@@ -13,6 +14,9 @@ use domain::scope::Scope;
 use serde_json::Value;
 
 use crate::{AppError, Inner};
+
+/// The longest delay that is counted as one: the time of an event comes from its sandbox, which may be wrong by decades.
+const LONGEST_LAG: Duration = Duration::from_secs(60 * 60);
 
 /// Intake. Answers only after the commit.
 #[derive(Clone)]
@@ -71,7 +75,7 @@ impl Webhooks {
         if matches!(appended, Appended::Stored { new } if new > 0) {
             if let Some(oldest) = events.iter().map(|event| event.timestamp).min() {
                 let lag = self.0.ports.clock.now().since(oldest);
-                self.0.measures.lag(lag);
+                self.0.measures.lag(lag.min(LONGEST_LAG));
             }
             self.0.followers.wake(conversation);
         }

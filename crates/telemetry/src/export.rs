@@ -26,7 +26,8 @@ const QUIET: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Exporter {
     collector: Collector,
-    runtime: Runtime,
+    /// There until it is dropped.
+    runtime: Option<Runtime>,
     resource: ResourceAttributesWithSchema,
     trouble: Mutex<Trouble>,
 }
@@ -42,7 +43,7 @@ impl Exporter {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         Ok(Self {
             collector: Collector::new(config)?,
-            runtime: Builder::new_current_thread().enable_all().build()?,
+            runtime: Some(Builder::new_current_thread().enable_all().build()?),
             resource: ResourceAttributesWithSchema::default(),
             trouble: Mutex::default(),
         })
@@ -59,6 +60,15 @@ impl Exporter {
                 "traces could not be exported and are lost; check telemetry.otlp_endpoint and its collector (said once a \
                  minute)"
             );
+        }
+    }
+}
+
+/// A name that is being looked up cannot be cut off, and the end of the service must not wait for it.
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
         }
     }
 }
@@ -82,9 +92,10 @@ impl SpanExporter for Exporter {
         let request = ExportTraceServiceRequest {
             resource_spans: group_spans_by_resource_and_scope(batch, &self.resource),
         };
-        let sent = self
-            .runtime
-            .block_on(self.collector.send(request.encode_to_vec()));
+        let Some(runtime) = &self.runtime else {
+            return Err(OTelSdkError::AlreadyShutdown);
+        };
+        let sent = runtime.block_on(self.collector.send(request.encode_to_vec()));
         sent.map_err(|why| {
             self.lost(spans, &why);
             OTelSdkError::InternalFailure(why)

@@ -46,7 +46,7 @@ impl Gateway {
     /// # Errors
     /// What is in the way: the sandbox does not run.
     pub async fn by_key(&self, key: &str) -> Result<Option<Way>, AppError> {
-        if key.is_empty() || key.len() > LONGEST_KEY || key.starts_with(OF_USERS) {
+        if !may_be_sandboxs(key) {
             return Ok(None);
         }
         let hash = KeyHash::of(key);
@@ -96,6 +96,11 @@ impl Gateway {
             Ok(endpoint(&self.0.ports, sandbox, url)?.key)
         })
     }
+}
+
+/// Whether a key is looked up among those of sandboxes: a user's is known by its form.
+pub fn may_be_sandboxs(key: &str) -> bool {
+    !key.is_empty() && key.len() <= LONGEST_KEY && !key.starts_with(OF_USERS)
 }
 
 fn way(

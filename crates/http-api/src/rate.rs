@@ -8,7 +8,8 @@
 //! (their size, the memory for reading them, their own connections to the store). Health is not counted either.
 //!
 //! A wrong key costs a look-up in the store. So addresses that have tried too many are refused before it, but for keys that
-//! were good before ([`Known`]): whoever guesses costs those behind the same proxy nothing.
+//! were good before ([`Known`]): whoever guesses costs those behind the same proxy nothing. A key is counted after the look-up;
+//! what others tried in the meantime is owed, so that a slow store makes nobody's share larger.
 
 mod bucket;
 mod known;
@@ -137,6 +138,16 @@ impl RateLimit {
         self.known.add(key);
     }
 
+    /// Whether this key was good before.
+    pub(crate) fn is_known(&self, key: &SecretString) -> bool {
+        self.known.has(key)
+    }
+
+    /// A key that was good before is so no more: from now on it is counted like any other.
+    pub(crate) fn forget(&self, key: &SecretString) {
+        self.known.forget(key);
+    }
+
     /// Whether keys may be looked up for this address: it has not tried too many wrong ones, or one of these was good before.
     ///
     /// # Errors
@@ -162,7 +173,7 @@ impl RateLimit {
     pub(crate) fn was_wrong(&self, address: Option<IpAddr>, attempt: Attempt, now: Timestamp) {
         if let Some(address) = address.filter(|_| self.wrong > 0) {
             let sender = Sender::Wrong(network(address), attempt);
-            self.buckets.draw([(sender, self.wrong)], now);
+            self.buckets.owe(sender, self.wrong, now);
         }
     }
 }
@@ -173,7 +184,7 @@ pub(crate) fn too_many(message: &str) -> Problem {
 }
 
 /// What is handed out as one: an IPv6 address has 2^64 neighbours that are the same machine's.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(it) => Ipv6Addr::from_bits(it.to_bits() >> 64 << 64).into(),
         it @ IpAddr::V4(_) => it,
@@ -267,7 +278,18 @@ mod tests {
             assert!(may_try(&new, (other.parse().ok(), Attempt::Call)));
         }
         assert!(may_try(&new, (None, Attempt::Call)), "in memory");
-        let later = limit.may_try(std::iter::once(&new), (address, Attempt::Call), at(200));
-        assert!(later.is_ok(), "it fills again");
+        let later = |millis| {
+            let from = (address, Attempt::Call);
+            limit.may_try(std::iter::once(&new), from, at(millis))
+        };
+        assert!(later(200).is_ok(), "it fills again");
+        // Looked up at the same time, and counted when the answers were there.
+        for _ in 0..10 {
+            limit.was_wrong(address, Attempt::Call, at(200));
+        }
+        assert!(later(2_000).is_err(), "nine were too many");
+        assert!(later(2_400).is_ok());
+        limit.forget(&good);
+        assert!(!may_try(&good, (address, Attempt::Call)), "it was revoked");
     }
 }

@@ -27,23 +27,40 @@ pub(crate) fn may_try<'a>(
     attempt: Attempt,
 ) -> Result<(), Problem> {
     let state = state_of(req)?;
-    let from = (address_of(req), attempt);
+    let from = (address_of(req, attempt), attempt);
     state.rate().may_try(keys, from, state.ports().clock.now())
 }
 
 /// Counts a refusal, if it was one of a key.
 pub(super) fn end(req: &HttpRequest, attempt: Attempt, problem: &Problem) {
-    if problem.status() == StatusCode::UNAUTHORIZED && key_of(req).is_some() {
-        was_wrong(req, attempt);
+    if problem.status() == StatusCode::UNAUTHORIZED
+        && let Some(key) = key_of(req)
+    {
+        were_wrong(req, [&key].into_iter().chain(&bearer_of(req)), attempt);
     }
 }
 
-/// Counts a key that was none.
-pub(crate) fn was_wrong(req: &HttpRequest, attempt: Attempt) {
-    if let Ok(state) = state_of(req) {
+/// Notes keys that were none; a request counts once, however many keys it has, and whoever looks for them.
+pub(crate) fn were_wrong<'a>(
+    req: &HttpRequest,
+    keys: impl Iterator<Item = &'a SecretString>,
+    attempt: Attempt,
+) {
+    let Ok(state) = state_of(req) else { return };
+    keys.for_each(|key| state.rate().forget(key));
+    if req.extensions_mut().insert(Counted).is_none() {
         let now = state.ports().clock.now();
-        state.rate().was_wrong(address_of(req), attempt, now);
+        let address = address_of(req, attempt);
+        state.rate().was_wrong(address, attempt, now);
     }
+}
+
+/// That keys of this request were counted as wrong.
+struct Counted;
+
+/// Whether this key was good before.
+pub(crate) fn is_known(req: &HttpRequest, key: &SecretString) -> bool {
+    state_of(req).is_ok_and(|state| state.rate().is_known(key))
 }
 
 /// A key was good: it may be tried again, and its owner is told what is left to it.
@@ -60,7 +77,14 @@ pub(crate) fn good(
     quota.admit()
 }
 
-fn address_of(req: &HttpRequest) -> Option<IpAddr> {
+/// By which address keys are counted; `None`: not at all.
+fn address_of(req: &HttpRequest, attempt: Attempt) -> Option<IpAddr> {
     let extensions = req.extensions();
-    extensions.get::<ClientAddress>()?.address
+    let client = extensions.get::<ClientAddress>()?;
+    // All sandboxes that are processes of this machine have its address: one that reports with wrong keys must not keep the
+    // first report of another one out.
+    let is_here = client.address.is_some_and(|it| it.is_loopback()) && !client.is_claimed;
+    client
+        .address
+        .filter(|_| !(is_here && attempt == Attempt::Report))
 }

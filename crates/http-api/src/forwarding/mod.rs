@@ -193,7 +193,8 @@ async fn find(
         }
     }
     if place == Place::OfBoth && by_key.is_none() {
-        // Our routes find out by themselves whose key it is.
+        // Our routes find out by themselves whose key it is; but not all of them look.
+        count_misses(req, &keys);
         return Ok(None);
     }
     // A page that a sandbox answers can send its address away, and a user's key opens more than that sandbox. On a socket
@@ -223,7 +224,7 @@ async fn find(
     };
     if is_refused {
         if !keys.is_empty() {
-            attempts::was_wrong(req, Attempt::Call);
+            attempts::were_wrong(req, keys.iter(), Attempt::Call);
         }
         return Err(refusal(&keys));
     }
@@ -234,6 +235,18 @@ async fn find(
         user.map(|actor| (actor, of_user.to_vec())),
     )
     .await
+}
+
+/// Counts keys that were looked up and are no sandbox's. One that was good before may be a user's: those that the configuration
+/// names need not look like one.
+fn count_misses(req: &HttpRequest, keys: &[SecretString]) {
+    let is_missed = |key: &&SecretString| {
+        application::gateway::may_be_sandboxs(key.expose_secret()) && !attempts::is_known(req, key)
+    };
+    let mut missed = keys.iter().filter(is_missed).peekable();
+    if missed.peek().is_some() {
+        attempts::were_wrong(req, missed, Attempt::Call);
+    }
 }
 
 /// The sandbox that a course leads to; `None`: to our own routes.

@@ -34,6 +34,12 @@ impl Known {
         }
     }
 
+    pub(super) fn forget(&self, key: &SecretString) {
+        let (place, hash) = self.place(key);
+        // Not another one that is there.
+        let _ = place.compare_exchange(hash, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     pub(super) fn has(&self, key: &SecretString) -> bool {
         let (place, hash) = self.place(key);
         place.load(Ordering::Relaxed) == hash
@@ -62,5 +68,9 @@ mod tests {
         }
         let left = keys.iter().filter(|key| known.has(key)).count();
         assert!(left > 80, "{left}");
+        for key in &keys {
+            known.forget(key);
+        }
+        assert!(!keys.iter().any(|key| known.has(key)));
     }
 }

@@ -80,14 +80,19 @@ async fn guessing_keys_costs_others_nothing() {
         INSIDE,
         "/api/settings",
         "/api/conversations/7/events/count",
+        // What is both ours and agent servers'.
+        "/api/agent-profiles/7",
+        "/api/settings?session_api_key=guess",
     ];
     for n in 0..most {
         let path = paths[n as usize % paths.len()];
         let key = format!("guess-{n}");
-        assert_eq!(status(here, path, &key).await, 401, "{n} {path}");
+        let found = status(here, path, &key).await;
+        assert!(matches!(found, 401 | 404), "{n} {path} {found}");
     }
     for path in paths {
-        assert_eq!(status(here, path, "guess").await, 429, "{path}");
+        let found = status(here, path, "guess").await;
+        assert!(matches!(found, 429 | 404), "{path} {found}");
     }
     for (address, path, key, expected) in [
         (here, SETTINGS, KEY, 200),
@@ -116,4 +121,51 @@ async fn guessing_keys_costs_others_nothing() {
     }
     assert_eq!(report("guess").await, 429);
     assert_eq!(status(elsewhere, SETTINGS, "guess").await, 401);
+}
+
+/// Nor where no key is needed, and yet each is looked up: it could be a sandbox's.
+#[actix_web::test]
+async fn guesses_count_wherever_they_are_looked_up() {
+    let most = Limits::default().wrong_keys_per_second;
+    for path in ["/alive", "/openapi.json", "/alive?session_api_key="] {
+        let world = World::limited(sandbox(), 0);
+        let app =
+            test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
+        let status = async |path: &str, key: &str| {
+            let asked = from("192.0.2.1", request(Method::GET, path, key));
+            ask(&app, asked.to_request()).await.status().as_u16()
+        };
+        for n in 0..most {
+            let guess = format!("guess-{n}");
+            let (path, key) = match path.ends_with('=') {
+                true => (format!("{path}{guess}"), ""),
+                false => (path.to_owned(), guess.as_str()),
+            };
+            // What looks like a user's is not looked up here.
+            assert_eq!(status("/alive", "aw_probe").await, 200);
+            assert_eq!(status(&path, key).await, 200, "{n}");
+        }
+        assert_eq!(status(SETTINGS, "guess").await, 429, "{path}");
+    }
+}
+
+/// Sandboxes that are processes have one address: wrong reports of one keep no first report of another out.
+#[actix_web::test]
+async fn reports_from_this_machine_are_not_counted_together() {
+    let world = World::limited(sandbox(), 0);
+    let app = test::init_service(crate::app(world.state.clone(), world.application.clone())).await;
+    let report = async |key: &str, proxy: Option<&'static str>| {
+        let asked = from("127.0.0.1", request(Method::POST, REPORT, key)).set_json(());
+        let asked = match proxy {
+            Some(client) => asked.insert_header(("X-Forwarded-For", client)),
+            None => asked,
+        };
+        ask(&app, asked.to_request()).await.status().as_u16()
+    };
+    for _ in 0..=Limits::default().wrong_keys_per_second {
+        assert_eq!(report("guess", None).await, 401);
+        report("guess", Some("192.0.2.1")).await;
+    }
+    assert_eq!(report("guess", Some("192.0.2.1")).await, 429, "a proxy's");
+    assert_ne!(report(SANDBOX_KEY, None).await, 429);
 }

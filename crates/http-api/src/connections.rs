@@ -8,11 +8,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use domain::network::Network;
+
+use crate::rate::network;
 
 /// A connection that is younger is not taken for idle: its first request may be on its way.
 const FRESH: Duration = Duration::from_secs(1);
@@ -28,7 +30,7 @@ const SAY: Duration = Duration::from_secs(60);
 pub struct ConnectionLimits {
     /// In all.
     pub most: usize,
-    /// From one address that is neither this machine's nor a trusted proxy's; 0: any number.
+    /// From one address (IPv6: one network of a machine) that is neither this machine's nor a trusted proxy's; 0: any number.
     pub per_address: usize,
     /// Longest time without a request. The server has deadlines of its own, which a client that sends bytes of a head now
     /// and then escapes on all but the first request.
@@ -56,18 +58,27 @@ struct Open {
     living: usize,
     swept: Duration,
     said: Option<Duration>,
+    /// When all were looked through for spare ones in vain, and when for idle ones: not again at once.
+    no_spare: Option<Duration>,
+    no_idle: Option<Duration>,
 }
 
 /// Serves whatever comes.
-const GOOD: u8 = 0;
+const GOOD: u64 = 0;
 /// One too many: serves what the service lives by.
-const SURPLUS: u8 = 1;
+const SURPLUS: u64 = 1;
 /// Ended; its task has not noticed yet.
-const ENDED: u8 = 2;
+const ENDED: u64 = 2;
+
+/// What is known of a connection, in one number, so that none is ended under a request that has just begun: one of the three
+/// above, requests under way, and requests that ever began (which may start again from 0).
+const STATE: u64 = 0b11;
+const UNDER_WAY: u64 = 0xff_ffff << 2;
+const ONE_UNDER_WAY: u64 = 1 << 2;
+const ONE_BEGUN: u64 = 1 << 26;
 
 struct Held {
-    state: AtomicU8,
-    under_way: AtomicU32,
+    what: AtomicU64,
     /// Milliseconds after `Inner::began`: when it was opened, or its last answer was.
     since: AtomicU64,
     is_answered: AtomicBool,
@@ -75,11 +86,16 @@ struct Held {
 }
 
 impl Held {
-    fn idle(&self, now: Duration) -> Option<Duration> {
-        let is_idle = self.under_way.load(Ordering::Acquire) == 0;
-        let is_idle = is_idle && self.state.load(Ordering::Acquire) != ENDED;
+    fn state(&self) -> u64 {
+        self.what.load(Ordering::Acquire) & STATE
+    }
+
+    /// For how long it has been idle, and what it is by then.
+    fn idle(&self, now: Duration) -> Option<(Duration, u64)> {
+        let what = self.what.load(Ordering::Acquire);
+        let is_idle = what & UNDER_WAY == 0 && what & STATE != ENDED;
         let since = Duration::from_millis(self.since.load(Ordering::Acquire));
-        is_idle.then(|| now.saturating_sub(since))
+        is_idle.then(|| (now.saturating_sub(since), what))
     }
 
     /// Whether it waits for a request that nobody has begun to send, as far as can be told.
@@ -88,9 +104,15 @@ impl Held {
         idle >= if is_answered { SENT } else { FRESH }
     }
 
-    fn finish(&self) {
-        self.state.store(ENDED, Ordering::Release);
-        (self.end)();
+    /// Whether it was ended: not if a request began since it was `seen`.
+    fn finish(&self, seen: u64) -> bool {
+        let ended = (seen & !STATE) | ENDED;
+        let (then, else_) = (Ordering::AcqRel, Ordering::Relaxed);
+        let changed = self.what.compare_exchange(seen, ended, then, else_);
+        if changed.is_ok() {
+            (self.end)();
+        }
+        changed.is_ok()
     }
 }
 
@@ -145,8 +167,7 @@ impl Connections {
         open.sweep(now, inner.limits.idle);
         let (state, why) = open.judge(now, &inner.limits, address);
         let held = Arc::new(Held {
-            state: AtomicU8::new(state),
-            under_way: AtomicU32::new(0),
+            what: AtomicU64::new(state),
             since: AtomicU64::new(millis(now)),
             is_answered: AtomicBool::new(false),
             end,
@@ -161,7 +182,7 @@ impl Connections {
         let (living, is_told) = (open.living, why.is_some() && open.may_say(now));
         drop(open);
         if state == ENDED {
-            held.finish();
+            (held.end)();
         }
         if let Some(why) = why.filter(|_| is_told) {
             tracing::warn!(connections = living, "{why} (said once a minute)");
@@ -185,7 +206,7 @@ impl Inner {
         let address = address.to_canonical();
         let is_shared =
             address.is_loopback() || self.limits.trusted.iter().any(|it| it.contains(address));
-        (self.limits.per_address > 0 && !is_shared).then_some(address)
+        (self.limits.per_address > 0 && !is_shared).then(|| network(address))
     }
 }
 
@@ -196,7 +217,7 @@ impl Open {
         now: Duration,
         limits: &ConnectionLimits,
         address: Option<IpAddr>,
-    ) -> (u8, Option<&'static str>) {
+    ) -> (u64, Option<&'static str>) {
         let of_address = address.and_then(|it| self.of_address.get(&it));
         if of_address.is_some_and(|it| *it >= limits.per_address) {
             let why = "connections are refused: one address has as many as http.max_connections_per_address allows";
@@ -206,16 +227,22 @@ impl Open {
             return (GOOD, None);
         }
         let some = (limits.most / 64).max(1);
-        if self.end_longest_idle(now, some, Held::is_spare) > 0 {
-            let why =
-                "idle connections are closed: there are as many as http.max_connections allows";
-            return (GOOD, Some(why));
+        if is_worth(self.no_spare, now) {
+            if self.end_longest_idle(now, some, Held::is_spare) > 0 {
+                let why =
+                    "idle connections are closed: there are as many as http.max_connections allows";
+                return (GOOD, Some(why));
+            }
+            self.no_spare = Some(now);
         }
         let why =
             "requests are refused: as many connections as http.max_connections allows are busy";
         // Room for what the service lives by.
-        let is_room = self.living < limits.most + limits.most / 4 + 16
-            || self.end_longest_idle(now, some, |_, _| true) > 0;
+        let mut is_room = self.living < limits.most + limits.most / 4 + 16;
+        if !is_room && is_worth(self.no_idle, now) {
+            is_room = self.end_longest_idle(now, some, |_, _| true) > 0;
+            self.no_idle = (!is_room).then_some(now);
+        }
         (if is_room { SURPLUS } else { ENDED }, Some(why))
     }
 
@@ -227,18 +254,16 @@ impl Open {
         may: impl Fn(&Held, Duration) -> bool,
     ) -> usize {
         let idle = self.all.values().filter_map(|held| {
-            let idle = held.idle(now).filter(|idle| may(held, *idle))?;
-            Some((idle, held))
+            let (idle, seen) = held.idle(now).filter(|(idle, _)| may(held, *idle))?;
+            Some((idle, seen, held))
         });
-        let mut idle: Vec<(Duration, &Arc<Held>)> = idle.collect();
+        let mut idle: Vec<(Duration, u64, &Arc<Held>)> = idle.collect();
         if idle.len() > most {
-            idle.select_nth_unstable_by_key(most, |(idle, _)| std::cmp::Reverse(*idle));
+            idle.select_nth_unstable_by_key(most, |(idle, ..)| std::cmp::Reverse(*idle));
             idle.truncate(most);
         }
-        for (_, held) in &idle {
-            held.finish();
-        }
-        let ended = idle.len();
+        let ended = idle.iter().filter(|(_, seen, held)| held.finish(*seen));
+        let ended = ended.count();
         self.living -= ended;
         ended
     }
@@ -266,12 +291,13 @@ impl Connection {
     /// many and the request is not `vital`.
     pub(crate) fn enter(&self, vital: bool) -> Option<UnderWay> {
         // First: who looks for idle connections from now on finds this one busy.
-        self.held.under_way.fetch_add(1, Ordering::AcqRel);
+        let begun = ONE_UNDER_WAY + ONE_BEGUN;
+        let before = self.held.what.fetch_add(begun, Ordering::AcqRel);
         let under_way = UnderWay {
             inner: Arc::clone(&self.inner),
             held: Arc::clone(&self.held),
         };
-        match self.held.state.load(Ordering::Acquire) {
+        match before & STATE {
             GOOD => Some(under_way),
             SURPLUS => vital.then_some(under_way),
             _ => None,
@@ -280,7 +306,7 @@ impl Connection {
 
     /// Whether it should be closed once its request is answered.
     pub(crate) fn is_surplus(&self) -> bool {
-        self.held.state.load(Ordering::Acquire) != GOOD
+        self.held.state() != GOOD
     }
 }
 
@@ -288,7 +314,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let mut open = self.inner.open();
         open.all.remove(&self.id);
-        if self.held.state.load(Ordering::Acquire) != ENDED {
+        if self.held.state() != ENDED {
             open.living -= 1;
         }
         if let Some(address) = self.address
@@ -307,8 +333,14 @@ impl Drop for UnderWay {
         let now = millis(self.inner.began.elapsed());
         self.held.since.store(now, Ordering::Release);
         self.held.is_answered.store(true, Ordering::Release);
-        self.held.under_way.fetch_sub(1, Ordering::AcqRel);
+        self.held.what.fetch_sub(ONE_UNDER_WAY, Ordering::AcqRel);
     }
+}
+
+/// Whether to look through all connections again after it was in vain: what is busy stays so for a while, and with many
+/// connections each look takes its time, for each one that comes.
+fn is_worth(vain: Option<Duration>, now: Duration) -> bool {
+    vain.is_none_or(|vain| now >= vain + SENT)
 }
 
 fn millis(time: Duration) -> u64 {
@@ -396,21 +428,53 @@ mod tests {
             ("::ffff:198.51.100.1", false),
             ("198.51.100.1", true),
             ("198.51.100.2", false),
+            ("2001:db8::1", false),
+            ("2001:db8::2", false),
+            ("2001:db8::3", true),
+            ("2001:db8:0:1::1", false),
         ] {
             kept.push(world.accept(0, address));
             let last = kept.last().unwrap();
             assert_eq!(last.enter(true).is_none(), surplus, "{address}");
         }
-        assert_eq!(world.ended(), 1);
+        assert_eq!(world.ended(), 2);
         for address in ["127.0.0.1", "::1", "192.0.2.7"] {
             for _ in 0..5 {
                 kept.push(world.accept(0, address));
             }
         }
-        assert_eq!(world.ended(), 1);
+        assert_eq!(world.ended(), 2);
         kept.clear();
         assert!(world.connections.0.open().of_address.is_empty());
         assert!(!world.accept(0, "198.51.100.1").is_surplus());
+    }
+
+    #[test]
+    fn one_whose_request_has_just_begun_is_not_ended() {
+        let world = World::new(10, 0);
+        let connection = world.accept(0, "127.0.0.1");
+        let (_, seen) = connection.held.idle(Duration::from_secs(5)).unwrap();
+        let request = connection.enter(false).unwrap();
+        assert!(!connection.held.finish(seen), "it is busy");
+        drop(request);
+        assert!(!connection.held.finish(seen), "its answer may be under way");
+        let (_, seen) = connection.held.idle(Duration::from_secs(5)).unwrap();
+        assert!(connection.held.finish(seen) && !connection.held.finish(seen));
+        assert_eq!(world.ended(), 1);
+        assert!(connection.enter(true).is_none());
+        assert!(connection.held.idle(Duration::from_secs(9)).is_none());
+    }
+
+    #[test]
+    fn room_is_looked_for_again_after_a_while() {
+        let world = World::new(2, 0);
+        let busy: Vec<Connection> = (0..2).map(|_| world.accept(0, "127.0.0.1")).collect();
+        let requests: Vec<_> = busy.iter().map(|it| it.enter(false).unwrap()).collect();
+        assert!(world.accept(5, "127.0.0.1").is_surplus());
+        drop(requests);
+        assert!(world.accept(5, "127.0.0.1").is_surplus(), "not at once");
+        assert!(!world.accept(6, "127.0.0.1").is_surplus());
+        assert_eq!(world.ended(), 1);
     }
 
     #[test]

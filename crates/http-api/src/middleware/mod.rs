@@ -19,11 +19,9 @@ use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
 use actix_web::body::{BoxBody, MessageBody};
-use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::dev::{ResponseHead, ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
-use actix_web::http::header::{
-    CACHE_CONTROL, EXPIRES, HOST, HeaderMap, HeaderName, HeaderValue, PRAGMA,
-};
+use actix_web::http::header::{CACHE_CONTROL, EXPIRES, HOST, HeaderName, HeaderValue, PRAGMA};
 use actix_web::http::{ConnectionType, Method};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage as _, HttpResponse, ResponseError};
@@ -35,6 +33,7 @@ use crate::extract::{ClientAddress, State};
 use crate::forwarding;
 use crate::problem::Problem;
 use crate::rate::Quota;
+use crate::state::Door;
 use crate::trace;
 
 pub(crate) use cors::Cors;
@@ -49,12 +48,19 @@ struct Facts {
     origin: Option<HeaderValue>,
     /// What the client asked for, as far as proxies say it.
     host: Option<String>,
+    /// Whether its connection is one too many.
+    is_last: bool,
     state: State,
 }
 
 impl Facts {
     /// `is_forwarded`: a sandbox's agent server answered, and says itself what may be kept.
-    fn decorate(&self, headers: &mut HeaderMap, is_forwarded: bool) {
+    fn decorate(&self, head: &mut ResponseHead, is_forwarded: bool) {
+        if (self.is_last || self.state.is_draining()) && !head.upgrade() {
+            // The client comes back on another connection, which a proxy makes to another service.
+            head.set_connection_type(ConnectionType::Close);
+        }
+        let headers = head.headers_mut();
         self.state.cors().decorate(self.origin.as_ref(), headers);
         headers.insert(REQUEST_ID, self.id.clone());
         if is_forwarded {
@@ -92,34 +98,22 @@ pub(crate) async fn edge(
         http.status = tracing::field::Empty,
     );
     trace::begin(&state, &span, req.headers());
-    if client.is_claimed && state.is_first_claim() {
+    if client.is_claimed && state.door() == Door::Everybody && state.is_first_claim() {
         span.in_scope(warn_of_claim);
     }
     let known_as = RequestId(id.to_str().unwrap_or_default().to_owned());
     req.extensions_mut().insert(known_as);
     state.stats().touch(state.ports().clock.now(), req.path());
+    let seat = Seat::of(&req);
     let facts = Facts {
         id,
         origin: cors::origin_of(req.headers()).cloned(),
         host: client.host,
+        is_last: seat.is_last,
         state,
     };
-    let (state, seat) = (facts.state.clone(), Seat::of(&req));
     let served = serve(facts, &seat, req, next).instrument(span).await;
-    let (is_last, served) = (seat.is_last, served.map(|answer| seat.kept_by(answer)));
-    if is_last || state.is_draining() {
-        return served.map(let_go);
-    }
-    served
-}
-
-/// The client comes back on another connection, which a proxy makes to another service.
-fn let_go(mut response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
-    let head = response.response_mut().head_mut();
-    if !head.upgrade() {
-        head.set_connection_type(ConnectionType::Close);
-    }
-    response
+    served.map(|answer| seat.kept_by(answer))
 }
 
 fn warn_of_claim() {
@@ -143,7 +137,7 @@ async fn serve(
     let early = seat.refusal().or_else(|| early_answer(&facts, &req));
     if let Some(early) = early {
         let mut response = req.into_response(early);
-        facts.decorate(response.headers_mut(), false);
+        facts.decorate(response.response_mut().head_mut(), false);
         requests.note_unmatched(response.status(), arrived.elapsed());
         return Ok(response.map_body(|_, body| Unread::kept_by(unread, body)));
     }
@@ -153,7 +147,7 @@ async fn serve(
             if let Some(quota) = Quota::of(response.request()) {
                 quota.tell(response.headers_mut());
             }
-            facts.decorate(response.headers_mut(), is_forwarded);
+            facts.decorate(response.response_mut().head_mut(), is_forwarded);
             let (status, took) = (response.status(), arrived.elapsed());
             if is_forwarded {
                 requests.note_forwarded(status, took);
@@ -204,7 +198,7 @@ async fn forward_or_serve(
 
 /// The request itself is gone by now, so the answer travels as an error that already has its form.
 fn refused(facts: &Facts, mut response: HttpResponse, unread: Option<Unread>) -> Error {
-    facts.decorate(response.headers_mut(), false);
+    facts.decorate(response.head_mut(), false);
     let response = response.map_body(|_, body| Unread::kept_by(unread, body));
     InternalError::from_response("request failed", response).into()
 }

@@ -1,6 +1,7 @@
 //! A request's place on its connection: whether it is served when there are too many, and that the connection counts as busy
 //! until the answer is written.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -17,6 +18,8 @@ use crate::problem::Problem;
 /// What the service lives by: whoever watches over it, and sandboxes that report.
 const VITAL: [&str; 4] = ["/alive", "/ready", "/health", "/metrics"];
 const REPORTS: &str = "/api/v1/webhooks/";
+/// Actix takes any piece at once, however slow the client, and asks for the next one when it has sent most of it.
+const PIECE: usize = 64 * 1024;
 
 /// Of one request.
 pub(super) struct Seat {
@@ -50,18 +53,55 @@ impl Seat {
         self.is_refused.then(|| problem().error_response())
     }
 
-    /// An answer that goes on keeps the seat until its end. One that is whole is as good as written.
+    /// An answer that goes on keeps the seat until its end. One that is short and whole is as good as written.
     pub(super) fn kept_by(self, answer: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
         let Some(under_way) = self.under_way else {
             return answer;
         };
-        answer.map_body(|_, body| match body.try_into_bytes() {
-            Ok(bytes) => BoxBody::new(bytes),
-            Err(body) => BoxBody::new(Kept {
+        answer.map_body(|_, body| {
+            if matches!(body.size(), BodySize::None) {
+                // It stays none: an empty one would be announced as such, which is not true of an answer to HEAD.
+                return body;
+            }
+            let body = match body.try_into_bytes() {
+                Ok(bytes) if bytes.len() <= PIECE => return BoxBody::new(bytes),
+                Ok(bytes) => BoxBody::new(Pieces::of(bytes)),
+                Err(body) => body,
+            };
+            BoxBody::new(Kept {
                 body,
                 _under_way: under_way,
-            }),
+            })
         })
+    }
+}
+
+/// A whole body, handed over as fast as the client takes it.
+struct Pieces {
+    length: u64,
+    rest: Bytes,
+}
+
+impl Pieces {
+    fn of(rest: Bytes) -> Self {
+        let length = rest.len() as u64;
+        Self { length, rest }
+    }
+}
+
+impl MessageBody for Pieces {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Sized(self.length)
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        let next = self.rest.len().min(PIECE);
+        Poll::Ready((next > 0).then(|| Ok(self.rest.split_to(next))))
     }
 }
 
@@ -91,7 +131,70 @@ impl MessageBody for Kept {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use actix_web::body::to_bytes;
+    use actix_web::test::TestRequest;
+
     use super::*;
+    use crate::connections::{ConnectionLimits, Connections};
+
+    /// The body of an answer over this connection.
+    fn kept(connection: &Connection, body: BoxBody) -> BoxBody {
+        let seat = Seat {
+            under_way: connection.enter(false),
+            is_last: false,
+            is_refused: false,
+        };
+        let answer = HttpResponse::Ok().body(body);
+        let answer = ServiceResponse::new(TestRequest::get().to_http_request(), answer);
+        seat.kept_by(answer).into_parts().1.into_body()
+    }
+
+    fn one_connection() -> (Connections, Connection) {
+        let connections = Connections::new(ConnectionLimits {
+            most: 1,
+            per_address: 0,
+            idle: Duration::from_secs(85),
+            trusted: Vec::new(),
+        });
+        let connection = connections.accept([127, 0, 0, 1].into(), || {});
+        (connections, connection)
+    }
+
+    #[actix_web::test]
+    async fn a_large_answer_keeps_its_connection_busy_until_it_is_taken() {
+        let (connections, connection) = one_connection();
+        let whole = vec![7; 3 * PIECE + 1];
+        let mut body = Some(kept(&connection, BoxBody::new(whole.clone())));
+        assert_eq!(
+            body.as_ref().map(MessageBody::size),
+            Some(BodySize::Sized(whole.len() as u64))
+        );
+        let mut taken = Vec::new();
+        while let Some(some) = body.as_mut() {
+            let next = std::future::poll_fn(|cx| Pin::new(&mut *some).poll_next(cx)).await;
+            match next {
+                Some(piece) => taken.extend_from_slice(&piece.unwrap()),
+                None => body = None,
+            }
+            // As idle as it takes to be closed for another one, were it not busy.
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            let other = connections.accept([127, 0, 0, 1].into(), || {});
+            assert_eq!(other.is_surplus(), body.is_some(), "{}", taken.len());
+        }
+        assert_eq!(taken, whole);
+    }
+
+    #[actix_web::test]
+    async fn what_has_no_body_does_not_get_an_empty_one() {
+        let (_all, connection) = one_connection();
+        let none = BoxBody::new(actix_web::body::None::new());
+        assert_eq!(kept(&connection, none).size(), BodySize::None);
+        let short = kept(&connection, BoxBody::new("short"));
+        assert_eq!(short.size(), BodySize::Sized(5));
+        assert_eq!(to_bytes(short).await.unwrap(), "short");
+    }
 
     #[test]
     fn vital_is_what_nobody_can_flood_with_a_users_key() {

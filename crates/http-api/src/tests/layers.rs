@@ -1,5 +1,6 @@
 //! What surrounds every route, and the routes that are the same everywhere.
 
+use actix_web::dev::Service as _;
 use actix_web::http::{ConnectionType, Method};
 use actix_web::test::{self, TestRequest};
 use serde_json::{Value, json};
@@ -285,10 +286,16 @@ async fn a_service_that_is_about_to_stop_sends_requests_elsewhere() {
     let state = stopping();
     let application = application(&MemoryStore::new(), &state.ports().clock);
     let app = test::init_service(crate::app(state, application)).await;
-    let answer = test::call_service(&app, getting("/alive").to_request()).await;
-    assert_eq!(answer.status(), 200, "it still serves");
-    let kept = answer.response().head().connection_type();
-    assert_eq!(kept, ConnectionType::Close);
+    // Ours, and what is refused before it would be forwarded to a sandbox.
+    for (path, status) in [("/alive", 200), ("/api/bash/x", 401)] {
+        let answer = match app.call(getting(path).to_request()).await {
+            Ok(answer) => answer.into_parts().1,
+            Err(refusal) => refusal.error_response(),
+        };
+        assert_eq!(answer.status(), status, "{path}");
+        let kept = answer.head().connection_type();
+        assert_eq!(kept, ConnectionType::Close, "{path}");
+    }
 }
 
 #[actix_web::test]

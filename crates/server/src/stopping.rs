@@ -8,6 +8,7 @@ use std::time::Duration;
 use actix_web::dev::ServerHandle;
 use anyhow::Context as _;
 use application::App;
+use futures::FutureExt as _;
 use http_api::HttpState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -18,6 +19,9 @@ use crate::reload::Reloading;
 
 /// How long handing over may take: a write for each start that is under way.
 const HAND_OVER: Duration = Duration::from_secs(5);
+
+/// How long servers have to end when requests are not waited for.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,9 +89,20 @@ impl Listeners {
         // Streams, and sockets of agent servers, end only when they are told to.
         self.app.follow.end_all();
         self.http.gateway().end_tunnels();
-        let callbacks = async {
-            if let Some(callbacks) = &self.callbacks {
-                callbacks.stop(graceful).await;
+        let requests = async {
+            let callbacks = async {
+                if let Some(callbacks) = &self.callbacks {
+                    callbacks.stop(graceful).await;
+                }
+            };
+            tokio::join!(self.main.stop(graceful), callbacks);
+        };
+        let requests = async {
+            if graceful {
+                requests.await;
+            } else {
+                // A server that lets requests end takes no other word until they have: its threads end with the process.
+                let _ = tokio::time::timeout(AT_ONCE, requests).await;
             }
         };
         let hand_over = async {
@@ -95,7 +110,7 @@ impl Listeners {
                 tracing::warn!("some starts were not handed over; their leases run out");
             }
         };
-        tokio::join!(self.main.stop(graceful), callbacks, hand_over);
+        tokio::join!(requests, hand_over);
     }
 }
 
@@ -107,7 +122,7 @@ pub(crate) async fn serve_until_stopped(
     (http, manager): (&Http, &Manager),
     reloading: &mut Reloading<'_>,
 ) -> anyhow::Result<()> {
-    let mut server = std::pin::pin!(server);
+    let mut server = std::pin::pin!(server.fuse());
     let (name, in_turn) = loop {
         tokio::select! {
             ended = &mut server => {
@@ -131,28 +146,29 @@ pub(crate) async fn serve_until_stopped(
     };
     manager.stopping(delay + http.drain + crate::serve::AFTER_REQUESTS);
     listeners.http.begin_draining();
-    let (ended, ()) = tokio::join!(server, stop(name, delay, listeners, signals));
-    ended.context("the HTTP server failed")
+    let in_order = async { tokio::join!(&mut server, stop(name, delay, listeners)).0 };
+    tokio::select! {
+        ended = in_order => return ended.context("the HTTP server failed"),
+        (name, _) = signals.next_stop() => tracing::info!(signal = name, "stopping at once"),
+    }
+    // The server hears it only while it runs.
+    let running = server.then(|_| std::future::pending::<()>());
+    tokio::select! {
+        () = listeners.stop(false) => {}
+        () = running => {}
+    }
+    Ok(())
 }
 
-async fn stop(name: &str, delay: Duration, listeners: &Listeners, signals: &mut Signals) {
-    let in_order = async {
-        if !delay.is_zero() {
-            let seconds = delay.as_secs_f64();
-            tracing::info!(
-                signal = name,
-                "stopping in {seconds} s: /ready sends requests elsewhere"
-            );
-            tokio::time::sleep(delay).await;
-        }
-        tracing::info!(signal = name, "stopping: requests under way may end");
-        listeners.stop(true).await;
-    };
-    tokio::select! {
-        () = in_order => {}
-        (name, _) = signals.next_stop() => {
-            tracing::info!(signal = name, "stopping at once");
-            listeners.stop(false).await;
-        }
+async fn stop(name: &str, delay: Duration, listeners: &Listeners) {
+    if !delay.is_zero() {
+        let seconds = delay.as_secs_f64();
+        tracing::info!(
+            signal = name,
+            "stopping in {seconds} s: /ready sends requests elsewhere"
+        );
+        tokio::time::sleep(delay).await;
     }
+    tracing::info!(signal = name, "stopping: requests under way may end");
+    listeners.stop(true).await;
 }

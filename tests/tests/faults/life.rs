@@ -9,6 +9,8 @@ use acceptance::wait::{wait_for, wait_until};
 use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -76,6 +78,38 @@ async fn a_service_that_is_to_stop_says_so_first_and_is_hurried_by_a_second_sign
     let connection = read.headers.get("connection");
     assert_eq!(connection.expect("it says so"), "close");
     service.stop().await;
+}
+
+/// Also while requests may end: nobody waits for the last of them who has said twice that it is to end.
+#[tokio::test]
+async fn a_second_signal_cuts_off_what_is_under_way() {
+    let mut service = Service::builder()
+        // Longer than any stop may take.
+        .env("WORKSPACE_HTTP__DRAIN", "1h")
+        .start()
+        .await;
+    let connecting = TcpStream::connect(service.address()).await;
+    let mut stream = connecting.expect("it listens");
+    let head = format!(
+        "POST /api/v1/app-conversations HTTP/1.1\r\nHost: x\r\nX-Session-API-Key: {}\r\nContent-Type: application/json\r\n\
+         Content-Length: 100\r\nExpect: 100-continue\r\n\r\n",
+        service.admin().key()
+    );
+    stream.write_all(head.as_bytes()).await.expect("it reads");
+    let (mut said, go_on) = ([0; 25], b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.read_exact(&mut said).await.expect("it answers");
+    assert_eq!(&said, go_on, "the request is under way");
+    send(&service, Signal::TERM);
+    wait_until("requests that may end", LIMIT, || {
+        service.log().contains("requests under way may end")
+    })
+    .await;
+    service.stop().await;
+    // Its body never came; had it been waited for, there would be an answer that says so.
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+    let rest = String::from_utf8_lossy(&rest);
+    assert!(rest.is_empty(), "{rest}");
 }
 
 /// What can be changed is, what cannot is named, and of a file with a fault nothing is taken.

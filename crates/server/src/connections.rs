@@ -29,8 +29,12 @@ const OF_ONE_SANDBOX: usize = 64;
 /// How long a silent peer is left alone before it is asked whether it is there, and between two questions.
 const ASK_AFTER: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_secs(15);
-/// File descriptors for everything else: the database, sandboxes, files.
+/// File descriptors for everything else: the database, engines, files.
 const OTHER_FILES: u64 = 1024;
+/// Descriptors of one connection: two of its own, and one to a sandbox, if what comes over it is forwarded.
+const OF_ONE: u64 = 3;
+/// Where sandboxes come, nothing is forwarded.
+const OF_A_SANDBOXS: u64 = 2;
 
 /// What one listener does with connections.
 #[derive(Clone)]
@@ -44,15 +48,23 @@ pub(crate) struct Reception {
 
 impl Reception {
     pub(crate) fn new(http: &Http, door: Door) -> Self {
-        let (most, per_address, keep_alive) = match door {
-            Door::Everybody => {
-                let per_address = http.max_connections_per_address;
-                (http.max_connections, per_address, KEEP_ALIVE)
-            }
-            Door::Sandboxes => (OF_SANDBOXES, OF_ONE_SANDBOX, SANDBOX_KEEP_ALIVE),
-        };
         let files = getrlimit(Resource::Nofile).current;
-        let possible = possible(files);
+        let (of_everybody, of_sandboxes) = possible(files);
+        let (most, possible, per_address, keep_alive) = match door {
+            Door::Everybody => {
+                let (most, per_address) = (http.max_connections, http.max_connections_per_address);
+                (most, of_everybody, per_address, KEEP_ALIVE)
+            }
+            Door::Sandboxes => {
+                let keep_alive = SANDBOX_KEEP_ALIVE;
+                (OF_SANDBOXES, of_sandboxes, OF_ONE_SANDBOX, keep_alive)
+            }
+        };
+        let trusted = match door {
+            Door::Everybody => http.trusted_proxies.clone(),
+            // Nobody stands for others there: sandboxes may be in a network that was named for a proxy's sake.
+            Door::Sandboxes => Vec::new(),
+        };
         if most > possible {
             tracing::info!(
                 "the limit of open files ({}) allows {possible} connections, not {most}: raise it (LimitNOFILE of systemd, \
@@ -66,7 +78,7 @@ impl Reception {
                 most,
                 per_address,
                 idle: keep_alive + HEAD_LIMIT,
-                trusted: http.trusted_proxies.clone(),
+                trusted,
             }),
             keep_alive,
             most_of_worker: 2 * most,
@@ -105,11 +117,13 @@ impl Reception {
     }
 }
 
-/// Connections that fit into so many open files: each has two, and there is something else to do.
-fn possible(files: Option<u64>) -> usize {
+/// Connections of everybody, and of sandboxes, that fit together into so many open files, beside what else there is to do.
+fn possible(files: Option<u64>) -> (usize, usize) {
     let files = files.unwrap_or(u64::MAX);
-    let for_connections = files - OTHER_FILES.min(files / 2);
-    usize::try_from(for_connections / 2).unwrap_or(usize::MAX)
+    let of_sandboxes = (OF_SANDBOXES as u64).min(files / 16);
+    let for_everybody = files - OTHER_FILES.min(files / 2) - OF_A_SANDBOXS * of_sandboxes;
+    let count = |it| usize::try_from(it).unwrap_or(usize::MAX);
+    (count(for_everybody / OF_ONE), count(of_sandboxes))
 }
 
 #[cfg(test)]
@@ -119,12 +133,13 @@ mod tests {
     #[test]
     fn open_files_bound_connections() {
         for (files, connections) in [
-            (Some(1024), 256),
-            (Some(4096), 1536),
-            (Some(65_536), 32_256),
+            (Some(1024), (128, 64)),
+            (Some(4096), (853, 256)),
+            (Some(65_536), (20_821, OF_SANDBOXES)),
         ] {
             assert_eq!(possible(files), connections, "{files:?}");
         }
-        assert!(possible(None) > 1 << 40);
+        let (of_everybody, of_sandboxes) = possible(None);
+        assert!(of_everybody > 1 << 40 && of_sandboxes == OF_SANDBOXES);
     }
 }

@@ -1,6 +1,7 @@
 //! Whether a socket may stay open: for as long as whoever opened it could open it again.
 
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use application::AppError;
@@ -18,13 +19,16 @@ use crate::state::HttpState;
 /// Longest wait for the answer. A store that does not answer closes nothing.
 const ANSWER: Duration = Duration::from_secs(5);
 
+/// Sockets that were opened in the same moment (all of them after a restart) ask at so many different times.
+const TIMES: u32 = 32;
+
 /// Over when `is_over` says so, which is asked in intervals. Boxed: thousands of sockets wait, and few of them ask.
 pub(crate) fn end_when(
     every: Duration,
     is_over: impl Fn() -> LocalBoxFuture<'static, bool> + 'static,
 ) -> LocalBoxFuture<'static, ()> {
     async move {
-        let mut ask = interval_at(Instant::now() + every, every);
+        let mut ask = interval_at(Instant::now() + first(every), every);
         ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ask.tick().await;
@@ -34,6 +38,13 @@ pub(crate) fn end_when(
         }
     }
     .boxed_local()
+}
+
+/// Until the first question: less than between two, and each time another part of that.
+fn first(every: Duration) -> Duration {
+    static OPENED: AtomicU32 = AtomicU32::new(0);
+    let turn = OPENED.fetch_add(1, Ordering::Relaxed) % TIMES + 1;
+    every * turn / TIMES
 }
 
 /// By what a socket was opened, as far as it is asked for again.
@@ -130,4 +141,19 @@ async fn leads_elsewhere(
 /// Whether this is a rule of ours, and not a store that is out of reach.
 fn is_refused(error: &AppError) -> bool {
     matches!(error, AppError::Refused { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn sockets_of_one_moment_do_not_ask_in_step() {
+        let every = Duration::from_secs(5);
+        let all: HashSet<Duration> = (0..TIMES).map(|_| first(every)).collect();
+        assert_eq!(all.len(), TIMES as usize);
+        assert!(all.iter().all(|it| !it.is_zero() && *it <= every));
+    }
 }

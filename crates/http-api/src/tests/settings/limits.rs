@@ -137,9 +137,10 @@ async fn guesses_count_wherever_they_are_looked_up() {
         };
         for n in 0..most {
             let guess = format!("guess-{n}");
-            let (path, key) = match path.ends_with('=') {
-                true => (format!("{path}{guess}"), ""),
-                false => (path.to_owned(), guess.as_str()),
+            let (path, key) = if path.ends_with('=') {
+                (format!("{path}{guess}"), "")
+            } else {
+                (path.to_owned(), guess.as_str())
             };
             // What looks like a user's is not looked up here.
             assert_eq!(status("/alive", "aw_probe").await, 200);

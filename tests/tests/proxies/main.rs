@@ -18,8 +18,8 @@ use crate::ports::{listeners, listeners_of};
 use crate::proxy::{Kind, Proxy};
 use crate::wire::Connection;
 
-/// Until something is written.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Until something is written, or a container runs.
+const LIMIT: Duration = Duration::from_secs(180);
 /// What clients say of themselves, and nobody believes.
 const CLAIM: &str = "X-Forwarded-For: 198.51.100.7\r\nForwarded: for=198.51.100.7\r\nX-Forwarded-Host: evil.example\r\n";
 

@@ -117,6 +117,16 @@ pub(super) async fn never_reading(address: SocketAddr, count: usize, request: St
 
 /// Sends all of it, and reads the status; 0: there was none, but the connection ended.
 pub(super) async fn statuses(address: SocketAddr, count: usize, request: &[u8]) -> Vec<u16> {
+    let all = answers(address, count, request).await;
+    all.into_iter().map(|(status, _)| status).collect()
+}
+
+/// The same with the whole answer.
+pub(super) async fn answers(
+    address: SocketAddr,
+    count: usize,
+    request: &[u8],
+) -> Vec<(u16, String)> {
     let streams = connect_all(address, count).await;
     let each = streams.into_iter().map(|mut stream| async move {
         // The service may refuse before it has read everything.
@@ -127,7 +137,7 @@ pub(super) async fn statuses(address: SocketAddr, count: usize, request: &[u8]) 
         }
         let text = String::from_utf8_lossy(&all).into_owned();
         let status = text.split(' ').nth(1).and_then(|it| it.parse().ok());
-        status.unwrap_or(0)
+        (status.unwrap_or(0), text)
     });
     join_all(each).await
 }

@@ -7,6 +7,7 @@ mod crowd;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use acceptance::agent_server::variable_of;
@@ -17,7 +18,7 @@ use acceptance::{Service, Stub, figures, tell};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
-use crate::bystander::Bystander;
+use crate::bystander::{Bystander, is_served};
 
 /// Resident memory that all slow clients together may cost.
 const MEMORY: u64 = 400 << 20;
@@ -157,7 +158,10 @@ impl World {
         tell(&format!(
             "{count} of them: {files} descriptors, resident {mib} MiB, before {before}"
         ));
-        assert!(files >= count, "they are open");
+        assert!(
+            files >= count,
+            "{files} of {count} are open: raise the hard limit of open files (`ulimit -Hn`, LimitNOFILE) to 65536"
+        );
         assert!(most < memory + MEMORY, "{memory} {most}");
         drop(idle);
     }
@@ -231,7 +235,8 @@ async fn what_the_service_lives_by_is_served_under_a_flood() {
     let service = Service::builder()
         .stub(&stub)
         .env("WORKSPACE_LOG__LEVEL", "warn")
-        .env("WORKSPACE_HTTP__REQUESTS_PER_SECOND", "200")
+        // Also a busy machine answers more, and each key has its own: the set-up is not counted with the flood.
+        .env("WORKSPACE_HTTP__REQUESTS_PER_SECOND", "50")
         .env("WORKSPACE_HTTP__MAX_CONNECTIONS", "64")
         .start()
         .await;
@@ -248,24 +253,31 @@ async fn what_the_service_lives_by_is_served_under_a_flood() {
     );
     // More than there may be: those that are idle make room.
     let idle = crowd::idle(address, 200).await;
-    let until = tokio::time::Instant::now() + Duration::from_secs(4);
+    let (flooding, began) = (service.user("flood"), tokio::time::Instant::now());
+    let refused = AtomicU32::new(0);
+    let goes_on = || {
+        let passed = began.elapsed();
+        let is_flood = refused.load(Ordering::Relaxed) > 0;
+        passed < Duration::from_secs(4) || (!is_flood && passed < Duration::from_secs(60))
+    };
     let flood = (0..32).map(|_| async {
-        let mut refused = 0;
-        while tokio::time::Instant::now() < until {
+        while goes_on() {
             // One that is closed to make room is asked again.
-            let asked = user.try_call(reqwest::Method::GET, "/api/v1/settings/profiles", None);
-            refused += u32::from(asked.await.is_ok_and(|it| it.status == 429));
+            let asked = flooding.try_call(reqwest::Method::GET, "/api/v1/settings/profiles", None);
+            if asked.await.is_ok_and(|it| it.status == 429) {
+                refused.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        refused
     });
     let flood = futures::future::join_all(flood);
     let vital = async {
         let mut served = 0;
-        while tokio::time::Instant::now() < until {
+        while goes_on() {
             for path in ["/alive", "/ready"] {
                 let request = get_and_close(path);
-                let fresh = crowd::statuses(address, 1, request.as_bytes()).await;
-                assert_eq!(fresh, [200], "{path}");
+                let fresh = crowd::answers(address, 1, request.as_bytes()).await;
+                let (status, text) = &fresh[0];
+                assert!(is_served(*status, text), "{path}: {text}");
             }
             let taken = crowd::statuses(address, 1, report.as_bytes()).await;
             assert_eq!(taken, [200], "a report");
@@ -273,12 +285,10 @@ async fn what_the_service_lives_by_is_served_under_a_flood() {
         }
         served
     };
-    let (refused, served) = tokio::join!(flood, vital);
-    tell(&format!(
-        "refused {}, served {served}",
-        refused.iter().sum::<u32>()
-    ));
-    assert!(refused.iter().sum::<u32>() > 0, "it was a flood");
+    let (_, served) = tokio::join!(flood, vital);
+    let refused = refused.into_inner();
+    tell(&format!("refused {refused}, served {served}"));
+    assert!(refused > 0, "it was a flood");
     drop(idle);
 }
 

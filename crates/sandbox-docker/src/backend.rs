@@ -335,7 +335,8 @@ mod tests {
     #[tokio::test]
     async fn an_operation_belongs_to_the_span_of_its_caller() {
         let _spans = tracing::subscriber::set_default(tracing_subscriber::registry());
-        let mut config = DockerConfig::new(HostId::parse("here").unwrap(), Vec::new());
+        let spec = DockerSpec::new(SpecId::parse("x").unwrap(), "x:1");
+        let mut config = DockerConfig::new(HostId::parse("here").unwrap(), vec![spec]);
         config.socket = Some("unix:///nonexistent/engine.sock".to_owned());
         let sandboxes = DockerSandboxes::new(config).unwrap();
         let work = async { Ok(Span::current().metadata().map(tracing::Metadata::name)) };

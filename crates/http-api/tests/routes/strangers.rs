@@ -18,6 +18,9 @@ fn needs(operation: &str) -> (&'static str, Option<Value>) {
         Some("switch_profile") => Some(json!({"profile_name": "fast"})),
         Some("switch_acp_model") => Some(json!({"model": "x"})),
         Some("rename") => Some(json!({"new_name": "quick"})),
+        _ if operation.starts_with("PUT ") && operation.contains("/secrets/") => {
+            Some(json!({"name": "SECRET"}))
+        }
         _ if operation.starts_with("PATCH ") => Some(json!({"title": "mine now"})),
         _ => None,
     };

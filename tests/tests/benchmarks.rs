@@ -26,10 +26,7 @@ fn the_benchmark_of_load_measures_everything() {
         "bench-load",
         &[
             "GET sandbox-specs/search",
-            "GET /api/v1/settings",
-            "GET /api/settings",
-            "bare handler",
-            "floor",
+            "GET settings",
             "GET sandboxes/search",
             "GET app-conversations/search",
             "GET a page of 100 events",

@@ -29,10 +29,12 @@ pub(crate) async fn is_gone(bench: &mut Bench, id: &str) {
             let mut traces = bench.service.traces_of(id);
             traces.retain(Trace::is_there);
             let processes = bench.service.processes();
-            if rows[0].is_null() && traces.is_empty() && processes.is_empty() {
-                return Ok(());
+            if !(rows[0].is_null() && traces.is_empty() && processes.is_empty()) {
+                return Err(format!("{rows} {traces:?} {processes:?}"));
             }
-            Err(format!("{rows} {traces:?} {processes:?}"))
+            // Nobody sees it any more as soon as it is to be deleted; its row goes when that is done, also the last of it.
+            let kept = bench.query(&format!("select count(*) from sandboxes where id = '{id}'"));
+            (kept == "0").then_some(()).ok_or(kept)
         })
         .await;
 }

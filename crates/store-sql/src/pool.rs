@@ -426,8 +426,7 @@ mod tests {
         let directory = tempfile::TempDir::new().unwrap();
         let config = StoreConfig {
             connections: 2,
-            wait: Duration::from_millis(50),
-            deadline: Duration::from_millis(200),
+            deadline: Duration::from_secs(2),
             ..StoreConfig::new("sqlite://unused")
         };
         let target = Target::Sqlite(directory.path().join("a.db"));
@@ -458,7 +457,6 @@ mod tests {
     async fn a_job_whose_caller_went_away_is_known_to_be_stuck() {
         let directory = tempfile::TempDir::new().unwrap();
         let config = StoreConfig {
-            wait: Duration::from_millis(50),
             deadline: Duration::from_millis(200),
             ..StoreConfig::new("sqlite://unused")
         };

@@ -24,7 +24,12 @@ fn config(directory: &Path) -> StoreConfig {
 
 fn raw(directory: &Path) -> SqliteConnection {
     let path = directory.join("new/store.db");
-    SqliteConnection::establish(&path.to_string_lossy()).expect("the database is there")
+    let mut conn =
+        SqliteConnection::establish(&path.to_string_lossy()).expect("the database is there");
+    // Connections of a store that was dropped are closed a moment later.
+    conn.batch_execute("PRAGMA busy_timeout = 30000")
+        .expect("a setting");
+    conn
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::beside::Beside;
 use crate::limits::{Kind, Place};
-use crate::{Failure, Shared, Target};
+use crate::{Failure, Shared, Target, Until};
 
 /// A place that is counted as long as it is taken.
 pub(crate) struct Counted {
@@ -64,6 +64,7 @@ impl Download {
         size: BodySize,
         rest: Option<Rest>,
         counted: Counted,
+        end: Until,
     ) -> Self {
         let (to, pieces) = mpsc::channel(1);
         let reading = Reading {
@@ -71,11 +72,19 @@ impl Download {
             rest,
             counted,
         };
+        // Whoever may not have it any more finds it cut: what is dropped here says so to both sides.
+        let reading = async move {
+            tokio::select! {
+                biased;
+                () = end => tracing::info!("a forwarded answer was cut: whoever asked may not have it any more"),
+                () = reading.hand_over(to) => {}
+            }
+        };
         Self {
             first,
             pieces,
             size,
-            _reading: Beside::spawn(reading.hand_over(to)),
+            _reading: Beside::spawn(reading),
         }
     }
 }
@@ -97,7 +106,7 @@ impl MessageBody for Download {
         Poll::Ready(match ready!(self.pieces.poll_recv(cx)) {
             Some(Ok(end)) if end.is_empty() => None,
             Some(piece) => Some(piece.map_err(Into::into)),
-            None => Some(Err("the client took nothing for too long".into())),
+            None => Some(Err("the answer was cut".into())),
         })
     }
 }

@@ -36,6 +36,11 @@ pub enum Failure {
     /// The client broke off.
     #[error("The body could not be read")]
     UploadBroken,
+    /// Whoever asked may not have an answer any more.
+    #[error(
+        "The request was ended: its key is no longer valid, or the sandbox does not run any more. Ask again to be told which."
+    )]
+    Ended,
     /// Nobody takes the connection.
     #[error(
         "The sandbox's server cannot be reached. It may be restarting: try again, or look at the sandbox's status."
@@ -58,6 +63,7 @@ impl Failure {
             Self::BadUpgrade | Self::BadRequest | Self::UploadBroken => 400,
             Self::TooLarge(_) => 413,
             Self::UploadStalled => 408,
+            Self::Ended => 409,
             Self::Unreachable(_) | Self::Broken(_) => 502,
             Self::Silent => 504,
         }

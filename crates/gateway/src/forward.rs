@@ -1,7 +1,5 @@
 //! One request, from its head to the head of its answer.
 
-use std::pin::pin;
-
 use actix_web::body::{BodySize, BoxBody};
 use actix_web::dev::Payload;
 use actix_web::http::header::{HeaderMap, HeaderValue as OurValue};
@@ -9,17 +7,19 @@ use actix_web::http::{Method as OurMethod, StatusCode as OurStatus};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse};
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
 use hyper::body::{Body as _, Incoming};
 use hyper::{Method, Request, Response, StatusCode, Uri};
-use hyper_util::client::legacy::Error as ClientError;
-use tokio::time::timeout;
+use hyper_util::client::legacy::{Error as ClientError, ResponseFuture};
+use tokio::time::{Duration, timeout};
 use url::Position;
 
 use crate::download::{Counted, Download, Rest, already_there};
 use crate::limits::Kind;
 use crate::upload::{Upload, channel, pump};
-use crate::{Failure, Gateway, Target, headers, tunnel};
+use crate::{Failure, Gateway, Target, Until, headers, tunnel};
+
+/// Most answers are there before anybody asks whether whoever waits for one still may have it.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 impl Gateway {
     /// Sends the request on and answers with what comes back; its body and that of the answer are still on their way when
@@ -33,11 +33,12 @@ impl Gateway {
         payload: Payload,
         target: &Target,
     ) -> Result<HttpResponse<BoxBody>, Failure> {
-        let for_ever = futures::future::pending().boxed_local();
-        self.forward_until(req, payload, target, for_ever).await
+        self.forward_until(req, payload, target, Until::ever())
+            .await
     }
 
-    /// The same; if it becomes a tunnel, that is closed when `end` is over: whoever opened it may not have it any more.
+    /// The same, for as long as `end` is not over: then whoever asked may not have any more of it. A tunnel is closed, an
+    /// answer under way is cut, and what has no answer yet gets none.
     ///
     /// # Errors
     /// As [`Self::forward`].
@@ -46,7 +47,7 @@ impl Gateway {
         req: &HttpRequest,
         payload: Payload,
         target: &Target,
-        end: LocalBoxFuture<'static, ()>,
+        end: Until,
     ) -> Result<HttpResponse<BoxBody>, Failure> {
         let done = self.try_forward(req, payload, target, end).await;
         if let Err(failure) = &done {
@@ -60,7 +61,7 @@ impl Gateway {
         req: &HttpRequest,
         payload: Payload,
         target: &Target,
-        end: LocalBoxFuture<'static, ()>,
+        mut end: Until,
     ) -> Result<HttpResponse<BoxBody>, Failure> {
         let shape = Shape::of(req)?;
         let kind = match shape {
@@ -74,24 +75,19 @@ impl Gateway {
             return Err(Failure::TooLarge(most));
         }
         let head = Self::head(req, target, shape == Shape::Upgrade)?;
-        match shape {
+        let (answer, rest) = match shape {
             Shape::Upgrade => {
-                let answer = self.ask(head, Upload::None).await?;
-                tunnel::open(answer, payload, target, counted, end).await
+                let answer = self.ask(head, &mut end).await?;
+                return tunnel::open(answer, payload, target, counted, end).await;
             }
-            Shape::Empty => {
-                let answer = self.ask_again(head).await?;
-                answered(answer, target, req.method(), None, counted)
-            }
+            Shape::Empty => (self.ask_again(head, &mut end).await?, None),
             Shape::Sized(length) => {
-                self.with_body((head, Some(length)), req, payload, target, counted)
-                    .await
+                self.with_body(head, Some(length), payload, &mut end)
+                    .await?
             }
-            Shape::Chunked => {
-                self.with_body((head, None), req, payload, target, counted)
-                    .await
-            }
-        }
+            Shape::Chunked => self.with_body(head, None, payload, &mut end).await?,
+        };
+        answered(answer, target, req.method(), rest, counted, end)
     }
 
     fn head(req: &HttpRequest, target: &Target, is_upgrade: bool) -> Result<Request<()>, Failure> {
@@ -107,55 +103,69 @@ impl Gateway {
         Ok(head)
     }
 
-    async fn ask(&self, head: Request<()>, body: Upload) -> Result<Response<Incoming>, Failure> {
-        let asked = self.client.request(head.map(|()| body));
-        let answer = timeout(self.shared.limits.head, asked).await;
-        answer.map_err(|_| Failure::Silent)?.map_err(failure)
+    async fn ask(&self, head: Request<()>, end: &mut Until) -> Result<Response<Incoming>, Failure> {
+        let asked = self.client.request(head.map(|()| Upload::None));
+        self.awaited(asked, end).await
+    }
+
+    /// The head of the answer, once the whole request is sent.
+    async fn awaited(
+        &self,
+        mut asked: ResponseFuture,
+        end: &mut Until,
+    ) -> Result<Response<Incoming>, Failure> {
+        let longest = self.shared.limits.head;
+        let at_once = longest.min(AT_ONCE);
+        let answer = match timeout(at_once, &mut asked).await {
+            Ok(answer) => answer,
+            Err(_) => tokio::select! {
+                biased;
+                answer = timeout(longest - at_once, asked) => answer.map_err(|_| Failure::Silent)?,
+                () = end => return Err(Failure::Ended),
+            },
+        };
+        answer.map_err(failure)
     }
 
     /// Of a request without a body. One that changes nothing is sent once more when the connection, kept from an earlier
     /// request, turns out to be closed.
-    async fn ask_again(&self, head: Request<()>) -> Result<Response<Incoming>, Failure> {
+    async fn ask_again(
+        &self,
+        head: Request<()>,
+        end: &mut Until,
+    ) -> Result<Response<Incoming>, Failure> {
         if !head.method().is_safe() {
-            return self.ask(head, Upload::None).await;
+            return self.ask(head, end).await;
         }
-        match self.ask(head.clone(), Upload::None).await {
+        match self.ask(head.clone(), end).await {
             Err(Failure::Broken(error)) => {
                 tracing::debug!(%error, "a forwarded request is sent once more");
-                self.ask(head, Upload::None).await
+                self.ask(head, end).await
             }
             done => done,
         }
     }
 
+    /// The answer, and what is left of the upload if that began before its end.
     async fn with_body(
         &self,
-        (head, length): (Request<()>, Option<u64>),
-        req: &HttpRequest,
+        head: Request<()>,
+        length: Option<u64>,
         payload: Payload,
-        target: &Target,
-        counted: Counted,
-    ) -> Result<HttpResponse<BoxBody>, Failure> {
+        end: &mut Until,
+    ) -> Result<(Response<Incoming>, Option<Rest>), Failure> {
         let (pieces, body) = channel(length, self.shared.limits.chunks);
-        let mut rest: Rest = pump(payload, pieces, self.shared.clone()).boxed_local();
-        let mut asked = pin!(self.client.request(head.map(|()| body)));
-        let early = tokio::select! {
+        let pump = pump(payload, length.is_some(), pieces, self.shared.clone());
+        let mut rest: Rest = pump.boxed_local();
+        let mut asked = self.client.request(head.map(|()| body));
+        tokio::select! {
             biased;
-            answer = &mut asked => Some(answer),
-            uploaded = &mut rest => {
-                uploaded?;
-                None
-            }
-        };
-        let (answer, rest) = if let Some(answer) = early {
-            (answer, Some(rest))
-        } else {
-            // Only now: an upload may take long.
-            let answer = timeout(self.shared.limits.head, asked).await;
-            (answer.map_err(|_| Failure::Silent)?, None)
-        };
-        let answer = answer.map_err(failure)?;
-        answered(answer, target, req.method(), rest, counted)
+            answer = &mut asked => return Ok((answer.map_err(failure)?, Some(rest))),
+            uploaded = &mut rest => uploaded?,
+            () = &mut *end => return Err(Failure::Ended),
+        }
+        // Only now: an upload may take long.
+        Ok((self.awaited(asked, end).await?, None))
     }
 }
 
@@ -232,6 +242,7 @@ fn answered(
     method: &OurMethod,
     rest: Option<Rest>,
     counted: Counted,
+    end: Until,
 ) -> Result<HttpResponse<BoxBody>, Failure> {
     let (parts, mut body) = answer.into_parts();
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
@@ -272,7 +283,7 @@ fn answered(
             Ok(builder.body(whole))
         }
         (first, _) => {
-            let body = Download::new(first, body, size, rest, counted);
+            let body = Download::new(first, body, size, rest, counted, end);
             Ok(builder.body(BoxBody::new(body)))
         }
     }

@@ -19,6 +19,7 @@ mod headers;
 mod limits;
 mod meter;
 mod tunnel;
+mod until;
 mod upload;
 
 use std::sync::Arc;
@@ -34,6 +35,7 @@ pub use failure::Failure;
 pub use forward::is_socket;
 pub use limits::Limits;
 pub use meter::{Meter, Numbers};
+pub use until::Until;
 
 use limits::Places;
 use upload::Upload;

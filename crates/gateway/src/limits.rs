@@ -14,7 +14,7 @@ pub struct Limits {
     /// Longest wait for the head of an answer once the whole request is sent. Servers behind may work long before they say
     /// anything: commands of a shell are waited for.
     pub head: Duration,
-    /// Longest time in which no byte of a body comes or is taken, in either direction.
+    /// Longest time in which no byte of an answer comes or is taken, or the server behind takes none of a request.
     pub idle: Duration,
     /// Connections that nobody uses are closed after this time. Shorter than what the servers behind allow (uvicorn: 5 s), so
     /// that it is not they who close one while a request is on its way.
@@ -23,6 +23,12 @@ pub struct Limits {
     pub idle_connections: usize,
     /// How often the other side of a silent connection is asked whether it is there.
     pub tcp_keep_alive: Duration,
+    /// Longest time in which a client sends nothing of a body; or, of one whose length it has announced, less than
+    /// [`Self::upload_least`]. The time in which the server behind takes nothing does not count.
+    pub upload_wait: Duration,
+    /// Bytes that come in that time of a body whose length is known, but at its end: a file. What comes in chunks may be a
+    /// conversation, which has pauses and short words.
+    pub upload_least: u64,
     /// Largest body of a request in bytes; `None`: any.
     pub upload: Option<u64>,
     /// Pieces of an upload that wait to be sent. Each is at most as large as what the listener reads at once.
@@ -58,6 +64,8 @@ impl Default for Limits {
             idle_connection: Duration::from_secs(3),
             idle_connections: 32,
             tcp_keep_alive: Duration::from_secs(60),
+            upload_wait: Duration::from_secs(60),
+            upload_least: 64 * 1024,
             upload: None,
             chunks: 4,
             read_buffer: 64 * 1024,

@@ -17,7 +17,6 @@ use actix_web::dev::Payload;
 use actix_web::web::{Bytes, BytesMut};
 use actix_web::{HttpResponse, HttpResponseBuilder};
 use futures::StreamExt;
-use futures::future::LocalBoxFuture;
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -30,7 +29,7 @@ use crate::beside::Beside;
 use crate::download::Counted;
 use crate::frames::{Frames, Reason};
 use crate::limits::Kind;
-use crate::{Failure, Shared, Target, forward, headers};
+use crate::{Failure, Shared, Target, Until, forward, headers};
 
 /// Most that is read of the server behind at once.
 const BUFFER: usize = 8 * 1024;
@@ -45,7 +44,7 @@ pub(crate) async fn open(
     payload: Payload,
     target: &Target,
     counted: Counted,
-    end: LocalBoxFuture<'static, ()>,
+    end: Until,
 ) -> Result<HttpResponse<BoxBody>, Failure> {
     let status = answer.status();
     let mut builder = HttpResponse::build(forward::status(status));

@@ -4,16 +4,16 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use actix_web::dev::Payload;
+use actix_web::error::PayloadError;
 use actix_web::web::Bytes;
 use futures::StreamExt;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Duration, Instant, timeout};
 
-use crate::{Failure, Shared};
+use crate::{Failure, Limits, Shared};
 
 /// The client broke off.
 #[derive(Debug, thiserror::Error)]
@@ -81,17 +81,59 @@ pub(crate) fn channel(announced: Option<u64>, pieces: usize) -> (mpsc::Sender<By
     (sender, upload)
 }
 
+/// How fast a client has to send.
+struct Pace {
+    wait: Duration,
+    /// Bytes in that time.
+    least: u64,
+    /// Of this time, since so many bytes were there last.
+    waited: Duration,
+    got: u64,
+}
+
+impl Pace {
+    fn of(limits: &Limits, is_announced: bool) -> Self {
+        Self {
+            wait: limits.upload_wait,
+            least: if is_announced { limits.upload_least } else { 1 },
+            waited: Duration::ZERO,
+            got: 0,
+        }
+    }
+
+    /// The next piece. Only while somebody waits for one does the clock go.
+    async fn next(
+        &mut self,
+        payload: &mut Payload,
+    ) -> Result<Option<Result<Bytes, PayloadError>>, Failure> {
+        let began = Instant::now();
+        let left = self.wait.saturating_sub(self.waited);
+        let piece = within(left, payload.next(), Failure::UploadStalled).await?;
+        self.waited += began.elapsed();
+        if let Some(Ok(piece)) = &piece {
+            self.got += piece.len() as u64;
+        }
+        if self.got >= self.least {
+            (self.waited, self.got) = (Duration::ZERO, 0);
+        }
+        Ok(piece)
+    }
+}
+
 /// Moves the body from the client to the server behind, until its end or until that one takes no more of it.
 pub(crate) async fn pump(
     mut payload: Payload,
+    is_announced: bool,
     to: mpsc::Sender<Bytes>,
     shared: Shared,
 ) -> Result<(), Failure> {
+    let mut pace = Pace::of(&shared.limits, is_announced);
     let (idle, most) = (shared.limits.idle, shared.limits.upload);
     let mut sent: u64 = 0;
     loop {
-        let piece = within(idle, payload.next(), Failure::UploadStalled).await?;
-        let Some(piece) = piece else { break };
+        let Some(piece) = pace.next(&mut payload).await? else {
+            break;
+        };
         let piece = piece.map_err(|_| Failure::UploadBroken)?;
         if piece.is_empty() {
             continue;

@@ -15,6 +15,7 @@ fn short() -> Limits {
     Limits {
         head: Duration::from_millis(500),
         idle: Duration::from_millis(500),
+        upload_wait: Duration::from_millis(500),
         ..Limits::default()
     }
 }

@@ -6,6 +6,7 @@
 )]
 
 mod bodies;
+mod endings;
 mod failures;
 mod tunnels;
 mod world;

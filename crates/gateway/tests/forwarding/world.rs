@@ -9,7 +9,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use futures::FutureExt;
-use gateway::{Gateway, Limits, Shared, Target};
+use gateway::{Gateway, Limits, Shared, Target, Until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -117,7 +117,8 @@ async fn pass(
         cookies: false,
         prefix: String::new(),
     };
-    let end = end.as_ref().clone().cancelled_owned().boxed_local();
+    let end = end.as_ref().clone();
+    let end = Until::over(move || end.cancelled_owned().boxed_local());
     let (payload, gateway) = (payload.into_inner(), gateway.get_ref());
     let answer = gateway.forward_until(&req, payload, &target, end).await;
     answer.unwrap_or_else(|failure| {

@@ -19,9 +19,7 @@ use application::AppError;
 use application::gateway::Way;
 use domain::id::ConversationId;
 use domain::scope::Scope;
-use futures::FutureExt as _;
-use futures::future::pending;
-use gateway::{Failure, Gateway, Target};
+use gateway::{Failure, Gateway, Target, Until};
 use secrecy::{ExposeSecret, SecretString};
 
 pub(crate) use self::client::forwarded;
@@ -66,12 +64,8 @@ pub(crate) async fn answer(
         Err(problem) => return Some(Err(problem)),
     };
     let payload = req.take_payload();
-    let end = if gateway::is_socket(req.request()) {
-        found.standing.end(app, state)
-    } else {
-        pending().boxed_local()
-    };
-    let (way, has_key) = (found.way, found.has_key);
+    let (way, has_key, standing) = (found.way, found.has_key, found.standing);
+    let end = Until::over(move || standing.end(app, state));
     let target = match to(req.request(), way, has_key, request_id) {
         Ok(target) => target,
         Err(problem) => return Some(Err(problem)),

@@ -1,4 +1,4 @@
-//! Whether a socket may stay open: for as long as whoever opened it could open it again.
+//! Whether a socket or an answer may go on: for as long as whoever opened it could open it again.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -47,7 +47,7 @@ fn first(every: Duration) -> Duration {
     every * turn / TIMES
 }
 
-/// By what a socket was opened, as far as it is asked for again.
+/// By what a socket or an answer was opened, as far as it is asked for again.
 pub(crate) enum Standing {
     /// By the key of this sandbox.
     Sandbox {
@@ -77,7 +77,7 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// Over when the socket may not stay open any more.
+    /// Over when the socket or the answer may not go on any more.
     pub(crate) fn end(self, app: Application, state: HttpState) -> LocalBoxFuture<'static, ()> {
         let every = state.limits().ask_sockets_again;
         let asked = Rc::new((self, app, state));

@@ -12,6 +12,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
 use actix_web::web::Bytes;
 
+use super::beside::holding;
 use crate::connections::{Connection, UnderWay};
 use crate::problem::Problem;
 
@@ -68,10 +69,7 @@ impl Seat {
                 Ok(bytes) => BoxBody::new(Pieces::of(bytes)),
                 Err(body) => body,
             };
-            BoxBody::new(Kept {
-                body,
-                _under_way: under_way,
-            })
+            holding(body, under_way)
         })
     }
 }
@@ -107,26 +105,6 @@ impl MessageBody for Pieces {
 
 fn is_vital(path: &str) -> bool {
     VITAL.contains(&path) || path.starts_with(REPORTS)
-}
-
-struct Kept {
-    body: BoxBody,
-    _under_way: UnderWay,
-}
-
-impl MessageBody for Kept {
-    type Error = Box<dyn std::error::Error>;
-
-    fn size(&self) -> BodySize {
-        self.body.size()
-    }
-
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        Pin::new(&mut self.body).poll_next(cx)
-    }
 }
 
 #[cfg(test)]

@@ -10,12 +10,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use actix_web::HttpMessage as _;
-use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::body::BoxBody;
 use actix_web::dev::{Payload, ServiceRequest};
 use actix_web::error::PayloadError;
 use actix_web::http::header::TRANSFER_ENCODING;
 use actix_web::web::Bytes;
 use futures::{Stream, StreamExt as _};
+
+use super::beside::holding;
 
 /// The body of a request, read by the handler and kept by the answer.
 #[derive(Clone)]
@@ -38,10 +40,7 @@ impl Unread {
     pub(super) fn kept_by(this: Option<Self>, body: BoxBody) -> BoxBody {
         match this {
             None => body,
-            Some(unread) => BoxBody::new(Kept {
-                body,
-                _unread: unread,
-            }),
+            Some(unread) => holding(body, unread),
         }
     }
 }
@@ -51,25 +50,5 @@ impl Stream for Unread {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.borrow_mut().poll_next_unpin(cx)
-    }
-}
-
-struct Kept {
-    body: BoxBody,
-    _unread: Unread,
-}
-
-impl MessageBody for Kept {
-    type Error = Box<dyn std::error::Error>;
-
-    fn size(&self) -> BodySize {
-        self.body.size()
-    }
-
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        Pin::new(&mut self.body).poll_next(cx)
     }
 }

@@ -12,8 +12,8 @@ use domain::id::SandboxId;
 use domain::sandbox::{AGENT_SERVER, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use futures::FutureExt as _;
-use futures::future::{LocalBoxFuture, pending};
-use gateway::{Gateway, Target};
+use futures::future::LocalBoxFuture;
+use gateway::{Gateway, Target, Until};
 use url::Url;
 
 use crate::addresses::{Addresses, SIGNED};
@@ -79,11 +79,8 @@ async fn pass(
         cookies: true,
         prefix: path.clone(),
     };
-    let end = if gateway::is_socket(&req) {
-        end(&req, &app, &state, &sandbox.id)
-    } else {
-        pending().boxed_local()
-    };
+    let asked = (app.clone(), state.clone(), req.uri().path().to_owned());
+    let end = Until::over(move || end(asked, sandbox.id));
     let payload = payload.into_inner();
     let answer = gateway.forward_until(&req, payload, &target, end).await;
     let mut answer = answer.map_err(|failure| forwarding::problem(&failure))?;
@@ -134,14 +131,12 @@ impl Signed<'_> {
 
 /// Over when a socket on this path could not be opened any more.
 fn end(
-    req: &HttpRequest,
-    app: &Application,
-    state: &State,
-    id: &SandboxId,
+    (app, state, path): (Application, State, String),
+    id: SandboxId,
 ) -> LocalBoxFuture<'static, ()> {
-    let path = req.uri().path().to_owned();
-    let asked = Rc::new((app.clone(), state.clone(), path, [id.clone()]));
-    forwarding::end_when(state.limits().ask_sockets_again, move || {
+    let every = state.limits().ask_sockets_again;
+    let asked = Rc::new((app, state, path, [id]));
+    forwarding::end_when(every, move || {
         let asked = Rc::clone(&asked);
         async move {
             let (app, state, path, ids) = &*asked;

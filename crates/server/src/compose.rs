@@ -286,6 +286,7 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
         trusted_proxies: config.http.trusted_proxies.clone(),
         gateway: GatewayLimits {
             upload: config.http.max_upload,
+            upload_wait: config.http.send_timeout,
             ..GatewayLimits::default()
         },
         metrics_key: config.metrics_key.clone(),

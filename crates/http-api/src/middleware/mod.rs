@@ -5,6 +5,7 @@
 //!
 //! Knows headers and paths. Knows nothing of routes' inputs or of the application.
 
+mod beside;
 mod cors;
 mod open;
 mod prefix;

@@ -1,0 +1,32 @@
+//! Bodies of answers that hold something until they are written, or given up.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::web::Bytes;
+
+/// The same body, which holds this.
+pub(super) fn holding(body: BoxBody, held: impl Unpin + 'static) -> BoxBody {
+    BoxBody::new(Holding { body, _held: held })
+}
+
+struct Holding<T> {
+    body: BoxBody,
+    _held: T,
+}
+
+impl<T: Unpin> MessageBody for Holding<T> {
+    type Error = Box<dyn std::error::Error>;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.body).poll_next(cx)
+    }
+}

@@ -4,10 +4,12 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use domain::error::chain;
 use secrecy::ExposeSecret;
 use tokio::process::Command;
 
 use super::python::{self, Python};
+use super::tested;
 use super::{AgentServer, Marker, ProvisionError, Provisioner, blocking};
 
 /// Present in a finished installation only.
@@ -134,6 +136,7 @@ impl Provisioner {
             .await
     }
 
+    /// With the libraries that this version was tested with, if that is known and they can be had; else with what fits.
     async fn install_packages(
         &self,
         uv: Option<&Path>,
@@ -143,6 +146,38 @@ impl Provisioner {
         let file = server.root.join("requirements.txt");
         let (to, text) = (file.clone(), self.requirements.join("\n") + "\n");
         blocking("writing the requirements", move || fs::write(to, text)).await?;
+        if let Some(text) = self.tested() {
+            let constraints = server.root.join("constraints.txt");
+            let to = constraints.clone();
+            blocking("writing the constraints", move || fs::write(to, text)).await?;
+            let mut command = self.packages(uv, server, &file);
+            command.arg("-c").arg(constraints);
+            match self.install_step(command, lock).await {
+                Err(error @ ProvisionError::Step { .. }) => tracing::warn!(
+                    error = %chain(&error),
+                    "the libraries that the agent server was tested with cannot be had; trying those that fit"
+                ),
+                done => return done,
+            }
+        }
+        let command = self.packages(uv, server, &file);
+        self.install_step(command, lock).await
+    }
+
+    async fn install_step(&self, command: Command, lock: &File) -> Result<(), ProvisionError> {
+        let limit = self.config.deadlines.install;
+        self.step("installing packages", command, limit, lock).await
+    }
+
+    /// A folder of wheels has what its maker put there.
+    fn tested(&self) -> Option<String> {
+        match self.config.wheels {
+            None => tested::libraries(&self.config.version, &self.requirements),
+            Some(_) => None,
+        }
+    }
+
+    fn packages(&self, uv: Option<&Path>, server: &AgentServer, requirements: &Path) -> Command {
         let mut command;
         if let Some(uv) = uv {
             command = self.command(uv);
@@ -165,10 +200,12 @@ impl Provisioner {
         if let Some(wheels) = &self.config.wheels {
             command.arg("--no-index").arg("--find-links").arg(wheels);
         }
-        command.args(&self.config.extra_args).arg("-r").arg(file);
+        command
+            .args(&self.config.extra_args)
+            .arg("-r")
+            .arg(requirements);
         self.credentials(&mut command);
-        let limit = self.config.deadlines.install;
-        self.step("installing packages", command, limit, lock).await
+        command
     }
 
     /// Without byte code every start of a sandbox costs some seconds more. Packages may ship files that are not meant to

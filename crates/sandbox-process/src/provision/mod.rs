@@ -17,6 +17,7 @@ mod config;
 mod error;
 mod install;
 mod python;
+mod tested;
 #[cfg(test)]
 mod tests;
 

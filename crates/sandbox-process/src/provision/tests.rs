@@ -96,6 +96,7 @@ case "$*" in
     env >> $BASE/env
     echo "Collecting openhands-agent-server"
     if [ -e $BASE/switches/hang ]; then sleep 600; fi
+    case "$*" in *" -c "*) if [ -e $BASE/switches/gone ]; then echo "ERROR: no such release" >&2; exit 1; fi ;; esac
     if [ -e $BASE/switches/fail ]; then
       echo "ERROR: No matching distribution; index https://me:canary@index.test/simple" >&2; exit 1
     fi ;;
@@ -143,6 +144,35 @@ async fn the_first_call_installs_and_the_second_finds() {
     )));
     assert_eq!(provisioner.ensure().await.unwrap(), server);
     assert_eq!(machine.count("pip install"), 1);
+}
+
+#[tokio::test]
+async fn the_libraries_are_those_of_the_tests_while_they_can_be_had() {
+    let machine = Machine::new();
+    machine.python("bin/python3.12", "3.12.1");
+    let server = machine.provisioner().ensure().await.unwrap();
+    assert_eq!(machine.count("constraints.txt"), 1);
+    let constraints = fs::read_to_string(server.root.join("constraints.txt")).unwrap();
+    assert!(constraints.contains("\npydantic=="));
+    assert!(!constraints.contains("litellm=="));
+
+    let without = Machine::new();
+    without.python("bin/python3.12", "3.12.1");
+    without.switch("gone");
+    without.provisioner().ensure().await.unwrap();
+    assert_eq!(without.count("pip install"), 2);
+    assert_eq!(without.count("constraints.txt"), 1);
+}
+
+#[tokio::test]
+async fn a_folder_of_wheels_is_taken_as_it_is() {
+    let machine = Machine::new();
+    machine.python("bin/python3.12", "3.12.1");
+    let mut config = machine.config();
+    config.wheels = Some(machine.path("wheels"));
+    Provisioner::new(config).unwrap().ensure().await.unwrap();
+    assert_eq!(machine.count("pip install"), 1);
+    assert_eq!(machine.count("constraints.txt"), 0);
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ pub mod git_server;
 pub mod hostile;
 pub mod postgres;
 pub mod processes;
+pub mod proxy;
 pub mod scripted_acp;
 pub mod scripted_llm;
 pub mod scripted_mcp;

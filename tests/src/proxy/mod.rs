@@ -1,4 +1,7 @@
-//! A real proxy on a port of its own, with the configuration that operators are given.
+//! A real proxy on a port of its own, with the configuration that operators are given (`config/proxies`).
+
+pub mod ports;
+pub mod wire;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,11 +9,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use acceptance::wait::wait_for;
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
 
-use crate::wire::{Authority, Connection};
+use crate::wait::wait_for;
+use wire::{Authority, Connection};
 
 /// The host name of the example configurations.
 const NAME: &str = "agents.example.org";
@@ -19,51 +22,102 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Which one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// nginx.
     Nginx,
+    /// `HAProxy`.
     HaProxy,
 }
 
+impl Kind {
+    /// By the name of its program.
+    ///
+    /// # Panics
+    /// When there is none of this name: who wishes for one gets it, or is told.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        match name {
+            "nginx" => Self::Nginx,
+            "haproxy" => Self::HaProxy,
+            _ => panic!("{name} is neither nginx nor haproxy"),
+        }
+    }
+}
+
 /// A proxy, or the place for one.
-pub(crate) struct Proxy {
+pub struct Proxy {
     kind: Kind,
     dir: TempDir,
-    port: u16,
-    authority: Authority,
+    /// Where it listens.
+    bound: SocketAddr,
+    /// Its certificate; `None`: without TLS.
+    authority: Option<Authority>,
     /// Bound and not listening: the system gives the port to nobody else.
     _held: TcpSocket,
     child: Option<Child>,
 }
 
 impl Proxy {
-    /// A port for it.
-    pub(crate) fn reserve(kind: Kind) -> Self {
-        let held = TcpSocket::new_v4().unwrap();
+    /// A port for one that speaks TLS.
+    #[must_use]
+    pub fn reserve(kind: Kind) -> Self {
+        Self::at(kind, Ipv4Addr::LOCALHOST, Some(Authority::of(NAME)))
+    }
+
+    /// The same on every address of this machine, as in front of a service that others are to reach.
+    #[must_use]
+    pub fn reserve_everywhere(kind: Kind) -> Self {
+        Self::at(kind, Ipv4Addr::UNSPECIFIED, Some(Authority::of(NAME)))
+    }
+
+    /// A port for one without TLS, which takes its clients' word for `127.0.0.1` as the host name.
+    #[must_use]
+    pub fn reserve_plain(kind: Kind) -> Self {
+        Self::at(kind, Ipv4Addr::LOCALHOST, None)
+    }
+
+    fn at(kind: Kind, address: Ipv4Addr, authority: Option<Authority>) -> Self {
+        let held = TcpSocket::new_v4().expect("a socket can be made");
         // Proxies allow it on their sides, too.
-        held.set_reuseaddr(true).unwrap();
-        held.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-            .unwrap();
+        held.set_reuseaddr(true).expect("reuse can be allowed");
+        held.bind(SocketAddr::from((address, 0)))
+            .expect("a port is free");
         Self {
             kind,
-            dir: tempfile::tempdir().unwrap(),
-            port: held.local_addr().unwrap().port(),
-            authority: Authority::of(NAME),
+            dir: tempfile::tempdir().expect("a temporary directory can be made"),
+            bound: held.local_addr().expect("a bound socket has an address"),
+            authority,
             _held: held,
             child: None,
         }
     }
 
-    fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.bound.port()
     }
 
-    /// What clients of the service use.
-    pub(crate) fn url(&self, path: &str) -> String {
-        format!("https://{NAME}:{}{path}/", self.port)
+    /// Where this machine reaches it.
+    fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port()))
+    }
+
+    /// What clients of the service use: the public URL, with a slash at its end.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        match self.authority {
+            Some(_) => format!("https://{NAME}:{}{path}/", self.port()),
+            None => format!("http://{}{path}/", self.address()),
+        }
     }
 
     /// Runs the proxy in front of the service.
-    pub(crate) async fn start(mut self, service: SocketAddr, path: &str) -> Self {
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub async fn start(mut self, service: SocketAddr, path: &str) -> Self {
         let service = service.to_string();
         let mut command = match self.kind {
             Kind::Nginx => self.nginx(&service, path),
@@ -89,24 +143,12 @@ impl Proxy {
 
     fn file(&self, name: &str, text: &str) -> String {
         let path = self.dir.path().join(name);
-        fs::write(&path, text).unwrap();
+        fs::write(&path, text).expect("the directory is writable");
         path.display().to_string()
     }
 
     fn nginx(&self, service: &str, path: &str) -> Command {
-        let certificate = self.file("cert.pem", &self.authority.certificate);
-        let key = self.file("key.pem", &self.authority.key);
-        let site = example(
-            "nginx.conf",
-            &[
-                ("listen 443 ", &format!("listen {} ", self.address())),
-                ("/etc/ssl/agent-workspace.crt", &certificate),
-                ("/etc/ssl/agent-workspace.key", &key),
-                ("server 127.0.0.1:3000", &format!("server {service}")),
-                ("location / {", &format!("location {path}/ {{")),
-            ],
-        );
-        let site = self.file("site.conf", &site);
+        let site = self.file("site.conf", &self.nginx_site(service, path));
         let dir = self.dir.path().display().to_string();
         let places = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
         let places = places.map(|it| format!("{it}_temp_path {dir}/{it};\n"));
@@ -120,35 +162,84 @@ impl Proxy {
         command
     }
 
+    fn nginx_site(&self, service: &str, path: &str) -> String {
+        let listen = format!("listen {}", self.bound);
+        let name = format!("server_name {};", Ipv4Addr::LOCALHOST);
+        let mut filled = vec![
+            ("server 127.0.0.1:3000", format!("server {service}")),
+            ("location / {", format!("location {path}/ {{")),
+        ];
+        if let Some(authority) = &self.authority {
+            let certificate = self.file("cert.pem", &authority.certificate);
+            let key = self.file("key.pem", &authority.key);
+            filled.extend([
+                ("listen 443", listen),
+                ("/etc/ssl/agent-workspace.crt", certificate),
+                ("/etc/ssl/agent-workspace.key", key),
+            ]);
+        } else {
+            filled.extend([
+                ("listen 443 ssl", listen),
+                (
+                    "ssl_certificate     /etc/ssl/agent-workspace.crt;",
+                    String::new(),
+                ),
+                (
+                    "ssl_certificate_key /etc/ssl/agent-workspace.key;",
+                    String::new(),
+                ),
+                ("ssl_reject_handshake on;", String::new()),
+                ("server_name agents.example.org;", name),
+            ]);
+        }
+        example("nginx.conf", &filled)
+    }
+
     fn haproxy(&self, service: &str) -> Command {
-        let both = format!("{}{}", self.authority.certificate, self.authority.key);
-        let given = example(
-            "haproxy.cfg",
-            &[
-                ("bind :443 ", &format!("bind {} ", self.address())),
+        let service = format!("server one {service}");
+        let mut filled = vec![("server one 127.0.0.1:3000", service)];
+        if let Some(authority) = &self.authority {
+            let both = format!("{}{}", authority.certificate, authority.key);
+            filled.extend([
+                ("bind :443 ", format!("bind {} ", self.bound)),
+                ("/etc/ssl/agent-workspace.pem", self.file("both.pem", &both)),
+            ]);
+        } else {
+            filled.extend([
                 (
-                    "/etc/ssl/agent-workspace.pem",
-                    &self.file("both.pem", &both),
+                    "bind :443 ssl crt /etc/ssl/agent-workspace.pem alpn http/1.1",
+                    format!("bind {}", self.bound),
                 ),
                 (
-                    "server one 127.0.0.1:3000",
-                    &format!("server one {service}"),
+                    "host_only -i agents.example.org",
+                    format!("host_only {}", Ipv4Addr::LOCALHOST),
                 ),
-            ],
-        );
+                (
+                    "X-Forwarded-Proto https",
+                    "X-Forwarded-Proto http".to_owned(),
+                ),
+            ]);
+        }
+        let given = example("haproxy.cfg", &filled);
         let mut command = installed("haproxy");
         command.args(["-db", "-f", &self.file("haproxy.cfg", &given)]);
         command
     }
 
     /// A client's connection.
-    pub(crate) async fn connect(&self) -> Connection {
+    pub async fn connect(&self) -> Connection {
         self.connect_from([127, 0, 0, 1]).await
     }
 
     /// The same from another address.
-    pub(crate) async fn connect_from(&self, from: [u8; 4]) -> Connection {
-        Connection::secure(&self.authority, from, self.address()).await
+    ///
+    /// # Panics
+    /// When the proxy does not take it.
+    pub async fn connect_from(&self, from: [u8; 4]) -> Connection {
+        match &self.authority {
+            Some(authority) => Connection::secure(authority, from, self.address()).await,
+            None => Connection::plain(from, self.address()).await,
+        }
     }
 }
 
@@ -169,9 +260,10 @@ fn installed(name: &str) -> Command {
 }
 
 /// An example of ours with what an operator fills in. Everything that is to be filled in must be there.
-fn example(name: &str, filled: &[(&str, &str)]) -> String {
+fn example(name: &str, filled: &[(&str, String)]) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/proxies");
-    let mut text = fs::read_to_string(path.join(name)).unwrap();
+    let text = fs::read_to_string(path.join(name));
+    let mut text = text.unwrap_or_else(|error| panic!("{name}: {error}"));
     for (from, to) in filled {
         assert!(text.contains(from), "{name} has no {from}");
         text = text.replace(from, to);

@@ -1,12 +1,12 @@
-//! HTTP over TLS, byte by byte, with a certificate that only these tests know: so that they see what a proxy does with
-//! connections and pieces, which clients hide.
+//! HTTP and sockets over TLS, byte by byte, with a certificate that only these tests know: so that they see what a proxy
+//! does with connections and pieces, which clients hide.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use acceptance::stub::traffic::SOCKET_KEY;
 use rcgen::{CertificateParams, KeyPair};
+use serde_json::Value;
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
 };
@@ -16,22 +16,39 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
+use crate::stub::traffic::SOCKET_KEY;
+
+/// Kinds of frames (RFC 6455, section 5.2).
+const TEXT: u8 = 1;
+const CLOSE: u8 = 8;
+const PING: u8 = 9;
+const PONG: u8 = 10;
+/// In the place of a frame's length: it follows, in two bytes, or in eight.
+const LONG: u8 = 126;
+const LONGER: u8 = 127;
 /// Until what must come has come.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A certificate that vouches for itself.
-pub(crate) struct Authority {
-    pub(crate) certificate: String,
-    pub(crate) key: String,
+pub struct Authority {
+    /// The certificate, as PEM.
+    pub certificate: String,
+    /// Its private key, as PEM.
+    pub key: String,
     name: String,
     der: CertificateDer<'static>,
 }
 
 impl Authority {
-    pub(crate) fn of(name: &str) -> Self {
-        let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new([name.to_owned()]).unwrap();
-        let certificate = certificate.self_signed(&key).unwrap();
+    /// For this host name.
+    ///
+    /// # Panics
+    /// When it is none.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        let key = KeyPair::generate().expect("a key can be made");
+        let certificate = CertificateParams::new([name.to_owned()]).expect("a host name");
+        let certificate = certificate.self_signed(&key).expect("it can be signed");
         Self {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
@@ -45,20 +62,23 @@ trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
 
 /// A connection, for one request after another.
-pub(crate) struct Connection {
+pub struct Connection {
     stream: BufReader<Box<dyn Stream>>,
     host: String,
 }
 
 /// The head of an answer.
 #[derive(Debug)]
-pub(crate) struct Head {
-    pub(crate) status: u16,
+pub struct Head {
+    /// Status code.
+    pub status: u16,
     headers: Vec<(String, String)>,
 }
 
 impl Head {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    /// A header, by its name in lower case.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
@@ -66,14 +86,18 @@ impl Head {
 
 /// Another machine, as far as the other side can tell: an address of the loopback network of its own.
 async fn connect(from: [u8; 4], to: SocketAddr) -> TcpStream {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.bind(SocketAddr::from((from, 0))).unwrap();
-    socket.connect(to).await.unwrap()
+    let socket = TcpSocket::new_v4().expect("a socket can be made");
+    let bound = socket.bind(SocketAddr::from((from, 0)));
+    bound.expect("an address of this machine");
+    socket.connect(to).await.expect("somebody listens")
 }
 
 impl Connection {
     /// Without TLS.
-    pub(crate) async fn plain(from: [u8; 4], to: SocketAddr) -> Self {
+    ///
+    /// # Panics
+    /// When nobody listens there.
+    pub async fn plain(from: [u8; 4], to: SocketAddr) -> Self {
         Self {
             stream: BufReader::new(Box::new(connect(from, to).await)),
             host: to.to_string(),
@@ -81,16 +105,20 @@ impl Connection {
     }
 
     /// With TLS, by the name in the certificate.
-    pub(crate) async fn secure(authority: &Authority, from: [u8; 4], to: SocketAddr) -> Self {
+    ///
+    /// # Panics
+    /// When nobody listens there, or is not who the certificate says.
+    pub async fn secure(authority: &Authority, from: [u8; 4], to: SocketAddr) -> Self {
         let mut roots = RootCertStore::empty();
-        roots.add(authority.der.clone()).unwrap();
+        let added = roots.add(authority.der.clone());
+        added.expect("it was made for this");
         let provider = Arc::new(crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .unwrap()
+            .expect("there are versions of TLS")
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let name = ServerName::try_from(authority.name.clone()).unwrap();
+        let name = ServerName::try_from(authority.name.clone()).expect("a host name");
         let stream = connect(from, to).await;
         let stream = TlsConnector::from(Arc::new(config)).connect(name, stream);
         let stream = timeout(LIMIT, stream).await.expect("a handshake ends");
@@ -101,21 +129,27 @@ impl Connection {
     }
 
     /// From now on asks for this host.
-    pub(crate) fn asking_for(mut self, host: &str) -> Self {
+    #[must_use]
+    pub fn asking_for(mut self, host: &str) -> Self {
         host.clone_into(&mut self.host);
         self
     }
 
-    pub(crate) async fn send(&mut self, bytes: &[u8]) {
+    /// Sends bytes.
+    ///
+    /// # Panics
+    /// When they are not taken.
+    pub async fn send(&mut self, bytes: &[u8]) {
         let sent = async {
             self.stream.write_all(bytes).await?;
             self.stream.flush().await
         };
-        timeout(LIMIT, sent).await.expect("it is taken").unwrap();
+        let sent = timeout(LIMIT, sent).await.expect("it is taken");
+        sent.expect("it is open");
     }
 
     /// The head of a request; `headers` are lines with their ends.
-    pub(crate) async fn begin(&mut self, request: &str, headers: &str) {
+    pub async fn begin(&mut self, request: &str, headers: &str) {
         let host = &self.host;
         let head = format!("{request} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n");
         self.send(head.as_bytes()).await;
@@ -132,7 +166,10 @@ impl Connection {
     }
 
     /// The head of the answer that comes next.
-    pub(crate) async fn head(&mut self) -> Head {
+    ///
+    /// # Panics
+    /// When none comes.
+    pub async fn head(&mut self) -> Head {
         let first = self.line().await;
         let status = first.split(' ').nth(1).and_then(|it| it.parse().ok());
         let status = status.unwrap_or_else(|| panic!("no status in {first:?}"));
@@ -147,7 +184,10 @@ impl Connection {
     }
 
     /// The next bytes of an answer, as many as are there; none at its end.
-    pub(crate) async fn some(&mut self) -> Vec<u8> {
+    ///
+    /// # Panics
+    /// When neither comes.
+    pub async fn some(&mut self) -> Vec<u8> {
         let mut bytes = vec![0; 64 * 1024];
         let read = timeout(LIMIT, self.stream.read(&mut bytes)).await;
         // A reset is an end, too.
@@ -157,9 +197,12 @@ impl Connection {
     }
 
     /// Hands over the body of this answer, piece by piece.
-    pub(crate) async fn body(&mut self, head: &Head, mut take: impl FnMut(&[u8])) {
+    ///
+    /// # Panics
+    /// When it is cut off.
+    pub async fn body(&mut self, head: &Head, mut take: impl FnMut(&[u8])) {
         if let Some(length) = head.header("content-length") {
-            let length = length.parse().unwrap();
+            let length = length.parse().expect("a number");
             return self.exactly(length, &mut take).await;
         }
         assert_eq!(
@@ -193,7 +236,7 @@ impl Connection {
     }
 
     /// The whole answer to a request without a body.
-    pub(crate) async fn ask(&mut self, request: &str, headers: &str) -> (Head, String) {
+    pub async fn ask(&mut self, request: &str, headers: &str) -> (Head, String) {
         self.begin(request, headers).await;
         let head = self.head().await;
         let mut body = Vec::new();
@@ -202,8 +245,26 @@ impl Connection {
         (head, String::from_utf8_lossy(&body).into_owned())
     }
 
+    /// The answer to a request with a body, read as JSON; `null` if it is none.
+    pub async fn call(&mut self, request: &str, headers: &str, body: &Value) -> (Head, Value) {
+        let body = body.to_string();
+        let length = body.len();
+        let lines =
+            format!("{headers}Content-Type: application/json\r\nContent-Length: {length}\r\n");
+        self.begin(request, &lines).await;
+        self.send(body.as_bytes()).await;
+        let head = self.head().await;
+        let mut answer = Vec::new();
+        self.body(&head, |piece| answer.extend_from_slice(piece))
+            .await;
+        (head, serde_json::from_slice(&answer).unwrap_or_default())
+    }
+
     /// Makes a socket of this connection, as front ends do: with the key in the query.
-    pub(crate) async fn upgrade(&mut self, path: &str) {
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub async fn upgrade(&mut self, path: &str) {
         let headers = format!(
             "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {SOCKET_KEY}\r\n"
         );
@@ -212,19 +273,82 @@ impl Connection {
         assert_eq!(head.status, 101, "{head:?}");
     }
 
-    /// Says something short on a socket that repeats what it hears: a frame of text, masked with nothing.
-    pub(crate) async fn hears_itself(&mut self, word: &str) {
-        let length = u8::try_from(word.len()).unwrap();
-        let frame = [&[0x81, 0x80 | length, 0, 0, 0, 0], word.as_bytes()].concat();
+    /// Sends a frame, masked with nothing.
+    async fn frame(&mut self, kind: u8, payload: &[u8]) {
+        let length = u16::try_from(payload.len()).expect("tests say little");
+        let mut frame = vec![0x80 | kind];
+        match u8::try_from(length) {
+            Ok(short) if short < LONG => frame.push(0x80 | short),
+            _ => {
+                frame.push(0x80 | LONG);
+                frame.extend(length.to_be_bytes());
+            }
+        }
+        frame.extend([0; 4]);
+        frame.extend(payload);
         self.send(&frame).await;
-        let mut heard = vec![0; frame.len()];
-        let read = timeout(LIMIT, self.stream.read_exact(&mut heard)).await;
-        read.expect("it answers").expect("it is open");
+    }
+
+    /// Says something on a socket.
+    pub async fn say(&mut self, text: &str) {
+        self.frame(TEXT, text.as_bytes()).await;
+    }
+
+    /// What is said next on a socket; `None`: it is closed. Questions whether somebody is there are answered.
+    ///
+    /// # Panics
+    /// When nothing is said, and what is said is no text.
+    pub async fn hear(&mut self) -> Option<String> {
+        let mut text = Vec::new();
+        loop {
+            let head = self.take(2).await?;
+            let length = match head[1] {
+                LONG => self.take(2).await?,
+                LONGER => self.take(8).await?,
+                // Servers mask nothing: the highest bit is not there.
+                short => vec![short],
+            };
+            let length = length
+                .iter()
+                .fold(0, |all, byte| all << 8 | u64::from(*byte));
+            let piece = self.take(length).await?;
+            match head[0] & 0xf {
+                CLOSE => return None,
+                PING => self.frame(PONG, &piece).await,
+                PONG => {}
+                _ => {
+                    text.extend(piece);
+                    if head[0] & 0x80 != 0 {
+                        return Some(String::from_utf8(text).expect("it is text"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// So many bytes; `None`: they do not come any more.
+    async fn take(&mut self, length: u64) -> Option<Vec<u8>> {
+        let length = usize::try_from(length).expect("it fits in memory");
+        let mut bytes = vec![0; length];
+        let read = timeout(LIMIT, self.stream.read_exact(&mut bytes)).await;
+        read.expect("something comes, or it ends").ok()?;
+        Some(bytes)
+    }
+
+    /// Says something short on a socket that repeats what it hears, with the mask that it had.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub async fn hears_itself(&mut self, word: &str) {
+        self.say(word).await;
+        let length = u8::try_from(word.len()).expect("a short word");
+        let frame = [&[0x80 | TEXT, 0x80 | length, 0, 0, 0, 0], word.as_bytes()].concat();
+        let heard = self.take(frame.len() as u64).await.expect("it is open");
         assert_eq!(heard, frame);
     }
 
     /// What is still said before the end.
-    pub(crate) async fn rest(&mut self) -> Vec<u8> {
+    pub async fn rest(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
             let some = self.some().await;

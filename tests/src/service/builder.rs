@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::Service;
 use crate::agent_server::{Version, built, variable_of};
 use crate::engine::{self, Engine};
+use crate::proxy;
 use crate::scripted_llm::ScriptedLlm;
 use crate::stub::Stub;
 
@@ -179,6 +180,16 @@ impl Builder {
 
     pub(super) fn sets(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
+    }
+
+    /// Which proxy is in front: the one that the person who runs the suites wishes. Not where a test has a public URL or an
+    /// address of its own, and with it a way in of its own.
+    pub(super) fn front(&self) -> Option<proxy::Kind> {
+        let own = ["WORKSPACE_HTTP__PUBLIC_URL", "WORKSPACE_HTTP__BIND"];
+        if own.iter().any(|name| self.sets(name).is_some()) {
+            return None;
+        }
+        variable_of("ACCEPTANCE_BEHIND").map(|name| proxy::Kind::named(&name))
     }
 
     /// The binary with a small environment: nothing of the developer's own configures it.

@@ -18,6 +18,7 @@ pub use builder::{Builder, Sandboxing};
 pub use sandboxes::Trace;
 
 use crate::client::Client;
+use crate::proxy::Proxy;
 use crate::wait::wait_for;
 
 /// Until the service answers. Generous: machines that build beside the suites are slow.
@@ -34,6 +35,8 @@ pub struct Service {
     address: SocketAddr,
     /// Bound and not listening: the system gives the port to nobody else, also while the service is down.
     _port: TcpSocket,
+    /// What clients talk to instead.
+    front: Option<Proxy>,
     child: Option<Child>,
     /// How long the last start took until the first answer.
     start_time: Duration,
@@ -51,7 +54,7 @@ impl Service {
         Self::builder().start().await
     }
 
-    async fn launch(builder: Builder) -> Self {
+    async fn launch(mut builder: Builder) -> Self {
         let socket = TcpSocket::new_v4().expect("a socket can be made");
         socket.set_reuseaddr(true).expect("reuse can be allowed");
         socket
@@ -63,11 +66,21 @@ impl Service {
             .tempdir()
             .expect("a temporary directory can be made");
         std::fs::create_dir(dir.path().join("home")).expect("the directory is writable");
+        let front = match builder.front() {
+            None => None,
+            Some(kind) => {
+                let proxy = Proxy::reserve_plain(kind);
+                builder.set("WORKSPACE_HTTP__PUBLIC_URL", &proxy.url(""));
+                builder.set("WORKSPACE_HTTP__TRUSTED_PROXIES", "127.0.0.1");
+                Some(proxy.start(address, "").await)
+            }
+        };
         let mut service = Self {
             builder,
             dir,
             address,
             _port: socket,
+            front,
             child: None,
             start_time: Duration::ZERO,
         };
@@ -104,7 +117,7 @@ impl Service {
             .expect("the service can be started");
         self.child = Some(child);
         let http = crate::client::http();
-        let url = format!("{}/alive", self.url());
+        let url = format!("http://{}/alive", self.address);
         loop {
             let answer = http.get(&url).timeout(Duration::from_secs(2)).send().await;
             if answer.is_ok_and(|answer| answer.status().is_success()) {
@@ -167,16 +180,19 @@ impl Service {
         self.child.as_ref().expect("the service runs").id()
     }
 
-    /// Where it listens.
+    /// Where it listens, also if there is a proxy in front.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// `http://…`, without a slash at the end.
+    /// Where clients reach it: `http://…`, without a slash at the end. Behind the proxy of `ACCEPTANCE_BEHIND` that is the
+    /// proxy's.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        let own = || format!("http://{}", self.address);
+        let front = self.front.as_ref();
+        front.map_or_else(own, |it| it.url("").trim_end_matches('/').to_owned())
     }
 
     /// From the start of the process to its first answer.

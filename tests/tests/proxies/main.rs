@@ -2,21 +2,17 @@
 //! other port than the proxy's.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod ports;
-mod proxy;
 mod transfer;
-mod wire;
 
 use std::time::Duration;
 
 use acceptance::client::Conversation;
+use acceptance::proxy::ports::{listeners, listeners_of};
+use acceptance::proxy::wire::Connection;
+use acceptance::proxy::{Kind, Proxy};
 use acceptance::wait::wait_for;
 use acceptance::{Client, Sandboxing, Service, Stub};
 use serde_json::{Value, json};
-
-use crate::ports::{listeners, listeners_of};
-use crate::proxy::{Kind, Proxy};
-use crate::wire::Connection;
 
 /// Until something is written, or a container runs.
 const LIMIT: Duration = Duration::from_secs(180);

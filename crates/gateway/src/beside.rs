@@ -1,4 +1,4 @@
-//! Work beside an answer.
+//! Work beside an answer, and between two.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,18 +11,27 @@ use tracing::Instrument;
 pub(crate) struct Beside(JoinHandle<()>);
 
 impl Beside {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "it belongs to a connection of this worker and ends with it: the answer's body holds it"
-    )]
     pub(crate) fn spawn(work: impl Future<Output = ()> + 'static) -> Self {
-        Self(actix_web::rt::spawn(work.in_current_span()))
+        Self(spawned(work.in_current_span()))
     }
 
     /// Whether it is over; else it wakes when it is.
     pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         Pin::new(&mut self.0).poll_unpin(cx).map(|_| ())
     }
+}
+
+/// Work on a connection to a server behind, which goes on after the request and ends by itself, or with the worker.
+pub(crate) fn apart(work: impl Future<Output = ()> + 'static) {
+    drop(spawned(work));
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it belongs to a connection of this worker and ends with it"
+)]
+fn spawned(work: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
+    actix_web::rt::spawn(work)
 }
 
 impl Drop for Beside {

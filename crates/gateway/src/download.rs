@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::beside::Beside;
 use crate::limits::{Kind, Place};
+use crate::pool::Lease;
 use crate::{Failure, Shared, Target, Until};
 
 /// A place that is counted as long as it is taken.
@@ -60,7 +61,7 @@ pub(crate) struct Download {
 impl Download {
     pub(crate) fn new(
         first: Option<Bytes>,
-        body: Incoming,
+        (body, lease): (Incoming, Lease),
         size: BodySize,
         rest: Option<Rest>,
         counted: Counted,
@@ -69,6 +70,7 @@ impl Download {
         let (to, pieces) = mpsc::channel(1);
         let reading = Reading {
             body,
+            _lease: lease,
             rest,
             counted,
         };
@@ -125,6 +127,7 @@ pub(crate) fn already_there(body: &mut Incoming) -> Result<Option<Bytes>, Failur
 /// The end towards the server behind.
 struct Reading {
     body: Incoming,
+    _lease: Lease,
     rest: Option<Rest>,
     counted: Counted,
 }

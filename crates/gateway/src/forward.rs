@@ -1,5 +1,7 @@
 //! One request, from its head to the head of its answer.
 
+use std::pin::{Pin, pin};
+
 use actix_web::body::{BodySize, BoxBody};
 use actix_web::dev::Payload;
 use actix_web::http::header::{HeaderMap, HeaderValue as OurValue};
@@ -9,12 +11,12 @@ use actix_web::{HttpRequest, HttpResponse};
 use futures::FutureExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::{Method, Request, Response, StatusCode, Uri};
-use hyper_util::client::legacy::{Error as ClientError, ResponseFuture};
 use tokio::time::{Duration, timeout};
 use url::Position;
 
 use crate::download::{Counted, Download, Rest, already_there};
 use crate::limits::Kind;
+use crate::pool::Lease;
 use crate::upload::{Upload, channel, pump};
 use crate::{Failure, Gateway, Target, Until, headers, tunnel};
 
@@ -74,73 +76,83 @@ impl Gateway {
         {
             return Err(Failure::TooLarge(most));
         }
-        let head = Self::head(req, target, shape == Shape::Upgrade)?;
+        let ask = Ask {
+            gateway: self,
+            req,
+            target,
+        };
         let (answer, rest) = match shape {
             Shape::Upgrade => {
-                let answer = self.ask(head, &mut end).await?;
+                let answer = ask.once(true, &mut end).await?;
                 return tunnel::open(answer, payload, target, counted, end).await;
             }
-            Shape::Empty => (self.ask_again(head, &mut end).await?, None),
-            Shape::Sized(length) => {
-                self.with_body(head, Some(length), payload, &mut end)
-                    .await?
-            }
-            Shape::Chunked => self.with_body(head, None, payload, &mut end).await?,
+            Shape::Empty => (ask.again(&mut end).await?, None),
+            Shape::Sized(length) => ask.with_body(Some(length), payload, &mut end).await?,
+            Shape::Chunked => ask.with_body(None, payload, &mut end).await?,
         };
         answered(answer, target, req.method(), rest, counted, end)
     }
+}
 
-    fn head(req: &HttpRequest, target: &Target, is_upgrade: bool) -> Result<Request<()>, Failure> {
-        let base = &target.base_url[..Position::BeforePath];
-        let uri: Uri = format!("{base}{}", target.path_and_query)
-            .parse()
-            .map_err(|_| Failure::BadRequest)?;
-        let method = Method::from_bytes(req.method().as_str().as_bytes());
-        let mut head = Request::new(());
-        *head.method_mut() = method.map_err(|_| Failure::BadRequest)?;
-        *head.uri_mut() = uri;
-        *head.headers_mut() = headers::onwards(req.headers(), target, is_upgrade)?;
-        Ok(head)
+/// The head of an answer with its body to come, and the connection over which it comes.
+type Answer = (Response<Incoming>, Lease);
+
+/// What is asked of the server behind.
+struct Ask<'a> {
+    gateway: &'a Gateway,
+    req: &'a HttpRequest,
+    target: &'a Target,
+}
+
+impl Ask<'_> {
+    fn request(&self, is_upgrade: bool, body: Upload) -> Result<Request<Upload>, Failure> {
+        let path = self.target.path_and_query.as_str();
+        if !path.starts_with('/') {
+            return Err(Failure::BadRequest);
+        }
+        let uri: Uri = path.parse().map_err(|_| Failure::BadRequest)?;
+        let method = Method::from_bytes(self.req.method().as_str().as_bytes());
+        let mut request = Request::new(body);
+        *request.method_mut() = method.map_err(|_| Failure::BadRequest)?;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers::onwards(self.req.headers(), self.target, is_upgrade)?;
+        Ok(request)
     }
 
-    async fn ask(&self, head: Request<()>, end: &mut Until) -> Result<Response<Incoming>, Failure> {
-        let asked = self.client.request(head.map(|()| Upload::None));
-        self.awaited(asked, end).await
+    async fn send(&self, request: Request<Upload>) -> Result<Answer, Failure> {
+        self.gateway.pool.send(server(self.target), request).await
+    }
+
+    async fn once(&self, is_upgrade: bool, end: &mut Until) -> Result<Answer, Failure> {
+        let request = self.request(is_upgrade, Upload::None)?;
+        self.awaited(pin!(self.send(request)), end).await
     }
 
     /// The head of the answer, once the whole request is sent.
     async fn awaited(
         &self,
-        mut asked: ResponseFuture,
+        mut asked: Pin<&mut impl Future<Output = Result<Answer, Failure>>>,
         end: &mut Until,
-    ) -> Result<Response<Incoming>, Failure> {
-        let longest = self.shared.limits.head;
+    ) -> Result<Answer, Failure> {
+        let longest = self.gateway.shared.limits.head;
         let at_once = longest.min(AT_ONCE);
-        let answer = match timeout(at_once, &mut asked).await {
+        match timeout(at_once, &mut asked).await {
             Ok(answer) => answer,
             Err(_) => tokio::select! {
                 biased;
-                answer = timeout(longest - at_once, asked) => answer.map_err(|_| Failure::Silent)?,
-                () = end => return Err(Failure::Ended),
+                answer = timeout(longest - at_once, asked) => answer.unwrap_or(Err(Failure::Silent)),
+                () = end => Err(Failure::Ended),
             },
-        };
-        answer.map_err(failure)
+        }
     }
 
     /// Of a request without a body. One that changes nothing is sent once more when the connection, kept from an earlier
     /// request, turns out to be closed.
-    async fn ask_again(
-        &self,
-        head: Request<()>,
-        end: &mut Until,
-    ) -> Result<Response<Incoming>, Failure> {
-        if !head.method().is_safe() {
-            return self.ask(head, end).await;
-        }
-        match self.ask(head.clone(), end).await {
-            Err(Failure::Broken(error)) => {
+    async fn again(&self, end: &mut Until) -> Result<Answer, Failure> {
+        match self.once(false, end).await {
+            Err(Failure::Broken(error)) if self.req.method().is_safe() => {
                 tracing::debug!(%error, "a forwarded request is sent once more");
-                self.ask(head, end).await
+                self.once(false, end).await
             }
             done => done,
         }
@@ -149,24 +161,29 @@ impl Gateway {
     /// The answer, and what is left of the upload if that began before its end.
     async fn with_body(
         &self,
-        head: Request<()>,
         length: Option<u64>,
         payload: Payload,
         end: &mut Until,
-    ) -> Result<(Response<Incoming>, Option<Rest>), Failure> {
-        let (pieces, body) = channel(length, self.shared.limits.chunks);
-        let pump = pump(payload, length.is_some(), pieces, self.shared.clone());
+    ) -> Result<(Answer, Option<Rest>), Failure> {
+        let shared = &self.gateway.shared;
+        let (pieces, body) = channel(length, shared.limits.chunks);
+        let mut asked = pin!(self.send(self.request(false, body)?));
+        let pump = pump(payload, length.is_some(), pieces, shared.clone());
         let mut rest: Rest = pump.boxed_local();
-        let mut asked = self.client.request(head.map(|()| body));
         tokio::select! {
             biased;
-            answer = &mut asked => return Ok((answer.map_err(failure)?, Some(rest))),
+            answer = &mut asked => return Ok((answer?, Some(rest))),
             uploaded = &mut rest => uploaded?,
             () = &mut *end => return Err(Failure::Ended),
         }
         // Only now: an upload may take long.
         Ok((self.awaited(asked, end).await?, None))
     }
+}
+
+/// The host and port of a target, as its requests say them.
+pub(crate) fn server(target: &Target) -> &str {
+    &target.base_url[Position::BeforeHost..Position::AfterPort]
 }
 
 /// What a request announces of its body.
@@ -237,7 +254,7 @@ fn says(headers: &HeaderMap, name: &str, word: &str) -> bool {
 
 /// The head of the answer, with its body to come.
 fn answered(
-    answer: Response<Incoming>,
+    (answer, lease): Answer,
     target: &Target,
     method: &OurMethod,
     rest: Option<Rest>,
@@ -283,7 +300,7 @@ fn answered(
             Ok(builder.body(whole))
         }
         (first, _) => {
-            let body = Download::new(first, body, size, rest, counted, end);
+            let body = Download::new(first, (body, lease), size, rest, counted, end);
             Ok(builder.body(BoxBody::new(body)))
         }
     }
@@ -291,12 +308,4 @@ fn answered(
 
 pub(crate) fn status(status: StatusCode) -> OurStatus {
     OurStatus::from_u16(status.as_u16()).unwrap_or(OurStatus::BAD_GATEWAY)
-}
-
-fn failure(error: ClientError) -> Failure {
-    if error.is_connect() {
-        Failure::Unreachable(error.into())
-    } else {
-        Failure::Broken(error.into())
-    }
 }

@@ -5,7 +5,7 @@ use actix_web::http::header::{HeaderMap, HeaderName as OurName, HeaderValue as O
 use hyper::header::{HeaderMap as TheirMap, HeaderName, HeaderValue};
 use url::{Position, Url};
 
-use crate::{Failure, Target};
+use crate::{Failure, Target, forward};
 
 /// About one connection, not about the message (RFC 9110, section 7.6.1, and what servers treat alike). Lengths are told by
 /// the bodies themselves.
@@ -109,8 +109,7 @@ pub(crate) fn onwards(
 ) -> Result<TheirMap, Failure> {
     let named = named(sent.get_all("connection").map(OurValue::as_bytes));
     let mut headers = TheirMap::with_capacity(sent.len() + target.headers.len() + 2);
-    let host = &target.base_url[Position::BeforeHost..Position::AfterPort];
-    let host = HeaderValue::from_str(host).map_err(|_| Failure::BadRequest)?;
+    let host = HeaderValue::from_str(forward::server(target)).map_err(|_| Failure::BadRequest)?;
     headers.insert("host", host);
     for (name, value) in sent {
         let text = name.as_str();

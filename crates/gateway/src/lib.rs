@@ -18,6 +18,7 @@ mod frames;
 mod headers;
 mod limits;
 mod meter;
+mod pool;
 mod tunnel;
 mod until;
 mod upload;
@@ -25,9 +26,6 @@ mod upload;
 use std::sync::Arc;
 
 use actix_web::http::header::{HeaderName, HeaderValue};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
@@ -38,7 +36,7 @@ pub use meter::{Meter, Numbers};
 pub use until::Until;
 
 use limits::Places;
-use upload::Upload;
+use pool::Pool;
 
 /// Where a request goes.
 #[derive(Debug, Clone)]
@@ -62,9 +60,6 @@ pub struct Target {
     /// is shown, without a slash at its end.
     pub prefix: String,
 }
-
-/// How often a silent connection is asked in vain before it is given up.
-const KEEP_ALIVE_TRIES: u32 = 4;
 
 /// What all workers share.
 #[derive(Debug, Clone)]
@@ -101,25 +96,13 @@ impl Shared {
 #[derive(Clone)]
 pub struct Gateway {
     shared: Shared,
-    client: Client<HttpConnector, Upload>,
+    pool: Pool,
 }
 
 impl Gateway {
     /// A gateway without connections.
     pub fn new(shared: Shared) -> Self {
-        let limits = &shared.limits;
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(limits.connect));
-        connector.set_nodelay(true);
-        connector.set_keepalive(Some(limits.tcp_keep_alive));
-        connector.set_keepalive_interval(Some(limits.tcp_keep_alive));
-        connector.set_keepalive_retries(Some(KEEP_ALIVE_TRIES));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(limits.idle_connection)
-            .pool_max_idle_per_host(limits.idle_connections)
-            .http1_max_buf_size(limits.read_buffer)
-            .build(connector);
-        Self { shared, client }
+        let pool = Pool::new(&shared.limits);
+        Self { shared, pool }
     }
 }

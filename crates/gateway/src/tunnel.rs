@@ -29,6 +29,7 @@ use crate::beside::Beside;
 use crate::download::Counted;
 use crate::frames::{Frames, Reason};
 use crate::limits::Kind;
+use crate::pool::Lease;
 use crate::{Failure, Shared, Target, Until, forward, headers};
 
 /// Most that is read of the server behind at once.
@@ -40,12 +41,14 @@ const REFUSAL_WITHIN: Duration = Duration::from_secs(10);
 
 /// Makes a tunnel of an answer that agrees to the upgrade; hands on any other.
 pub(crate) async fn open(
-    mut answer: Response<Incoming>,
+    (mut answer, lease): (Response<Incoming>, Lease),
     payload: Payload,
     target: &Target,
     counted: Counted,
     end: Until,
 ) -> Result<HttpResponse<BoxBody>, Failure> {
+    // What refuses an upgrade may have no end of its own: its connection is not used again either.
+    lease.give_up();
     let status = answer.status();
     let mut builder = HttpResponse::build(forward::status(status));
     headers::back(&mut builder, answer.headers(), target, false);

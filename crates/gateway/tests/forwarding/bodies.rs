@@ -181,3 +181,26 @@ async fn whoever_reads_nothing_slows_the_other_side_down() {
     assert_eq!(client.rest().await.len(), MUCH);
     world.stop().await;
 }
+
+#[actix_web::test]
+async fn a_connection_that_nobody_uses_is_closed() {
+    let (told, mut ended) = tokio::sync::mpsc::unbounded_channel();
+    let limits = Limits {
+        idle_connection: std::time::Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let world = World::before(limits, move |stream| {
+        let told = told.clone();
+        async move {
+            let mut behind = Client(stream);
+            behind.head().await;
+            behind.send(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+            let _ = told.send(behind.rest().await);
+        }
+    })
+    .await;
+    assert_eq!(status(&world.ask(&get("/")).await), 204);
+    let rest = tokio::time::timeout(crate::world::SOON, ended.recv()).await;
+    assert_eq!(rest.unwrap().as_deref(), Some(""));
+    world.stop().await;
+}

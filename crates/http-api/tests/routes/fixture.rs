@@ -272,6 +272,7 @@ impl World {
             ..HttpConfig::default()
         };
         config.limits.ask_again = Duration::from_millis(100);
+        config.limits.ask_sockets_again = Duration::from_millis(100);
         let state = HttpState::new(&config, http);
         Self {
             app,

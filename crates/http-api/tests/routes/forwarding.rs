@@ -1,14 +1,19 @@
 //! Requests that are for the agent server in a sandbox: who gets there, with which key, and who does not.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
 
+use actix_web::body::MessageBody as _;
 use actix_web::dev::ServerHandle;
 use actix_web::test::TestRequest;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use futures::{StreamExt as _, stream};
 use http_api::Door;
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, Answer, BOB, UNKNOWN, World};
+use crate::fixture::{ADA, Answer, BOB, Opened, UNKNOWN, World};
 
 /// An agent server that says what it was asked.
 struct Agent {
@@ -41,13 +46,23 @@ async fn tell(req: HttpRequest, payload: web::Payload) -> HttpResponse {
         }))
 }
 
+/// An answer that goes on without a word.
+async fn begin() -> HttpResponse {
+    let begun = stream::iter([Ok::<_, std::io::Error>(web::Bytes::from_static(b"begun"))]);
+    HttpResponse::Ok().streaming(begun.chain(stream::pending()))
+}
+
 impl Agent {
     fn start() -> Self {
-        let server = HttpServer::new(|| App::new().default_service(web::to(tell)))
-            .workers(1)
-            .disable_signals()
-            .bind("127.0.0.1:0")
-            .unwrap();
+        let server = HttpServer::new(|| {
+            App::new()
+                .route("/{path:.*}/endless", web::get().to(begin))
+                .default_service(web::to(tell))
+        })
+        .workers(1)
+        .disable_signals()
+        .bind("127.0.0.1:0")
+        .unwrap();
         let at = server.addrs()[0];
         let server = server.run();
         let handle = server.handle();
@@ -248,6 +263,37 @@ async fn what_an_agent_server_answers_is_shut_in_and_for_its_callers_only() {
         );
     }
     stage.end().await;
+}
+
+#[actix_web::test]
+async fn an_answer_goes_on_as_long_as_whoever_asked_could_ask_again() {
+    let stage = Stage::set().await;
+    let made = stage.world.post(ADA, "/api/v1/keys", &json!({})).await;
+    let made = made.json();
+    let path = format!("/api/conversations/{}/endless", stage.conversation);
+    let mut of_key = stage
+        .world
+        .open(made["key"].as_str().unwrap(), &path, None)
+        .await;
+    let mut of_sandbox = stage.world.open(&stage.key, &path, None).await;
+    for opened in [&mut of_key, &mut of_sandbox] {
+        assert_eq!(opened.next().await.as_deref(), Some("begun"));
+    }
+    let key = format!("/api/v1/keys/{}", made["record"]["id"].as_str().unwrap());
+    stage.world.delete(ADA, &key).await;
+    assert!(is_cut(of_key).await, "its key is revoked");
+    let pause = format!("/api/v1/sandboxes/{}/pause", stage.sandbox);
+    stage.world.post(ADA, &pause, &json!({})).await.ok();
+    assert!(is_cut(of_sandbox).await, "its sandbox is paused");
+    stage.end().await;
+}
+
+/// Whether an answer breaks off, within a generous while, where more of it was to come.
+async fn is_cut(mut opened: Opened) -> bool {
+    let mut body = Pin::new(&mut opened.body);
+    let next = poll_fn(|cx| body.as_mut().poll_next(cx));
+    let next = tokio::time::timeout(Duration::from_secs(30), next).await;
+    matches!(next, Ok(Some(Err(_))))
 }
 
 #[actix_web::test]

@@ -80,6 +80,7 @@ mod middleware;
 mod openapi;
 pub mod problem;
 mod rate;
+mod readiness;
 mod repeat;
 mod routes;
 mod state;
@@ -103,7 +104,8 @@ pub use connections::{Connection, ConnectionLimits, Connections};
 pub use dto::web_client::WebClient;
 pub use gateway::{Limits as GatewayLimits, Shared as Gateway};
 pub use metrics::Pools;
-pub use state::{Check, Door, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
+pub use readiness::{Check, Readiness};
+pub use state::{Door, HttpConfig, HttpPorts, HttpState, Limits};
 
 /// The whole surface, as tests run it in memory.
 pub fn app(
@@ -138,6 +140,7 @@ pub fn behind(
     let register = match door {
         Door::Everybody => routes::register,
         Door::Sandboxes => routes::register_for_sandboxes,
+        Door::Operators => routes::register_for_operators,
     };
     assemble(state.behind(door), register).app_data(Application::new(application))
 }
@@ -173,12 +176,13 @@ fn assemble(
     } else {
         |_: &mut _| ()
     };
-    // For one worker: its connections live on this thread. Sandboxes do not reach each other through their own door.
+    // For one worker: its connections live on this thread. Sandboxes do not reach each other through their own door, and
+    // nobody reaches one through the operators'.
     let app = match state.door() {
         Door::Everybody => app.app_data(web::Data::new(gateway::Gateway::new(
             state.gateway().clone(),
         ))),
-        Door::Sandboxes => app,
+        Door::Sandboxes | Door::Operators => app,
     };
     app.configure(register_docs)
         .app_data(web::Data::new(state))

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use application::settings::Shown;
 use application::trace::Traces;
-use async_trait::async_trait;
 use domain::clock::Clock;
 use domain::id::IdGenerator;
 use domain::network::Network;
@@ -22,6 +21,7 @@ use crate::metrics::{Measuring, Pools};
 use crate::middleware::Cors;
 use crate::openapi::Surface;
 use crate::rate::RateLimit;
+use crate::readiness::{Check, Looks, Readiness};
 use crate::routes::ProcessStats;
 
 /// Bounds on what a request may cost.
@@ -37,7 +37,7 @@ pub struct Limits {
     pub wrong_keys_per_second: u32,
     /// Longest wait for a whole body.
     pub body_deadline: Duration,
-    /// Longest wait for the answer of `/ready`.
+    /// Longest look at whether everything works, for `/ready`.
     pub ready_deadline: Duration,
     /// Longest wait for a client that takes nothing of a download.
     pub stalled_deadline: Duration,
@@ -84,26 +84,12 @@ pub struct HttpConfig {
     pub gateway: gateway::Limits,
     /// The key that `/metrics` needs; without one, everybody may read it.
     pub metrics_key: Option<SecretString>,
+    /// Whether there is a [`Door::Operators`]: where everybody comes, `/metrics` is then there only with the key.
+    pub metrics_have_door: bool,
     /// What web front ends are told.
     pub web_client: WebClient,
     /// How traces are handed on; `None` where none are exported.
     pub traces: Option<Traces>,
-}
-
-/// One part of the service that must work before requests are worth sending.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Check {
-    /// Its name: `store`, `sandboxes`.
-    pub name: &'static str,
-    /// What is wrong, in words for the public.
-    pub failure: Option<String>,
-}
-
-/// Answers `/ready`.
-#[async_trait]
-pub trait Readiness: Send + Sync + 'static {
-    /// Looks at every part. Called under a deadline; must not hold anything when dropped.
-    async fn checks(&self) -> Vec<Check>;
 }
 
 /// What the surface needs from outside.
@@ -126,7 +112,7 @@ pub struct HttpPorts {
 pub struct HttpState {
     shared: Arc<Shared>,
     /// One per door: what one offers is not what another does.
-    surfaces: [Arc<OnceLock<Surface>>; 2],
+    surfaces: [Arc<OnceLock<Surface>>; 3],
     door: Door,
 }
 
@@ -137,6 +123,8 @@ pub enum Door {
     Everybody,
     /// Sandboxes, on an address that only they should use: what takes a sandbox's key, and nothing else.
     Sandboxes,
+    /// Whoever watches over the service, inside the operator's network: `/metrics` without a key, and `/alive`.
+    Operators,
 }
 
 /// What both APIs show of settings.
@@ -165,6 +153,7 @@ struct Shared {
     shown_settings: ShownSettings,
     gateway: gateway::Shared,
     measuring: Measuring,
+    looks: Looks,
     web_client: (WebClientDto, LegacyWebClientDto),
     traces: Option<Traces>,
 }
@@ -197,7 +186,8 @@ impl HttpState {
                 rate: RateLimit::new(limits.requests_per_second, limits.wrong_keys_per_second),
                 shown_settings: ShownSettings::default(),
                 gateway: gateway::Shared::new(config.gateway.clone()),
-                measuring: Measuring::new(config.metrics_key.as_ref()),
+                measuring: Measuring::new(config.metrics_key.as_ref(), config.metrics_have_door),
+                looks: Looks::default(),
                 web_client,
                 traces: config.traces,
             }),
@@ -284,7 +274,7 @@ impl HttpState {
     pub(crate) fn trusted_proxies(&self) -> &[Network] {
         match self.door {
             Door::Everybody => &self.shared.trusted_proxies,
-            Door::Sandboxes => &[],
+            Door::Sandboxes | Door::Operators => &[],
         }
     }
 
@@ -306,6 +296,15 @@ impl HttpState {
 
     pub(crate) fn is_draining(&self) -> bool {
         self.shared.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// Whether the parts of the service work, as of a moment ago.
+    pub(crate) async fn checks(&self) -> Arc<[Check]> {
+        let (ports, deadline) = (self.ports(), self.limits().ready_deadline);
+        let looks = &self.shared.looks;
+        looks
+            .saw(ports.readiness.as_ref(), ports.clock.as_ref(), deadline)
+            .await
     }
 
     /// What is counted, and who may read it.
@@ -332,7 +331,7 @@ impl HttpState {
         self.door
     }
 
-    /// The documented surface; set when the first worker has put its routes together.
+    /// The documented surface; set before the first worker has put its routes together.
     pub(crate) fn surface(&self) -> Option<&Surface> {
         self.surfaces[self.door as usize].get()
     }

@@ -289,7 +289,8 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
             upload_wait: config.http.send_timeout,
             ..GatewayLimits::default()
         },
-        metrics_key: config.metrics_key.clone(),
+        metrics_key: config.metrics.key.clone(),
+        metrics_have_door: config.metrics.bind.is_some(),
         web_client: config.web_client.clone(),
         traces: traces::handed_on(config),
     }

@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use actix_web::dev::Extensions;
+use domain::error::chain;
 use http_api::{ConnectionLimits, Connections, Door};
 use rustix::net::{Shutdown, shutdown, sockopt};
 use rustix::process::{Resource, getrlimit};
@@ -26,6 +27,8 @@ const SANDBOX_KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// descriptors, nor other sandboxes their reports.
 const OF_SANDBOXES: usize = 1024;
 const OF_ONE_SANDBOX: usize = 64;
+/// Connections behind the door for operators, which have some scrapers. Their descriptors are among [`OTHER_FILES`].
+const OF_OPERATORS: usize = 64;
 /// How long a silent peer is left alone before it is asked whether it is there, and between two questions.
 const ASK_AFTER: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_secs(15);
@@ -59,11 +62,12 @@ impl Reception {
                 let keep_alive = SANDBOX_KEEP_ALIVE;
                 (OF_SANDBOXES, of_sandboxes, OF_ONE_SANDBOX, keep_alive)
             }
+            Door::Operators => (OF_OPERATORS, OF_OPERATORS, 0, KEEP_ALIVE),
         };
         let trusted = match door {
             Door::Everybody => http.trusted_proxies.clone(),
             // Nobody stands for others there: sandboxes may be in a network that was named for a proxy's sake.
-            Door::Sandboxes => Vec::new(),
+            Door::Sandboxes | Door::Operators => Vec::new(),
         };
         if most > possible {
             tracing::info!(
@@ -92,7 +96,7 @@ impl Reception {
             return;
         };
         if let Err(error) = self.tune(stream) {
-            tracing::debug!(%error, "a connection is used as it is");
+            tracing::debug!(error = %chain(&error), "a connection is used as it is");
         }
         // A second descriptor of the same socket: actix keeps the first one to itself.
         let other = stream.as_fd().try_clone_to_owned();

@@ -8,13 +8,15 @@ mod model;
 mod report;
 mod warm;
 
+use std::net::{SocketAddr, TcpListener};
+
 use domain::id::HostId;
 
 use crate::callback::Route;
 use crate::compose::{self, Picked, Variables};
 use crate::config::Config;
 use crate::data_dir::DataDir;
-use crate::serve;
+use crate::{operators, serve};
 
 pub(crate) use report::Report;
 
@@ -45,6 +47,7 @@ pub(crate) async fn examine(config: &Config, variables: &Variables) -> Report {
     }
     let is_running = data_dir.is_some_and(DataDir::is_in_use);
     address(config, is_running, &mut report);
+    metrics_address(config, is_running, &mut report);
     clock::public_url(config, is_running, now.as_ref(), &mut report).await;
     report
 }
@@ -72,11 +75,33 @@ fn callbacks(config: &Config, report: &mut Report) {
 }
 
 fn address(config: &Config, is_running: bool, report: &mut Report) {
-    let (what, address) = ("address", config.http.bind);
+    free(
+        ("address", config.http.bind),
+        is_running,
+        serve::listen,
+        report,
+    );
+}
+
+/// Where `/metrics` is read, if it has an address of its own.
+fn metrics_address(config: &Config, is_running: bool, report: &mut Report) {
+    if let Some(bind) = config.metrics.bind {
+        let what = ("metrics", bind);
+        free(what, is_running, operators::listen_at, report);
+    }
+}
+
+/// Whether the service can listen there.
+fn free(
+    (what, address): (&'static str, SocketAddr),
+    is_running: bool,
+    listen: fn(SocketAddr) -> anyhow::Result<TcpListener>,
+    report: &mut Report,
+) {
     if is_running {
         let text = format!("{address} (presumably taken by the running service)");
         report.ok(what, text);
     } else {
-        report.add(what, serve::listen(address), |_| address.to_string());
+        report.add(what, listen(address), |_| address.to_string());
     }
 }

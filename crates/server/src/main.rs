@@ -17,6 +17,7 @@ mod healthcheck;
 mod keys;
 mod logging;
 mod notify;
+mod operators;
 mod reload;
 mod remote;
 mod secrets;

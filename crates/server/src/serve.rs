@@ -9,6 +9,7 @@ use actix_web::dev::ServerHandle;
 use anyhow::Context as _;
 use application::audit::Audit;
 use application::{App, Tasks, background};
+use domain::error::chain;
 use domain::id::HostId;
 use http_api::{Door, HttpState};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -25,6 +26,7 @@ use crate::connections::{HEAD_LIMIT, Reception};
 use crate::data_dir::{DataDir, Lock};
 use crate::logging::Level;
 use crate::notify::Manager;
+use crate::operators;
 use crate::reload::Reloading;
 use crate::stopping::{Listeners, Signals, serve_until_stopped};
 
@@ -51,6 +53,7 @@ pub(crate) async fn serve(
     warn(config, &data_dir)?;
     let listener = listen(config.http.bind)?;
     let bound = listener.local_addr()?;
+    let for_operators = operators::listen(config)?;
 
     let host = host_of(config, &data_dir)?;
     let store = compose::open_store(config).await?;
@@ -91,6 +94,7 @@ pub(crate) async fn serve(
     let audit = service.app.audit.clone();
     let listeners = Listeners {
         main,
+        operators: operators::start(for_operators, config, &service, &tasks)?,
         callbacks: open_callbacks(config, &route, &sandboxes, service, &tasks, bound),
         app,
         http,
@@ -179,7 +183,7 @@ fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!(%error, "the limit of open files stays");
+        tracing::debug!(error = %chain(&error), "the limit of open files stays");
     }
 }
 
@@ -229,6 +233,13 @@ fn warn(config: &Config, data_dir: &DataDir) -> anyhow::Result<()> {
 }
 
 pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    open(address).with_context(|| {
+        format!("cannot listen on {address}; set WORKSPACE_HTTP__BIND to another address or port")
+    })
+}
+
+/// A socket that listens there.
+pub(crate) fn open(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()
     } else {
@@ -236,15 +247,8 @@ pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     }?;
     // So that a restart does not wait for connections of the last life.
     socket.set_reuseaddr(true)?;
-    let listener = socket
-        .bind(address)
-        .and_then(|()| socket.listen(BACKLOG))
-        .with_context(|| {
-            format!(
-                "cannot listen on {address}; set WORKSPACE_HTTP__BIND to another address or port"
-            )
-        })?;
-    Ok(listener.into_std()?)
+    socket.bind(address)?;
+    socket.listen(BACKLOG)?.into_std()
 }
 
 /// A server that stops by its handle.
@@ -260,8 +264,8 @@ pub(crate) fn http_server(
 )> {
     let workers = match door {
         Door::Everybody => config.workers,
-        // They report, and do nothing else.
-        Door::Sandboxes => 1,
+        // They report, or read numbers, and do nothing else.
+        Door::Sandboxes | Door::Operators => 1,
     };
     let reception = Reception::new(config, door);
     let at_connect = reception.clone();

@@ -80,6 +80,8 @@ impl Signals {
 pub(crate) struct Listeners {
     pub(crate) main: ServerHandle,
     pub(crate) callbacks: Option<CallbackListener>,
+    /// For whoever reads metrics, if it has an address of its own.
+    pub(crate) operators: Option<ServerHandle>,
     pub(crate) app: App,
     pub(crate) http: HttpState,
 }
@@ -96,6 +98,10 @@ impl Listeners {
                 }
             };
             tokio::join!(self.main.stop(graceful), callbacks);
+            // Last: how the others end can be watched.
+            if let Some(operators) = &self.operators {
+                operators.stop(graceful).await;
+            }
         };
         let requests = async {
             if graceful {

@@ -16,7 +16,7 @@ use domain::measure::Pool;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use crate::HttpState;
+use crate::{Door, HttpState};
 use crate::openapi::operations;
 use crate::routes::Process;
 pub(crate) use requests::Requests;
@@ -32,13 +32,24 @@ pub(crate) struct Measuring {
     requests: OnceLock<Requests>,
     pools: OnceLock<Pools>,
     key: Option<KeyHash>,
+    has_door: bool,
+}
+
+/// Whether somebody may read the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    Allowed,
+    NeedsKey,
+    /// It is behind the operators' door, and not here.
+    Elsewhere,
 }
 
 impl Measuring {
-    /// Whoever reads needs this key.
-    pub(crate) fn new(key: Option<&SecretString>) -> Self {
+    /// Whoever reads needs this key, where everybody comes. `has_door`: without a key it is then not there at all.
+    pub(crate) fn new(key: Option<&SecretString>, has_door: bool) -> Self {
         Self {
             key: key.map(|key| KeyHash::of(key.expose_secret())),
+            has_door,
             ..Self::default()
         }
     }
@@ -66,20 +77,38 @@ impl Measuring {
         self.pools.get().map_or_else(Vec::new, |pools| pools())
     }
 
-    /// Whether who has this key may read. Hashes are compared: how much of a wrong key is right takes no longer or shorter.
-    pub(crate) fn may_read(&self, key: Option<&SecretString>) -> bool {
-        let given = || key.map(|key| KeyHash::of(key.expose_secret()));
-        self.key.is_none() || self.key == given()
+    /// Whether who comes through this door with this key may read. Hashes are compared: how much of a wrong key is right takes
+    /// no longer or shorter.
+    pub(crate) fn may_read(
+        &self,
+        door: Door,
+        key: impl FnOnce() -> Option<SecretString>,
+    ) -> Reading {
+        match &self.key {
+            _ if door == Door::Operators => Reading::Allowed,
+            None if self.has_door => Reading::Elsewhere,
+            None => Reading::Allowed,
+            needed => {
+                let given = key().map(|key| KeyHash::of(key.expose_secret()));
+                if *needed == given {
+                    Reading::Allowed
+                } else {
+                    Reading::NeedsKey
+                }
+            }
+        }
     }
 }
 
 /// Routes that are not in the document.
-const UNDOCUMENTED: [(&str, &str); 5] = [
+const UNDOCUMENTED: [(&str, &str); 7] = [
     ("get", "/openapi.json"),
     ("get", "/docs"),
     ("get", "/docs/{file}"),
     ("get", "/console"),
     ("get", "/console/{file}"),
+    ("head", "/console"),
+    ("head", "/console/{file}"),
 ];
 
 /// The page, now.
@@ -377,11 +406,25 @@ mod tests {
 
     #[test]
     fn a_page_with_a_key_is_for_whoever_has_it() {
-        let key = |text: &str| SecretString::from(text);
-        let open = Measuring::new(None);
-        assert!(open.may_read(None) && open.may_read(Some(&key("any"))));
-        let closed = Measuring::new(Some(&key("metrics-key")));
-        assert!(closed.may_read(Some(&key("metrics-key"))));
-        assert!(!closed.may_read(Some(&key("metrics-kez"))) && !closed.may_read(None));
+        use Reading::{Allowed, Elsewhere, NeedsKey};
+        const KEY: &str = "metrics-key";
+        // By the configured key and whether there is a door: without a key, with the right one, with another.
+        for (key, has_door, [none, right, wrong]) in [
+            (None, false, [Allowed; 3]),
+            (None, true, [Elsewhere; 3]),
+            (Some(KEY), false, [NeedsKey, Allowed, NeedsKey]),
+            (Some(KEY), true, [NeedsKey, Allowed, NeedsKey]),
+        ] {
+            let measuring = Measuring::new(key.map(SecretString::from).as_ref(), has_door);
+            for (given, expected) in [
+                (None, none),
+                (Some(KEY), right),
+                (Some("metrics-kez"), wrong),
+            ] {
+                let at = |door| measuring.may_read(door, || given.map(SecretString::from));
+                assert_eq!(at(Door::Everybody), expected, "{key:?} {has_door} {given:?}");
+                assert_eq!(at(Door::Operators), Allowed, "{key:?} {has_door} {given:?}");
+            }
+        }
     }
 }

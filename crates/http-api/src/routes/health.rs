@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::process_stats::Resources;
 use crate::extract::State;
 use crate::problem::Problem;
-use crate::state::Check;
+use crate::readiness::Check;
 
 /// The check that fails while the service is about to stop.
 const DRAINING: &str = "draining";
@@ -46,7 +46,7 @@ pub(crate) struct NotReady {
     checks: std::collections::BTreeMap<String, String>,
 }
 
-/// The store and the sandbox backend can be used, and the service is not about to stop.
+/// The store and the sandbox backend could be used a second ago, and the service is not about to stop.
 #[utoipa::path(
     tag = "Health",
     security(()),
@@ -54,17 +54,8 @@ pub(crate) struct NotReady {
 )]
 #[get("/ready")]
 pub(super) async fn ready(state: State) -> Result<HttpResponse, Problem> {
-    let looked = tokio::time::timeout(
-        state.limits().ready_deadline,
-        state.ports().readiness.checks(),
-    )
-    .await;
-    let mut checks = looked.unwrap_or_else(|_| {
-        vec![Check {
-            name: "deadline",
-            failure: Some("the checks did not finish in time".into()),
-        }]
-    });
+    let mut checks = state.checks().await.to_vec();
+    // Never from memory: whoever asks is to send the next request elsewhere.
     if state.is_draining() {
         let said = "the service is about to stop: send requests to another one";
         let draining = Check {

@@ -30,7 +30,7 @@ impl Who for ActsFor {
             Door::Sandboxes => {
                 UserOrSandbox::Sandbox(Box::new(SandboxCaller::identify(req).await?))
             }
-            Door::Everybody => UserOrSandbox::identify(req).await?,
+            Door::Everybody | Door::Operators => UserOrSandbox::identify(req).await?,
         };
         match caller {
             UserOrSandbox::User(actor) => Ok(Self(actor.user, None)),

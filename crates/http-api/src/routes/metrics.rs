@@ -1,20 +1,22 @@
-//! Numbers for Prometheus. Open to everybody like the other probes, unless a key is configured; no number names a user, an
-//! object or an address.
+//! Numbers for Prometheus. Open to everybody like the other probes, unless a key is configured or they have an address of
+//! their own; no number names a user, an object or an address.
 
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpRequest, HttpResponse, get};
 
 use super::process_stats::Process;
 use crate::extract::{Application, State, key_of};
-use crate::metrics::{CONTENT_TYPE, page};
-use crate::problem::Problem;
+use crate::metrics::{CONTENT_TYPE, Reading, page};
+use crate::problem::{Detail, Problem};
 
-/// Metrics of this process in Prometheus' text format. Where the operator has set a key, it is needed.
+/// Metrics of this process in Prometheus' text format. Where the operator has set a key, it is needed; where they are read on
+/// another address and there is no key, they are not here.
 #[utoipa::path(
     tag = "Health",
     security((), ("ApiKey" = [])),
     responses(
         (status = 200, description = "The numbers", body = String, content_type = "text/plain"),
+        (status = 404, description = "They are read on another address", body = Detail),
     )
 )]
 #[get("/metrics")]
@@ -23,9 +25,10 @@ pub(super) async fn read(
     state: State,
     req: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let key = key_of(&req);
-    if !state.measuring().may_read(key.as_ref()) {
-        return Err(Problem::unauthorized());
+    match state.measuring().may_read(state.door(), || key_of(&req)) {
+        Reading::Allowed => {}
+        Reading::NeedsKey => return Err(Problem::unauthorized()),
+        Reading::Elsewhere => return Err(Problem::not_found()),
     }
     let process = Process::look(state.stats().started());
     Ok(HttpResponse::Ok()

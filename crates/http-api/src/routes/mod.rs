@@ -228,6 +228,12 @@ pub(crate) fn register_for_sandboxes(config: &mut ServiceConfig<'_>) {
         .service(mcp::ask);
 }
 
+/// Registers what may be read without a key where only the operator's own machines come. Nothing there says anything of a
+/// user, and nothing can be done.
+pub(crate) fn register_for_operators(config: &mut ServiceConfig<'_>) {
+    config.service(health::alive).service(metrics::read);
+}
+
 /// Registers what is not part of the documentation: what serves it, the console, and what sandboxes serve.
 pub(crate) fn register_docs(config: &mut web::ServiceConfig) {
     config

@@ -22,7 +22,8 @@ use crate::extract::{
     SandboxCaller, WebhookBody,
 };
 use crate::problem::Problem;
-use crate::state::{Check, HttpConfig, HttpPorts, HttpState, Limits, Readiness};
+use crate::readiness::{Check, Readiness};
+use crate::state::{HttpConfig, HttpPorts, HttpState, Limits};
 
 pub(super) const KEY: &str = "aw_user";
 pub(super) const SANDBOX_KEY: &str = "sandbox-key";
@@ -107,6 +108,7 @@ pub(super) fn config() -> HttpConfig {
         trusted_proxies: Vec::new(),
         gateway: gateway::Limits::default(),
         metrics_key: None,
+        metrics_have_door: false,
         web_client: crate::WebClient::default(),
         traces: None,
     }

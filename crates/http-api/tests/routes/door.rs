@@ -40,6 +40,42 @@ async fn reports_come_in_by_the_key_of_the_sandbox_alone() {
 }
 
 #[actix_web::test]
+async fn behind_the_operators_door_are_numbers_without_a_key_and_nothing_else() {
+    let world = World::idle().await;
+    let ask = async |method: &str, path: &str| {
+        world
+            .send_to(Door::Operators, request(method, path, ""))
+            .await
+    };
+    let page = ask("get", "/metrics").await;
+    assert_eq!(page.status, 200);
+    assert!(
+        page.text.contains("agent_workspace_build_info"),
+        "{}",
+        page.text
+    );
+    ask("get", "/alive").await.is(200, &json!({"status": "ok"}));
+    ask("post", "/metrics")
+        .await
+        .refuses(405, "Method Not Allowed");
+    let document = http_api::openapi_document();
+    let others = document["paths"].as_object().unwrap().keys();
+    let others = others
+        .map(String::as_str)
+        .chain(["/", "/docs", "/openapi.json", "/console/"]);
+    let mut refused = 0;
+    for path in others.filter(|path| !["/metrics", "/alive"].contains(path)) {
+        let filled = path.replace(['{', '}'], "");
+        // Also with a key: nobody is anybody there.
+        let asked = request("get", &filled, ADA);
+        let answer = world.send_to(Door::Operators, asked).await;
+        assert_eq!(answer.status, 404, "{path}: {}", answer.text);
+        refused += 1;
+    }
+    assert!(refused > 30, "{refused} paths were tried");
+}
+
+#[actix_web::test]
 async fn nothing_that_a_user_may_call_is_behind_it() {
     let world = World::idle().await;
     let document = http_api::openapi_document();

@@ -129,7 +129,7 @@ pub(crate) fn reachable(bound: SocketAddr) -> Url {
         .expect("an address and a port make a URL")
 }
 
-fn address(text: &str) -> Option<SocketAddr> {
+pub(super) fn address(text: &str) -> Option<SocketAddr> {
     match text.strip_prefix("localhost:") {
         Some(port) => Some((Ipv4Addr::LOCALHOST, port.parse().ok()?).into()),
         None => text.parse().ok(),

@@ -1,11 +1,37 @@
 //! Section `metrics`.
 
+use std::net::SocketAddr;
+
 use secrecy::{ExposeSecret, SecretString};
 
+use super::http::{Http, address};
 use super::reader::Reader;
 
-/// The key that `/metrics` needs, if it needs one.
-pub(super) fn read(reader: &Reader<'_>) -> Option<SecretString> {
+/// Who may read `/metrics`, and where.
+#[derive(Debug, Clone)]
+pub(crate) struct Metrics {
+    /// The key that it needs where everybody comes; without one, everybody may read it.
+    pub(crate) key: Option<SecretString>,
+    /// An address of its own, where it needs none; port 0 takes any.
+    pub(crate) bind: Option<SocketAddr>,
+}
+
+impl Metrics {
+    pub(super) fn read(reader: &Reader<'_>, http: &Http) -> Self {
+        let expected = "an address and a port, e.g. 127.0.0.1:9464";
+        let bind = reader.optional_parsed("metrics.bind", expected, address);
+        if bind.is_some_and(|bind| bind.port() != 0 && bind == http.bind) {
+            let problem = "is http.bind: leave it empty, and /metrics is there";
+            reader.problem("metrics.bind", problem);
+        }
+        Self {
+            key: key(reader),
+            bind,
+        }
+    }
+}
+
+fn key(reader: &Reader<'_>) -> Option<SecretString> {
     let key = reader.secret("metrics.key");
     let is_usable = |key: &SecretString| {
         let text = key.expose_secret();
@@ -16,4 +42,37 @@ pub(super) fn read(reader: &Reader<'_>) -> Option<SecretString> {
         reader.problem("metrics.key", "must be 8 to 256 visible ASCII characters");
     }
     key
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    #[test]
+    fn an_address_of_its_own_is_another_one() {
+        let load = |http: &str, metrics: &str| {
+            let variables = [
+                ("HOME".into(), "/home/someone".into()),
+                ("WORKSPACE_HTTP__BIND".into(), http.into()),
+                ("WORKSPACE_METRICS__BIND".into(), metrics.into()),
+            ];
+            Config::load(None, &variables).map(|it| it.metrics.bind.map(|at| at.to_string()))
+        };
+        for (http, metrics, at) in [
+            ("127.0.0.1:1", "", None),
+            ("127.0.0.1:1", "localhost:2", Some("127.0.0.1:2")),
+            ("127.0.0.1:1", "10.0.0.5:1", Some("10.0.0.5:1")),
+            ("127.0.0.1:0", "127.0.0.1:0", Some("127.0.0.1:0")),
+        ] {
+            assert_eq!(
+                load(http, metrics).unwrap().as_deref(),
+                at,
+                "{http} {metrics}"
+            );
+        }
+        for (http, metrics) in [("127.0.0.1:1", "127.0.0.1:1"), ("127.0.0.1:1", "9464")] {
+            let problem = load(http, metrics).unwrap_err().to_string();
+            assert!(problem.contains("metrics.bind"), "{problem}");
+        }
+    }
 }

@@ -32,9 +32,10 @@ pub(crate) use docker::{Docker, Metadata, Pause, Template};
 pub(crate) use git::Git;
 pub(crate) use http::{Http, reachable};
 pub(crate) use log::{Format, Log};
+pub(crate) use metrics::Metrics;
 pub(crate) use reader::parse_duration;
 pub(crate) use sandbox::{Backend, Sandbox, Start};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::ExposeSecret as _;
 pub(crate) use show::without_password;
 pub(crate) use skills::Skills;
 pub(crate) use storage::Storage;
@@ -63,8 +64,7 @@ pub(crate) struct Config {
     pub(crate) retention: application::Retention,
     pub(crate) log: Log,
     pub(crate) telemetry: Telemetry,
-    /// The key that `/metrics` needs; without one, everybody may read it.
-    pub(crate) metrics_key: Option<SecretString>,
+    pub(crate) metrics: Metrics,
     pub(crate) web_client: http_api::WebClient,
     /// Where it was read from, beside the environment.
     file: Option<PathBuf>,
@@ -145,7 +145,7 @@ impl Config {
             retention: retention::read(reader),
             log: Log::read(reader),
             telemetry: Telemetry::read(reader),
-            metrics_key: metrics::read(reader),
+            metrics: Metrics::read(reader, &http),
             web_client: web_client::read(reader),
             file: None,
             marks: Marks::of(layers),

@@ -1,0 +1,168 @@
+//! Whether the parts of the service work: looked at for whoever asks, at most about once a second.
+//!
+//! Anybody may ask `/ready`, and a look is a transaction and a call of the engine: what it costs must not depend on how often
+//! it is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use domain::clock::{Clock, Timestamp};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// What a look says may be so old before it is looked again. Measured from the look's beginning.
+const LONGEST_AGE: Duration = Duration::from_secs(1);
+
+/// One part of the service that must work before requests are worth sending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// Its name: `store`, `sandboxes`.
+    pub name: &'static str,
+    /// What is wrong, in words for the public.
+    pub failure: Option<String>,
+}
+
+/// Answers `/ready`.
+#[async_trait]
+pub trait Readiness: Send + Sync + 'static {
+    /// Looks at every part. Called under a deadline, by one caller at a time and not for every request; must not hold
+    /// anything when dropped.
+    async fn checks(&self) -> Vec<Check>;
+}
+
+/// The last look, and the turn to look again; one for all workers.
+#[derive(Default)]
+pub(crate) struct Looks(Mutex<Option<Look>>);
+
+struct Look {
+    began: Timestamp,
+    saw: Arc<[Check]>,
+}
+
+impl Looks {
+    /// What a look says that began at most [`LONGEST_AGE`] ago: the last one, or a new one. Whoever comes while somebody looks
+    /// waits for that. A look that is not done within `deadline` is one that failed; the whole takes at most twice that, if
+    /// who looked went away meanwhile and it is done again.
+    pub(crate) async fn saw(
+        &self,
+        readiness: &dyn Readiness,
+        clock: &dyn Clock,
+        deadline: Duration,
+    ) -> Arc<[Check]> {
+        let Ok(mut last) = timeout(deadline, self.0.lock()).await else {
+            return late();
+        };
+        let began = clock.now();
+        if let Some(look) = last.as_ref()
+            // A clock that was set back makes no look last longer.
+            && look.began <= began
+            && began.since(look.began) <= LONGEST_AGE
+        {
+            return Arc::clone(&look.saw);
+        }
+        let saw = match timeout(deadline, readiness.checks()).await {
+            Ok(checks) => checks.into(),
+            Err(_) => late(),
+        };
+        let look = last.insert(Look { began, saw });
+        Arc::clone(&look.saw)
+    }
+}
+
+fn late() -> Arc<[Check]> {
+    let failure = Some("the checks did not finish in time".into());
+    [Check {
+        name: "deadline",
+        failure,
+    }]
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::join_all;
+    use store_memory::FixedClock;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// For looks that hang; the others do not wait.
+    const DEADLINE: Duration = Duration::from_millis(20);
+
+    /// A store that answers when it may, and counts how often it was asked.
+    struct Store {
+        asked: AtomicUsize,
+        may_answer: Semaphore,
+    }
+
+    impl Store {
+        fn answering(times: usize) -> Self {
+            Self {
+                asked: AtomicUsize::new(0),
+                may_answer: Semaphore::new(times),
+            }
+        }
+
+        fn asked(&self) -> usize {
+            self.asked.load(Ordering::Relaxed)
+        }
+    }
+
+    #[async_trait]
+    impl Readiness for Store {
+        async fn checks(&self) -> Vec<Check> {
+            let nth = self.asked.fetch_add(1, Ordering::Relaxed);
+            self.may_answer.acquire().await.unwrap().forget();
+            let failure = Some(nth.to_string());
+            let name = "store";
+            vec![Check { name, failure }]
+        }
+    }
+
+    fn nth(checks: &[Check]) -> &str {
+        checks[0].failure.as_deref().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_look_is_for_everybody_who_asks_within_a_second() {
+        let (looks, store, clock) = (Looks::default(), Store::answering(9), FixedClock::default());
+        let ask = || looks.saw(&store, &clock, DEADLINE);
+        let all = join_all((0..100).map(|_| ask())).await;
+        assert!(all.iter().all(|saw| nth(saw) == "0"));
+        clock.advance(LONGEST_AGE);
+        assert_eq!(nth(&ask().await), "0");
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(nth(&ask().await), "1");
+        assert_eq!(store.asked(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_look_that_hangs_is_one_that_failed_for_all_who_wait() {
+        let (looks, store, clock) = (Looks::default(), Store::answering(0), FixedClock::default());
+        let ask = || looks.saw(&store, &clock, DEADLINE);
+        let all = join_all((0..100).map(|_| ask())).await;
+        assert!(all.iter().all(|saw| saw[0].name == "deadline"));
+        assert_eq!(store.asked(), 1);
+        store.may_answer.add_permits(1);
+        clock.advance(2 * LONGEST_AGE);
+        assert_eq!(nth(&ask().await), "1");
+    }
+
+    #[tokio::test]
+    async fn who_waits_looks_when_who_looked_goes_away() {
+        let (looks, store, clock) = (Looks::default(), Store::answering(0), FixedClock::default());
+        let mut first = Box::pin(looks.saw(&store, &clock, DEADLINE));
+        let mut second = Box::pin(looks.saw(&store, &clock, DEADLINE));
+        assert!(
+            futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_pending()
+        );
+        drop(first);
+        // From the beginning: it is the waiting that took long.
+        store.may_answer.add_permits(1);
+        assert_eq!(nth(&second.await), "1");
+        assert_eq!(store.asked(), 2);
+    }
+}

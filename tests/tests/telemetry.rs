@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use acceptance::Builder;
 use acceptance::client::Task;
 use acceptance::wait::wait_for;
 use acceptance::world::{LATE, World};
+use acceptance::{Builder, Service};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -130,6 +130,58 @@ async fn start_traced(world: &World) -> Task {
     world.user.task(id).await
 }
 
+/// Where the service says that metrics are read.
+fn metrics_at(service: &Service) -> Option<String> {
+    let log = service.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("listening for readers of metrics"))?;
+    let (_, address) = line.split_once("address=")?;
+    address.split_whitespace().next().map(str::to_owned)
+}
+
+#[tokio::test]
+async fn metrics_on_an_address_of_their_own_need_no_key_and_are_nowhere_else() {
+    const KEY: &str = "metrics-key";
+    let own = ("WORKSPACE_METRICS__BIND", "127.0.0.1:0");
+    let mut service = Service::builder().env(own.0, own.1).start().await;
+    let http = acceptance::client::http();
+    let ask = async |url: String, key: &str| {
+        let asked = http.get(url).header("X-Session-API-Key", key).timeout(LATE);
+        let answer = asked.send().await.expect("it answers");
+        (answer.status().as_u16(), answer.text().await.expect("text"))
+    };
+    let there = metrics_at(&service).expect("it says where");
+    let (status, page) = ask(format!("http://{there}/metrics"), "").await;
+    assert_eq!(status, 200);
+    assert!(
+        page.contains("agent_workspace_db_connections_max"),
+        "{page}"
+    );
+    let (status, _) = ask(
+        format!("http://{there}/api/v1/settings"),
+        service.admin().key(),
+    )
+    .await;
+    assert_eq!(status, 404);
+    let here = format!("{}/metrics", service.url());
+    assert_eq!(ask(here.clone(), service.admin().key()).await.0, 404);
+    service.set("WORKSPACE_METRICS__KEY", KEY);
+    service.restart().await;
+    assert_eq!(ask(here.clone(), "").await.0, 401);
+    assert_eq!(ask(here, KEY).await.0, 200);
+    service.stop().await;
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = other.local_addr().expect("it listens").to_string();
+    let data = tempfile::tempdir().expect("a directory");
+    let said = Service::builder()
+        .env(own.0, &taken)
+        .env("WORKSPACE_HTTP__BIND", "127.0.0.1:0")
+        .fails_to_start(data.path())
+        .await;
+    assert!(said.contains("WORKSPACE_METRICS__BIND"), "{said}");
+}
+
 #[tokio::test]
 async fn a_start_and_its_steps_are_a_trace_of_the_caller() {
     let collector = Collector::start().await;
@@ -187,6 +239,34 @@ async fn a_start_and_its_steps_are_a_trace_of_the_caller() {
         "nothing came at the end"
     );
     nothing_leaks(&collector, &world);
+}
+
+#[tokio::test]
+async fn a_start_that_another_process_takes_up_stays_in_its_trace() {
+    let collector = Collector::start().await;
+    let configure =
+        |builder: Builder| builder.env("WORKSPACE_TELEMETRY__OTLP_ENDPOINT", &collector.url);
+    let mut world = World::configured("create-hang", configure).await;
+    let task = start_traced(&world).await;
+    wait_for("the last step", LATE, || async {
+        let task = world.user.task(&task.id).await;
+        (task.status == "STARTING_CONVERSATION").then_some(())
+    })
+    .await;
+    world.service.kill9();
+    world.stub.set("");
+    world.service.restart().await;
+    world.user.ready(&task).await;
+    // The first one was never ended, so this is the second.
+    let spans = wait_for("the span of the start", LATE, || async {
+        let spans = collector.mail.spans();
+        named(&spans, "start").is_some().then_some(spans)
+    })
+    .await;
+    let start = named(&spans, "start").expect("it is there");
+    assert_eq!(hex(&start.trace_id), TRACE);
+    assert_eq!(start.parent_span_id.len(), 8, "it is below the request");
+    assert_eq!(texts(start)["task.id"], task.id);
 }
 
 fn named<'a>(spans: &'a [Span], name: &str) -> Option<&'a Span> {

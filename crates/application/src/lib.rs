@@ -77,7 +77,6 @@ use crate::settings::SettingsService;
 use crate::skills::Skills;
 use crate::start::{Starts, Updates};
 use crate::sync::Syncer;
-use crate::trace::Askers;
 use crate::users::Users;
 use crate::warm::Warm;
 use crate::webhooks::Webhooks;
@@ -146,8 +145,6 @@ pub(crate) struct Inner {
     pub(crate) leaving: CancellationToken,
     /// The start worker and what it runs.
     pub(crate) starting: TaskTracker,
-    /// Whose traces starts belong to.
-    pub(crate) askers: Askers,
 }
 
 impl Inner {
@@ -189,7 +186,6 @@ impl App {
             look_again: tokio::sync::Notify::new(),
             leaving: CancellationToken::new(),
             starting: TaskTracker::new(),
-            askers: Askers::default(),
         });
         Self {
             authenticate: Authenticate::new(Arc::clone(&inner)),

@@ -1,14 +1,9 @@
 //! Traces that other programs began, or go on with. What they are, and where they go, is the composition root's.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
-use domain::id::StartTaskId;
 use domain::start_task::StartStatus;
 use tracing::Span;
-
-/// Traces that are kept for starts that nobody has claimed yet.
-const MOST: usize = 1024;
 
 /// Headers that name a trace (`traceparent`, `tracestate`); none outside of one.
 pub type TraceHeaders = Vec<(&'static str, String)>;
@@ -22,41 +17,26 @@ pub struct Traces {
     pub current: fn() -> TraceHeaders,
 }
 
-/// Traces of requests whose starts wait to be claimed. A start that another process claims begins a trace of its own.
-#[derive(Debug, Default)]
-pub(crate) struct Askers(Mutex<BTreeMap<StartTaskId, TraceHeaders>>);
+/// The names of the headers, as they are kept.
+const NAMES: [&str; 2] = ["traceparent", "tracestate"];
 
-impl Askers {
-    /// Keeps the trace of the current request, which asked for this start.
-    pub(crate) fn note(&self, traces: Option<Traces>, id: StartTaskId) {
-        let headers = traces.map(|it| (it.current)()).unwrap_or_default();
-        if headers.is_empty() {
-            return;
-        }
-        let Ok(mut waiting) = self.0.lock() else {
-            return;
-        };
-        // Whatever was claimed elsewhere is forgotten some time.
-        if waiting.len() >= MOST {
-            waiting.pop_first();
-        }
-        waiting.insert(id, headers);
-    }
+/// The trace of the current request, to be kept with what it asks for.
+pub(crate) fn noted(traces: Option<Traces>) -> BTreeMap<String, String> {
+    let headers = traces.map(|it| (it.current)()).unwrap_or_default();
+    let named = |(name, value): (&str, String)| (name.to_owned(), value);
+    headers.into_iter().map(named).collect()
+}
 
-    /// Nothing was committed under this id.
-    pub(crate) fn forget(&self, id: StartTaskId) {
-        if let Ok(mut waiting) = self.0.lock() {
-            waiting.remove(&id);
-        }
-    }
-
-    /// Makes the span of a start that was claimed part of that trace.
-    pub(crate) fn adopt(&self, traces: Option<Traces>, id: StartTaskId, span: &Span) {
-        let Some(traces) = traces else { return };
-        let headers = self.0.lock().ok().and_then(|mut it| it.remove(&id));
-        if let Some(headers) = headers {
-            (traces.adopt)(span, &headers);
-        }
+/// Makes the span of work that a request asked for part of the trace that was noted.
+pub(crate) fn go_on(traces: Option<Traces>, noted: &BTreeMap<String, String>, span: &Span) {
+    let Some(traces) = traces else { return };
+    let headers = NAMES.iter().filter_map(|name| {
+        let value = noted.get(*name)?;
+        Some((*name, value.clone()))
+    });
+    let headers: Vec<_> = headers.collect();
+    if !headers.is_empty() {
+        (traces.adopt)(span, &headers);
     }
 }
 
@@ -91,24 +71,31 @@ impl StepSpan {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
+    static ADOPTED: Mutex<Vec<(&str, String)>> = Mutex::new(Vec::new());
+
     #[test]
-    fn only_so_many_traces_wait() {
-        let traces = Traces {
-            adopt: |_, _| {},
-            current: || vec![("traceparent", "00-1-2-01".to_owned())],
+    fn a_trace_goes_on_as_it_was_noted() {
+        let headers = || {
+            let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+            vec![
+                ("traceparent", parent.to_owned()),
+                ("tracestate", "a=b".to_owned()),
+            ]
         };
-        let askers = Askers::default();
-        for number in 0..=MOST {
-            let id = StartTaskId::new(uuid::Uuid::from_u128(number as u128));
-            askers.note(Some(traces), id);
-        }
-        assert_eq!(askers.0.lock().unwrap().len(), MOST);
-        let id = StartTaskId::new(uuid::Uuid::from_u128(MOST as u128));
-        askers.adopt(Some(traces), id, &Span::none());
-        assert_eq!(askers.0.lock().unwrap().len(), MOST - 1);
-        askers.forget(StartTaskId::new(uuid::Uuid::from_u128(MOST as u128 - 1)));
-        assert_eq!(askers.0.lock().unwrap().len(), MOST - 2);
+        let traces = Traces {
+            adopt: |_, headers| ADOPTED.lock().unwrap().extend_from_slice(headers),
+            current: headers,
+        };
+        let noted = noted(Some(traces));
+        go_on(None, &noted, &Span::none());
+        go_on(Some(traces), &BTreeMap::new(), &Span::none());
+        assert!(ADOPTED.lock().unwrap().is_empty());
+        go_on(Some(traces), &noted, &Span::none());
+        assert_eq!(*ADOPTED.lock().unwrap(), headers());
+        assert!(super::noted(None).is_empty());
     }
 }

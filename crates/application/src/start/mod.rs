@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use domain::conversation::ConversationView;
-use domain::error::StoreError;
+use domain::error::{StoreError, chain};
 use domain::id::{ConversationId, StartTaskId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{MOST_TOGETHER, Sandbox};
@@ -37,7 +37,7 @@ use self::grouping::Chosen;
 use crate::repeat::{Answer, Repeatable, repeated};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
-use crate::{AppError, Inner};
+use crate::{AppError, Inner, trace};
 
 /// The entity of a `NotFound` that means the sandbox of a start.
 const SANDBOX: &str = "sandbox";
@@ -208,20 +208,10 @@ impl Starts {
         Ok(self.inner.ports.start_tasks.find_many(scope, ids).await?)
     }
 
-    async fn commit(&self, planned: Planned) -> Result<Answer<StartTask>, AppError> {
-        let (askers, id) = (&self.inner.askers, planned.start.task.id);
-        // Before there is something to claim: a worker may have it before the store's answer is here.
-        askers.note(self.inner.policy.traces, id);
-        let done = self.commit_with_room(planned).await;
-        if !matches!(&done, Ok(Answer::New(task)) if task.id == id) {
-            askers.forget(id);
-        }
-        done
-    }
-
     /// Commits it where there is room. Whether a sandbox has room is known only in the transaction: one that has filled up,
     /// stopped or gone since it was looked at is passed over, and at the end there is the new one.
-    async fn commit_with_room(&self, planned: Planned) -> Result<Answer<StartTask>, AppError> {
+    async fn commit(&self, mut planned: Planned) -> Result<Answer<StartTask>, AppError> {
+        planned.start.task.request.trace = trace::noted(self.inner.policy.traces);
         for sandbox in planned.shared {
             let mut start = planned.start.clone();
             start.task.host = sandbox.host;
@@ -337,7 +327,9 @@ impl Starts {
                     }
                 }
             }
-            Err(error) => tracing::debug!(%error, "cannot look at start tasks of others"),
+            Err(error) => {
+                tracing::debug!(error = %chain(&error), "cannot look at start tasks of others");
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use tracing::Instrument;
 use super::Starts;
 use super::run::{Run, tell_if_ended};
 use crate::measures::Ended;
-use crate::{AuthMode, Policy};
+use crate::{AuthMode, Policy, trace};
 
 /// Between two tries to renew a lease while the store is busy.
 const RETRY: Duration = Duration::from_millis(200);
@@ -47,7 +47,7 @@ impl Starts {
                 };
                 let worker = self.clone();
                 let span = tracing::info_span!("start", task.id = %claim.task.id, sandbox.id = %claim.task.sandbox_id);
-                self.inner.askers.adopt(policy.traces, claim.task.id, &span);
+                trace::go_on(policy.traces, &claim.task.request.trace, &span);
                 let work = async move {
                     worker.under_lease(claim, until).await;
                     drop(slot);

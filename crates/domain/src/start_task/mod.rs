@@ -113,6 +113,10 @@ pub struct StartRequest {
     /// `None`: the workspace itself. Ours to choose, never the client's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
+    /// The trace that the request was part of, as headers by their names (`traceparent`, `tracestate`), so that whichever
+    /// process works on the start goes on with it. Ours to note, and told to nobody.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub trace: BTreeMap<String, String>,
     /// Names of the secrets that came with the request; the values are sealed in [`StartTask::sealed_secrets`].
     pub secret_names: Option<Vec<String>>,
 }
@@ -139,6 +143,7 @@ impl Default for StartRequest {
             public: None,
             plugins: None,
             directory: None,
+            trace: BTreeMap::new(),
             secret_names: None,
         }
     }

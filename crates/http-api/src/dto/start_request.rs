@@ -66,6 +66,7 @@ impl Decode for StartBody {
             public: public?,
             plugins: plugins?.map(|all| all.into_iter().map(|plugin| plugin.0).collect()),
             directory: None,
+            trace: std::collections::BTreeMap::new(),
             secret_names: None,
         };
         Some(Self(StartInput {

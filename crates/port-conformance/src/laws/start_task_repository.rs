@@ -61,6 +61,7 @@ pub async fn what_is_committed_is_found(ports: &Ports) {
         pr_number: vec![1, 2],
         agent_type: AgentType::Plan,
         public: Some(true),
+        trace: BTreeMap::from([("traceparent".to_owned(), "00-1-2-01".to_owned())]),
         secret_names: Some(vec!["TOKEN".to_owned()]),
         ..StartRequest::default()
     };

@@ -23,6 +23,37 @@ function legend(series) {
   return h("ul", { class: "legend" }, series.map(entry));
 }
 
+function drawn(name, height) {
+  return svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, class: "chart", role: "img", "aria-label": name });
+}
+
+/** A grid that has room for `values`, with what the columns are called. `y(value)` is where one is, `step` the width of a column. */
+function plane(name, values, columns, say) {
+  const marks = ticks(Math.max(1, ...values));
+  const most = marks.at(-1);
+  const height = HEIGHT - TOP - BOTTOM;
+  const y = (value) => TOP + height * (1 - value / most);
+  const step = (WIDTH - LEFT) / columns.length;
+  const drawing = drawn(name, HEIGHT);
+  for (const mark of marks) {
+    drawing.append(
+      svg("line", { x1: LEFT, x2: WIDTH, y1: y(mark), y2: y(mark), class: "grid" }),
+      svg("text", { x: LEFT - 6, y: y(mark) + 4, class: "axis end" }, say(mark)),
+    );
+  }
+  // Not every label has room.
+  const every = Math.ceil(columns.length / 8);
+  columns.forEach((column, at) => {
+    if (at % every === 0) drawing.append(svg("text", { x: LEFT + (at + 0.5) * step, y: HEIGHT - 6, class: "axis middle" }, column.label));
+  });
+  return { drawing, step, y };
+}
+
+/** With `head` and `rows` as the table; its first column has no name. */
+function figure(name, series, drawing, head, rows) {
+  return h("figure", {}, h("figcaption", {}, name), legend(series), drawing, numbers(name, ["", ...head], rows));
+}
+
 function numbers(name, head, rows) {
   return h(
     "details",
@@ -48,20 +79,7 @@ function numbers(name, head, rows) {
  */
 export function stacked(name, series, columns, say = String) {
   const sums = columns.map((it) => it.values.reduce((a, b) => a + b, 0));
-  const marks = ticks(Math.max(1, ...sums));
-  const most = marks.at(-1);
-  const height = HEIGHT - TOP - BOTTOM;
-  const y = (value) => TOP + height * (1 - value / most);
-  const step = (WIDTH - LEFT) / columns.length;
-  const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": name });
-  for (const mark of marks) {
-    drawing.append(
-      svg("line", { x1: LEFT, x2: WIDTH, y1: y(mark), y2: y(mark), class: "grid" }),
-      svg("text", { x: LEFT - 6, y: y(mark) + 4, class: "axis end" }, say(mark)),
-    );
-  }
-  // Not every label has room.
-  const every = Math.ceil(columns.length / 8);
+  const { drawing, step, y } = plane(name, sums, columns, say);
   columns.forEach((column, at) => {
     const x = LEFT + at * step;
     let base = 0;
@@ -71,10 +89,9 @@ export function stacked(name, series, columns, say = String) {
       drawing.append(svg("rect", bar, svg("title", {}, `${column.label}, ${series[which].name}: ${say(value)}`)));
       base += value;
     });
-    if (at % every === 0) drawing.append(svg("text", { x: x + step / 2, y: HEIGHT - 6, class: "axis middle" }, column.label));
   });
   const rows = columns.map((it) => [it.label, ...it.values.map(say)]);
-  return h("figure", {}, h("figcaption", {}, name), legend(series), drawing, numbers(name, ["", ...series.map((it) => it.name)], rows));
+  return figure(name, series, drawing, series.map((it) => it.name), rows);
 }
 
 /** The same lying down, one row for each column. */
@@ -85,7 +102,7 @@ export function rows(name, series, columns, say = String) {
   const left = 116;
   const right = 100;
   const height = columns.length * line + 4;
-  const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, class: "chart", role: "img", "aria-label": name });
+  const drawing = drawn(name, height);
   columns.forEach((column, at) => {
     const y = at * line + 6;
     drawing.append(svg("text", { x: left - 10, y: y + 16, class: "axis end" }, column.label));
@@ -99,28 +116,13 @@ export function rows(name, series, columns, say = String) {
     drawing.append(svg("text", { x: x + 8, y: y + 16, class: "axis" }, column.total ?? say(sums[at])));
   });
   const lines = columns.map((it, at) => [it.label, ...it.values.map(say), it.total ?? say(sums[at])]);
-  return h("figure", {}, h("figcaption", {}, name), legend(series), drawing, numbers(name, ["", ...series.map((it) => it.name), "Together"], lines));
+  return figure(name, series, drawing, [...series.map((it) => it.name), "Together"], lines);
 }
 
 /** Lines over time. `values` of a column may be `null`: there is no point then. */
 export function lines(name, series, columns, say = String) {
   const known = columns.flatMap((it) => it.values).filter((it) => it !== null);
-  const marks = ticks(Math.max(1, ...known));
-  const most = marks.at(-1);
-  const height = HEIGHT - TOP - BOTTOM;
-  const y = (value) => TOP + height * (1 - value / most);
-  const step = (WIDTH - LEFT) / columns.length;
-  const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": name });
-  for (const mark of marks) {
-    drawing.append(
-      svg("line", { x1: LEFT, x2: WIDTH, y1: y(mark), y2: y(mark), class: "grid" }),
-      svg("text", { x: LEFT - 6, y: y(mark) + 4, class: "axis end" }, say(mark)),
-    );
-  }
-  const every = Math.ceil(columns.length / 8);
-  columns.forEach((column, at) => {
-    if (at % every === 0) drawing.append(svg("text", { x: LEFT + (at + 0.5) * step, y: HEIGHT - 6, class: "axis middle" }, column.label));
-  });
+  const { drawing, step, y } = plane(name, known, columns, say);
   series.forEach((one, which) => {
     const points = columns.map((it, at) => [LEFT + (at + 0.5) * step, it.values[which], it.label]).filter((it) => it[1] !== null);
     const path = points.map(([x, value]) => `${x},${y(value)}`).join(" ");
@@ -130,5 +132,5 @@ export function lines(name, series, columns, say = String) {
     }
   });
   const table = columns.map((it) => [it.label, ...it.values.map((value) => (value === null ? "–" : say(value)))]);
-  return h("figure", {}, h("figcaption", {}, name), legend(series), drawing, numbers(name, ["", ...series.map((it) => it.name)], table));
+  return figure(name, series, drawing, series.map((it) => it.name), table);
 }

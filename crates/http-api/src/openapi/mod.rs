@@ -17,7 +17,17 @@ pub(crate) use complete::complete;
 pub(crate) struct Surface {
     document: Bytes,
     routes: Vec<(ResourceDef, Vec<String>)>,
+    /// What serves pages: a slash more or less means something there.
+    pages: Vec<(ResourceDef, Vec<String>)>,
 }
+
+/// Routes of pages, which are not in the document.
+const PAGES: [(&str, &[&str]); 4] = [
+    ("/docs", &["GET"]),
+    ("/docs/{file:.*}", &["GET"]),
+    ("/console", &["GET", "HEAD"]),
+    ("/console/{file:.*}", &["GET", "HEAD"]),
+];
 
 impl Surface {
     /// From the completed document, which may itself be a route.
@@ -33,8 +43,13 @@ impl Surface {
         if is_served {
             routes.push((ResourceDef::new("/openapi.json"), vec!["GET".to_owned()]));
         }
+        let pages = PAGES.iter().filter(|_| is_served).map(|(path, methods)| {
+            let methods = methods.iter().map(|&method| method.to_owned());
+            (ResourceDef::new(*path), methods.collect())
+        });
         Self {
             document: Bytes::from(document.to_string()),
+            pages: pages.collect(),
             routes,
         }
     }
@@ -51,7 +66,8 @@ impl Surface {
 
     /// The methods that this path takes, as the header `Allow` lists them; `None` for an unknown path.
     pub(crate) fn allowed(&self, path: &str) -> Option<String> {
-        let matching = self.routes.iter().filter(|(route, _)| route.is_match(path));
+        let all = self.routes.iter().chain(&self.pages);
+        let matching = all.filter(|(route, _)| route.is_match(path));
         let mut methods: Vec<&str> = matching
             .flat_map(|(_, methods)| methods)
             .map(String::as_str)

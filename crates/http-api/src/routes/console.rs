@@ -4,20 +4,21 @@ use actix_web::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, IF_NONE_MATCH, LOCATION, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use actix_web::{HttpRequest, HttpResponse, get, web};
+use actix_web::{HttpRequest, HttpResponse, route, web};
 
 use crate::problem::Problem;
 
 /// The page refers to its files relative to `/console/`. So does this, under whatever path a proxy has it.
-#[get("/console")]
+#[route("/console", method = "GET", method = "HEAD")]
 pub(super) async fn entry() -> HttpResponse {
     HttpResponse::TemporaryRedirect()
         .insert_header((LOCATION, "console/"))
         .finish()
 }
 
-/// A file of the console. Browsers keep it and ask whether it is still the same.
-#[get("/console/{file:.*}")]
+/// A file of the console. Browsers keep it and ask whether it is still the same. To HEAD, the server sends the head of the
+/// same answer.
+#[route("/console/{file:.*}", method = "GET", method = "HEAD")]
 pub(super) async fn file(
     req: HttpRequest,
     name: web::Path<String>,

@@ -1,5 +1,6 @@
 //! The web console's files, and what it asks that nothing else asks for.
 
+use actix_web::http::Method;
 use actix_web::test::TestRequest;
 use http_api::Door;
 use serde_json::json;
@@ -58,6 +59,42 @@ async fn files_are_kept_by_browsers_and_run_nothing_of_others() {
     for unknown in ["/console/x.js", "/console/../console/app.js", "/console//"] {
         assert_eq!(open(&world, unknown, None).await.status, 404, "{unknown}");
     }
+}
+
+/// By its head alone: the server leaves the body away by itself.
+#[actix_web::test]
+async fn heads_are_those_of_the_answers_and_other_methods_are_none() {
+    let world = World::idle().await;
+    for path in [
+        "/console",
+        "/console/",
+        "/console/index.html",
+        "/console/app.js",
+    ] {
+        let whole = open(&world, path, None).await;
+        let head = world
+            .open_as(TestRequest::default().method(Method::HEAD).uri(path))
+            .await;
+        assert_eq!(head.status, whole.status, "{path}");
+        for name in ["location", "etag", "cache-control", "content-type"] {
+            assert_eq!(head.headers.get(name), whole.headers.get(name), "{path}");
+        }
+        if let Some(tag) = whole.headers.get("etag") {
+            let known = TestRequest::default()
+                .method(Method::HEAD)
+                .uri(path)
+                .insert_header(("If-None-Match", tag.clone()));
+            assert_eq!(world.open_as(known).await.status, 304, "{path}");
+        }
+        for method in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
+            let request = TestRequest::default().method(method.clone()).uri(path);
+            let refused = world.open_as(request).await;
+            assert_eq!(refused.status, 405, "{method} {path}");
+            assert_eq!(header(&refused, "allow"), "GET, HEAD");
+        }
+    }
+    let refused = world.open_as(TestRequest::post().uri("/docs/")).await;
+    assert_eq!((refused.status, header(&refused, "allow")), (405, "GET"));
 }
 
 /// Relative, so that it holds under every path that a proxy may have it at.

@@ -347,6 +347,36 @@ fn the_tree_is_tidy() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// A line of the log says its cause with `error`, as docs/logging.md tells: with all that caused it, so by `domain::error::chain`.
+#[test]
+fn an_error_in_the_log_has_its_causes() {
+    // These know nothing of ours, and tell their own errors whole.
+    let strangers =
+        ["crates/gateway/", "crates/telemetry/", "crates/xtask/"].map(|it| root().join(it));
+    // In two parts, so that this file does not name them.
+    let alone =
+        [("%", "error,"), ("?", "error,"), ("error = ", "?")].map(|(a, b)| format!("{a}{b}"));
+    let shown = format!("error = {}", "%");
+    let mut wrong = Vec::new();
+    for (path, text) in sources("crates") {
+        if strangers.iter().any(|it| path.starts_with(it)) {
+            continue;
+        }
+        for (number, line) in (1..).zip(text.lines()) {
+            let is_alone = alone.iter().any(|it| line.contains(it.as_str()));
+            let mut rest = line.split(shown.as_str()).skip(1);
+            if is_alone || rest.any(|value| !value.starts_with("chain(")) {
+                wrong.push(format!("{}:{number}", path.display()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "use `error = {}chain(&error)`: {wrong:#?}",
+        "%"
+    );
+}
+
 /// Text files below a folder of the repository (which may not exist).
 fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();

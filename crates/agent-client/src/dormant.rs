@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use domain::agent::{AgentError, Awakening, WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
+use domain::error::chain;
 use reqwest::Method;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
@@ -64,7 +65,7 @@ impl HttpAgentRuntime {
             };
             if let Err(fault) = self.transport.exchange(&call.at_most(AT_MOST)).await {
                 let error = AgentError::from(fault);
-                tracing::debug!(%error, "a dormant agent server could not be asked in advance");
+                tracing::debug!(error = %chain(&error), "a dormant agent server could not be asked in advance");
             }
         }
     }
@@ -101,12 +102,13 @@ impl HttpAgentRuntime {
     }
 }
 
-/// What one that is not dormant finds in its environment. Paths, limits and switches are there when it boots, dormant or not.
+/// What one that is not dormant finds in its environment. Paths, limits, switches and the keys are there when it boots, dormant
+/// or not. Nothing goes into its environment: nobody looks for webhooks there later, and the agent server begins a process for
+/// each variable when an agent gets its terminal.
 fn body(awakening: &Awakening) -> Value {
     let webhooks = awakening.webhook_url.as_str().trim_end_matches('/');
-    let key = awakening.session_key.expose_secret();
     json!({
-        "session_api_keys": [key],
+        "session_api_keys": [awakening.session_key.expose_secret()],
         "secret_key": awakening.secret_key.expose_secret(),
         "webhooks": [{
             "base_url": webhooks,
@@ -114,12 +116,5 @@ fn body(awakening: &Awakening) -> Value {
             "event_buffer_size": WEBHOOK_BATCH,
         }],
         "allow_cors_origins": awakening.cors_origins,
-        // For whatever in it looks at its environment later, and for the programs that it runs.
-        "env": {
-            "OH_SESSION_API_KEYS_0": key,
-            "OH_WEBHOOKS_0_BASE_URL": webhooks,
-            "OH_WEBHOOKS_0_FLUSH_DELAY": WEBHOOK_FLUSH_SECONDS.to_string(),
-            "OH_WEBHOOKS_0_EVENT_BUFFER_SIZE": WEBHOOK_BATCH.to_string(),
-        },
     })
 }

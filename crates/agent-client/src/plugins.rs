@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use domain::agent::{AgentEndpoint, AgentError, Plugin};
+use domain::error::chain;
 use futures::stream::{self, StreamExt as _};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -74,7 +75,7 @@ async fn loads(
             && let Err(error) = transport.exchange(&call).await
         {
             let error = AgentError::from(error);
-            warn!(%error, plugin = label(plugin), "a plugin that was tried stays installed");
+            warn!(error = %chain(&error), plugin = label(plugin), "a plugin that was tried stays installed");
         }
     }
     // 409: it is installed already; 404 and 405: a server too old for this route tells us nothing.

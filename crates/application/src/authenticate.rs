@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::error::chain;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::{KeyHash, Role};
 use domain::sandbox::Sandbox;
@@ -67,7 +68,7 @@ impl Authenticate {
             let (keys, id) = (Arc::clone(&self.0.ports.api_keys), key.id);
             self.0.tasks.spawn(async move {
                 if let Err(error) = keys.touch(id, now).await {
-                    tracing::debug!(%error, "could not note the use of an API key");
+                    tracing::debug!(error = %chain(&error), "could not note the use of an API key");
                 }
             });
         }

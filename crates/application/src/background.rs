@@ -155,7 +155,7 @@ async fn count_queue(inner: Arc<Inner>) {
         tick.tick().await;
         match tasks.queue(host, inner.ports.clock.now()).await {
             Ok(now) => inner.measures.queue(now),
-            Err(error) => tracing::debug!(%error, "cannot count waiting starts"),
+            Err(error) => tracing::debug!(error = %chain(&error), "cannot count waiting starts"),
         }
     }
 }
@@ -171,7 +171,7 @@ async fn relist(inner: Arc<Inner>) {
             () = inner.look_again.notified() => {}
         }
         if let Err(error) = inner.keeper.tell_rows().await {
-            tracing::debug!(%error, "rows not annotated yet");
+            tracing::debug!(error = %chain(&error), "rows not annotated yet");
         }
         if inner.keeper.is_out_of_contact() {
             continue;

@@ -178,7 +178,7 @@ impl Following {
                     None => Some(Instant::now()),
                 },
                 Err(error) if error.class() == ErrorClass::Unavailable => {
-                    tracing::debug!(conversation.id = %self.conversation, %error, "cannot look for events; trying again");
+                    tracing::debug!(conversation.id = %self.conversation, error = %chain(&error), "cannot look for events; trying again");
                     Some(Instant::now())
                 }
                 Err(error) => {

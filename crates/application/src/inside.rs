@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use domain::agent::{AgentEndpoint, AgentError};
 use domain::conversation::{Conversation, Observation};
-use domain::error::ErrorClass;
+use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::sandbox::{Desired, SandboxStatus};
 use domain::scope::Scope;
@@ -103,7 +103,7 @@ impl Inside {
         let read = workspace.read(&reached.at, &path, LARGEST_FILE).await;
         Ok(read
             .unwrap_or_else(|error| {
-                tracing::debug!(%error, "a file of a sandbox was not read");
+                tracing::debug!(error = %chain(&error), "a file of a sandbox was not read");
                 None
             })
             .unwrap_or_default())
@@ -158,7 +158,7 @@ impl Inside {
         let workspace = &self.inner.ports.workspace;
         let skills = workspace.skills(&reached.at, &reached.project).await;
         Ok(skills.unwrap_or_else(|error| {
-            tracing::debug!(%error, "skills of a project were not read");
+            tracing::debug!(error = %chain(&error), "skills of a project were not read");
             Vec::new()
         }))
     }

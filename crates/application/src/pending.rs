@@ -16,7 +16,7 @@ use std::time::Duration;
 use domain::agent::{AgentEndpoint, AgentError, Sent};
 use domain::clock::Timestamp;
 use domain::conversation::{ExecutionStatus, MessageInput};
-use domain::error::ErrorClass;
+use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::pending::{Awaited, MOST_PENDING, NewPending, PendingMessage, Queued};
 use domain::scope::Scope;
@@ -211,7 +211,7 @@ impl Delivery {
         let found = match ports.pending.deliverable(host, LOOK).await {
             Ok(found) => found,
             Err(error) => {
-                tracing::debug!(%error, "cannot look for messages that wait; trying again later");
+                tracing::debug!(error = %chain(&error), "cannot look for messages that wait; trying again later");
                 return Vec::new();
             }
         };
@@ -240,7 +240,7 @@ impl Delivery {
             }
             Err(Stop::Elsewhere) => self.rest(id, |rest| rest.until = Instant::now() + FIRST_PAUSE),
             Err(Stop::Failed(error)) => {
-                tracing::debug!(conversation.id = %id, %error, "waiting messages not delivered; trying again later");
+                tracing::debug!(conversation.id = %id, error = %chain(&error), "waiting messages not delivered; trying again later");
                 self.rest(id, |rest| {
                     let pause = FIRST_PAUSE.saturating_mul(1 << rest.failures.min(16));
                     rest.until = Instant::now() + pause.min(LONGEST_PAUSE);

@@ -157,7 +157,7 @@ impl Syncer {
         match tokio::time::timeout(PASS, self.sandbox(&id)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::debug!(sandbox.id = %id, %error, "sync failed; trying again later");
+                tracing::debug!(sandbox.id = %id, error = %chain(&error), "sync failed; trying again later");
             }
             Err(_) => tracing::debug!(sandbox.id = %id, "sync takes long; going on later"),
         }
@@ -192,7 +192,7 @@ impl Syncer {
                 Ok(page) if !page.is_empty() => page,
                 Ok(_) => return active,
                 Err(error) => {
-                    tracing::debug!(%error, "cannot list sandboxes to sync");
+                    tracing::debug!(error = %chain(&error), "cannot list sandboxes to sync");
                     return active;
                 }
             };
@@ -350,7 +350,7 @@ impl Syncer {
             futures::stream::iter(by_sandbox)
                 .for_each_concurrent(PARALLEL, |(sandbox, ids)| async move {
                     if let Err(error) = self.forget_in(&sandbox, &ids).await {
-                        tracing::debug!(sandbox.id = %sandbox, %error, "not told yet; trying again later");
+                        tracing::debug!(sandbox.id = %sandbox, error = %chain(&error), "not told yet; trying again later");
                     }
                 })
                 .await;

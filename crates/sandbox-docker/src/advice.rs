@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bollard::container::LogOutput;
 use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
+use domain::error::chain;
 use futures::{Stream, StreamExt};
 use url::Url;
 
@@ -68,7 +69,7 @@ pub(crate) async fn callback(
         // No program that could try; or the engine is slow: that says nothing about the way.
         Ok(Ok(Attempt::NoSuchProgram)) | Err(_) => None,
         Ok(Err(error)) => {
-            tracing::debug!(%error, container, "the way back from the sandbox could not be tried");
+            tracing::debug!(error = %chain(&error), container, "the way back from the sandbox could not be tried");
             None
         }
     }

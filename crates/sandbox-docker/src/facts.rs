@@ -11,6 +11,7 @@ use bollard::query_parameters::{
     InspectContainerOptions, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
 };
 use chrono::DateTime;
+use domain::error::chain;
 use domain::id::SandboxId;
 use domain::sandbox::{BackendFact, BackendState, Located, SandboxError, masked};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -253,7 +254,7 @@ impl Inner {
                 None => match self.inspected_state(&id).await {
                     // One that the engine cannot show must not hide all others.
                     Err(error) if !error.is_contact() => {
-                        tracing::warn!(sandbox.id = %id, %error, "a container that ended cannot be looked at");
+                        tracing::warn!(sandbox.id = %id, error = %chain(&error), "a container that ended cannot be looked at");
                         let detail = format!("its container ended, and {}", error.detail());
                         Some(BackendState::Exited { detail })
                     }

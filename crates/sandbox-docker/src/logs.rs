@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use bollard::query_parameters::LogsOptionsBuilder;
+use domain::error::chain;
 use domain::sandbox::masked;
 use futures::TryStreamExt;
 use secrecy::SecretString;
@@ -45,7 +46,7 @@ pub(crate) async fn quote(engine: &Engine, container: &str, keys: &[SecretString
             quotation(if is_cut { whole_lines(&text) } else { &text }, keys)
         }
         Err(error) => {
-            tracing::debug!(%error, container, "the log of an ended sandbox could not be read");
+            tracing::debug!(error = %chain(&error), container, "the log of an ended sandbox could not be read");
             String::new()
         }
     }

@@ -13,6 +13,7 @@ use bollard::models::{IpamConfig, Network as Listed, NetworkCreateRequest};
 use bollard::query_parameters::{
     InspectNetworkOptions, ListContainersOptionsBuilder, ListNetworksOptionsBuilder,
 };
+use domain::error::chain;
 use domain::sandbox::SandboxError;
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
@@ -118,7 +119,7 @@ impl Network {
                 Ok(()) => {}
                 // Something not of ours was put into it by hand: it stays until that is gone.
                 Err(error) if matches!(error.kind, Kind::Conflict | Kind::Other) => {
-                    tracing::warn!(%error, said = error.message(), "the network of the sandboxes stays");
+                    tracing::warn!(error = %chain(&error), said = error.message(), "the network of the sandboxes stays");
                     return Ok(());
                 }
                 Err(error) => return Err(failed(error)),
@@ -146,7 +147,7 @@ impl Network {
         }
         for other in networks {
             if let Err(error) = self.remove(&other).await {
-                tracing::warn!(%error, "a second network of the sandboxes stays");
+                tracing::warn!(error = %chain(&error), "a second network of the sandboxes stays");
             }
         }
         Ok(best.id)

@@ -17,6 +17,7 @@ use bollard::query_parameters::{
     CreateContainerOptionsBuilder, InspectContainerOptions, RemoveContainerOptionsBuilder,
     StartContainerOptions,
 };
+use domain::error::chain;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{Located, SandboxError, SandboxLaunch};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
@@ -299,7 +300,7 @@ impl Inner {
                 }
                 Kind::Other => {
                     if let Err(error) = self.discard(container).await {
-                        tracing::warn!(sandbox.id = %launch.id, %error, "a container that cannot be started stays");
+                        tracing::warn!(sandbox.id = %launch.id, error = %chain(&error), "a container that cannot be started stays");
                     }
                 }
                 _ => {}

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bollard::models::EventMessage;
 use bollard::query_parameters::EventsOptionsBuilder;
 use chrono::DateTime;
+use domain::error::chain;
 use domain::sandbox::{BackendState, Contact};
 use futures::{Stream, StreamExt};
 use tokio::sync::Semaphore;
@@ -59,7 +60,7 @@ impl Inner {
                 is_new
             });
             if is_new {
-                tracing::warn!(%error, said = error.message(), "no contact with the container engine");
+                tracing::warn!(error = %chain(&error), said = error.message(), "no contact with the container engine");
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST);
@@ -115,7 +116,7 @@ impl Inner {
         let inner = Arc::clone(self);
         self.spawn(async move {
             if let Err(error) = inner.network.restore_rules().await {
-                tracing::warn!(%error, "the rules of the sandboxes' network are not in place");
+                tracing::warn!(error = %chain(&error), "the rules of the sandboxes' network are not in place");
             }
         });
     }
@@ -187,7 +188,7 @@ impl Inner {
             }),
             // Without contact the next list will show it.
             Err(error) => {
-                tracing::warn!(sandbox.id = %look.id, %error, "a sandbox could not be looked at");
+                tracing::warn!(sandbox.id = %look.id, error = %chain(&error), "a sandbox could not be looked at");
                 let id = look.id.clone();
                 drop(look);
                 sleep(LONGEST).await;
@@ -207,7 +208,7 @@ impl Inner {
             let over = match self.disk.look().await {
                 Ok(over) => over,
                 Err(error) => {
-                    tracing::debug!(%error, "disk limits could not be looked at");
+                    tracing::debug!(error = %chain(&error), "disk limits could not be looked at");
                     continue;
                 }
             };
@@ -215,7 +216,7 @@ impl Inner {
                 let inner = Arc::clone(&self);
                 self.spawn(async move {
                     if let Err(error) = inner.end_with_cause(&id, cause).await {
-                        tracing::warn!(sandbox.id = %id, %error, "a sandbox over its disk limit still runs");
+                        tracing::warn!(sandbox.id = %id, error = %chain(&error), "a sandbox over its disk limit still runs");
                     }
                 });
             }
@@ -230,7 +231,7 @@ impl Inner {
             // And again after a while: one that is needed no more may come out of a start that was given up.
             *empty_since = Instant::now();
             if let Err(error) = self.network.remove_if_unused().await {
-                tracing::debug!(%error, "the sandboxes' network is not removed yet");
+                tracing::debug!(error = %chain(&error), "the sandboxes' network is not removed yet");
             }
         }
     }

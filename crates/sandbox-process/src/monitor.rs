@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use domain::error::chain;
 use domain::id::SandboxId;
 use domain::sandbox::{BackendFact, BackendState, SandboxError};
 use secrecy::SecretString;
@@ -176,7 +177,7 @@ impl Monitor {
         drop(main);
         self.ended.send_replace(true);
         if let Err(error) = self.report(&inner, &exit).await {
-            tracing::warn!(sandbox.id = %self.id, %error, "the exit of a sandbox could not be recorded");
+            tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "the exit of a sandbox could not be recorded");
         }
         inner.untrack(&self.id, self.key);
     }
@@ -189,7 +190,7 @@ impl Monitor {
             let (log, most) = (inner.places(&self.id).log(), inner.config.log_bytes);
             let done = blocking(move || log::shorten(&log, most)).await;
             if let Ok(Err(error)) = done {
-                tracing::warn!(sandbox.id = %self.id, %error, "a sandbox's log could not be shortened");
+                tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "a sandbox's log could not be shortened");
             }
         }
     }
@@ -225,7 +226,7 @@ impl Monitor {
         )
         .await
         {
-            tracing::warn!(sandbox.id = %self.id, %error, "processes of a crashed sandbox are left");
+            tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "processes of a crashed sandbox are left");
         }
         let Some(state) = state else {
             let fact = BackendFact {
@@ -287,7 +288,7 @@ async fn ended(main: &mut Main) -> Exit {
         Main::Child(child) => child.wait().await.map_or(Exit::Unknown, Exit::Status),
         Main::Adopted(watch) => {
             if let Err(error) = watch.exited().await {
-                tracing::warn!(%error, "a sandbox cannot be watched any more");
+                tracing::warn!(error = %chain(&error), "a sandbox cannot be watched any more");
             }
             Exit::Unknown
         }

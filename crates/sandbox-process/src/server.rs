@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use domain::error::chain;
 use domain::sandbox::SandboxError;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -56,7 +57,7 @@ impl Server {
         let provisioner = provisioner.clone();
         let task = runtime.spawn(async move {
             let result = provisioner.ensure().await;
-            result.inspect_err(|error| tracing::error!(%error, "the agent server is not installed"))
+            result.inspect_err(|error| tracing::error!(error = %chain(&error), "the agent server is not installed"))
         });
         let installation = async move {
             task.await.unwrap_or_else(|error| {

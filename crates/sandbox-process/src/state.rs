@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use domain::error::chain;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
@@ -74,7 +75,7 @@ impl State {
         open.take(MOST_BYTES).read_to_end(&mut text).ok()?;
         serde_json::from_slice(&text)
             .inspect_err(
-                |error| tracing::warn!(%error, file = %file.display(), "unreadable state file"),
+                |error| tracing::warn!(error = %chain(&error), file = %file.display(), "unreadable state file"),
             )
             .ok()
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use application::{App, Tasks};
+use domain::error::chain;
 use domain::sandbox::{Contact, SandboxBackend};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -216,7 +217,7 @@ impl CallbackListener {
             .map_err(unusable)?;
         self.tasks.spawn(async move {
             if let Err(error) = server.await {
-                tracing::error!(%error, "the listener for sandboxes failed; restart the service to have it again");
+                tracing::error!(error = %chain(&error), "the listener for sandboxes failed; restart the service to have it again");
             }
         });
         self.replace(Some(handle));

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use domain::error::chain;
+
 use crate::compose::Variables;
 
 /// Names the manager's socket.
@@ -22,7 +24,7 @@ impl Manager {
         let named = variables.iter().find(|(name, _)| name == VARIABLE);
         let name = named.map(|(_, value)| value.as_bytes());
         let reached = name.filter(|name| !name.is_empty()).map(reach);
-        Self(reached.and_then(|it| it.inspect_err(|error| tracing::warn!(%error, "the service manager is told nothing: {VARIABLE} is of no use")).ok()))
+        Self(reached.and_then(|it| it.inspect_err(|error| tracing::warn!(error = %chain(&error), "the service manager is told nothing: {VARIABLE} is of no use")).ok()))
     }
 
     /// Requests are taken.
@@ -48,7 +50,7 @@ impl Manager {
             return;
         };
         if let Err(error) = socket.send_to_addr(what.as_bytes(), manager) {
-            tracing::warn!(%error, "the service manager could not be told");
+            tracing::warn!(error = %chain(&error), "the service manager could not be told");
         }
     }
 }

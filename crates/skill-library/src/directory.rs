@@ -6,6 +6,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use domain::error::chain;
 use domain::skill::ListedSkill;
 
 use crate::front_matter::{self, FrontMatter, MOST_BYTES};
@@ -51,7 +52,7 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
             Err(error) => {
                 let path = self.root.display();
-                tracing::warn!(%path, %error, "no skills from {path}: {error}");
+                tracing::warn!(%path, error = %chain(&error), "no skills from {path}: {error}");
                 return Vec::new();
             }
         };

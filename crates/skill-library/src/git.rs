@@ -47,6 +47,8 @@ impl fmt::Display for Failed {
     }
 }
 
+impl std::error::Error for Failed {}
+
 impl From<io::Error> for Failed {
     fn from(error: io::Error) -> Self {
         Self::Unusable(format!("git cannot be run: {error}"))

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use domain::error::chain;
 use domain::skill::{ListedSkill, Marketplace, Offer, SkillError, SkillLibrary};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -98,7 +99,7 @@ impl SkillLibrary for DirectoryLibrary {
         match timeout(READ, read).await {
             Ok(Ok(skills)) => Ok(skills),
             Ok(Err(error)) => {
-                tracing::error!(%error, "the skills cannot be read: {error}");
+                tracing::error!(error = %chain(&error), "the skills cannot be read: {error}");
                 Err(SkillError::Unavailable(
                     "The skills cannot be read.".to_owned(),
                 ))

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use domain::error::chain;
 use domain::skill::{ListedSkill, Marketplace, Offer, SkillError};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -59,10 +60,10 @@ impl Fetches {
         };
         let scratch = self.scratch.clone();
         let made = tokio::task::spawn_blocking(move || make(&scratch)).await;
-        let made = made.map_err(|error| error.to_string());
-        let made = made.and_then(|made| made.map_err(|error| error.to_string()));
+        let made = made.map_err(|error| chain(&error));
+        let made = made.and_then(|made| made.map_err(|error| chain(&error)));
         let directory = made.map_err(|error| {
-            tracing::error!(%error, "no directory for a marketplace: {error}");
+            tracing::error!(error, "no directory for a marketplace: {error}");
             unavailable("this service has no place to fetch it to")
         })?;
         let git = Git::new(directory.0.path(), self.authorities.as_deref());
@@ -110,7 +111,7 @@ fn unavailable(why: &str) -> SkillError {
 /// What git says names directories of ours and addresses: it is for the log.
 fn in_words(of: &Marketplace, failed: Failed) -> SkillError {
     let (url, name) = (&of.url, &of.name);
-    tracing::info!(marketplace = name, %url, error = %failed, "marketplace {name} cannot be read: {failed}");
+    tracing::info!(marketplace = name, %url, error = %chain(&failed), "marketplace {name} cannot be read: {failed}");
     match failed {
         Failed::Unusable(why) => SkillError::Unavailable(why),
         Failed::TooLong => unavailable("fetching it takes too long"),

@@ -10,6 +10,7 @@ use diesel::connection::{
 };
 use diesel::r2d2::{ManageConnection, R2D2Connection};
 use domain::crash_point;
+use domain::error::chain;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::error::Fault;
@@ -248,7 +249,7 @@ pub(crate) fn finish<T>(
         }
         Err(fault) => {
             if let Err(error) = Transactions::rollback_transaction(conn) {
-                tracing::warn!(%error, "rollback failed; the connection is given up");
+                tracing::warn!(error = %chain(&error), "rollback failed; the connection is given up");
             }
             Err(fault)
         }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use diesel::r2d2::{HandleError, Pool, PooledConnection};
-use domain::error::StoreError;
+use domain::error::{StoreError, chain};
 use domain::scope::Scope;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -407,7 +407,7 @@ impl std::fmt::Debug for Report {
 impl HandleError<diesel::r2d2::Error> for Report {
     fn handle_error(&self, error: diesel::r2d2::Error) {
         // The circuit tells the log once, and not for each try of each pool.
-        tracing::debug!(%error, "database connection failed");
+        tracing::debug!(error = %chain(&error), "database connection failed");
         self.0.suspect();
     }
 }

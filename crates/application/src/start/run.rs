@@ -185,7 +185,7 @@ impl Run {
         }
         let command = Preparation::tidying(&self.task);
         if let Err(error) = self.inner.ports.workspace.run(at, &command).await {
-            tracing::debug!(%error, "could not tidy up after the preparation");
+            tracing::debug!(error = %chain(&error), "could not tidy up after the preparation");
         }
     }
 
@@ -441,7 +441,7 @@ impl Run {
         let Some(at) = &self.at else { return };
         let (agents, id) = (&self.inner.ports.agents, self.task.conversation_id);
         if let Err(error) = agents.forget(at, id).await {
-            tracing::debug!(%error, "could not take back a conversation whose start failed");
+            tracing::debug!(error = %chain(&error), "could not take back a conversation whose start failed");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use domain::agent::AgentEndpoint;
+use domain::error::chain;
 
 use crate::ports::Ports;
 use crate::settings::Settings;
@@ -18,12 +19,15 @@ pub(super) async fn seed(ports: &Ports, at: &AgentEndpoint, settings: &Settings)
         return None;
     }
     let seeding = ports.agents.seed_profiles(at, &profiles);
-    let why = match tokio::time::timeout(LIMIT, seeding).await {
+    let (why, cause) = match tokio::time::timeout(LIMIT, seeding).await {
         Ok(Ok(())) => return None,
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no end within {} s", LIMIT.as_secs()),
+        Ok(Err(error)) => (error.to_string(), chain(&error)),
+        Err(_) => {
+            let why = format!("no end within {} s", LIMIT.as_secs());
+            (why.clone(), why)
+        }
     };
-    tracing::warn!(error = %why, "profiles not handed to a sandbox");
+    tracing::warn!(error = cause, "profiles not handed to a sandbox");
     Some(format!(
         "The profiles of models were not handed to the sandbox: {why}."
     ))

@@ -32,7 +32,7 @@ impl Warm {
         let is_first = !self.state().has_looked;
         // Before the pool's first look: what an earlier life kept is there already.
         if is_first && let Err(error) = self.look_up_recipe().await {
-            tracing::debug!(%error, "it cannot be told what a warm sandbox must be made of");
+            tracing::debug!(error = %chain(&error), "it cannot be told what a warm sandbox must be made of");
         }
         let current = self.state().current.clone();
         let (_, recipe) = current.filter(|(kept, _)| kept == spec)?;
@@ -74,7 +74,7 @@ impl Warm {
                 warm.0.ports.warm.release(&it.id, warm.0.ports.clock.now()).await.map(drop).map_err(Into::into)
             };
             if let Err(error) = done {
-                tracing::debug!(sandbox.id = %it.id, %error, "claim not given up; the pool will");
+                tracing::debug!(sandbox.id = %it.id, error = %chain(&error), "claim not given up; the pool will");
             }
             warm.0.bell.notify_one();
         });
@@ -142,7 +142,7 @@ impl Claim {
                 ports.warm.release(&id, ports.clock.now()).await
             };
             if let Err(error) = settled {
-                tracing::debug!(sandbox.id = %id, %error, "claim not settled; the pool will");
+                tracing::debug!(sandbox.id = %id, error = %chain(&error), "claim not settled; the pool will");
             }
             warm.0.bell.notify_one();
         });

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use domain::error::chain;
 use domain::id::{SandboxId, SpecId};
 use domain::identity::KeyHash;
 use domain::sandbox::{BackendState, WarmSandbox, WarmState};
@@ -57,7 +58,7 @@ impl Warm {
                 Ok(0) if !self.is_on() => return,
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "cannot look at warm sandboxes; trying again");
+                    tracing::debug!(error = %chain(&error), "cannot look at warm sandboxes; trying again");
                 }
             }
         }
@@ -130,7 +131,7 @@ impl Warm {
                 WarmState::Claimed => {
                     found.claimed += 1;
                     if let Err(error) = self.clear_claim(&row).await {
-                        tracing::debug!(sandbox.id = %row.id, %error, "claim not cleared away yet");
+                        tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "claim not cleared away yet");
                     }
                 }
                 WarmState::Booting if before.contains(&row.id) || self.boots_here(&row.id) => {}

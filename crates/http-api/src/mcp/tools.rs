@@ -4,6 +4,7 @@ use application::App;
 use application::git::GitFailure;
 use application::pull_requests::{Opener, advice};
 use domain::conversation::GitProvider;
+use domain::error::chain;
 use domain::git::OpenedPullRequest;
 use serde_json::{Map, Value, json};
 
@@ -177,9 +178,11 @@ pub(super) async fn call(app: &App, opener: &Opener, params: &Map<String, Value>
 fn note(provider: GitProvider, failure: &GitFailure) {
     match failure {
         GitFailure::App(error) => {
-            tracing::warn!(git.provider = %provider, %error, "no pull request");
+            tracing::warn!(git.provider = %provider, error = %chain(&error), "no pull request");
         }
-        refused => tracing::info!(git.provider = %provider, error = %refused, "no pull request"),
+        refused => {
+            tracing::info!(git.provider = %provider, error = %chain(&refused), "no pull request")
+        }
     }
 }
 

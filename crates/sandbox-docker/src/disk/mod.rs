@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use bollard::Docker;
 use bollard::models::SystemInfo;
 use bollard::query_parameters::ListContainersOptionsBuilder;
+use domain::error::chain;
 use domain::id::SandboxId;
 use tokio::sync::{Mutex, OnceCell};
 
@@ -97,7 +98,7 @@ impl Disk {
                 let is_away = matches!(error.kind, Kind::Unreachable | Kind::Forbidden);
                 if failures == FAILURES_TO_TELL && !is_away {
                     tracing::warn!(
-                        %error,
+                        error = %chain(&error),
                         said = error.message(),
                         "disk limits of sandboxes are not kept: the engine does not tell how much disk they use"
                     );

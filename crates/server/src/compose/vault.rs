@@ -11,6 +11,7 @@ use anyhow::{Context as _, anyhow};
 use application::Tasks;
 use domain::cipher::{Cipher as _, CipherError, Sealed};
 use domain::clock::Clock;
+use domain::error::chain;
 use domain::sealed::{SealedKind, SealedRecord, SealedRecords};
 use domain::vault::{KeyHolder, VaultRepository};
 use keyring::{InstallationKey, Keyring, MasterKey, MasterKeyError, private_file};
@@ -92,7 +93,7 @@ pub(crate) async fn open(
         Ok(()) => tracing::info!("the canary file is replaced by a record in the store"),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => {
-            tracing::warn!(%error, "cannot remove the canary file, which has no use any more");
+            tracing::warn!(error = %chain(&error), "cannot remove the canary file, which has no use any more");
         }
     }
     Ok(vault)

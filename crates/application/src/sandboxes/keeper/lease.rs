@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::error::StoreError;
+use domain::error::{StoreError, chain};
 use domain::id::SandboxId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -86,7 +86,7 @@ impl Keeper {
                 Ok(Ok(false)) | Err(_) => return None,
                 // A busy store is no lost lease, until the lease has run out.
                 Ok(Err(error)) => {
-                    tracing::debug!(lease = name, %error, "lease not prolonged yet");
+                    tracing::debug!(lease = name, error = %chain(&error), "lease not prolonged yet");
                     pause = RETRY;
                 }
             }
@@ -113,7 +113,7 @@ impl Lease {
                 Ok(true) => return asked + self.keeper.0.policy.lease,
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::debug!(lease = self.name, %error, "lease not taken yet");
+                    tracing::debug!(lease = self.name, error = %chain(&error), "lease not taken yet");
                 }
             }
             tokio::time::sleep(pause).await;
@@ -134,7 +134,7 @@ impl Drop for Lease {
             }
             let given_back = keeper.0.ports.leases.give_back(&name, &holder).await;
             if let Err(error) = given_back {
-                tracing::debug!(lease = name, %error, "lease not given back; it runs out");
+                tracing::debug!(lease = name, error = %chain(&error), "lease not given back; it runs out");
             }
         });
     }

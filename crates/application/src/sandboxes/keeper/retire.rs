@@ -102,7 +102,7 @@ impl Keeper {
         if row.status == SandboxStatus::Running {
             let looked = tokio::time::timeout(LOOK, self.0.syncer.sandbox(&row.id)).await;
             if let Ok(Err(error)) = looked {
-                tracing::debug!(sandbox.id = %row.id, %error, "not compared before it is retired");
+                tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "not compared before it is retired");
             }
         }
         let ports = &self.0.ports;

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::error::{Classify, ErrorClass};
+use domain::error::{Classify, ErrorClass, chain};
 use domain::id::SandboxId;
 use domain::sandbox::{
     BackendFact, BackendState, Desired, Located, Progress, Sandbox, SandboxError, SandboxFacts,
@@ -129,7 +129,7 @@ impl Keeper {
         if let Err(stop) = self.0.ports.backend.stop(&row.id).await
             && !matches!(stop, SandboxError::NotFound)
         {
-            tracing::warn!(sandbox.id = %row.id, error = %stop, "failed sandbox could not be stopped");
+            tracing::warn!(sandbox.id = %row.id, error = %chain(&stop), "failed sandbox could not be stopped");
         }
         let detail = error.public().into_owned();
         self.record(row, Desired::Running, &SandboxFacts::Error { detail })
@@ -150,7 +150,7 @@ impl Keeper {
             let detail = error.public().into_owned();
             let facts = SandboxFacts::Preparing { detail };
             if let Err(error) = self.record(row, Desired::Running, &facts).await {
-                tracing::debug!(sandbox.id = %row.id, %error, "cause not recorded");
+                tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cause not recorded");
             }
         }
         Failure::Waits(error)
@@ -213,7 +213,7 @@ impl Keeper {
             let detail = lines.next().await;
             let facts = SandboxFacts::Preparing { detail };
             if let Err(error) = self.record(row, Desired::Running, &facts).await {
-                tracing::debug!(sandbox.id = %row.id, %error, "progress not recorded");
+                tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "progress not recorded");
             }
         }
     }

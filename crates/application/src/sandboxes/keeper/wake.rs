@@ -25,7 +25,7 @@ impl Keeper {
         let (agents, until) = (&self.0.ports.agents, Instant::now() + LONGEST);
         let sleeps = match patiently(until, || agents.is_dormant(url)).await {
             Err(error) if !self.may_sleep(&error) => {
-                tracing::debug!(sandbox.id = %row.id, %error, "not known whether it sleeps; taken for awake");
+                tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "not known whether it sleeps; taken for awake");
                 false
             }
             other => other.map_err(|error| cannot_wake(&error))?,
@@ -106,7 +106,7 @@ where
         match done.unwrap_or(Err(AgentError::TimedOut(LONGEST))) {
             // It may still be busy with its boot.
             Err(error) if tries < TRIES && !is_final(&error) && Instant::now() < until => {
-                tracing::debug!(%error, "a sandbox that may be dormant does not answer yet");
+                tracing::debug!(error = %chain(&error), "a sandbox that may be dormant does not answer yet");
                 tokio::time::sleep(PAUSE * tries).await;
             }
             done => return done,

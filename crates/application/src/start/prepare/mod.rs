@@ -11,7 +11,7 @@ mod scripts;
 use std::time::Duration;
 
 use domain::agent::{AgentEndpoint, AgentError};
-use domain::error::ErrorClass;
+use domain::error::{ErrorClass, chain};
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 use domain::scope::Scope;
@@ -186,7 +186,7 @@ impl<'a> Preparation<'a> {
         if !matches!(&cloned, Ok(outcome) if outcome.is_success()) {
             let clean_up = scripts::clean_up(workspace, private, &self.task, helper);
             if let Err(error) = self.run(clean_up, QUICK).await {
-                tracing::debug!(%error, "could not clean up after a clone that failed");
+                tracing::debug!(error = %chain(&error), "could not clean up after a clone that failed");
             }
         }
         let outcome = cloned?;

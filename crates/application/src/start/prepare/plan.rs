@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::conversation::GitProvider;
-use domain::error::ErrorClass;
+use domain::error::{ErrorClass, chain};
 use domain::git::{CloneSource, GitError};
 use domain::id::ConversationId;
 use domain::start_task::StartTask;
@@ -150,7 +150,7 @@ async fn source_found(
     for _ in 0..REPEATS {
         match source(ports, settings, provider, repository).await {
             Err(error @ GitError::Unavailable { .. }) => {
-                tracing::debug!(%error, "git provider away; asking again");
+                tracing::debug!(error = %chain(&error), "git provider away; asking again");
                 tokio::time::sleep(pause).await;
                 pause *= 2;
             }

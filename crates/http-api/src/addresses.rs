@@ -136,18 +136,17 @@ impl Addresses {
             .then(|| self.base.clone().unwrap_or_else(|| base_of(&exposed.url)))
     }
 
-    /// Where clients reach one of the sandbox's ports.
-    pub(crate) fn exposed(&self, sandbox: &Sandbox, exposed: &ExposedUrl) -> Url {
-        let through = match (&self.base, &self.sandbox_base) {
-            (Some(base), _) if exposed.name == AGENT_SERVER => base.parse(),
+    /// Where clients reach one of the sandbox's ports. Lists have some for each of their sandboxes, so it is made as text: words
+    /// of ours, ids and signatures have no sign that a URL would write in another way.
+    pub(crate) fn exposed(&self, sandbox: &Sandbox, exposed: &ExposedUrl) -> String {
+        match (&self.base, &self.sandbox_base) {
+            (Some(base), _) if exposed.name == AGENT_SERVER => base.clone(),
             (_, Some(base)) => {
                 let (id, signature) = (&sandbox.id, self.signature(sandbox, &exposed.name));
-                format!("{base}/{SIGNED}/{id}/{}/{signature}/", exposed.name).parse()
+                format!("{base}/{SIGNED}/{id}/{}/{signature}/", exposed.name)
             }
-            _ => return exposed.url.clone(),
-        };
-        // A URL with more path parses as the one before it did.
-        through.unwrap_or_else(|_| exposed.url.clone())
+            _ => exposed.url.as_str().to_owned(),
+        }
     }
 
     /// The path under which clients reach a port, without a slash at its end.

@@ -125,18 +125,28 @@ fn object(name: &str, value: &str) -> String {
     clipped(&format!("{kind}:{value}"))
 }
 
-/// Whether there is a line about it.
+/// Whether there is a line about it. The pattern is asked for only where it matters: actix goes through its routes once more
+/// to find it.
 fn is_audited(
     method: &Method,
-    pattern: Option<&str>,
-    actor: &AuditActor,
+    pattern: impl FnOnce() -> Option<String>,
+    actor: Option<&AuditActor>,
     status: StatusCode,
 ) -> bool {
     match actor {
-        AuditActor::Unknown => status == StatusCode::UNAUTHORIZED,
-        AuditActor::Sandbox(_) => pattern.is_some_and(|it| OF_SANDBOXES.contains(&it)),
-        _ => !method.is_safe() || status == StatusCode::FORBIDDEN,
+        None | Some(AuditActor::Unknown) => status == StatusCode::UNAUTHORIZED,
+        Some(AuditActor::Sandbox(_)) => {
+            pattern().is_some_and(|it| OF_SANDBOXES.contains(&it.as_str()))
+        }
+        Some(_) => !method.is_safe() || status == StatusCode::FORBIDDEN,
     }
+}
+
+/// The same of a request that has this status.
+fn is_told_of(req: &HttpRequest, status: StatusCode) -> bool {
+    let known = req.extensions();
+    let actor = known.get::<Acting>().map(|it| &it.actor);
+    is_audited(req.method(), || req.match_pattern(), actor, status)
 }
 
 /// What a request is about, in its path: the first part of it, and the others.
@@ -172,10 +182,7 @@ impl Drop for Unanswered {
 
 /// The caller and all they ask for are known: the handler is next.
 pub(crate) fn begin(req: &HttpRequest) {
-    let (actor, _) = acting(req);
-    let (method, pattern) = (req.method(), req.match_pattern());
-    let worst = StatusCode::INTERNAL_SERVER_ERROR;
-    if !is_audited(method, pattern.as_deref(), &actor, worst) {
+    if !is_told_of(req, StatusCode::INTERNAL_SERVER_ERROR) {
         return;
     }
     if let Some(app) = req.app_data::<Application>() {
@@ -195,11 +202,9 @@ pub(crate) fn note<B>(response: &ServiceResponse<B>) {
     if let Some(begun) = req.extensions_mut().get_mut::<Unanswered>() {
         begun.is_answered = true;
     }
-    let (actor, _) = acting(req);
     let outcome = AuditOutcome::of_status(status.as_u16());
     let is_told = outcome == AuditOutcome::Ok && req.extensions().get::<IsTold>().is_some();
-    let pattern = req.match_pattern();
-    if is_told || !is_audited(req.method(), pattern.as_deref(), &actor, status) {
+    if is_told || !is_told_of(req, status) {
         return;
     }
     let Some(app) = req.app_data::<Application>() else {
@@ -247,7 +252,8 @@ mod tests {
         ];
         for (method, pattern, actor, status, expected) in table {
             let status = StatusCode::from_u16(status).unwrap();
-            let found = is_audited(method, pattern, actor, status);
+            let of_route = || pattern.map(str::to_owned);
+            let found = is_audited(method, of_route, Some(actor), status);
             assert_eq!(found, expected, "{method} {pattern:?} {actor} {status}");
         }
     }

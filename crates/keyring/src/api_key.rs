@@ -72,14 +72,19 @@ impl fmt::Debug for ApiKeyText {
 
 /// Lower-case hex digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    use fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
+    let digit = |bits: u8| {
+        char::from(if bits < 10 {
+            b'0' + bits
+        } else {
+            b'a' + bits - 10
         })
+    };
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
 }
 
 fn checksum(body: &str) -> String {

@@ -1,4 +1,4 @@
-//! The list that front ends ask for all the time: a user's conversations from the newest one on.
+//! The lists that front ends ask for all the time: a user's conversations, and their sandboxes, from the newest one on.
 //!
 //! Nothing comes and goes in its statement, so diesel finds it by its type, where it would write the text of any other list
 //! anew to see whether it is prepared; and rows are read with the types of the one database. What it finds is what
@@ -46,4 +46,19 @@ pub(crate) fn first(
         ))
         .load(c));
     loaded.map_err(rows::damaged())
+}
+
+/// The same of a user's sandboxes, but for those that are to be deleted.
+pub(crate) fn first_sandboxes(
+    conn: &mut AnyConnection,
+    user: &str,
+    limit: i64,
+) -> Result<Vec<SandboxRow>, Fault> {
+    Ok(on_backend!(conn, |c| sandboxes::table
+        .filter(sandboxes::owner.eq(user))
+        .filter(sandboxes::desired.ne(Desired::Deleted.as_str()))
+        .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
+        .limit(limit)
+        .select(SandboxRow::as_select())
+        .load(c)?))
 }

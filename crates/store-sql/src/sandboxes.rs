@@ -22,6 +22,7 @@ use crate::connection::{Any, AnyConnection};
 use crate::error::Fault;
 use crate::idempotency;
 use crate::occupancy;
+use crate::own_list;
 use crate::page_token::{self, Cursor};
 use crate::retirement::due;
 use crate::sandbox_rows::{SandboxRow, sandboxes_of};
@@ -59,6 +60,31 @@ pub(crate) fn load_wanted(
     id: &SandboxId,
 ) -> Result<Option<Sandbox>, Fault> {
     Ok(load(conn, &Scope::System, id.as_str())?.filter(|it| it.desired != Desired::Deleted))
+}
+
+/// So many rows that the scope sees, newest first, from the cursor on.
+fn from_there(
+    conn: &mut AnyConnection,
+    scope: &Scope,
+    after: Option<&Cursor<SandboxId>>,
+    limit: i64,
+) -> Result<Vec<SandboxRow>, Fault> {
+    let mut query = visible(scope);
+    if let Some(Cursor { key, tie }) = after {
+        let key = *key;
+        query = query.filter(
+            sandboxes::created_at.le(key).and(
+                sandboxes::created_at
+                    .lt(key)
+                    .or(sandboxes::id.lt(tie.to_string())),
+            ),
+        );
+    }
+    Ok(query
+        .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
+        .limit(limit)
+        .select(SandboxRow::as_select())
+        .load(conn)?)
 }
 
 /// Refuses one more running sandbox of this user if a cap would be exceeded.
@@ -221,23 +247,14 @@ impl SandboxRepository for SqlStore {
     async fn search(&self, scope: &Scope, page: &PageRequest) -> Result<Page<Sandbox>, StoreError> {
         let (scope, page) = (scope.clone(), page.clone());
         let after: Option<Cursor<SandboxId>> = page_token::read(LISTING, &page)?;
+        // A single statement, so no transaction around it.
         self.db
-            .read(move |conn| {
-                let mut query = visible(&scope);
-                if let Some(Cursor { key, tie }) = after.clone() {
-                    query = query.filter(
-                        sandboxes::created_at.le(key).and(
-                            sandboxes::created_at
-                                .lt(key)
-                                .or(sandboxes::id.lt(tie.to_string())),
-                        ),
-                    );
-                }
-                let rows = query
-                    .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
-                    .limit(page_token::probe(&page))
-                    .select(SandboxRow::as_select())
-                    .load(conn)?;
+            .look(move |conn| {
+                let limit = page_token::probe(&page);
+                let rows = match (scope.user(), &after) {
+                    (Some(user), None) => own_list::first_sandboxes(conn, user.as_str(), limit)?,
+                    (_, after) => from_there(conn, &scope, after.as_ref(), limit)?,
+                };
                 let page = page_token::cut(LISTING, &page, rows, |row: &SandboxRow| Cursor {
                     key: row.created_at,
                     tie: row.id.clone(),

@@ -6,12 +6,12 @@ use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::{ExposedUrl, LogTail, Sandbox, SandboxStatus};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
-use url::Url;
+use url::form_urlencoded;
 use utoipa::{IntoParams, ToSchema};
 
 use super::shown::Shown;
 use super::words::SandboxStatusWord;
-use crate::addresses::{Addresses, base_of};
+use crate::addresses::Addresses;
 use crate::decode::{Decode, Errors, Object, Path, bounds};
 
 /// Name of the exposed URL of the editor.
@@ -87,13 +87,13 @@ impl SandboxDto {
 impl ExposedUrlDto {
     fn of(
         exposed: &ExposedUrl,
-        url: &Url,
+        url: &str,
         key: Option<&SecretString>,
         workspace: Option<&str>,
     ) -> Self {
         let url = match key {
             Some(key) if exposed.name == VSCODE => editor_url(url, key, workspace),
-            _ => base_of(url),
+            _ => url.trim_end_matches('/').to_owned(),
         };
         Self {
             name: exposed.name.clone(),
@@ -104,15 +104,14 @@ impl ExposedUrlDto {
 }
 
 /// The editor takes its key and the directory to open from the query.
-fn editor_url(url: &Url, key: &SecretString, workspace: Option<&str>) -> String {
-    let mut url = url.clone();
-    let mut query = url.query_pairs_mut();
+fn editor_url(url: &str, key: &SecretString, workspace: Option<&str>) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("tkn", key.expose_secret());
     if let Some(folder) = workspace {
         query.append_pair("folder", folder);
     }
-    drop(query);
-    url.into()
+    let separator = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{separator}{}", query.finish())
 }
 
 /// `?id=…&id=…`: a batch read by ids that are free text. What cannot be an id is simply unknown.
@@ -179,7 +178,7 @@ mod tests {
             url: url.parse().unwrap(),
             port: 1,
         };
-        let dto = ExposedUrlDto::of(&exposed, &exposed.url, key, Some("/workspace/a b"));
+        let dto = ExposedUrlDto::of(&exposed, exposed.url.as_str(), key, Some("/workspace/a b"));
         dto.url.0.expose_secret().to_owned()
     }
 

@@ -42,15 +42,20 @@ const OF_KEYS: HeaderValue = HeaderValue::from_static("X-Session-API-Key, Author
 /// Longer texts are no keys.
 const LONGEST_KEY: usize = 512;
 
+/// Whether a request may be for an agent server. If not, [`answer`] has none.
+pub(crate) fn may_concern(req: &ServiceRequest) -> bool {
+    Place::of(req.uri().path()).asks_for_caller() && may_pass(req.method())
+}
+
 /// The answer of an agent server, or why there is none; `None` if the request is for our own routes.
 pub(crate) async fn answer(
     req: &mut ServiceRequest,
     request_id: &HeaderValue,
 ) -> Option<Result<HttpResponse, Problem>> {
-    let place = Place::of(req.uri().path());
-    if !place.asks_for_caller() || !may_pass(req.method()) {
+    if !may_concern(req) {
         return None;
     }
+    let place = Place::of(req.uri().path());
     let (Some(app), Some(gateway), Ok(state)) = (
         req.app_data::<Application>().cloned(),
         req.app_data::<web::Data<Gateway>>().cloned(),

@@ -184,7 +184,13 @@ async fn forward_or_serve(
     mut req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<(ServiceResponse<BoxBody>, bool), Error> {
-    match forwarding::answer(&mut req, id).await {
+    // Only where there may be one, and in a box: every layer above would carry and move it for requests of ours, too.
+    let forwarded = if forwarding::may_concern(&req) {
+        Box::pin(forwarding::answer(&mut req, id)).await
+    } else {
+        None
+    };
+    match forwarded {
         Some(Ok(answer)) => Ok((req.into_response(answer), true)),
         Some(Err(problem)) => {
             let mut answer = problem.error_response();

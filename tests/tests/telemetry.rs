@@ -105,6 +105,11 @@ fn texts(span: &Span) -> BTreeMap<&str, &str> {
     texts.collect()
 }
 
+fn client() -> reqwest::Client {
+    let client = reqwest::Client::builder().no_proxy().build();
+    client.expect("a client")
+}
+
 /// Asks for a conversation as part of a trace.
 async fn start_traced(world: &World) -> Task {
     let text = json!([{"type": "text", "text": "hello"}]);
@@ -113,10 +118,7 @@ async fn start_traced(world: &World) -> Task {
         "secrets": {"TOKEN": SECRET},
     });
     let url = format!("{}/api/v1/app-conversations", world.service.url());
-    let sent = reqwest::Client::builder()
-        .no_proxy()
-        .build()
-        .expect("a client")
+    let sent = client()
         .request(Method::POST, url)
         .header("X-Session-API-Key", world.user.key())
         .header("traceparent", format!("00-{TRACE}-{PARENT}-01"))
@@ -145,7 +147,7 @@ async fn metrics_on_an_address_of_their_own_need_no_key_and_are_nowhere_else() {
     const KEY: &str = "metrics-key";
     let own = ("WORKSPACE_METRICS__BIND", "127.0.0.1:0");
     let mut service = Service::builder().env(own.0, own.1).start().await;
-    let http = acceptance::client::http();
+    let http = client();
     let ask = async |url: String, key: &str| {
         let asked = http.get(url).header("X-Session-API-Key", key).timeout(LATE);
         let answer = asked.send().await.expect("it answers");

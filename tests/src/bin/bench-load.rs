@@ -4,7 +4,10 @@
 //!
 //! Compared with, in this order: the server that `--url` names (its key in `BENCH_KEY`), the reference started by the Python
 //! that `BENCH_REFERENCE_PYTHON` names, and otherwise figures that were measured before, which are labelled so. What is
-//! compared takes turns, so that what else the machine does meets both sides.
+//! compared takes turns, so that what else the machine does meets both sides. Central reads are also compared with bare handlers
+//! ([`load_figures::bare`]); an answer of one that is not the service's is an error.
+
+mod load_figures;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -18,11 +21,16 @@ use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
+use crate::load_figures::bare::{self, Bare, Route, What};
+
 /// Connections of all loads, as when the earlier figures were taken.
 const CONNECTIONS: usize = 32;
 const TURNS: usize = 5;
 /// When all events happened.
 const TODAY: &str = "2026-11-21T10:00:00.123456";
+
+/// Name of the database of bare handlers.
+const COPY: &str = "bare.db";
 
 /// How much of everything.
 struct Size {
@@ -46,34 +54,56 @@ const SHORT: Size = Size {
 /// A route, what the reference took of it before (32 connections, on a machine like this), and how many times as much is
 /// wanted.
 struct Case {
-    what: &'static str,
+    what: String,
     path: String,
     before: Option<f64>,
     wanted: Option<f64>,
     /// Whether another server can be asked with nothing but a key.
     is_anywhere: bool,
+    /// Whether there is a bare handler of it.
+    is_bare: bool,
+    /// Whether somebody asks who has nothing.
+    is_empty: bool,
 }
+
+/// A server that takes part, and its process.
+type Side<'a> = (&'a Aim, u32);
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
+    if std::env::args().nth(1).as_deref() == Some(bare::ROLE) {
+        return bare::serve().await;
+    }
     let (size, url) = arguments()?;
     let ours = Ours::start(size).await?;
+    let nobody = ours.service.user("nobody");
+    let copy = ours.copy().await?;
     let other = Other::start(url).await?;
     let mut table = Table::default();
     for case in cases(&ours) {
         let path = case.path.clone();
-        let request = wire::request("GET", &path, &[wire::key(ours.user.key())], "");
+        let user = if case.is_empty { &nobody } else { &ours.user };
+        let request = wire::request("GET", &path, &[wire::key(user.key())], "");
         let aim = Aim::same(ours.service.address(), request);
         let other = other.as_ref().filter(|_| case.is_anywhere);
-        let other = other.map(|it| (it.name.as_str(), it.aim(path)));
-        measure(&mut table, size, &case, (&aim, ours.service.pid()), other).await?;
+        let other = other.map(|it| (it.name.as_str(), it.aim(path.clone())));
+        let bare = case.is_bare.then(|| ours.bare(&copy, &path));
+        let bare = match bare {
+            Some(bare) => Some(bare.await?),
+            None => None,
+        };
+        let bare = bare.as_ref().map(|it| (&it.1, it.0.pid()));
+        let sides = ((&aim, ours.service.pid()), bare, other);
+        measure(&mut table, size, &case, sides).await?;
     }
     let intake = Case {
-        what: "POST webhooks/events, one event",
+        what: "POST webhooks/events, one event".to_owned(),
         path: format!("/api/v1/webhooks/events/{}", ours.conversation),
         before: Some(8.6),
         wanted: Some(200.0),
         is_anywhere: false,
+        is_bare: false,
+        is_empty: false,
     };
     let (path, key) = (intake.path.clone(), wire::key(&ours.sandbox_key));
     let post = move |number| {
@@ -81,7 +111,8 @@ async fn main() -> anyhow::Result<()> {
         wire::request("POST", &path, std::slice::from_ref(&key), &body)
     };
     let aim = Aim::new(ours.service.address(), Box::new(post));
-    measure(&mut table, size, &intake, (&aim, ours.service.pid()), None).await?;
+    let sides = ((&aim, ours.service.pid()), None, None);
+    measure(&mut table, size, &intake, sides).await?;
     table.print()?;
     Ok(())
 }
@@ -100,12 +131,22 @@ fn arguments() -> anyhow::Result<(&'static Size, Option<String>)> {
 }
 
 fn cases(ours: &Ours) -> Vec<Case> {
-    let case = |what, path: &str, before, wanted| Case {
-        what,
+    let (some, is_ten) = (ours.sandboxes, ours.sandboxes == 10);
+    let sandboxes = format!("GET sandboxes/search, {some} running");
+    let conversations = format!("GET app-conversations/search, {some} in running sandboxes");
+    let case = |what: &str, path: &str, before, wanted| Case {
+        what: what.to_owned(),
         path: format!("/api/v1/{path}"),
         before,
         wanted,
         is_anywhere: true,
+        is_bare: true,
+        is_empty: false,
+    };
+    let lists = |what, path: &str, before| Case {
+        is_bare: false,
+        is_empty: true,
+        ..case(what, path, before, Some(300.0))
     };
     let events = format!("conversation/{}/events/search?limit=100", ours.conversation);
     vec![
@@ -116,45 +157,81 @@ fn cases(ours: &Ours) -> Vec<Case> {
             Some(30.0),
         ),
         case("GET settings", "settings", Some(235.0), Some(50.0)),
-        case(
-            "GET sandboxes/search",
+        lists(
+            "GET sandboxes/search, none there",
             "sandboxes/search",
             Some(37.0),
-            Some(300.0),
         ),
-        case(
-            "GET app-conversations/search",
+        lists(
+            "GET app-conversations/search, none there",
             "app-conversations/search",
-            Some(if ours.sandboxes >= 10 { 5.3 } else { 21.0 }),
-            Some(300.0),
+            Some(21.0),
         ),
         Case {
             is_anywhere: false,
+            ..case(&sandboxes, "sandboxes/search", None, None)
+        },
+        Case {
+            is_anywhere: false,
+            ..case(
+                &conversations,
+                "app-conversations/search",
+                Some(5.3).filter(|_| is_ten),
+                Some(300.0),
+            )
+        },
+        Case {
+            is_anywhere: false,
+            is_bare: false,
             ..case("GET a page of 100 events", &events, None, None)
         },
     ]
 }
 
-/// Both rates as fast as it goes, then both latencies at a rate that the slower one can keep up with.
+/// How a side fares: answers a second, and processor time of each answer in microseconds.
+#[derive(Default)]
+struct Taken {
+    rates: Vec<f64>,
+    costs: Vec<f64>,
+}
+
+impl Taken {
+    async fn turn(&mut self, (aim, pid): Side<'_>, lasting: Duration) -> anyhow::Result<()> {
+        let used = || processor_time(pid).context("it runs");
+        let before = used()?;
+        let load = aim.closed(CONNECTIONS, lasting).await?;
+        let spent = used()?.saturating_sub(before).as_secs_f64();
+        self.costs.push(spent * 1e6 / f64::from(load.count()));
+        self.rates.push(load.per_second());
+        Ok(())
+    }
+
+    fn told(&self) -> (f64, String) {
+        let rate = median(self.rates.iter().copied());
+        let cost = median(self.costs.iter().copied());
+        let told = format!("{rate:.0} requests/s, {cost:.0} µs of processor each");
+        (rate, told)
+    }
+}
+
+/// All rates as fast as it goes, then both latencies at a rate that the slower one can keep up with.
 async fn measure(
     table: &mut Table,
     size: &Size,
     case: &Case,
-    (ours, pid): (&Aim, u32),
-    other: Option<(&str, Aim)>,
+    (ours, bare, other): (Side<'_>, Option<Side<'_>>, Option<(&str, Aim)>),
 ) -> anyhow::Result<()> {
-    let (mut rates, mut costs, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
-    let used = || processor_time(pid).context("the service runs");
+    let (mut taken, mut by_bare, mut theirs) = (Taken::default(), Taken::default(), Vec::new());
     for _ in 0..TURNS {
-        let before = used()?;
-        let load = ours.closed(CONNECTIONS, size.turn).await?;
-        costs.push(used()?.saturating_sub(before).as_secs_f64() * 1e6 / f64::from(load.count()));
-        rates.push(load.per_second());
+        taken.turn(ours, size.turn).await?;
+        if let Some(bare) = bare {
+            by_bare.turn(bare, size.turn).await?;
+        }
         if let Some((_, other)) = &other {
             theirs.push(other.closed(CONNECTIONS, size.turn).await?.per_second());
         }
     }
-    let rate = median(rates);
+    let (rate, told) = taken.told();
     let their_rate = match &other {
         Some(_) => Some(median(theirs)),
         None => case.before,
@@ -162,10 +239,6 @@ async fn measure(
     let name = other
         .as_ref()
         .map_or("reference, measured before", |it| it.0);
-    let told = format!(
-        "{rate:.0} requests/s, {:.0} µs of processor each",
-        median(costs)
-    );
     table.row([
         &format!("{}, {CONNECTIONS} connections", case.what),
         &told,
@@ -175,8 +248,23 @@ async fn measure(
             .wanted
             .map_or_else(String::new, |it| format!("≥ {it:.0}")),
     ]);
-    let lasting = size.turn * 3;
-    if let (Some((_, other)), Some(per_second)) = (&other, their_rate) {
+    if bare.is_some() {
+        let (bare_rate, bare_told) = by_bare.told();
+        let ratio = format!("{:.2}", rate / bare_rate);
+        let with = format!("bare handler: {bare_told}");
+        table.row(["… beside a bare handler", "", &with, &ratio, "≥ 0.80"]);
+    }
+    latencies(table, size.turn * 3, ours.0, rate, other.zip(their_rate)).await
+}
+
+async fn latencies(
+    table: &mut Table,
+    lasting: Duration,
+    ours: &Aim,
+    rate: f64,
+    other: Option<((&str, Aim), f64)>,
+) -> anyhow::Result<()> {
+    if let Some(((_, other), per_second)) = &other {
         let per_second = per_second * 0.8;
         let theirs = other.open(per_second, CONNECTIONS, lasting).await?;
         let load = ours.open(per_second, CONNECTIONS, lasting).await?;
@@ -240,6 +328,51 @@ impl Ours {
             sandbox_key,
             _stub: stub,
         })
+    }
+}
+
+impl Ours {
+    /// A copy of the database for bare handlers, with nothing sealed.
+    async fn copy(&self) -> anyhow::Result<tempfile::TempDir> {
+        let directory = tempfile::tempdir()?;
+        let settings = self.user.get("/api/v1/settings").await.text;
+        let sandboxes = self.user.all("/api/v1/sandboxes/search").await;
+        let from = self.service.data().join("agent-workspace.db");
+        bare::copy(&from, &directory.path().join(COPY), &settings, &sandboxes)?;
+        Ok(directory)
+    }
+
+    /// A bare handler that answers as the service does.
+    async fn bare(&self, copy: &tempfile::TempDir, path: &str) -> anyhow::Result<(Bare, Aim)> {
+        let answer = || async { self.user.get(path).await.text };
+        let what = match path.trim_start_matches("/api/v1/") {
+            "settings" => What::Settings,
+            "sandboxes/search" => What::Sandboxes,
+            "app-conversations/search" => What::Conversations,
+            _ => What::Given(answer().await),
+        };
+        let sandboxes = self.user.all("/api/v1/sandboxes/search").await;
+        let owner = sandboxes
+            .first()
+            .and_then(|it| it["created_by_user_id"].as_str());
+        let owner = owner.context("a sandbox has an owner")?.to_owned();
+        let database = copy.path().join(COPY);
+        let bare = Bare::start(&Route {
+            database,
+            owner,
+            what,
+        })?;
+        let url = format!("http://{}{path}", bare.address);
+        let given = reqwest::get(url).await?.text().await?;
+        // Settings say what time it is.
+        let digits = |text: &str| text.replace(|sign: char| sign.is_ascii_digit(), "0");
+        let (given, wanted) = (digits(&given), digits(&answer().await));
+        ensure!(
+            given == wanted,
+            "{path}: the bare handler answers {given}, and not {wanted}"
+        );
+        let aim = Aim::same(bare.address, wire::request("GET", path, &[], ""));
+        Ok((bare, aim))
     }
 }
 

@@ -1,0 +1,198 @@
+//! What is compared with: a bare actix handler in a process of its own, as somebody would write who needed this one route. It
+//! does the same query on a copy of the service's database and answers with the same bytes, and knows of no caller, limit,
+//! deadline, header or log. What the service keeps sealed, the copy has open.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use actix_web::http::header::ContentType;
+use actix_web::{App, HttpResponse, HttpServer, web};
+use anyhow::{Context as _, ensure};
+use diesel::connection::SimpleConnection as _;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error, Pool};
+use diesel::sql_types::Text;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::typed::{Conversations, Rows, Sandboxes};
+
+/// What `main` is called with to be the handler instead.
+pub(crate) const ROLE: &str = "bare-handler";
+/// As many connections as the service reads with.
+const CONNECTIONS: u32 = 4;
+
+/// One route.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Route {
+    /// The copy.
+    pub(crate) database: PathBuf,
+    pub(crate) owner: String,
+    pub(crate) what: What,
+}
+
+/// What it answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum What {
+    /// These bytes: what is the same for everybody needs no query.
+    Given(String),
+    /// The document of the owner's row, which is stored as it is answered.
+    Settings,
+    /// Rows of sandboxes.
+    Sandboxes,
+    /// Rows of conversations with their sandboxes.
+    Conversations,
+}
+
+type Connections = Pool<ConnectionManager<SqliteConnection>>;
+
+#[derive(Debug)]
+struct AsTheService;
+
+impl CustomizeConnection<SqliteConnection, Error> for AsTheService {
+    fn on_acquire(&self, conn: &mut SqliteConnection) -> Result<(), Error> {
+        let setup =
+            "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
+        conn.batch_execute(setup).map_err(Error::QueryError)
+    }
+}
+
+fn pool(database: &Path) -> anyhow::Result<Connections> {
+    let manager = ConnectionManager::new(database.to_string_lossy());
+    Ok(Pool::builder()
+        .max_size(CONNECTIONS)
+        .test_on_check_out(false)
+        .connection_customizer(Box::new(AsTheService))
+        .build(manager)?)
+}
+
+/// Does it on a connection, on a thread where that may block.
+#[expect(clippy::disallowed_methods, reason = "what a bare handler does")]
+async fn on<T: Send + 'static>(
+    pool: web::Data<Connections>,
+    job: impl FnOnce(&mut SqliteConnection) -> QueryResult<T> + Send + 'static,
+) -> T {
+    let done = web::block(move || job(&mut pool.get().expect("a connection"))).await;
+    let done = done.expect("the pool of threads is there");
+    done.unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[derive(QueryableByName)]
+struct Settings {
+    #[diesel(sql_type = Text)]
+    document: String,
+}
+
+async fn answer(pool: web::Data<Connections>, route: web::Data<Route>) -> HttpResponse {
+    let owner = route.owner.clone();
+    match &route.what {
+        What::Given(bytes) => json(bytes.clone()),
+        What::Settings => {
+            let stored = on(pool, move |conn| {
+                diesel::sql_query(
+                    "SELECT document, revision, updated_at FROM settings WHERE owner = ?",
+                )
+                .bind::<Text, _>(owner)
+                .get_result::<Settings>(conn)
+            });
+            json(stored.await.document)
+        }
+        What::Sandboxes => {
+            HttpResponse::Ok().json(on(pool, move |conn| Sandboxes::load(conn, &owner)).await)
+        }
+        What::Conversations => {
+            HttpResponse::Ok().json(on(pool, move |conn| Conversations::load(conn, &owner)).await)
+        }
+    }
+}
+
+fn json(body: String) -> HttpResponse {
+    HttpResponse::Ok()
+        .content_type(ContentType::json())
+        .body(body)
+}
+
+/// Serves for ever: the route from standard input; tells its port.
+pub(crate) async fn serve() -> anyhow::Result<()> {
+    let route: Route = serde_json::from_reader(std::io::stdin())?;
+    let (pool, route) = (
+        web::Data::new(pool(&route.database)?),
+        web::Data::new(route),
+    );
+    let server = HttpServer::new(move || {
+        App::new()
+            .app_data(pool.clone())
+            .app_data(route.clone())
+            .default_service(web::get().to(answer))
+    })
+    .tcp_nodelay(true)
+    .bind(("127.0.0.1", 0))?;
+    writeln!(std::io::stdout(), "{}", server.addrs()[0])?;
+    Ok(server.run().await?)
+}
+
+/// The handler in a process of its own, as the service is.
+pub(crate) struct Bare {
+    child: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Bare {
+    pub(crate) fn start(route: &Route) -> anyhow::Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg(ROLE)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut input = child.stdin.take().context("a pipe")?;
+        serde_json::to_writer(&mut input, route)?;
+        drop(input);
+        let mut line = String::new();
+        let output = child.stdout.take().context("a pipe")?;
+        BufReader::new(output).read_line(&mut line)?;
+        ensure!(!line.is_empty(), "the bare handler does not start");
+        let address = line.trim().parse()?;
+        Ok(Self { child, address })
+    }
+
+    /// Process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Copies the service's database. `settings` is the owner's answer, `sandboxes` are theirs: what clients are told of keys and
+/// addresses is in the rows of the copy.
+pub(crate) fn copy(
+    from: &Path,
+    to: &Path,
+    settings: &str,
+    sandboxes: &[Value],
+) -> anyhow::Result<()> {
+    let mut conn = SqliteConnection::establish(&from.to_string_lossy())?;
+    diesel::sql_query("VACUUM INTO ?")
+        .bind::<Text, _>(to.to_string_lossy())
+        .execute(&mut conn)?;
+    let mut conn = SqliteConnection::establish(&to.to_string_lossy())?;
+    diesel::sql_query("UPDATE settings SET document = ?")
+        .bind::<Text, _>(settings)
+        .execute(&mut conn)?;
+    for sandbox in sandboxes {
+        diesel::sql_query("UPDATE sandboxes SET session_key = ?, exposed_urls = ? WHERE id = ?")
+            .bind::<Text, _>(sandbox["session_api_key"].as_str().unwrap_or_default())
+            .bind::<Text, _>(sandbox["exposed_urls"].to_string())
+            .bind::<Text, _>(sandbox["id"].as_str().unwrap_or_default())
+            .execute(&mut conn)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! Parts of `bench-load`.
+
+pub(crate) mod bare;
+mod typed;

@@ -11,10 +11,13 @@ mod first_use;
 mod grouping;
 mod inside;
 mod mcp;
+mod proxied;
 mod pull_requests;
 mod repositories;
+mod sdk;
 mod secrets;
 mod support;
+mod upgrade;
 mod warm;
 
 /// Each story once per release, of a backend or of both.
@@ -111,4 +114,36 @@ mod of_tools {
     stories!(tests: crate::support::Setup::process, V1_58_0,
         pull_requests::the_agent_opens_one,
     );
+}
+
+/// From elsewhere, through a proxy: each proxy with one release, and what containers publish.
+mod of_proxies {
+    mod process {
+        stories!(tests: crate::support::Setup::process, V1_58_0, proxied::a_socket_through_nginx);
+        mod older {
+            stories!(tests: crate::support::Setup::process, V1_34_0, proxied::a_socket_through_haproxy);
+        }
+    }
+    mod docker {
+        stories!(tests: crate::support::Setup::docker, V1_58_0, proxied::a_socket_through_nginx);
+    }
+}
+
+/// Programs of others.
+mod of_clients {
+    stories!(release: crate::support::Setup::process, sdk::a_program_of_the_sdk_works_in_a_sandbox);
+}
+
+/// Begun with the older release.
+mod of_upgrades {
+    mod process {
+        stories!(tests: crate::support::Setup::process, V1_34_0,
+            upgrade::a_paused_sandbox_goes_on_with_the_release_of_now,
+        );
+    }
+    mod docker {
+        stories!(tests: crate::support::Setup::docker, V1_34_0,
+            upgrade::a_paused_sandbox_goes_on_with_the_release_of_now,
+        );
+    }
 }

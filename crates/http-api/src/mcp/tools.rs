@@ -181,7 +181,7 @@ fn note(provider: GitProvider, failure: &GitFailure) {
             tracing::warn!(git.provider = %provider, error = %chain(&error), "no pull request");
         }
         refused => {
-            tracing::info!(git.provider = %provider, error = %chain(&refused), "no pull request")
+            tracing::info!(git.provider = %provider, error = %chain(&refused), "no pull request");
         }
     }
 }

@@ -16,9 +16,9 @@ use domain::measure::Pool;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use crate::{Door, HttpState};
 use crate::openapi::operations;
 use crate::routes::Process;
+use crate::{Door, HttpState};
 pub(crate) use requests::Requests;
 pub(crate) use text::CONTENT_TYPE;
 use text::{Labels, Page};
@@ -422,7 +422,11 @@ mod tests {
                 (Some("metrics-kez"), wrong),
             ] {
                 let at = |door| measuring.may_read(door, || given.map(SecretString::from));
-                assert_eq!(at(Door::Everybody), expected, "{key:?} {has_door} {given:?}");
+                assert_eq!(
+                    at(Door::Everybody),
+                    expected,
+                    "{key:?} {has_door} {given:?}"
+                );
                 assert_eq!(at(Door::Operators), Allowed, "{key:?} {has_door} {given:?}");
             }
         }

@@ -38,6 +38,9 @@ pub(crate) fn prepare(with_agent_servers: bool) -> anyhow::Result<()> {
 /// Suites of the package `acceptance` that need more than this repository and Debian.
 const WITH_AGENT_SERVERS: [&str; 2] = ["real_agent", "schemathesis"];
 
+/// Suites that run once more with nginx in front of the service: every operation as clients know it, and many of them at once.
+const BEHIND_NGINX: [&str; 2] = ["recordings", "settings"];
+
 /// Runs everything, also after a failure, and ends with one line of totals.
 pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<()> {
     prepare(with_agent_servers)?;
@@ -64,6 +67,10 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
             })?;
         }
     }
+    // Who asks for single tests has named them.
+    if args.is_empty() {
+        all_passed &= behind_nginx(&mut count)?;
+    }
     // Examples in documentation: nextest cannot run them. (Benchmarks are not built: they check nothing.)
     let mut command = cargo();
     command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
@@ -85,6 +92,30 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
         bail!("no test ran");
     }
     Ok(())
+}
+
+/// Some suites again, as clients behind a proxy; whether all passed.
+fn behind_nginx(count: &mut Count) -> anyhow::Result<bool> {
+    say(&format!("behind nginx: {}", BEHIND_NGINX.join(", ")));
+    let mut command = cargo();
+    if has_nextest() {
+        command.args(["nextest", "run"]);
+    } else {
+        command.arg("test");
+    }
+    // With all packages, so that nothing is built with other features.
+    command.args(["--workspace", "--no-fail-fast"]);
+    for suite in BEHIND_NGINX {
+        command.args(["--test", suite]);
+    }
+    command.env("ACCEPTANCE_BEHIND", "nginx");
+    if has_nextest() {
+        watch(&mut command, Output::Error, |line| count.add_nextest(line))
+    } else {
+        watch(&mut command, Output::Standard, |line| {
+            count.add_libtest(line);
+        })
+    }
 }
 
 /// What is given to `cargo test`, which cannot leave a suite out: all others are named.

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use domain::sandbox::SandboxLaunch;
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
 
 use crate::config::ProcessConfig;
 use crate::layout::Places;
@@ -21,16 +22,24 @@ const DORMANT: &str = "OH_DEFERRED_INIT";
 /// What a dormant one is told later. An agent server with a part of it in its environment does not start.
 const WEBHOOKS: &str = "OH_WEBHOOKS_";
 
+/// Settings of the agent server as one document, which it lays its single variables over (1.34, 1.58). It begins a process for
+/// each of its variables when an agent gets its terminal, so what nothing else reads is together in here. No keys: those it
+/// takes out of the environment of what its agent runs, by their names.
+const SETTINGS: &str = "OH";
+/// What is in there, by the names of single variables, which would win.
+const TOGETHER: [&str; 5] = [
+    "OH_LEASE_TTL_SECONDS",
+    "OH_ENABLE_VSCODE",
+    "OH_PRELOAD_TOOLS",
+    "OH_WORKSPACE_PATH",
+    "OH_BASH_EVENTS_DIR",
+];
+
 /// Not secret, and the same in every sandbox.
-pub(crate) const FIXED: [(&str, &str); 11] = [
+pub(crate) const FIXED: [(&str, &str); 8] = [
     // Webhooks carry an event within a second of it, one batch of five at most.
     ("OH_WEBHOOKS_0_FLUSH_DELAY", "1"),
     ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5"),
-    // One owner per directory: a lease would only keep a restarted server from its own conversations.
-    ("OH_LEASE_TTL_SECONDS", "0"),
-    ("OH_ENABLE_VSCODE", "0"),
-    // Preloading costs processor time and memory at each start and saves little at the first conversation.
-    ("OH_PRELOAD_TOOLS", "0"),
     // Importing litellm must not ask the network for a price list.
     ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
     // A pretty traceback blocks the agent server for seconds.
@@ -60,6 +69,7 @@ pub(crate) fn variables(
         set(name, value.expose_secret().to_owned());
     }
     // From here on nothing can be replaced by configuration.
+    set(SETTINGS, settings(config, places));
     let text = |path: &Path| path.to_string_lossy().into_owned();
     set(marker::VARIABLE, marker.value().to_owned());
     set("HOME", text(&places.home()));
@@ -80,10 +90,8 @@ pub(crate) fn variables(
         "OH_WEBHOOKS_0_BASE_URL",
         launch.webhook_url.as_str().trim_end_matches('/').to_owned(),
     );
-    set("OH_WORKSPACE_PATH", text(&places.workspace()));
     set("OH_CONVERSATIONS_PATH", text(&places.conversations()));
     set("OH_PERSISTENCE_DIR", text(&places.persist()));
-    set("OH_BASH_EVENTS_DIR", text(&places.bash_events()));
     // Its default is a file in the workspace, where an agent could write it.
     set(
         "OPENHANDS_AGENT_SERVER_CONFIG_PATH",
@@ -95,10 +103,32 @@ pub(crate) fn variables(
     }
     // Always said: an operator's variable must not leave a sandbox asleep that nobody wakes.
     set(DORMANT, if launch.dormant { "1" } else { "0" }.to_owned());
+    all.retain(|name, _| !TOGETHER.iter().any(|ours| name.starts_with(ours)));
     if launch.dormant {
         all.retain(|name, _| !name.starts_with(WEBHOOKS));
     }
     all
+}
+
+/// The value of [`SETTINGS`]: an operator's own document, with what must be so.
+fn settings(config: &ProcessConfig, places: &Places) -> String {
+    let theirs = config.extra_env.get(SETTINGS);
+    let theirs = theirs.and_then(|text| serde_json::from_str(text.expose_secret()).ok());
+    let mut all: BTreeMap<String, Value> = theirs.unwrap_or_default();
+    let path = |path: &Path| path.to_string_lossy().into_owned().into();
+    all.extend(
+        [
+            // One owner per directory: a lease would only keep a restarted server from its own conversations.
+            ("lease_ttl_seconds", 0.into()),
+            ("enable_vscode", false.into()),
+            // Preloading costs processor time and memory at each start and saves little at the first conversation.
+            ("preload_tools", false.into()),
+            ("workspace_path", path(&places.workspace())),
+            ("bash_events_dir", path(&places.bash_events())),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    json!(all).to_string()
 }
 
 /// The folder of an absolute program goes first: its helpers are next to it.
@@ -124,6 +154,12 @@ mod tests {
         let theirs = SecretString::from("theirs");
         config.extra_env = BTreeMap::from([
             ("OH_DEFERRED_INIT".to_owned(), theirs.clone()),
+            ("OH_LEASE_TTL_SECONDS".to_owned(), theirs.clone()),
+            ("OH_WORKSPACE_PATH_IS_NONE".to_owned(), theirs.clone()),
+            (
+                "OH".to_owned(),
+                r#"{"max_concurrent_runs": 3, "enable_vscode": true}"#.into(),
+            ),
             ("OURS".to_owned(), theirs),
         ]);
         let launch = SandboxLaunch {
@@ -166,6 +202,26 @@ mod tests {
                 _ => Some(value.expose_secret()),
             };
             assert_eq!(same, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_nothing_else_reads_is_in_one_variable_without_keys() {
+        for all in [made(false), made(true)] {
+            let settings = all["OH"].expose_secret();
+            let read: Value = serde_json::from_str(settings).unwrap();
+            let root = all["HOME"].expose_secret().trim_end_matches("/home");
+            let expected = json!({
+                "max_concurrent_runs": 3,
+                "lease_ttl_seconds": 0,
+                "enable_vscode": false,
+                "preload_tools": false,
+                "workspace_path": format!("{root}/workspace"),
+                "bash_events_dir": format!("{root}/bash_events"),
+            });
+            assert_eq!(read, expected);
+            let is_single = |name: &&String| TOGETHER.iter().any(|it| name.starts_with(it));
+            assert_eq!(all.keys().find(is_single), None, "it would win");
         }
     }
 

@@ -98,12 +98,6 @@ async fn waking_gives_what_a_cold_start_has_in_its_environment() {
             "secret_key": "secret-key-1",
             "webhooks": [{"base_url": base, "flush_delay": 1, "event_buffer_size": 5}],
             "allow_cors_origins": ["https://app.test"],
-            "env": {
-                "OH_SESSION_API_KEYS_0": "session-key-1",
-                "OH_WEBHOOKS_0_BASE_URL": base,
-                "OH_WEBHOOKS_0_FLUSH_DELAY": "1",
-                "OH_WEBHOOKS_0_EVENT_BUFFER_SIZE": "5",
-            },
         })
     );
 }

@@ -31,14 +31,18 @@ fn expected_environment(lab: &Lab, short: &Path) -> BTreeMap<String, String> {
         ("LOG_JSON", "true".into()),
         ("LOG_RICH_TRACEBACKS", "false".into()),
         ("MY_PROXY", "http://proxy.test".into()),
+        (
+            "OH",
+            format!(
+                r#"{{"bash_events_dir":"{}","enable_vscode":false,"lease_ttl_seconds":0,"preload_tools":false,"workspace_path":"{}"}}"#,
+                inside("bash_events"),
+                inside("workspace")
+            ),
+        ),
         ("OH_ALLOW_CORS_ORIGINS_0", "https://app.test".into()),
-        ("OH_BASH_EVENTS_DIR", inside("bash_events")),
         ("OH_CONVERSATIONS_PATH", inside("conversations")),
         ("OH_DEFERRED_INIT", "0".into()),
-        ("OH_ENABLE_VSCODE", "0".into()),
-        ("OH_LEASE_TTL_SECONDS", "0".into()),
         ("OH_PERSISTENCE_DIR", inside("persist")),
-        ("OH_PRELOAD_TOOLS", "0".into()),
         ("OH_SECRET_KEY", "canary-secret-key".into()),
         ("OH_SESSION_API_KEYS_0", "canary-session-key".into()),
         (
@@ -47,7 +51,6 @@ fn expected_environment(lab: &Lab, short: &Path) -> BTreeMap<String, String> {
         ),
         ("OH_WEBHOOKS_0_EVENT_BUFFER_SIZE", "5".into()),
         ("OH_WEBHOOKS_0_FLUSH_DELAY", "1".into()),
-        ("OH_WORKSPACE_PATH", inside("workspace")),
         (
             "OPENHANDS_AGENT_SERVER_CONFIG_PATH",
             inside("agent-server.json"),

@@ -163,13 +163,14 @@ impl Keeper {
             Some(BackendState::Absent) | None => return Ok(Found::Nothing),
             Some(_) => return Ok(Found::Down),
         };
-        if !self.0.ports.agents.alive(&located.agent_url).await {
+        let is_woken = self.is_woken_at_once(row, &located.agent_url).await;
+        if !is_woken && !self.0.ports.agents.alive(&located.agent_url).await {
             return Ok(Found::Down);
         }
         if row.status != SandboxStatus::Running
             || row.agent_url.as_ref() != Some(&located.agent_url)
         {
-            if let Err(error) = self.wake_up(row, &located.agent_url).await {
+            if !is_woken && let Err(error) = self.wake_up(row, &located.agent_url).await {
                 return self.not_woken(row, error).await;
             }
             self.record(

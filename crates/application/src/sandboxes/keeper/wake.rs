@@ -5,7 +5,7 @@ use domain::error::chain;
 use std::time::Duration;
 
 use domain::agent::{AgentError, Awakening};
-use domain::sandbox::{Located, Sandbox, SandboxLaunch};
+use domain::sandbox::{Located, Sandbox, SandboxLaunch, SandboxStatus};
 use tokio::time::Instant;
 use url::Url;
 
@@ -16,10 +16,26 @@ use crate::AppError;
 /// How often one that answers, but not this question, is asked; and how long is waited between.
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long one that must be there is waited for before it is looked at more closely.
+const AT_ONCE: Duration = Duration::from_secs(2);
 /// For all of that together: nobody else acts on the sandbox meanwhile.
 const LONGEST: Duration = Duration::from_secs(30);
 
 impl Keeper {
+    /// Wakes a warm one that has just become somebody's, without asking first what the claim has asked a moment ago. `false`
+    /// where that cannot be it, or did not succeed: then nothing is known.
+    pub(super) async fn is_woken_at_once(&self, row: &Sandbox, url: &Url) -> bool {
+        let is_new = row.status == SandboxStatus::Starting && row.workspace.is_none();
+        if !is_new || self.0.policy.warm.keep == 0 {
+            return false;
+        }
+        let Ok(awakening) = self.awakening(row) else {
+            return false;
+        };
+        let waking = self.0.ports.agents.wake(url, &awakening);
+        matches!(tokio::time::timeout(AT_ONCE, waking).await, Ok(Ok(())))
+    }
+
     /// Tells the agent server who it is, if it waits for that. To be called before anything says that it runs.
     pub(super) async fn wake_up(&self, row: &Sandbox, url: &Url) -> Result<(), AppError> {
         let (agents, until) = (&self.0.ports.agents, Instant::now() + LONGEST);

@@ -71,8 +71,69 @@ fn identity(identity: &Identity) -> String {
     text
 }
 
-/// The first command: makes the workspace and the private directory of this start, and tells what is there.
-/// Without a repository an empty workspace becomes one.
+/// The same as text of a file of git's; `None` for what git should write itself.
+fn identity_section(identity: &Identity) -> Option<String> {
+    let mut text = String::new();
+    for (key, value) in [("name", &identity.name), ("email", &identity.email)] {
+        if let Some(value) = value {
+            let _ = writeln!(text, "\t{key} = {}", in_git_config(value)?);
+        }
+    }
+    Some(if text.is_empty() {
+        text
+    } else {
+        format!("[user]\n{text}")
+    })
+}
+
+/// A value for a file of git's; `None` where that takes more than quotes.
+fn in_git_config(value: &str) -> Option<String> {
+    let is_plain = !value.chars().any(char::is_control);
+    is_plain.then(|| format!("\"{}\"", value.replace('\\', r"\\").replace('"', r#"\""#)))
+}
+
+/// Writes git's file of the home, of which there is none yet in most sandboxes. Each setting by `git config` would take a
+/// process, for which somebody waits. One that is there is git's to change: then, and where this cannot be written, the
+/// command fails. `set -C` lets one of two that come here at once through.
+fn new_global_settings(workspace: &str, who: &Identity) -> String {
+    let text = identity_section(who).zip(in_git_config(workspace));
+    let Some((section, workspace)) = text else {
+        return "false".to_owned();
+    };
+    let text = quoted(&format!("{section}[safe]\n\tdirectory = {workspace}\n"));
+    format!(
+        r#"new_global_settings() {{
+  [ -n "$HOME" ] && [ -z "${{GIT_CONFIG_GLOBAL+x}}" ] && [ ! -e "${{XDG_CONFIG_HOME:-$HOME/.config}}/git/config" ] &&
+    set -C && {{ printf %s {text} >"$HOME/.gitconfig"; }} 2>/dev/null
+  local code=$?
+  set +C
+  return "$code"
+}}
+new_global_settings"#
+    )
+}
+
+/// Makes the private directory of this start, in the variable `private`.
+fn private_directory(task: &str) -> String {
+    format!(
+        r#"private_directory() {{
+  for base in "$HOME" "${{TMPDIR:-/tmp}}"; do
+    private="$base/{PRIVATE}/{task}"
+    if [ -n "$base" ] && mkdir -p -- "$private" 2>/dev/null && chmod 700 "$base/{PRIVATE}" "$private" 2>/dev/null; then
+      echo "private=$private"
+      return
+    fi
+  done
+  echo 'neither the home nor the directory for temporary files can be written to'
+  exit 1
+}}
+"#
+    )
+}
+
+/// The first command: makes the workspace and, if anything will need it, the private directory of this start, and tells what
+/// is there. Without a repository an empty workspace becomes one. It begins no process that it can do without: each takes
+/// milliseconds, and every start waits for this one.
 pub(super) fn look(
     workspace: &str,
     task: &str,
@@ -80,38 +141,57 @@ pub(super) fn look(
     repository: Option<&Repository>,
 ) -> String {
     let mut script = format!(
-        r#"workspace={workspace}
-mkdir -p -- "$workspace" || exit 1
+        r#"workspace={}
+[ -d "$workspace" ] || mkdir -p -- "$workspace" || exit 1
 cd -- "$workspace" || exit 1
-for base in "$HOME" "${{TMPDIR:-/tmp}}"; do
-  private="$base/{PRIVATE}/{task}"
-  if [ -n "$base" ] && mkdir -p -- "$private" 2>/dev/null && chmod 700 "$base/{PRIVATE}" "$private" 2>/dev/null; then break; fi
-  private=
-done
-if [ -z "$private" ]; then echo 'neither the home nor the directory for temporary files can be written to'; exit 1; fi
-echo "private=$private"
 "#,
-        workspace = quoted(workspace),
+        quoted(workspace),
     );
+    script.push_str(&private_directory(task));
+    script.push_str(match repository {
+        Some(_) => "private_directory\n",
+        None => "if [ -f .openhands/setup.sh ]; then private_directory; fi\n",
+    });
     script.push_str(FACTS);
     script.push_str(&identity(who));
-    script.push_str(
-        r#"command -v git >/dev/null || { facts "$workspace"; echo git=no; exit 0; }
-identity config --global
-git config --global --get-all safe.directory 2>/dev/null | grep -qxF -e "$workspace" -e '*' ||
-  git config --global --add safe.directory "$workspace" 2>/dev/null
+    let _ = write!(
+        script,
+        r#"command -v git >/dev/null || {{ facts "$workspace"; echo git=no; exit 0; }}
+{new_global_settings} || {{
+  identity config --global
+  git config --global --get-all safe.directory 2>/dev/null | grep -qxF -e "$workspace" -e '*' ||
+    git config --global --add safe.directory "$workspace" 2>/dev/null
+}}
 "#,
+        new_global_settings = new_global_settings(workspace, who),
     );
-    match repository {
-        None => script.push_str(
-            r#"if [ -z "$(ls -A)" ]; then git init --quiet && identity config || echo git=failed; fi
+    script.push_str(&match repository {
+        None => new_repository(who),
+        Some(repository) => state_of(repository),
+    });
+    script
+}
+
+/// Makes an empty workspace a repository.
+fn new_repository(who: &Identity) -> String {
+    let own = match identity_section(who) {
+        Some(section) => format!("printf %s {} >>.git/config", quoted(&section)),
+        None => "identity config".to_owned(),
+    };
+    format!(
+        r#"shopt -s dotglob nullglob
+there=(*)
+shopt -u dotglob nullglob
+if [ "${{#there[@]}}" = 0 ]; then git init --quiet && {own} || echo git=failed; fi
 facts "$workspace"
-"#,
-        ),
-        Some(repository) => {
-            let _ = write!(
-                script,
-                r#"target="$workspace"/{directory}
+"#
+    )
+}
+
+/// Tells what is where the repository belongs.
+fn state_of(repository: &Repository) -> String {
+    format!(
+        r#"target="$workspace"/{directory}
 if [ -d "$target/.git" ]; then
   if [ "$(git --git-dir="$target/.git" config --get remote.origin.url)" = {url} ]; then
     if [ -f "$private/cloned" ]; then echo state=ours; else echo state=same; fi
@@ -121,12 +201,9 @@ if [ -d "$target/.git" ]; then
 elif [ -e "$target" ] && [ -n "$(ls -A "$target")" ]; then echo state=other
 else echo state=absent; fi
 "#,
-                directory = quoted(&repository.directory),
-                url = quoted(repository.source.url.as_str()),
-            );
-        }
-    }
-    script
+        directory = quoted(&repository.directory),
+        url = quoted(repository.source.url.as_str()),
+    )
 }
 
 /// Clones beside the target and moves the whole thing there. `helper` is the file name of the credential helper in the

@@ -12,6 +12,8 @@ use super::super::plan::{Identity, Repository};
 use super::super::report::{Found, Hidden, State, clone_failure};
 use super::*;
 
+mod look;
+
 const TASK: &str = "0123456789abcdef0123456789abcdef";
 
 /// A home, a workspace whose name needs quoting, and a repository that is cloned from a file URL.
@@ -113,21 +115,6 @@ fn who() -> Identity {
         name: Some("Ann O'Neil".to_owned()),
         email: Some("ann@example.test".to_owned()),
     }
-}
-
-#[test]
-fn an_empty_workspace_becomes_a_repository_once() {
-    let place = Place::new();
-    let found = place.look(None);
-    let private = found.private.clone().unwrap();
-    assert_eq!(private, format!("{}/.agent-workspace/{TASK}", place.home()));
-    assert!(found.has("git") && !found.has("setup.sh"));
-    assert_eq!(place.look(None), found);
-    let name =
-        place.ok("git config --global user.name; git config --global --get-all safe.directory");
-    assert_eq!(name, format!("Ann O'Neil\n{}\n", place.workspace()));
-    let mode = place.ok(&format!("stat -c %a {private}"));
-    assert_eq!(mode.trim(), "700");
 }
 
 #[test]

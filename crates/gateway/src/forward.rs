@@ -136,13 +136,14 @@ impl Ask<'_> {
     ) -> Result<Answer, Failure> {
         let longest = self.gateway.shared.limits.head;
         let at_once = longest.min(AT_ONCE);
-        match timeout(at_once, &mut asked).await {
-            Ok(answer) => answer,
-            Err(_) => tokio::select! {
-                biased;
-                answer = timeout(longest - at_once, asked) => answer.unwrap_or(Err(Failure::Silent)),
-                () = end => Err(Failure::Ended),
-            },
+        if let Ok(answer) = timeout(at_once, &mut asked).await {
+            return answer;
+        }
+        let left = longest.saturating_sub(at_once);
+        tokio::select! {
+            biased;
+            answer = timeout(left, asked) => answer.unwrap_or(Err(Failure::Silent)),
+            () = end => Err(Failure::Ended),
         }
     }
 

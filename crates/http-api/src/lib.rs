@@ -94,10 +94,9 @@ use actix_web::dev::{ServiceFactory, ServiceRequest, ServiceResponse};
 use actix_web::middleware::from_fn;
 use actix_web::{App, Error, web};
 use serde_json::Value;
-use utoipa_actix_web::AppExt;
-use utoipa_actix_web::service_config::ServiceConfig;
 
 use crate::extract::Application;
+use crate::routes::Table;
 
 pub use addresses::AddressConfig;
 pub use connections::{Connection, ConnectionLimits, Connections};
@@ -137,18 +136,37 @@ pub fn behind(
         InitError = (),
     >,
 > {
-    let register = match door {
-        Door::Everybody => routes::register,
-        Door::Sandboxes => routes::register_for_sandboxes,
-        Door::Operators => routes::register_for_operators,
-    };
-    assemble(state.behind(door), register).app_data(Application::new(application))
+    assemble(state.behind(door), table_of(door)).app_data(Application::new(application))
+}
+
+/// Makes what all workers share of the routes behind a door. Optional: the first worker would do it, but what that takes of
+/// memory for a moment stays with its thread.
+pub fn prepare(door: Door, state: &HttpState) {
+    survey(&state.clone().behind(door), table_of(door));
+}
+
+fn table_of(door: Door) -> Table {
+    match door {
+        Door::Everybody => Table::EVERYBODY,
+        Door::Sandboxes => Table::SANDBOXES,
+        Door::Operators => Table::OPERATORS,
+    }
+}
+
+/// What exists, once for all workers.
+fn survey(state: &HttpState, table: Table) {
+    let has_docs = state.door() == Door::Everybody;
+    state.set_surface(|| table.surface(state.addresses().prefix(), has_docs));
+    state.measuring().know(|| {
+        let everything = if has_docs { table } else { Table::EVERYBODY };
+        everything.operations()
+    });
 }
 
 /// The layers around a set of routes.
 fn assemble(
     state: HttpState,
-    register: fn(&mut ServiceConfig<'_>),
+    table: Table,
 ) -> App<
     impl ServiceFactory<
         ServiceRequest,
@@ -158,24 +176,12 @@ fn assemble(
         InitError = (),
     >,
 > {
-    let (app, collected) = App::new()
-        .into_utoipa_app()
-        .configure(register)
-        .split_for_parts();
-    let has_docs = state.door() == Door::Everybody;
-    state.set_surface(|| {
-        let document = openapi::complete(&collected);
-        openapi::Surface::new(&openapi::at(document, state.addresses().prefix()), has_docs)
-    });
-    state.measuring().know(|| {
-        let everything = has_docs.then(|| openapi::complete(&collected));
-        everything.unwrap_or_else(openapi_document)
-    });
-    let register_docs = if has_docs {
-        routes::register_docs
-    } else {
-        |_: &mut _| ()
+    survey(&state, table);
+    let register_docs = match state.door() {
+        Door::Everybody => routes::register_docs,
+        Door::Sandboxes | Door::Operators => |_: &mut _| (),
     };
+    let app = App::new().configure(table.serve);
     // For one worker: its connections live on this thread. Sandboxes do not reach each other through their own door, and
     // nobody reaches one through the operators'.
     let app = match state.door() {
@@ -192,9 +198,5 @@ fn assemble(
 
 /// The `OpenAPI` document, without starting anything.
 pub fn openapi_document() -> Value {
-    let (_, collected) = App::new()
-        .into_utoipa_app()
-        .configure(routes::register)
-        .split_for_parts();
-    openapi::complete(&collected)
+    Table::EVERYBODY.document()
 }

@@ -267,6 +267,7 @@ pub(crate) fn http_server(
         // They report, or read numbers, and do nothing else.
         Door::Sandboxes | Door::Operators => 1,
     };
+    http_api::prepare(door, &state);
     let reception = Reception::new(config, door);
     let at_connect = reception.clone();
     let server = HttpServer::new(move || http_api::behind(door, state.clone(), app.clone()))

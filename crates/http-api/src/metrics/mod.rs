@@ -14,9 +14,8 @@ use application::App;
 use domain::identity::KeyHash;
 use domain::measure::Pool;
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::Value;
 
-use crate::openapi::operations;
+use crate::openapi::Operations;
 use crate::routes::Process;
 use crate::{Door, HttpState};
 pub(crate) use requests::Requests;
@@ -54,12 +53,14 @@ impl Measuring {
         }
     }
 
-    /// Takes the routes from the document of the whole surface. Later ones are the same.
-    pub(crate) fn know(&self, document: impl FnOnce() -> Value) {
+    /// Takes the routes of the whole surface. Later ones are the same.
+    pub(crate) fn know(&self, operations: impl FnOnce() -> Operations) {
         self.requests.get_or_init(|| {
-            let document = document();
-            let documented = operations(&document)
-                .flat_map(|(path, methods)| methods.map(move |method| (method, path)));
+            let operations = operations();
+            let documented = operations.iter().flat_map(|(path, methods)| {
+                let methods = methods.iter();
+                methods.map(move |method| (method.as_str(), path.as_str()))
+            });
             Requests::of(documented.chain(UNDOCUMENTED))
         });
     }

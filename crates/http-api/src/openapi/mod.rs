@@ -6,16 +6,32 @@
 mod complete;
 mod glossary;
 mod words;
+mod written;
 
 use actix_web::dev::ResourceDef;
 use actix_web::web::Bytes;
 use serde_json::Value;
 
 pub(crate) use complete::complete;
+pub(crate) use written::{
+    IS_TRUE as IS_WRITTEN, PACKED, document as written_document, operations as written_operations,
+};
+
+/// Paths with their methods in lower case.
+pub(crate) type Operations = Vec<(String, Vec<String>)>;
+
+/// Where the document is.
+#[derive(Clone)]
+pub(crate) enum Document {
+    /// In the binary, packed; it names no server.
+    Written,
+    /// Here, serialised.
+    Collected(Bytes),
+}
 
 /// What this service offers, as it was registered.
 pub(crate) struct Surface {
-    document: Bytes,
+    document: Document,
     routes: Vec<(ResourceDef, Vec<String>)>,
     /// What serves pages: a slash more or less means something there.
     pages: Vec<(ResourceDef, Vec<String>)>,
@@ -31,13 +47,22 @@ const PAGES: [(&str, &[&str]); 4] = [
 
 impl Surface {
     /// From the completed document, which may itself be a route.
-    pub(crate) fn new(document: &Value, is_served: bool) -> Self {
-        let mut routes: Vec<_> = operations(document)
+    pub(crate) fn collected(document: &Value, is_served: bool) -> Self {
+        let text = Bytes::from(document.to_string());
+        Self::new(operations(document), Document::Collected(text), is_served)
+    }
+
+    /// Everything, as it is written.
+    pub(crate) fn written() -> Self {
+        Self::new(written::operations(), Document::Written, true)
+    }
+
+    fn new(operations: Operations, document: Document, is_served: bool) -> Self {
+        let mut routes: Vec<_> = operations
+            .into_iter()
             .map(|(path, methods)| {
-                (
-                    ResourceDef::new(path),
-                    methods.map(str::to_ascii_uppercase).collect(),
-                )
+                let methods = methods.iter().map(|method| method.to_ascii_uppercase());
+                (ResourceDef::new(path), methods.collect())
             })
             .collect();
         if is_served {
@@ -48,14 +73,14 @@ impl Surface {
             (ResourceDef::new(*path), methods.collect())
         });
         Self {
-            document: Bytes::from(document.to_string()),
+            document,
             pages: pages.collect(),
             routes,
         }
     }
 
-    /// The document, serialised.
-    pub(crate) fn document(&self) -> Bytes {
+    /// The document.
+    pub(crate) fn document(&self) -> Document {
         self.document.clone()
     }
 
@@ -86,20 +111,17 @@ pub(crate) fn at(mut document: Value, prefix: &str) -> Value {
     document
 }
 
-/// Every path of the document with its methods in lower case.
-pub(crate) fn operations(
-    document: &Value,
-) -> impl Iterator<Item = (&str, impl Iterator<Item = &str>)> {
+/// Every path of the document.
+pub(crate) fn operations(document: &Value) -> Operations {
     let paths = document["paths"].as_object().into_iter().flatten();
-    paths.map(|(path, item)| {
-        let members = item
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(name, _)| name.as_str());
-        (
-            path.as_str(),
-            members.filter(|name| complete::METHODS.contains(name)),
-        )
-    })
+    let methods = |item: &Value| {
+        let names = item.as_object().into_iter().flat_map(|item| item.keys());
+        names
+            .filter(|name| complete::METHODS.contains(&name.as_str()))
+            .cloned()
+            .collect()
+    };
+    paths
+        .map(|(path, item)| (path.clone(), methods(item)))
+        .collect()
 }

@@ -28,6 +28,7 @@ mod outlet;
 mod pending_messages;
 mod process_stats;
 mod profiles;
+mod registry;
 mod sandbox_logs;
 mod sandbox_secrets;
 mod sandbox_specs;
@@ -43,15 +44,15 @@ mod web_client;
 mod webhooks;
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use utoipa_actix_web::service_config::ServiceConfig;
 
 use crate::extract::state_of;
 use crate::problem::Problem;
 
 pub(crate) use process_stats::{Process, ProcessStats};
+pub(crate) use registry::{Registry, Table};
 
 /// Registers every route. What is registered here is documented; nothing else exists.
-pub(crate) fn register(config: &mut ServiceConfig<'_>) {
+pub(crate) fn register(config: &mut impl Registry) {
     register_central(config);
     config
         .service(health::alive)
@@ -108,7 +109,7 @@ pub(crate) fn register(config: &mut ServiceConfig<'_>) {
 
 /// What is asked all the time. One route after the other is tried, and each with `{parameters}` is a regular expression, which
 /// costs something also where it does not match: a list behind seventeen of them spent 2 % of its time there.
-fn register_central(config: &mut ServiceConfig<'_>) {
+fn register_central(config: &mut impl Registry) {
     config
         .service(legacy_settings::load)
         .service(settings::load)
@@ -125,7 +126,7 @@ fn register_central(config: &mut ServiceConfig<'_>) {
 }
 
 /// Users, keys, and who did what.
-fn register_administration(config: &mut ServiceConfig<'_>) {
+fn register_administration(config: &mut impl Registry) {
     config
         .service(keys::list)
         .service(keys::create)
@@ -145,7 +146,7 @@ fn register_administration(config: &mut ServiceConfig<'_>) {
 }
 
 /// The organization that each user has.
-fn register_organizations(config: &mut ServiceConfig<'_>) {
+fn register_organizations(config: &mut impl Registry) {
     config
         .service(organizations::list)
         .service(organizations::me)
@@ -159,7 +160,7 @@ fn register_organizations(config: &mut ServiceConfig<'_>) {
 }
 
 /// What clients of earlier releases call: the same things under other paths, or in other words.
-fn register_older(config: &mut ServiceConfig<'_>) {
+fn register_older(config: &mut impl Registry) {
     config
         .service(aliases::search_events)
         .service(aliases::count_events)
@@ -179,7 +180,7 @@ fn register_older(config: &mut ServiceConfig<'_>) {
 }
 
 /// Conversations, the tasks that start them, sandboxes and events.
-fn register_work(config: &mut ServiceConfig<'_>) {
+fn register_work(config: &mut impl Registry) {
     config
         .service(app_conversations::start)
         .service(app_conversations::stream_start)
@@ -215,7 +216,7 @@ fn register_work(config: &mut ServiceConfig<'_>) {
 
 /// Registers what sandboxes may call, for a listener of their own. Nothing that takes a user's key: where requests need
 /// none, every sandbox would be a user.
-pub(crate) fn register_for_sandboxes(config: &mut ServiceConfig<'_>) {
+pub(crate) fn register_for_sandboxes(config: &mut impl Registry) {
     config
         .service(health::alive)
         .service(webhooks::conversation)
@@ -230,7 +231,7 @@ pub(crate) fn register_for_sandboxes(config: &mut ServiceConfig<'_>) {
 
 /// Registers what may be read without a key where only the operator's own machines come. Nothing there says anything of a
 /// user, and nothing can be done.
-pub(crate) fn register_for_operators(config: &mut ServiceConfig<'_>) {
+pub(crate) fn register_for_operators(config: &mut impl Registry) {
     config.service(health::alive).service(metrics::read);
 }
 

@@ -13,7 +13,6 @@ use keyring::InstallationKey;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use store_memory::MemoryStore;
-use utoipa_actix_web::service_config::ServiceConfig;
 use uuid::Uuid;
 
 use crate::decode::{Decode, Errors, Object, Path};
@@ -23,6 +22,7 @@ use crate::extract::{
 };
 use crate::problem::Problem;
 use crate::readiness::{Check, Readiness};
+use crate::routes::{Registry, Table};
 use crate::state::{HttpConfig, HttpPorts, HttpState, Limits};
 
 pub(super) const KEY: &str = "aw_user";
@@ -221,7 +221,13 @@ async fn busy() -> Result<HttpResponse, Problem> {
     .into())
 }
 
-pub(super) fn register(config: &mut ServiceConfig<'_>) {
+/// All routes, and those of these tests.
+pub(super) const TABLE: Table = Table {
+    serve: register,
+    document: Some(|routes| register(routes)),
+};
+
+fn register(config: &mut impl Registry) {
     crate::routes::register(config);
     config
         .service(search)
@@ -253,7 +259,7 @@ impl Answer {
 /// response.
 pub(super) async fn send_to(state: HttpState, request: test::TestRequest) -> Answer {
     let application = super::memory::application(&MemoryStore::new(), &state.ports().clock);
-    let app = crate::assemble(state, register).app_data(Application::new(application));
+    let app = crate::assemble(state, TABLE).app_data(Application::new(application));
     let app = test::init_service(app).await;
     let response = match app.call(request.to_request()).await {
         Ok(response) => response.into_parts().1,

@@ -52,7 +52,10 @@ mod tests {
         for (version, _) in TESTED {
             for line in libraries(version, &[]).unwrap().lines() {
                 let (name, release) = line.split_once("==").unwrap_or_else(|| panic!("{line}"));
-                assert!(!name.is_empty() && !release.contains([';', ' ', '=']), "{line}");
+                assert!(
+                    !name.is_empty() && !release.contains([';', ' ', '=']),
+                    "{line}"
+                );
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::env;
 use std::error::Error;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::Path;
 
 use flate2::Compression;
@@ -11,6 +12,10 @@ use serde_json::Value;
 
 const DOCUMENT: &str = "../../config/openapi.json";
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how cargo tells a build script where its output goes"
+)]
 fn main() -> Result<(), Box<dyn Error>> {
     let document: Value = serde_json::from_slice(&fs::read(DOCUMENT)?)?;
     let out = env::var_os("OUT_DIR").ok_or("cargo names no directory")?;
@@ -18,10 +23,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut packed = GzEncoder::new(file, Compression::best());
     serde_json::to_writer(&mut packed, &document)?;
     packed.finish()?;
-    let mut orders = std::io::stdout();
-    std::io::Write::write_all(
-        &mut orders,
-        format!("cargo::rerun-if-changed={DOCUMENT}\n").as_bytes(),
-    )?;
+    writeln!(std::io::stdout(), "cargo::rerun-if-changed={DOCUMENT}")?;
     Ok(())
 }

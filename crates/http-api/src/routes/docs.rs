@@ -17,6 +17,10 @@ use crate::problem::Problem;
 
 /// The document.
 #[get("/openapi.json")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "nothing waits there, and hardly anybody reads it below a path"
+)]
 pub(super) async fn document(
     state: State,
     accepted: Option<web::Header<AcceptEncoding>>,
@@ -53,10 +57,6 @@ static CONFIG: LazyLock<Arc<Config<'static>>> =
 /// The files of the page, from the binary, where they are compressed. It finds the document relative to itself, under whatever
 /// path it is.
 #[get("/docs/{file:.*}")]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "nothing waits there: the files are few, and unpacked for hardly any client"
-)]
 pub(super) async fn page(
     file: web::Path<String>,
     accepted: Option<web::Header<AcceptEncoding>>,

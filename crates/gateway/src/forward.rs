@@ -107,7 +107,8 @@ struct Ask<'a> {
 impl Ask<'_> {
     fn request(&self, is_upgrade: bool, body: Upload) -> Result<Request<Upload>, Failure> {
         let path = self.target.path_and_query.as_str();
-        if !path.starts_with('/') {
+        // Nothing here speaks TLS, and no key goes in the clear where it should not.
+        if !path.starts_with('/') || self.target.base_url.scheme() != "http" {
             return Err(Failure::BadRequest);
         }
         let uri: Uri = path.parse().map_err(|_| Failure::BadRequest)?;

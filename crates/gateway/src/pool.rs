@@ -22,7 +22,7 @@ use crate::{Failure, Limits};
 const KEEP_ALIVE_TRIES: u32 = 4;
 /// Longest wait for a connection whose last answer was taken to be ready for the next request: its task is about to say so, or
 /// that it is over.
-const SETTLE: Duration = Duration::from_secs(1);
+const SETTLE: Duration = Duration::from_millis(50);
 
 /// The connections of one worker.
 #[derive(Clone)]

@@ -41,8 +41,8 @@ struct Look {
 }
 
 impl Looks {
-    /// What a look says that began at most [`LONGEST_AGE`] ago: the last one, or a new one. Whoever comes while somebody looks
-    /// waits for that. A look that is not done within `deadline` is one that failed; the whole takes at most twice that, if
+    /// What a look says that began at most [`LONGEST_AGE`] before it is asked for: the last one, or a new one. Whoever comes while
+    /// somebody looks waits for that, however long it takes. A look that is not done within `deadline` is one that failed; the whole takes at most twice that, if
     /// who looked went away meanwhile and it is done again.
     pub(crate) async fn saw(
         &self,
@@ -50,6 +50,7 @@ impl Looks {
         clock: &dyn Clock,
         deadline: Duration,
     ) -> Arc<[Check]> {
+        let asked = clock.now();
         let Ok(mut last) = timeout(deadline, self.0.lock()).await else {
             return late();
         };
@@ -57,7 +58,7 @@ impl Looks {
         if let Some(look) = last.as_ref()
             // A clock that was set back makes no look last longer.
             && look.began <= began
-            && began.since(look.began) <= LONGEST_AGE
+            && asked.since(look.began) <= LONGEST_AGE
         {
             return Arc::clone(&look.saw);
         }
@@ -137,6 +138,25 @@ mod tests {
         clock.advance(Duration::from_millis(1));
         assert_eq!(nth(&ask().await), "1");
         assert_eq!(store.asked(), 2);
+    }
+
+    #[tokio::test]
+    async fn who_waits_takes_also_a_look_that_was_slow() {
+        let (looks, store, clock) = (Looks::default(), Store::answering(0), FixedClock::default());
+        let long = Duration::from_secs(60);
+        let mut first = Box::pin(looks.saw(&store, &clock, long));
+        let mut others: Vec<_> = (0..9)
+            .map(|_| Box::pin(looks.saw(&store, &clock, long)))
+            .collect();
+        assert!(futures::poll!(&mut first).is_pending());
+        for other in &mut others {
+            assert!(futures::poll!(other).is_pending());
+        }
+        clock.advance(2 * LONGEST_AGE);
+        store.may_answer.add_permits(1);
+        assert_eq!(nth(&first.await), "0");
+        assert!(join_all(others).await.iter().all(|saw| nth(saw) == "0"));
+        assert_eq!(store.asked(), 1);
     }
 
     #[tokio::test]

@@ -98,9 +98,9 @@ impl Listeners {
                 }
             };
             tokio::join!(self.main.stop(graceful), callbacks);
-            // Last: how the others end can be watched.
+            // Last: how the others end can be watched. Nobody needs the end of a page of numbers.
             if let Some(operators) = &self.operators {
-                operators.stop(graceful).await;
+                operators.stop(false).await;
             }
         };
         let requests = async {

@@ -4,7 +4,7 @@ use acceptance::service::Trace;
 use acceptance::wait::{wait_for, wait_until};
 use serde_json::{Value, json};
 
-use crate::support::{LATE, Setup, World, actions, said_by_user, show_timings};
+use crate::support::{LATE, Setup, World, actions, said_by_user, show_timings, titled};
 
 pub(crate) async fn a_conversation_runs_and_takes_another_message(setup: Setup) {
     let world = World::start(setup).await;
@@ -176,10 +176,6 @@ pub(crate) async fn a_stream_tells_every_status_and_the_title_appears(setup: Set
         .as_str()
         .expect("READY names it");
     user.executed(id, "finished").await;
-    let title = wait_for("a title that the model made", LATE, || async {
-        let title = user.conversation(id).await.title.unwrap_or_default();
-        (!title.is_empty() && !title.starts_with("Conversation ")).then_some(title)
-    })
-    .await;
+    let title = titled(user, id).await;
     assert!(title.to_lowercase().contains("scripted run"), "{title}");
 }

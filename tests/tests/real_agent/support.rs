@@ -40,6 +40,15 @@ impl Setup {
     }
 }
 
+/// The title that the model made: it comes on its own, some time after the first message.
+pub(crate) async fn titled(user: &Client, id: &str) -> String {
+    wait_for("a title that the model made", LATE, || async {
+        let title = user.conversation(id).await.title.unwrap_or_default();
+        (!title.is_empty() && !title.starts_with("Conversation ")).then_some(title)
+    })
+    .await
+}
+
 pub(crate) struct World {
     pub(crate) llm: ScriptedLlm,
     pub(crate) service: Service,

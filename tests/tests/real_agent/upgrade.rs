@@ -4,7 +4,7 @@ use acceptance::engine::agent_server_image;
 use acceptance::{Sandboxing, Version};
 use serde_json::Value;
 
-use crate::support::{Setup, World, actions, said_by_user};
+use crate::support::{Setup, World, actions, said_by_user, titled};
 
 /// From the older release to the newer one.
 pub(crate) async fn a_paused_sandbox_goes_on_with_the_release_of_now(setup: Setup) {
@@ -14,8 +14,7 @@ pub(crate) async fn a_paused_sandbox_goes_on_with_the_release_of_now(setup: Setu
     world.user.executed(id, "finished").await;
     assert_eq!(release(&world, id).await, "1.34.0");
     let before = world.assert_complete(id).await;
-    let title = world.user.conversation(id).await.title;
-    assert!(title.is_some(), "it has a title");
+    let title = Some(titled(&world.user, id).await);
     world.user.pause(sandbox).await;
 
     world.service.stop().await;

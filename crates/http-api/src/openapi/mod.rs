@@ -13,18 +13,18 @@ use actix_web::web::Bytes;
 use serde_json::Value;
 
 pub(crate) use complete::complete;
+use written::Written;
 pub(crate) use written::{
-    IS_TRUE as IS_WRITTEN, PACKED, document as written_document, operations as written_operations,
+    IS_TRUE as IS_WRITTEN, document as written_document, operations as written_operations,
 };
 
 /// Paths with their methods in lower case.
 pub(crate) type Operations = Vec<(String, Vec<String>)>;
 
 /// Where the document is.
-#[derive(Clone)]
-pub(crate) enum Document {
-    /// In the binary, packed; it names no server.
-    Written,
+enum Document {
+    /// In the binary; what is made of it is made once, when somebody wants it.
+    Written(Written),
     /// Here, serialised.
     Collected(Bytes),
 }
@@ -52,9 +52,10 @@ impl Surface {
         Self::new(operations(document), Document::Collected(text), is_served)
     }
 
-    /// Everything, as it is written.
-    pub(crate) fn written() -> Self {
-        Self::new(written::operations(), Document::Written, true)
+    /// Everything, as it is written, for a service whose public URL has this path.
+    pub(crate) fn written(prefix: &str) -> Self {
+        let document = Document::Written(Written::at(prefix));
+        Self::new(written::operations(), document, true)
     }
 
     fn new(operations: Operations, document: Document, is_served: bool) -> Self {
@@ -79,9 +80,13 @@ impl Surface {
         }
     }
 
-    /// The document.
-    pub(crate) fn document(&self) -> Document {
-        self.document.clone()
+    /// The document, and whether it is packed by gzip. All who ask share it.
+    pub(crate) fn document(&self, takes_gzip: bool) -> (Bytes, bool) {
+        match &self.document {
+            Document::Collected(text) => (text.clone(), false),
+            Document::Written(written) if takes_gzip => (written.packed(), true),
+            Document::Written(written) => (written.plain(), false),
+        }
     }
 
     /// Whether a route with this path exists.

@@ -5,9 +5,13 @@
 //! builds collect it: whoever adds a route sees it at once.
 
 use std::collections::HashMap;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
+use std::sync::OnceLock;
 
+use actix_web::web::Bytes;
+use flate2::Compression;
 use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -16,7 +20,7 @@ use super::Operations;
 use super::complete::METHODS;
 
 /// The document in one line, by gzip.
-pub(crate) const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openapi.json.gz"));
+const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openapi.json.gz"));
 
 /// Whether the surface of this build is as it is written, not as it is collected.
 pub(crate) const IS_TRUE: bool = !cfg!(debug_assertions);
@@ -31,6 +35,51 @@ fn text() -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
     GzDecoder::new(PACKED).read_to_end(&mut text)?;
     Ok(text)
+}
+
+/// The document as a service sends it. Each form is made once, at the first request for it (some milliseconds), and then shared.
+pub(super) struct Written {
+    prefix: String,
+    plain: OnceLock<Bytes>,
+    packed: OnceLock<Bytes>,
+}
+
+impl Written {
+    pub(super) fn at(prefix: &str) -> Self {
+        let (plain, packed) = <_>::default();
+        let prefix = prefix.to_owned();
+        Self {
+            prefix,
+            plain,
+            packed,
+        }
+    }
+
+    pub(super) fn plain(&self) -> Bytes {
+        let make = || {
+            if self.prefix.is_empty() {
+                return text().map(Bytes::from);
+            }
+            let document = super::at(document()?, &self.prefix);
+            Ok(Bytes::from(document.to_string()))
+        };
+        // What this crate packed itself can be unpacked: a test does.
+        let plain = self.plain.get_or_init(|| make().unwrap_or_default());
+        plain.clone()
+    }
+
+    pub(super) fn packed(&self) -> Bytes {
+        if self.prefix.is_empty() {
+            return Bytes::from_static(PACKED);
+        }
+        let pack = || {
+            let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+            packed.write_all(&self.plain())?;
+            packed.finish().map(Bytes::from)
+        };
+        let packed = self.packed.get_or_init(|| pack().unwrap_or_default());
+        packed.clone()
+    }
 }
 
 /// Every path with its methods in lower case. Nothing else of the document is kept in memory, not even for a moment.
@@ -70,6 +119,23 @@ mod tests {
             document().unwrap() == crate::openapi_document(),
             "config/openapi.json is out of date: cargo xtask openapi"
         );
+    }
+
+    #[test]
+    fn both_forms_say_the_same_and_where_the_service_is() {
+        let unpacked = |packed: Bytes| {
+            let mut text = Vec::new();
+            GzDecoder::new(&*packed).read_to_end(&mut text).unwrap();
+            text
+        };
+        let read = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap();
+        let here = Written::at("");
+        assert_eq!(unpacked(here.packed()), here.plain());
+        assert_eq!(read(&here.plain()), document().unwrap());
+        let below = Written::at("/agents");
+        assert_eq!(unpacked(below.packed()), below.plain());
+        let expected = super::super::at(document().unwrap(), "/agents");
+        assert_eq!(read(&below.plain()), expected);
     }
 
     #[test]

@@ -1,26 +1,20 @@
 //! The `OpenAPI` document and the page to browse it, which loads nothing from outside.
 
-use std::borrow::Cow;
 use std::io::Read as _;
 use std::sync::{Arc, LazyLock};
 
 use actix_web::http::header::{
-    AcceptEncoding, CONTENT_ENCODING, ContentEncoding, Encoding, LOCATION,
+    AcceptEncoding, CONTENT_ENCODING, ContentEncoding, Encoding, LOCATION, VARY,
 };
-use actix_web::{HttpResponse, HttpResponseBuilder, get, web};
+use actix_web::{HttpResponse, get, web};
 use flate2::read::GzDecoder;
 use utoipa_swagger_ui::Config;
 
 use crate::extract::State;
-use crate::openapi::{self, Document, PACKED};
 use crate::problem::Problem;
 
 /// The document.
 #[get("/openapi.json")]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "nothing waits there, and hardly anybody reads it below a path"
-)]
 pub(super) async fn document(
     state: State,
     accepted: Option<web::Header<AcceptEncoding>>,
@@ -28,19 +22,16 @@ pub(super) async fn document(
     let surface = state
         .surface()
         .ok_or_else(|| Problem::internal("no document"))?;
+    let takes_gzip = accepted.is_some_and(|it| takes_gzip(&it));
+    let (document, is_packed) = surface.document(takes_gzip);
     let mut answer = HttpResponse::Ok();
-    answer.content_type("application/json");
-    let prefix = state.addresses().prefix();
-    match surface.document() {
-        Document::Collected(text) => Ok(answer.body(text)),
-        Document::Written if prefix.is_empty() => packed(answer, PACKED.into(), accepted).await,
-        Document::Written => {
-            let document = web::block(openapi::written_document).await;
-            let document = document.map_err(|error| Problem::internal(&error))?;
-            let document = document.map_err(|error| Problem::internal(&error))?;
-            Ok(answer.body(openapi::at(document, prefix).to_string()))
-        }
+    answer
+        .content_type("application/json")
+        .insert_header((VARY, "Accept-Encoding"));
+    if is_packed {
+        answer.insert_header((CONTENT_ENCODING, ContentEncoding::Gzip));
     }
+    Ok(answer.body(document))
 }
 
 /// The page refers to its files relative to `/docs/`.
@@ -57,6 +48,10 @@ static CONFIG: LazyLock<Arc<Config<'static>>> =
 /// The files of the page, from the binary, where they are compressed. It finds the document relative to itself, under whatever
 /// path it is.
 #[get("/docs/{file:.*}")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "nothing waits there: the files are few, and unpacked for hardly any client"
+)]
 pub(super) async fn page(
     file: web::Path<String>,
     accepted: Option<web::Header<AcceptEncoding>>,
@@ -69,30 +64,14 @@ pub(super) async fn page(
     if !file.gzpipped {
         return Ok(answer.body(file.bytes.into_owned()));
     }
-    packed(answer, file.bytes, accepted).await
-}
-
-/// Answers with what lies in the binary by gzip, unpacked for whoever does not take that.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "nothing waits there: the files are few, and unpacked for hardly any client"
-)]
-async fn packed(
-    mut answer: HttpResponseBuilder,
-    bytes: Cow<'static, [u8]>,
-    accepted: Option<web::Header<AcceptEncoding>>,
-) -> Result<HttpResponse, Problem> {
     if accepted.is_some_and(|it| takes_gzip(&it)) {
         answer.insert_header((CONTENT_ENCODING, ContentEncoding::Gzip));
-        return Ok(match bytes {
-            Cow::Borrowed(bytes) => answer.body(bytes),
-            Cow::Owned(bytes) => answer.body(bytes),
-        });
+        return Ok(answer.body(file.bytes.into_owned()));
     }
     // Some milliseconds for the largest one.
     let plain = web::block(move || {
         let mut plain = Vec::new();
-        GzDecoder::new(&*bytes)
+        GzDecoder::new(&*file.bytes)
             .read_to_end(&mut plain)
             .map(|_| plain)
     });

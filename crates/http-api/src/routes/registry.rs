@@ -76,7 +76,7 @@ impl Table {
     /// What exists, for a service whose public URL has this path.
     pub(crate) fn surface(self, prefix: &str, has_docs: bool) -> Surface {
         match self.document {
-            None => Surface::written(),
+            None => Surface::written(prefix),
             Some(register) => Surface::collected(&openapi::at(collect(register), prefix), has_docs),
         }
     }

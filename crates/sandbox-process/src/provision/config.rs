@@ -66,7 +66,7 @@ pub struct Deadlines {
     pub probe: Duration,
     /// Making the virtual environment (and downloading a Python, where `uv` has to).
     pub environment: Duration,
-    /// Downloading and unpacking the packages (a few hundred MB).
+    /// Downloading and unpacking the packages (a few hundred MB); twice where the tested ones cannot be had.
     pub install: Duration,
     /// Compiling byte code.
     pub compile: Duration,
@@ -81,7 +81,8 @@ impl Default for Deadlines {
             environment: Duration::from_secs(10 * 60),
             install: Duration::from_secs(30 * 60),
             compile: Duration::from_secs(15 * 60),
-            lock: Duration::from_secs(60 * 60),
+            // Longer than all steps of an installation together.
+            lock: Duration::from_secs(100 * 60),
         }
     }
 }

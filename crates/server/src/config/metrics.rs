@@ -72,7 +72,7 @@ mod tests {
         }
         for (http, metrics) in [("127.0.0.1:1", "127.0.0.1:1"), ("127.0.0.1:1", "9464")] {
             let problem = load(http, metrics).unwrap_err().to_string();
-            assert!(problem.contains("metrics.bind"), "{problem}");
+            assert!(problem.contains("WORKSPACE_METRICS__BIND"), "{problem}");
         }
     }
 }

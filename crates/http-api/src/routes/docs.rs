@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::sync::{Arc, LazyLock};
 
 use actix_web::http::header::{
-    AcceptEncoding, CONTENT_ENCODING, ContentEncoding, Encoding, LOCATION, VARY,
+    AcceptEncoding, CONTENT_ENCODING, ContentEncoding, Encoding, LOCATION,
 };
 use actix_web::{HttpResponse, get, web};
 use flate2::read::GzDecoder;
@@ -25,9 +25,7 @@ pub(super) async fn document(
     let takes_gzip = accepted.is_some_and(|it| takes_gzip(&it));
     let (document, is_packed) = surface.document(takes_gzip);
     let mut answer = HttpResponse::Ok();
-    answer
-        .content_type("application/json")
-        .insert_header((VARY, "Accept-Encoding"));
+    answer.content_type("application/json");
     if is_packed {
         answer.insert_header((CONTENT_ENCODING, ContentEncoding::Gzip));
     }

@@ -65,10 +65,12 @@ pub(crate) async fn play(mut bench: Bench) {
         let _ = annas.get("/ready").await;
         let _ = bench.town.run(&["doctor"]);
         bench.town.postgres.as_ref().expect("it is there").resume();
-        acceptance::wait::wait_for("the database", acceptance::world::LATE, || async {
-            (annas.get("/api/v1/settings").await.status == 200).then_some(())
-        })
-        .await;
+        for path in ["/api/v1/settings", "/ready"] {
+            acceptance::wait::wait_for("the database", acceptance::world::LATE, || async {
+                (annas.get(path).await.status == 200).then_some(())
+            })
+            .await;
+        }
     }
     bench.town.read_all(&annas).await;
     for command in [

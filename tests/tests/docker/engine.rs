@@ -72,7 +72,11 @@ async fn an_engine_that_is_killed_leaves_the_last_state_and_what_ended_with_it_c
         (other.status.as_str(), other.status_detail),
         ("PAUSED", None)
     );
-    assert_eq!(lab.world.user.get("/ready").await.status, 200);
+    // What was seen while it was gone is said for a second.
+    wait_for("readiness", NOTICED, || async {
+        (lab.world.user.get("/ready").await.status == 200).then_some(())
+    })
+    .await;
     goes_on(&lab.world, &conversation).await;
     goes_on(&lab.world, &paused).await;
 }

@@ -165,17 +165,6 @@ async fn the_libraries_are_those_of_the_tests_while_they_can_be_had() {
 }
 
 #[tokio::test]
-async fn a_folder_of_wheels_is_taken_as_it_is() {
-    let machine = Machine::new();
-    machine.python("bin/python3.12", "3.12.1");
-    let mut config = machine.config();
-    config.wheels = Some(machine.path("wheels"));
-    Provisioner::new(config).unwrap().ensure().await.unwrap();
-    assert_eq!(machine.count("pip install"), 1);
-    assert_eq!(machine.count("constraints.txt"), 0);
-}
-
-#[tokio::test]
 async fn a_python_that_is_too_old_is_passed_over() {
     let machine = Machine::new();
     machine.python("bin/python3", "3.11.9");
@@ -362,6 +351,8 @@ async fn a_folder_of_wheels_means_no_network() {
         machine.count("--no-index --find-links /some/wheels --only-binary=:all: -r"),
         1
     );
+    // It is taken as it is.
+    assert_eq!(machine.count("constraints.txt"), 0);
 }
 
 #[test]

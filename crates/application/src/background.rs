@@ -1,10 +1,10 @@
 //! What runs beside requests.
 
-use domain::error::chain;
 use std::sync::Arc;
 use std::time::Duration;
 
 use domain::change::Change;
+use domain::error::chain;
 use domain::sandbox::{Contact, Progress};
 use futures::StreamExt;
 

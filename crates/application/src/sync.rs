@@ -4,7 +4,6 @@
 //! a sandbox with its agent server: states by one batch call, events from the point up to which the log is known.
 //! Everything it writes is idempotent, so running too often costs only time.
 
-use domain::error::chain;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ExecutionStatus, Observation};
+use domain::error::chain;
 use domain::event::Appended;
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::sandbox::{Desired, Sandbox, SandboxStatus};

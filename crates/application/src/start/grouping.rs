@@ -1,9 +1,9 @@
 //! Which sandbox a start gets: the one that it names, one that the user's conversations share, or a new one.
 
-use domain::error::chain;
 use std::collections::BTreeMap;
 
 use domain::conversation::ConversationView;
+use domain::error::chain;
 use domain::id::{ConversationId, UserId};
 use domain::sandbox::{Grouping, Sandbox, SandboxStatus};
 use domain::scope::Scope;

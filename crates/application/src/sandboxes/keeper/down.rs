@@ -1,9 +1,9 @@
 //! Putting a sandbox down (pause) and clearing it away (delete).
 
-use domain::error::chain;
 use std::time::Duration;
 
 use domain::conversation::ExecutionStatus;
+use domain::error::chain;
 use domain::sandbox::{BackendState, Desired, Sandbox, SandboxError, SandboxFacts};
 use url::Url;
 

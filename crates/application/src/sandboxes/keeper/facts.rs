@@ -1,10 +1,10 @@
 //! Facts that nobody asked for, and the pass that compares everything.
 
-use domain::error::chain;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use domain::conversation::ExecutionStatus;
+use domain::error::chain;
 use domain::id::SandboxId;
 use domain::measure::Level;
 use domain::sandbox::{BackendFact, BackendState, Desired, Sandbox, SandboxFacts, SandboxStatus};

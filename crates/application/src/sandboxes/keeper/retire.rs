@@ -3,11 +3,11 @@
 //! The store decides, in one transaction with the change, so a run that begins at the same moment is never cut off. What
 //! the store cannot see (somebody works in the sandbox directly: files, editor, shell) the agent server is asked.
 
-use domain::error::chain;
 use std::collections::HashMap;
 use std::time::Duration;
 
 use domain::clock::Timestamp;
+use domain::error::chain;
 use domain::id::SpecId;
 use domain::sandbox::{Retirement, Sandbox, SandboxSpec, SandboxStatus};
 use futures::stream::{self, StreamExt};

@@ -1,10 +1,10 @@
 //! Agent servers that were booted dormant: one booted in advance that has become somebody's, or a container that boots
 //! dormant each time it starts.
 
-use domain::error::chain;
 use std::time::Duration;
 
 use domain::agent::{AgentError, Awakening};
+use domain::error::chain;
 use domain::sandbox::{Located, Sandbox, SandboxLaunch, SandboxStatus};
 use tokio::time::Instant;
 use url::Url;

@@ -66,6 +66,7 @@ async fn run(service: &Service, key: &str, operations: [&str; 2], examples: usiz
         ])
         // One worker: two threads make CPython 3.11's parser fail now and then ("AST constructor recursion depth").
         .args(["--workers", "1", "--no-color", "--warnings", "off"])
+        .envs(service.trusted().map(|file| ("REQUESTS_CA_BUNDLE", file)))
         // It leaves files where it is.
         .current_dir(service.root());
     let run = tokio::task::spawn_blocking(move || command.output());

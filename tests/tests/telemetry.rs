@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use acceptance::client::Task;
+use acceptance::proxy::relay::way_to;
 use acceptance::wait::wait_for;
 use acceptance::world::{LATE, World};
 use acceptance::{Builder, Service};
@@ -105,9 +106,10 @@ fn texts(span: &Span) -> BTreeMap<&str, &str> {
     texts.collect()
 }
 
-fn client() -> reqwest::Client {
-    let client = reqwest::Client::builder().no_proxy().build();
-    client.expect("a client")
+/// A client for this URL, and what it asks for in its place.
+fn client(url: &str) -> (reqwest::Client, String) {
+    let (client, way) = way_to(url);
+    (client.build().expect("a client"), way)
 }
 
 /// Asks for a conversation as part of a trace.
@@ -118,7 +120,8 @@ async fn start_traced(world: &World) -> Task {
         "secrets": {"TOKEN": SECRET},
     });
     let url = format!("{}/api/v1/app-conversations", world.service.url());
-    let sent = client()
+    let (http, url) = client(&url);
+    let sent = http
         .request(Method::POST, url)
         .header("X-Session-API-Key", world.user.key())
         .header("traceparent", format!("00-{TRACE}-{PARENT}-01"))
@@ -147,8 +150,8 @@ async fn metrics_on_an_address_of_their_own_need_no_key_and_are_nowhere_else() {
     const KEY: &str = "metrics-key";
     let own = ("WORKSPACE_METRICS__BIND", "127.0.0.1:0");
     let mut service = Service::builder().env(own.0, own.1).start().await;
-    let http = client();
     let ask = async |url: String, key: &str| {
+        let (http, url) = client(&url);
         let asked = http.get(url).header("X-Session-API-Key", key).timeout(LATE);
         let answer = asked.send().await.expect("it answers");
         (answer.status().as_u16(), answer.text().await.expect("text"))

@@ -15,7 +15,7 @@ use crate::resources::{
     Administration, Audit, Conversations, Events, Health, Keys, Sandboxes, Secrets, Settings,
     Specs, StartTasks, Users,
 };
-use crate::transport::{Http, Reply};
+use crate::transport::{Http, Reply, Roots};
 
 /// How often a request with an `Idempotency-Key` is sent, at most.
 const ATTEMPTS: u32 = 5;
@@ -100,6 +100,29 @@ impl Client {
         key: Option<SecretString>,
         limits: Limits,
     ) -> Result<Self, Error> {
+        Self::with_roots(Roots::OfTheSystem, url, key, limits)
+    }
+
+    /// The same, for https with these certificate authorities (PEM, one or more) in place of the system's: a service whose proxy
+    /// has a certificate of its operator's own.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; or there is no certificate in `authorities`.
+    pub fn trusting(
+        authorities: &str,
+        url: &str,
+        key: Option<SecretString>,
+        limits: Limits,
+    ) -> Result<Self, Error> {
+        Self::with_roots(Roots::Given(authorities), url, key, limits)
+    }
+
+    fn with_roots(
+        roots: Roots<'_>,
+        url: &str,
+        key: Option<SecretString>,
+        limits: Limits,
+    ) -> Result<Self, Error> {
         let base = base(url)?;
         let key = key.map(|key| {
             let value = HeaderValue::from_str(key.expose_secret().trim());
@@ -110,7 +133,7 @@ impl Client {
             Ok(value)
         });
         Ok(Self {
-            http: Http::new(base, key.transpose()?, limits.connect)?,
+            http: Http::new(roots, base, key.transpose()?, limits.connect)?,
             limits,
             observer: None,
         })
@@ -308,6 +331,13 @@ fn base(text: &str) -> Result<Url, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn authorities_without_a_certificate_are_refused_where_they_are_needed() {
+        let made = |url| Client::trusting("none", url, None, Limits::default());
+        assert!(matches!(made("https://h"), Err(Error::Unusable(_))));
+        assert!(made("http://h").is_ok());
+    }
 
     #[test]
     fn urls_and_keys_that_cannot_be_used_are_refused_without_the_key() {

@@ -13,6 +13,8 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use url::Url;
 
@@ -38,6 +40,15 @@ pub(crate) struct Http {
     key: Option<HeaderValue>,
 }
 
+/// Whose certificates a service may have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Roots<'a> {
+    /// Those of the authorities that the system trusts.
+    OfTheSystem,
+    /// Those of these, as PEM.
+    Given(&'a str),
+}
+
 /// A whole answer.
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -46,8 +57,9 @@ pub(crate) struct Reply {
 }
 
 impl Http {
-    /// Reads the system's certificate authorities if the URL is one of https.
+    /// Reads certificate authorities if the URL is one of https.
     pub(crate) fn new(
+        roots: Roots<'_>,
         base: Url,
         key: Option<HeaderValue>,
         connect: Duration,
@@ -57,7 +69,8 @@ impl Http {
         http.enforce_http(false);
         http.set_connect_timeout(Some(connect));
         http.set_nodelay(true);
-        let builder = HttpsConnectorBuilder::new().with_tls_config(tls(is_secure)?);
+        let builder =
+            HttpsConnectorBuilder::new().with_tls_config(tls(is_secure.then_some(roots))?);
         let connector = if is_secure {
             builder.https_only().enable_http1().wrap_connector(http)
         } else {
@@ -209,17 +222,27 @@ fn cause_of(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-fn tls(is_secure: bool) -> Result<ClientConfig, Error> {
+/// `None`: nobody is to be trusted, because there is no TLS.
+fn tls(trusted: Option<Roots<'_>>) -> Result<ClientConfig, Error> {
     let unusable = |text: &str| Error::Unusable(text.to_owned());
     let mut roots = RootCertStore::empty();
-    if is_secure {
-        let (known, _) =
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if known == 0 {
-            return Err(unusable(
+    if let Some(trusted) = trusted {
+        let (certificates, without) = match trusted {
+            Roots::OfTheSystem => (
+                rustls_native_certs::load_native_certs().certs,
                 "this machine has no certificate authorities, so no https address can be trusted (on Debian, install \
                  ca-certificates)",
-            ));
+            ),
+            Roots::Given(text) => (
+                CertificateDer::pem_slice_iter(text.as_bytes())
+                    .flatten()
+                    .collect(),
+                "what is given as certificate authorities has no certificate",
+            ),
+        };
+        let (known, _) = roots.add_parsable_certificates(certificates);
+        if known == 0 {
+            return Err(unusable(without));
         }
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());

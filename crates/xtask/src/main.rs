@@ -2,6 +2,7 @@
 //!
 //! Knows: cargo, and the service as a binary. Must never know: our crates.
 
+mod access;
 mod agent_servers;
 mod bench;
 mod debian;

@@ -3,7 +3,7 @@
 use anyhow::bail;
 
 use crate::run::{Output, cargo, print, program, programs, root, say, watch};
-use crate::{agent_servers, debian, engine, images, schemathesis};
+use crate::{access, agent_servers, debian, engine, images, schemathesis};
 
 /// Tests that ran.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -38,10 +38,8 @@ pub(crate) fn prepare(with_agent_servers: bool) -> anyhow::Result<()> {
 /// Suites of the package `acceptance` that need more than this repository and Debian.
 const WITH_AGENT_SERVERS: [&str; 2] = ["real_agent", "schemathesis"];
 
-/// Suites that run once more with nginx in front of the service: every operation as clients know it, and many of them at once.
-const BEHIND_NGINX: [&str; 2] = ["recordings", "settings"];
-
-/// Runs everything, also after a failure, and ends with one line of totals.
+/// Runs everything, also after a failure, and ends with one line of totals. Most suites go through nginx ([`access`]), unless
+/// `args` name what is to run: then at the service's own port, or as `ACCEPTANCE_BEHIND` says.
 pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<()> {
     prepare(with_agent_servers)?;
     say("test suites");
@@ -53,10 +51,13 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
         if !with_agent_servers {
             command.args(["--profile", "without-agent-servers"]);
         }
+        if args.is_empty() {
+            command.args(["--filterset", &access::direct_filter()]);
+        }
         command.args(args);
         all_passed &= watch(&mut command, Output::Error, |line| count.add_nextest(line))?;
     } else {
-        for packages in libtest_parts(with_agent_servers) {
+        for packages in libtest_parts(with_agent_servers, args.is_empty()) {
             let mut command = cargo();
             command
                 .args(["test", "--no-fail-fast"])
@@ -67,9 +68,8 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
             })?;
         }
     }
-    // Who asks for single tests has named them.
     if args.is_empty() {
-        all_passed &= behind_nginx(&mut count)?;
+        all_passed &= behind_nginx(with_agent_servers, &mut count)?;
     }
     // Examples in documentation: nextest cannot run them. (Benchmarks are not built: they check nothing.)
     let mut command = cargo();
@@ -94,9 +94,11 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
     Ok(())
 }
 
-/// Some suites again, as clients behind a proxy; whether all passed.
-fn behind_nginx(count: &mut Count) -> anyhow::Result<bool> {
-    say(&format!("behind nginx: {}", BEHIND_NGINX.join(", ")));
+/// The suites that go through nginx; whether all passed.
+fn behind_nginx(with_agent_servers: bool, count: &mut Count) -> anyhow::Result<bool> {
+    let mut suites = access::proxied();
+    suites.retain(|suite| with_agent_servers || !WITH_AGENT_SERVERS.contains(suite));
+    say(&format!("behind nginx, with TLS: {}", suites.join(", ")));
     let mut command = cargo();
     if has_nextest() {
         command.args(["nextest", "run"]);
@@ -105,10 +107,10 @@ fn behind_nginx(count: &mut Count) -> anyhow::Result<bool> {
     }
     // With all packages, so that nothing is built with other features.
     command.args(["--workspace", "--no-fail-fast"]);
-    for suite in BEHIND_NGINX {
+    for suite in suites {
         command.args(["--test", suite]);
     }
-    command.env("ACCEPTANCE_BEHIND", "nginx");
+    access::behind_nginx(&mut command);
     if has_nextest() {
         watch(&mut command, Output::Error, |line| count.add_nextest(line))
     } else {
@@ -118,8 +120,9 @@ fn behind_nginx(count: &mut Count) -> anyhow::Result<bool> {
     }
 }
 
-/// What is given to `cargo test`, which cannot leave a suite out: all others are named.
-fn libtest_parts(with_agent_servers: bool) -> Vec<Vec<String>> {
+/// What is given to `cargo test`, which cannot leave a suite out: all others are named. Without those that go through nginx,
+/// if they do so apart.
+fn libtest_parts(with_agent_servers: bool, without_proxied: bool) -> Vec<Vec<String>> {
     let words = |words: &[&str]| {
         words
             .iter()
@@ -127,12 +130,13 @@ fn libtest_parts(with_agent_servers: bool) -> Vec<Vec<String>> {
             .collect::<Vec<_>>()
     };
     let targets = words(&["--lib", "--bins", "--tests", "--examples"]);
-    if with_agent_servers {
+    if with_agent_servers && !without_proxied {
         return vec![[words(&["--workspace"]), targets].concat()];
     }
     let others = [words(&["--workspace", "--exclude", "acceptance"]), targets].concat();
     let mut ours = words(&["--package", "acceptance", "--lib", "--bins"]);
     let folder = root().join("tests").join("tests");
+    let only_proxied = access::suites(|it| it == access::Access::Proxied);
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let name = path
@@ -140,7 +144,8 @@ fn libtest_parts(with_agent_servers: bool) -> Vec<Vec<String>> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        if !WITH_AGENT_SERVERS.contains(&name.as_str()) {
+        let is_left_out = !with_agent_servers && WITH_AGENT_SERVERS.contains(&name.as_str());
+        if !is_left_out && !(without_proxied && only_proxied.contains(&name.as_str())) {
             ours.extend(["--test".to_owned(), name]);
         }
     }

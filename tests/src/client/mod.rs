@@ -5,13 +5,17 @@ mod model;
 mod record;
 mod stories;
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ::client::Limits;
 use reqwest::Method;
-use reqwest::header::HeaderMap;
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use serde_json::Value;
+
+use crate::proxy::relay::way_to;
+use crate::proxy::wire::Authority;
 
 pub use model::{Conversation, Sandbox, Task};
 pub use record::{Answer, Record};
@@ -25,6 +29,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 pub struct Client {
     http: reqwest::Client,
     url: String,
+    /// What is asked for in its place.
+    way: String,
     key: String,
     /// Keeps every answer.
     record: Option<Record>,
@@ -64,23 +70,67 @@ impl Reply {
     }
 }
 
-/// An HTTP client with deadlines that never goes through a proxy.
-pub(crate) fn http() -> reqwest::Client {
-    with_deadline(DEADLINE)
+/// Why there is no answer of the service.
+#[derive(Debug)]
+pub enum Unanswered {
+    /// There is none at all.
+    Cut(reqwest::Error),
+    /// The proxy in front got none, and says so with this status.
+    Proxy(u16),
 }
 
-fn with_deadline(deadline: Duration) -> reqwest::Client {
-    let builder = reqwest::Client::builder().timeout(deadline).no_proxy();
-    builder.build().expect("a client without TLS can be built")
+impl Unanswered {
+    /// Whether nobody listens, so that nothing was sent. A proxy does not tell that apart.
+    #[must_use]
+    pub fn is_connect(&self) -> bool {
+        matches!(self, Self::Cut(error) if error.is_connect())
+    }
+}
+
+impl From<reqwest::Error> for Unanswered {
+    fn from(error: reqwest::Error) -> Self {
+        Self::Cut(error)
+    }
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cut(error) => error.fmt(f),
+            Self::Proxy(status) => write!(f, "the proxy got no answer ({status})"),
+        }
+    }
+}
+
+impl std::error::Error for Unanswered {}
+
+/// Whether a proxy says this because the service did not answer: the service's own errors are JSON.
+#[must_use]
+pub fn is_of_a_proxy(status: u16, headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+    matches!(status, 502..=504) && kind.is_some_and(|it| it.starts_with("text/html"))
+}
+
+/// An HTTP client with deadlines that never goes through a proxy.
+pub(crate) fn http() -> reqwest::Client {
+    with_deadline("", DEADLINE).0
+}
+
+fn with_deadline(url: &str, deadline: Duration) -> (reqwest::Client, String) {
+    let (client, way) = way_to(url);
+    let client = client.timeout(deadline).build();
+    (client.expect("a client without TLS can be built"), way)
 }
 
 impl Client {
     /// Calls `url` with this key.
     #[must_use]
     pub fn new(url: String, key: &str) -> Self {
+        let (http, way) = with_deadline(&url, DEADLINE);
         Self {
-            http: http(),
+            http,
             url,
+            way,
             key: key.to_owned(),
             record: None,
             deadline: DEADLINE,
@@ -96,7 +146,8 @@ impl Client {
                 ..Limits::default()
             };
             let key = Some(self.key.clone().into());
-            let client = ::client::Client::with_limits(&self.url, key, limits)
+            let authority = &Authority::of_this_process().certificate;
+            let client = ::client::Client::trusting(authority, &self.url, key, limits)
                 .unwrap_or_else(|error| panic!("{}: {error}", self.url));
             match &self.record {
                 None => client,
@@ -138,7 +189,7 @@ impl Client {
     /// For calls that wait for something to happen, e.g. for a sandbox to come up.
     #[must_use]
     pub fn patient(&self) -> Self {
-        let http = with_deadline(stories::READY);
+        let (http, _) = with_deadline(&self.url, stories::READY);
         Self {
             http,
             deadline: stories::READY,
@@ -165,7 +216,7 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> reqwest::Result<Reply> {
+    ) -> Result<Reply, Unanswered> {
         self.try_repeatable(method, path, body, None).await
     }
 
@@ -179,11 +230,11 @@ impl Client {
         path: &str,
         body: Option<&Value>,
         key: Option<&str>,
-    ) -> reqwest::Result<Reply> {
+    ) -> Result<Reply, Unanswered> {
         let asked = format!("{method} {path}");
         let mut request = self
             .http
-            .request(method, format!("{}{path}", self.url))
+            .request(method, format!("{}{path}", self.way))
             .header("X-Session-API-Key", &self.key);
         if let Some(key) = key {
             request = request.header("Idempotency-Key", key);
@@ -194,6 +245,9 @@ impl Client {
         let answer = request.send().await?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let text = answer.text().await?;
+        if is_of_a_proxy(status, &headers) {
+            return Err(Unanswered::Proxy(status));
+        }
         if let Some(record) = &self.record {
             record.keep(&self.key, asked, format!("{headers:?}\n{text}"));
         }

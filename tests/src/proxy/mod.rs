@@ -1,6 +1,7 @@
 //! A real proxy on a port of its own, with the configuration that operators are given (`config/proxies`).
 
 pub mod ports;
+pub mod relay;
 pub mod wire;
 
 use std::fs;
@@ -13,10 +14,14 @@ use tempfile::TempDir;
 use tokio::net::TcpSocket;
 
 use crate::wait::wait_for;
+use relay::Relay;
 use wire::{Authority, Connection};
 
 /// The host name of the example configurations.
 const NAME: &str = "agents.example.org";
+/// The host name in front of any suite: all clients find it without being told.
+const FRONT: &str = "localhost";
+const CERTIFICATE: &str = "cert.pem";
 /// Until a proxy listens.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -50,8 +55,10 @@ pub struct Proxy {
     dir: TempDir,
     /// Where it listens.
     bound: SocketAddr,
-    /// Its certificate; `None`: without TLS.
-    authority: Option<Authority>,
+    /// Its host name.
+    name: &'static str,
+    /// For clients that speak no TLS.
+    relay: Option<Relay>,
     /// Bound and not listening: the system gives the port to nobody else.
     _held: TcpSocket,
     child: Option<Child>,
@@ -61,22 +68,24 @@ impl Proxy {
     /// A port for one that speaks TLS.
     #[must_use]
     pub fn reserve(kind: Kind) -> Self {
-        Self::at(kind, Ipv4Addr::LOCALHOST, Some(Authority::of(NAME)))
+        Self::at(kind, Ipv4Addr::LOCALHOST, NAME)
     }
 
     /// The same on every address of this machine, as in front of a service that others are to reach.
     #[must_use]
     pub fn reserve_everywhere(kind: Kind) -> Self {
-        Self::at(kind, Ipv4Addr::UNSPECIFIED, Some(Authority::of(NAME)))
+        Self::at(kind, Ipv4Addr::UNSPECIFIED, NAME)
     }
 
-    /// A port for one without TLS, which takes its clients' word for `127.0.0.1` as the host name.
+    /// A port for one in front of a suite, which knows it by its URL only: with the name `localhost`, and a [`relay`].
     #[must_use]
-    pub fn reserve_plain(kind: Kind) -> Self {
-        Self::at(kind, Ipv4Addr::LOCALHOST, None)
+    pub fn reserve_front(kind: Kind) -> Self {
+        let mut front = Self::at(kind, Ipv4Addr::LOCALHOST, FRONT);
+        front.relay = Some(Relay::start(front.address()));
+        front
     }
 
-    fn at(kind: Kind, address: Ipv4Addr, authority: Option<Authority>) -> Self {
+    fn at(kind: Kind, address: Ipv4Addr, name: &'static str) -> Self {
         let held = TcpSocket::new_v4().expect("a socket can be made");
         // Proxies allow it on their sides, too.
         held.set_reuseaddr(true).expect("reuse can be allowed");
@@ -86,7 +95,8 @@ impl Proxy {
             kind,
             dir: tempfile::tempdir().expect("a temporary directory can be made"),
             bound: held.local_addr().expect("a bound socket has an address"),
-            authority,
+            name,
+            relay: None,
             _held: held,
             child: None,
         }
@@ -106,10 +116,7 @@ impl Proxy {
     /// What clients of the service use: the public URL, with a slash at its end.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
-        match self.authority {
-            Some(_) => format!("https://{NAME}:{}{path}/", self.port()),
-            None => format!("http://{}{path}/", self.address()),
-        }
+        format!("https://{}:{}{path}/", self.name, self.port())
     }
 
     /// Runs the proxy in front of the service.
@@ -118,6 +125,7 @@ impl Proxy {
     /// When it does not come up.
     #[must_use]
     pub async fn start(mut self, service: SocketAddr, path: &str) -> Self {
+        self.file(CERTIFICATE, &Authority::of_this_process().certificate);
         let service = service.to_string();
         let mut command = match self.kind {
             Kind::Nginx => self.nginx(&service, path),
@@ -153,8 +161,8 @@ impl Proxy {
         let places = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
         let places = places.map(|it| format!("{it}_temp_path {dir}/{it};\n"));
         let main = format!(
-            "daemon off;\nmaster_process off;\npid {dir}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n\
-             {}include {site};\n}}\n",
+            "daemon off;\nmaster_process off;\npid {dir}/pid;\nerror_log stderr;\nevents {{ worker_connections 4096; }}\n\
+             http {{\naccess_log off;\n{}include {site};\n}}\n",
             places.concat()
         );
         let mut command = installed("nginx");
@@ -163,63 +171,36 @@ impl Proxy {
     }
 
     fn nginx_site(&self, service: &str, path: &str) -> String {
-        let listen = format!("listen {}", self.bound);
-        let name = format!("server_name {};", Ipv4Addr::LOCALHOST);
-        let mut filled = vec![
+        let authority = Authority::of_this_process();
+        let filled = [
             ("server 127.0.0.1:3000", format!("server {service}")),
             ("location / {", format!("location {path}/ {{")),
+            ("listen 443", format!("listen {}", self.bound)),
+            (NAME, self.name.to_owned()),
+            ("/etc/ssl/agent-workspace.crt", self.certificate()),
+            (
+                "/etc/ssl/agent-workspace.key",
+                self.file("key.pem", &authority.key),
+            ),
         ];
-        if let Some(authority) = &self.authority {
-            let certificate = self.file("cert.pem", &authority.certificate);
-            let key = self.file("key.pem", &authority.key);
-            filled.extend([
-                ("listen 443", listen),
-                ("/etc/ssl/agent-workspace.crt", certificate),
-                ("/etc/ssl/agent-workspace.key", key),
-            ]);
-        } else {
-            filled.extend([
-                ("listen 443 ssl", listen),
-                (
-                    "ssl_certificate     /etc/ssl/agent-workspace.crt;",
-                    String::new(),
-                ),
-                (
-                    "ssl_certificate_key /etc/ssl/agent-workspace.key;",
-                    String::new(),
-                ),
-                ("ssl_reject_handshake on;", String::new()),
-                ("server_name agents.example.org;", name),
-            ]);
-        }
         example("nginx.conf", &filled)
     }
 
+    /// The file that clients trust.
+    #[must_use]
+    pub fn certificate(&self) -> String {
+        self.dir.path().join(CERTIFICATE).display().to_string()
+    }
+
     fn haproxy(&self, service: &str) -> Command {
-        let service = format!("server one {service}");
-        let mut filled = vec![("server one 127.0.0.1:3000", service)];
-        if let Some(authority) = &self.authority {
-            let both = format!("{}{}", authority.certificate, authority.key);
-            filled.extend([
-                ("bind :443 ", format!("bind {} ", self.bound)),
-                ("/etc/ssl/agent-workspace.pem", self.file("both.pem", &both)),
-            ]);
-        } else {
-            filled.extend([
-                (
-                    "bind :443 ssl crt /etc/ssl/agent-workspace.pem alpn http/1.1",
-                    format!("bind {}", self.bound),
-                ),
-                (
-                    "host_only -i agents.example.org",
-                    format!("host_only {}", Ipv4Addr::LOCALHOST),
-                ),
-                (
-                    "X-Forwarded-Proto https",
-                    "X-Forwarded-Proto http".to_owned(),
-                ),
-            ]);
-        }
+        let authority = Authority::of_this_process();
+        let both = format!("{}{}", authority.certificate, authority.key);
+        let filled = [
+            ("server one 127.0.0.1:3000", format!("server one {service}")),
+            ("bind :443 ", format!("bind {} ", self.bound)),
+            (NAME, self.name.to_owned()),
+            ("/etc/ssl/agent-workspace.pem", self.file("both.pem", &both)),
+        ];
         let given = example("haproxy.cfg", &filled);
         let mut command = installed("haproxy");
         command.args(["-db", "-f", &self.file("haproxy.cfg", &given)]);
@@ -236,10 +217,7 @@ impl Proxy {
     /// # Panics
     /// When the proxy does not take it.
     pub async fn connect_from(&self, from: [u8; 4]) -> Connection {
-        match &self.authority {
-            Some(authority) => Connection::secure(authority, from, self.address()).await,
-            None => Connection::plain(from, self.address()).await,
-        }
+        Connection::secure(self.name, from, self.address()).await
     }
 }
 

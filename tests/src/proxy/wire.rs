@@ -2,11 +2,14 @@
 //! does with connections and pieces, which clients hide.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rcgen::{CertificateParams, KeyPair};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
 };
@@ -29,32 +32,59 @@ const LONGER: u8 = 127;
 /// Until what must come has come.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Whose certificate it is: the host of the example configurations, and the one that every machine knows.
+const NAMES: [&str; 2] = [super::NAME, super::FRONT];
+
 /// A certificate that vouches for itself.
 pub struct Authority {
     /// The certificate, as PEM.
     pub certificate: String,
     /// Its private key, as PEM.
     pub key: String,
-    name: String,
     der: CertificateDer<'static>,
+    public_key: Vec<u8>,
 }
 
 impl Authority {
-    /// For this host name.
-    ///
-    /// # Panics
-    /// When it is none.
+    /// The one of this process, for all of its proxies: who is given a URL only knows whom to trust, too.
     #[must_use]
-    pub fn of(name: &str) -> Self {
+    pub fn of_this_process() -> &'static Self {
+        static AUTHORITY: OnceLock<Authority> = OnceLock::new();
+        AUTHORITY.get_or_init(|| Self::of(&NAMES))
+    }
+
+    /// For these host names.
+    fn of(names: &[&str]) -> Self {
         let key = KeyPair::generate().expect("a key can be made");
-        let certificate = CertificateParams::new([name.to_owned()]).expect("a host name");
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let certificate = CertificateParams::new(names).expect("host names");
         let certificate = certificate.self_signed(&key).expect("it can be signed");
         Self {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
-            name: name.to_owned(),
+            public_key: key.subject_public_key_info(),
             der: certificate.der().clone(),
         }
+    }
+
+    /// As browsers know a key: SHA-256 of its `SubjectPublicKeyInfo`, base64.
+    #[must_use]
+    pub fn key_digest(&self) -> String {
+        STANDARD.encode(Sha256::digest(&self.public_key))
+    }
+
+    /// Clients who trust it, and nobody else.
+    pub(super) fn connector(&self) -> TlsConnector {
+        let mut roots = RootCertStore::empty();
+        let added = roots.add(self.der.clone());
+        added.expect("it was made for this");
+        let provider = Arc::new(crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("there are versions of TLS")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        TlsConnector::from(Arc::new(config))
     }
 }
 
@@ -108,23 +138,14 @@ impl Connection {
     ///
     /// # Panics
     /// When nobody listens there, or is not who the certificate says.
-    pub async fn secure(authority: &Authority, from: [u8; 4], to: SocketAddr) -> Self {
-        let mut roots = RootCertStore::empty();
-        let added = roots.add(authority.der.clone());
-        added.expect("it was made for this");
-        let provider = Arc::new(crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("there are versions of TLS")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let name = ServerName::try_from(authority.name.clone()).expect("a host name");
-        let stream = connect(from, to).await;
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream);
+    pub async fn secure(name: &'static str, from: [u8; 4], to: SocketAddr) -> Self {
+        let server = ServerName::try_from(name).expect("a host name");
+        let connector = Authority::of_this_process().connector();
+        let stream = connector.connect(server, connect(from, to).await);
         let stream = timeout(LIMIT, stream).await.expect("a handshake ends");
         Self {
             stream: BufReader::new(Box::new(stream.expect("the proxy speaks TLS"))),
-            host: format!("{}:{}", authority.name, to.port()),
+            host: format!("{name}:{}", to.port()),
         }
     }
 

@@ -27,6 +27,8 @@ const START_DEADLINE: Duration = Duration::from_secs(30);
 const STOP_DEADLINE: Duration = Duration::from_secs(40);
 /// How much of the log a failed test shows.
 const SHOWN_LINES: usize = 250;
+/// The variable by which programs are told whose certificates to trust.
+pub const TRUSTED: &str = "SSL_CERT_FILE";
 
 /// A running (or just killed) service. Dropping it kills it with everything that its sandboxes started.
 pub struct Service {
@@ -69,7 +71,7 @@ impl Service {
         let front = match builder.front() {
             None => None,
             Some(kind) => {
-                let proxy = Proxy::reserve_plain(kind);
+                let proxy = Proxy::reserve_front(kind);
                 builder.set("WORKSPACE_HTTP__PUBLIC_URL", &proxy.url(""));
                 builder.set("WORKSPACE_HTTP__TRUSTED_PROXIES", "127.0.0.1");
                 Some(proxy.start(address, "").await)
@@ -187,12 +189,18 @@ impl Service {
     }
 
     /// Where clients reach it: `http://…`, without a slash at the end. Behind the proxy of `ACCEPTANCE_BEHIND` that is the
-    /// proxy's.
+    /// proxy's, `https://localhost:…`.
     #[must_use]
     pub fn url(&self) -> String {
         let own = || format!("http://{}", self.address);
         let front = self.front.as_ref();
         front.map_or_else(own, |it| it.url("").trim_end_matches('/').to_owned())
+    }
+
+    /// The file with the certificate of the proxy in front, if there is one.
+    #[must_use]
+    pub fn trusted(&self) -> Option<String> {
+        self.front.as_ref().map(Proxy::certificate)
     }
 
     /// From the start of the process to its first answer.
@@ -267,6 +275,10 @@ impl Service {
         command
             .env("HOME", self.dir.path().join("home"))
             .env("WORKSPACE_DATA_DIR", self.data());
+        if let Some(front) = &self.front {
+            // The command line is a client, too.
+            command.env(TRUSTED, front.certificate());
+        }
         if self.builder.sets("WORKSPACE_HTTP__BIND").is_none() {
             command.env("WORKSPACE_HTTP__BIND", self.address.to_string());
         }

@@ -3,6 +3,7 @@
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use acceptance::service::TRUSTED;
 use acceptance::world::LATE;
 use acceptance::{Service, World};
 use serde_json::Value;
@@ -290,10 +291,15 @@ async fn what_goes_wrong_is_said_with_what_to_do() {
         .service
         .program(&["specs", "list", "--json", "--url", &url]);
     elsewhere.env_clear().env("AGENT_WORKSPACE_KEY_FILE", &file);
+    elsewhere.envs(world.service.trusted().map(|file| (TRUSTED, file)));
     let _ = document(&elsewhere.output().expect("the binary can be run"));
 
     world.service.kill9();
-    let told = complaint(&world.service.run(&["sandboxes", "list"]));
+    // Not through a proxy, which would be there.
+    let url = format!("http://{}", world.service.address());
+    let mut direct = world.service.program(&["sandboxes", "list", "--url", &url]);
+    direct.env("AGENT_WORKSPACE_KEY", world.user.key());
+    let told = complaint(&direct.output().expect("the binary can be run"));
     assert!(
         told.contains(&url) && told.contains("agent-workspace serve"),
         "{told}"

@@ -53,8 +53,8 @@ pub(crate) struct Seen {
 }
 
 impl Browser {
-    /// Starts it.
-    pub(crate) async fn start() -> Self {
+    /// Starts it, with one argument more than usual.
+    pub(crate) async fn start(argument: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("aw-browser-").tempdir();
         let dir = dir.expect("a temporary directory can be made");
         let log = std::fs::File::create(dir.path().join("log")).expect("it is writable");
@@ -68,7 +68,10 @@ impl Browser {
         let mut command = Command::new("sh");
         // The browser reads its third file and writes to its fourth one.
         let script = r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null"#;
-        command.args(["-c", script, program]).args(ARGUMENTS);
+        command
+            .args(["-c", script, program])
+            .args(ARGUMENTS)
+            .arg(argument);
         command
             .arg(format!("--user-data-dir={}", dir.path().display()))
             .env("HOME", dir.path())

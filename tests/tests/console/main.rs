@@ -9,6 +9,7 @@ mod stories;
 use std::path::PathBuf;
 
 use acceptance::agent_server::variable_of;
+use acceptance::proxy::wire::Authority;
 use acceptance::{Client, World};
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ impl Desk {
         let public = format!("{}{BELOW}", world.service.url());
         world.service.set("WORKSPACE_HTTP__PUBLIC_URL", &public);
         world.service.restart().await;
-        let (bob, browser) = (world.service.user("bob"), Browser::start().await);
+        let (bob, browser) = (world.service.user("bob"), Browser::start(&trusted()).await);
         let pictures = variable_of("CONSOLE_PICTURES").map(PathBuf::from);
         Self {
             world,
@@ -114,6 +115,12 @@ impl Desk {
             .collect();
         assert!(unexpected.is_empty(), "{unexpected:#?}");
     }
+}
+
+/// Tells a browser to trust the key of the certificate that a proxy in front has, and no other one of its own making.
+fn trusted() -> String {
+    let keys = Authority::of_this_process().key_digest();
+    format!("--ignore-certificate-errors-spki-list={keys}")
 }
 
 /// A start with a title.

@@ -9,6 +9,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::support::{LATE, Setup, World, said_by_user};
+use acceptance::service::TRUSTED;
 use acceptance::wait::wait_for;
 
 const PROGRAM: &str = include_str!("../../fixtures/sdk_user.py");
@@ -75,6 +76,7 @@ async fn program(setup: &Setup, world: &World, given: &Value) -> Value {
         .env_clear()
         .env("HOME", &home)
         .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        .envs(world.service.trusted().map(|file| (TRUSTED, file)))
         .current_dir(&home)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

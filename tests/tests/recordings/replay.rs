@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use acceptance::proxy::relay::way_to;
 use acceptance::{Service, Stub};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -66,12 +67,12 @@ impl Session {
         let mut names = BTreeMap::from([("{KEY}", key.to_uppercase())]);
         names.insert("{key}", key);
         Self {
-            service,
-            http: reqwest::Client::builder()
-                .no_proxy()
+            http: way_to(&service.url())
+                .0
                 .redirect(reqwest::redirect::Policy::none())
                 .build()
                 .expect("a client without TLS can be built"),
+            service,
             is_open: name != "auth" && name != "keyed",
             is_working: name == "work",
             needs_settings: name == "settings",
@@ -123,7 +124,8 @@ impl Session {
     async fn ask(&mut self, fact: &Fact) -> Answer {
         self.do_before(fact).await;
         let method: Method = fact.method.parse().expect("a method");
-        let url = format!("{}{}", self.service.url(), self.fill(&fact.path));
+        let (_, way) = way_to(&self.service.url());
+        let url = format!("{way}{}", self.fill(&fact.path));
         let mut request = self.http.request(method, url);
         for (name, value) in &fact.headers {
             request = request.header(name, self.fill(value));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use acceptance::proxy::relay::way_to;
 use acceptance::world::World;
 use acceptance::{Builder, Client, Sandboxing};
 use serde_json::{Value, json};
@@ -13,7 +14,6 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// What a stream said until it ended.
 struct Follower {
-    http: reqwest::Client,
     path: String,
     key: String,
     /// Numbers and ids, in the order in which they came.
@@ -24,9 +24,7 @@ struct Follower {
 
 impl Follower {
     fn of(client: &Client, conversation: &str) -> Self {
-        let http = reqwest::Client::builder().no_proxy();
         Self {
-            http: http.build().expect("a client"),
             path: format!("/api/v1/conversation/{conversation}/events/stream"),
             key: client.key().to_owned(),
             seen: Vec::new(),
@@ -37,7 +35,9 @@ impl Follower {
     /// Reads one stream of this service, on from what was seen, until this event, or its end.
     async fn read(&mut self, service: &str, until: Option<usize>) {
         let until = until.map(name);
-        let mut request = self.http.get(format!("{service}{}", self.path));
+        let (http, way) = way_to(service);
+        let http = http.build().expect("a client");
+        let mut request = http.get(format!("{way}{}", self.path));
         request = request.header("X-Session-API-Key", &self.key);
         if let Some((last, _)) = self.seen.last() {
             request = request.header("Last-Event-ID", *last);

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use acceptance::client::is_of_a_proxy;
+use acceptance::proxy::relay::way_to;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -68,10 +70,13 @@ impl fmt::Display for Door {
 }
 
 impl Door {
-    pub(crate) fn new(url: String) -> Self {
-        let http = reqwest::Client::builder().timeout(LIMIT).no_proxy();
+    pub(crate) fn new(url: &str) -> Self {
+        let (http, url) = way_to(url);
         Self {
-            http: http.build().expect("a client without TLS can be built"),
+            http: http
+                .timeout(LIMIT)
+                .build()
+                .expect("a client without TLS can be built"),
             url,
             began: Instant::now(),
             sent: Cell::default(),
@@ -112,10 +117,16 @@ impl Door {
         let answer = async {
             let answer = request.send().await?;
             let status = answer.status().as_u16();
-            Ok::<_, reqwest::Error>((status, answer.text().await?))
+            let is_answer = !is_of_a_proxy(status, answer.headers());
+            let text = answer.text().await?;
+            Ok::<_, reqwest::Error>(is_answer.then_some((status, text)))
         };
         match answer.await {
-            Ok((status, text)) => {
+            Ok(None) => {
+                self.cut.set(self.cut.get() + 1);
+                Answer::Cut("the proxy got no answer".to_owned())
+            }
+            Ok(Some((status, text))) => {
                 if status == 503 {
                     self.slow.set(self.slow.get() + 1);
                 }

@@ -52,7 +52,7 @@ async fn what_was_acknowledged_is_true_and_nothing_is_left_after_a_storm_with_ki
     let users: Vec<User> = (0..USERS)
         .map(|number| User::new(service.user(&format!("soak-{number}"))))
         .collect();
-    let door = Door::new(service.url());
+    let door = Door::new(&service.url());
     let progress = Progress::default();
 
     let kept = storm(&mut service, options, &users, &door, &progress).await;

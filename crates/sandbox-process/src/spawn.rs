@@ -50,14 +50,13 @@ impl Reservation {
 /// Completes when something accepts connections on the port. There is no event for that; the agent server accepts none
 /// before it is ready.
 pub(crate) async fn accepts(port: u16) {
-    let mut pause = Duration::from_millis(20);
+    let pause = Duration::from_millis(25);
     loop {
         let connect = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
         if matches!(timeout(Duration::from_secs(1), connect).await, Ok(Ok(_))) {
             return;
         }
         sleep(pause).await;
-        pause = (pause * 3 / 2).min(Duration::from_millis(250));
     }
 }
 

@@ -1,6 +1,7 @@
 //! How soon a conversation is ready, with the real agent server: `cargo xtask bench --start`. Warm starts, cold ones in turns
 //! with a bare boot of the same agent server, and a burst beyond the pool; as processes, and as containers where an engine
-//! answers. Prints tables; `docs/benchmarks.md` quotes one. `--rounds N` says how often, `--short` sees that it works.
+//! answers. Prints tables; `docs/benchmarks.md` quotes one. `--rounds N` says how often, `--cold` leaves
+//! all but the pairs out, `--short` sees that it works.
 
 mod start_figures;
 
@@ -37,6 +38,10 @@ async fn main() -> anyhow::Result<()> {
         tell("no container engine answers: processes only");
     }
     for (name, sandboxing) in &ways {
+        if numbers.is_cold_only {
+            cold(&numbers, name, sandboxing, &mut table, &mut steps).await?;
+            continue;
+        }
         warm(&numbers, name, sandboxing, &mut table, &mut steps).await?;
         cold(&numbers, name, sandboxing, &mut table, &mut steps).await?;
         burst(&numbers, name, sandboxing, &mut table).await?;

@@ -7,11 +7,13 @@
 //!   lock                      held (flock) while something is installed, also by the running step itself
 //!   1.58.0-<hash>/            built in place, because virtual environments cannot be moved
 //!     .complete               written last and synced: what lacks it is removed and built again
+//!     boot.py                 starts it; put there whenever the installation is looked for
 //! ```
 //!
 //! The hash covers the exact requirements and the Python, so changing either makes a new installation beside the old one
 //! (which running sandboxes may still use).
 
+mod boot;
 mod child;
 mod config;
 mod error;
@@ -30,6 +32,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::error::chain;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
@@ -58,11 +61,9 @@ impl AgentServer {
 
     /// The command that starts it (without `--host` and `--port`).
     pub fn command(&self) -> Vec<OsString> {
-        vec![
-            self.python().into_os_string(),
-            "-m".into(),
-            "openhands.agent_server".into(),
-        ]
+        let mut words = vec![self.python().into_os_string()];
+        words.extend(boot::arguments(&self.root));
+        words
     }
 }
 
@@ -157,7 +158,10 @@ impl Provisioner {
             command.args(["-I", "-c", "pass"]);
             let limit = self.config.deadlines.probe;
             match child::run(command, Stdio::null(), limit, |_| {}).await {
-                Ok(finished) if finished.status.success() => return Some(server),
+                Ok(finished) if finished.status.success() => {
+                    put_boot(&server).await;
+                    return Some(server);
+                }
                 _ => tracing::warn!(
                     root = %server.root.display(),
                     "the installed agent server does not run any more"
@@ -177,7 +181,9 @@ impl Provisioner {
         if let Some(server) = self.find().await {
             return Ok(server);
         }
-        self.install(&lock).await
+        let server = self.install(&lock).await?;
+        put_boot(&server).await;
+        Ok(server)
     }
 
     fn dir(&self) -> PathBuf {
@@ -358,6 +364,14 @@ fn complete_in(
         .collect();
     found.sort();
     found
+}
+
+/// Without it the agent server starts all the same, later.
+async fn put_boot(server: &AgentServer) {
+    let root = server.root.clone();
+    if let Err(error) = blocking("writing boot.py", move || boot::put(&root)).await {
+        tracing::debug!(error = %chain(&error), root = %server.root.display(), "the agent server will boot in the usual way");
+    }
 }
 
 /// Runs file-system work off the async workers.

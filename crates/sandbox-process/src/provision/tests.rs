@@ -123,7 +123,8 @@ async fn the_first_call_installs_and_the_second_finds() {
     let server = provisioner.ensure().await.unwrap();
     assert!(server.root.starts_with(machine.path("data/agent-server")));
     assert!(server.python().exists());
-    assert_eq!(server.command()[1..], ["-m", "openhands.agent_server"]);
+    assert_eq!(server.command()[1], "-P");
+    assert_eq!(server.command()[2..], [server.root.join("boot.py")]);
     let requirements = fs::read_to_string(server.root.join("requirements.txt")).unwrap();
     for line in [
         "openhands-agent-server==1.58.0",
@@ -144,6 +145,33 @@ async fn the_first_call_installs_and_the_second_finds() {
     )));
     assert_eq!(provisioner.ensure().await.unwrap(), server);
     assert_eq!(machine.count("pip install"), 1);
+}
+
+#[tokio::test]
+async fn an_installation_of_an_earlier_release_gets_the_script_that_starts_it() {
+    let machine = Machine::new();
+    machine.python("bin/python3.12", "3.12.1");
+    let server = machine.provisioner().ensure().await.unwrap();
+    let file = server.root.join("boot.py");
+    for earlier in [None, Some("of an earlier release")] {
+        fs::remove_file(&file).unwrap();
+        let usual = ["-m", "openhands.agent_server"];
+        assert_eq!(server.command()[1..], usual, "where it cannot be written");
+        if let Some(text) = earlier {
+            fs::write(&file, text).unwrap();
+        }
+        let found = machine.provisioner().find().await.unwrap();
+        assert_eq!(found.command()[2..], [file.clone()]);
+        assert!(fs::read_to_string(&file).unwrap().contains("agent_server"));
+    }
+    let left = fs::read_dir(&server.root).unwrap();
+    let is_unfinished = |name: &str| name.starts_with("boot.py.");
+    let names = left.map(|entry| entry.unwrap().file_name());
+    assert!(
+        !names
+            .into_iter()
+            .any(|it| is_unfinished(&it.to_string_lossy()))
+    );
 }
 
 #[tokio::test]

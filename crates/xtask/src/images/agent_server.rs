@@ -100,8 +100,8 @@ struct Python {
 impl Python {
     fn of(command: &str) -> anyhow::Result<Self> {
         let (python, _) = command
-            .split_once(" -m ")
-            .context("the command names no module")?;
+            .split_once(" -")
+            .context("the command has no arguments")?;
         let python = Path::new(python.trim_matches('\''));
         let environment = python
             .ancestors()

@@ -44,14 +44,14 @@ impl Bare {
         let place = tempfile::tempdir()?;
         let port = free_port()?;
         let command = version.command();
-        let mut words = command
-            .split_whitespace()
-            .map(|word| word.trim_matches('\''));
-        let program = words.next().context("a command has a program")?;
+        let program = command.split_whitespace().next();
+        let program = program.context("a command has a program")?;
+        let program = program.trim_matches('\'');
         let folder = Path::new(program).parent().unwrap_or(Path::new("/"));
         let began = Instant::now();
         let child = Command::new(program)
-            .args(words)
+            // As its maker starts it, without what the service does for the boot.
+            .args(["-m", "openhands.agent_server"])
             .args(["--host", "127.0.0.1", "--port", &port.to_string()])
             .env_clear()
             .env(

@@ -18,27 +18,37 @@ pub(crate) struct Numbers {
     pub(crate) cold: usize,
     /// Starts at once.
     pub(crate) burst: usize,
+    /// Nothing but the pairs.
+    pub(crate) is_cold_only: bool,
 }
 
 impl Numbers {
     /// What the program was called with.
     pub(crate) fn of_arguments() -> anyhow::Result<Self> {
-        let (mut rounds, mut burst) = (20, 20);
+        let (mut rounds, mut burst, mut is_cold_only) = (20, 20, false);
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--short" => (rounds, burst) = (1, 3),
+                "--cold" => is_cold_only = true,
                 "--rounds" => {
                     let number = arguments.next().context("--rounds takes a number")?;
                     rounds = number.parse().context("--rounds takes a number")?;
                 }
-                other => bail!("unknown argument {other}; there are --short and --rounds N"),
+                other => {
+                    bail!("unknown argument {other}; there are --short, --cold and --rounds N")
+                }
             }
         }
         Ok(Self {
             warm: rounds,
-            cold: rounds.div_ceil(2),
+            cold: if is_cold_only {
+                rounds
+            } else {
+                rounds.div_ceil(2)
+            },
             burst,
+            is_cold_only,
         })
     }
 }

@@ -297,8 +297,8 @@ async fn what_goes_wrong_is_said_with_what_to_do() {
     world.service.kill9();
     // Not through a proxy, which would be there.
     let url = format!("http://{}", world.service.address());
-    let mut direct = world.service.program(&["sandboxes", "list", "--url", &url]);
-    direct.env("AGENT_WORKSPACE_KEY", world.user.key());
+    let mut direct = world.service.program(&["sandboxes", "list"]);
+    direct.env("WORKSPACE_HTTP__PUBLIC_URL", "");
     let told = complaint(&direct.output().expect("the binary can be run"));
     assert!(
         told.contains(&url) && told.contains("agent-workspace serve"),

@@ -1,5 +1,6 @@
 //! Clients that take their time: each opens connections, does as little as it can, and says what became of them.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -84,6 +85,15 @@ pub(super) async fn idle(address: SocketAddr, count: usize) -> Vec<TcpStream> {
         join_all(some.iter_mut().map(one_request)).await;
     }
     all
+}
+
+/// How many of them are still open: of the others the end has come, or a reset.
+pub(super) fn open(all: &[TcpStream]) -> usize {
+    let waits = |stream: &&TcpStream| {
+        let read = stream.try_read(&mut [0; 1]);
+        read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    all.iter().filter(waits).count()
 }
 
 /// The connection may have been given up before.

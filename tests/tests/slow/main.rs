@@ -90,7 +90,10 @@ impl World {
         let stub = Stub::new();
         let service = Service::builder()
             .stub(&stub)
-            .env("WORKSPACE_LOG__LEVEL", "warn")
+            .env(
+                "WORKSPACE_LOG__LEVEL",
+                "warn,agent_workspace::connections=info",
+            )
             .env("WORKSPACE_HTTP__SEND_TIMEOUT", "4s")
             .start()
             .await;
@@ -154,14 +157,14 @@ impl World {
             .await;
         self.bystander.during("idle connections", sleep(2)).await;
         let (most, files) = (resident(pid).unwrap_or_default(), files_of(pid));
-        let (mib, before) = (most >> 20, memory >> 20);
+        let (mib, before, open) = (most >> 20, memory >> 20, crowd::open(&idle));
         tell(&format!(
-            "{count} of them: {files} descriptors, resident {mib} MiB, before {before}"
+            "{count} of them: {open} open, {files} descriptors, resident {mib} MiB, before {before}"
         ));
-        assert!(
-            files >= count,
-            "{files} of {count} are open: raise the hard limit of open files (`ulimit -Hn`, LimitNOFILE) to 65536"
-        );
+        // The longest idle ones make room where there are too few files for all.
+        let has_room = !self.service.log().contains("the limit of open files");
+        assert!(open == count || !has_room, "{open} of {count} are open");
+        assert!(files >= 2 * open, "{files} for {open}");
         assert!(most < memory + MEMORY, "{memory} {most}");
         drop(idle);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
 use domain::clock::Timestamp;
-use domain::conversation::{Conversation, ExecutionStatus, Observation};
+use domain::conversation::{Conversation, ExecutionStatus, Observation, Unsettled};
 use domain::error::chain;
 use domain::event::Appended;
 use domain::id::{ConversationId, EventId, SandboxId};
@@ -32,6 +32,8 @@ const QUEUE: usize = 1024;
 /// Conversations of one sandbox looked at in one pass (agent servers take less than 100 ids at once).
 const BATCH: usize = 99;
 const MOST_CONVERSATIONS: usize = 990;
+/// Conversations that may have news, told of at once; with more, all running sandboxes are compared.
+const MOST_UNSETTLED: usize = 5_000;
 /// Pages of one conversation's log read in one pass; the next pass goes on from there.
 const MOST_PAGES: usize = 50;
 /// Every so many periodic passes look at all running sandboxes, not only at those that may have news.
@@ -136,7 +138,11 @@ impl Syncer {
                 _ = tick.tick() => {
                     // Now and then all of them: somebody may speak to an agent server directly, whose reports get lost.
                     ticks = (ticks + 1) % ALL_EVERY;
-                    wanted.extend(self.running(ticks != 0).await);
+                    if ticks == 0 {
+                        wanted.extend(self.running().await);
+                    } else {
+                        wanted.extend(self.with_news().await);
+                    }
                 }
                 Some(id) = passes.next() => {
                     busy.remove(&id);
@@ -172,14 +178,14 @@ impl Syncer {
 
     /// Asks for every running sandbox of this host: after a restart of ours.
     pub(crate) async fn request_all(&self) {
-        for id in self.running(false).await {
+        for id in self.running().await {
             self.request(&id);
         }
     }
 
-    /// Running sandboxes of this host; if `changing`, only those with a conversation that may have news.
-    async fn running(&self, changing: bool) -> Vec<SandboxId> {
-        let mut active = Vec::new();
+    /// Running sandboxes of this host.
+    async fn running(&self) -> Vec<SandboxId> {
+        let mut running = Vec::new();
         let mut after: Option<SandboxId> = None;
         loop {
             let page = self
@@ -190,33 +196,37 @@ impl Syncer {
                 .await;
             let page = match page {
                 Ok(page) if !page.is_empty() => page,
-                Ok(_) => return active,
+                Ok(_) => return running,
                 Err(error) => {
                     tracing::debug!(error = %chain(&error), "cannot list sandboxes to sync");
-                    return active;
+                    return running;
                 }
             };
             after = page.last().map(|row| row.id.clone());
-            for row in page.iter().filter(|row| is_up(row)) {
-                if !changing || self.has_news(&row.id).await {
-                    active.push(row.id.clone());
-                }
-            }
+            running.extend(page.into_iter().filter(is_up).map(|row| row.id));
         }
     }
 
-    async fn has_news(&self, id: &SandboxId) -> bool {
-        let known = self
-            .0
-            .ports
+    /// Those of them with a conversation that may have news: one query, however many sandboxes there are.
+    async fn with_news(&self) -> BTreeSet<SandboxId> {
+        let (ports, host) = (&self.0.ports, &self.0.policy.host);
+        let untitled_since = ports.clock.now().minus(TITLE_PATIENCE);
+        let found = ports
             .conversations
-            .in_sandbox(id, MOST_CONVERSATIONS)
-            .await;
-        let now = self.0.ports.clock.now();
-        known
-            .unwrap_or_default()
-            .iter()
-            .any(|conversation| may_change(conversation, now))
+            .unsettled(host, untitled_since, MOST_UNSETTLED);
+        match found.await {
+            Ok(found) if found.len() < MOST_UNSETTLED => found
+                .into_iter()
+                .filter(may_change)
+                .map(|it| it.sandbox_id)
+                .collect(),
+            // Those that were not told of may have news, too.
+            Ok(_) => self.running().await.into_iter().collect(),
+            Err(error) => {
+                tracing::debug!(error = %chain(&error), "cannot list conversations to sync");
+                BTreeSet::new()
+            }
+        }
     }
 
     /// Compares one sandbox's conversations with its agent server.
@@ -407,12 +417,10 @@ fn is_up(row: &Sandbox) -> bool {
 
 /// Whether the agent server may have news without our having heard of it. A title comes with no event and no webhook,
 /// some time after the first message: it is looked for until it is there, or long enough.
-fn may_change(conversation: &Conversation, now: Timestamp) -> bool {
-    let untitled = conversation.auto_title
-        && now.since(conversation.created_at) < TITLE_PATIENCE
-        && conversation.title == Some(provisional_title(conversation.id));
+fn may_change(it: &Unsettled) -> bool {
+    let untitled = it.title == Some(provisional_title(it.id));
     untitled
-        || conversation
+        || it
             .execution_status
             .is_none_or(|status| status == ExecutionStatus::Running)
 }

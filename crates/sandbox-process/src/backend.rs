@@ -82,9 +82,12 @@ impl ProcessSandboxes {
             closed: CancellationToken::new(),
             config,
         };
-        Ok(Self {
-            inner: Arc::new(inner),
-        })
+        let inner = Arc::new(inner);
+        let (closed, logs) = (inner.closed.clone(), Arc::clone(&inner).keep_logs_short());
+        inner.runtime.spawn(async move {
+            closed.run_until_cancelled(logs).await;
+        });
+        Ok(Self { inner })
     }
 
     /// Runs an operation to its end, whatever becomes of the caller.

@@ -34,8 +34,8 @@ impl Inner {
     ) -> Result<Option<BackendState>, SandboxError> {
         let (places, marker) = (self.places(&id), self.marker(&id));
         let (instance, wanted) = (self.config.instance.clone(), id.clone());
-        let seen = blocking(move || match look(&places, &marker) {
-            Seen::Nothing if marker::marked_sandboxes(&instance).contains(&wanted) => Seen::Stray,
+        let seen = blocking(move || match look(&places, &marker, |_| false) {
+            Seen::Nothing if marker::is_on_any(&instance, &wanted) => Seen::Stray,
             seen => seen,
         });
         let seen = seen.await?;
@@ -47,11 +47,14 @@ impl Inner {
         let inner = Arc::clone(&self);
         let seen = blocking(move || {
             let with_dir: BTreeSet<SandboxId> = inner.layout.ids()?.into_iter().collect();
-            let stray = marker::marked_sandboxes(&inner.config.instance);
+            let marked = marker::marked(&inner.config.instance);
+            let living: BTreeSet<SandboxId> = marked.values().cloned().collect();
             let mut seen = Vec::new();
-            for id in with_dir.union(&stray) {
-                let found = match look(&inner.places(id), &inner.marker(id)) {
-                    Seen::Nothing if stray.contains(id) => Seen::Stray,
+            for id in with_dir.union(&living) {
+                // Seen a moment ago with its marker: it need not be asked once more.
+                let is_its_own = |key| marked.get(&key) == Some(id);
+                let found = match look(&inner.places(id), &inner.marker(id), is_its_own) {
+                    Seen::Nothing if living.contains(id) => Seen::Stray,
                     found => found,
                 };
                 seen.push((id.clone(), found));
@@ -115,8 +118,8 @@ impl Inner {
     }
 }
 
-/// Blocks.
-fn look(places: &Places, marker: &Marker) -> Seen {
+/// `is_its_own`: whether a process is already known to live and to be one of this sandbox. Blocks.
+fn look(places: &Places, marker: &Marker, is_its_own: impl FnOnce(ProcessKey) -> bool) -> Seen {
     if !places.root.is_dir() {
         return Seen::Nothing;
     }
@@ -124,7 +127,8 @@ fn look(places: &Places, marker: &Marker) -> Seen {
     let Some(state) = State::load(&places.state()) else {
         return Seen::Stopped;
     };
-    if let Some(key) = state.living(marker) {
+    let main = state.main().filter(|key| is_its_own(*key));
+    if let Some(key) = main.or_else(|| state.living(marker)) {
         return Seen::Lives(key, state.port);
     }
     match state.phase {

@@ -5,7 +5,7 @@
 //! it), or is in the session of the main process, or descends from one that belongs. What sheds all three at once cannot
 //! be found by anything short of a control group.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
@@ -39,18 +39,22 @@ impl Marker {
     }
 }
 
-/// The sandboxes of this instance that have at least one living process. Blocks.
-pub(crate) fn marked_sandboxes(instance: &HostId) -> BTreeSet<SandboxId> {
+/// The living processes of this instance's sandboxes, by marker. Blocks.
+pub(crate) fn marked(instance: &HostId) -> BTreeMap<ProcessKey, SandboxId> {
     let living = proc::all().into_iter().filter(|stat| !stat.is_dead());
     living
         .filter_map(|stat| {
             let value = proc::initial_variable(stat.key.pid, VARIABLE)?;
             let (of, id) = value.split_once('/')?;
-            (of == instance.as_str())
-                .then(|| SandboxId::parse(id).ok())
-                .flatten()
+            let id = (of == instance.as_str()).then(|| SandboxId::parse(id).ok());
+            Some((stat.key, id.flatten()?))
         })
         .collect()
+}
+
+/// Whether a living process is one of this sandbox. Blocks.
+pub(crate) fn is_on_any(instance: &HostId, id: &SandboxId) -> bool {
+    marked(instance).values().any(|of| of == id)
 }
 
 /// The main process of a sandbox of which we only know that it was about to be started on `port`: the oldest session

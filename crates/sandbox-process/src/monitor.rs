@@ -1,6 +1,7 @@
 //! Watches the main process of every running sandbox: its exit, its log, the end of its boot.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -14,7 +15,7 @@ use domain::sandbox::{BackendFact, BackendState, SandboxError};
 use secrecy::SecretString;
 use tokio::process::Child;
 use tokio::sync::watch;
-use tokio::time::{interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::backend::Inner;
 use crate::errors::blocking;
@@ -27,7 +28,7 @@ use crate::spawn::{self, Reservation};
 use crate::start::Turn;
 use crate::state::{Phase, State};
 
-/// How often the size of a log is looked at.
+/// How often the sizes of all logs are looked at.
 const LOG_CHECK: Duration = Duration::from_secs(15);
 
 /// A watched process.
@@ -153,6 +154,31 @@ impl Inner {
         tracked.get(id).map(|tracked| tracked.ended.clone())
     }
 
+    /// Never ends. All logs are looked at by one job: a thread is woken for each of a thousand otherwise.
+    pub(crate) async fn keep_logs_short(self: Arc<Self>) {
+        let mut ticks = interval(LOG_CHECK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let inner = Arc::clone(&self);
+            // It fails only where the service stops.
+            let _ = blocking(move || inner.shorten_logs()).await;
+        }
+    }
+
+    /// Blocks.
+    fn shorten_logs(&self) {
+        let running: Vec<SandboxId> = {
+            let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+            tracked.keys().cloned().collect()
+        };
+        for id in running {
+            if let Err(error) = log::shorten(&self.places(&id).log(), self.config.log_bytes) {
+                tracing::warn!(sandbox.id = %id, error = %chain(&error), "a sandbox's log could not be shortened");
+            }
+        }
+    }
+
     /// Forgets a process that has ended.
     fn untrack(&self, id: &SandboxId, key: ProcessKey) {
         let mut tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,11 +194,11 @@ impl Monitor {
             if let Some(booting) = booting {
                 booted(booting, inner.config.boot_limit).await;
             }
-            self.keep_log_short(&inner).await;
+            std::future::pending::<Infallible>().await
         };
         let exit = tokio::select! {
             exit = ended(&mut main) => exit,
-            () = beside => return,
+            never = beside => match never {},
         };
         drop(main);
         self.ended.send_replace(true);
@@ -180,19 +206,6 @@ impl Monitor {
             tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "the exit of a sandbox could not be recorded");
         }
         inner.untrack(&self.id, self.key);
-    }
-
-    /// Never ends.
-    async fn keep_log_short(&self, inner: &Arc<Inner>) {
-        let mut ticks = interval(LOG_CHECK);
-        loop {
-            ticks.tick().await;
-            let (log, most) = (inner.places(&self.id).log(), inner.config.log_bytes);
-            let done = blocking(move || log::shorten(&log, most)).await;
-            if let Ok(Err(error)) = done {
-                tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "a sandbox's log could not be shortened");
-            }
-        }
     }
 
     /// Records and publishes an exit that nobody asked for, and ends what the process left behind.

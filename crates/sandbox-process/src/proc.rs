@@ -8,6 +8,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -170,10 +171,13 @@ fn environment_end(pid: i32) -> Option<u64> {
 }
 
 /// Identifies this boot of the machine: start times count from boot, so they mean nothing after the next one.
-pub(crate) fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map(|text| text.trim().to_owned())
-        .unwrap_or_default()
+pub(crate) fn boot_id() -> &'static str {
+    static ID: LazyLock<String> = LazyLock::new(|| {
+        fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .map(|text| text.trim().to_owned())
+            .unwrap_or_default()
+    });
+    &ID
 }
 
 fn path(pid: i32, file: &str) -> PathBuf {

@@ -78,7 +78,7 @@ impl Inner {
 
         let reservation = self.reserve(&id, before.as_ref()).await?;
         let port = reservation.port;
-        let boot = proc::boot_id();
+        let boot = proc::boot_id().to_owned();
         let mut state = State {
             phase: Phase::Starting,
             port,

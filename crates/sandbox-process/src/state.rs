@@ -99,7 +99,12 @@ impl State {
     /// The main process, if it is known, still runs, and really is one of this sandbox (the agent can write the file).
     /// Blocks.
     pub(crate) fn living(&self, marker: &Marker) -> Option<ProcessKey> {
-        let known = self.process.filter(|_| self.boot == proc::boot_id());
-        known.filter(|key| proc::is_alive(*key) && marker.is_on(key.pid))
+        self.main()
+            .filter(|key| proc::is_alive(*key) && marker.is_on(key.pid))
+    }
+
+    /// The main process as it was written down in this boot of the machine.
+    pub(crate) fn main(&self) -> Option<ProcessKey> {
+        self.process.filter(|_| self.boot == proc::boot_id())
     }
 }

@@ -64,7 +64,7 @@ impl Inner {
         let exists = blocking(move || {
             let exists = places.root.exists()
                 || places.short.exists()
-                || marker::marked_sandboxes(&instance).contains(&wanted);
+                || marker::is_on_any(&instance, &wanted);
             if !exists {
                 let _ = fs::remove_file(&places.lock);
             }
@@ -119,7 +119,7 @@ impl Inner {
             phase: Phase::Stopped,
             port,
             process: None,
-            boot: proc::boot_id(),
+            boot: proc::boot_id().to_owned(),
         };
         if self.places(id).root.exists() {
             self.store(id, &stopped).await?;

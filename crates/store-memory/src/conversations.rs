@@ -5,11 +5,11 @@ use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, Forgotten, MOST_ADOPTED_INTO, Observation, add_number, fold_title,
+    ExecutionStatus, Forgotten, MOST_ADOPTED_INTO, Observation, Unsettled, add_number, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
-use domain::id::{ConversationId, SandboxId};
+use domain::id::{ConversationId, HostId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{Desired, SandboxStatus};
 use domain::scope::Scope;
@@ -300,6 +300,40 @@ impl ConversationRepository for MemoryStore {
             .map(|row| row.it.clone())
             .collect();
         found.sort_by_key(|it| std::cmp::Reverse((it.created_at, it.id)));
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    async fn unsettled(
+        &self,
+        host: &HostId,
+        untitled_since: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Unsettled>, StoreError> {
+        let state = self.lock();
+        let runs = |it: &Conversation| {
+            state.sandboxes.get(&it.sandbox_id).is_some_and(|sandbox| {
+                sandbox.host == *host
+                    && sandbox.desired == Desired::Running
+                    && sandbox.status == SandboxStatus::Running
+            })
+        };
+        let may_change = |it: &Conversation| {
+            it.execution_status
+                .is_none_or(|status| status == ExecutionStatus::Running)
+                || it.auto_title && it.created_at > untitled_since
+        };
+        let rows = state.conversations.values().map(|row| &row.it);
+        let mut found: Vec<Unsettled> = rows
+            .filter(|it| may_change(it) && runs(it))
+            .map(|it| Unsettled {
+                id: it.id,
+                sandbox_id: it.sandbox_id.clone(),
+                title: it.title.clone(),
+                execution_status: it.execution_status,
+            })
+            .collect();
+        found.sort_by(|a, b| (&a.sandbox_id, a.id).cmp(&(&b.sandbox_id, b.id)));
         found.truncate(limit);
         Ok(found)
     }

@@ -8,11 +8,11 @@ use diesel::sql_types::{Nullable, Text};
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, Forgotten, MOST_ADOPTED_INTO, Observation, fold_title,
+    ExecutionStatus, Forgotten, MOST_ADOPTED_INTO, Observation, Unsettled, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
-use domain::id::{ConversationId, SandboxId};
+use domain::id::{ConversationId, HostId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::patch::Patch;
 use domain::sandbox::{Desired, SandboxStatus};
@@ -24,6 +24,7 @@ use crate::connection::{Any, AnyConnection};
 use crate::conversation_rows::{self as rows, Children, ConversationRow, JoinedRow};
 use crate::deletion;
 use crate::error::Fault;
+use crate::inside;
 use crate::own_list;
 use crate::page_token::{self, Cursor};
 use crate::pull_requests;
@@ -452,15 +453,22 @@ impl ConversationRepository for SqlStore {
     ) -> Result<Vec<Conversation>, StoreError> {
         let sandbox = sandbox.to_string();
         self.db
-            .background_read(move |conn| {
-                let found = conversations::table
-                    .filter(conversations::sandbox_id.eq(&sandbox))
-                    .order((conversations::created_at.desc(), conversations::id.desc()))
-                    .limit(i64::try_from(limit).unwrap_or(i64::MAX))
-                    .select(ConversationRow::as_select())
-                    .load(conn)
-                    .map_err(rows::damaged())?;
-                Ok(found.into_iter().map(Conversation::from).collect())
+            .look_for(&Scope::System, move |conn| {
+                inside::all(conn, &sandbox, limit)
+            })
+            .await
+    }
+
+    async fn unsettled(
+        &self,
+        host: &HostId,
+        untitled_since: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Unsettled>, StoreError> {
+        let host = host.to_string();
+        self.db
+            .look_for(&Scope::System, move |conn| {
+                inside::unsettled(conn, &host, untitled_since, limit)
             })
             .await
     }
@@ -473,22 +481,7 @@ impl ConversationRepository for SqlStore {
     ) -> Result<u64, StoreError> {
         let sandbox = sandbox.to_string();
         self.db
-            .background(move |conn| {
-                let settled = diesel::update(
-                    conversations::table
-                        .filter(conversations::sandbox_id.eq(&sandbox))
-                        .filter(
-                            conversations::execution_status.eq(ExecutionStatus::Running.as_str()),
-                        ),
-                )
-                .set((
-                    conversations::execution_status.eq(to.as_str()),
-                    conversations::status_at.eq(At(at)),
-                    conversations::updated_at.eq(At(at)),
-                ))
-                .execute(conn)?;
-                Ok(u64::try_from(settled).unwrap_or(u64::MAX))
-            })
+            .background(move |conn| inside::settle(conn, &sandbox, to, at))
             .await
     }
 

@@ -24,6 +24,7 @@ mod error;
 mod events;
 mod hosts;
 mod idempotency;
+mod inside;
 mod leases;
 mod look;
 mod migrate;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use observe::{add_number, fold_title};
-pub use port::{ConversationRepository, Forgotten};
+pub use port::{ConversationRepository, Forgotten, Unsettled};
 pub use query::{ConversationChange, ConversationFilter};
 
 use crate::clock::Timestamp;

@@ -4,11 +4,12 @@ use async_trait::async_trait;
 
 use crate::clock::Timestamp;
 use crate::conversation::{
-    Conversation, ConversationChange, ConversationFilter, ConversationView, Observation,
+    Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
+    Observation,
 };
 use crate::error::StoreError;
 use crate::event::Appended;
-use crate::id::{ConversationId, SandboxId};
+use crate::id::{ConversationId, HostId, SandboxId};
 use crate::page::{Page, PageRequest};
 use crate::scope::Scope;
 
@@ -19,6 +20,19 @@ pub struct Forgotten {
     pub id: ConversationId,
     /// Where the agent server still has it.
     pub sandbox_id: SandboxId,
+}
+
+/// A conversation in a running sandbox of which its agent server may have news.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsettled {
+    /// The conversation.
+    pub id: ConversationId,
+    /// The sandbox it is in.
+    pub sandbox_id: SandboxId,
+    /// Its title as stored.
+    pub title: Option<String>,
+    /// Its status as stored; `None` is not known.
+    pub execution_status: Option<ExecutionStatus>,
 }
 
 /// Conversations. Inserted by `StartTaskRepository::begin_conversation` or by [`ConversationRepository::adopt`].
@@ -99,6 +113,15 @@ pub trait ConversationRepository: Send + Sync + 'static {
         sandbox: &SandboxId,
         limit: usize,
     ) -> Result<Vec<Conversation>, StoreError>;
+    /// Of all sandboxes of a host that are wanted to run and do, the conversations that may change without a word to us: those
+    /// whose status is not known or `running`, and those created after `untitled_since` whose title is chosen automatically.
+    /// In the order of sandbox and id, at most `limit`: if so many are found, there may be more.
+    async fn unsettled(
+        &self,
+        host: &HostId,
+        untitled_since: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Unsettled>, StoreError>;
     /// A sandbox stopped: conversations of it that are `running` become `to`. Returns how many.
     async fn settle_running(
         &self,

@@ -314,6 +314,7 @@ macro_rules! conversation_repository_conformance {
                 adoption_takes_only_what_is_free,
                 adoption_needs_the_sandbox,
                 a_sandbox_lists_its_conversations,
+                what_may_change_unheard_is_found,
             ]
         );
         $crate::stamp_laws!(

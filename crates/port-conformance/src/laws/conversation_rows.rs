@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
-    GitProvider, MOST_PULL_REQUESTS, Metrics, Trigger,
+    GitProvider, MOST_PULL_REQUESTS, Metrics, Trigger, Unsettled,
 };
 use domain::event::Appended;
+use domain::id::HostId;
 use domain::patch::Patch;
+use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
 
 use crate::Ports;
 use crate::fixtures::{
-    PLENTY, at, conversation, conversation_id, page, sandbox_id, scope, start, start_in, user,
+    PLENTY, at, conversation, conversation_id, host, located, page, sandbox_id, scope, start,
+    start_in, user,
 };
 
 fn titled(n: u64, title: Option<&str>) -> Conversation {
@@ -317,4 +320,60 @@ pub async fn a_sandbox_lists_its_conversations(ports: &Ports) {
     let owner = user("alice");
     let found = ports.conversations.in_sandbox(&sandbox_id("s"), 9).await;
     assert!(found.unwrap().iter().all(|it| it.owner == owner));
+}
+
+/// A host's running sandboxes tell which of their conversations may change without a word, and of no others.
+pub async fn what_may_change_unheard_is_found(ports: &Ports) {
+    for id in ["a", "b", "starts", "paused"] {
+        ports.sandbox(id, "alice").await;
+    }
+    for id in ["a", "b", "paused"].map(sandbox_id) {
+        let facts = SandboxFacts::Running {
+            located: located(8000),
+        };
+        let running = ports.sandboxes.record(&id, Desired::Running, &facts, at(0));
+        assert!(running.await.unwrap());
+    }
+    let (alice, paused) = (scope("alice"), sandbox_id("paused"));
+    let wanted = ports
+        .sandboxes
+        .set_desired(&alice, &paused, Desired::Paused, &PLENTY, at(0));
+    assert!(wanted.await.unwrap().is_some());
+    let stored = [
+        ("b", 1, Some(ExecutionStatus::Running), false, 0),
+        ("b", 2, Some(ExecutionStatus::Finished), true, 0),
+        ("a", 9, None, false, 0),
+        ("a", 3, Some(ExecutionStatus::Idle), true, 6),
+        ("a", 4, Some(ExecutionStatus::Idle), true, 5),
+        ("a", 5, Some(ExecutionStatus::Idle), false, 6),
+        ("starts", 6, None, true, 9),
+        ("paused", 7, None, true, 9),
+    ];
+    for (sandbox, n, execution_status, auto_title, created) in stored {
+        let it = Conversation {
+            execution_status,
+            auto_title,
+            title: Some("Größe".to_owned()),
+            ..conversation(n, "alice", sandbox, at(created))
+        };
+        ports.conversation(&it).await;
+    }
+    let repo = &ports.conversations;
+    let found = repo.unsettled(&host(), at(5), 10).await.unwrap();
+    let told = |n, sandbox, execution_status| Unsettled {
+        id: conversation_id(n),
+        sandbox_id: sandbox_id(sandbox),
+        title: Some("Größe".to_owned()),
+        execution_status,
+    };
+    let expected = [
+        told(3, "a", Some(ExecutionStatus::Idle)),
+        told(9, "a", None),
+        told(1, "b", Some(ExecutionStatus::Running)),
+    ];
+    assert_eq!(found, expected);
+    let first = repo.unsettled(&host(), at(5), 2).await.unwrap();
+    assert_eq!(first, expected[..2], "at most so many");
+    let elsewhere = HostId::parse("elsewhere").unwrap();
+    assert_eq!(repo.unsettled(&elsewhere, at(5), 10).await.unwrap(), []);
 }

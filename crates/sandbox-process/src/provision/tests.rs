@@ -161,7 +161,7 @@ async fn an_installation_of_an_earlier_release_gets_the_script_that_starts_it() 
             fs::write(&file, text).unwrap();
         }
         let found = machine.provisioner().find().await.unwrap();
-        assert_eq!(found.command()[2..], [file.clone()]);
+        assert_eq!(found.command()[2], file);
         assert!(fs::read_to_string(&file).unwrap().contains("agent_server"));
     }
     let left = fs::read_dir(&server.root).unwrap();

@@ -212,3 +212,23 @@ fn both_databases_have_the_same_migrations() {
     };
     assert_eq!(names("sqlite"), names("postgres"));
 }
+
+/// `.cargo/config.toml` was heeded: `SQLite` does not parse a prepared statement with `LIMIT ?` anew at each use, and takes no
+/// lock that all connections share. Nothing else would tell.
+#[tokio::test]
+async fn sqlite_is_built_as_it_is_wanted() {
+    #[derive(QueryableByName)]
+    struct Opt {
+        #[diesel(sql_type = diesel::sql_types::Text)]
+        compile_options: String,
+    }
+    let mut conn = SqliteConnection::establish(":memory:").unwrap();
+    let found: Vec<Opt> = diesel::sql_query("PRAGMA compile_options")
+        .load(&mut conn)
+        .unwrap();
+    let found: Vec<&str> = found.iter().map(|it| it.compile_options.as_str()).collect();
+    for wanted in ["ENABLE_QPSG", "THREADSAFE=2", "DEFAULT_MEMSTATUS=0"] {
+        assert!(found.contains(&wanted), "{wanted} is not among {found:?}");
+    }
+    assert!(!found.contains(&"ENABLE_MEMORY_MANAGEMENT"), "{found:?}");
+}

@@ -1,20 +1,32 @@
 //! The log, on standard error: standard output is for what a command was asked to print. Beside it, traces for a collector.
 
-use std::fmt::{Debug, Formatter, Result};
-use std::io::IsTerminal as _;
+mod lines;
 
+use std::fmt::{Debug, Formatter, Result};
+use std::io::{IsTerminal as _, stderr};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer as _, Registry, fmt, registry, reload};
+use tracing_subscriber::{Layer as _, Registry, fmt, registry, reload};
 
 use crate::compose::Telemetry;
 use crate::config::{Format, Log};
+use lines::Lines;
 
 /// Says nothing at `info` that we do not say ourselves.
-const QUIET: &str = "actix_server=warn";
+const QUIET: (&str, tracing::Level) = ("actix_server", tracing::Level::WARN);
+/// How long lines that wait may take, where something is to follow them.
+const SETTLING: Duration = Duration::from_secs(1);
+
+/// The log of this process, once it has begun.
+static LINES: OnceLock<Lines> = OnceLock::new();
 
 /// What is logged, which may change while the service runs.
-pub(crate) struct Level(reload::Handle<EnvFilter, Registry>);
+pub(crate) struct Level(reload::Handle<Targets, Registry>);
 
 impl Level {
     /// Logs what this says from now on; its format needs another start.
@@ -30,19 +42,37 @@ impl Debug for Level {
     }
 }
 
-/// The level was checked with the configuration; a directive that does not parse is left out.
-fn filter(log: &Log) -> EnvFilter {
-    EnvFilter::builder().parse_lossy(format!("{QUIET},{}", log.level))
+/// What an operator says of the crate has the last word.
+fn filter(log: &Log) -> Targets {
+    let (target, level) = QUIET;
+    let quiet = Targets::new().with_target(target, level);
+    let quiet = match log.level.default_level() {
+        Some(level) => quiet.with_default(level),
+        None => quiet,
+    };
+    quiet.with_targets(log.level.iter())
+}
+
+/// Waits until the lines so far are written, for what is to stand below them, or for the end of the process. Blocks.
+pub(crate) fn settle() {
+    if let Some(lines) = LINES.get() {
+        lines.settle(SETTLING);
+    }
 }
 
 /// Starts logging, and tracing if traces are exported. Once per process.
 pub(crate) fn start(log: &Log, telemetry: Option<&Telemetry>) -> Level {
     let (filter, level) = reload::Layer::new(filter(log));
-    let lines = fmt::layer().with_writer(std::io::stderr);
+    let writer = match Lines::start(stderr()) {
+        Ok(lines) => BoxMakeWriter::new(LINES.get_or_init(|| lines).clone()),
+        // No thread is to be had: slower, and as good.
+        Err(_) => BoxMakeWriter::new(stderr),
+    };
+    let lines = fmt::layer().with_writer(writer);
     let lines = match log.format {
         Format::Json => lines.json().boxed(),
         Format::Text => lines
-            .with_ansi(std::io::stderr().is_terminal())
+            .with_ansi(stderr().is_terminal())
             .with_target(false)
             .boxed(),
     };

@@ -82,6 +82,7 @@ fn main() -> ExitCode {
     if telemetry.is_some_and(|telemetry| !telemetry.finish(TRACES_LIMIT)) {
         tracing::warn!("the last traces could not be exported in time");
     }
+    logging::settle();
     finish(result)
 }
 
@@ -202,5 +203,6 @@ fn to_stdout(text: &str) -> anyhow::Result<()> {
 
 /// For the person at the terminal. Nobody is left to be told when that fails.
 fn to_stderr(text: &str) {
+    logging::settle();
     let _ = writeln!(std::io::stderr(), "{text}");
 }

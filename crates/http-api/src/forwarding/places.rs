@@ -150,11 +150,19 @@ fn is_below(path: &str, place: &str) -> bool {
 
 /// Segments that mean another place, spelled in any way, and what some servers take for a slash.
 fn is_doubtful(path: &str) -> bool {
+    if !path.starts_with('/') || path.starts_with("//") || path.contains('\\') {
+        return true;
+    }
+    if !path.contains('%') {
+        return has_steps(path);
+    }
     let lower = path.to_ascii_lowercase();
-    let has_backslash = lower.contains('\\') || lower.contains("%5c");
     let plain = lower.replace("%2e", ".").replace("%2f", "/");
-    let steps = plain.split('/').any(|part| part == "." || part == "..");
-    has_backslash || steps || path.starts_with("//") || !path.starts_with('/')
+    lower.contains("%5c") || has_steps(&plain)
+}
+
+fn has_steps(path: &str) -> bool {
+    path.split('/').any(|part| part == "." || part == "..")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Section `log`.
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 
 use super::reader::Reader;
 
@@ -16,8 +16,8 @@ pub(crate) enum Format {
 /// What is logged, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
-    /// Directives of `tracing_subscriber::EnvFilter`; they parse.
-    pub(crate) level: String,
+    /// From which level on, also by module.
+    pub(crate) level: Targets,
     /// How it looks.
     pub(crate) format: Format,
 }
@@ -28,12 +28,7 @@ impl Log {
             level: reader.parsed(
                 "log.level",
                 "error, warn, info, debug or trace, or directives such as info,store_sql=debug",
-                |text| {
-                    EnvFilter::builder()
-                        .parse(text)
-                        .ok()
-                        .map(|_| text.to_owned())
-                },
+                |text| text.parse().ok(),
             ),
             format: reader.parsed("log.format", "text or json", |text| match text {
                 "text" => Some(Format::Text),

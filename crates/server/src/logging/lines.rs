@@ -1,0 +1,236 @@
+//! Lines of the log on their way to a file, in batches, on a thread of their own.
+//!
+//! Whoever logs only appends to a buffer. A reader of standard error that has stopped reading (a pipe nobody empties, a full
+//! disk of a collector) therefore holds up no request, and a line costs no system call while there are many. The first line
+//! after a pause is written at once; those that follow it closely wait for at most [`PAUSE`], which is also what a `kill -9`
+//! may cost. What finds [`MOST`] waiting is lost, and counted in a line of its own.
+
+use std::io::{self, Write};
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Bytes that may wait.
+const MOST: usize = 4 * 1024 * 1024;
+/// Between two batches.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Bytes that a buffer keeps room for when it was larger.
+const KEPT: usize = 64 * 1024;
+
+/// Where lines wait. Clones are the same.
+#[derive(Debug, Clone)]
+pub(super) struct Lines(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    /// There is something to write, after there was nothing.
+    came: Condvar,
+    /// A batch was written.
+    written: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    text: Vec<u8>,
+    /// Lines that found no room.
+    lost: u64,
+    /// Whether the thread wants to be told of a line.
+    is_asleep: bool,
+    /// Whether the thread has taken what it has not written yet.
+    is_writing: bool,
+}
+
+impl Lines {
+    /// Begins to write; the thread ends with the process.
+    pub(super) fn start(to: impl Write + Send + 'static) -> io::Result<Self> {
+        let lines = Self(Arc::default());
+        let shared = Arc::clone(&lines.0);
+        thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || shared.write_all(to))?;
+        Ok(lines)
+    }
+
+    /// Waits until all is written that was logged so far, but no longer than `limit`. Blocks.
+    pub(super) fn settle(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        let mut waiting = self.0.lock();
+        while waiting.is_writing || !waiting.text.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let woken = self.0.written.wait_timeout(waiting, left);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Shared {
+    /// Nothing panics while it is held.
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, line: &[u8]) {
+        let mut waiting = self.lock();
+        if waiting.text.len() + line.len() > MOST {
+            waiting.lost += 1;
+            return;
+        }
+        waiting.text.extend_from_slice(line);
+        if mem::take(&mut waiting.is_asleep) {
+            drop(waiting);
+            self.came.notify_one();
+        }
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a thread that does nothing but write lines gathers them meanwhile"
+    )]
+    fn write_all(&self, mut to: impl Write) {
+        let mut batch = Vec::new();
+        loop {
+            let lost = self.take(&mut batch);
+            // Nobody could be told that the log cannot be written.
+            let _ = to.write_all(&batch);
+            if lost > 0 {
+                let _ = writeln!(to, "{{\"lost_lines\":{lost}}}");
+            }
+            let _ = to.flush();
+            batch.clear();
+            batch.shrink_to(KEPT);
+            self.lock().is_writing = false;
+            self.written.notify_all();
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Waits for lines, exchanges them for an empty buffer, and says how many were lost.
+    fn take(&self, batch: &mut Vec<u8>) -> u64 {
+        let mut waiting = self.lock();
+        while waiting.text.is_empty() {
+            waiting.is_asleep = true;
+            let woken = self.came.wait(waiting);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        waiting.is_asleep = false;
+        waiting.is_writing = true;
+        mem::swap(&mut waiting.text, batch);
+        mem::take(&mut waiting.lost)
+    }
+}
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Line<'a>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Line(&self.0)
+    }
+}
+
+/// One line, which comes whole.
+pub(super) struct Line<'a>(&'a Shared);
+
+impl Write for Line<'_> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.add(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// Takes a piece only when it is told to, and hands it to the test.
+    struct Slow {
+        may: Receiver<()>,
+        taken: Sender<Vec<u8>>,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+            let _ = self.may.recv();
+            let _ = self.taken.send(piece.to_vec());
+            Ok(piece.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn slow() -> (Lines, Sender<()>, Receiver<Vec<u8>>) {
+        let ((go, may), (taken, pieces)) = (channel(), channel());
+        (Lines::start(Slow { may, taken }).unwrap(), go, pieces)
+    }
+
+    fn log(lines: &Lines, text: &str) {
+        lines.make_writer().write_all(text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn lines_arrive_whole_and_in_order_whoever_writes_slowly() {
+        let (lines, go, pieces) = slow();
+        for number in 0..100 {
+            log(&lines, &format!("line {number}\n"));
+        }
+        // Nothing was taken yet, and nobody waited for that.
+        lines.settle(Duration::from_millis(1));
+        drop(go);
+        lines.settle(LONG);
+        let all: Vec<u8> = pieces.try_iter().flatten().collect();
+        let expected: String = (0..100).map(|number| format!("line {number}\n")).collect();
+        assert_eq!(String::from_utf8(all).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let (lines, go, pieces) = slow();
+        log(&lines, "first\n");
+        while !lines.0.lock().is_writing {
+            thread::yield_now();
+        }
+        let large = format!("{}\n", "x".repeat(MOST - 7));
+        log(&lines, &large);
+        for _ in 0..3 {
+            log(&lines, "too much\n");
+        }
+        log(&lines, "small\n");
+        drop(go);
+        lines.settle(LONG);
+        let all: Vec<u8> = pieces.try_iter().flatten().collect();
+        let all = String::from_utf8(all).unwrap();
+        let rest = all.strip_prefix("first\n").unwrap();
+        let rest = rest.strip_prefix(&large).unwrap();
+        assert_eq!(rest, "small\n{\"lost_lines\":3}\n");
+        log(&lines, "and on\n");
+        lines.settle(LONG);
+        let next: Vec<u8> = pieces.try_iter().flatten().collect();
+        assert_eq!(next, b"and on\n");
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_stops_nobody() {
+        let (lines, go, pieces) = slow();
+        drop((go, pieces));
+        log(&lines, "one\n");
+        lines.settle(LONG);
+        log(&lines, "two\n");
+        lines.settle(LONG);
+    }
+}

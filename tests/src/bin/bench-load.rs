@@ -1,6 +1,6 @@
 //! Requests a second and latencies of central routes beside the reference: `cargo xtask bench --load`. Prints a table;
-//! `docs/benchmarks.md` quotes one. With `--short` the numbers are small: that it works is then seen in seconds. An
-//! agent-workspace that `--url` names must not limit requests (`http.requests_per_second = 0`).
+//! `docs/benchmarks.md` quotes one. With `--short` the numbers are small: that it works is then seen in seconds. With
+//! `--only WORDS` only what has these words in its line is measured. An agent-workspace that `--url` names must not limit requests (`http.requests_per_second = 0`).
 //!
 //! Compared with, in this order: the server that `--url` names (its key in `BENCH_KEY`), the reference started by the Python
 //! that `BENCH_REFERENCE_PYTHON` names, and otherwise figures that were measured before, which are labelled so. What is
@@ -37,18 +37,22 @@ struct Size {
     turn: Duration,
     sandboxes: u32,
     events: u32,
+    /// Requests of a latency beside another server, at least.
+    enough: f64,
 }
 
 const FULL: Size = Size {
     turn: Duration::from_secs(2),
     sandboxes: 10,
     events: 2_000,
+    enough: 500.0,
 };
 
 const SHORT: Size = Size {
     turn: Duration::from_millis(100),
     sandboxes: 2,
     events: 200,
+    enough: 1.0,
 };
 
 /// A route, what the reference took of it before (32 connections, on a machine like this), and how many times as much is
@@ -74,13 +78,14 @@ async fn main() -> anyhow::Result<()> {
     if std::env::args().nth(1).as_deref() == Some(bare::ROLE) {
         return bare::serve().await;
     }
-    let (size, url) = arguments()?;
+    let Arguments { size, url, only } = arguments()?;
+    let is_wanted = |case: &Case| only.as_ref().is_none_or(|words| case.what.contains(words));
     let ours = Ours::start(size).await?;
     let nobody = ours.service.user("nobody");
     let copy = ours.copy().await?;
     let other = Other::start(url).await?;
     let mut table = Table::default();
-    for case in cases(&ours) {
+    for case in cases(&ours).into_iter().filter(is_wanted) {
         let path = case.path.clone();
         let user = if case.is_empty { &nobody } else { &ours.user };
         let request = wire::request("GET", &path, &[wire::key(user.key())], "");
@@ -112,22 +117,34 @@ async fn main() -> anyhow::Result<()> {
     };
     let aim = Aim::new(ours.service.address(), Box::new(post));
     let sides = ((&aim, ours.service.pid()), None, None);
-    measure(&mut table, size, &intake, sides).await?;
+    if is_wanted(&intake) {
+        measure(&mut table, size, &intake, sides).await?;
+    }
     table.print()?;
     Ok(())
 }
 
-fn arguments() -> anyhow::Result<(&'static Size, Option<String>)> {
-    let (mut size, mut url) = (&FULL, None);
+/// What it is called with.
+struct Arguments {
+    size: &'static Size,
+    url: Option<String>,
+    only: Option<String>,
+}
+
+fn arguments() -> anyhow::Result<Arguments> {
+    let (mut size, mut url, mut only) = (&FULL, None, None);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--short" => size = &SHORT,
             "--url" => url = Some(words.next().context("--url needs an URL")?),
-            other => bail!("unknown argument {other}; there are --short and --url URL"),
+            "--only" => only = Some(words.next().context("--only needs words")?),
+            other => {
+                bail!("unknown argument {other}; there are --short, --only WORDS and --url URL")
+            }
         }
     }
-    Ok((size, url))
+    Ok(Arguments { size, url, only })
 }
 
 fn cases(ours: &Ours) -> Vec<Case> {
@@ -254,27 +271,31 @@ async fn measure(
         let with = format!("bare handler: {bare_told}");
         table.row(["… beside a bare handler", "", &with, &ratio, "≥ 0.80"]);
     }
-    latencies(table, size.turn * 3, ours.0, rate, other.zip(their_rate)).await
+    latencies(table, size, ours.0, rate, other.zip(their_rate)).await
 }
 
 async fn latencies(
     table: &mut Table,
-    lasting: Duration,
+    size: &Size,
     ours: &Aim,
     rate: f64,
     other: Option<((&str, Aim), f64)>,
 ) -> anyhow::Result<()> {
+    let lasting = size.turn * 3;
     if let Some(((_, other), per_second)) = &other {
         let per_second = per_second * 0.8;
+        // Enough of a slow server, too, for a percentile near the end.
+        let enough = Duration::from_secs_f64(size.enough / per_second);
+        let lasting = lasting.max(enough);
         let theirs = other.open(per_second, CONNECTIONS, lasting).await?;
         let load = ours.open(per_second, CONNECTIONS, lasting).await?;
         let ratio = load.at(99.0) / theirs.at(99.0);
         table.row([
-            &format!("… at {per_second:.0} requests/s"),
+            &format!("… at {per_second:.0} requests/s, n={}", theirs.count()),
             &load.told(),
             &theirs.told(),
-            &format!("p99 1/{:.0}", ratio.recip()),
-            "p99 ≤ 1/50",
+            &format!("p99: 1/{:.0}", ratio.recip()),
+            "p99: 1/50",
         ]);
     }
     let half: Load = ours.open(rate / 2.0, CONNECTIONS, lasting).await?;

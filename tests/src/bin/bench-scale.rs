@@ -1,5 +1,6 @@
 //! What more rows and more sandboxes cost: `cargo xtask bench --scale`. Prints a table; `docs/benchmarks.md` quotes one. With
-//! `--short` the numbers are small: that it works is then seen in seconds.
+//! `--short` the numbers are small: that it works is then seen in seconds. With `--idle N` it is only looked at what N live
+//! sandboxes take while nobody asks anything.
 //!
 //! `SQLite`, and sandboxes as processes that run the stub agent server.
 
@@ -7,11 +8,11 @@ use std::time::Duration;
 
 use acceptance::figures::load::{Aim, Load};
 use acceptance::figures::table::Table;
-use acceptance::figures::{event, is_short, megabytes, rows, wire};
+use acceptance::figures::{event, megabytes, rows, wire};
 use acceptance::processes::{processor_time, resident};
 use acceptance::wait::wait_for;
 use acceptance::{Client, Service, Stub};
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
@@ -48,13 +49,29 @@ const SHORT: Size = Size {
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
-    let size = if is_short()? { &SHORT } else { &FULL };
+    let (size, idle) = arguments()?;
     let mut table = Table::default();
-    many_conversations(&mut table, size).await?;
-    many_events(&mut table, size).await?;
-    many_sandboxes(&mut table, size).await?;
+    if let Some(sandboxes) = idle {
+        many_sandboxes(&mut table, size, &[sandboxes]).await?;
+    } else {
+        many_conversations(&mut table, size).await?;
+        many_events(&mut table, size).await?;
+        many_sandboxes(&mut table, size, size.sandboxes).await?;
+    }
     table.print()?;
     Ok(())
+}
+
+/// How much of everything, or of sandboxes alone.
+fn arguments() -> anyhow::Result<(&'static Size, Option<usize>)> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] => Ok((&FULL, None)),
+        ["--short"] => Ok((&SHORT, None)),
+        ["--idle", sandboxes] => Ok((&FULL, Some(sandboxes.parse()?))),
+        other => bail!("unknown arguments {other:?}; there are --short and --idle N"),
+    }
 }
 
 /// A page, asked for so many times.
@@ -141,14 +158,14 @@ async fn many_events(table: &mut Table, size: &Size) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn many_sandboxes(table: &mut Table, size: &Size) -> anyhow::Result<()> {
+async fn many_sandboxes(table: &mut Table, size: &Size, totals: &[usize]) -> anyhow::Result<()> {
     let stub = Stub::new();
-    let most = size.sandboxes.last().copied().unwrap_or_default();
+    let most = totals.last().copied().unwrap_or_default();
     let service = started(&stub, most + 10).await;
     let user = service.admin();
     let _ = user.converse("hello").await;
     let (mut lists, mut conversations) = (None, None);
-    for total in size.sandboxes {
+    for total in totals {
         let there = user.all("/api/v1/sandboxes/search").await.len();
         let missing: Vec<usize> = (there..*total).collect();
         for some in missing.chunks(8) {

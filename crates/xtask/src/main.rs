@@ -82,7 +82,7 @@ enum Task {
         /// Slow clients: 10,000 idle connections, and deadlines that take minutes; the tests have fewer.
         #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes", "replicas_minutes", "crash_points"])]
         slow: bool,
-        /// One file of so many MiB, there and back through nginx and `HAProxy`; the tests take 64.
+        /// One file of so many MiB, there and back through nginx and `HAProxy`; the tests take 1,024.
         #[arg(long, conflicts_with_all = ["sandboxes", "requests", "minutes", "replicas_minutes", "crash_points", "slow"])]
         transfer_mib: Option<u64>,
         /// Which requests, or in which order.

@@ -118,8 +118,7 @@ pub(crate) fn hostile(
     run(&mut command)
 }
 
-/// Slow clients by the thousand. Each of their connections is a file here, too: `ulimit -Hn` must be 12,000 or more. The service
-/// keeps all 10,000 where it is 33,000 or more, and with less as many as there are files for.
+/// Slow clients by the thousand: 10,000 where `ulimit -Hn` is 33,500 or more, with less as many as the service has files for.
 pub(crate) fn slow(release: bool) -> anyhow::Result<()> {
     say("the service");
     let profile = profile(release);

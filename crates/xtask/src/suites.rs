@@ -144,8 +144,9 @@ fn libtest_parts(with_agent_servers: bool, without_proxied: bool) -> Vec<Vec<Str
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let is_left_out = !with_agent_servers && WITH_AGENT_SERVERS.contains(&name.as_str());
-        if !is_left_out && !(without_proxied && only_proxied.contains(&name.as_str())) {
+        let needs_more = !with_agent_servers && WITH_AGENT_SERVERS.contains(&name.as_str());
+        let runs_apart = without_proxied && only_proxied.contains(&name.as_str());
+        if !(needs_more || runs_apart) {
             ours.extend(["--test".to_owned(), name]);
         }
     }

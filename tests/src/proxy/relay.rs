@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::FRONT;
@@ -48,10 +49,12 @@ async fn serve(listener: TcpListener, proxy: SocketAddr) {
         .expect("a listener need not block");
     let listener = tokio::net::TcpListener::from_std(listener).expect("it listens");
     let connector = Authority::of_this_process().connector();
+    let mut open = JoinSet::new();
     // Whoever comes is one of this process's own clients.
     while let Ok((mut client, _)) = listener.accept().await {
         let connector = connector.clone();
-        tokio::spawn(async move {
+        while open.try_join_next().is_some() {}
+        open.spawn(async move {
             let onwards = TcpStream::connect(proxy).await?;
             for stream in [&client, &onwards] {
                 stream.set_nodelay(true)?;
@@ -65,7 +68,6 @@ async fn serve(listener: TcpListener, proxy: SocketAddr) {
 }
 
 /// A client, and what it has to ask for in place of this URL: the same, unless it leads to a proxy in front of a suite.
-#[must_use]
 pub fn way_to(url: &str) -> (reqwest::ClientBuilder, String) {
     let client = reqwest::Client::builder().no_proxy();
     let Some(rest) = url.strip_prefix("https://") else {

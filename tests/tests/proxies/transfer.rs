@@ -12,11 +12,11 @@ use crate::Bench;
 const GROWTH: u64 = 32 << 20;
 const MIB: u64 = 1 << 20;
 
-/// How large: enough that whoever collects it shows, or as `cargo xtask soak --transfer-mib` says.
+/// How large: what is promised to operators, or as `cargo xtask soak --transfer-mib` says.
 fn size() -> u64 {
     let wished = acceptance::agent_server::variable_of("TRANSFER_MIB");
     let wished = wished.map(|text| text.parse::<u64>().expect("TRANSFER_MIB is a number"));
-    wished.unwrap_or(64) * MIB
+    wished.unwrap_or(1024) * MIB
 }
 
 /// The most memory that a process ever had, in bytes.

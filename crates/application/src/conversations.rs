@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::agent::Sent;
+use domain::agent::{AgentError, Sent};
 use domain::clock::Timestamp;
 use domain::conversation::{
     ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, MessageInput,
@@ -143,7 +143,8 @@ impl Conversations {
         let at = endpoint(&self.0.ports, &sandbox, url)?;
         // Taken before the call: the run's own reports are later than this and win over it.
         let now = self.0.ports.clock.now();
-        let sent = self.0.ports.agents.send(&at, id, message).await?;
+        let sent = self.0.ports.agents.send(&at, id, message).await;
+        let sent = sent.map_err(unknown_there)?;
         if sent == Sent::Delivered && message.run {
             now_runs(&self.0.ports, &sandbox.id, id, now).await?;
         }
@@ -175,6 +176,19 @@ pub(crate) async fn now_runs(
 pub fn provisional_title(id: ConversationId) -> String {
     let hex = id.to_string();
     format!("Conversation {}", &hex[..5])
+}
+
+/// That an agent server does not know a conversation of ours is its failure, and no reason to say that ours is not there. A
+/// release passes over what a newer one has written (seen: 1.34.0 in a sandbox that 1.58.0 had run), and leaves it as it is.
+fn unknown_there(error: AgentError) -> AppError {
+    match error {
+        AgentError::NotFound => AppError::refused(
+            ErrorClass::Upstream,
+            "Agent server error: 404. The agent server in this sandbox does not know the conversation, as one that is older than \
+             the one before it. Nothing is lost: with the newer release it goes on.",
+        ),
+        error => error.into(),
+    }
 }
 
 /// The answers of send-message by sandbox state (contract v1, section 3.2).

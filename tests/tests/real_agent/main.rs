@@ -134,15 +134,20 @@ mod of_clients {
     stories!(release: crate::support::Setup::process, sdk::a_program_of_the_sdk_works_in_a_sandbox);
 }
 
-/// Begun with the older release.
+/// Begun with one release, and gone on with the other one: up, and back.
 mod of_upgrades {
     mod process {
         stories!(tests: crate::support::Setup::process, V1_34_0,
             upgrade::a_paused_sandbox_goes_on_with_the_release_of_now,
         );
+        mod back {
+            stories!(tests: crate::support::Setup::process, V1_58_0,
+                upgrade::what_an_older_release_cannot_read_is_told_and_kept,
+            );
+        }
     }
     mod docker {
-        stories!(tests: crate::support::Setup::docker, V1_34_0,
+        stories!(release: crate::support::Setup::docker,
             upgrade::a_paused_sandbox_goes_on_with_the_release_of_now,
         );
     }

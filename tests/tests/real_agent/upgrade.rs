@@ -1,37 +1,28 @@
-//! What was paused with one release of the agent server goes on with a newer one.
+//! What was paused with one release of the agent server goes on with another one, newer or older.
 
+use acceptance::client::text;
 use acceptance::engine::agent_server_image;
 use acceptance::{Sandboxing, Version};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Setup, World, actions, said_by_user, titled};
 
-/// From the older release to the newer one.
+/// From one release that is known to the other one.
 pub(crate) async fn a_paused_sandbox_goes_on_with_the_release_of_now(setup: Setup) {
     let mut world = World::start(setup.clone()).await;
     let conversation = world.user.converse("RUN: echo one > first.txt").await;
     let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
     world.user.executed(id, "finished").await;
-    assert_eq!(release(&world, id).await, "1.34.0");
+    assert_eq!(release(&world, id).await, setup.version.to_string());
     let before = world.assert_complete(id).await;
     let title = Some(titled(&world.user, id).await);
     world.user.pause(sandbox).await;
 
-    world.service.stop().await;
-    let now = Version::V1_58_0;
-    match &setup.sandboxing {
-        Sandboxing::Process => {
-            let command = now.command();
-            let name = "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND";
-            world.service.set(name, &command);
-        }
-        Sandboxing::Docker(_) => {
-            let image = agent_server_image(now);
-            world.service.set("WORKSPACE_DOCKER__IMAGE", &image);
-        }
-    }
-    world.service.restart().await;
-    world.user.resume(sandbox).await;
+    let now = match setup.version {
+        Version::V1_34_0 => Version::V1_58_0,
+        Version::V1_58_0 => Version::V1_34_0,
+    };
+    resumes_with(&mut world, now, sandbox).await;
     // A container keeps the image that it was made from.
     let expected = match &setup.sandboxing {
         Sandboxing::Process => now.to_string(),
@@ -60,6 +51,64 @@ pub(crate) async fn a_paused_sandbox_goes_on_with_the_release_of_now(setup: Setu
     assert_eq!(actions(&events, "finish"), 2);
     assert_eq!(world.user.conversation(id).await.title, title);
     world.assert_exactly_one().await;
+}
+
+/// A process of an older release does not read what a newer one has written: that is said, and with the newer one again
+/// everything is there.
+pub(crate) async fn what_an_older_release_cannot_read_is_told_and_kept(setup: Setup) {
+    let mut world = World::start(setup.clone()).await;
+    let conversation = world.user.converse("RUN: echo one > first.txt").await;
+    let (id, sandbox) = (&conversation.id, &conversation.sandbox_id);
+    world.user.executed(id, "finished").await;
+    let before = world.assert_complete(id).await;
+    let title = Some(titled(&world.user, id).await);
+    world.user.pause(sandbox).await;
+
+    resumes_with(&mut world, Version::V1_34_0, sandbox).await;
+    assert_eq!(release(&world, id).await, "1.34.0");
+    let path = format!("/api/v1/app-conversations/{id}/send-message");
+    let message = json!({"role": "user", "content": text("RUN: cat first.txt")});
+    let refused = world.user.post(&path, &message).await;
+    let said = refused.body["detail"].as_str().unwrap_or_default();
+    assert_eq!(refused.status, 502, "{}", refused.text);
+    assert!(said.contains("404") && said.contains("newer"), "{said}");
+    assert_eq!(world.user.conversation(id).await.title, title);
+    // The pause may have been one more.
+    assert!(world.user.count_events(id).await >= before.len());
+    world.user.pause(sandbox).await;
+
+    resumes_with(&mut world, setup.version, sandbox).await;
+    let log = world.assert_complete(id).await;
+    assert!(before.iter().all(|event| log.contains(event)), "{log:#?}");
+    world
+        .user
+        .say(id, "RUN: cat first.txt first.txt > second.txt")
+        .await;
+    world.user.executed(id, "finished").await;
+    assert_eq!(
+        world.file(&conversation, "second.txt").as_deref(),
+        Some("one\none")
+    );
+    world.assert_complete(id).await;
+    assert_eq!(world.user.conversation(id).await.title, title);
+    world.assert_exactly_one().await;
+}
+
+/// Restarts the service with this release, and resumes.
+async fn resumes_with(world: &mut World, release: Version, sandbox: &str) {
+    world.service.stop().await;
+    match world.service.sandboxing() {
+        Sandboxing::Process => {
+            let name = "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND";
+            world.service.set(name, &release.command());
+        }
+        Sandboxing::Docker(_) => {
+            let image = agent_server_image(release);
+            world.service.set("WORKSPACE_DOCKER__IMAGE", &image);
+        }
+    }
+    world.service.restart().await;
+    world.user.resume(sandbox).await;
 }
 
 /// What the agent server of a conversation says that it is.

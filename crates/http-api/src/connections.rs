@@ -16,8 +16,10 @@ use domain::network::Network;
 
 use crate::rate::network;
 
-/// A connection that is younger is not taken for idle: its first request may be on its way.
-const FRESH: Duration = Duration::from_secs(1);
+/// A connection that is younger is not taken for idle: its first request may be on its way, as a rule right behind what made the
+/// connection. The longest idle ones go first, so this matters where thousands come in a second, among which whoever has a
+/// request must still be served.
+const FRESH: Duration = Duration::from_millis(200);
 /// Nor one whose last answer is younger: some of it may still have to be sent.
 const SENT: Duration = Duration::from_millis(50);
 /// How often the idle ones are looked for while connections come.
@@ -371,11 +373,15 @@ mod tests {
         }
 
         fn accept(&self, seconds: u64, address: &str) -> Connection {
+            self.accept_at(Duration::from_secs(seconds), address)
+        }
+
+        fn accept_at(&self, now: Duration, address: &str) -> Connection {
             let ended = Arc::clone(&self.ended);
             let end = move || {
                 ended.fetch_add(1, Ordering::Relaxed);
             };
-            let (now, address) = (Duration::from_secs(seconds), address.parse().unwrap());
+            let address = address.parse().unwrap();
             self.connections.accept_at(now, address, Box::new(end))
         }
 
@@ -400,6 +406,21 @@ mod tests {
         assert_eq!(world.connections.0.open().living, 3);
         drop((first, third, fourth));
         assert_eq!(world.connections.0.open().living, 1);
+    }
+
+    #[test]
+    fn who_comes_in_a_flood_of_silent_ones_is_served() {
+        let world = World::new(64, 0);
+        let mut kept = Vec::new();
+        // 320 in a second, none of which ever asks.
+        for number in 0..640 {
+            let now = Duration::from_micros(number * 3_125);
+            kept.push(world.accept_at(now, "127.0.0.1"));
+            let last = kept.last().unwrap();
+            assert!(!last.is_surplus(), "{number}");
+        }
+        assert!(kept.last().unwrap().enter(false).is_some());
+        assert_eq!(world.connections.0.open().living, 64);
     }
 
     #[test]

@@ -156,7 +156,8 @@ async fn metrics_on_an_address_of_their_own_need_no_key_and_are_nowhere_else() {
         let answer = asked.send().await.expect("it answers");
         (answer.status().as_u16(), answer.text().await.expect("text"))
     };
-    let there = metrics_at(&service).expect("it says where");
+    let said = async || metrics_at(&service);
+    let there = wait_for("where metrics are", LATE, said).await;
     let (status, page) = ask(format!("http://{there}/metrics"), "").await;
     assert_eq!(status, 200);
     assert!(

@@ -178,14 +178,15 @@ pub fn provisional_title(id: ConversationId) -> String {
     format!("Conversation {}", &hex[..5])
 }
 
-/// That an agent server does not know a conversation of ours is its failure, and no reason to say that ours is not there. A
-/// release passes over what a newer one has written (seen: 1.34.0 in a sandbox that 1.58.0 had run), and leaves it as it is.
+/// That an agent server does not know a conversation of ours is its failure, and no reason to say that ours is not there. It may
+/// not have been told of it yet; and a release passes over what a newer one has written (seen: 1.34.0 in a sandbox that 1.58.0
+/// had run), and leaves it as it is.
 fn unknown_there(error: AgentError) -> AppError {
     match error {
         AgentError::NotFound => AppError::refused(
             ErrorClass::Upstream,
-            "Agent server error: 404. The agent server in this sandbox does not know the conversation, as one that is older than \
-             the one before it. Nothing is lost: with the newer release it goes on.",
+            "Agent server error: 404. The agent server in this sandbox does not know the conversation: it is still being started \
+             there, or this release cannot read what a newer one wrote; then it goes on with the newer one.",
         ),
         error => error.into(),
     }

@@ -5,6 +5,7 @@
 //! Everything it writes is idempotent, so running too often costs only time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -48,6 +49,17 @@ const MOST_FORGOTTEN: usize = 1_000;
 const TITLE_PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Watermarks kept; past that all are forgotten (and logs are read from their start once more).
 const MOST_WATERMARKS: usize = 10_000;
+
+/// Whose turn it is: in the order of their ids, and from the first one again, so that each gets one however many are wanted.
+fn next(
+    wanted: &BTreeSet<SandboxId>,
+    busy: &BTreeSet<SandboxId>,
+    last: Option<&SandboxId>,
+) -> Option<SandboxId> {
+    let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+    let mut in_turn = wanted.range((after, Bound::Unbounded)).chain(wanted);
+    in_turn.find(|id| !busy.contains(*id)).cloned()
+}
 
 /// Asks for and performs comparisons. Cheap to clone.
 #[derive(Clone)]
@@ -129,6 +141,7 @@ impl Syncer {
         let mut ticks = 0;
         let mut wanted = BTreeSet::new();
         let mut busy = BTreeSet::new();
+        let mut last = None;
         let mut passes = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -150,10 +163,11 @@ impl Syncer {
             }
             // Asked for while it is being compared: once more after that.
             while busy.len() < PARALLEL
-                && let Some(id) = wanted.difference(&busy).next().cloned()
+                && let Some(id) = next(&wanted, &busy, last.as_ref())
             {
                 wanted.remove(&id);
                 busy.insert(id.clone());
+                last = Some(id.clone());
                 passes.push(self.pass(id));
             }
         }
@@ -223,8 +237,9 @@ impl Syncer {
             // Those that were not told of may have news, too.
             Ok(_) => self.running().await.into_iter().collect(),
             Err(error) => {
+                // One row that cannot be read must not keep the others from being compared.
                 tracing::debug!(error = %chain(&error), "cannot list conversations to sync");
-                BTreeSet::new()
+                self.running().await.into_iter().collect()
             }
         }
     }
@@ -439,4 +454,26 @@ fn differs(conversation: &Conversation, seen: &Observation) -> bool {
             .tags
             .iter()
             .any(|(k, v)| conversation.tags.get(k) != Some(v))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_gets_its_turn_though_all_are_wanted_again_and_again() {
+        let all: BTreeSet<_> = ["a", "b", "c", "d"]
+            .iter()
+            .map(|id| SandboxId::parse(*id).unwrap())
+            .collect();
+        let busy = all.iter().take(1).cloned().collect();
+        let mut last = None;
+        let mut seen = Vec::new();
+        for _ in 0..6 {
+            last = next(&all, &busy, last.as_ref());
+            seen.push(last.as_ref().unwrap().to_string());
+        }
+        assert_eq!(seen, ["b", "c", "d", "b", "c", "d"]);
+        assert_eq!(next(&all, &all, last.as_ref()), None);
+    }
 }

@@ -1,7 +1,7 @@
 //! The log of an agent server: bounded on disk, and quotable without its keys.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -39,8 +39,24 @@ pub(crate) fn shorten(log: &Path, most: u64) -> io::Result<()> {
         return Ok(());
     }
     let end = last_bytes(log, TAIL_BYTES)?;
-    fs::write(previous(log), end)?;
-    File::options().write(true).open(log)?.set_len(0)
+    // The agent can write here too, and one job looks after all logs: what it has put there instead goes.
+    let previous = previous(log);
+    match fs::remove_file(&previous) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut kept = File::options();
+    let kept = kept.write(true).create_new(true).mode(0o600);
+    kept.open(&previous)?.write_all(&end)?;
+    let mut log_itself = File::options();
+    let log_itself = log_itself.write(true).custom_flags(unblocked());
+    log_itself.open(log)?.set_len(0)
+}
+
+/// A pipe does not hold us up, and a link leads nowhere.
+fn unblocked() -> i32 {
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    i32::try_from(flags.bits()).unwrap_or_default()
 }
 
 pub(crate) fn previous(log: &Path) -> PathBuf {
@@ -48,11 +64,10 @@ pub(crate) fn previous(log: &Path) -> PathBuf {
 }
 
 fn last_bytes(log: &Path, most: u64) -> io::Result<Vec<u8>> {
-    // The agent can write here too: a pipe must not hold us up.
-    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+    // The agent can write here too.
     let mut file = File::options()
         .read(true)
-        .custom_flags(nonblocking)
+        .custom_flags(unblocked())
         .open(log)?;
     let size = file.metadata()?.len();
     file.seek(SeekFrom::Start(size.saturating_sub(most)))?;
@@ -115,7 +130,7 @@ fn shortened(line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::process::Command;
 
     use super::*;
 
@@ -137,6 +152,27 @@ mod tests {
             format!("using *** in <sandbox>\nfailed: OSError: no\nplain *** {id}")
         );
         assert_eq!(quote(&dir.path().join("none"), &keys, &[]), "");
+    }
+
+    #[test]
+    fn what_is_put_where_the_previous_log_goes_holds_up_nobody_and_is_not_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("agent-server.log");
+        let elsewhere = dir.path().join("elsewhere");
+        fs::write(&elsewhere, "kept").unwrap();
+        let pipe = || {
+            let made = Command::new("mkfifo").arg(previous(&log)).status();
+            assert!(made.unwrap().success());
+        };
+        let link = || std::os::unix::fs::symlink(&elsewhere, previous(&log)).unwrap();
+        for put in [&pipe as &dyn Fn(), &link] {
+            put();
+            fs::write(&log, "x".repeat(1000)).unwrap();
+            shorten(&log, 10).unwrap();
+            assert_eq!(fs::read(previous(&log)).unwrap().len(), 1000);
+            fs::remove_file(previous(&log)).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "kept");
     }
 
     #[test]

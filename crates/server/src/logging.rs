@@ -7,6 +7,7 @@ use std::io::{IsTerminal as _, stderr};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use serde_json::json;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -53,17 +54,39 @@ fn filter(log: &Log) -> Targets {
     quiet.with_targets(log.level.iter())
 }
 
-/// Waits until the lines so far are written, for what is to stand below them, or for the end of the process. Blocks.
+/// Waits until the lines so far are written, for what is to stand below them. Blocks, but not for long: whoever reads them may
+/// have stopped.
 pub(crate) fn settle() {
     if let Some(lines) = LINES.get() {
         lines.settle(SETTLING);
     }
 }
 
+/// Writes the last lines when it is dropped, also by a panic.
+pub(crate) struct Settling;
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        settle();
+    }
+}
+
+/// The line about lines that were lost, in the form of the others.
+fn of_lost(format: Format) -> fn(u64) -> String {
+    match format {
+        Format::Text => |lost| format!("WARN lines of the log were lost lost_lines={lost}\n"),
+        Format::Json => |lost| {
+            let fields = json!({"message": "lines of the log were lost", "lost_lines": lost});
+            let line = json!({"level": "WARN", "target": module_path!(), "fields": fields});
+            format!("{line}\n")
+        },
+    }
+}
+
 /// Starts logging, and tracing if traces are exported. Once per process.
 pub(crate) fn start(log: &Log, telemetry: Option<&Telemetry>) -> Level {
     let (filter, level) = reload::Layer::new(filter(log));
-    let writer = match Lines::start(stderr()) {
+    let writer = match Lines::start(stderr(), of_lost(log.format)) {
         Ok(lines) => BoxMakeWriter::new(LINES.get_or_init(|| lines).clone()),
         // No thread is to be had: slower, and as good.
         Err(_) => BoxMakeWriter::new(stderr),

@@ -76,13 +76,13 @@ fn main() -> ExitCode {
         Err(error) => return finish(Err(error)),
     };
     let level = logging::start(&config.log, telemetry.as_ref());
+    let _last_lines = logging::Settling;
     #[cfg(debug_assertions)]
     crash_points::install(&variables);
     let result = run(command, &config, &variables, &level);
     if telemetry.is_some_and(|telemetry| !telemetry.finish(TRACES_LIMIT)) {
         tracing::warn!("the last traces could not be exported in time");
     }
-    logging::settle();
     finish(result)
 }
 

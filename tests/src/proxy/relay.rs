@@ -61,7 +61,7 @@ async fn serve(listener: TcpListener, proxy: SocketAddr) {
             }
             let name = ServerName::try_from(FRONT).map_err(std::io::Error::other)?;
             let mut onwards = connector.connect(name, onwards).await?;
-            // The end of either is the end of both; a client sees a connection that is cut.
+            // An error of either ends both: a client sees a connection that is cut. An end is passed on, and the other way goes on.
             copy_bidirectional(&mut client, &mut onwards).await
         });
     }

@@ -266,6 +266,10 @@ impl Service {
     #[must_use]
     pub fn program(&self, arguments: &[&str]) -> Command {
         let mut command = self.command();
+        if let Some(front) = &self.front {
+            // The command line is a client, too. The service itself has to trust what it installs from.
+            command.env(TRUSTED, front.certificate());
+        }
         command.args(arguments);
         command
     }
@@ -275,10 +279,6 @@ impl Service {
         command
             .env("HOME", self.dir.path().join("home"))
             .env("WORKSPACE_DATA_DIR", self.data());
-        if let Some(front) = &self.front {
-            // The command line is a client, too.
-            command.env(TRUSTED, front.certificate());
-        }
         if self.builder.sets("WORKSPACE_HTTP__BIND").is_none() {
             command.env("WORKSPACE_HTTP__BIND", self.address.to_string());
         }

@@ -149,11 +149,8 @@ async fn the_configuration_is_read_again() {
     let told =
         "configuration reloaded: http.requests_per_second, log.level, sandbox.max_running_per_user";
     reload(changed, told).await;
-    assert!(
-        service
-            .log()
-            .contains("needs a restart of the service: http.workers")
-    );
+    let advice = "needs a restart of the service: http.workers";
+    wait_until(advice, LIMIT, || service.log().contains(advice)).await;
     assert_eq!(start().await.status, 429, "there is no room");
     wait_until("a line at debug", LIMIT, || service.log().contains("DEBUG")).await;
     let limit = user.get("/api/v1/app-conversations/search").await;

@@ -4,6 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::path::Path;
 
@@ -17,8 +18,10 @@ pub(super) fn put(root: &Path) -> io::Result<()> {
     if fs::read_to_string(&file).is_ok_and(|text| text == SCRIPT) {
         return Ok(());
     }
-    // Sandboxes may be starting: they see the old one or the new one. A number, as others may be at the same.
-    let unfinished = root.join(format!("{NAME}.{}", std::process::id()));
+    // Sandboxes may be starting: they see the old one or the new one. A number by chance, as others may be at the same, also in
+    // containers where each is process 1.
+    let number = RandomState::new().build_hasher().finish();
+    let unfinished = root.join(format!("{NAME}.{number:x}"));
     fs::write(&unfinished, SCRIPT)?;
     fs::rename(&unfinished, &file)
 }

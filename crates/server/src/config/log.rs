@@ -1,6 +1,6 @@
 //! Section `log`.
 
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use super::reader::Reader;
 
@@ -28,13 +28,86 @@ impl Log {
             level: reader.parsed(
                 "log.level",
                 "error, warn, info, debug or trace, or directives such as info,store_sql=debug",
-                |text| text.parse().ok(),
+                levels,
             ),
             format: reader.parsed("log.format", "text or json", |text| match text {
                 "text" => Some(Format::Text),
                 "json" => Some(Format::Json),
                 _ => None,
             }),
+        }
+    }
+}
+
+/// A level for all, and others for some modules; of two for the same, the last one counts. `None`: it is not that. The parser of
+/// [`Targets`] takes nearly everything for a module.
+fn levels(text: &str) -> Option<Targets> {
+    let parts = text.split(',').map(str::trim);
+    let mut parts = parts.filter(|part| !part.is_empty()).peekable();
+    parts.peek()?;
+    parts.try_fold(Targets::new(), |targets, part| match part.split_once('=') {
+        Some((module, level)) if is_module(module) && !level.is_empty() => {
+            Some(targets.with_target(module, level.parse::<LevelFilter>().ok()?))
+        }
+        Some(_) => None,
+        None => match part.parse::<LevelFilter>() {
+            Ok(level) => Some(targets.with_default(level)),
+            Err(_) => is_module(part).then(|| targets.with_target(part, LevelFilter::TRACE)),
+        },
+    })
+}
+
+fn is_module(text: &str) -> bool {
+    let is_part = |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | ':' | '-');
+    !text.is_empty() && text.chars().all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn a_level_is_for_all_or_for_a_module() {
+        let debug_of_store = |text: &str| {
+            let found = levels(text).unwrap();
+            let would = |target: &str, level: Level| found.would_enable(target, &level);
+            assert!(!would("http_api", Level::DEBUG), "{text}");
+            (
+                would("http_api", Level::INFO),
+                would("store_sql::db", Level::DEBUG),
+            )
+        };
+        for (text, expected) in [
+            ("info", (true, false)),
+            ("INFO", (true, false)),
+            ("info,", (true, false)),
+            ("warn", (false, false)),
+            ("off", (false, false)),
+            ("info,store_sql=debug", (true, true)),
+            ("info, store_sql=debug", (true, true)),
+            ("store_sql=debug", (false, true)),
+            ("info,store_sql", (true, true)),
+            ("store_sql=off,info", (true, false)),
+        ] {
+            assert_eq!(debug_of_store(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_level_is_refused() {
+        for text in [
+            "",
+            ",",
+            "store_sql=",
+            "=debug",
+            "store_sql=loud",
+            "[span]=debug",
+            "store_sql[{user}]=debug",
+            "a b=info",
+        ] {
+            assert!(levels(text).is_none(), "{text}");
         }
     }
 }

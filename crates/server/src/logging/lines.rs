@@ -3,7 +3,7 @@
 //! Whoever logs only appends to a buffer. A reader of standard error that has stopped reading (a pipe nobody empties, a full
 //! disk of a collector) therefore holds up no request, and a line costs no system call while there are many. The first line
 //! after a pause is written at once; those that follow it closely wait for at most [`PAUSE`], which is also what a `kill -9`
-//! may cost. What finds [`MOST`] waiting is lost, and counted in a line of its own.
+//! may cost. What finds [`MOST`] waiting is lost, and counted in a line of its own; what cannot be written is lost uncounted.
 
 use std::io::{self, Write};
 use std::mem;
@@ -45,28 +45,32 @@ struct Waiting {
 }
 
 impl Lines {
-    /// Begins to write; the thread ends with the process.
-    pub(super) fn start(to: impl Write + Send + 'static) -> io::Result<Self> {
+    /// Begins to write; the thread ends with the process. `of_lost`: the line about so many that are lost, with its end.
+    pub(super) fn start(
+        to: impl Write + Send + 'static,
+        of_lost: fn(u64) -> String,
+    ) -> io::Result<Self> {
         let lines = Self(Arc::default());
         let shared = Arc::clone(&lines.0);
         thread::Builder::new()
             .name("log".to_owned())
-            .spawn(move || shared.write_all(to))?;
+            .spawn(move || shared.write_all(to, of_lost))?;
         Ok(lines)
     }
 
-    /// Waits until all is written that was logged so far, but no longer than `limit`. Blocks.
-    pub(super) fn settle(&self, limit: Duration) {
+    /// Waits until all is written that was logged so far, but no longer than `limit`. Blocks. Whether it was long enough.
+    pub(super) fn settle(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let mut waiting = self.0.lock();
         while waiting.is_writing || !waiting.text.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return;
+                return false;
             }
             let woken = self.0.written.wait_timeout(waiting, left);
             waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+        true
     }
 }
 
@@ -93,14 +97,14 @@ impl Shared {
         clippy::disallowed_methods,
         reason = "a thread that does nothing but write lines gathers them meanwhile"
     )]
-    fn write_all(&self, mut to: impl Write) {
+    fn write_all(&self, mut to: impl Write, of_lost: fn(u64) -> String) {
         let mut batch = Vec::new();
         loop {
             let lost = self.take(&mut batch);
             // Nobody could be told that the log cannot be written.
             let _ = to.write_all(&batch);
             if lost > 0 {
-                let _ = writeln!(to, "{{\"lost_lines\":{lost}}}");
+                let _ = to.write_all(of_lost(lost).as_bytes());
             }
             let _ = to.flush();
             batch.clear();
@@ -165,8 +169,10 @@ mod tests {
     impl Write for Slow {
         fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
             let _ = self.may.recv();
-            let _ = self.taken.send(piece.to_vec());
-            Ok(piece.len())
+            match self.taken.send(piece.to_vec()) {
+                Ok(()) => Ok(piece.len()),
+                Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
+            }
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -176,7 +182,8 @@ mod tests {
 
     fn slow() -> (Lines, Sender<()>, Receiver<Vec<u8>>) {
         let ((go, may), (taken, pieces)) = (channel(), channel());
-        (Lines::start(Slow { may, taken }).unwrap(), go, pieces)
+        let lines = Lines::start(Slow { may, taken }, |lost| format!("{lost} lost\n"));
+        (lines.unwrap(), go, pieces)
     }
 
     fn log(lines: &Lines, text: &str) {
@@ -190,9 +197,9 @@ mod tests {
             log(&lines, &format!("line {number}\n"));
         }
         // Nothing was taken yet, and nobody waited for that.
-        lines.settle(Duration::from_millis(1));
+        assert!(!lines.settle(Duration::from_millis(1)));
         drop(go);
-        lines.settle(LONG);
+        assert!(lines.settle(LONG));
         let all: Vec<u8> = pieces.try_iter().flatten().collect();
         let all = String::from_utf8(all).unwrap();
         let numbers = all.lines().map(|line| line.strip_prefix("line ").unwrap());
@@ -213,14 +220,14 @@ mod tests {
         }
         log(&lines, "small\n");
         drop(go);
-        lines.settle(LONG);
+        assert!(lines.settle(LONG));
         let all: Vec<u8> = pieces.try_iter().flatten().collect();
         let all = String::from_utf8(all).unwrap();
         let rest = all.strip_prefix("first\n").unwrap();
         let rest = rest.strip_prefix(&large).unwrap();
-        assert_eq!(rest, "small\n{\"lost_lines\":3}\n");
+        assert_eq!(rest, "small\n3 lost\n");
         log(&lines, "and on\n");
-        lines.settle(LONG);
+        assert!(lines.settle(LONG));
         let next: Vec<u8> = pieces.try_iter().flatten().collect();
         assert_eq!(next, b"and on\n");
     }
@@ -230,8 +237,8 @@ mod tests {
         let (lines, go, pieces) = slow();
         drop((go, pieces));
         log(&lines, "one\n");
-        lines.settle(LONG);
+        assert!(lines.settle(LONG));
         log(&lines, "two\n");
-        lines.settle(LONG);
+        assert!(lines.settle(LONG));
     }
 }

@@ -1,5 +1,5 @@
 //! The real agent server in an image: a small system, the Python of this machine, and the installation that the process
-//! suites use, at `/opt/agent-server`; `python3` is on the path.
+//! suites use, at `/opt/agent-server`, started by its `boot.py`; `python3` is on the path.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,14 +7,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 use super::base::Recipe;
 use super::{Changes, folder, hand_over, hash, import, is_there, libraries, lock, tar};
 use crate::run::{output, program, run, say};
 
 /// Changed when the recipe is.
-const RECIPE: &str = "2";
+const RECIPE: &str = "3";
 const REPOSITORY: &str = "agent-workspace-test/agent-server";
 /// Where the installation is inside.
 const INSIDE: &str = "opt/agent-server";
@@ -47,6 +47,11 @@ pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
             python.environment.display()
         )
     })?;
+    ensure!(
+        python.environment.join("boot.py").is_file(),
+        "{} has no boot.py, which starts it in the image",
+        python.environment.display()
+    );
     // Names its requirements and its Python.
     let name = python.environment.file_name().unwrap_or_default();
     let hash = hash([
@@ -67,7 +72,7 @@ pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
             .with("USER agent")
             .with("WORKDIR /")
             .with(format!(
-                r#"ENTRYPOINT ["/{INSIDE}/bin/python", "-m", "openhands.agent_server", "--host", "0.0.0.0"]"#
+                r#"ENTRYPOINT ["/{INSIDE}/bin/python", "-P", "/{INSIDE}/boot.py", "--host", "0.0.0.0"]"#
             ))
             .with(r#"CMD ["--port", "8000"]"#);
         import(&archive, &tag, &changes)?;

@@ -21,6 +21,8 @@ const VARIABLES: [(&str, &str); 9] = [
     ("LOG_JSON", "true"),
     ("PYTHONUNBUFFERED", "1"),
 ];
+/// Where the image has its Python (`crates/xtask/src/images/agent_server.rs`).
+const PYTHON: &str = "/opt/agent-server/bin/python";
 const LOOK: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -79,7 +81,15 @@ impl Bare {
         for variable in &variables {
             arguments.extend(["--env", variable]);
         }
-        arguments.push(&image);
+        // As its maker starts it, too.
+        arguments.extend([
+            "--entrypoint",
+            PYTHON,
+            &image,
+            "-m",
+            "openhands.agent_server",
+        ]);
+        arguments.extend(["--host", "0.0.0.0", "--port", "8000"]);
         let began = Instant::now();
         let id = engine.docker(&arguments);
         let container = Container { engine, id: &id };

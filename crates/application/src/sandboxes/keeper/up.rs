@@ -19,9 +19,9 @@ use url::Url;
 use super::{Keeper, Over, Slot, Turn, not_wanted_any_more};
 use crate::AppError;
 
-/// Between two health checks while it may be booting: a start is late by half of it, and a connection that is refused takes
-/// less than 0.2 ms of processor time.
-const CHECK: Duration = Duration::from_millis(10);
+/// Between two health checks while it may be booting: a start is late by half of it. A connection that is refused costs a process
+/// next to nothing; in front of a container there may be a program of the engine that takes it first.
+const CHECK: Duration = Duration::from_millis(20);
 /// The same of one that has not answered for [`LONGEST_BOOT`].
 const SLOW_CHECK: Duration = Duration::from_millis(250);
 /// How long one that does not answer counts as booting: keeps others from it.

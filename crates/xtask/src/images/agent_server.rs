@@ -7,17 +7,19 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 
 use super::base::Recipe;
 use super::{Changes, folder, hand_over, hash, import, is_there, libraries, lock, tar};
 use crate::run::{output, program, run, say};
 
 /// Changed when the recipe is.
-const RECIPE: &str = "3";
+const RECIPE: &str = "4";
 const REPOSITORY: &str = "agent-workspace-test/agent-server";
 /// Where the installation is inside.
 const INSIDE: &str = "opt/agent-server";
+/// Starts it, in the installation and inside.
+const BOOT: &str = "boot.py";
 /// What nobody imports, and what the system's own packages put there.
 const LEFT_OUT: [&str; 10] = [
     "test",
@@ -47,11 +49,8 @@ pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
             python.environment.display()
         )
     })?;
-    ensure!(
-        python.environment.join("boot.py").is_file(),
-        "{} has no boot.py, which starts it in the image",
-        python.environment.display()
-    );
+    let boot = python.boot();
+    let script = fs::read(&boot).with_context(|| format!("there is no {}", boot.display()))?;
     // Names its requirements and its Python.
     let name = python.environment.file_name().unwrap_or_default();
     let hash = hash([
@@ -59,6 +58,7 @@ pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
         base.hash.as_bytes(),
         name.as_encoded_bytes(),
         &made,
+        &script,
     ]);
     let tag = format!("{REPOSITORY}:{version}");
     if !is_there(&tag, &hash) {
@@ -72,7 +72,7 @@ pub(crate) fn prepare(version: &str, command: &str) -> anyhow::Result<()> {
             .with("USER agent")
             .with("WORKDIR /")
             .with(format!(
-                r#"ENTRYPOINT ["/{INSIDE}/bin/python", "-P", "/{INSIDE}/boot.py", "--host", "0.0.0.0"]"#
+                r#"ENTRYPOINT ["/{INSIDE}/bin/python", "-P", "/{INSIDE}/{BOOT}", "--host", "0.0.0.0"]"#
             ))
             .with(r#"CMD ["--port", "8000"]"#);
         import(&archive, &tag, &changes)?;
@@ -126,6 +126,11 @@ impl Python {
             version: version.to_owned(),
             library: library.into(),
         })
+    }
+
+    /// What starts the installation.
+    fn boot(&self) -> PathBuf {
+        self.environment.join(BOOT)
     }
 
     fn is_the_systems(&self) -> bool {
@@ -190,6 +195,7 @@ impl Python {
             home.display()
         );
         fs::write(root.join("pyvenv.cfg"), settings)?;
+        fs::copy(self.boot(), root.join(BOOT))?;
         // Published images have a Python on the path: MCP servers and agents that users name are started by such names.
         let on_path = "usr/local/bin/python3";
         let bin = place.join(on_path);

@@ -1,0 +1,162 @@
+//! Connections, with a clock of the tests.
+
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+
+struct World {
+    connections: Connections,
+    ended: Arc<AtomicUsize>,
+}
+
+impl World {
+    fn new(most: usize, per_address: usize) -> Self {
+        let connections = Connections::new(ConnectionLimits {
+            most,
+            per_address,
+            idle: Duration::from_secs(85),
+            trusted: vec!["192.0.2.0/24".parse().unwrap()],
+        });
+        let ended = Arc::default();
+        Self { connections, ended }
+    }
+
+    fn accept(&self, seconds: u64, address: &str) -> Connection {
+        self.accept_at(Duration::from_secs(seconds), address)
+    }
+
+    fn accept_at(&self, now: Duration, address: &str) -> Connection {
+        let ended = Arc::clone(&self.ended);
+        let end = move || {
+            ended.fetch_add(1, Ordering::Relaxed);
+        };
+        let address = address.parse().unwrap();
+        self.connections.accept_at(now, address, Box::new(end))
+    }
+
+    fn ended(&self) -> usize {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn the_longest_idle_make_room() {
+    let world = World::new(3, 0);
+    let first = world.accept(0, "127.0.0.1");
+    let busy = world.accept(0, "127.0.0.1");
+    let _request = busy.enter(false).unwrap();
+    let third = world.accept(10, "127.0.0.1");
+    let fourth = world.accept(20, "127.0.0.1");
+    assert_eq!(world.ended(), 1);
+    assert!(first.enter(true).is_none(), "its request is not served");
+    for kept in [&busy, &third, &fourth] {
+        assert!(kept.enter(false).is_some() && !kept.is_surplus());
+    }
+    assert_eq!(world.connections.0.open().living, 3);
+    drop((first, third, fourth));
+    assert_eq!(world.connections.0.open().living, 1);
+}
+
+#[test]
+fn who_comes_in_a_flood_of_silent_ones_is_served() {
+    let world = World::new(64, 0);
+    let mut kept = Vec::new();
+    // 320 in a second, none of which ever asks.
+    for number in 0..640 {
+        let now = Duration::from_micros(number * 3_125);
+        kept.push(world.accept_at(now, "127.0.0.1"));
+        let last = kept.last().unwrap();
+        assert!(!last.is_surplus(), "{number}");
+    }
+    assert!(kept.last().unwrap().enter(false).is_some());
+    assert_eq!(world.connections.0.open().living, 64);
+}
+
+#[test]
+fn when_all_are_busy_only_what_is_vital_is_served_and_all_is_bounded() {
+    let world = World::new(4, 0);
+    let busy: Vec<Connection> = (0..4).map(|_| world.accept(0, "127.0.0.1")).collect();
+    let requests: Vec<_> = busy.iter().map(|it| it.enter(false).unwrap()).collect();
+    let more = world.accept(50, "127.0.0.1");
+    assert!(more.is_surplus() && more.enter(false).is_none());
+    let vital = more.enter(true).unwrap();
+    let flood: Vec<Connection> = (0..100).map(|_| world.accept(50, "127.0.0.1")).collect();
+    assert!(world.connections.0.open().living <= 4 + 1 + 16);
+    assert_eq!(world.ended(), 100 + 5 - (4 + 1 + 16));
+    assert!(flood.last().unwrap().enter(true).is_some(), "the latest");
+    drop((vital, requests, more, flood, busy));
+    let open = world.connections.0.open();
+    assert_eq!((open.living, open.all.len()), (0, 0));
+}
+
+#[test]
+fn an_address_has_so_many_unless_it_is_that_of_a_proxy() {
+    let world = World::new(100, 2);
+    let mut kept = Vec::new();
+    for (address, surplus) in [
+        ("198.51.100.1", false),
+        ("::ffff:198.51.100.1", false),
+        ("198.51.100.1", true),
+        ("198.51.100.2", false),
+        ("2001:db8::1", false),
+        ("2001:db8::2", false),
+        ("2001:db8::3", true),
+        ("2001:db8:0:1::1", false),
+    ] {
+        kept.push(world.accept(0, address));
+        let last = kept.last().unwrap();
+        assert_eq!(last.enter(true).is_none(), surplus, "{address}");
+    }
+    assert_eq!(world.ended(), 2);
+    for address in ["127.0.0.1", "::1", "192.0.2.7"] {
+        for _ in 0..5 {
+            kept.push(world.accept(0, address));
+        }
+    }
+    assert_eq!(world.ended(), 2);
+    kept.clear();
+    assert!(world.connections.0.open().of_address.is_empty());
+    assert!(!world.accept(0, "198.51.100.1").is_surplus());
+}
+
+#[test]
+fn one_whose_request_has_just_begun_is_not_ended() {
+    let world = World::new(10, 0);
+    let connection = world.accept(0, "127.0.0.1");
+    let (_, seen) = connection.held.idle(Duration::from_secs(5)).unwrap();
+    let request = connection.enter(false).unwrap();
+    assert!(!connection.held.finish(seen), "it is busy");
+    drop(request);
+    assert!(!connection.held.finish(seen), "its answer may be under way");
+    let (_, seen) = connection.held.idle(Duration::from_secs(5)).unwrap();
+    assert!(connection.held.finish(seen) && !connection.held.finish(seen));
+    assert_eq!(world.ended(), 1);
+    assert!(connection.enter(true).is_none());
+    assert!(connection.held.idle(Duration::from_secs(9)).is_none());
+}
+
+#[test]
+fn room_is_looked_for_again_after_a_while() {
+    let world = World::new(2, 0);
+    let busy: Vec<Connection> = (0..2).map(|_| world.accept(0, "127.0.0.1")).collect();
+    let requests: Vec<_> = busy.iter().map(|it| it.enter(false).unwrap()).collect();
+    assert!(world.accept(5, "127.0.0.1").is_surplus());
+    drop(requests);
+    assert!(world.accept(5, "127.0.0.1").is_surplus(), "not at once");
+    assert!(!world.accept(6, "127.0.0.1").is_surplus());
+    assert_eq!(world.ended(), 1);
+}
+
+#[test]
+fn who_takes_too_long_with_the_next_request_is_ended() {
+    let world = World::new(100, 0);
+    let slow = world.accept(0, "127.0.0.1");
+    let stream = world.accept(0, "127.0.0.1");
+    let _answer = stream.enter(false).unwrap();
+    let _later = world.accept(84, "127.0.0.1");
+    assert_eq!(world.ended(), 0);
+    let _later = world.accept(85, "127.0.0.1");
+    assert_eq!(world.ended(), 1);
+    assert!(slow.enter(true).is_none());
+    assert!(stream.enter(false).is_some());
+}

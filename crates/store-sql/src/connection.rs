@@ -119,7 +119,7 @@ impl Manager {
                 let path = path.to_string_lossy();
                 let mut conn =
                     diesel::SqliteConnection::establish(&path).map_err(ConnectionError)?;
-                conn.batch_execute(SQLITE_SETUP).map_err(QueryError)?;
+                set_up(&mut conn).map_err(QueryError)?;
                 Ok((AnyConnection::Sqlite(conn), true))
             }
             #[cfg(feature = "postgres")]
@@ -141,6 +141,30 @@ impl Manager {
 /// * `mmap_size=0`, the default, stays: a read error must be an error, not a signal.
 const SQLITE_SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; \
     PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;";
+
+/// For how long another process may be at the same, and between two tries.
+const SETUP_PATIENCE: Duration = Duration::from_secs(5);
+const SETUP_PAUSE: Duration = Duration::from_millis(10);
+
+/// Of two that make a new file a write-ahead log at once, and of one that opens a file while another closes it, one is refused
+/// without having waited: `busy_timeout` does not count for the change of the mode. Blocks.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "connections are opened on threads that may block"
+)]
+fn set_up(conn: &mut diesel::SqliteConnection) -> diesel::QueryResult<()> {
+    let began = Instant::now();
+    loop {
+        match conn.batch_execute(SQLITE_SETUP) {
+            Err(diesel::result::Error::DatabaseError(_, why))
+                if why.message() == "database is locked" && began.elapsed() < SETUP_PATIENCE =>
+            {
+                std::thread::sleep(SETUP_PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
 
 impl ManageConnection for Manager {
     type Connection = Live;

@@ -56,6 +56,12 @@ async fn the_file_and_its_companions_are_private() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_may_open_the_same_new_database_at_once() {
+    for _ in 0..20 {
+        open_several_at_once().await;
+    }
+}
+
+async fn open_several_at_once() {
     let directory = TempDir::new().unwrap();
     let opens = (0..8).map(|_| SqlStore::open(config(directory.path()), Handle::current()));
     let stores: Vec<_> = futures::future::join_all(opens)

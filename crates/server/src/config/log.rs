@@ -70,13 +70,13 @@ mod tests {
 
     #[test]
     fn a_level_is_for_all_or_for_a_module() {
-        let debug_of_store = |text: &str| {
+        let debug_of_one = |text: &str| {
             let found = levels(text).unwrap();
             let would = |target: &str, level: Level| found.would_enable(target, &level);
             assert!(!would("http_api", Level::DEBUG), "{text}");
             (
                 would("http_api", Level::INFO),
-                would("store_sql::db", Level::DEBUG),
+                would("application::db", Level::DEBUG),
             )
         };
         for (text, expected) in [
@@ -85,13 +85,13 @@ mod tests {
             ("info,", (true, false)),
             ("warn", (false, false)),
             ("off", (false, false)),
-            ("info,store_sql=debug", (true, true)),
-            ("info, store_sql=debug", (true, true)),
-            ("store_sql=debug", (false, true)),
-            ("info,store_sql", (true, true)),
-            ("store_sql=off,info", (true, false)),
+            ("info,application=debug", (true, true)),
+            ("info, application=debug", (true, true)),
+            ("application=debug", (false, true)),
+            ("info,application", (true, true)),
+            ("application=off,info", (true, false)),
         ] {
-            assert_eq!(debug_of_store(text), expected, "{text}");
+            assert_eq!(debug_of_one(text), expected, "{text}");
         }
     }
 
@@ -100,11 +100,11 @@ mod tests {
         for text in [
             "",
             ",",
-            "store_sql=",
+            "application=",
             "=debug",
-            "store_sql=loud",
+            "application=loud",
             "[span]=debug",
-            "store_sql[{user}]=debug",
+            "application[{user}]=debug",
             "a b=info",
         ] {
             assert!(levels(text).is_none(), "{text}");

@@ -178,15 +178,14 @@ pub fn provisional_title(id: ConversationId) -> String {
     format!("Conversation {}", &hex[..5])
 }
 
-/// That an agent server does not know a conversation of ours is its failure, and no reason to say that ours is not there. It may
-/// not have been told of it yet; and a release passes over what a newer one has written (seen: 1.34.0 in a sandbox that 1.58.0
+/// That an agent server does not know a conversation of ours is no reason to say that ours is not there, nor a failure of ours or
+/// of a server's: the two do not agree at the moment. It may not have been told of it yet, or by somebody else; and a release passes over what a newer one has written (seen: 1.34.0 in a sandbox that 1.58.0
 /// had run), and leaves it as it is.
 fn unknown_there(error: AgentError) -> AppError {
     match error {
-        AgentError::NotFound => AppError::refused(
-            ErrorClass::Upstream,
-            "Agent server error: 404. The agent server in this sandbox does not know the conversation: it is still being started \
-             there, or this release cannot read what a newer one wrote; then it goes on with the newer one.",
+        AgentError::NotFound => AppError::conflict(
+            "The agent server in this sandbox does not know the conversation: it is still being started there, or this release \
+             cannot read what a newer one wrote; then it goes on with the newer one.",
         ),
         error => error.into(),
     }

@@ -70,8 +70,8 @@ pub(crate) async fn what_an_older_release_cannot_read_is_told_and_kept(setup: Se
     let message = json!({"role": "user", "content": text("RUN: cat first.txt")});
     let refused = world.user.post(&path, &message).await;
     let said = refused.body["detail"].as_str().unwrap_or_default();
-    assert_eq!(refused.status, 502, "{}", refused.text);
-    assert!(said.contains("404") && said.contains("newer"), "{said}");
+    assert_eq!(refused.status, 409, "{}", refused.text);
+    assert!(said.contains("newer"), "{said}");
     assert_eq!(world.user.conversation(id).await.title, title);
     // The pause may have been one more.
     assert!(world.user.count_events(id).await >= before.len());

@@ -179,7 +179,7 @@ pub fn provisional_title(id: ConversationId) -> String {
 }
 
 /// That an agent server does not know a conversation of ours is no reason to say that ours is not there, nor a failure of ours or
-/// of a server's: the two do not agree at the moment. It may not have been told of it yet, or by somebody else; and a release passes over what a newer one has written (seen: 1.34.0 in a sandbox that 1.58.0
+/// of a server's (the reference says 502): the two do not agree at the moment. It may not have been told of it yet, or by somebody else; and a release passes over what a newer one has written (seen: 1.34.0 in a sandbox that 1.58.0
 /// had run), and leaves it as it is.
 fn unknown_there(error: AgentError) -> AppError {
     match error {

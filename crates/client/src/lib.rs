@@ -26,7 +26,8 @@
 //!   what a newer service may do. That this client knows all that the checked-in document says is a test.
 //! * Keys and values of secrets are [`Secret`] or hidden in some other way: they are in no error and in no `Debug` text.
 //! * Only starting a conversation, making a sandbox and queueing a message are tried again by themselves: they carry an
-//!   `Idempotency-Key`, so a request whose answer got lost makes nothing twice.
+//!   `Idempotency-Key`, so a request whose answer got lost makes nothing twice. And a read is sent once more if its connection
+//!   breaks before the answer begins.
 
 mod call;
 mod client;

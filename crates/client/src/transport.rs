@@ -139,7 +139,28 @@ impl Http {
         }
     }
 
+    /// A read whose connection breaks before the answer begins is sent once more: a kept connection may be closed by the other
+    /// side, or by a proxy before it, in the moment in which it is used again.
     async fn send(&self, call: &Call, accept: &'static str) -> Result<Response<Incoming>, Error> {
+        let mut sent = self.client.request(self.request(call, accept)?).await;
+        if sent.as_ref().is_err_and(|error| !error.is_connect()) && call.operation.method == "GET" {
+            sent = self.client.request(self.request(call, accept)?).await;
+        }
+        sent.map_err(|error| {
+            if error.is_connect() {
+                let origin = self.origin.to_string();
+                // What the client says itself is only "Connect".
+                let source = match error.source() {
+                    Some(cause) => cause_of(cause).into(),
+                    None => error.into(),
+                };
+                return Error::Unreachable { origin, source };
+            }
+            self.cut(error)
+        })
+    }
+
+    fn request(&self, call: &Call, accept: &'static str) -> Result<Request<Full<Bytes>>, Error> {
         let url = call.url(&self.base)?;
         let mut request = Request::builder()
             .method(call.operation.method)
@@ -159,21 +180,9 @@ impl Http {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         let body = Full::from(call.body.clone().unwrap_or_default());
-        let request = request
+        request
             .body(body)
-            .map_err(|_| Error::Unusable("the arguments make no request".into()))?;
-        self.client.request(request).await.map_err(|error| {
-            if error.is_connect() {
-                let origin = self.origin.to_string();
-                // What the client says itself is only "Connect".
-                let source = match error.source() {
-                    Some(cause) => cause_of(cause).into(),
-                    None => error.into(),
-                };
-                return Error::Unreachable { origin, source };
-            }
-            self.cut(error)
-        })
+            .map_err(|_| Error::Unusable("the arguments make no request".into()))
     }
 
     async fn read(&self, response: Response<Incoming>) -> Result<Reply, Error> {

@@ -251,6 +251,17 @@ fn pages_are_asked_for_one_by_one_and_only_if_wanted() {
 }
 
 #[test]
+fn a_read_whose_connection_breaks_before_the_answer_is_sent_once_more() {
+    let cut = || Step::Say(String::new());
+    let service = Scripted::new(vec![cut(), answer("200 OK", "", "7"), cut(), cut()]);
+    let conversations = client(&service).conversations();
+    let filter = ConversationFilter::default();
+    assert_eq!(run(conversations.count(&filter)).unwrap(), 7);
+    let given_up = run(conversations.count(&filter)).unwrap_err();
+    assert!(matches!(given_up, Error::Cut { .. }), "{given_up}");
+}
+
+#[test]
 fn silence_and_nonsense_are_errors_without_the_key() {
     let service = Scripted::new(vec![
         Step::Hold(String::new()),

@@ -75,11 +75,11 @@ fn serve(mut stream: TcpStream, step: Step, seen: &Sender<String>) -> Option<Tcp
     }
 }
 
-/// A whole answer.
+/// A whole answer, which says that nothing more comes on its connection.
 pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Step {
     let length = body.len();
     Step::Say(format!(
-        "HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+        "HTTP/1.1 {status}\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
     ))
 }
 

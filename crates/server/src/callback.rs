@@ -19,7 +19,8 @@ use url::{Host, Url};
 
 use crate::compose::Engine;
 use crate::config::{Config, Http, reachable};
-use crate::serve::{self, listen};
+use crate::http_server::http_server;
+use crate::serve::listen;
 
 /// By which name containers reach the machine of their engine.
 const HOST_NAME: &str = "host.docker.internal";
@@ -213,8 +214,8 @@ impl CallbackListener {
         };
         let socket = listen(address).map_err(unusable)?;
         let (state, app) = (self.state.clone(), self.app.clone());
-        let (server, handle) = serve::http_server(&self.http, Door::Sandboxes, socket, state, app)
-            .map_err(unusable)?;
+        let (server, handle) =
+            http_server(&self.http, Door::Sandboxes, socket, state, app).map_err(unusable)?;
         self.tasks.spawn(async move {
             if let Err(error) = server.await {
                 tracing::error!(error = %chain(&error), "the listener for sandboxes failed; restart the service to have it again");

@@ -1,21 +1,21 @@
-//! Connections as the kernel has them: which sockets are kept, how silent ones are noticed, and how one is cut.
+//! Connections as the kernel has them: how many there may be, and how silent ones are noticed.
 //!
 //! A client that takes nothing is found by the kernel (`TCP_USER_TIMEOUT`): what was sent and is not acknowledged, or waits
 //! behind a closed window, for longer than that breaks the connection. Actix has no deadline for it. What the answer holds
 //! goes with the connection.
 
-use std::any::Any;
-use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::dev::Extensions;
 use domain::error::chain;
-use http_api::{ConnectionLimits, Connections, Door};
-use rustix::net::{Shutdown, shutdown, sockopt};
+use http_api::{ConnectionLimits, Connections, Door, GatewayLimits};
+use rustix::net::sockopt;
 use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpStream;
 
 use crate::config::Http;
+use crate::stream::Endable;
 
 /// Slowest request head.
 pub(crate) const HEAD_LIMIT: Duration = Duration::from_secs(10);
@@ -34,10 +34,6 @@ const ASK_AFTER: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_secs(15);
 /// File descriptors for everything else: the database, engines, files.
 const OTHER_FILES: u64 = 1024;
-/// Descriptors of one connection: two of its own, and one to a sandbox, if what comes over it is forwarded.
-const OF_ONE: u64 = 3;
-/// Where sandboxes come, nothing is forwarded.
-const OF_A_SANDBOXS: u64 = 2;
 
 /// What one listener does with connections.
 #[derive(Clone)]
@@ -91,28 +87,23 @@ impl Reception {
     }
 
     /// Called for each new connection; what it leaves there lives as long as that does.
-    pub(crate) fn receive(&self, io: &dyn Any, data: &mut Extensions) {
-        let Some(stream) = io.downcast_ref::<TcpStream>() else {
-            return;
-        };
+    pub(crate) fn receive(&self, io: &Endable, data: &mut Extensions) {
+        let stream = io.stream();
         if let Err(error) = self.tune(stream) {
             tracing::debug!(error = %chain(&error), "a connection is used as it is");
         }
-        // A second descriptor of the same socket: actix keeps the first one to itself.
-        let other = stream.as_fd().try_clone_to_owned();
-        let (Ok(peer), Ok(other)) = (stream.peer_addr(), other) else {
-            // Gone already, or there are no more descriptors.
-            let _ = shutdown(stream, Shutdown::Both);
+        let Ok(peer) = stream.peer_addr() else {
+            // Gone already.
+            io.end().now();
             return;
         };
-        let end = move || {
-            // It fails if the client was faster.
-            let _ = shutdown(&other, Shutdown::Both);
-        };
-        data.insert(self.connections.accept(peer.ip(), end));
+        let end = Arc::clone(io.end());
+        data.insert(self.connections.accept(peer.ip(), move || end.now()));
     }
 
     fn tune(&self, stream: &TcpStream) -> rustix::io::Result<()> {
+        // Heads of streams go before their bodies: who waits for one with the other waits 40 ms for an acknowledgement.
+        sockopt::set_tcp_nodelay(stream, true)?;
         sockopt::set_socket_keepalive(stream, true)?;
         sockopt::set_tcp_keepidle(stream, ASK_AFTER)?;
         sockopt::set_tcp_keepintvl(stream, ASK_EVERY)?;
@@ -121,13 +112,18 @@ impl Reception {
     }
 }
 
-/// Connections of everybody, and of sandboxes, that fit together into so many open files, beside what else there is to do.
+/// Connections of everybody, and of sandboxes, that fit together into so many open files, beside what else there is to do. One
+/// file for each; those to sandboxes, over which requests are forwarded, are counted as many as there may be. When all are busy
+/// there are a quarter more, for what the service lives by ([`Connections`]).
 fn possible(files: Option<u64>) -> (usize, usize) {
     let files = files.unwrap_or(u64::MAX);
     let of_sandboxes = (OF_SANDBOXES as u64).min(files / 16);
-    let for_everybody = files - OTHER_FILES.min(files / 2) - OF_A_SANDBOXS * of_sandboxes;
+    let left = files - OTHER_FILES.min(files / 2) - of_sandboxes;
+    let forwarding = GatewayLimits::default();
+    let forwarded = (forwarding.requests + forwarding.tunnels) as u64;
+    let for_everybody = left - forwarded.min(left / 2);
     let count = |it| usize::try_from(it).unwrap_or(usize::MAX);
-    (count(for_everybody / OF_ONE), count(of_sandboxes))
+    (count(for_everybody / 5 * 4), count(of_sandboxes))
 }
 
 #[cfg(test)]
@@ -137,9 +133,10 @@ mod tests {
     #[test]
     fn open_files_bound_connections() {
         for (files, connections) in [
-            (Some(1024), (128, 64)),
-            (Some(4096), (853, 256)),
-            (Some(65_536), (20_821, OF_SANDBOXES)),
+            (Some(1024), (176, 64)),
+            (Some(4096), (1_124, 256)),
+            (Some(20_000), (10_264, OF_SANDBOXES)),
+            (Some(65_536), (46_692, OF_SANDBOXES)),
         ] {
             assert_eq!(possible(files), connections, "{files:?}");
         }

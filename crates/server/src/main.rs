@@ -14,6 +14,7 @@ mod crash_points;
 mod data_dir;
 mod doctor;
 mod healthcheck;
+mod http_server;
 mod keys;
 mod logging;
 mod notify;
@@ -23,6 +24,7 @@ mod remote;
 mod secrets;
 mod serve;
 mod stopping;
+mod stream;
 mod users;
 
 use std::ffi::OsString;

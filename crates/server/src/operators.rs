@@ -10,6 +10,7 @@ use http_api::Door;
 
 use crate::compose::Service;
 use crate::config::Config;
+use crate::http_server::http_server;
 use crate::serve;
 
 /// Takes the address, before anything else is begun.
@@ -38,7 +39,7 @@ pub(crate) fn start(
     };
     let address = listener.local_addr()?;
     let (state, app) = (service.http.clone(), service.app.clone());
-    let (server, handle) = serve::http_server(&config.http, Door::Operators, listener, state, app)?;
+    let (server, handle) = http_server(&config.http, Door::Operators, listener, state, app)?;
     tasks.spawn(async move {
         if let Err(error) = server.await {
             tracing::error!(

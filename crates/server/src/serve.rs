@@ -1,17 +1,14 @@
 //! Running the service: start, wait for a signal, stop in order.
 
-use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use actix_web::HttpServer;
-use actix_web::dev::ServerHandle;
 use anyhow::Context as _;
 use application::audit::Audit;
 use application::{App, Tasks, background};
 use domain::error::chain;
 use domain::id::HostId;
-use http_api::{Door, HttpState};
+use http_api::Door;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use secrecy::ExposeSecret as _;
 use tokio::net::TcpSocket;
@@ -21,9 +18,9 @@ use crate::banner::Started;
 use crate::bootstrap::{FirstKey, first_key};
 use crate::callback::{CallbackListener, Route};
 use crate::compose::{self, Follower, Sandboxes, Service, Variables};
-use crate::config::{Config, Http, Mode, without_password};
-use crate::connections::{HEAD_LIMIT, Reception};
+use crate::config::{Config, Mode, without_password};
 use crate::data_dir::{DataDir, Lock};
+use crate::http_server::http_server;
 use crate::logging::Level;
 use crate::notify::Manager;
 use crate::operators;
@@ -249,41 +246,4 @@ pub(crate) fn open(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)?.into_std()
-}
-
-/// A server that stops by its handle.
-pub(crate) fn http_server(
-    config: &Http,
-    door: Door,
-    listener: TcpListener,
-    state: HttpState,
-    app: App,
-) -> anyhow::Result<(
-    impl Future<Output = std::io::Result<()>> + Send + 'static,
-    ServerHandle,
-)> {
-    let workers = match door {
-        Door::Everybody => config.workers,
-        // They report, or read numbers, and do nothing else.
-        Door::Sandboxes | Door::Operators => 1,
-    };
-    http_api::prepare(door, &state);
-    let reception = Reception::new(config, door);
-    let at_connect = reception.clone();
-    let server = HttpServer::new(move || http_api::behind(door, state.clone(), app.clone()))
-        .workers(workers)
-        .on_connect(move |io, data| at_connect.receive(io, data))
-        .max_connections(reception.most_of_worker)
-        .client_request_timeout(HEAD_LIMIT)
-        .keep_alive(reception.keep_alive)
-        // Heads of streams go before their bodies: who waits for one with the other waits 40 ms for an acknowledgement.
-        .tcp_nodelay(true)
-        .shutdown_timeout(config.drain.as_secs().max(1))
-        // Ours, so that background work ends after requests.
-        .disable_signals()
-        .listen(listener)
-        .context("cannot serve")?
-        .run();
-    let handle = server.handle();
-    Ok((server, handle))
 }

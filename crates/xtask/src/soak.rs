@@ -118,7 +118,7 @@ pub(crate) fn hostile(
     run(&mut command)
 }
 
-/// Slow clients by the thousand: 10,000 where `ulimit -Hn` is 33,500 or more, with less as many as the service has files for.
+/// Slow clients by the thousand: 10,000 where `ulimit -Hn` is 20,000 or more, with less as many as the service has files for.
 pub(crate) fn slow(release: bool) -> anyhow::Result<()> {
     say("the service");
     let profile = profile(release);

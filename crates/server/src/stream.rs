@@ -1,0 +1,180 @@
+//! A client's connection that any thread can end.
+//!
+//! Whoever owns a socket's descriptor here is the server, on the worker's thread; a second descriptor, by which others could
+//! shut it down, would halve the connections that the limit of open files allows. So others say that it is over, and the
+//! server reads its end.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use futures::task::AtomicWaker;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Endable {
+    stream: TcpStream,
+    end: Arc<End>,
+}
+
+/// By which a connection is ended.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    is_over: AtomicBool,
+    /// Of whoever waits for the connection: one task does both, reading and writing.
+    waiting: AtomicWaker,
+}
+
+impl End {
+    /// From now on the connection reads its end and can no longer be written to.
+    pub(crate) fn now(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.waiting.wake();
+    }
+}
+
+impl Endable {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        let end = Arc::default();
+        Self { stream, end }
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    pub(crate) fn end(&self) -> &Arc<End> {
+        &self.end
+    }
+
+    /// What the connection says, or that it is over: as soon as it is, also for whoever waits.
+    fn unless_over<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        over: impl Fn() -> io::Result<T>,
+        ask: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.is_over() {
+            return Poll::Ready(over());
+        }
+        let said = ask(Pin::new(&mut self.stream), cx);
+        if said.is_pending() {
+            self.end.waiting.register(cx.waker());
+            // It may have been ended before there was somebody to wake.
+            if self.is_over() {
+                return Poll::Ready(over());
+            }
+        }
+        said
+    }
+
+    fn is_over(&self) -> bool {
+        self.end.is_over.load(Ordering::Acquire)
+    }
+}
+
+fn broken<T>() -> io::Result<T> {
+    Err(io::ErrorKind::BrokenPipe.into())
+}
+
+impl AsyncRead for Endable {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // Nothing was read: the end.
+        self.unless_over(cx, || Ok(()), |stream, cx| stream.poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Endable {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.unless_over(cx, broken, |stream, cx| stream.poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.unless_over(cx, broken, |stream, cx| {
+            stream.poll_write_vectored(cx, bufs)
+        })
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> (Endable, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(client, listener.accept());
+        (Endable::new(accepted.unwrap().0), client.unwrap())
+    }
+
+    #[tokio::test]
+    async fn it_carries_what_is_said_until_it_is_over() {
+        let (mut ours, mut client) = pair().await;
+        client.write_all(b"asked").await.unwrap();
+        let mut said = [0; 5];
+        ours.read_exact(&mut said).await.unwrap();
+        ours.write_all(b"answer").await.unwrap();
+        let mut answer = [0; 6];
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!((&said, &answer), (b"asked", b"answer"));
+        client.write_all(b"more").await.unwrap();
+        ours.end().now();
+        assert_eq!(ours.read(&mut said).await.unwrap(), 0);
+        let refused = ours.write(b"x").await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    /// Ends it from another thread, once whoever is joined with this waits.
+    fn elsewhere(end: Arc<End>) -> impl Future<Output = ()> {
+        futures::future::lazy(|_| std::thread::spawn(move || end.now()).join().unwrap())
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_silent_client_learns_of_the_end() {
+        let (mut ours, _client) = pair().await;
+        let end = Arc::clone(ours.end());
+        let mut said = [0; 8];
+        let (read, ()) = tokio::join!(ours.read(&mut said), elsewhere(end));
+        assert_eq!(read.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn so_does_whoever_waits_for_one_that_takes_nothing() {
+        let (mut ours, _client) = pair().await;
+        let end = Arc::clone(ours.end());
+        let more_than_fits = vec![0; 64 << 20];
+        let (written, ()) = tokio::join!(ours.write_all(&more_than_fits), elsewhere(end));
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}

@@ -119,6 +119,15 @@ impl Postgres {
         String::from_utf8_lossy(&[output.stdout, log].concat()).into_owned()
     }
 
+    /// Where `pg_dump` and the others are.
+    ///
+    /// # Panics
+    /// When none is installed.
+    #[must_use]
+    pub fn programs() -> PathBuf {
+        programs()
+    }
+
     fn data(&self) -> PathBuf {
         self.dir.path().join("data")
     }

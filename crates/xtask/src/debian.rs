@@ -130,7 +130,7 @@ pub(crate) fn browser() -> anyhow::Result<()> {
 }
 
 /// What single suites need beside an engine: a Postgres server (`store-sql`), the compose program that Debian has (the
-/// packaging suite), nginx and `HAProxy` (the suite of proxies), and a `busybox` that runs in an empty image.
+/// packaging suite, which also saves a database with `sqlite3`), nginx and `HAProxy` (the suite of proxies), and a `busybox` that runs in an empty image.
 pub(crate) fn tools() -> anyhow::Result<()> {
     if !has_postgres() {
         install("a Postgres server (initdb)", &["postgresql"])?;
@@ -141,6 +141,7 @@ pub(crate) fn tools() -> anyhow::Result<()> {
         ("ip", "iproute2", None),
         ("nginx", "nginx-light", Some("nginx")),
         ("systemd-analyze", "systemd", None),
+        ("sqlite3", "sqlite3", None),
         ("haproxy", "haproxy", Some("haproxy")),
     ];
     for (name, package, service) in programs {

@@ -2,6 +2,7 @@
 //! one is made here (`stand_ins`).
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod backup;
 mod stand_ins;
 
 use std::fs;

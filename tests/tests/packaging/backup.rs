@@ -56,7 +56,7 @@ impl Installation {
         }
     }
 
-    /// What the chapter for SQLite says at its beginning, and nobody else's has.
+    /// What the chapter for `SQLite` says at its beginning, and nobody else's has.
     fn places(&self) -> [(&'static str, String); 3] {
         let data = self.service.data().display().to_string();
         let kept = self.kept.path().display();

@@ -8,7 +8,7 @@ use crate::wait::{wait_for, wait_until};
 use crate::{Builder, Client, Sandboxing, Service, Stub};
 
 /// Everything that the service does by itself sooner or later: a reconciler's pass, a relist.
-pub const LATE: Duration = Duration::from_secs(45);
+pub const LATE: Duration = Duration::from_secs(90);
 
 /// A service, its first user, and the stub in its sandboxes. Dropped in this order: the service ends what it runs before
 /// the stub's directory goes.

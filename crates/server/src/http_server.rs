@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::net::TcpListener;
+use std::time::Duration;
 
 use actix_http::{HttpService, Protocol, Response};
 use actix_server::{Server, ServerHandle};
@@ -16,6 +17,9 @@ use tokio::net::TcpStream;
 use crate::config::Http;
 use crate::connections::{HEAD_LIMIT, Reception};
 use crate::stream::Endable;
+
+/// How long what a client still sends is read before its connection is closed: else it might lose the answer that says why.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// A server that stops by its handle.
 pub(crate) fn http_server(
@@ -56,6 +60,7 @@ pub(crate) fn http_server(
             })
             .keep_alive(reception.keep_alive)
             .client_request_timeout(HEAD_LIMIT)
+            .client_disconnect_timeout(LINGER)
             .on_connect_ext(move |io: &Endable, data| at_connect.receive(io, data))
             // Nobody asks it: hosts are what requests and the configuration say.
             .finish(map_config(routes, |()| AppConfig::default()));

@@ -17,6 +17,7 @@ use acceptance::wait::wait_until;
 use acceptance::{Service, Stub, figures, tell};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::bystander::{Bystander, is_served};
 
@@ -37,7 +38,7 @@ fn files_of(pid: u32) -> usize {
     listed.expect("the service runs").count()
 }
 
-/// For us, and for the service that we start: each of its connections takes two.
+/// For us, and for the service that we start: each connection takes one of both.
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     let enough = limit.maximum.map(|maximum| maximum.max(65_536));
@@ -240,6 +241,29 @@ fn bomb(key: &str) -> Vec<u8> {
         body.len()
     );
     [head.into_bytes(), body].concat()
+}
+
+/// Were the connection closed at once, what is still on its way would break it, and the answer would be lost.
+#[tokio::test]
+async fn whoever_still_sends_gets_the_answer_that_says_why() {
+    let service = Service::start().await;
+    let stream = tokio::net::TcpStream::connect(service.address()).await;
+    let (mut answer, mut body) = stream.expect("it listens").into_split();
+    let head = format!(
+        "POST /api/v1/settings HTTP/1.1\r\nHost: x\r\nX-Session-API-Key: {}\r\nContent-Type: application/json\r\n\
+         Content-Length: 16777216\r\n\r\n",
+        service.admin().key()
+    );
+    body.write_all(head.as_bytes()).await.expect("it is read");
+    // More than the buffers of a connection hold.
+    for piece in 0..256 {
+        let sent = body.write_all(&[b' '; 64 * 1024]).await;
+        sent.unwrap_or_else(|error| panic!("{piece}: {error}"));
+    }
+    let mut said = String::new();
+    let read = answer.read_to_string(&mut said).await;
+    read.unwrap_or_else(|error| panic!("{said}: {error}"));
+    assert!(said.starts_with("HTTP/1.1 413 "), "{said}");
 }
 
 /// A user who floods, and connections as many as there may be: health and reports go on.

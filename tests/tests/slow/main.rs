@@ -256,8 +256,9 @@ async fn whoever_still_sends_gets_the_answer_that_says_why() {
     );
     body.write_all(head.as_bytes()).await.expect("it is read");
     // More than the buffers of a connection hold.
+    let some = vec![b' '; 64 * 1024];
     for piece in 0..256 {
-        let sent = body.write_all(&[b' '; 64 * 1024]).await;
+        let sent = body.write_all(&some).await;
         sent.unwrap_or_else(|error| panic!("{piece}: {error}"));
     }
     let mut said = String::new();

@@ -16,7 +16,8 @@ use url::Position;
 
 use crate::download::{Counted, Download, Rest, already_there};
 use crate::limits::Kind;
-use crate::pool::Lease;
+use crate::plain::{self, Whole};
+use crate::pool::{Lease, Reply};
 use crate::upload::{Upload, channel, pump};
 use crate::{Failure, Gateway, Target, Until, headers, tunnel};
 
@@ -86,7 +87,10 @@ impl Gateway {
                 let answer = ask.once(true, &mut end).await?;
                 return tunnel::open(answer, payload, target, counted, end).await;
             }
-            Shape::Empty => (ask.again(&mut end).await?, None),
+            Shape::Empty => match ask.again(&mut end).await? {
+                Reply::Whole(whole) => return Ok(whole_answer(whole, target, &counted)),
+                Reply::Begun(answer, lease) => ((answer, lease), None),
+            },
             Shape::Sized(length) => ask.with_body(Some(length), payload, &mut end).await?,
             Shape::Chunked => ask.with_body(None, payload, &mut end).await?,
         };
@@ -129,16 +133,31 @@ impl Ask<'_> {
         self.awaited(pin!(self.send(request)), end).await
     }
 
-    /// The head of the answer, once the whole request is sent.
-    async fn awaited(
+    /// The answer to a request without a body, or its head.
+    async fn get(&self, end: &mut Until) -> Result<Reply, Failure> {
+        let Some(head) = plain::head(self.req, self.target) else {
+            let (answer, lease) = self.once(false, end).await?;
+            return Ok(Reply::Begun(answer, lease));
+        };
+        let request = || self.request(false, Upload::None);
+        let pool = &self.gateway.pool;
+        let asked = pool.get(server(self.target), head, request);
+        self.awaited(pin!(asked), end).await
+    }
+
+    /// The answer or its head, once the whole request is sent.
+    async fn awaited<T>(
         &self,
-        mut asked: Pin<&mut impl Future<Output = Result<Answer, Failure>>>,
+        mut asked: Pin<&mut impl Future<Output = Result<T, Failure>>>,
         end: &mut Until,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<T, Failure> {
         let longest = self.gateway.shared.limits.head;
         let at_once = longest.min(AT_ONCE);
-        if let Ok(answer) = timeout(at_once, &mut asked).await {
-            return answer;
+        let alarm = self.gateway.pool.alarms().set(at_once);
+        tokio::select! {
+            biased;
+            answer = &mut asked => return answer,
+            () = alarm => {}
         }
         let left = longest.saturating_sub(at_once);
         tokio::select! {
@@ -150,11 +169,11 @@ impl Ask<'_> {
 
     /// Of a request without a body. One that changes nothing is sent once more when the connection, kept from an earlier
     /// request, turns out to be closed.
-    async fn again(&self, end: &mut Until) -> Result<Answer, Failure> {
-        match self.once(false, end).await {
+    async fn again(&self, end: &mut Until) -> Result<Reply, Failure> {
+        match self.get(end).await {
             Err(Failure::Broken(error)) if self.req.method().is_safe() => {
                 tracing::debug!(%error, "a forwarded request is sent once more");
-                self.once(false, end).await
+                self.get(end).await
             }
             done => done,
         }
@@ -306,6 +325,16 @@ fn answered(
             Ok(builder.body(BoxBody::new(body)))
         }
     }
+}
+
+/// The same of one that is whole.
+fn whole_answer(mut whole: Whole, target: &Target, counted: &Counted) -> HttpResponse<BoxBody> {
+    let meter = &counted.shared.meter;
+    meter.answered(Kind::Request);
+    meter.down(whole.body.len());
+    let mut builder = HttpResponse::build(whole.status);
+    headers::back_plain(&mut builder, whole.headers(), target);
+    builder.body(whole.body)
 }
 
 pub(crate) fn status(status: StatusCode) -> OurStatus {

@@ -2,6 +2,7 @@
 
 use actix_web::HttpResponseBuilder;
 use actix_web::http::header::{HeaderMap, HeaderName as OurName, HeaderValue as OurValue};
+use actix_web::web::Bytes;
 use hyper::header::{HeaderMap as TheirMap, HeaderName, HeaderValue};
 use url::{Position, Url};
 
@@ -107,24 +108,10 @@ pub(crate) fn onwards(
     target: &Target,
     is_upgrade: bool,
 ) -> Result<TheirMap, Failure> {
-    let named = named(sent.get_all("connection").map(OurValue::as_bytes));
     let mut headers = TheirMap::with_capacity(sent.len() + target.headers.len() + 2);
     let host = HeaderValue::from_str(forward::server(target)).map_err(|_| Failure::BadRequest)?;
     headers.insert("host", host);
-    for (name, value) in sent {
-        let text = name.as_str();
-        let is_cookie = text == "cookie" && !target.cookies;
-        let is_set = target.headers.iter().any(|(set, _)| set == name);
-        let is_key = text == KEY_OF_MANY && !target.cookies;
-        if is_cookie || is_key || is_set || is_for_us(text) || OF_A_HOP.contains(&text) {
-            continue;
-        }
-        if named.iter().any(|it| it == text) {
-            continue;
-        }
-        append(&mut headers, name, value)?;
-    }
-    for (name, value) in &target.headers {
+    for (name, value) in passing(sent, target) {
         append(&mut headers, name, value)?;
     }
     if is_upgrade {
@@ -134,6 +121,25 @@ pub(crate) fn onwards(
         }
     }
     Ok(headers)
+}
+
+/// What of a client's headers goes on, and what is set in their place; all but the host.
+pub(crate) fn passing<'a>(
+    sent: &'a HeaderMap,
+    target: &'a Target,
+) -> impl Iterator<Item = (&'a OurName, &'a OurValue)> {
+    let named = named(sent.get_all("connection").map(OurValue::as_bytes));
+    let passes = move |name: &OurName| {
+        let text = name.as_str();
+        let is_cookie = text == "cookie" && !target.cookies;
+        let is_set = target.headers.iter().any(|(set, _)| set == name);
+        let is_key = text == KEY_OF_MANY && !target.cookies;
+        let is_ours = is_cookie || is_set || is_key || is_for_us(text);
+        let is_of_hop = OF_A_HOP.contains(&text) || named.iter().any(|it| it == text);
+        !is_ours && !is_of_hop
+    };
+    let theirs = sent.iter().filter(move |(name, _)| passes(name));
+    theirs.chain(target.headers.iter().map(|(name, value)| (name, value)))
 }
 
 fn append(headers: &mut TheirMap, name: &OurName, value: &OurValue) -> Result<(), Failure> {
@@ -159,24 +165,45 @@ pub(crate) fn back(
     );
     for (name, value) in headers {
         let text = name.as_str();
-        let is_cookie = matches!(text, "set-cookie" | "set-cookie2") && !target.cookies;
         let is_length = keep_length && text == "content-length";
-        let is_of_hop =
-            (OF_A_HOP.contains(&text) && !is_length) || named.iter().any(|it| it == text);
-        if is_cookie || is_of_hop || is_not_theirs(text) {
-            continue;
+        if (comes_back(text, target) || is_length) && !named.iter().any(|it| it == text) {
+            let value = OurValue::from_bytes(value.as_bytes());
+            if let (Ok(name), Ok(value)) = (OurName::from_bytes(text.as_bytes()), value) {
+                answer.append_header((name, shown(text, value, target)));
+            }
         }
-        let rewritten = (text == "location")
-            .then(|| location(value.as_bytes(), target))
-            .flatten();
-        let value = match &rewritten {
-            Some(place) => OurValue::from_str(place),
-            None => OurValue::from_bytes(value.as_bytes()),
-        };
-        if let (Ok(name), Ok(value)) = (OurName::from_bytes(text.as_bytes()), value) {
+    }
+}
+
+/// The same of an answer whose connection names none of them. Values that are none are left out.
+pub(crate) fn back_plain(
+    answer: &mut HttpResponseBuilder,
+    headers: impl Iterator<Item = (OurName, Bytes)>,
+    target: &Target,
+) {
+    for (name, value) in headers {
+        if comes_back(name.as_str(), target)
+            && let Ok(value) = OurValue::from_maybe_shared(value)
+        {
+            let value = shown(name.as_str(), value, target);
             answer.append_header((name, value));
         }
     }
+}
+
+/// Whether a client may see a header of the server behind.
+fn comes_back(name: &str, target: &Target) -> bool {
+    let is_cookie = matches!(name, "set-cookie" | "set-cookie2") && !target.cookies;
+    !is_cookie && !OF_A_HOP.contains(&name) && !is_not_theirs(name)
+}
+
+/// The value as clients see it.
+fn shown(name: &str, value: OurValue, target: &Target) -> OurValue {
+    let place = (name == "location")
+        .then(|| location(value.as_bytes(), target))
+        .flatten();
+    let place = place.and_then(|place| OurValue::from_str(&place).ok());
+    place.unwrap_or(value)
 }
 
 /// A place on the server behind as clients find it; other places stay as they are.

@@ -10,6 +10,7 @@
 //! * What a client sent to us is not for the server behind: keys, cookies and what proxies said are taken off; what is to be
 //!   there is set by [`Target::headers`].
 
+mod alarm;
 mod beside;
 mod download;
 mod failure;
@@ -18,7 +19,9 @@ mod frames;
 mod headers;
 mod limits;
 mod meter;
+mod plain;
 mod pool;
+mod replay;
 mod tunnel;
 mod until;
 mod upload;
@@ -42,9 +45,9 @@ use pool::Pool;
 #[derive(Debug, Clone)]
 pub struct Target {
     /// What is limited together, for example one sandbox; see [`Limits::requests_per_lane`].
-    pub lane: String,
+    pub lane: Arc<str>,
     /// What has a share of all places, for example all sandboxes of one user; see [`Limits::requests_per_owner`].
-    pub owner: String,
+    pub owner: Arc<str>,
     /// Nobody knows yet whether who asks may: such ones have few places, apart from the lane's.
     pub is_unchecked: bool,
     /// Scheme, host and port; `http` only.

@@ -93,10 +93,10 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Group {
     All,
-    Owner(String),
-    Lane(String),
+    Owner(Arc<str>),
+    Lane(Arc<str>),
     /// Of one lane.
-    UncheckedOf(String),
+    UncheckedOf(Arc<str>),
     Unchecked,
 }
 
@@ -136,7 +136,10 @@ impl Places {
             groups.push(group);
         }
         for group in &groups {
-            *taken.entry(group.clone()).or_default() += 1;
+            match taken.get_mut(group) {
+                Some(of_group) => *of_group += 1,
+                None => _ = taken.insert(group.clone(), 1),
+            }
         }
         drop(taken);
         Ok(Place {
@@ -152,7 +155,7 @@ impl Places {
             Kind::Request => (it.requests, it.requests_per_owner, it.requests_per_lane),
             Kind::Tunnel => (it.tunnels, it.tunnels_per_owner, it.tunnels_per_lane),
         };
-        let (lane, owner) = (target.lane.clone(), target.owner.clone());
+        let (lane, owner) = (Arc::clone(&target.lane), Arc::clone(&target.owner));
         let mut wanted = vec![
             (Group::All, all, Failure::Full),
             (Group::Owner(owner), of_owner, Failure::OwnerFull),
@@ -192,8 +195,8 @@ mod tests {
 
     fn target(lane: &str, owner: &str, is_unchecked: bool) -> Target {
         Target {
-            lane: lane.to_owned(),
-            owner: owner.to_owned(),
+            lane: lane.into(),
+            owner: owner.into(),
             is_unchecked,
             base_url: "http://127.0.0.1:1".parse().unwrap(),
             path_and_query: "/".to_owned(),

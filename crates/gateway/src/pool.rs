@@ -2,6 +2,9 @@
 //!
 //! A pool belongs to one worker: nothing in it is locked, and what works on a connection is a task of the same thread. There is
 //! nothing to wait in line for: whoever finds no idle connection makes one, as many as requests may be under way.
+//!
+//! Connections are of two kinds: those that [`plain`](crate::plain) uses, without a task, and hyper's. One of the first becomes
+//! one of the second with the first answer that is not plain, and stays one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,10 +14,15 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::{Request, Response, Uri};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant, sleep, timeout};
 use tower_service::Service as _;
 
+use crate::alarm::Alarms;
 use crate::beside::apart;
+use crate::plain::{Outcome, Plain, Whole};
+use crate::replay::Replay;
 use crate::upload::Upload;
 use crate::{Failure, Limits};
 
@@ -34,14 +42,27 @@ struct Inner {
     longest: Duration,
     most: usize,
     read_buffer: usize,
-    /// By host and port; the one that was used last is the last.
-    idle: RefCell<HashMap<Rc<str>, Vec<Idle>>>,
+    idle: Shelf<SendRequest<Upload>>,
+    plain: Shelf<Plain>,
     is_swept: Cell<bool>,
+    alarms: Alarms,
 }
 
-struct Idle {
-    sender: SendRequest<Upload>,
+/// Idle connections of one kind, by host and port; the one that was used last is the last.
+struct Shelf<T>(RefCell<HashMap<Rc<str>, Vec<Idle<T>>>>);
+
+struct Idle<T> {
+    it: T,
+    server: Rc<str>,
     since: Instant,
+}
+
+/// What came back.
+pub(crate) enum Reply {
+    /// All of it.
+    Whole(Whole),
+    /// Its head.
+    Begun(Response<Incoming>, Lease),
 }
 
 /// A connection that a request has, until its answer is taken. Then the next one may have it.
@@ -64,9 +85,57 @@ impl Pool {
             longest: limits.idle_connection,
             most: limits.idle_connections,
             read_buffer: limits.read_buffer,
-            idle: RefCell::default(),
+            idle: Shelf::default(),
+            plain: Shelf::default(),
             is_swept: Cell::new(false),
+            alarms: Alarms::default(),
         }))
+    }
+
+    /// Deadlines of this worker.
+    pub(crate) fn alarms(&self) -> &Alarms {
+        &self.0.alarms
+    }
+
+    /// Sends a GET without a body, which this is the head of, and waits for its answer or the head of that. `request` is the
+    /// same for hyper.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub(crate) async fn get(
+        &self,
+        server: &str,
+        head: Vec<u8>,
+        request: impl FnOnce() -> Result<Request<Upload>, Failure>,
+    ) -> Result<Reply, Failure> {
+        let (name, plain) = match self.0.quiet(server) {
+            Some(found) => found,
+            None if self.0.idle.has(server) => {
+                let (answer, lease) = self.send(server, request()?).await?;
+                return Ok(Reply::Begun(answer, lease));
+            }
+            None => {
+                let io = self.connect(server).await?;
+                (server.into(), Plain::new(io.into_inner()))
+            }
+        };
+        match plain.exchange(&head).await {
+            Ok(Outcome::Whole(whole, plain)) => {
+                self.0.put_plain(name, plain);
+                Ok(Reply::Whole(whole))
+            }
+            Ok(Outcome::Other(io, early)) => {
+                let mut sender = self.handshake(Replay::asked(io, early)).await?;
+                let answer = sender.send_request(request()?).await;
+                let answer = answer.map_err(|error| Failure::Broken(error.into()))?;
+                Ok(Reply::Begun(answer, self.lease(name, sender)))
+            }
+            Err(failure) => {
+                // The others of this server will not be better.
+                self.0.plain.forget(server);
+                Err(failure)
+            }
+        }
     }
 
     /// Sends a request to the server at this host and port, over an idle connection if there is one, and waits for the head of
@@ -91,7 +160,8 @@ impl Pool {
                 },
             }
         }
-        let mut sender = self.connect(server).await?;
+        let io = self.connect(server).await?;
+        let mut sender = self.handshake(Replay::new(io)).await?;
         let answer = sender.send_request(request).await;
         let answer = answer.map_err(|error| Failure::Broken(error.into()))?;
         Ok((answer, self.lease(server.into(), sender)))
@@ -108,22 +178,29 @@ impl Pool {
     /// An idle connection that is ready.
     async fn idle(&self, server: &str) -> Option<Lease> {
         loop {
-            let (name, mut idle) = self.0.take(server)?;
+            let mut idle = self.0.idle.take(server)?;
             if idle.since.elapsed() < self.0.longest
-                && let Ok(Ok(())) = timeout(SETTLE, idle.sender.ready()).await
+                && let Ok(Ok(())) = timeout(SETTLE, idle.it.ready()).await
             {
-                return Some(self.lease(name, idle.sender));
+                return Some(self.lease(idle.server, idle.it));
             }
         }
     }
 
-    async fn connect(&self, server: &str) -> Result<SendRequest<Upload>, Failure> {
+    async fn connect(&self, server: &str) -> Result<TokioIo<TcpStream>, Failure> {
         let uri: Uri = format!("http://{server}/")
             .parse()
             .map_err(|_| Failure::BadRequest)?;
         let mut connector = self.0.connector.clone();
         let io = connector.call(uri).await;
         let io = io.map_err(|error| Failure::Unreachable(error.into()))?;
+        if !self.0.is_swept.replace(true) {
+            apart(sweep(Rc::downgrade(&self.0), self.0.longest));
+        }
+        Ok(io)
+    }
+
+    async fn handshake(&self, io: Replay) -> Result<SendRequest<Upload>, Failure> {
         let mut builder = Builder::new();
         let opened = builder.max_buf_size(self.0.read_buffer).handshake(io).await;
         let (sender, connection) = opened.map_err(|error| Failure::Broken(error.into()))?;
@@ -132,37 +209,78 @@ impl Pool {
                 tracing::debug!(%error, "a connection to a server behind has ended");
             }
         });
-        if !self.0.is_swept.replace(true) {
-            apart(sweep(Rc::downgrade(&self.0), self.0.longest));
-        }
         Ok(sender)
     }
 }
 
 impl Inner {
-    fn take(&self, server: &str) -> Option<(Rc<str>, Idle)> {
-        let mut idle = self.idle.borrow_mut();
-        let name = Rc::clone(idle.get_key_value(server)?.0);
-        let found = idle.get_mut(server)?.pop()?;
-        Some((name, found))
+    /// An idle plain connection that is still there.
+    fn quiet(&self, server: &str) -> Option<(Rc<str>, Plain)> {
+        loop {
+            let idle = self.plain.take(server)?;
+            if idle.since.elapsed() < self.longest && idle.it.is_quiet() {
+                return Some((idle.server, idle.it));
+            }
+        }
     }
 
-    fn put(&self, server: &Rc<str>, sender: SendRequest<Upload>) {
-        let mut idle = self.idle.borrow_mut();
-        let of_server = match idle.get_mut(server) {
-            Some(of_server) => of_server,
-            None => idle.entry(Rc::clone(server)).or_default(),
-        };
-        if of_server.len() < self.most {
-            let since = Instant::now();
-            of_server.push(Idle { sender, since });
-        }
+    fn put(&self, server: Rc<str>, sender: SendRequest<Upload>) {
+        let most = self.most.saturating_sub(self.plain.count(&server));
+        self.idle.put(server, sender, most);
+    }
+
+    fn put_plain(&self, server: Rc<str>, plain: Plain) {
+        let most = self.most.saturating_sub(self.idle.count(&server));
+        self.plain.put(server, plain, most);
     }
 
     /// Closes what was idle for too long; the other side may have closed it already.
     fn sweep(&self) {
-        self.idle.borrow_mut().retain(|_, of_server| {
-            of_server.retain(|it| !it.sender.is_closed() && it.since.elapsed() < self.longest);
+        self.idle.keep(self.longest, |it| !it.is_closed());
+        self.plain.keep(self.longest, Plain::is_quiet);
+    }
+}
+
+impl<T> Default for Shelf<T> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl<T> Shelf<T> {
+    fn count(&self, server: &str) -> usize {
+        self.0.borrow().get(server).map_or(0, Vec::len)
+    }
+
+    fn has(&self, server: &str) -> bool {
+        self.count(server) > 0
+    }
+
+    fn take(&self, server: &str) -> Option<Idle<T>> {
+        self.0.borrow_mut().get_mut(server)?.pop()
+    }
+
+    /// One too many is closed.
+    fn put(&self, server: Rc<str>, it: T, most: usize) {
+        let mut all = self.0.borrow_mut();
+        let of_server = match all.get_mut(&server) {
+            Some(of_server) => of_server,
+            None => all.entry(Rc::clone(&server)).or_default(),
+        };
+        if of_server.len() < most {
+            let since = Instant::now();
+            of_server.push(Idle { it, server, since });
+        }
+    }
+
+    fn forget(&self, server: &str) {
+        self.0.borrow_mut().remove(server);
+    }
+
+    /// Lets go of all others.
+    fn keep(&self, longest: Duration, is_good: impl Fn(&T) -> bool) {
+        self.0.borrow_mut().retain(|_, of_server| {
+            of_server.retain(|idle| is_good(&idle.it) && idle.since.elapsed() < longest);
             !of_server.is_empty()
         });
     }
@@ -191,7 +309,7 @@ impl Drop for Lease {
         };
         // One whose answer was not taken to its end is not ready again; whoever wants it next finds that out.
         if let Some(pool) = self.pool.upgrade().filter(|_| !sender.is_closed()) {
-            pool.put(&self.server, sender);
+            pool.put(Rc::clone(&self.server), sender);
         }
     }
 }

@@ -19,9 +19,7 @@ use actix_web::{HttpResponse, HttpResponseBuilder};
 use futures::StreamExt;
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
@@ -30,6 +28,7 @@ use crate::download::Counted;
 use crate::frames::{Frames, Reason};
 use crate::limits::Kind;
 use crate::pool::Lease;
+use crate::replay::Replay;
 use crate::{Failure, Shared, Target, Until, forward, headers};
 
 /// Most that is read of the server behind at once.
@@ -64,9 +63,13 @@ pub(crate) async fn open(
     let upgraded = hyper::upgrade::on(&mut answer).await;
     let upgraded = upgraded.map_err(|error| broken(error.into()))?;
     let parts = upgraded
-        .downcast::<TokioIo<TcpStream>>()
+        .downcast::<Replay>()
         .map_err(|_| broken("the connection is of another kind".into()))?;
-    let (from, to) = parts.io.into_inner().into_split();
+    let (io, unseen) = parts.io.into_parts();
+    if !unseen.is_empty() {
+        return Err(broken("what came before is not read yet".into()));
+    }
+    let (from, to) = io.into_split();
     counted.shared.meter.answered(Kind::Tunnel);
     let ended = Rc::new(Cell::new(None));
     let (shared, why) = (counted.shared.clone(), Rc::clone(&ended));

@@ -8,6 +8,7 @@
 //! in the log with the change itself, and here only if it did not succeed.
 
 use actix_web::dev::{Payload, ServiceResponse};
+use actix_web::http::header::HeaderValue;
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use application::administration;
@@ -44,7 +45,7 @@ impl Acting {
 
 /// The id of a request; kept with it.
 #[derive(Debug, Clone)]
-pub(crate) struct RequestId(pub(crate) String);
+pub(crate) struct RequestId(pub(crate) HeaderValue);
 
 /// What a request has made, where its path does not say it: kept with the answer.
 #[derive(Debug, Clone)]
@@ -101,7 +102,8 @@ fn origin(req: &HttpRequest) -> administration::Origin {
     let (actor, key) = acting(req);
     let pattern = req.match_pattern();
     let pattern = pattern.as_deref().unwrap_or("(no route)");
-    let id = req.extensions().get::<RequestId>().map(|it| it.0.clone());
+    let id = req.extensions().get::<RequestId>().cloned();
+    let id = id.and_then(|it| it.0.to_str().map(str::to_owned).ok());
     administration::Origin {
         actor,
         key,

@@ -1,6 +1,7 @@
 //! The log, on standard error: standard output is for what a command was asked to print. Beside it, traces for a collector.
 
 mod lines;
+mod text;
 
 use std::fmt::{Debug, Formatter, Result};
 use std::io::{IsTerminal as _, stderr};
@@ -8,11 +9,13 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::json;
+use tracing::Subscriber;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{Layer as _, Registry, fmt, registry, reload};
+use tracing_subscriber::{Layer, Registry, fmt, registry, reload};
 
 use crate::compose::Telemetry;
 use crate::config::{Format, Log};
@@ -91,18 +94,33 @@ pub(crate) fn start(log: &Log, telemetry: Option<&Telemetry>) -> Level {
         // No thread is to be had: slower, and as good.
         Err(_) => BoxMakeWriter::new(stderr),
     };
-    let lines = fmt::layer().with_writer(writer);
-    let lines = match log.format {
-        Format::Json => lines.json().boxed(),
-        Format::Text => lines
-            .with_ansi(stderr().is_terminal())
-            .with_target(false)
-            .boxed(),
-    };
-    // A filter each: what is traced does not depend on what is logged.
-    registry()
-        .with(lines.with_filter(filter))
-        .with(telemetry.map(Telemetry::layer))
-        .init();
+    match telemetry {
+        None => registry()
+            .with(filter)
+            .with(layer(log.format, writer))
+            .init(),
+        // A filter each: what is traced does not depend on what is logged. Each line and span costs more so.
+        Some(telemetry) => registry()
+            .with(layer(log.format, writer).with_filter(filter))
+            .with(telemetry.layer())
+            .init(),
+    }
     Level(level)
+}
+
+/// What writes the lines.
+fn layer<S>(format: Format, writer: BoxMakeWriter) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let lines = fmt::layer().with_writer(writer);
+    match format {
+        Format::Json => lines.json().boxed(),
+        Format::Text if stderr().is_terminal() => lines.with_ansi(true).with_target(false).boxed(),
+        Format::Text => lines
+            .event_format(text::Text)
+            .fmt_fields(text::Fields)
+            .with_ansi(false)
+            .boxed(),
+    }
 }

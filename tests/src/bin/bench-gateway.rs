@@ -1,8 +1,9 @@
 //! What the gateway costs: `cargo xtask bench --gateway`. Prints a table; `docs/benchmarks.md` quotes one. With `--short` the
 //! numbers are small: that it works is then seen in seconds.
 //!
-//! The agent server behind is the stub. Three ways to it take turns: directly, through the service, and through nginx where
-//! that is installed, with as many workers. All of them, and what measures, share the machine's cores.
+//! The agent server behind is the stub. Four ways to it take turns: directly, through the service, and where nginx is installed
+//! through two of them, with as many workers: one that keeps no log, and one that writes a line of each request, as the service
+//! does. All of them, and what measures, share the machine's cores.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,10 +24,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 
+use AccessLog::{NoLog, OfEach};
+
 const CONNECTIONS: usize = 32;
 const TURNS: usize = 5;
 /// Answered at once, with some bytes.
 const SMALL: &str = "/server_info";
+const SERVICE: &str = "through the service";
+/// What the target is about: nothing is written for a request.
+const NGINX: &str = "through nginx without a log";
+/// Does what the service does, which cannot go without.
+const NGINX_LOGGING: &str = "through nginx with its access log";
 /// 16 MiB.
 const LARGE: &str = "/api/file/download/bytes/16777216";
 
@@ -64,18 +72,17 @@ async fn main() -> anyhow::Result<()> {
         .start()
         .await;
     let behind = Behind::start(&service, "first").await?;
-    let nginx = Nginx::start(behind.address)?;
+    let nginx = Nginx::start(behind.address, NoLog)?;
+    let logging = Nginx::start(behind.address, OfEach)?;
     let mut ways = vec![
         Way::new("directly", behind.address, Vec::new()),
-        Way::new(
-            "through the service",
-            service.address(),
-            vec![service.pid()],
-        ),
+        Way::new(SERVICE, service.address(), vec![service.pid()]),
     ];
-    if let Some(nginx) = &nginx {
-        nginx.answers().await;
-        ways.push(Way::new("through nginx", nginx.address, nginx.pids()));
+    for (name, nginx) in [(NGINX, &nginx), (NGINX_LOGGING, &logging)] {
+        if let Some(nginx) = nginx {
+            nginx.answers().await;
+            ways.push(Way::new(name, nginx.address, nginx.pids()));
+        }
     }
     let mut table = Table::default();
     latency(&mut table, size, &ways, &behind.key).await?;
@@ -176,8 +183,8 @@ async fn latency(table: &mut Table, size: &Size, ways: &[Way], key: &str) -> any
         let added = |percent| at(which, percent) - at(0, percent);
         let added = format!("added p50 {:.3} ms, p99 {:.3} ms", added(50.0), added(99.0));
         let target = match way.name {
-            "through nginx" => "",
-            _ => "added p50 ≤ 0.5 ms, p99 ≤ 3 ms",
+            SERVICE => "added p50 ≤ 0.5 ms, p99 ≤ 3 ms",
+            _ => "",
         };
         table.row([&format!("… {}", way.name), &told(which), &added, "", target]);
     }
@@ -210,15 +217,18 @@ async fn throughput(table: &mut Table, size: &Size, ways: &[Way], key: &str) -> 
             };
             let told = format!("{:.0} a second{cost}", rates[which]);
             let what = format!("{what}, {connections} connections, {}", way.name);
-            let (with, ratio, target) = match (way.name, rates.get(2)) {
-                ("through the service", Some(nginx)) => (
-                    format!("nginx {nginx:.0} a second, {:.0} µs", costs[2]),
-                    format!("{:.2}", rates[which] / nginx),
-                    "≥ 0.8",
-                ),
-                _ => Default::default(),
-            };
-            table.row([&what, &told, &with, &ratio, target]);
+            table.row([&what, &told, "", "", ""]);
+            if way.name != SERVICE {
+                continue;
+            }
+            let nginxes = ways.iter().enumerate().skip(which + 1);
+            for (other, nginx) in nginxes {
+                let told = format!("{:.0} a second, {:.0} µs", rates[other], costs[other]);
+                let ratio = format!("{:.2}", rates[which] / rates[other]);
+                let target = if nginx.name == NGINX { "≥ 0.8" } else { "" };
+                let what = format!("… of what goes {}", nginx.name);
+                table.row([&what, "", &told, &ratio, target]);
+            }
         }
     }
     Ok(())
@@ -285,6 +295,14 @@ async fn socket(address: SocketAddr, key: &str) -> anyhow::Result<wire::Connecti
     Ok(connection)
 }
 
+/// What nginx writes of the requests.
+#[derive(Clone, Copy)]
+enum AccessLog {
+    NoLog,
+    /// A line at once, in the format that it has by itself.
+    OfEach,
+}
+
 /// Forwards everything to one server. Ended with the value.
 struct Nginx {
     child: Child,
@@ -295,7 +313,7 @@ struct Nginx {
 
 impl Nginx {
     /// `None` where it is not installed.
-    fn start(behind: SocketAddr) -> anyhow::Result<Option<Self>> {
+    fn start(behind: SocketAddr, log: AccessLog) -> anyhow::Result<Option<Self>> {
         let places = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"];
         let Some(program) = places.iter().find(|it| Path::new(it).exists()) else {
             return Ok(None);
@@ -307,7 +325,7 @@ impl Nginx {
         let address = held.local_addr()?;
         let dir = tempfile::tempdir()?;
         let file = dir.path().join("nginx.conf");
-        fs::write(&file, configuration(dir.path(), address, behind))?;
+        fs::write(&file, configuration(dir.path(), address, behind, log))?;
         let child = Command::new(program)
             .arg("-p")
             .arg(dir.path())
@@ -352,8 +370,12 @@ impl Drop for Nginx {
     }
 }
 
-/// As many workers as the service has on two cores; kept connections, headers that a proxy sets, and nothing on disk.
-fn configuration(dir: &Path, listen: SocketAddr, behind: SocketAddr) -> String {
+/// As many workers as the service has on two cores; kept connections, headers that a proxy sets, and nothing on disk but the log.
+fn configuration(dir: &Path, listen: SocketAddr, behind: SocketAddr, log: AccessLog) -> String {
+    let log = match log {
+        NoLog => "off".to_owned(),
+        OfEach => format!("{}/access.log", dir.display()),
+    };
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|it| format!("{it}_temp_path {}/{it};\n", dir.display()))
         .concat();
@@ -363,7 +385,7 @@ daemon off;
 pid {dir}/nginx.pid;
 events {{ worker_connections 4096; }}
 http {{
-    access_log off;
+    access_log {log};
     {temporary}
     keepalive_requests 100000000;
     proxy_max_temp_file_size 0;

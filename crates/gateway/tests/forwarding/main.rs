@@ -8,5 +8,6 @@
 mod bodies;
 mod endings;
 mod failures;
+mod plain;
 mod tunnels;
 mod world;

@@ -105,8 +105,8 @@ async fn pass(
     end: web::Data<CancellationToken>,
 ) -> HttpResponse {
     let target = Target {
-        lane: "one".to_owned(),
-        owner: "one".to_owned(),
+        lane: "one".into(),
+        owner: "one".into(),
         is_unchecked: false,
         base_url: format!("http://{}/", behind.get_ref()).parse().unwrap(),
         path_and_query: req.uri().path_and_query().unwrap().to_string(),

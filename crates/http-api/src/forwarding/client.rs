@@ -1,24 +1,43 @@
 //! What a server behind is told about the client.
 
-use actix_web::HttpRequest;
 use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::{HttpMessage as _, HttpRequest};
 
 use crate::extract::ClientAddress;
 
 /// `X-Forwarded-For`, `-Proto` and `-Host`, as far as trusted proxies or the connection say it. What the client itself sent
 /// under these names is taken off by the gateway.
 pub(crate) fn forwarded(req: &HttpRequest) -> Vec<(HeaderName, HeaderValue)> {
-    let client = ClientAddress::of(req);
+    let parts = req.extensions();
+    let read;
+    let client = match parts.get::<ClientAddress>() {
+        Some(noted) => noted,
+        None => {
+            read = ClientAddress::of(req);
+            &read
+        }
+    };
     let scheme = if client.is_https { "https" } else { "http" };
     let said = [
-        ("x-forwarded-for", client.address.map(|it| it.to_string())),
-        ("x-forwarded-proto", Some(scheme.to_owned())),
-        ("x-forwarded-host", client.host),
+        (
+            "x-forwarded-for",
+            client
+                .address
+                .map(|it| HeaderValue::try_from(it.to_string())),
+        ),
+        (
+            "x-forwarded-proto",
+            Some(Ok(HeaderValue::from_static(scheme))),
+        ),
+        (
+            "x-forwarded-host",
+            client.host.as_deref().map(HeaderValue::try_from),
+        ),
     ];
     let mut headers = Vec::with_capacity(said.len() + 2);
     for (name, value) in said {
         // A name that is no header is not passed on.
-        if let Some(Ok(value)) = value.map(|value| HeaderValue::from_str(&value)) {
+        if let Some(Ok(value)) = value {
             headers.push((HeaderName::from_static(name), value));
         }
     }

@@ -115,8 +115,8 @@ fn to(
         headers.push((KEY_HEADER, key));
     }
     Ok(Target {
-        lane: way.sandbox.to_string(),
-        owner: way.owner.to_string(),
+        lane: way.sandbox.as_str().into(),
+        owner: way.owner.as_str().into(),
         is_unchecked: !has_key,
         base_url: way.at.url,
         path_and_query: target(req.uri().path(), req.query_string()),
@@ -143,6 +143,9 @@ fn shut_in(headers: &mut HeaderMap, place: Place) {
 
 /// What the agent server says of keeping its answer, for the browser alone.
 fn own(headers: &HeaderMap) -> HeaderValue {
+    if !headers.contains_key(CACHE_CONTROL) {
+        return HeaderValue::from_static("private");
+    }
     let said = headers
         .get_all(CACHE_CONTROL)
         .filter_map(|it| it.to_str().ok());

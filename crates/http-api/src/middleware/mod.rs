@@ -102,8 +102,7 @@ pub(crate) async fn edge(
     if client.is_claimed && state.door() == Door::Everybody && state.is_first_claim() {
         span.in_scope(warn_of_claim);
     }
-    let known_as = RequestId(id.to_str().unwrap_or_default().to_owned());
-    req.extensions_mut().insert(known_as);
+    req.extensions_mut().insert(RequestId(id.clone()));
     state.stats().touch(state.ports().clock.now(), req.path());
     let seat = Seat::of(&req);
     let facts = Facts {
@@ -131,7 +130,7 @@ async fn serve(
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let unread = Unread::of(&mut req);
-    let (began, arrived) = (facts.state.ports().clock.now(), Instant::now());
+    let arrived = Instant::now();
     let state = facts.state.clone();
     let requests = state.measuring().requests();
     let _in_flight = requests.in_flight.enter();
@@ -143,13 +142,15 @@ async fn serve(
         return Ok(response.map_body(|_, body| Unread::kept_by(unread, body)));
     }
     let outcome = AssertUnwindSafe(forward_or_serve(&facts.id, req, next));
-    let served = match outcome.catch_unwind().await {
+    let outcome = outcome.catch_unwind().await;
+    let took = arrived.elapsed();
+    let served = match outcome {
         Ok(Ok((mut response, is_forwarded))) => {
             if let Some(quota) = Quota::of(response.request()) {
                 quota.tell(response.headers_mut());
             }
             facts.decorate(response.response_mut().head_mut(), is_forwarded);
-            let (status, took) = (response.status(), arrived.elapsed());
+            let status = response.status();
             if is_forwarded {
                 requests.note_forwarded(status, took);
             } else {
@@ -169,10 +170,9 @@ async fn serve(
         ServiceResponse::status,
     );
     if served.is_err() {
-        requests.note_unmatched(status, arrived.elapsed());
+        requests.note_unmatched(status, took);
     }
-    let ended = facts.state.ports().clock.now();
-    let duration_ms = ended.since(began).as_millis();
+    let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     tracing::info!(http.status = status.as_u16(), duration_ms, "answered");
     trace::end(&facts.state, served.as_ref().ok(), status);
     served

@@ -70,8 +70,8 @@ async fn pass(
             .finish());
     };
     let target = Target {
-        lane: sandbox.id.to_string(),
-        owner: sandbox.owner.to_string(),
+        lane: sandbox.id.as_str().into(),
+        owner: sandbox.owner.as_str().into(),
         is_unchecked: false,
         base_url,
         path_and_query: forwarding::target(rest, req.query_string()),

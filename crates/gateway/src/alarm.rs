@@ -1,0 +1,94 @@
+//! Deadlines of requests that are nearly always over long before.
+//!
+//! A timer that is made and dropped with each request takes the lock of the timer wheel twice. These are kept by the worker
+//! and stay wound: one that goes off for a deadline that has been moved since is wound again, at most once in that time.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use tokio::time::{Duration, Instant, Sleep, sleep_until};
+
+/// Alarms that wait for the next request.
+const MOST: usize = 64;
+
+/// Alarms of one worker.
+#[derive(Clone, Default)]
+pub(crate) struct Alarms(Rc<RefCell<Vec<Pin<Box<Sleep>>>>>);
+
+/// One that is in use.
+pub(crate) struct Alarm {
+    sleep: Option<Pin<Box<Sleep>>>,
+    until: Instant,
+    all: Alarms,
+}
+
+impl Alarms {
+    /// One that goes off after this time.
+    pub(crate) fn set(&self, after: Duration) -> Alarm {
+        Alarm {
+            sleep: self.0.borrow_mut().pop(),
+            until: Instant::now() + after,
+            all: self.clone(),
+        }
+    }
+}
+
+impl Future for Alarm {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let until = self.until;
+        let sleep = self
+            .sleep
+            .get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if sleep.deadline() > until {
+            sleep.as_mut().reset(until);
+        }
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= until {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(until);
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        let mut all = self.all.0.borrow_mut();
+        if all.len() < MOST
+            && let Some(sleep) = self.sleep.take()
+        {
+            all.push(sleep);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_that_is_used_again_goes_off_at_its_own_time() {
+        let alarms = Alarms::default();
+        let began = Instant::now();
+        let second = Duration::from_secs(1);
+        alarms.set(second).await;
+        assert_eq!(began.elapsed(), second);
+        // Wound for later, and dropped before.
+        let mut long = alarms.set(10 * second);
+        assert!(futures::poll!(&mut long).is_pending());
+        drop(long);
+        alarms.set(second).await;
+        assert_eq!(began.elapsed(), 2 * second);
+        let mut short = alarms.set(second);
+        assert!(futures::poll!(&mut short).is_pending());
+        drop(short);
+        alarms.set(5 * second).await;
+        assert_eq!(began.elapsed(), 7 * second);
+        assert_eq!(alarms.0.borrow().len(), 1);
+    }
+}

@@ -1,0 +1,311 @@
+//! Lines of the log as text, for whoever reads no colours: the same bytes as `tracing_subscriber`'s own format, which passes
+//! every part of a line through the machinery of `std::fmt` and of colours. Each request has a line.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::{self, Debug, Write as _};
+use std::mem;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::field::{RecordFields, VisitOutput as _};
+use tracing_subscriber::fmt::format::{DefaultVisitor, Writer};
+use tracing_subscriber::fmt::time::{self, FormatTime as _};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
+use tracing_subscriber::registry::{LookupSpan, Scope};
+
+/// Length of a date and a time without its fraction.
+const SECOND: usize = "2026-11-22T19:31:02".len();
+/// Bytes that a buffer keeps room for when it was larger.
+const KEPT: usize = 4 * 1024;
+
+/// Time, level, spans with their fields, message and fields.
+pub(super) struct Text;
+
+impl<S, N> FormatEvent<S, N> for Text
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        ctx: &FmtContext<'_, S, N>,
+        mut to: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        now(&mut to)?;
+        to.write_str(level(*event.metadata().level()))?;
+        let mut has_spans = false;
+        for span in ctx.event_scope().into_iter().flat_map(Scope::from_root) {
+            has_spans = true;
+            to.write_str(span.name())?;
+            let parts = span.extensions();
+            let fields = parts.get::<FormattedFields<N>>();
+            if let Some(fields) = fields.filter(|it| !it.is_empty()) {
+                to.write_str("{")?;
+                to.write_str(&fields.fields)?;
+                to.write_str("}")?;
+            }
+            to.write_str(":")?;
+        }
+        if has_spans {
+            to.write_str(" ")?;
+        }
+        ctx.format_fields(to.by_ref(), event)?;
+        to.write_str("\n")
+    }
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::TRACE => " TRACE ",
+        Level::DEBUG => " DEBUG ",
+        Level::INFO => "  INFO ",
+        Level::WARN => "  WARN ",
+        Level::ERROR => " ERROR ",
+    }
+}
+
+/// Writes the time; its date and second as the line before, if it is the same one.
+fn now(to: &mut Writer<'_>) -> fmt::Result {
+    thread_local! {
+        static LAST: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let Ok(since) = since else {
+        return time::SystemTime.format_time(to);
+    };
+    LAST.with_borrow_mut(|(second, text)| {
+        if *second != since.as_secs() || text.is_empty() {
+            text.clear();
+            time::SystemTime.format_time(&mut Writer::new(text))?;
+            let after = SystemTime::now().duration_since(UNIX_EPOCH);
+            // Between two seconds it is not known which one it says; and years of five digits are left alone.
+            if after.map_or(0, |it| it.as_secs()) != since.as_secs()
+                || text.as_bytes().get(SECOND) != Some(&b'.')
+            {
+                to.write_str(text)?;
+                text.clear();
+                return Ok(());
+            }
+            *second = since.as_secs();
+            text.truncate(SECOND);
+        }
+        to.write_str(text)?;
+        let mut fraction = *b".000000Z";
+        let mut micros = since.subsec_micros();
+        for digit in fraction[1..7].iter_mut().rev() {
+            *digit += u8::try_from(micros % 10).unwrap_or(0);
+            micros /= 10;
+        }
+        to.write_str(std::str::from_utf8(&fraction).map_err(|_| fmt::Error)?)
+    })
+}
+
+/// Fields as `name=value`.
+pub(super) struct Fields;
+
+impl<'a> FormatFields<'a> for Fields {
+    fn format_fields<R: RecordFields>(&self, mut to: Writer<'a>, fields: R) -> fmt::Result {
+        thread_local! {
+            /// So that a span's own text gets its room at once.
+            static TEXT: Cell<String> = const { Cell::new(String::new()) };
+        }
+        let mut visitor = Visitor {
+            // What is written while a value is shown finds an empty one.
+            to: TEXT.take(),
+            is_first: true,
+            done: Ok(()),
+        };
+        fields.record(&mut visitor);
+        let mut text = visitor.to;
+        let done = visitor.done.and_then(|()| to.write_str(&text));
+        text.clear();
+        text.shrink_to(KEPT);
+        TEXT.set(text);
+        done
+    }
+}
+
+struct Visitor {
+    to: String,
+    is_first: bool,
+    done: fmt::Result,
+}
+
+impl Visitor {
+    fn write(&mut self, field: &Field, value: fmt::Arguments<'_>) -> fmt::Result {
+        if !mem::take(&mut self.is_first) {
+            self.to.push(' ');
+        }
+        let name = field.name();
+        if name == "message" {
+            return Printable(&mut self.to).write_fmt(value);
+        }
+        self.to.push_str(name.strip_prefix("r#").unwrap_or(name));
+        self.to.push('=');
+        self.to.write_fmt(value)
+    }
+
+    fn note(&mut self, field: &Field, value: fmt::Arguments<'_>) {
+        // Of the crate `log`, about the line itself.
+        if self.done.is_ok() && !field.name().starts_with("log.") {
+            self.done = self.write(field, value);
+        }
+    }
+}
+
+impl Visit for Visitor {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.note(field, format_args!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => self.note(field, format_args!("{value}")),
+            _ => self.note(field, format_args!("{value:?}")),
+        }
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        // With its sources: seldom.
+        let is_first = mem::take(&mut self.is_first);
+        let mut visitor = DefaultVisitor::new(Writer::new(&mut self.to), is_first);
+        visitor.record_error(field, value);
+        self.done = self.done.and(visitor.finish());
+    }
+}
+
+/// Shows signs that could steer a terminal.
+struct Printable<'a>(&'a mut String);
+
+impl fmt::Write for Printable<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some((at, sign)) = rest.char_indices().find(|(_, sign)| steers(*sign)) {
+            self.0.push_str(&rest[..at]);
+            match u32::from(sign) {
+                code @ 0x80.. => write!(self.0, "\\u{{{code:x}}}")?,
+                code => write!(self.0, "\\x{code:02x}")?,
+            }
+            rest = &rest[at + sign.len_utf8()..];
+        }
+        self.0.push_str(rest);
+        Ok(())
+    }
+}
+
+/// Whether `tracing_subscriber` would show it otherwise.
+fn steers(sign: char) -> bool {
+    matches!(
+        sign,
+        '\x1b' | '\x07' | '\x08' | '\x0c' | '\x7f' | '\u{80}'..='\u{9f}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::fmt::{MakeWriter, layer};
+    use tracing_subscriber::layer::SubscriberExt as _;
+    use tracing_subscriber::registry;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Kept {
+        fn write(&mut self, some: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(some);
+            Ok(some.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Kept {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    impl Kept {
+        /// Its lines, without their times, which are of the right form.
+        fn lines(&self) -> Vec<String> {
+            let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+            let lines = text.lines().map(|line| {
+                let (time, rest) = line.split_once(' ').unwrap();
+                let form: String = time
+                    .chars()
+                    .map(|it| if it.is_ascii_digit() { '0' } else { it })
+                    .collect();
+                assert_eq!(form, "0000-00-00T00:00:00.000000Z");
+                rest.to_owned()
+            });
+            lines.collect()
+        }
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer\x1b")]
+    struct Outer(#[source] io::Error);
+
+    fn say_all() {
+        tracing::error!("plain");
+        let span = tracing::info_span!(
+            "http.request",
+            request.id = %"a-b",
+            number = 5_u64,
+            text = "quoted \"\x1b",
+            absent = tracing::field::Empty,
+        );
+        span.in_scope(|| {
+            tracing::warn!(
+                duration_ms = -3_i64,
+                is = true,
+                ratio = 0.5,
+                "steers \x1b[31m \u{9b} \x07 é"
+            );
+            span.record("absent", 7_u16);
+            tracing::info_span!("inner")
+                .in_scope(|| tracing::info!(r#type = ?Some("x"), "in {}", "it"));
+            let error = Outer(io::Error::other("cause"));
+            let error: &(dyn std::error::Error + 'static) = &error;
+            tracing::debug!(error, later = 1);
+            let alone = io::Error::other("alone\x1b");
+            let alone: &(dyn std::error::Error + 'static) = &alone;
+            tracing::trace!(first = 1, alone, "said");
+        });
+        let message = String::from("a\tb");
+        tracing::info!(message = message.as_str(), other = %"x y");
+        tracing::info!(message = "", other = 1);
+    }
+
+    #[test]
+    fn lines_are_those_of_the_library() {
+        let (ours, theirs) = (Kept::default(), Kept::default());
+        let plain = layer().with_ansi(false).with_target(false);
+        let quick = layer()
+            .event_format(Text)
+            .fmt_fields(Fields)
+            .with_ansi(false);
+        tracing::subscriber::with_default(
+            registry().with(plain.with_writer(theirs.clone())),
+            say_all,
+        );
+        tracing::subscriber::with_default(
+            registry().with(quick.with_writer(ours.clone())),
+            say_all,
+        );
+        let theirs = theirs.lines();
+        assert_eq!(theirs.len(), 7);
+        assert_eq!(ours.lines(), theirs);
+    }
+}

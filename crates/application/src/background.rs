@@ -47,7 +47,7 @@ pub fn prepare(app: &App) {
     let inner = Arc::clone(&app.inner);
     app.inner.tasks.spawn(async move {
         let spec = match inner.ports.specs.list().await {
-            Ok(specs) => specs.into_iter().next(),
+            Ok(specs) => specs.first().cloned(),
             Err(error) => return tracing::warn!(error = %chain(&error), "no sandbox specs"),
         };
         if let Some(spec) = spec

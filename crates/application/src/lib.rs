@@ -71,7 +71,7 @@ use crate::inside::Inside;
 use crate::look_ups::LookUps;
 use crate::measures::Measures;
 use crate::pending::PendingMessages;
-use crate::sandboxes::{Keeper, LogReaders, Sandboxes};
+use crate::sandboxes::{Keeper, LogReaders, Sandboxes, SessionKeys};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::skills::Skills;
@@ -137,6 +137,8 @@ pub(crate) struct Inner {
     pub(crate) measures: Measures,
     /// Users' keys that were looked up a moment ago.
     pub(crate) api_keys: LookUps<KnownKey>,
+    /// Keys of sandboxes that were opened a moment ago.
+    pub(crate) session_keys: SessionKeys,
     /// Lines of the audit log that are not stored yet.
     pub(crate) trail: Trail,
     /// Wakes the comparison of rows and backend.
@@ -182,6 +184,7 @@ impl App {
             log_readers: LogReaders::default(),
             measures: Measures::default(),
             api_keys: LookUps::default(),
+            session_keys: SessionKeys::default(),
             trail: Trail::default(),
             look_again: tokio::sync::Notify::new(),
             leaving: CancellationToken::new(),

@@ -22,7 +22,7 @@ use crate::middleware::Cors;
 use crate::openapi::Surface;
 use crate::rate::RateLimit;
 use crate::readiness::{Check, Looks, Readiness};
-use crate::routes::ProcessStats;
+use crate::routes::{ProcessStats, ShownSpecs};
 
 /// Bounds on what a request may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,6 +151,7 @@ struct Shared {
     packers: Arc<Semaphore>,
     rate: RateLimit,
     shown_settings: ShownSettings,
+    shown_specs: ShownSpecs,
     gateway: gateway::Shared,
     measuring: Measuring,
     looks: Looks,
@@ -185,6 +186,7 @@ impl HttpState {
                 packers: Arc::new(Semaphore::new(PACKERS)),
                 rate: RateLimit::new(limits.requests_per_second, limits.wrong_keys_per_second),
                 shown_settings: ShownSettings::default(),
+                shown_specs: ShownSpecs::default(),
                 gateway: gateway::Shared::new(config.gateway.clone()),
                 measuring: Measuring::new(config.metrics_key.as_ref(), config.metrics_have_door),
                 looks: Looks::default(),
@@ -239,6 +241,11 @@ impl HttpState {
     /// Answers with settings, by the documents that they were made from; one memory for all workers.
     pub(crate) fn shown_settings(&self) -> &ShownSettings {
         &self.shared.shown_settings
+    }
+
+    /// The answer with the templates; one memory for all workers.
+    pub(crate) fn shown_specs(&self) -> &ShownSpecs {
+        &self.shared.shown_specs
     }
 
     /// How many requests users may send; one count for all workers.

@@ -1,5 +1,7 @@
 //! The configured templates.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
@@ -10,7 +12,7 @@ use crate::environment::FIXED;
 /// Catalogue of the templates in the order in which they are configured, the default first.
 #[derive(Debug, Clone)]
 pub struct DockerSpecs {
-    specs: Vec<SandboxSpec>,
+    specs: Arc<[SandboxSpec]>,
 }
 
 impl DockerSpecs {
@@ -43,8 +45,8 @@ fn on_the_wire(spec: &DockerSpec, now: Timestamp) -> SandboxSpec {
 
 #[async_trait]
 impl SandboxSpecCatalog for DockerSpecs {
-    async fn list(&self) -> Result<Vec<SandboxSpec>, SandboxError> {
-        Ok(self.specs.clone())
+    async fn list(&self) -> Result<Arc<[SandboxSpec]>, SandboxError> {
+        Ok(Arc::clone(&self.specs))
     }
 }
 

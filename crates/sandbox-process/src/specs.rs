@@ -1,5 +1,7 @@
 //! The one template of this backend.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::id::SpecId;
@@ -11,7 +13,7 @@ use crate::environment::FIXED;
 /// Catalogue with the one spec that the process backend has: the agent server as it is configured.
 #[derive(Debug, Clone)]
 pub struct ProcessSpecs {
-    spec: SandboxSpec,
+    specs: Arc<[SandboxSpec]>,
 }
 
 impl ProcessSpecs {
@@ -44,7 +46,7 @@ impl ProcessSpecs {
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
         Self {
-            spec: SandboxSpec {
+            specs: Arc::new([SandboxSpec {
                 id,
                 command: Some(command),
                 created_at: now,
@@ -53,14 +55,14 @@ impl ProcessSpecs {
                 working_dir: "workspace".to_owned(),
                 idle_stop: config.idle_stop,
                 lifetime: config.lifetime,
-            },
+            }]),
         }
     }
 }
 
 #[async_trait]
 impl SandboxSpecCatalog for ProcessSpecs {
-    async fn list(&self) -> Result<Vec<SandboxSpec>, SandboxError> {
-        Ok(vec![self.spec.clone()])
+    async fn list(&self) -> Result<Arc<[SandboxSpec]>, SandboxError> {
+        Ok(Arc::clone(&self.specs))
     }
 }

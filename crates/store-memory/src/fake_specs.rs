@@ -1,7 +1,7 @@
 //! Templates that a test may change.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
@@ -43,8 +43,8 @@ impl FakeSpecs {
 
 #[async_trait]
 impl SandboxSpecCatalog for FakeSpecs {
-    async fn list(&self) -> Result<Vec<SandboxSpec>, SandboxError> {
+    async fn list(&self) -> Result<Arc<[SandboxSpec]>, SandboxError> {
         let specs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(specs.clone())
+        Ok(specs.as_slice().into())
     }
 }

@@ -32,6 +32,7 @@ mod occupancy;
 mod own_list;
 mod page_token;
 mod pending;
+mod places;
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -5,13 +5,13 @@ use domain::cipher::Sealed;
 use domain::error::StoreError;
 use domain::id::{HostId, SpecId, UserId};
 use domain::identity::KeyHash;
-use domain::sandbox::{Desired, ExposedUrl, Sandbox, SandboxStatus};
-use url::Url;
+use domain::sandbox::{Desired, Sandbox, SandboxStatus};
 
 use crate::codec::{Decode, plain};
 use crate::error::Fault;
+use crate::places::Place;
 use crate::schema::sandboxes;
-use crate::sql_types::{At, Doc, Word};
+use crate::sql_types::{At, Exposed, Word};
 
 /// One row, as it is read and written.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable, AsChangeset)]
@@ -27,8 +27,8 @@ pub(crate) struct SandboxRow {
     key_hash: String,
     session_key: String,
     secret_key: String,
-    agent_url: Option<Word<Url>>,
-    exposed_urls: Doc<Vec<ExposedUrl>>,
+    agent_url: Option<Word<Place>>,
+    exposed_urls: Exposed,
     workspace: Option<String>,
     pub(crate) created_at: At,
     updated_at: At,
@@ -48,8 +48,8 @@ impl From<&Sandbox> for SandboxRow {
             key_hash: sandbox.key_hash.to_string(),
             session_key: sandbox.session_key.as_text().to_owned(),
             secret_key: sandbox.secret_key.as_text().to_owned(),
-            agent_url: sandbox.agent_url.clone().map(Word),
-            exposed_urls: Doc(sandbox.exposed_urls.clone()),
+            agent_url: sandbox.agent_url.clone().map(Place).map(Word),
+            exposed_urls: Exposed(sandbox.exposed_urls.clone()),
             workspace: sandbox.workspace.clone().map(plain),
             created_at: At(sandbox.created_at),
             updated_at: At(sandbox.updated_at),
@@ -73,7 +73,7 @@ impl TryFrom<SandboxRow> for Sandbox {
             key_hash: KeyHash(row.key_hash),
             session_key: Sealed::from_text(row.session_key),
             secret_key: Sealed::from_text(row.secret_key),
-            agent_url: row.agent_url.map(|url| url.0),
+            agent_url: row.agent_url.map(|url| url.0.0),
             exposed_urls: row.exposed_urls.0,
             workspace: row.workspace,
             created_at: row.created_at.0,

@@ -25,11 +25,13 @@ use diesel::sql_types::{BigInt, HasSqlType, Text};
 use diesel::sqlite::Sqlite;
 use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, ConversationId, SecretId, StartTaskId};
+use domain::sandbox::ExposedUrl;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::connection::Any;
+use crate::places;
 
 pub(crate) use columns::{Document, Id, Instant, Verbatim};
 
@@ -101,6 +103,11 @@ pub(crate) struct Word<T>(pub(crate) T);
 #[diesel(sql_type = Document)]
 #[diesel(sql_type = Verbatim)]
 pub(crate) struct Doc<T>(pub(crate) T);
+
+/// What sandboxes expose: as [`Doc`], of a text that is read again and again.
+#[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
+#[diesel(sql_type = Document)]
+pub(crate) struct Exposed(pub(crate) Vec<ExposedUrl>);
 
 /// What [`Word`] can hold.
 pub(crate) trait Spelled:
@@ -185,6 +192,7 @@ on_any!(
     Id: Key,
     Document: Json,
     Verbatim: Json,
+    Document: Exposed,
     <T: Spelled> Text: Word<T>,
     <T: Written> Document: Doc<T>,
     <T: Written> Verbatim: Doc<T>,
@@ -232,6 +240,19 @@ impl<T: Spelled> FromSql<Text, Sqlite> for Word<T> {
     }
 }
 
+impl ToSql<Document, Sqlite> for Exposed {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+        out.set_value(serde_json::to_string(&self.0)?);
+        Ok(IsNull::No)
+    }
+}
+
+impl FromSql<Document, Sqlite> for Exposed {
+    fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
+        Ok(Self(places::exposed(raw.read_text().as_bytes())?))
+    }
+}
+
 macro_rules! json_on_sqlite {
     ($($sql:ident),*) => {$(
         impl ToSql<$sql, Sqlite> for Json {
@@ -271,8 +292,9 @@ mod on_postgres {
     use diesel::pg::{Pg, PgValue};
 
     use super::{
-        At, Doc, Document, FromSql, Id, Instant, IsNull, Json, Key, Output, Spelled, Text,
-        Timestamp, ToSql, Uuid, Verbatim, Word, Written, deserialize, serialize, spelled, written,
+        At, Doc, Document, Exposed, FromSql, Id, Instant, IsNull, Json, Key, Output, Spelled, Text,
+        Timestamp, ToSql, Uuid, Verbatim, Word, Written, deserialize, places, serialize, spelled,
+        written,
     };
 
     /// Postgres counts from the year 2000. Our timestamps end long before its.
@@ -340,6 +362,20 @@ mod on_postgres {
     impl<T: Written> FromSql<Document, Pg> for Doc<T> {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
             written(text_of(&raw)?)
+        }
+    }
+
+    impl ToSql<Document, Pg> for Exposed {
+        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+            out.write_all(&[VERSION])?;
+            serde_json::to_writer(out, &self.0)?;
+            Ok(IsNull::No)
+        }
+    }
+
+    impl FromSql<Document, Pg> for Exposed {
+        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
+            Ok(Self(places::exposed(text_of(&raw)?)?))
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod keeper;
 mod logs;
+mod session_keys;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ pub use keeper::Keeper;
 pub(crate) use keeper::{BootAhead, endpoint, is_known};
 pub(crate) use logs::LogReaders;
 pub use logs::Reading;
+pub(crate) use session_keys::SessionKeys;
 
 use crate::ports::{Policy, Ports};
 use crate::repeat::{Answer, Repeatable, repeated};
@@ -72,11 +74,8 @@ pub(crate) async fn choose_spec(
     owner: &UserId,
     named: Option<&str>,
 ) -> Result<SandboxSpec, AppError> {
-    let mut specs = ports.specs.list().await?;
-    let mut take = |id: &str| {
-        let at = specs.iter().position(|spec| spec.id.as_str() == id)?;
-        Some(specs.swap_remove(at))
-    };
+    let specs = ports.specs.list().await?;
+    let take = |id: &str| specs.iter().find(|spec| spec.id.as_str() == id).cloned();
     let missing = || AppError::not_found("Sandbox spec not found");
     if let Some(id) = named {
         return take(id).ok_or_else(missing);
@@ -90,7 +89,7 @@ pub(crate) async fn choose_spec(
     if let Some(spec) = preferred.and_then(|id| take(id.trim())) {
         return Ok(spec);
     }
-    specs.into_iter().next().ok_or_else(missing)
+    specs.first().cloned().ok_or_else(missing)
 }
 
 /// Sandboxes and specs, as their owner sees them. Reads never call the backend.
@@ -126,11 +125,12 @@ impl Sandboxes {
         if sandbox.status != SandboxStatus::Running {
             return None;
         }
+        let cipher = &self.0.ports.cipher;
+        let open = || cipher.open(&Sandbox::key_context(&sandbox.id), &sandbox.session_key);
         self.0
-            .ports
-            .cipher
-            .open(&Sandbox::key_context(&sandbox.id), &sandbox.session_key)
-            .inspect_err(|error| tracing::error!(sandbox.id = %sandbox.id, error = %chain(&error), "session key does not open"))
+            .session_keys
+            .of(sandbox, open)
+            .inspect_err(|error| tracing::error!(sandbox.id = %sandbox.id, error = %chain(error), "session key does not open"))
             .ok()
     }
 
@@ -237,7 +237,7 @@ impl Sandboxes {
     }
 
     /// All specs, the default first.
-    pub async fn specs(&self) -> Result<Vec<SandboxSpec>, AppError> {
+    pub async fn specs(&self) -> Result<Arc<[SandboxSpec]>, AppError> {
         Ok(self.0.ports.specs.list().await?)
     }
 

@@ -88,7 +88,7 @@ impl Warm {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         let current = async {
             let specs = ports.specs.list().await?;
-            let Some(spec) = specs.into_iter().next() else {
+            let Some(spec) = specs.first() else {
                 return Ok(None);
             };
             let made_of = ports.backend.recipe(&spec.id).await?;
@@ -96,7 +96,7 @@ impl Warm {
             // when it boots.
             let (webhooks, origins) = (&policy.webhook_url, &policy.cors_origins);
             let text = format!("{made_of} {webhooks} {origins:?}");
-            Ok::<_, AppError>(Some((spec.id, KeyHash::of(&text).to_string())))
+            Ok::<_, AppError>(Some((spec.id.clone(), KeyHash::of(&text).to_string())))
         };
         let current = current.await;
         let mut state = self.state();

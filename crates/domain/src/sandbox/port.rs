@@ -289,8 +289,9 @@ pub trait SandboxBackend: Send + Sync + 'static {
 /// The available templates. Never empty.
 #[async_trait]
 pub trait SandboxSpecCatalog: Send + Sync + 'static {
-    /// All, in configuration order, the default first.
-    async fn list(&self) -> Result<Vec<SandboxSpec>, SandboxError>;
+    /// All, in configuration order, the default first. As long as none changes, the same list: clients ask for it all the
+    /// time, and what was made of it may be kept for as long.
+    async fn list(&self) -> Result<Arc<[SandboxSpec]>, SandboxError>;
 }
 
 /// Failure of a sandbox backend. `detail` is for the client: what is wrong and what to do; no secret, no host path.

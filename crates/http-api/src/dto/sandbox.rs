@@ -11,6 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::shown::Shown;
 use super::words::SandboxStatusWord;
+use super::written::{Written, members};
 use crate::addresses::Addresses;
 use crate::decode::{Decode, Errors, Object, Path, bounds};
 
@@ -81,6 +82,24 @@ impl SandboxDto {
             created_at: sandbox.created_at,
             status_detail: sandbox.status_detail,
         }
+    }
+}
+
+impl Written for SandboxDto {
+    fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
+        members!(
+            out,
+            "id": &self.id,
+            "created_by_user_id": &self.created_by_user_id,
+            "sandbox_spec_id": &self.sandbox_spec_id,
+            "status": &self.status,
+            "session_api_key": &self.session_api_key,
+            "exposed_urls": &self.exposed_urls,
+            "created_at": &self.created_at,
+            "status_detail": &self.status_detail,
+        );
+        out.push(b'}');
+        Ok(())
     }
 }
 
@@ -180,6 +199,38 @@ mod tests {
         };
         let dto = ExposedUrlDto::of(&exposed, exposed.url.as_str(), key, Some("/workspace/a b"));
         dto.url.0.expose_secret().to_owned()
+    }
+
+    #[test]
+    fn a_sandbox_is_written_as_serde_would() {
+        let url = |name: &str| ExposedUrlDto {
+            name: name.to_owned(),
+            url: Shown("http://h:1/?a=\"é".into()),
+            port: 1,
+        };
+        let empty = SandboxDto {
+            id: SandboxId::parse("box").unwrap(),
+            created_by_user_id: UserId::parse("ada").unwrap(),
+            sandbox_spec_id: SpecId::parse("spec:1").unwrap(),
+            status: SandboxStatus::Starting,
+            session_api_key: None,
+            exposed_urls: None,
+            created_at: Timestamp::from_micros(1),
+            status_detail: None,
+        };
+        let full = SandboxDto {
+            status: SandboxStatus::Running,
+            session_api_key: Some(Shown("key".into())),
+            exposed_urls: Some(vec![url("AGENT_SERVER"), url(VSCODE)]),
+            status_detail: Some("a \"b\"\n".to_owned()),
+            ..empty.clone()
+        };
+        for it in [empty, full] {
+            let mut written = Vec::new();
+            it.write(&mut written).unwrap();
+            let expected = serde_json::to_string(&it).unwrap();
+            assert_eq!(String::from_utf8(written).unwrap(), expected);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Answers of which only the time changes from request to request, as bytes.
 
 use actix_web::HttpResponse;
+use actix_web::body::MessageBody;
 use actix_web::http::header::ContentType;
 use domain::clock::Timestamp;
 use serde::Serialize;
@@ -71,7 +72,7 @@ fn places(one: &[u8], other: &[u8], texts: &[String; 2]) -> Option<Vec<usize>> {
 }
 
 /// An answer of these bytes.
-pub fn json(bytes: Vec<u8>) -> HttpResponse {
+pub fn json(bytes: impl MessageBody + 'static) -> HttpResponse {
     HttpResponse::Ok()
         .content_type(ContentType::json())
         .body(bytes)

@@ -9,10 +9,10 @@ use crate::audit::{Made, made};
 use crate::decode::{Fault, Path};
 use crate::dto::page::PageQuery;
 use crate::dto::sandbox::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
-use crate::dto::{PageDto, Success, check_batch};
+use crate::dto::{PageDto, Success, check_batch, written};
 use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, Query, State};
 use crate::problem::{Detail, Problem};
-use crate::repeat::{KeyHeader, repeatable, respond, written};
+use crate::repeat::{self, KeyHeader, repeatable, respond};
 
 /// Searches sandboxes, newest first.
 #[utoipa::path(
@@ -25,11 +25,11 @@ pub(super) async fn search(
     app: Application,
     state: State,
     Call(actor, Query(page)): Call<Actor, Query<PageQuery>>,
-) -> Result<web::Json<PageDto<SandboxDto>>, Problem> {
+) -> Result<HttpResponse, Problem> {
     let found = app.sandboxes.search(&actor.scope(), &page.into()).await?;
-    Ok(web::Json(PageDto::of(found, |sandbox| {
+    Ok(written::page(found, |sandbox| {
         SandboxDto::of(sandbox, &app.sandboxes, state.addresses())
-    })))
+    }))
 }
 
 /// Sandboxes by id, in the order asked for, with `null` for unknown ones.
@@ -91,7 +91,7 @@ pub(super) async fn start(
     let (user, spec) = (&actor.user, query.sandbox_spec_id.as_deref());
     let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes, state.addresses());
     let answer = if let Some(key) = key {
-        let render = |sandbox: &Sandbox| written(&shown(sandbox.clone()));
+        let render = |sandbox: &Sandbox| repeat::written(&shown(sandbox.clone()));
         let asked = spec.unwrap_or_default().as_bytes();
         let repeatable = repeatable(key, "sandbox", asked, &render);
         app.sandboxes.start_once(user, spec, &repeatable).await?

@@ -36,7 +36,7 @@ struct Specs(Timestamp);
 
 #[async_trait]
 impl SandboxSpecCatalog for Specs {
-    async fn list(&self) -> Result<Vec<SandboxSpec>, SandboxError> {
+    async fn list(&self) -> Result<Arc<[SandboxSpec]>, SandboxError> {
         let spec = |id: &str| SandboxSpec {
             id: SpecId::parse(id).unwrap(),
             command: None,

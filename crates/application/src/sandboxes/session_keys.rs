@@ -1,0 +1,171 @@
+//! Session keys that were opened a moment ago: lists show the key of each sandbox that runs, front ends ask for lists all the
+//! time, and opening one costs more than reading its row.
+//!
+//! * The row is read for every request. A key is taken from here only while the sealed text in the row is the very same,
+//!   byte by byte (none comes twice, each has a nonce of its own), so what was changed or sealed anew, here or by another
+//!   replica, is opened anew; and it is looked for by the sandbox whose it is, as the seal is bound to it.
+//! * A key is taken from here for [`LIFE`] at most. What is older is wiped as soon as there is another to be kept.
+//! * What does not open is not remembered.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use domain::cipher::{CipherError, Sealed};
+use domain::id::SandboxId;
+use domain::sandbox::Sandbox;
+use secrecy::SecretString;
+use tokio::time::Instant;
+
+/// For how long a key is remembered.
+const LIFE: Duration = Duration::from_secs(10 * 60);
+/// Keys that are remembered. With more, the rest is opened each time.
+const MOST: usize = 1_000;
+/// Bytes of a sealed key. What we seal has some 200.
+const LONGEST: usize = 1024;
+
+struct Opened {
+    of: Sealed,
+    at: Instant,
+    key: SecretString,
+}
+
+impl Opened {
+    fn is_of_use(&self) -> bool {
+        self.at.elapsed() < LIFE
+    }
+}
+
+/// Keys by their sandboxes.
+#[derive(Default)]
+pub(crate) struct SessionKeys(Mutex<HashMap<SandboxId, Opened>>);
+
+impl SessionKeys {
+    /// The key of this sandbox, which `open` opens if it is not known.
+    pub(super) fn of(
+        &self,
+        sandbox: &Sandbox,
+        open: impl FnOnce() -> Result<SecretString, CipherError>,
+    ) -> Result<SecretString, CipherError> {
+        if let Some(key) = self.find(sandbox) {
+            return Ok(key);
+        }
+        let key = open()?;
+        if sandbox.session_key.as_text().len() <= LONGEST {
+            self.keep(sandbox, key.clone());
+        }
+        Ok(key)
+    }
+
+    fn find(&self, sandbox: &Sandbox) -> Option<SecretString> {
+        let known = self.lock();
+        let opened = known.get(&sandbox.id)?;
+        (opened.of == sandbox.session_key && opened.is_of_use()).then(|| opened.key.clone())
+    }
+
+    fn keep(&self, sandbox: &Sandbox, key: SecretString) {
+        let mut known = self.lock();
+        known.retain(|_, opened| opened.is_of_use());
+        known.remove(&sandbox.id);
+        if known.len() < MOST {
+            let of = sandbox.session_key.clone();
+            let at = Instant::now();
+            known.insert(sandbox.id.clone(), Opened { of, at, key });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, Opened>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use domain::clock::Timestamp;
+    use domain::id::{HostId, SpecId, UserId};
+    use domain::identity::KeyHash;
+    use domain::sandbox::{Desired, SandboxStatus};
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    fn sandbox(number: usize, sealed: &str) -> Sandbox {
+        Sandbox {
+            id: SandboxId::parse(format!("box-{number}")).unwrap(),
+            owner: UserId::parse("ada").unwrap(),
+            spec_id: SpecId::parse("spec").unwrap(),
+            host: HostId::parse("host").unwrap(),
+            desired: Desired::Running,
+            status: SandboxStatus::Running,
+            status_detail: None,
+            key_hash: KeyHash::of("key"),
+            session_key: Sealed::from_text(sealed),
+            secret_key: Sealed::from_text("s"),
+            agent_url: None,
+            exposed_urls: Vec::new(),
+            workspace: None,
+            created_at: Timestamp::from_micros(1),
+            updated_at: Timestamp::from_micros(1),
+            paused_at: None,
+        }
+    }
+
+    /// The key, which is what was sealed, and whether it was opened for this.
+    fn ask(known: &SessionKeys, sandbox: &Sandbox) -> (String, bool) {
+        let opened = Cell::new(false);
+        let key = known.of(sandbox, || {
+            opened.set(true);
+            Ok(format!("{}-{}", sandbox.id, sandbox.session_key.as_text()).into())
+        });
+        (key.unwrap().expose_secret().to_owned(), opened.get())
+    }
+
+    #[test]
+    fn a_key_is_opened_once_and_anew_when_the_row_has_another() {
+        let known = SessionKeys::default();
+        for sealed in ["a", "b", "a"] {
+            let (row, key) = (sandbox(1, sealed), format!("box-1-{sealed}"));
+            assert_eq!(ask(&known, &row), (key.clone(), true));
+            assert_eq!(ask(&known, &row), (key, false));
+        }
+        let other = sandbox(2, "a");
+        assert_eq!(
+            ask(&known, &other),
+            ("box-2-a".to_owned(), true),
+            "copied into another's row"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn none_is_remembered_for_long() {
+        let known = SessionKeys::default();
+        assert!(ask(&known, &sandbox(1, "a")).1);
+        tokio::time::advance(LIFE).await;
+        assert!(ask(&known, &sandbox(2, "a")).1);
+        assert_eq!(known.lock().len(), 1, "what is too old is wiped");
+        assert!(ask(&known, &sandbox(1, "a")).1);
+    }
+
+    #[test]
+    fn what_does_not_open_is_tried_again() {
+        let (known, row) = (SessionKeys::default(), sandbox(1, "a"));
+        assert!(known.of(&row, || Err(CipherError::Damaged)).is_err());
+        assert!(ask(&known, &row).1);
+    }
+
+    #[test]
+    fn there_is_a_bound() {
+        let known = SessionKeys::default();
+        for number in 0..MOST + 2 {
+            assert!(ask(&known, &sandbox(number, "a")).1);
+        }
+        assert_eq!(known.lock().len(), MOST);
+        assert!(!ask(&known, &sandbox(0, "a")).1);
+        assert!(ask(&known, &sandbox(MOST, "a")).1);
+        let long = "x".repeat(LONGEST + 1);
+        let known = SessionKeys::default();
+        assert!(ask(&known, &sandbox(1, &long)).1 && ask(&known, &sandbox(1, &long)).1);
+    }
+}

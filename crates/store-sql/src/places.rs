@@ -1,0 +1,118 @@
+//! Where sandboxes are: URLs, and lists of them. Every row of a list has some, parsing one costs as much as all other columns
+//! of the row together, and the same ones are read again and again, so what a text was parsed to is remembered.
+//!
+//! What a text says does not depend on anything else, so what is remembered is always right; it only has a bound. No text
+//! holds a key (`ExposedUrl`).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+use domain::sandbox::ExposedUrl;
+use url::Url;
+
+/// Texts of one kind that are remembered; with one more all are forgotten.
+const MOST: usize = 2_000;
+/// Bytes of one of them: longer ones are parsed each time.
+const LONGEST: usize = 1024;
+
+static URLS: LazyLock<Parsed<Url>> = LazyLock::new(Parsed::default);
+static EXPOSED: LazyLock<Parsed<Vec<ExposedUrl>>> = LazyLock::new(Parsed::default);
+
+/// What texts were parsed to.
+struct Parsed<T>(RwLock<HashMap<Box<str>, Arc<T>>>);
+
+impl<T> Default for Parsed<T> {
+    fn default() -> Self {
+        Self(RwLock::default())
+    }
+}
+
+impl<T: Clone> Parsed<T> {
+    fn of<E>(&self, text: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<T, E> {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let found = known.get(text).map(Arc::clone);
+        drop(known);
+        // Copied while nobody waits for the lock.
+        if let Some(found) = found {
+            return Ok(T::clone(&found));
+        }
+        let value = parse(text)?;
+        if text.len() <= LONGEST {
+            let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= MOST {
+                known.clear();
+            }
+            known.insert(text.into(), Arc::new(value.clone()));
+        }
+        Ok(value)
+    }
+}
+
+/// A URL in a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place(pub(crate) Url);
+
+impl FromStr for Place {
+    type Err = url::ParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        URLS.of(text, Url::parse).map(Self)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The list in a document.
+pub(crate) fn exposed(text: &[u8]) -> Result<Vec<ExposedUrl>, serde_json::Error> {
+    // What is no UTF-8 is no JSON either; serde says so.
+    match str::from_utf8(text) {
+        Ok(text) => EXPOSED.of(text, |text| serde_json::from_str(text)),
+        Err(_) => serde_json::from_slice(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_parsed_once_and_each_by_itself() {
+        let parsed = Parsed::default();
+        for (text, value) in [("1", 1_u8), ("2", 2), ("1", 1)] {
+            assert_eq!(parsed.of(text, str::parse), Ok(value));
+            let again = parsed.of(text, |_| Err("parsed twice"));
+            assert_eq!(again, Ok(value));
+        }
+        assert!(parsed.of("x", str::parse).is_err());
+        assert!(parsed.of("x", str::parse).is_err(), "still none");
+    }
+
+    #[test]
+    fn there_is_a_bound() {
+        let parsed = Parsed::default();
+        for number in 0..=MOST {
+            let text = number.to_string();
+            assert_eq!(parsed.of(&text, str::parse), Ok(number));
+            assert!(parsed.0.read().unwrap().len() <= MOST);
+        }
+        let long = "0".repeat(LONGEST + 1);
+        assert_eq!(parsed.of(&long, str::parse), Ok(0_usize));
+        assert!(!parsed.0.read().unwrap().contains_key(long.as_str()));
+    }
+
+    #[test]
+    fn lists_are_read_as_serde_does() {
+        let text = r#"[{"name":"A","url":"http://h:1/","port":1}]"#;
+        for _ in 0..2 {
+            let urls = exposed(text.as_bytes()).unwrap();
+            assert_eq!(urls, serde_json::from_str::<Vec<ExposedUrl>>(text).unwrap());
+        }
+        assert!(exposed(b"[{}]").is_err() && exposed(b"\xff").is_err());
+    }
+}

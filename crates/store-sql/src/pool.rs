@@ -8,6 +8,8 @@
 //! A job that has begun cannot be ended from here. Postgres ends what takes too long; if it says nothing at all (frozen
 //! behind a kernel that acknowledges), the caller is answered after a deadline, and the job is told to be stuck.
 
+mod attempt;
+mod line;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -20,11 +22,12 @@ use diesel::r2d2::{HandleError, Pool, PooledConnection};
 use domain::error::{StoreError, chain};
 use domain::scope::Scope;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
-use tokio::task::JoinError;
+use tokio::sync::oneshot::error::RecvError;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout_at;
-use tracing::Span;
 
+use self::attempt::Attempt;
+use self::line::{Job, Line};
 use self::turns::Turns;
 use crate::circuit::{Circuit, GRACE};
 use crate::connection::{self, AnyConnection, Intent, Manager, Target};
@@ -49,7 +52,8 @@ impl Behalf {
 struct Lane {
     access: Access,
     permits: Arc<Semaphore>,
-    turns: Turns,
+    line: Arc<Line>,
+    turns: Arc<Turns>,
 }
 
 /// On whose behalf a call is made. Each has connections of its own on Postgres, so that none can starve another.
@@ -262,43 +266,46 @@ impl Db {
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
         let lane = self.lane(behalf, intent);
-        let permit = lane.turn().await?;
+        let attempt = Attempt::new(lane.access.clone(), intent, job);
+        let (tell, mut told) = oneshot::channel();
+        let (jobs, noted) = (Arc::clone(&self.jobs), lane.turns.begin());
+        let first: Job = Box::new(move |turn| {
+            noted.end();
+            attempt.run(jobs.begin(), turn, tell)
+        });
+        let early = lane.in_turn(first, &self.runtime, &mut told).await?;
         let over = tokio::time::Instant::now() + self.deadline;
-        // What a job that outlives this call holds: its turn, and the word that it is under way.
-        let (mut held, mut lost) = ((job, permit, self.jobs.begin()), 0);
+        let (mut ended, mut lost) = (early, 0);
         loop {
-            let (access, span) = (lane.access.clone(), Span::current());
-            let turn = self.runtime.spawn_blocking(move || {
-                let answer = span.in_scope(|| access.perform(intent, &mut held.0));
-                // Whoever waits for this turn need not wait until the caller has seen the answer.
-                let to_repeat = matches!(&answer, Err(fault) if fault.is_lost_race());
-                (answer, to_repeat.then_some(held))
-            });
-            let ended = timeout_at(over, turn).await;
-            let ended = ended.map_err(|elapsed| unavailable("an answer of the database", elapsed));
-            let (answer, back) = ended?.map_err(gone)?;
+            let (answer, back) = match ended.take() {
+                Some(ended) => ended,
+                None => timeout_at(over, &mut told)
+                    .await
+                    .map_err(|elapsed| unavailable("an answer of the database", elapsed))?
+                    .map_err(gone)?,
+            };
             let may_repeat = tokio::time::Instant::now() < over;
             match answer {
                 Err(fault) if lost < fault.attempts() && may_repeat => {
-                    let Some(back) = back else {
+                    let Some((attempt, under_way, turn)) = back else {
                         return Err(fault.into_store());
                     };
-                    (held, lost) = (back, lost + 1);
+                    lost += 1;
+                    tokio::time::sleep(pause(lost)).await;
+                    let (tell, next) = oneshot::channel();
+                    told = next;
+                    let again = move |turn| attempt.run(under_way, turn, tell);
+                    lane.serve(&self.runtime, Box::new(again), turn);
                 }
                 done => return done.map_err(Fault::into_store),
             }
-            tokio::time::sleep(pause(lost)).await;
         }
     }
 }
 
-fn gone(error: JoinError) -> StoreError {
-    if error.is_panic() {
-        StoreError::Other(error.into())
-    } else {
-        // The runtime went down before the job began.
-        unavailable("the service is stopping", error)
-    }
+fn gone(error: RecvError) -> StoreError {
+    // The runtime went down before the job began.
+    unavailable("the service is stopping", error)
 }
 
 /// How long to keep away after so many lost races: at random, and longer each time, so that those who raced do not meet
@@ -390,7 +397,8 @@ impl Lane {
                 wait,
             },
             permits: Arc::new(Semaphore::new(usize::try_from(size).unwrap_or(1))),
-            turns: Turns::default(),
+            line: Arc::default(),
+            turns: Arc::default(),
         }
     }
 }

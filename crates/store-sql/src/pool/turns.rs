@@ -5,9 +5,11 @@ use std::time::Instant;
 
 use domain::error::StoreError;
 use domain::measure::{self, Count, Durations, Level};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{sleep, timeout};
 
+use super::line::Job;
 use super::{Db, Lane};
 use crate::circuit::{Circuit, GRACE};
 use crate::error::unavailable;
@@ -20,21 +22,57 @@ pub(super) struct Turns {
     refused: Count,
 }
 
+/// When a job came, to be counted when its turn does.
+pub(super) struct Noted(Arc<Turns>, Instant);
+
+impl Turns {
+    pub(super) fn begin(self: &Arc<Self>) -> Noted {
+        Noted(Arc::clone(self), Instant::now())
+    }
+}
+
+impl Noted {
+    pub(super) fn end(&self) {
+        self.0.waits.note(self.1.elapsed());
+    }
+}
+
 impl Lane {
-    /// Waits for one's turn, but not for a database that is away.
-    pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, StoreError> {
-        let began = Instant::now();
-        let permit = if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
-            Ok(permit)
-        } else {
-            let _waiting = self.turns.waiting.enter();
-            self.wait().await
-        };
-        match &permit {
-            Ok(_) => self.turns.waits.note(began.elapsed()),
-            Err(_) => self.turns.refused.add(1),
+    /// Waits until it is the job's turn, but not for a database that is away; an error: the job does not run. Where others are
+    /// before it, the job may have been done when this returns, and then what it told is returned.
+    pub(super) async fn in_turn<T>(
+        &self,
+        job: Job,
+        runtime: &Handle,
+        told: &mut oneshot::Receiver<T>,
+    ) -> Result<Option<T>, StoreError> {
+        if let Ok(turn) = Arc::clone(&self.permits).try_acquire_owned() {
+            self.serve(runtime, job, turn);
+            return Ok(None);
         }
-        permit
+        let place = self.line.enter(job);
+        let _waiting = self.turns.waiting.enter();
+        let turn = tokio::select! {
+            biased;
+            Ok(ended) = told => return Ok(Some(ended)),
+            turn = self.wait() => turn,
+        };
+        match (place.leave(), turn) {
+            (Some(job), Ok(turn)) => self.serve(runtime, job, turn),
+            (Some(_never_run), Err(error)) => {
+                self.turns.refused.add(1);
+                return Err(error);
+            }
+            // It is under way: a turn that came after all is the next one's.
+            (None, _) => {}
+        }
+        Ok(None)
+    }
+
+    /// Runs a job on a thread, and then those in line.
+    pub(super) fn serve(&self, runtime: &Handle, job: Job, turn: OwnedSemaphorePermit) {
+        let line = Arc::clone(&self.line);
+        runtime.spawn_blocking(move || line.serve(job, turn));
     }
 
     async fn wait(&self) -> Result<OwnedSemaphorePermit, StoreError> {

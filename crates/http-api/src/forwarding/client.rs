@@ -10,12 +10,11 @@ use crate::extract::ClientAddress;
 pub(crate) fn forwarded(req: &HttpRequest) -> Vec<(HeaderName, HeaderValue)> {
     let parts = req.extensions();
     let read;
-    let client = match parts.get::<ClientAddress>() {
-        Some(noted) => noted,
-        None => {
-            read = ClientAddress::of(req);
-            &read
-        }
+    let client = if let Some(noted) = parts.get::<ClientAddress>() {
+        noted
+    } else {
+        read = ClientAddress::of(req);
+        &read
     };
     let scheme = if client.is_https { "https" } else { "http" };
     let said = [

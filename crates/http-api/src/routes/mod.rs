@@ -49,8 +49,8 @@ use crate::extract::state_of;
 use crate::problem::Problem;
 
 pub(crate) use process_stats::{Process, ProcessStats};
-pub(crate) use sandbox_specs::ShownSpecs;
 pub(crate) use registry::{Registry, Table};
+pub(crate) use sandbox_specs::ShownSpecs;
 
 /// Registers every route. What is registered here is documented; nothing else exists.
 pub(crate) fn register(config: &mut impl Registry) {

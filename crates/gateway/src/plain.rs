@@ -12,6 +12,8 @@ use actix_web::http::header::HeaderName;
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::{Bytes, BytesMut};
 use httparse::{EMPTY_HEADER, Response, Status};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Duration, timeout};
@@ -25,6 +27,8 @@ const READ: usize = 4 * 1024;
 const ROOM: usize = 8 * 1024;
 /// Headers of an answer; hyper takes a few more.
 const HEADERS: usize = 64;
+/// Longest path with its query: hyper, which may have to ask again, takes a few bytes more.
+const LONGEST_PATH: usize = 60_000;
 /// Longest wait for the rest of an answer whose head is there: many servers send the two apart. What takes longer is passed on
 /// as it comes.
 const GRACE: Duration = Duration::from_millis(20);
@@ -66,11 +70,11 @@ impl Plain {
         Self { io, buffer }
     }
 
-    /// Whether nothing came since its last answer, not even its end.
+    /// Whether nothing came since its last answer, not even its end. The kernel is asked: the runtime may not have looked since.
     pub(crate) fn is_quiet(&self) -> bool {
         let mut some = [0];
-        let read = self.io.try_read(&mut some);
-        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        recv(&self.io, &mut some, flags).is_err_and(|error| error == Errno::AGAIN)
     }
 
     /// Sends this head and waits for the answer.
@@ -117,6 +121,10 @@ impl Plain {
         }
         let head = self.buffer.split_to(short.head).freeze();
         let body = self.buffer.split_to(short.body).freeze();
+        if length > ROOM {
+            // Else it would hold that of the answer for as long as nobody asks again.
+            self.buffer = BytesMut::new();
+        }
         let whole = Whole {
             status: short.status,
             body,
@@ -220,6 +228,7 @@ pub(crate) fn head(req: &HttpRequest, target: &Target) -> Option<Vec<u8>> {
     if *req.method() != Method::GET
         || target.base_url.scheme() != "http"
         || !path.starts_with('/')
+        || path.len() > LONGEST_PATH
         || !path.bytes().all(is_plain)
         || !server.bytes().all(is_server)
     {

@@ -72,6 +72,16 @@ impl Endable {
         said
     }
 
+    /// What came and nobody reads: a socket that is closed with it breaks the connection, and what was sent last may be lost.
+    fn forget_rest(&self) {
+        let mut some = [0; 4096];
+        for _ in 0..16 {
+            if !self.stream.try_read(&mut some).is_ok_and(|read| read > 0) {
+                return;
+            }
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.end.is_over.load(Ordering::Acquire)
     }
@@ -87,8 +97,12 @@ impl AsyncRead for Endable {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let read = self.unless_over(cx, || Ok(()), |stream, cx| stream.poll_read(cx, buf));
+        if self.is_over() {
+            self.forget_rest();
+        }
         // Nothing was read: the end.
-        self.unless_over(cx, || Ok(()), |stream, cx| stream.poll_read(cx, buf))
+        read
     }
 }
 

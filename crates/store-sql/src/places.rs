@@ -40,11 +40,14 @@ impl<T: Clone> Parsed<T> {
         }
         let value = parse(text)?;
         if text.len() <= LONGEST {
+            let (key, kept) = (text.into(), Arc::new(value.clone()));
             let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            if known.len() >= MOST {
-                known.clear();
-            }
-            known.insert(text.into(), Arc::new(value.clone()));
+            let is_full = known.len() >= MOST && !known.contains_key(text);
+            let forgotten = is_full.then(|| std::mem::take(&mut *known));
+            known.insert(key, kept);
+            drop(known);
+            // While nobody waits for the lock.
+            drop(forgotten);
         }
         Ok(value)
     }

@@ -271,6 +271,10 @@ impl Db {
         let (jobs, noted) = (Arc::clone(&self.jobs), lane.turns.begin());
         let first: Job = Box::new(move |turn| {
             noted.end();
+            if tell.is_closed() {
+                // Its caller was told that it is not done, or is gone.
+                return Some(turn);
+            }
             attempt.run(jobs.begin(), turn, tell)
         });
         let early = lane.in_turn(first, &self.runtime, &mut told).await?;

@@ -4,7 +4,7 @@
 //! * The row is read for every request. A key is taken from here only while the sealed text in the row is the very same,
 //!   byte by byte (none comes twice, each has a nonce of its own), so what was changed or sealed anew, here or by another
 //!   replica, is opened anew; and it is looked for by the sandbox whose it is, as the seal is bound to it.
-//! * A key is taken from here for [`LIFE`] at most. What is older is wiped as soon as there is another to be kept.
+//! * A key is taken from here for [`LIFE`] at most. What is older is wiped when another is kept, once in [`SWEEP`] at most.
 //! * What does not open is not remembered.
 
 use std::collections::HashMap;
@@ -19,6 +19,8 @@ use tokio::time::Instant;
 
 /// For how long a key is remembered.
 const LIFE: Duration = Duration::from_secs(10 * 60);
+/// How often old ones are looked for.
+const SWEEP: Duration = Duration::from_secs(60);
 /// Keys that are remembered. With more, the rest is opened each time.
 const MOST: usize = 1_000;
 /// Bytes of a sealed key. What we seal has some 200.
@@ -31,14 +33,20 @@ struct Opened {
 }
 
 impl Opened {
-    fn is_of_use(&self) -> bool {
-        self.at.elapsed() < LIFE
+    fn is_of_use(&self, now: Instant) -> bool {
+        now.duration_since(self.at) < LIFE
     }
 }
 
 /// Keys by their sandboxes.
 #[derive(Default)]
-pub(crate) struct SessionKeys(Mutex<HashMap<SandboxId, Opened>>);
+pub(crate) struct SessionKeys(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    keys: HashMap<SandboxId, Opened>,
+    swept: Option<Instant>,
+}
 
 impl SessionKeys {
     /// The key of this sandbox, which `open` opens if it is not known.
@@ -59,22 +67,26 @@ impl SessionKeys {
 
     fn find(&self, sandbox: &Sandbox) -> Option<SecretString> {
         let known = self.lock();
-        let opened = known.get(&sandbox.id)?;
-        (opened.of == sandbox.session_key && opened.is_of_use()).then(|| opened.key.clone())
+        let opened = known.keys.get(&sandbox.id)?;
+        let is_it = opened.of == sandbox.session_key && opened.is_of_use(Instant::now());
+        is_it.then(|| opened.key.clone())
     }
 
     fn keep(&self, sandbox: &Sandbox, key: SecretString) {
+        let (of, at) = (sandbox.session_key.clone(), Instant::now());
         let mut known = self.lock();
-        known.retain(|_, opened| opened.is_of_use());
-        known.remove(&sandbox.id);
-        if known.len() < MOST {
-            let of = sandbox.session_key.clone();
-            let at = Instant::now();
-            known.insert(sandbox.id.clone(), Opened { of, at, key });
+        if known.swept.is_none_or(|swept| at >= swept + SWEEP) {
+            known.swept = Some(at);
+            known.keys.retain(|_, opened| opened.is_of_use(at));
+        }
+        known.keys.remove(&sandbox.id);
+        if known.keys.len() < MOST {
+            let opened = Opened { of, at, key };
+            known.keys.insert(sandbox.id.clone(), opened);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, Opened>> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -144,7 +156,7 @@ mod tests {
         assert!(ask(&known, &sandbox(1, "a")).1);
         tokio::time::advance(LIFE).await;
         assert!(ask(&known, &sandbox(2, "a")).1);
-        assert_eq!(known.lock().len(), 1, "what is too old is wiped");
+        assert_eq!(known.lock().keys.len(), 1, "what is too old is wiped");
         assert!(ask(&known, &sandbox(1, "a")).1);
     }
 
@@ -161,7 +173,7 @@ mod tests {
         for number in 0..MOST + 2 {
             assert!(ask(&known, &sandbox(number, "a")).1);
         }
-        assert_eq!(known.lock().len(), MOST);
+        assert_eq!(known.lock().keys.len(), MOST);
         assert!(!ask(&known, &sandbox(0, "a")).1);
         assert!(ask(&known, &sandbox(MOST, "a")).1);
         let long = "x".repeat(LONGEST + 1);

@@ -57,7 +57,8 @@ impl<J> Attempt<J> {
             return None;
         }
         // Whoever waits for this turn need not wait until the caller has seen the answer.
-        drop(under_way);
+        // And what the job had, with the request's span, is not needed after that.
+        drop((under_way, self));
         let _ = tell.send((answer, None));
         Some(turn)
     }

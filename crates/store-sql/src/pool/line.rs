@@ -10,6 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::OwnedSemaphorePermit as Turn;
 
+/// Jobs that one thread does in a row. Then it queues for a thread with all others: threads are fewer than turns of all pools
+/// may be, and one whose line never ends must not keep another's from its turn.
+const IN_A_ROW: usize = 64;
+
 /// A job: takes a turn, and gives it back unless it is to be repeated with it.
 pub(super) type Job = Box<dyn FnOnce(Turn) -> Option<Turn> + Send>;
 
@@ -36,13 +40,14 @@ impl Line {
         Place(Arc::clone(self), number)
     }
 
-    /// Runs a job, and then those in line. Blocking. A job that panics ends this and lets go of the turn: then callers get
-    /// permits.
-    pub(super) fn serve(&self, mut job: Job, mut turn: Turn) {
-        while let Some(free) = job(turn) {
-            let Some(next) = self.first() else { return };
-            (job, turn) = (next, free);
+    /// Runs a job, and then those in line; what is left to another thread. Blocking. A job that panics ends this and lets go of
+    /// the turn: then callers get permits.
+    pub(super) fn serve(&self, mut job: Job, mut turn: Turn) -> Option<(Job, Turn)> {
+        for _ in 0..IN_A_ROW {
+            let free = job(turn)?;
+            (job, turn) = (self.first()?, free);
         }
+        Some((job, turn))
     }
 
     fn first(&self) -> Option<Job> {
@@ -92,7 +97,7 @@ mod tests {
         };
         let [second, third, fourth] = ["second", "third", "fourth"].map(|it| line.enter(job(it)));
         drop(third);
-        line.serve(job("first"), turn().unwrap());
+        assert!(line.serve(job("first"), turn().unwrap()).is_none());
         assert_eq!(
             told.try_iter().collect::<Vec<_>>(),
             ["first", "second", "fourth"]
@@ -102,12 +107,29 @@ mod tests {
     }
 
     #[test]
+    fn a_line_without_end_is_left_to_another_thread_with_the_turn() {
+        let permits = Arc::new(Semaphore::new(1));
+        let turn = Arc::clone(&permits).try_acquire_owned().unwrap();
+        let line = Arc::new(Line::default());
+        let places: Vec<_> = (0..2 * IN_A_ROW)
+            .map(|_| line.enter(Box::new(Some)))
+            .collect();
+        let (next, turn) = line.serve(Box::new(Some), turn).unwrap();
+        assert_eq!(permits.available_permits(), 0);
+        let done = |places: &[Place]| places.iter().all(|it| it.leave().is_none());
+        assert!(done(&places[..IN_A_ROW]) && places[IN_A_ROW].leave().is_some());
+        assert!(line.serve(next, turn).is_none());
+        assert!(done(&places));
+        assert_eq!(permits.available_permits(), 1);
+    }
+
+    #[test]
     fn a_turn_that_is_kept_ends_it() {
         let permits = Arc::new(Semaphore::new(1));
         let turn = Arc::clone(&permits).try_acquire_owned().unwrap();
         let line = Arc::new(Line::default());
         let waiting = line.enter(Box::new(Some));
-        line.serve(Box::new(|_kept| None), turn);
+        assert!(line.serve(Box::new(|_kept| None), turn).is_none());
         assert!(waiting.leave().is_some(), "it still waits");
     }
 }

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::line::Job;
+use super::line::{Job, Line};
 use super::{Db, Lane};
 use crate::circuit::{Circuit, GRACE};
 use crate::error::unavailable;
@@ -71,8 +71,7 @@ impl Lane {
 
     /// Runs a job on a thread, and then those in line.
     pub(super) fn serve(&self, runtime: &Handle, job: Job, turn: OwnedSemaphorePermit) {
-        let line = Arc::clone(&self.line);
-        runtime.spawn_blocking(move || line.serve(job, turn));
+        serve(Arc::clone(&self.line), runtime, job, turn);
     }
 
     async fn wait(&self) -> Result<OwnedSemaphorePermit, StoreError> {
@@ -111,6 +110,15 @@ impl Lane {
             timeouts: self.turns.refused.get(),
         }
     }
+}
+
+fn serve(line: Arc<Line>, runtime: &Handle, job: Job, turn: OwnedSemaphorePermit) {
+    let threads = runtime.clone();
+    runtime.spawn_blocking(move || {
+        if let Some((job, turn)) = line.serve(job, turn) {
+            serve(line, &threads, job, turn);
+        }
+    });
 }
 
 impl Db {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use acceptance::wait::wait_for;
 use acceptance::{ScriptedLlm, Service};
 
+use crate::support::LATE;
+
 /// Downloading and compiling some hundred packages, on a machine that has other things to do.
 const INSTALLED: Duration = Duration::from_secs(420);
 
@@ -29,7 +31,11 @@ async fn the_first_conversation_installs_the_agent_server() {
     user.executed(&conversation.id, "finished").await;
     let file = service.workspace_file(&conversation.sandbox_id, "first.txt");
     assert_eq!(file.as_deref().map(str::trim), Some("one"));
-    let events = user.events(&conversation.id).await;
-    assert_eq!(user.count_events(&conversation.id).await, events.len());
+    let as_many = "as many events as are counted";
+    wait_for(as_many, LATE, || async {
+        let events = user.events(&conversation.id).await;
+        (user.count_events(&conversation.id).await == events.len()).then_some(())
+    })
+    .await;
     service.assert_no_orphans(&[&user]).await;
 }

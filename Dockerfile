@@ -3,14 +3,14 @@
 #   docker build --tag agent-workspace .
 #
 # Needs no BuildKit. Other base images: --build-arg BUILD_IMAGE=… and RUNTIME_IMAGE=…, with Debian's package manager and
-# the same release of glibc and libpq, or a newer one at run time. Where the build is ended for want of memory (signal: 9):
+# the same release of glibc and OpenSSL, or a newer one at run time. Where the build is ended for want of memory (signal: 9):
 # --build-arg RELEASE_LTO=thin, which links in parts; the program is some 15 % larger.
 ARG BUILD_IMAGE=rust:1.95-bookworm
 ARG RUNTIME_IMAGE=debian:bookworm-slim
 
 FROM ${BUILD_IMAGE} AS build
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends libpq-dev \
+ && apt-get install --yes --no-install-recommends libssl-dev pkg-config \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
@@ -21,7 +21,7 @@ RUN cargo build --locked --release --package server \
 
 FROM ${RUNTIME_IMAGE}
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends ca-certificates libpq5 \
+ && apt-get install --yes --no-install-recommends ca-certificates libssl3 \
  && rm -rf /var/lib/apt/lists/* \
  && mkdir -p /data \
  && chown 10001:10001 /data \

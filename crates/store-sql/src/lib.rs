@@ -1,4 +1,4 @@
-//! Repository ports through diesel: `SQLite`, and Postgres (feature `postgres`, on by default; needs libpq).
+//! Repository ports through diesel: `SQLite`, and Postgres (feature `postgres`, on by default; with a libpq of its own).
 //!
 //! Knows: tables, queries, transactions, migrations, keyset tokens.
 //! Must never know: HTTP, use-cases, what a sealed text contains, the time (it comes in by parameter).

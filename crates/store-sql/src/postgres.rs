@@ -2,6 +2,10 @@
 //!
 //! The URL goes to libpq, so whatever libpq knows works in it: several hosts, `sslmode=require`, `sslmode=verify-full` with
 //! `sslrootcert`, `options`, … What follows are defaults for parameters that it does not name.
+//!
+//! libpq is built with the program (`pq-sys`, feature `bundled`): without Kerberos and LDAP, which it would otherwise load.
+
+use std::path::Path;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -17,6 +21,9 @@ const DEFAULTS: [(&str, &str); 6] = [
     ("tcp_user_timeout", "25000"),
     ("application_name", "agent-workspace"),
 ];
+
+/// Where Debian, Ubuntu and Fedora have the server's socket. A bundled libpq looks in `/tmp`, where its makers have it.
+const SOCKETS: &str = "/var/run/postgresql";
 
 /// What the server gives up by itself: a statement, the wait for a lock, a transaction in which nobody says anything.
 const SETUP: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
@@ -56,8 +63,35 @@ pub(crate) const SETUP_FOR_MIGRATION: &str =
 /// transactions makes all others wait for it.
 pub(crate) const SETUP_WHEN_MIGRATING: &str = "SET LOCAL lock_timeout = '10s';";
 
-/// The URL with the defaults in it.
+/// The URL with the defaults in it, for this machine.
 pub(crate) fn with_defaults(url: &SecretString) -> SecretString {
+    completed(url, sockets())
+}
+
+/// Where a server of this machine has its socket, unless libpq is told so by its environment.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "libpq itself reads these variables, which are no configuration of ours"
+)]
+fn sockets() -> Option<&'static str> {
+    let is_told = ["PGHOST", "PGHOSTADDR", "PGSERVICE"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some());
+    (!is_told && Path::new(SOCKETS).is_dir()).then_some(SOCKETS)
+}
+
+/// Whether the URL says which host, or how to find out.
+fn names_host(url: &str, parameters: &[&str]) -> bool {
+    let after = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = after.split(['/', '?']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    !(host.is_empty() || host.starts_with(':'))
+        || ["host", "hostaddr", "service"]
+            .iter()
+            .any(|name| parameters.contains(name))
+}
+
+fn completed(url: &SecretString, sockets: Option<&str>) -> SecretString {
     let mut text = url.expose_secret().to_owned();
     // In libpq's URLs a `?` begins the parameters; elsewhere it is percent-encoded.
     let (given, mut glue) = match text.split_once('?') {
@@ -68,9 +102,11 @@ pub(crate) fn with_defaults(url: &SecretString) -> SecretString {
         .split('&')
         .filter_map(|parameter| parameter.split('=').next())
         .collect();
+    let host = sockets.filter(|_| !names_host(&text, &named));
     let missing: Vec<_> = DEFAULTS
-        .iter()
+        .into_iter()
         .filter(|(name, _)| !named.contains(name))
+        .chain(host.map(|place| ("host", place)))
         .collect();
     if given.is_empty() && glue == '&' {
         text.pop();
@@ -91,7 +127,10 @@ mod tests {
     use super::*;
 
     fn completed(url: &str) -> String {
-        with_defaults(&url.into()).expose_secret().to_owned()
+        let sockets = Some("/sockets");
+        super::completed(&url.into(), sockets)
+            .expose_secret()
+            .to_owned()
     }
 
     #[test]
@@ -124,5 +163,32 @@ mod tests {
                 "{url}&keepalives_idle=10&keepalives_interval=5&keepalives_count=3&tcp_user_timeout=25000"
             )
         );
+    }
+
+    #[test]
+    fn a_url_without_a_host_means_the_socket_of_this_machine() {
+        let without = [
+            "postgres:///db",
+            "postgres://u:p@/db",
+            "postgresql://u@?dbname=db",
+            "postgres://u@:5433/db",
+            "postgres://",
+        ];
+        for url in without {
+            assert!(completed(url).ends_with("&host=/sockets"), "{url}");
+        }
+        let with = [
+            "postgres://h/db",
+            "postgres://%2Ftmp/db",
+            "postgres://[::1]/db",
+            "postgres:///db?host=/tmp",
+            "postgres:///db?service=mine",
+            "postgres:///db?hostaddr=127.0.0.1",
+        ];
+        for url in with {
+            assert!(!completed(url).contains("/sockets"), "{url}");
+        }
+        let nowhere = super::completed(&"postgres:///db".into(), None);
+        assert!(!nowhere.expose_secret().contains("host="));
     }
 }

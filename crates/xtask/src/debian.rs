@@ -91,17 +91,17 @@ fn has_lists() -> bool {
 
 /// What the service is linked with.
 pub(crate) fn libraries() -> anyhow::Result<()> {
-    let has_libpq = has_program("pg_config")
-        || [
-            "/usr/include/postgresql/libpq-fe.h",
-            "/usr/include/libpq-fe.h",
-        ]
-        .iter()
-        .any(|header| Path::new(header).exists());
-    if !has_libpq {
+    // `openssl-sys` finds it with pkg-config, or at the usual places.
+    let has_openssl = [
+        "/usr/include/openssl/ssl.h",
+        "/usr/local/include/openssl/ssl.h",
+    ]
+    .iter()
+    .any(|header| Path::new(header).exists());
+    if !has_openssl || !has_program("pkg-config") {
         install(
-            "libpq, with which the service reaches Postgres",
-            &["libpq-dev"],
+            "OpenSSL, with which libpq reaches Postgres",
+            &["libssl-dev", "pkg-config"],
         )?;
     }
     if !has_program("cc") {

@@ -35,6 +35,15 @@ const TOGETHER: [&str; 5] = [
     "OH_BASH_EVENTS_DIR",
 ];
 
+/// Of it, by the names of its members and as JSON: what is the same in every sandbox.
+pub(crate) const SWITCHES: [(&str, &str); 3] = [
+    // One owner per directory: a lease would only keep a restarted server from its own conversations.
+    ("lease_ttl_seconds", "0"),
+    ("enable_vscode", "false"),
+    // Preloading costs processor time and memory at each start and saves little at the first conversation.
+    ("preload_tools", "false"),
+];
+
 /// Not secret, and the same in every sandbox.
 pub(crate) const FIXED: [(&str, &str); 8] = [
     // Webhooks carry an event within a second of it, one batch of five at most.
@@ -112,23 +121,29 @@ pub(crate) fn variables(
 
 /// The value of [`SETTINGS`]: an operator's own document, with what must be so.
 fn settings(config: &ProcessConfig, places: &Places) -> String {
-    let theirs = config.extra_env.get(SETTINGS);
-    let theirs = theirs.and_then(|text| serde_json::from_str(text.expose_secret()).ok());
-    let mut all: BTreeMap<String, Value> = theirs.unwrap_or_default();
-    let path = |path: &Path| path.to_string_lossy().into_owned().into();
-    all.extend(
-        [
-            // One owner per directory: a lease would only keep a restarted server from its own conversations.
-            ("lease_ttl_seconds", 0.into()),
-            ("enable_vscode", false.into()),
-            // Preloading costs processor time and memory at each start and saves little at the first conversation.
-            ("preload_tools", false.into()),
-            ("workspace_path", path(&places.workspace())),
-            ("bash_events_dir", path(&places.bash_events())),
-        ]
-        .map(|(name, value)| (name.to_owned(), value)),
+    let mut all = config.extra_env.get(SETTINGS).map_or_else(
+        BTreeMap::new,
+        // Whoever makes the configuration has looked at it (`settings_are_readable`).
+        |text| serde_json::from_str(text.expose_secret()).unwrap_or_default(),
     );
+    for (name, value) in SWITCHES {
+        let value = serde_json::from_str(value).unwrap_or_default();
+        all.insert(name.to_owned(), value);
+    }
+    let path = |path: &Path| Value::from(path.to_string_lossy());
+    all.insert("workspace_path".to_owned(), path(&places.workspace()));
+    all.insert("bash_events_dir".to_owned(), path(&places.bash_events()));
     json!(all).to_string()
+}
+
+/// Whether an operator's variables can be taken over: `OH`, if it is among them, must hold a JSON object.
+pub fn settings_are_readable<'a>(
+    variables: impl IntoIterator<Item = (&'a String, &'a String)>,
+) -> bool {
+    let mut all = variables.into_iter();
+    all.all(|(name, value)| {
+        name != SETTINGS || serde_json::from_str::<BTreeMap<String, Value>>(value).is_ok()
+    })
 }
 
 /// The folder of an absolute program goes first: its helpers are next to it.
@@ -203,6 +218,16 @@ mod tests {
             };
             assert_eq!(same, expected, "{name}");
         }
+    }
+
+    #[test]
+    fn settings_of_an_operator_are_a_json_object() {
+        let read = |name: &str, value: &str| {
+            settings_are_readable(&BTreeMap::from([(name.to_owned(), value.to_owned())]))
+        };
+        assert!(read("OH", "{}") && read("OH", r#"{"max_concurrent_runs": 3}"#));
+        assert!(!read("OH", "") && !read("OH", "1") && !read("OH", "[]") && !read("OH", "{"));
+        assert!(read("OTHER", "{"));
     }
 
     #[test]

@@ -44,4 +44,5 @@ mod stop;
 
 pub use backend::ProcessSandboxes;
 pub use config::{AgentServerSource, ProcessConfig};
+pub use environment::settings_are_readable;
 pub use specs::ProcessSpecs;

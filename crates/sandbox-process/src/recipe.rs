@@ -6,7 +6,7 @@ use secrecy::ExposeSecret;
 
 use crate::config::{AgentServerSource, ProcessConfig};
 use crate::digest;
-use crate::environment::FIXED;
+use crate::environment::{FIXED, SWITCHES};
 
 /// Stands for the agent server and its settings, and says nothing of them. What differs between sandboxes is not in it.
 pub(crate) fn of(config: &ProcessConfig) -> String {
@@ -26,7 +26,7 @@ pub(crate) fn of(config: &ProcessConfig) -> String {
     parts.push(b"launcher");
     parts.extend(launcher.iter().map(|word| word.as_bytes()));
     parts.extend([b"path", config.path.as_bytes(), b"variables"]);
-    for (name, value) in FIXED {
+    for (name, value) in FIXED.into_iter().chain(SWITCHES) {
         parts.extend([name.as_bytes(), value.as_bytes()]);
     }
     for (name, value) in &config.extra_env {

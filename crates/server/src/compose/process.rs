@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use domain::clock::{Clock as _, SystemClock};
 use domain::id::HostId;
 use sandbox_process::launcher::Launcher;
@@ -37,6 +37,10 @@ pub(super) async fn open(
     } else if let Some(path) = own_path(variables) {
         process.path = path;
     }
+    ensure!(
+        sandbox_process::settings_are_readable(&config.sandbox.env),
+        "sandbox.env: the variable OH must hold a JSON object, the agent server's settings by their names"
+    );
     for (name, value) in &config.sandbox.env {
         let value = value.clone().into();
         process.extra_env.insert(name.clone(), value);

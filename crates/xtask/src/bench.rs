@@ -3,14 +3,15 @@
 use anyhow::ensure;
 
 use crate::run::{cargo, programs, run, say};
-use crate::{debian, engine, images};
+use crate::{debian, engine, images, micro};
 
 /// What is measured.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
-    /// With small numbers, to see that it works; with `--load`, `--start`, `--scale`, `--gateway` or `--postgres`.
+    /// With small numbers, to see that it works; with `--load`, `--start`, `--scale`, `--gateway`, `--postgres` or
+    /// `--micro`.
     #[arg(long, conflicts_with_all = ["service", "docker"])]
     short: bool,
     /// With `--load`: another server to compare with, e.g. <http://127.0.0.1:3001>; its key is taken from `BENCH_KEY`. Where that
@@ -49,6 +50,9 @@ struct Which {
     /// On a Postgres server of its own, with a million conversations, beside bare handlers.
     #[arg(long)]
     postgres: bool,
+    /// The pieces that requests are made of, beside what of each cannot be left out; without the service.
+    #[arg(long)]
+    micro: bool,
     /// Sandboxes as containers of an engine of its own; as root.
     #[arg(long)]
     docker: bool,
@@ -70,10 +74,14 @@ impl Which {
 
 /// Builds for speed and runs one of the programs that measure.
 pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
+    if args.which.micro {
+        debian::libraries()?;
+        return micro::micro(args.short);
+    }
     let program = args.which.program();
     ensure!(
         !args.short || program != "bench-service",
-        "--short goes with --load, --start, --scale, --gateway or --postgres: the service alone is measured in full only"
+        "--short goes with --load, --start, --scale, --gateway, --postgres or --micro: the service alone is measured in full only"
     );
     debian::libraries()?;
     if args.which.postgres {

@@ -8,6 +8,7 @@ mod bench;
 mod debian;
 mod engine;
 mod images;
+mod micro;
 mod models;
 mod openapi;
 mod run;

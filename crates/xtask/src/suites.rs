@@ -71,7 +71,7 @@ pub(crate) fn test(with_agent_servers: bool, args: &[String]) -> anyhow::Result<
     if args.is_empty() {
         all_passed &= behind_nginx(with_agent_servers, &mut count)?;
     }
-    // Examples in documentation: nextest cannot run them. (Benchmarks are not built: they check nothing.)
+    // Examples in documentation: nextest cannot run them.
     let mut command = cargo();
     command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
     let examples_passed = watch(&mut command, Output::Standard, |line| {

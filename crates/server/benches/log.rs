@@ -1,0 +1,61 @@
+//! What the span and the line of a request cost, from the macros to the buffer of the thread that writes; beside the library's own
+//! format, which writes each line itself, to nowhere.
+
+#[path = "../src/logging/lines.rs"]
+#[expect(dead_code, reason = "the program also waits for its last lines")]
+mod lines;
+#[path = "../src/logging/text.rs"]
+#[expect(
+    dead_code,
+    unused_imports,
+    reason = "of its tests, which do not run here"
+)]
+mod text;
+
+use std::io;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use tracing::Subscriber;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry;
+
+use crate::lines::Lines;
+
+fn line(criterion: &mut Criterion) {
+    let levels = || Targets::new().with_default(tracing::Level::INFO);
+    let lines = Lines::start(io::sink(), |lost| format!("{lost} lost\n")).expect("a thread");
+    let ours = layer()
+        .with_writer(lines)
+        .event_format(text::Text)
+        .fmt_fields(text::Fields)
+        .with_ansi(false);
+    let bare = layer().with_writer(io::sink).with_ansi(false);
+    let mut group = criterion.benchmark_group("span and line of a request");
+    let mut measure = |name, subscriber: Box<dyn Subscriber + Send + Sync>| {
+        tracing::subscriber::with_default(subscriber, || {
+            group.bench_function(name, |bencher| bencher.iter(say));
+        });
+    };
+    measure("ours", Box::new(registry().with(levels()).with(ours)));
+    measure("bare", Box::new(registry().with(levels()).with(bare)));
+    group.finish();
+}
+
+/// As `http_api`'s layer around all requests does.
+fn say() {
+    let span = tracing::info_span!(
+        "http.request",
+        request.id = %"4f3c2a1b-0000-4000-8000-1234567890ab",
+        http.method = %"GET",
+        http.path = %"/api/v1/sandbox-specs/search",
+        client.address = Some(tracing::field::display("127.0.0.1")),
+        http.route = tracing::field::Empty,
+        http.status = tracing::field::Empty,
+    );
+    span.in_scope(|| tracing::info!(http.status = 200_u16, duration_ms = 0_u64, "answered"));
+}
+
+criterion_group!(benches, line);
+criterion_main!(benches);

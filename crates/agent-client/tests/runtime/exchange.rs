@@ -67,8 +67,9 @@ async fn an_answer_that_is_too_large_or_senseless_is_malformed() {
 async fn a_server_that_never_answers_meets_the_deadline() {
     let stub = Stub::start([Act::Hang, Act::Hang]).await;
     let config = Config {
-        read: Duration::from_millis(100),
-        alive: Duration::from_millis(100),
+        // So long that what is asked has arrived by then.
+        read: Duration::from_secs(1),
+        alive: Duration::from_secs(1),
         ..Config::default()
     };
     let runtime = HttpAgentRuntime::new(config, Arc::new(Noon)).unwrap();

@@ -26,7 +26,7 @@ impl Clock for Noon {
 
 pub(crate) fn runtime() -> HttpAgentRuntime {
     let config = Config {
-        alive: Duration::from_millis(100),
+        alive: Duration::from_secs(5),
         read: Duration::from_secs(5),
         probe: Duration::from_secs(2),
         max_body: 1000,

@@ -115,10 +115,10 @@ async fn taking(limits: Limits, after: Duration) -> World {
     .await
 }
 
-/// What a client may do in half a second is here what it may do in a minute.
+/// What a client may do in a second and a half is here what it may do in a minute.
 fn hasty() -> Limits {
     Limits {
-        upload_wait: Duration::from_millis(500),
+        upload_wait: Duration::from_millis(1500),
         upload_least: 1_000,
         ..Limits::default()
     }
@@ -149,7 +149,7 @@ async fn a_file_that_comes_in_drops_is_cut_and_a_conversation_is_not() {
     let mut client = world.connect().await;
     let head = format!("{HEAD}Transfer-Encoding: chunked\r\n\r\n");
     client.send(head.as_bytes()).await;
-    for _ in 0..20 {
+    for _ in 0..60 {
         client.send(b"1\r\nx\r\n").await;
         sleep(Duration::from_millis(50)).await;
     }
@@ -161,7 +161,7 @@ async fn a_file_that_comes_in_drops_is_cut_and_a_conversation_is_not() {
 #[actix_web::test]
 async fn a_server_behind_that_takes_its_time_is_not_the_clients_fault() {
     const SIZE: usize = 32 << 20;
-    let world = taking(hasty(), Duration::from_secs(1)).await;
+    let world = taking(hasty(), Duration::from_secs(3)).await;
     let mut client = world.connect().await;
     let head = format!("{HEAD}Content-Length: {SIZE}\r\n\r\n");
     client.send(head.as_bytes()).await;

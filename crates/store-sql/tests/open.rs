@@ -168,7 +168,8 @@ async fn who_waits_too_long_for_the_writer_is_told_to_come_back() {
     let directory = TempDir::new().unwrap();
     let store = SqlStore::open(
         StoreConfig {
-            wait: Duration::from_millis(50),
+            // Longer than a read that may go on waits on a busy machine.
+            wait: Duration::from_millis(500),
             ..config(directory.path())
         },
         Handle::current(),

@@ -22,7 +22,8 @@ const LONG: Duration = Duration::from_secs(60);
 
 async fn open(url: String) -> Result<Ports, OpenError> {
     let config = StoreConfig {
-        wait: Duration::from_secs(1),
+        // So long that a busy machine has made a connection by then.
+        wait: Duration::from_secs(5),
         ..StoreConfig::new(url)
     };
     Ok(Ports::of(SqlStore::open(config, Handle::current()).await?))

@@ -1,6 +1,6 @@
 //! TLS as the URL asks for it.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use store_sql::{OpenError, SqlStore, StoreConfig};
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 use tokio::runtime::Handle;
 
 use crate::cluster::Cluster;
@@ -63,6 +64,8 @@ struct Secured {
     dir: TempDir,
     port: u16,
     cluster: Cluster,
+    /// Keeps the port from everybody else, who allow no reuse. It does not listen.
+    _held: TcpSocket,
 }
 
 impl Secured {
@@ -73,16 +76,17 @@ impl Secured {
         let (key, cert) = certificate(dir.path(), "server");
         certificate(dir.path(), "other");
         Cluster::give(&key);
-        // Free at this moment; whoever takes it first makes this test fail to start its server.
-        let port = {
-            let free = TcpListener::bind("127.0.0.1:0").unwrap();
-            free.local_addr().unwrap().port()
-        };
+        let held = TcpSocket::new_v4().unwrap();
+        held.set_reuseaddr(true).unwrap();
+        held.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+            .unwrap();
+        let port = held.local_addr().unwrap().port();
         let options = format!("-c listen_addresses=localhost -c port={port}");
         let secured = Self {
             dir,
             port,
             cluster: Cluster::private(&options),
+            _held: held,
         };
         secured.set(&[
             &format!("ssl_key_file = '{}'", key.display()),

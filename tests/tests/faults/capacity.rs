@@ -5,7 +5,7 @@ use acceptance::client::Reply;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::{World, configure_model};
+use crate::support::{World, configure_model, heard};
 
 const START: &str = "/api/v1/app-conversations";
 
@@ -94,16 +94,10 @@ pub(crate) async fn one_conversation_id_asked_for_many_times_at_once_is_one_conv
     assert_eq!(world.user.ready(&task).await.id, id);
     world.user.executed(id, "finished").await;
     assert_eq!(world.user.sandboxes().await.len(), 1);
-    assert_eq!(
-        crate::support::said_by_user(&world.user.events(id).await),
-        1
-    );
+    heard(&world.user, id, 1, 1).await;
     // Asked again when it is there.
     let again = world.user.start(&request).await;
     assert_eq!(world.user.ready(&again).await.id, id);
     assert_eq!(world.stub.starts(), 1);
-    assert_eq!(
-        crate::support::said_by_user(&world.user.events(id).await),
-        1
-    );
+    heard(&world.user, id, 1, 1).await;
 }

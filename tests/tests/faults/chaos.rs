@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use acceptance::Client;
 use acceptance::Sandboxing;
-use acceptance::client::text;
+use acceptance::client::{Conversation, text};
 use acceptance::wait::wait_for;
 use futures::future::join_all;
 use reqwest::Method;
@@ -144,11 +144,15 @@ async fn settle(world: &World) {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     world.service.assert_no_orphans(&[&world.user]).await;
-    for conversation in world.user.conversations().await {
-        let ran = conversation.execution_status.as_deref() != Some("running");
-        let up = conversation.sandbox_status == "RUNNING";
-        assert!(ran || up, "runs without a sandbox: {conversation:?}");
-    }
+    // A run is ended after its sandbox, in a step of its own.
+    wait_for("the end of all runs without a sandbox", LATE, || async {
+        let fits = |it: &Conversation| {
+            it.execution_status.as_deref() != Some("running") || it.sandbox_status == "RUNNING"
+        };
+        let all = world.user.conversations().await;
+        all.iter().all(fits).then_some(())
+    })
+    .await;
 }
 
 /// Whether a RUNNING sandbox has one agent server, and any other none.

@@ -6,7 +6,7 @@ use acceptance::Sandboxing;
 use acceptance::wait::wait_until;
 use rustix::process::Signal;
 
-use crate::support::{LATE, World, finishes, said_by_user};
+use crate::support::{LATE, NOTICED, World, heard, said_by_user};
 
 /// After the answer to POST, in milliseconds; a start with the stub takes some tens of them.
 const POINTS: [u64; 12] = [0, 2, 5, 8, 12, 16, 20, 25, 30, 40, 60, 90];
@@ -40,12 +40,7 @@ pub(crate) async fn every_accepted_start_is_finished_exactly_once_wherever_the_s
     for task in &tasks {
         let conversation = world.user.ready(task).await;
         world.user.executed(&conversation.id, "finished").await;
-        let events = world.user.events(&conversation.id).await;
-        assert_eq!(
-            (said_by_user(&events), finishes(&events)),
-            (1, 1),
-            "{task:?}"
-        );
+        heard(&world.user, &conversation.id, 1, 1).await;
     }
     assert_eq!(world.user.conversations().await.len(), points.len());
     assert_eq!(world.service.agent_servers().len(), points.len());
@@ -117,8 +112,7 @@ async fn a_sandbox_whose_start_was_cut_off_after_the_spawn_is_watched_like_any_o
     let servers = world.service.agent_servers();
     assert_eq!(servers.len(), 1, "{servers:#?}");
     servers[0].signal(Signal::KILL);
-    let soon = Duration::from_secs(5);
-    world.user.sandbox_becomes(sandbox, "ERROR", soon).await;
+    world.user.sandbox_becomes(sandbox, "ERROR", NOTICED).await;
     world.user.resume(sandbox).await;
     world.user.say(&conversation.id, "go on").await;
     world.user.executed(&conversation.id, "finished").await;

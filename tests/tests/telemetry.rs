@@ -90,7 +90,8 @@ async fn take(stream: TcpStream) -> std::io::Result<(String, Vec<u8>)> {
     stream.read_exact(&mut body).await?;
     stream
         .write_all(
-            b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n",
+            // Said, so that the exporter does not send its next letter over a connection that is closed.
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
         )
         .await?;
     Ok((head, body))

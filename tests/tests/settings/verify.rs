@@ -41,10 +41,11 @@ impl Provider {
                     }
                 }
                 let head = String::from_utf8_lossy(&head).into_owned();
+                // Before the answer: whoever has that counts the heads.
+                seen.lock().expect("no panic").push(head.clone());
                 if !is_silent {
                     let _ = socket.write_all(answer(&head).as_bytes()).await;
                 }
-                seen.lock().expect("no panic").push(head);
                 open.push(socket);
             }
         });

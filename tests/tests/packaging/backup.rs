@@ -124,6 +124,12 @@ impl Work {
         }
     }
 
+    /// What comes after the backup. Its run has ended: it writes where everything is about to be removed.
+    async fn is_continued(&self) {
+        let lost = self.user.converse("after the backup: lost").await;
+        self.user.executed(&lost.id, "finished").await;
+    }
+
     async fn is_there(&self, service: &Service) {
         let user = &self.user;
         assert_eq!(user.count_events(&self.conversation).await, self.events);
@@ -154,7 +160,7 @@ async fn with_sqlite_everything_comes_back() {
     let save = with(save, &places);
     let variables = save.lines().next().unwrap();
     ours.run("", &save);
-    let _ = work.user.converse("after the backup: lost").await;
+    work.is_continued().await;
     ours.lose_everything().await;
     ours.run(variables, restore);
     ours.service.restart().await;
@@ -201,7 +207,7 @@ async fn with_postgres_everything_comes_back() {
     let variables = files_saved.lines().next().unwrap();
     let files_restored = files(&before[1]).replace("agent-workspace doctor", "");
     ours.run("", &format!("{files_saved}\n{save}"));
-    let _ = work.user.converse("after the backup: lost").await;
+    work.is_continued().await;
     ours.lose_everything().await;
     let url_set = save.lines().next().unwrap();
     let first = format!("{variables}\n{url_set}\nmkdir -p \"$DATA\"");

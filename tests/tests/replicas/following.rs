@@ -5,6 +5,7 @@ use std::time::Duration;
 use acceptance::proxy::relay::way_to;
 use acceptance::world::World;
 use acceptance::{Builder, Client, Sandboxing};
+use reqwest::Response;
 use serde_json::{Value, json};
 
 use crate::pair::Pair;
@@ -32,9 +33,8 @@ impl Follower {
         }
     }
 
-    /// Reads one stream of this service, on from what was seen, until this event, or its end.
-    async fn read(&mut self, service: &str, until: Option<usize>) {
-        let until = until.map(name);
+    /// Begins a stream of this service, on from what was seen.
+    async fn begin(&self, service: &str) -> Response {
         let (http, way) = way_to(service);
         let http = http.build().expect("a client");
         let mut request = http.get(format!("{way}{}", self.path));
@@ -42,8 +42,20 @@ impl Follower {
         if let Some((last, _)) = self.seen.last() {
             request = request.header("Last-Event-ID", *last);
         }
-        let mut answer = request.send().await.expect("the stream begins");
+        let answer = request.send().await.expect("the stream begins");
         assert_eq!(answer.status(), 200);
+        answer
+    }
+
+    /// Reads one stream of this service, on from what was seen, until this event, or its end.
+    async fn read(&mut self, service: &str, until: Option<usize>) {
+        let begun = self.begin(service).await;
+        self.go_on(begun, until).await;
+    }
+
+    /// The same with a stream that has begun.
+    async fn go_on(&mut self, mut answer: Response, until: Option<usize>) {
+        let until = until.map(name);
         let mut text = Vec::new();
         let is_seen = |it: &Self| it.seen.iter().any(|(_, id)| Some(id) == until.as_ref());
         while !is_seen(self) {
@@ -126,7 +138,8 @@ async fn events_are_followed_at_another_replica_and_past_its_death() {
         pair.kill(1);
         report(&sandbox, &id, 40..60).await;
     };
-    tokio::join!(follower.read(&urls[1], None), dies);
+    let begun = follower.begin(&urls[1]).await;
+    tokio::join!(follower.go_on(begun, None), dies);
     assert_eq!(follower.ended, None, "it could not say so");
     follower.read(&urls[0], Some(59)).await;
     follower.assert_saw(60);
@@ -142,7 +155,8 @@ async fn events_are_followed_past_a_restart_with_sqlite() {
     let url = world.service.url();
     let mut follower = Follower::of(&world.user, &id);
     report(&sandbox, &id, 0..5).await;
-    tokio::join!(follower.read(&url, None), async {
+    let begun = follower.begin(&url).await;
+    tokio::join!(follower.go_on(begun, None), async {
         report(&sandbox, &id, 5..10).await;
         world.service.stop().await;
     });

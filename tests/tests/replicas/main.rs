@@ -15,7 +15,7 @@ use crate::pair::{Ask, Pair};
 
 /// A killed replica's work goes on elsewhere within this time (its lease has to run out first). The promise is ten
 /// seconds; the rest is for a busy machine.
-const TAKEN_OVER: Duration = Duration::from_secs(30);
+const TAKEN_OVER: Duration = Duration::from_secs(90);
 
 #[tokio::test]
 async fn nothing_is_lost_or_done_twice_while_replicas_and_postgres_die() {
@@ -60,6 +60,7 @@ async fn a_start_is_streamed_from_the_replica_that_does_not_work_on_it() {
     let body = json!({"sandbox_id": id});
     let streamed = user
         .on(1)
+        .patient()
         .post("/api/v1/app-conversations/stream-start", &body)
         .await
         .ok();

@@ -236,9 +236,10 @@ async fn a_host_that_does_not_answer_is_not_asked_without_end() {
 
 #[tokio::test]
 async fn nobody_there() {
-    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let host = format!("http://{}", free.local_addr().unwrap());
-    drop(free);
+    // Held, and nobody listens there.
+    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
+    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let host = format!("http://{}", nobody.local_addr().unwrap());
     let answer = user(&hosting(), &access(Gitlab, &host, "t")).await;
     assert!(
         matches!(answer, Err(GitError::Unavailable { .. })),

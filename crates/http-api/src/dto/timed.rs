@@ -2,7 +2,7 @@
 
 use actix_web::HttpResponse;
 use actix_web::body::MessageBody;
-use actix_web::http::header::ContentType;
+use actix_web::http::header::HeaderValue;
 use domain::clock::Timestamp;
 use serde::Serialize;
 
@@ -74,7 +74,8 @@ fn places(one: &[u8], other: &[u8], texts: &[String; 2]) -> Option<Vec<usize>> {
 /// An answer of these bytes.
 pub fn json(bytes: impl MessageBody + 'static) -> HttpResponse {
     HttpResponse::Ok()
-        .content_type(ContentType::json())
+        // The typed header would be written as text, and that copied.
+        .content_type(HeaderValue::from_static("application/json"))
         .body(bytes)
 }
 

@@ -8,22 +8,22 @@ use secrecy::SecretString;
 
 use super::client::ClientAddress;
 use super::state_of;
-use super::who::{bearer_of, key_of};
+use super::who::{bearer_of, bearer_text, key_of, key_text};
 use crate::problem::Problem;
 use crate::rate::{Attempt, Quota};
 
 /// Refuses a request whose keys would be looked up, if its address has tried too many wrong ones.
 pub(super) fn begin(req: &HttpRequest, attempt: Attempt) -> Result<(), Problem> {
-    match (key_of(req), bearer_of(req)) {
+    match (key_text(req), bearer_text(req)) {
         (None, None) => Ok(()),
-        (key, beside) => may_try(req, key.iter().chain(&beside), attempt),
+        (key, beside) => may_try(req, key.into_iter().chain(beside), attempt),
     }
 }
 
 /// The same with these keys, of which there is at least one.
 pub(crate) fn may_try<'a>(
     req: &HttpRequest,
-    keys: impl Iterator<Item = &'a SecretString>,
+    keys: impl Iterator<Item = &'a str>,
     attempt: Attempt,
 ) -> Result<(), Problem> {
     let state = state_of(req)?;

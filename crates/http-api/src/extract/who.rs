@@ -6,7 +6,7 @@ use std::sync::Arc;
 use actix_web::HttpRequest;
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
-use actix_web::http::header::AUTHORIZATION;
+use actix_web::http::header::{AUTHORIZATION, HeaderName};
 use application::App;
 use application::turns::Turn;
 use async_trait::async_trait;
@@ -23,8 +23,10 @@ use crate::decode::{Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
-/// The header that carries the key of a user, or of a sandbox.
-const KEY_HEADER: &str = "X-Session-API-Key";
+/// The header that carries the key of a user, or of a sandbox; as text it would be read anew for each request.
+static KEY_HEADER: HeaderName = HeaderName::from_static("x-session-api-key");
+/// As the documentation writes it.
+const KEY_HEADER_TEXT: &str = "X-Session-API-Key";
 /// Longer texts are no keys, and are not hashed.
 const LONGEST_KEY: usize = 512;
 
@@ -237,7 +239,7 @@ impl Who for LegacyActor {
                 Some(_) => Fault::new("invalid_api_key", "Invalid API key"),
             };
             let mut errors = Errors::new();
-            errors.push_silent(&Path::header().key(KEY_HEADER), fault);
+            errors.push_silent(&Path::header().key(KEY_HEADER_TEXT), fault);
             let shape = Problem::invalid(&errors, Flavour::Legacy);
             Problem::with_body(StatusCode::UNAUTHORIZED, shape.body().clone())
         })
@@ -327,21 +329,31 @@ impl Who for UserOrSandbox {
 /// The key that a request carries: `X-Session-API-Key`, else `Authorization: Bearer`. An empty one is none; one that
 /// cannot be a key (not text, too long) stays a key, a wrong one.
 pub fn key_of(req: &HttpRequest) -> Option<SecretString> {
-    match req.headers().get(KEY_HEADER) {
-        Some(value) if !value.is_empty() => key(value.to_str().unwrap_or("?")),
-        _ => bearer_of(req),
-    }
+    key_text(req).map(SecretString::from)
 }
 
 /// The key in `Authorization: Bearer`.
 pub(super) fn bearer_of(req: &HttpRequest) -> Option<SecretString> {
+    bearer_text(req).map(SecretString::from)
+}
+
+/// The same where it lies, in the request.
+pub(super) fn key_text(req: &HttpRequest) -> Option<&str> {
+    match req.headers().get(&KEY_HEADER) {
+        Some(value) if !value.is_empty() => key(value.to_str().unwrap_or("?")),
+        _ => bearer_text(req),
+    }
+}
+
+/// The same where it lies.
+pub(super) fn bearer_text(req: &HttpRequest) -> Option<&str> {
     key(bearer(req.headers().get(AUTHORIZATION)?.to_str().ok()?)?)
 }
 
-fn key(text: &str) -> Option<SecretString> {
+fn key(text: &str) -> Option<&str> {
     let text = text.trim();
     let text = if text.len() > LONGEST_KEY { "?" } else { text };
-    (!text.is_empty()).then(|| SecretString::from(text))
+    (!text.is_empty()).then_some(text)
 }
 
 fn bearer(value: &str) -> Option<&str> {

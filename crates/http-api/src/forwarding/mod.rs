@@ -180,7 +180,11 @@ async fn find(
     let upgrades = gateway::is_socket(req);
     let (keys, of_headers) = keys_of(req);
     if !keys.is_empty()
-        && let Err(problem) = attempts::may_try(req, keys.iter(), Attempt::Call)
+        && let Err(problem) = attempts::may_try(
+            req,
+            keys.iter().map(ExposeSecret::expose_secret),
+            Attempt::Call,
+        )
     {
         // Our routes refuse by themselves, but for those that need no key: health.
         let is_ours = place == Place::OfBoth;

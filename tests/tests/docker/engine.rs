@@ -10,7 +10,7 @@ use acceptance::{Engine, PrivateEngine, Sandboxing, World};
 use crate::support::{SOON, cause, finished, goes_on};
 
 /// Until the service has noticed that nobody answers.
-const NOTICED: Duration = Duration::from_secs(10);
+const NOTICED: Duration = Duration::from_secs(60);
 
 /// The service ends what it has on the engine before the engine ends.
 struct Lab {
@@ -49,8 +49,11 @@ async fn an_engine_that_is_killed_leaves_the_last_state_and_what_ended_with_it_c
     lab.engine.kill9();
     let detail = lab.doubt(sandbox).await;
     assert!(detail.contains("last known"), "{detail}");
-    let ready = lab.world.user.get("/ready").await;
-    assert_eq!(ready.status, 503, "{ready:?}");
+    // (What was seen while it was there is said for a second.)
+    wait_for("a service that is not ready", NOTICED, || async {
+        (lab.world.user.get("/ready").await.status == 503).then_some(())
+    })
+    .await;
     assert!(!lab.world.user.events(&conversation.id).await.is_empty());
 
     lab.engine.restart();
@@ -62,16 +65,13 @@ async fn an_engine_that_is_killed_leaves_the_last_state_and_what_ended_with_it_c
         .await;
     let why = cause(&failed);
     assert!(!why.contains("last known"), "{why}");
-    let other = lab
-        .world
-        .user
-        .sandbox(&paused.sandbox_id)
-        .await
-        .expect("it is there");
-    assert_eq!(
-        (other.status.as_str(), other.status_detail),
-        ("PAUSED", None)
-    );
+    // One sandbox after the other is looked at again.
+    wait_for("a pause without a doubt", NOTICED, || async {
+        let other = lab.world.user.sandbox(&paused.sandbox_id).await?;
+        assert_eq!(other.status, "PAUSED");
+        other.status_detail.is_none().then_some(())
+    })
+    .await;
     // What was seen while it was gone is said for a second.
     wait_for("readiness", NOTICED, || async {
         (lab.world.user.get("/ready").await.status == 200).then_some(())

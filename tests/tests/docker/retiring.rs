@@ -9,8 +9,9 @@ use crate::support::configured;
 
 #[tokio::test]
 async fn an_idle_sandbox_is_paused_and_one_with_a_running_conversation_is_not() {
-    const IDLE: Duration = Duration::from_secs(3);
-    let world = configured(|builder| builder.env("WORKSPACE_SANDBOX__IDLE_STOP", "3s")).await;
+    // Half of it is more than this test is late by on a busy machine, or takes between a resume and a run.
+    const IDLE: Duration = Duration::from_secs(8);
+    let world = configured(|builder| builder.env("WORKSPACE_SANDBOX__IDLE_STOP", "8s")).await;
     let user = &world.user;
     let running = user.converse("HOLD").await;
     user.executed(&running.id, "running").await;
@@ -40,7 +41,8 @@ async fn an_idle_sandbox_is_paused_and_one_with_a_running_conversation_is_not() 
 
 #[tokio::test]
 async fn a_sandbox_that_is_too_old_is_deleted_when_its_run_has_ended() {
-    let world = configured(|builder| builder.env("WORKSPACE_SANDBOX__LIFETIME", "4s")).await;
+    // Longer than a start takes on a busy machine.
+    let world = configured(|builder| builder.env("WORKSPACE_SANDBOX__LIFETIME", "15s")).await;
     let user = &world.user;
     let conversation = user.converse("HOLD").await;
     user.executed(&conversation.id, "running").await;

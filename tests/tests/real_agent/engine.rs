@@ -9,7 +9,7 @@ use acceptance::{Engine, PrivateEngine, Sandboxing, Version};
 use crate::support::{LATE, NOTICED, Setup, World, actions, said_by_user};
 
 /// From the engine's first answer until the wire is right.
-const SECONDS: Duration = Duration::from_secs(10);
+const SECONDS: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_run_that_its_engine_took_down_is_an_error_and_goes_on_in_its_workspace() {

@@ -3,7 +3,7 @@
 use acceptance::{Sandboxing, ScriptedMcp, scripted_mcp};
 use serde_json::{Value, json};
 
-use crate::support::{Setup, World, said_to_agent};
+use crate::support::{Setup, World, said_to_agent, told};
 
 async fn use_servers(world: &World, servers: &Value) {
     let body = json!({"agent_settings_diff": {"mcp_config": servers}});
@@ -22,7 +22,8 @@ async fn look_up(world: &World, servers: &Value, term: &str) -> String {
         "nothing to note about a server that works"
     );
     world.user.executed(&conversation.id, "finished").await;
-    let events = world.user.events(&conversation.id).await;
+    let found = |events: &[Value]| said_to_agent(events).contains(&format!("{term} found"));
+    let events = told(&world.user, &conversation.id, "what the tool said", found).await;
     said_to_agent(&events)
 }
 
@@ -80,6 +81,6 @@ pub(crate) async fn a_broken_mcp_server_costs_a_note(setup: Setup) {
     assert!(!detail.contains("fine"), "{detail}");
     let ended = world.user.executed(&conversation.id, "finished").await;
     assert_eq!(ended.sandbox_status, "RUNNING");
-    let told = said_to_agent(&world.user.events(&conversation.id).await);
-    assert!(told.contains("star found over stdio"), "{told}");
+    let found = |events: &[Value]| said_to_agent(events).contains("star found over stdio");
+    told(&world.user, &conversation.id, "what the tool said", found).await;
 }

@@ -146,7 +146,11 @@ fn published(engine: &Engine, service: &Service) -> BTreeSet<u16> {
 }
 
 /// What is said on a socket until so many runs have come to their end.
-async fn until_finished(socket: &mut Connection, runs: usize) -> Vec<Value> {
+async fn until_finished(
+    socket: &mut Connection,
+    known: &mut BTreeSet<String>,
+    runs: usize,
+) -> Vec<Value> {
     let mut events: Vec<Value> = Vec::new();
     let is_end = |event: &Value| {
         event["kind"] == "ConversationStateUpdateEvent"
@@ -156,7 +160,11 @@ async fn until_finished(socket: &mut Connection, runs: usize) -> Vec<Value> {
     while events.iter().filter(|event| is_end(event)).count() < runs {
         let heard = socket.hear().await;
         let heard = heard.unwrap_or_else(|| panic!("closed after {events:#?}"));
-        events.push(serde_json::from_str(&heard).expect("events are JSON"));
+        let event: Value = serde_json::from_str(&heard).expect("events are JSON");
+        // One that happens while what was before is told may be told twice.
+        if known.insert(event["id"].to_string()) {
+            events.push(event);
+        }
     }
     events
 }
@@ -168,14 +176,14 @@ async fn is_followed(kind: Kind, setup: Setup) {
     let sandbox = conversation["sandbox_id"].as_str().expect("an id");
     user.only_the_proxy_is_open().await;
 
-    let mut socket = user.socket(&conversation).await;
-    let events = until_finished(&mut socket, 1).await;
+    let (mut socket, mut known) = (user.socket(&conversation).await, BTreeSet::new());
+    let events = until_finished(&mut socket, &mut known, 1).await;
     assert!(actions(&events, "terminal") >= 1, "{events:#?}");
     // What is said on the socket is a message, and what comes of it is told at once.
     let message =
         json!({"role": "user", "content": text("RUN: echo \"$((40 + 2)) seen\" | tee second.txt")});
     socket.say(&message.to_string()).await;
-    let events = until_finished(&mut socket, 1).await;
+    let events = until_finished(&mut socket, &mut known, 1).await;
     assert!(said_to_agent(&events).contains("42 seen"), "{events:#?}");
 
     user.post(&format!("/api/v1/sandboxes/{sandbox}/pause"), &json!({}))
@@ -193,7 +201,7 @@ async fn is_followed(kind: Kind, setup: Setup) {
     let mut socket = user.socket(&resumed).await;
     let message = json!({"role": "user", "content": text("RUN: cat first.txt second.txt")});
     socket.say(&message.to_string()).await;
-    let events = until_finished(&mut socket, 3).await;
+    let events = until_finished(&mut socket, &mut BTreeSet::new(), 3).await;
     assert!(
         said_to_agent(&events).contains("one\\n42 seen"),
         "{events:#?}"

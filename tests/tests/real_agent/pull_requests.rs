@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use acceptance::Service;
 use serde_json::{Value, json};
 
-use crate::support::{Setup, said_to_agent};
+use crate::support::{Setup, said_to_agent, told};
 
 const TOKEN: &str = "ghp-canary-of-pull-requests";
 const ADDRESS: &str = "https://git.example.com/acme/tools/pull/7";
@@ -87,9 +87,8 @@ pub(crate) async fn the_agent_opens_one(setup: Setup) {
     let ended = user.task(&task.id).await;
     assert_eq!(ended.detail, None, "nothing to note about our own server");
     user.executed(&conversation.id, "finished").await;
-    let events = user.events(&conversation.id).await;
-    let told = said_to_agent(&events);
-    assert!(told.contains(ADDRESS), "{told}");
+    let found = |events: &[Value]| said_to_agent(events).contains(ADDRESS);
+    let events = told(&user, &conversation.id, "the address of it", found).await;
 
     let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
     let [(head, body)] = asked.as_slice() else {

@@ -11,7 +11,7 @@ use acceptance::wait::wait_until;
 use acceptance::{Client, GitServer, Sandboxing, ScriptedLlm, Service};
 use serde_json::{Value, json};
 
-use crate::support::Setup;
+use crate::support::{LATE, Setup};
 
 const TOKEN: &str = "ghp-canary-7c1f0a9d5b3e";
 /// What a search for the token has to find, too.
@@ -356,8 +356,8 @@ pub(crate) async fn killed_while_it_clones_a_start_is_finished_with_one_clone(se
 
 pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
     let limits = [
-        ("WORKSPACE_START__CLONE_DEADLINE", "5s"),
-        ("WORKSPACE_START__SETUP_DEADLINE", "2s"),
+        ("WORKSPACE_START__CLONE_DEADLINE", "15s"),
+        ("WORKSPACE_START__SETUP_DEADLINE", "5s"),
     ];
     let town = Town::build_with(&setup, &limits).await;
     let user = &town.user;
@@ -368,10 +368,10 @@ pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
         .await;
     let note = tasks[0]["detail"].as_str().unwrap_or_default();
     assert!(
-        note.contains("setup.sh was ended after 2 s. Its last words: begun"),
+        note.contains("setup.sh was ended after 5 s. Its last words: begun"),
         "{note}"
     );
-    wait_until("the end of the script", Duration::from_secs(20), || {
+    wait_until("the end of the script", LATE, || {
         command_lines().iter().all(|line| line != "sleep 3131")
     })
     .await;
@@ -388,7 +388,7 @@ pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
         .await;
     let cause = late.detail.unwrap_or_default();
     assert_eq!(late.status, "ERROR", "{cause}");
-    assert!(cause.contains("within 5 s"), "{cause}");
+    assert!(cause.contains("within 15 s"), "{cause}");
     town.git.release();
     town.assert_no_token(&conversation.sandbox_id);
 }

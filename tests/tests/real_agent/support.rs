@@ -10,10 +10,25 @@ use acceptance::{Client, Sandboxing, ScriptedLlm, Service, Version};
 use serde_json::Value;
 
 /// Reports may be up to one reconciler's pass late.
-pub(crate) const LATE: Duration = Duration::from_secs(40);
+pub(crate) const LATE: Duration = Duration::from_secs(90);
 /// By an event, that is: rows and backend are compared every 30 s only. Usually it takes milliseconds, but a busy engine takes
 /// seconds to tell that a container has ended.
-pub(crate) const NOTICED: Duration = Duration::from_secs(15);
+pub(crate) const NOTICED: Duration = Duration::from_secs(20);
+
+/// The events of a conversation, once they say so: the agent server reports each by itself, and the one that tells a
+/// status may come before others of the same run.
+pub(crate) async fn told(
+    user: &Client,
+    id: &str,
+    what: &str,
+    says: impl Fn(&[Value]) -> bool,
+) -> Vec<Value> {
+    wait_for(what, LATE, || async {
+        let events = user.events(id).await;
+        says(&events).then_some(events)
+    })
+    .await
+}
 
 /// Which parts a story is played with.
 #[derive(Debug, Clone)]

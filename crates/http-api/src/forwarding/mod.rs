@@ -179,12 +179,9 @@ async fn find(
 ) -> Result<Option<Found>, Problem> {
     let upgrades = gateway::is_socket(req);
     let (keys, of_headers) = keys_of(req);
+    let texts = keys.iter().map(ExposeSecret::expose_secret);
     if !keys.is_empty()
-        && let Err(problem) = attempts::may_try(
-            req,
-            keys.iter().map(ExposeSecret::expose_secret),
-            Attempt::Call,
-        )
+        && let Err(problem) = attempts::may_try(req, texts, Attempt::Call)
     {
         // Our routes refuse by themselves, but for those that need no key: health.
         let is_ours = place == Place::OfBoth;

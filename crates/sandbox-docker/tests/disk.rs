@@ -66,7 +66,7 @@ async fn too_much_in_volume_and_image_together_ends_the_sandbox_with_a_cause() {
 #[tokio::test]
 async fn one_that_is_resumed_has_time_to_be_tidied() {
     let lab = Lab::new().await;
-    let interval = Duration::from_secs(4);
+    let interval = Duration::from_secs(6);
     let backend = backend(&lab, interval);
     let launch = support::launch(SPEC);
     let id = &launch.id;

@@ -225,9 +225,10 @@ async fn a_pull_without_progress_is_given_up_and_the_next_one_may_succeed() {
 #[tokio::test]
 async fn a_registry_that_cannot_be_reached_is_a_cause() {
     let lab = Lab::new().await;
-    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Held, and nobody listens there.
+    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
+    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = nobody.local_addr().unwrap();
-    drop(nobody);
     let backend = backend_of(&lab, &format!("{address}/none:1"), |_| ());
 
     let cause = cause(&backend).await;

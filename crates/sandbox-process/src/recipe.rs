@@ -10,6 +10,11 @@ use crate::environment::{FIXED, SWITCHES};
 
 /// Stands for the agent server and its settings, and says nothing of them. What differs between sandboxes is not in it.
 pub(crate) fn of(config: &ProcessConfig) -> String {
+    with(config, &[FIXED.as_slice(), &SWITCHES].concat())
+}
+
+/// The same with what is the same in every sandbox.
+fn with(config: &ProcessConfig, constants: &[(&str, &str)]) -> String {
     let mut parts: Vec<&[u8]> = Vec::new();
     match &config.agent_server {
         AgentServerSource::Command(command) => {
@@ -26,7 +31,7 @@ pub(crate) fn of(config: &ProcessConfig) -> String {
     parts.push(b"launcher");
     parts.extend(launcher.iter().map(|word| word.as_bytes()));
     parts.extend([b"path", config.path.as_bytes(), b"variables"]);
-    for (name, value) in FIXED.into_iter().chain(SWITCHES) {
+    for (name, value) in constants {
         parts.extend([name.as_bytes(), value.as_bytes()]);
     }
     for (name, value) in &config.extra_env {
@@ -68,5 +73,14 @@ mod tests {
         all.dedup();
         assert_eq!(all.len(), 5);
         assert!(all.iter().all(|it| it.len() == 12));
+
+        // What a release of the service sets: another one retires what this one has kept warm.
+        let ours = [FIXED.as_slice(), &SWITCHES].concat();
+        assert_eq!(of(&first), with(&first, &ours));
+        for place in 0..ours.len() {
+            let mut changed = ours.clone();
+            changed[place].1 = "another";
+            assert_ne!(of(&first), with(&first, &changed), "{:?}", ours[place]);
+        }
     }
 }

@@ -76,7 +76,7 @@ pub(crate) fn with_defaults(url: &SecretString) -> SecretString {
 fn sockets() -> Option<&'static str> {
     let is_told = ["PGHOST", "PGHOSTADDR", "PGSERVICE"]
         .iter()
-        .any(|name| std::env::var_os(name).is_some());
+        .any(|name| std::env::var_os(name).is_some_and(|it| !it.is_empty()));
     (!is_told && Path::new(SOCKETS).is_dir()).then_some(SOCKETS)
 }
 

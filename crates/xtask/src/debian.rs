@@ -91,14 +91,10 @@ fn has_lists() -> bool {
 
 /// What the service is linked with.
 pub(crate) fn libraries() -> anyhow::Result<()> {
-    // `openssl-sys` finds it with pkg-config, or at the usual places.
-    let has_openssl = [
-        "/usr/include/openssl/ssl.h",
-        "/usr/local/include/openssl/ssl.h",
-    ]
-    .iter()
-    .any(|header| Path::new(header).exists());
-    if !has_openssl || !has_program("pkg-config") {
+    // As `openssl-sys` looks for it, unless `OPENSSL_DIR` names the place.
+    let asked = "test -n \"$OPENSSL_DIR\" || pkg-config --exists openssl";
+    let has_openssl = program("sh").args(["-c", asked]).status();
+    if !has_openssl.is_ok_and(|it| it.success()) {
         install(
             "OpenSSL, with which libpq reaches Postgres",
             &["libssl-dev", "pkg-config"],

@@ -9,8 +9,11 @@ use acceptance::{Engine, PrivateEngine, Sandboxing, World};
 
 use crate::support::{SOON, cause, finished, goes_on};
 
-/// Until the service has noticed that nobody answers.
-const NOTICED: Duration = Duration::from_secs(60);
+/// Until the service has noticed that nobody answers, or that somebody does again: by that itself, since all is compared every
+/// 30 s only.
+const NOTICED: Duration = Duration::from_secs(25);
+/// What may wait for such a comparison.
+const COMPARED: Duration = Duration::from_secs(60);
 
 /// The service ends what it has on the engine before the engine ends.
 struct Lab {
@@ -50,7 +53,7 @@ async fn an_engine_that_is_killed_leaves_the_last_state_and_what_ended_with_it_c
     let detail = lab.doubt(sandbox).await;
     assert!(detail.contains("last known"), "{detail}");
     // (What was seen while it was there is said for a second.)
-    wait_for("a service that is not ready", NOTICED, || async {
+    wait_for("a service that is not ready", COMPARED, || async {
         (lab.world.user.get("/ready").await.status == 503).then_some(())
     })
     .await;
@@ -66,14 +69,14 @@ async fn an_engine_that_is_killed_leaves_the_last_state_and_what_ended_with_it_c
     let why = cause(&failed);
     assert!(!why.contains("last known"), "{why}");
     // One sandbox after the other is looked at again.
-    wait_for("a pause without a doubt", NOTICED, || async {
+    wait_for("a pause without a doubt", COMPARED, || async {
         let other = lab.world.user.sandbox(&paused.sandbox_id).await?;
         assert_eq!(other.status, "PAUSED");
         other.status_detail.is_none().then_some(())
     })
     .await;
     // What was seen while it was gone is said for a second.
-    wait_for("readiness", NOTICED, || async {
+    wait_for("readiness", COMPARED, || async {
         (lab.world.user.get("/ready").await.status == 200).then_some(())
     })
     .await;

@@ -129,7 +129,7 @@ const VOCABULARY: &[&str] = &[
 
 /// What the crates without a technology of their own may know of the outside, beside `VOCABULARY`.
 const PURE: &[(&str, &[&str])] = &[
-    ("domain", &["sha2"]),
+    ("domain", &["sha2", "smol_str"]),
     ("application", &["tokio", "tokio-util", "tracing"]),
     ("port-conformance", &["tokio"]),
 ];

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use smol_str::SmolStr;
 use uuid::{Builder, Uuid};
 
 use crate::identity::NewKeyText;
@@ -64,13 +65,13 @@ macro_rules! text_id {
     ($($(#[$doc:meta])* $name:ident, $check:path, $expected:literal;)*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(String);
+        pub struct $name(SmolStr);
 
         impl $name {
             /// Parses and checks the text.
-            pub fn parse(text: impl Into<String>) -> Result<Self, InvalidId> {
-                let text = text.into();
-                if $check(&text) { Ok(Self(text)) } else {
+            pub fn parse(text: impl AsRef<str>) -> Result<Self, InvalidId> {
+                let text = text.as_ref();
+                if $check(text) { Ok(Self(SmolStr::new(text))) } else {
                     Err(InvalidId { kind: stringify!($name), expected: $expected })
                 }
             }

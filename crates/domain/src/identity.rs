@@ -13,39 +13,63 @@ use uuid::Uuid;
 use crate::audit::{AuditActor, AuditEntry};
 use crate::clock::Timestamp;
 use crate::error::StoreError;
-use crate::id::{ApiKeyId, UserId};
+use crate::id::{ApiKeyId, InvalidId, UserId};
 
-/// SHA-256 of a key's text, as 64 lower-case hex digits. Looking a key up by its hash makes the comparison constant in
+/// SHA-256 of a key's text, written as 64 lower-case hex digits. Looking a key up by its hash makes the comparison constant in
 /// time as far as the key is concerned. Used for users' API keys and for sandboxes' session keys.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyHash(pub String);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
     /// The hash of any key's text: a user's API key, a bootstrap key that the operator made up, a sandbox's session key.
     /// No salt and no slow hash: keys are random, not chosen like passwords, and the hash is what they are looked up by.
     pub fn of(text: &str) -> Self {
-        // Every request hashes its key, so its digits are written without the machinery of formats.
-        let mut hex = String::with_capacity(64);
-        for byte in Sha256::digest(text.as_bytes()) {
-            hex.push(digit(byte >> 4));
-            hex.push(digit(byte & 15));
-        }
-        Self(hex)
+        Self(Sha256::digest(text.as_bytes()).into())
     }
-}
-
-/// One hexadecimal digit of these four bits.
-fn digit(bits: u8) -> char {
-    char::from(if bits < 10 {
-        b'0' + bits
-    } else {
-        b'a' + bits - 10
-    })
 }
 
 impl fmt::Display for KeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyHash({self})")
+    }
+}
+
+impl FromStr for KeyHash {
+    type Err = InvalidId;
+
+    /// Of its hex digits.
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        let mut bytes = [0; 32];
+        let is_hash =
+            text.len() == 2 * bytes.len()
+                && bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)).all(
+                    |(byte, digits)| match [nibble(digits[0]), nibble(digits[1])] {
+                        [Some(high), Some(low)] => {
+                            *byte = high << 4 | low;
+                            true
+                        }
+                        _ => false,
+                    },
+                );
+        is_hash.then_some(Self(bytes)).ok_or(InvalidId {
+            kind: "KeyHash",
+            expected: "64 lower-case hex digits",
+        })
+    }
+}
+
+/// What one of the digits stands for that [`KeyHash`] is written with.
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
     }
 }
 
@@ -381,9 +405,17 @@ mod tests {
 
     #[test]
     fn the_hash_is_sha_256_in_hex() {
-        assert_eq!(
-            KeyHash::of("abc").0,
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
+        let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let hash = KeyHash::of("abc");
+        assert_eq!(hash.to_string(), text);
+        assert_eq!(text.parse(), Ok(hash));
+        for wrong in [
+            "",
+            &text[1..],
+            &text.to_uppercase(),
+            &text.replace('b', "é"),
+        ] {
+            assert!(wrong.parse::<KeyHash>().is_err(), "{wrong}");
+        }
     }
 }

@@ -171,7 +171,7 @@ impl Addresses {
     /// A keyed hash: nobody makes one who does not know the installation's secret. It dies with the sandbox's key.
     fn signature(&self, sandbox: &Sandbox, name: &str) -> String {
         // Neither ids nor hashes have line feeds.
-        let text = format!("{}\n{name}\n{}", sandbox.id, sandbox.key_hash.0);
+        let text = format!("{}\n{name}\n{}", sandbox.id, sandbox.key_hash);
         let hash = self.fingerprints.fingerprint(PURPOSE, text.as_bytes());
         hash.rsplit(':').next().unwrap_or_default().to_owned()
     }
@@ -213,7 +213,7 @@ mod tests {
     fn running() -> Sandbox {
         let mut sandbox = sandbox();
         sandbox.status = SandboxStatus::Running;
-        sandbox.exposed_urls = vec![exposed(AGENT_SERVER)];
+        sandbox.exposed_urls = Arc::new([exposed(AGENT_SERVER)]);
         sandbox
     }
 

@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(text.len(), 52);
         let parsed = ApiKeyText::parse(text).unwrap();
         assert_eq!(parsed.hash(), key.hash());
-        assert_eq!(key.hash().0.len(), 64);
+        assert_eq!(key.hash().to_string().len(), 64);
         assert!(text.starts_with(&key.prefix()) && key.prefix().len() == 9);
         assert!(!format!("{key:?}").contains(&text[3..]));
     }

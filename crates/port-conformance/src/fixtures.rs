@@ -1,6 +1,7 @@
 //! Small valid objects, and names for them. Ids of digits only are on purpose: some databases take them for numbers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use domain::cipher::Sealed;
 use domain::clock::Timestamp;
@@ -97,11 +98,11 @@ pub fn sandbox(id: &str, owner: &str, created_at: Timestamp) -> Sandbox {
         desired: Desired::Running,
         status: SandboxStatus::Starting,
         status_detail: None,
-        key_hash: KeyHash(format!("{id:0>64}")),
+        key_hash: KeyHash::of(id),
         session_key: Sealed::from_text("sealed session key"),
         secret_key: Sealed::from_text("sealed secret key"),
         agent_url: None,
-        exposed_urls: Vec::new(),
+        exposed_urls: Arc::default(),
         workspace: None,
         created_at,
         updated_at: created_at,

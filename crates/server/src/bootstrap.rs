@@ -217,7 +217,7 @@ async fn insert(store: &Store, key: ApiKey, now: Timestamp) -> anyhow::Result<()
 
 /// Version and variant of a random UUID, the rest from the hash of the key.
 fn id_bytes(text: &ApiKeyText) -> [u8; 16] {
-    let hash = text.hash().0;
+    let hash = text.hash().to_string();
     let number = u128::from_str_radix(&hash[..32], 16).unwrap_or_default();
     uuid::Builder::from_random_bytes(number.to_be_bytes())
         .into_uuid()

@@ -193,6 +193,9 @@ mod tests {
         ] {
             assert!(table.contains(part), "{part} is missing in {table}");
         }
-        assert!(!table.contains(&text.hash().0) && !table.contains(text.secret().expose_secret()));
+        assert!(
+            !table.contains(&text.hash().to_string())
+                && !table.contains(text.secret().expose_secret())
+        );
     }
 }

@@ -1,14 +1,12 @@
 //! The log, on standard error: standard output is for what a command was asked to print. Beside it, traces for a collector.
 
-mod lines;
-mod text;
-
 use std::fmt::{Debug, Formatter, Result};
 use std::io::{IsTerminal as _, stderr};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::json;
+use telemetry::lines::{Fields, Lines, Text, Wanted};
 use tracing::Subscriber;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
@@ -19,7 +17,6 @@ use tracing_subscriber::{Layer, Registry, fmt, registry, reload};
 
 use crate::compose::Telemetry;
 use crate::config::{Format, Log};
-use lines::Lines;
 
 /// Says nothing at `info` that we do not say ourselves.
 const QUIET: (&str, tracing::Level) = ("actix_server", tracing::Level::WARN);
@@ -88,7 +85,7 @@ fn of_lost(format: Format) -> fn(u64) -> String {
 
 /// Starts logging, and tracing if traces are exported. Once per process.
 pub(crate) fn start(log: &Log, telemetry: Option<&Telemetry>) -> Level {
-    let (filter, level) = reload::Layer::new(filter(log));
+    let (filter, level) = Wanted::new(filter(log));
     let writer = match Lines::start(stderr(), of_lost(log.format)) {
         Ok(lines) => BoxMakeWriter::new(LINES.get_or_init(|| lines).clone()),
         // No thread is to be had: slower, and as good.
@@ -118,8 +115,8 @@ where
         Format::Json => lines.json().boxed(),
         Format::Text if stderr().is_terminal() => lines.with_ansi(true).with_target(false).boxed(),
         Format::Text => lines
-            .event_format(text::Text)
-            .fmt_fields(text::Fields)
+            .event_format(Text)
+            .fmt_fields(Fields)
             .with_ansi(false)
             .boxed(),
     }

@@ -30,6 +30,6 @@ impl Cipher for MarkerCipher {
 /// Hashes without a key.
 impl Fingerprints for MarkerCipher {
     fn fingerprint(&self, purpose: &str, text: &[u8]) -> String {
-        KeyHash::of(&format!("{purpose}\n{}", String::from_utf8_lossy(text))).0
+        KeyHash::of(&format!("{purpose}\n{}", String::from_utf8_lossy(text))).to_string()
     }
 }

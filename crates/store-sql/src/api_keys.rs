@@ -34,7 +34,7 @@ impl From<&ApiKey> for ApiKeyRow {
         Self {
             id: key.id.into(),
             user_id: key.user.to_string(),
-            hash: key.hash.0.clone(),
+            hash: key.hash.to_string(),
             prefix: key.prefix.clone(),
             created_at: At(key.created_at),
             expires_at: key.expires_at.map(At),
@@ -53,7 +53,7 @@ impl TryFrom<ApiKeyRow> for ApiKey {
         Ok(Self {
             id: row.id.into(),
             user: decode.parse("user_id", &row.user_id)?,
-            hash: KeyHash(row.hash),
+            hash: decode.parse("hash", &row.hash)?,
             prefix: row.prefix,
             created_at: row.created_at.0,
             expires_at: row.expires_at.map(|at| at.0),
@@ -140,7 +140,7 @@ impl ApiKeyRepository for SqlStore {
     }
 
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<KnownKey>, StoreError> {
-        let hash = hash.0.clone();
+        let hash = hash.to_string();
         self.db
             .look(move |conn| {
                 let row: Option<(ApiKeyRow, String)> = api_keys::table

@@ -18,29 +18,32 @@ const MOST: usize = 2_000;
 const LONGEST: usize = 1024;
 
 static URLS: LazyLock<Parsed<Url>> = LazyLock::new(Parsed::default);
-static EXPOSED: LazyLock<Parsed<Vec<ExposedUrl>>> = LazyLock::new(Parsed::default);
+static EXPOSED: LazyLock<Parsed<[ExposedUrl]>> = LazyLock::new(Parsed::default);
 
 /// What texts were parsed to.
-struct Parsed<T>(RwLock<HashMap<Box<str>, Arc<T>>>);
+struct Parsed<T: ?Sized>(RwLock<HashMap<Box<str>, Arc<T>>>);
 
-impl<T> Default for Parsed<T> {
+impl<T: ?Sized> Default for Parsed<T> {
     fn default() -> Self {
         Self(RwLock::default())
     }
 }
 
-impl<T: Clone> Parsed<T> {
-    fn of<E>(&self, text: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<T, E> {
+impl<T: ?Sized> Parsed<T> {
+    /// What the text was parsed to, which all rows with it share.
+    fn of<E>(
+        &self,
+        text: &str,
+        parse: impl FnOnce(&str) -> Result<Arc<T>, E>,
+    ) -> Result<Arc<T>, E> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let found = known.get(text).map(Arc::clone);
-        drop(known);
-        // Copied while nobody waits for the lock.
-        if let Some(found) = found {
-            return Ok(T::clone(&found));
+        if let Some(found) = known.get(text) {
+            return Ok(Arc::clone(found));
         }
+        drop(known);
         let value = parse(text)?;
         if text.len() <= LONGEST {
-            let (key, kept) = (text.into(), Arc::new(value.clone()));
+            let (key, kept) = (text.into(), Arc::clone(&value));
             let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
             let is_full = known.len() >= MOST && !known.contains_key(text);
             let forgotten = is_full.then(|| std::mem::take(&mut *known));
@@ -55,13 +58,14 @@ impl<T: Clone> Parsed<T> {
 
 /// A URL in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place(pub(crate) Url);
+pub(crate) struct Place(pub(crate) Arc<Url>);
 
 impl FromStr for Place {
     type Err = url::ParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        URLS.of(text, Url::parse).map(Self)
+        URLS.of(text, |text| Url::parse(text).map(Arc::new))
+            .map(Self)
     }
 }
 
@@ -72,11 +76,12 @@ impl fmt::Display for Place {
 }
 
 /// The list in a document.
-pub(crate) fn exposed(text: &[u8]) -> Result<Vec<ExposedUrl>, serde_json::Error> {
+pub(crate) fn exposed(text: &[u8]) -> Result<Arc<[ExposedUrl]>, serde_json::Error> {
+    let parse = |text: &[u8]| serde_json::from_slice::<Vec<_>>(text).map(Arc::from);
     // What is no UTF-8 is no JSON either; serde says so.
     match str::from_utf8(text) {
-        Ok(text) => EXPOSED.of(text, |text| serde_json::from_str(text)),
-        Err(_) => serde_json::from_slice(text),
+        Ok(text) => EXPOSED.of(text, |text| parse(text.as_bytes())),
+        Err(_) => parse(text),
     }
 }
 
@@ -84,28 +89,32 @@ pub(crate) fn exposed(text: &[u8]) -> Result<Vec<ExposedUrl>, serde_json::Error>
 mod tests {
     use super::*;
 
+    fn number<T: FromStr>(text: &str) -> Result<Arc<T>, T::Err> {
+        text.parse().map(Arc::new)
+    }
+
     #[test]
     fn a_text_is_parsed_once_and_each_by_itself() {
         let parsed = Parsed::default();
         for (text, value) in [("1", 1_u8), ("2", 2), ("1", 1)] {
-            assert_eq!(parsed.of(text, str::parse), Ok(value));
+            assert_eq!(parsed.of(text, number), Ok(Arc::new(value)));
             let again = parsed.of(text, |_| Err("parsed twice"));
-            assert_eq!(again, Ok(value));
+            assert_eq!(again, Ok(Arc::new(value)));
         }
-        assert!(parsed.of("x", str::parse).is_err());
-        assert!(parsed.of("x", str::parse).is_err(), "still none");
+        assert!(parsed.of("x", number).is_err());
+        assert!(parsed.of("x", number).is_err(), "still none");
     }
 
     #[test]
     fn there_is_a_bound() {
         let parsed = Parsed::default();
-        for number in 0..=MOST {
-            let text = number.to_string();
-            assert_eq!(parsed.of(&text, str::parse), Ok(number));
+        for wanted in 0..=MOST {
+            let text = wanted.to_string();
+            assert_eq!(parsed.of(&text, number), Ok(Arc::new(wanted)));
             assert!(parsed.0.read().unwrap().len() <= MOST);
         }
         let long = "0".repeat(LONGEST + 1);
-        assert_eq!(parsed.of(&long, str::parse), Ok(0_usize));
+        assert_eq!(parsed.of(&long, number), Ok(Arc::new(0_usize)));
         assert!(!parsed.0.read().unwrap().contains_key(long.as_str()));
     }
 
@@ -114,7 +123,10 @@ mod tests {
         let text = r#"[{"name":"A","url":"http://h:1/","port":1}]"#;
         for _ in 0..2 {
             let urls = exposed(text.as_bytes()).unwrap();
-            assert_eq!(urls, serde_json::from_str::<Vec<ExposedUrl>>(text).unwrap());
+            assert_eq!(
+                *urls,
+                serde_json::from_str::<Vec<ExposedUrl>>(text).unwrap()
+            );
         }
         assert!(exposed(b"[{}]").is_err() && exposed(b"\xff").is_err());
     }

@@ -3,11 +3,11 @@
 use diesel::prelude::*;
 use domain::cipher::Sealed;
 use domain::error::StoreError;
-use domain::id::{HostId, SpecId, UserId};
+use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::identity::KeyHash;
 use domain::sandbox::{Desired, Sandbox, SandboxStatus};
 
-use crate::codec::{Decode, plain};
+use crate::codec::plain;
 use crate::error::Fault;
 use crate::places::Place;
 use crate::schema::sandboxes;
@@ -17,14 +17,14 @@ use crate::sql_types::{At, Exposed, Word};
 #[derive(Debug, Clone, Queryable, Selectable, Insertable, AsChangeset)]
 #[diesel(table_name = sandboxes, treat_none_as_default_value = false, treat_none_as_null = true)]
 pub(crate) struct SandboxRow {
-    pub(crate) id: String,
+    pub(crate) id: Word<SandboxId>,
     owner: Word<UserId>,
     spec_id: Word<SpecId>,
     host: Word<HostId>,
     desired: Word<Desired>,
     status: Word<SandboxStatus>,
     status_detail: Option<String>,
-    key_hash: String,
+    key_hash: Word<KeyHash>,
     session_key: String,
     secret_key: String,
     agent_url: Option<Word<Place>>,
@@ -38,14 +38,14 @@ pub(crate) struct SandboxRow {
 impl From<&Sandbox> for SandboxRow {
     fn from(sandbox: &Sandbox) -> Self {
         Self {
-            id: sandbox.id.to_string(),
+            id: Word(sandbox.id.clone()),
             owner: Word(sandbox.owner.clone()),
             spec_id: Word(sandbox.spec_id.clone()),
             host: Word(sandbox.host.clone()),
             desired: Word(sandbox.desired),
             status: Word(sandbox.status),
             status_detail: sandbox.status_detail.clone().map(plain),
-            key_hash: sandbox.key_hash.to_string(),
+            key_hash: Word(sandbox.key_hash),
             session_key: sandbox.session_key.as_text().to_owned(),
             secret_key: sandbox.secret_key.as_text().to_owned(),
             agent_url: sandbox.agent_url.clone().map(Place).map(Word),
@@ -63,14 +63,14 @@ impl TryFrom<SandboxRow> for Sandbox {
 
     fn try_from(row: SandboxRow) -> Result<Self, StoreError> {
         Ok(Self {
-            id: Decode("sandbox").parse("id", &row.id)?,
+            id: row.id.0,
             owner: row.owner.0,
             spec_id: row.spec_id.0,
             host: row.host.0,
             desired: row.desired.0,
             status: row.status.0,
             status_detail: row.status_detail,
-            key_hash: KeyHash(row.key_hash),
+            key_hash: row.key_hash.0,
             session_key: Sealed::from_text(row.session_key),
             secret_key: Sealed::from_text(row.secret_key),
             agent_url: row.agent_url.map(|url| url.0.0),

@@ -257,7 +257,7 @@ impl SandboxRepository for SqlStore {
                 };
                 let page = page_token::cut(LISTING, &page, rows, |row: &SandboxRow| Cursor {
                     key: row.created_at,
-                    tie: row.id.clone(),
+                    tie: row.id.0.clone(),
                 });
                 Ok(page.try_map(Sandbox::try_from)?)
             })
@@ -265,7 +265,7 @@ impl SandboxRepository for SqlStore {
     }
 
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {
-        let hash = hash.0.clone();
+        let hash = hash.to_string();
         self.db
             .intake_look(move |conn| {
                 let row = sandboxes::table

@@ -16,6 +16,7 @@
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
@@ -107,7 +108,7 @@ pub(crate) struct Doc<T>(pub(crate) T);
 /// What sandboxes expose: as [`Doc`], of a text that is read again and again.
 #[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Document)]
-pub(crate) struct Exposed(pub(crate) Vec<ExposedUrl>);
+pub(crate) struct Exposed(pub(crate) Arc<[ExposedUrl]>);
 
 /// What [`Word`] can hold.
 pub(crate) trait Spelled:
@@ -242,7 +243,7 @@ impl<T: Spelled> FromSql<Text, Sqlite> for Word<T> {
 
 impl ToSql<Document, Sqlite> for Exposed {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
-        out.set_value(serde_json::to_string(&self.0)?);
+        out.set_value(serde_json::to_string(&*self.0)?);
         Ok(IsNull::No)
     }
 }
@@ -368,7 +369,7 @@ mod on_postgres {
     impl ToSql<Document, Pg> for Exposed {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             out.write_all(&[VERSION])?;
-            serde_json::to_writer(out, &self.0)?;
+            serde_json::to_writer(out, &*self.0)?;
             Ok(IsNull::No)
         }
     }

@@ -8,7 +8,6 @@ use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
-use domain::identity::KeyHash;
 use domain::sandbox::{Located, MOST_WARM, WarmRepository, WarmSandbox, WarmState};
 
 use crate::codec::{Decode, plain, to_json};
@@ -80,7 +79,7 @@ impl TryFrom<WarmRow> for WarmSandbox {
             host: decode.parse("host", &row.host)?,
             recipe: row.recipe,
             state: decode.parse("state", &row.state)?,
-            key_hash: KeyHash(row.key_hash),
+            key_hash: decode.parse("key_hash", &row.key_hash)?,
             session_key: Sealed::from_text(row.session_key),
             secret_key: Sealed::from_text(row.secret_key),
             located,

@@ -1,6 +1,7 @@
-//! Traces for an OpenTelemetry collector: spans of this process go out as OTLP, protobuf over HTTP.
+//! What this process tells of its work: lines of a log ([`lines`]), and traces for an OpenTelemetry collector, to which spans go
+//! out as OTLP, protobuf over HTTP.
 //!
-//! Knows: OpenTelemetry, the collector, W3C trace contexts. Must never know: what the service does. What becomes a span, and
+//! Knows: `tracing`, OpenTelemetry, the collector, W3C trace contexts. Must never know: what the service does. What becomes a span, and
 //! with which attributes, is said where the work is done, with `tracing`; no secret is in there, as none is in the log.
 //!
 //! Nothing here makes a request wait. Spans that have ended go into a queue of [`QUEUE`], and what does not fit is dropped;
@@ -10,6 +11,7 @@
 mod context;
 mod export;
 mod http;
+pub mod lines;
 
 use std::time::Duration;
 

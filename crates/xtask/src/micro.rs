@@ -13,7 +13,7 @@ use crate::run::{cargo, print, root, run, say};
 const BENCHES: [(&str, &str); 4] = [
     ("keyring", "keyring"),
     ("http-api", "requests"),
-    ("server", "log"),
+    ("telemetry", "log"),
     ("store-sql", "store"),
 ];
 /// Seconds for each benchmark.

@@ -58,7 +58,7 @@ pub(crate) fn reserve(
         session_key: ports.cipher.seal(&context, &session_key)?,
         secret_key: ports.cipher.seal(&context, &ports.ids.secret())?,
         agent_url: None,
-        exposed_urls: Vec::new(),
+        exposed_urls: Arc::default(),
         workspace: None,
         created_at: now,
         updated_at: now,

@@ -116,7 +116,7 @@ mod tests {
             session_key: Sealed::from_text(sealed),
             secret_key: Sealed::from_text("s"),
             agent_url: None,
-            exposed_urls: Vec::new(),
+            exposed_urls: std::sync::Arc::default(),
             workspace: None,
             created_at: Timestamp::from_micros(1),
             updated_at: Timestamp::from_micros(1),

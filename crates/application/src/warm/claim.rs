@@ -1,5 +1,6 @@
 //! Claims: a warm sandbox for somebody who needs a new one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::error::{StoreError, chain};
@@ -105,11 +106,11 @@ impl Claim {
             desired: Desired::Running,
             status: SandboxStatus::Starting,
             status_detail: None,
-            key_hash: it.key_hash.clone(),
+            key_hash: it.key_hash,
             session_key: it.session_key.clone(),
             secret_key: it.secret_key.clone(),
             agent_url: None,
-            exposed_urls: Vec::new(),
+            exposed_urls: Arc::default(),
             workspace: None,
             created_at: now,
             updated_at: now,

@@ -404,7 +404,7 @@ async fn one_that_cannot_be_woken_is_replaced_by_a_cold_one() {
     assert_eq!(task.sandbox_id, warm.id);
     assert!(world.agents.awakenings().is_empty());
     let row = world.sandbox(&warm.id).await.expect("a row");
-    assert_ne!(row.agent_url, Some(url));
+    assert_ne!(row.agent_url.as_deref(), Some(&url));
 }
 
 /// A container has its environment for life.

@@ -15,6 +15,7 @@ mod mask;
 mod port;
 mod warm;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -108,9 +109,9 @@ pub struct Sandbox {
     /// The agent server's own encryption key (`OH_SECRET_KEY`), stable for the sandbox's life; same context.
     pub secret_key: Sealed,
     /// Fact: where we reach the agent server.
-    pub agent_url: Option<Url>,
+    pub agent_url: Option<Arc<Url>>,
     /// Fact: what clients may reach.
-    pub exposed_urls: Vec<ExposedUrl>,
+    pub exposed_urls: Arc<[ExposedUrl]>,
     /// Fact: absolute path of the workspace inside the sandbox.
     pub workspace: Option<String>,
     /// When it was asked for.
@@ -140,12 +141,12 @@ impl Sandbox {
         self.status = status;
         self.status_detail = detail.cloned();
         if let Some(located) = located {
-            self.agent_url = Some(located.agent_url.clone());
-            self.exposed_urls.clone_from(&located.exposed_urls);
+            self.agent_url = Some(Arc::new(located.agent_url.clone()));
+            self.exposed_urls = located.exposed_urls.as_slice().into();
             self.workspace = Some(located.workspace.clone());
         } else {
             self.agent_url = None;
-            self.exposed_urls.clear();
+            self.exposed_urls = Arc::default();
         }
     }
 

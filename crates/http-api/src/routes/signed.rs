@@ -156,7 +156,7 @@ fn end(
 fn address(sandbox: &Sandbox, name: &str) -> Option<Url> {
     let mut urls = sandbox.exposed_urls.iter();
     let exposed = urls.find(|it| it.name == name && name != AGENT_SERVER)?;
-    let mut url = sandbox.agent_url.clone()?;
+    let mut url = sandbox.agent_url.as_deref()?.clone();
     url.set_port(exposed.url.port_or_known_default()).ok()?;
     Some(url)
 }

@@ -11,7 +11,7 @@ fn key(n: u64, owner: &str) -> ApiKey {
     ApiKey {
         id: ApiKeyId::new(uuid(n)),
         user: user(owner),
-        hash: KeyHash(format!("{n:064x}")),
+        hash: KeyHash::of(&n.to_string()),
         prefix: format!("aw_{n}"),
         created_at: at(i64::try_from(n).unwrap_or_default()),
         expires_at: None,

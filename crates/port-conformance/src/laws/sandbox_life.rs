@@ -203,7 +203,7 @@ pub async fn facts_replace_each_other(ports: &Ports) {
     };
     let row = record(starting, at(1)).await;
     assert_eq!(row.status, SandboxStatus::Starting);
-    assert_eq!(row.agent_url.as_ref(), Some(&place.agent_url));
+    assert_eq!(row.agent_url.as_deref(), Some(&place.agent_url));
     let running = SandboxFacts::Running {
         located: place.clone(),
     };
@@ -212,7 +212,7 @@ pub async fn facts_replace_each_other(ports: &Ports) {
         (row.status, row.updated_at),
         (SandboxStatus::Running, at(2))
     );
-    assert_eq!(row.exposed_urls, place.exposed_urls);
+    assert_eq!(*row.exposed_urls, place.exposed_urls);
     assert_eq!(row.workspace, Some(place.workspace.clone()));
     let detail = "gone".to_owned();
     let ends = [
@@ -236,7 +236,7 @@ pub async fn facts_replace_each_other(ports: &Ports) {
         record(running.clone(), at(3)).await;
         let row = record(facts, at(4)).await;
         assert_eq!((row.status, row.status_detail), (status, detail));
-        assert_eq!((row.agent_url, row.exposed_urls), (None, Vec::new()));
+        assert_eq!((row.agent_url, row.exposed_urls.len()), (None, 0));
         assert_eq!(row.workspace.as_ref(), Some(&place.workspace));
     }
     let row = record(running, at(5)).await;

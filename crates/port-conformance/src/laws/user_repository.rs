@@ -11,7 +11,7 @@ pub(crate) fn key(n: u64, owner: &str, when: i64) -> ApiKey {
     ApiKey {
         id: ApiKeyId::new(uuid(n)),
         user: user(owner),
-        hash: KeyHash(format!("{n:064x}")),
+        hash: KeyHash::of(&n.to_string()),
         prefix: format!("aw_{n}"),
         created_at: at(when),
         expires_at: None,

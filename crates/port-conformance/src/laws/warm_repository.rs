@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use domain::error::StoreError;
 use domain::id::{HostId, SpecId};
+use domain::identity::KeyHash;
 use domain::sandbox::{Located, MOST_WARM, WarmSandbox, WarmState};
 use futures::future::join_all;
 
@@ -264,7 +265,7 @@ pub async fn what_became_a_sandbox_is_never_given_away(ports: &Ports) {
 
     ready(ports, warm("2", at(1)), 8_000).await;
     let mut sandbox = sandbox("2", "alice", at(0));
-    sandbox.key_hash.0.replace_range(0..1, "f");
+    sandbox.key_hash = KeyHash::of("another");
     ports.sandboxes.insert(&sandbox, &PLENTY).await.unwrap();
     assert_eq!(claim(ports).await, None);
 }

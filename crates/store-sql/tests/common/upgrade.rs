@@ -10,7 +10,7 @@ use domain::conversation::{
 };
 use domain::event::{Event, EventFilter, EventOrder};
 use domain::id::ApiKeyId;
-use domain::identity::{Administered, ApiKey, KeyHash, Role};
+use domain::identity::{Administered, ApiKey, Role};
 use domain::pending::{Awaited, Queued};
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
@@ -75,7 +75,7 @@ pub(crate) async fn fill(ports: &Ports) {
     let key = ApiKey {
         id: ApiKeyId::new(fixtures::uuid(7)),
         user: user("alice"),
-        hash: KeyHash("a".repeat(64)),
+        hash: "a".repeat(64).parse().expect("a hash"),
         prefix: "aw_12345".to_owned(),
         created_at: at(0),
         expires_at: Some(at(9_999)),

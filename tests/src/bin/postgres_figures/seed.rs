@@ -115,7 +115,7 @@ fn sandboxes(amounts: Amounts) -> String {
     format!(
         "INSERT INTO sandboxes ({columns}) SELECT 'paused-' || n, \
              CASE n % {users} WHEN 0 THEN '{READER}' ELSE 'user-' || n % {users} END, 'spec', 'elsewhere', 'paused', 'PAUSED', \
-             'hash-' || n, 'sealed', 'sealed', '[]', NULL, now(), now(), now() - interval '1 day' \
+             encode(sha256(convert_to('key-of-paused-' || n, 'UTF8')), 'hex'), 'sealed', 'sealed', '[]', NULL, now(), now(), now() - interval '1 day' \
          FROM generate_series(0, {users} * 10 - 1) AS n; \
          INSERT INTO sandboxes ({columns}) SELECT 'running-' || n, 'reporter', 'spec', 'elsewhere', 'running', 'RUNNING', \
              encode(sha256(convert_to('key-of-sandbox-' || n, 'UTF8')), 'hex'), 'sealed', 'sealed', '[]', NULL, now(), now(), \

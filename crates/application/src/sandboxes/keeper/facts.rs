@@ -240,7 +240,7 @@ impl Keeper {
 fn needs_action(row: &Sandbox, state: Option<&BackendState>) -> bool {
     match (row.desired, row.status, state) {
         (Desired::Running, SandboxStatus::Running, Some(BackendState::Running(located))) => {
-            row.agent_url.as_ref() != Some(&located.agent_url)
+            row.agent_url.as_deref() != Some(&located.agent_url)
         }
         (Desired::Deleted, _, _) | (_, SandboxStatus::Starting | SandboxStatus::Running, _) => true,
         // Its workspace went away behind our back.

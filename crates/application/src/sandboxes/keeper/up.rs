@@ -171,7 +171,7 @@ impl Keeper {
             return Ok(Found::Down);
         }
         if row.status != SandboxStatus::Running
-            || row.agent_url.as_ref() != Some(&located.agent_url)
+            || row.agent_url.as_deref() != Some(&located.agent_url)
         {
             if !is_woken && let Err(error) = self.wake_up(row, &located.agent_url).await {
                 return self.not_woken(row, error).await;

@@ -5,6 +5,9 @@
 //! after a pause is written at once; those that follow it closely wait for at most [`PAUSE`], which is also what a `kill -9`
 //! may cost. What finds [`MOST`] waiting is lost, and counted in a line of its own; what cannot be written is lost uncounted.
 
+mod text;
+mod wanted;
+
 use std::io::{self, Write};
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,6 +15,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
+
+pub use text::{Fields, Text};
+pub use wanted::Wanted;
 
 /// Bytes that may wait.
 const MOST: usize = 4 * 1024 * 1024;
@@ -22,7 +28,7 @@ const KEPT: usize = 64 * 1024;
 
 /// Where lines wait. Clones are the same.
 #[derive(Debug, Clone)]
-pub(super) struct Lines(Arc<Shared>);
+pub struct Lines(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -46,10 +52,10 @@ struct Waiting {
 
 impl Lines {
     /// Begins to write; the thread ends with the process. `of_lost`: the line about so many that are lost, with its end.
-    pub(super) fn start(
-        to: impl Write + Send + 'static,
-        of_lost: fn(u64) -> String,
-    ) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// When no thread is to be had.
+    pub fn start(to: impl Write + Send + 'static, of_lost: fn(u64) -> String) -> io::Result<Self> {
         let lines = Self(Arc::default());
         let shared = Arc::clone(&lines.0);
         thread::Builder::new()
@@ -59,7 +65,7 @@ impl Lines {
     }
 
     /// Waits until all is written that was logged so far, but no longer than `limit`. Blocks. Whether it was long enough.
-    pub(super) fn settle(&self, limit: Duration) -> bool {
+    pub fn settle(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let mut waiting = self.0.lock();
         while waiting.is_writing || !waiting.text.is_empty() {
@@ -139,7 +145,8 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 /// One line, which comes whole.
-pub(super) struct Line<'a>(&'a Shared);
+#[derive(Debug)]
+pub struct Line<'a>(&'a Shared);
 
 impl Write for Line<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {

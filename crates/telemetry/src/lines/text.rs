@@ -20,7 +20,8 @@ const SECOND: usize = "2026-11-22T19:31:02".len();
 const KEPT: usize = 4 * 1024;
 
 /// Time, level, spans with their fields, message and fields.
-pub(super) struct Text;
+#[derive(Debug)]
+pub struct Text;
 
 impl<S, N> FormatEvent<S, N> for Text
 where
@@ -103,7 +104,8 @@ fn now(to: &mut Writer<'_>) -> fmt::Result {
 }
 
 /// Fields as `name=value`.
-pub(super) struct Fields;
+#[derive(Debug)]
+pub struct Fields;
 
 impl<'a> FormatFields<'a> for Fields {
     fn format_fields<R: RecordFields>(&self, mut to: Writer<'a>, fields: R) -> fmt::Result {

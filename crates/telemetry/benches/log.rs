@@ -1,35 +1,23 @@
 //! What the span and the line of a request cost, from the macros to the buffer of the thread that writes; beside the library's own
 //! format, which writes each line itself, to nowhere.
 
-#[path = "../src/logging/lines.rs"]
-#[expect(dead_code, reason = "the program also waits for its last lines")]
-mod lines;
-#[path = "../src/logging/text.rs"]
-#[expect(
-    dead_code,
-    unused_imports,
-    reason = "of its tests, which do not run here"
-)]
-mod text;
-
 use std::io;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use telemetry::lines::{Fields, Lines, Text, Wanted};
 use tracing::Subscriber;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry;
 
-use crate::lines::Lines;
-
 fn line(criterion: &mut Criterion) {
     let levels = || Targets::new().with_default(tracing::Level::INFO);
     let lines = Lines::start(io::sink(), |lost| format!("{lost} lost\n")).expect("a thread");
     let ours = layer()
         .with_writer(lines)
-        .event_format(text::Text)
-        .fmt_fields(text::Fields)
+        .event_format(Text)
+        .fmt_fields(Fields)
         .with_ansi(false);
     let bare = layer().with_writer(io::sink).with_ansi(false);
     let mut group = criterion.benchmark_group("span and line of a request");
@@ -38,7 +26,8 @@ fn line(criterion: &mut Criterion) {
             group.bench_function(name, |bencher| bencher.iter(say));
         });
     };
-    measure("ours", Box::new(registry().with(levels()).with(ours)));
+    let (wanted, _levels) = Wanted::new(levels());
+    measure("ours", Box::new(registry().with(wanted).with(ours)));
     measure("bare", Box::new(registry().with(levels()).with(bare)));
     group.finish();
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::error::chain;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{KeyHash, Role};
+use domain::identity::{KeyHash, KnownKey, Role};
 use domain::sandbox::Sandbox;
 
 use crate::{AppError, AuthMode, Inner};
@@ -24,6 +24,20 @@ pub struct Identified {
     pub role: Role,
     /// By which key; the local user needs none.
     pub key: Option<ApiKeyId>,
+}
+
+impl Identified {
+    fn by(known: &KnownKey) -> Self {
+        Self {
+            user: known.key.user.clone(),
+            role: known.role,
+            key: Some(known.key.id),
+        }
+    }
+}
+
+fn may_be_one(key: &str) -> bool {
+    !key.is_empty() && key.len() <= LONGEST_KEY
 }
 
 /// Looks keys up, by hash: the comparison says nothing about the key. A revoked one is refused at the latest
@@ -46,11 +60,11 @@ impl Authenticate {
                 key: None,
             }));
         }
-        let Some(text) = key.filter(|k| !k.is_empty() && k.len() <= LONGEST_KEY) else {
+        let Some(text) = key.filter(|key| may_be_one(key)) else {
             return Ok(None);
         };
         let hash = KeyHash::of(text);
-        let query = self.0.ports.api_keys.find_by_hash(&hash);
+        let query = || self.0.ports.api_keys.find_by_hash(&hash);
         let answer = self.0.api_keys.find(&hash, query).await?;
         let Some(known) = answer.found else {
             return Ok(None);
@@ -72,16 +86,24 @@ impl Authenticate {
                 }
             });
         }
-        Ok(Some(Identified {
-            user: key.user.clone(),
-            role: known.role,
-            key: Some(key.id),
-        }))
+        Ok(Some(Identified::by(&known)))
+    }
+
+    /// The same as far as it is known without a query: as another request was told less than a second ago. `None` says
+    /// nothing.
+    pub fn remembered(&self, key: Option<&str>) -> Option<Identified> {
+        if matches!(self.0.policy.auth, AuthMode::Open(_)) {
+            return None;
+        }
+        let hash = KeyHash::of(key.filter(|key| may_be_one(key))?);
+        let known = self.0.api_keys.remembered(&hash)?;
+        let is_expired = known.key.is_expired(self.0.ports.clock.now());
+        (!is_expired).then(|| Identified::by(&known))
     }
 
     /// The sandbox of this session key, while it may report: running, starting, or paused a moment ago.
     pub async fn sandbox(&self, key: &str) -> Result<Option<Sandbox>, AppError> {
-        if key.is_empty() || key.len() > LONGEST_KEY {
+        if !may_be_one(key) {
             return Ok(None);
         }
         let sandboxes = &self.0.ports.sandboxes;
@@ -92,11 +114,11 @@ impl Authenticate {
     /// The same for a report, which reads nothing of its owner's: as the look-up for another report found it, less than
     /// a second ago. Nothing is refused on that ground.
     pub async fn reporter(&self, key: &str) -> Result<Option<Arc<Sandbox>>, AppError> {
-        if key.is_empty() || key.len() > LONGEST_KEY {
+        if !may_be_one(key) {
             return Ok(None);
         }
         let hash = KeyHash::of(key);
-        let query = self.0.ports.sandboxes.find_by_key(&hash);
+        let query = || self.0.ports.sandboxes.find_by_key(&hash);
         let answer = self.0.keeper.reporters().find(&hash, query).await?;
         let found = answer.found.filter(|it| self.0.may_report(it));
         if found.is_none() && answer.is_remembered {

@@ -51,7 +51,7 @@ impl Gateway {
         }
         let hash = KeyHash::of(key);
         let sandboxes = &self.0.ports.sandboxes;
-        let query = sandboxes.find_by_key(&hash);
+        let query = || sandboxes.find_by_key(&hash);
         let answer = self.0.keeper.reporters().find(&hash, query).await?;
         let Some(found) = answer.found else {
             return Ok(None);
@@ -134,6 +134,6 @@ fn address(sandbox: &Sandbox) -> Result<&url::Url, AppError> {
         (Desired::Running, Missing) => Err(AppError::conflict(
             "Nothing is left of this sandbox; start another one.",
         )),
-        (Desired::Running, Running) => sandbox.agent_url.as_ref().ok_or_else(starting),
+        (Desired::Running, Running) => sandbox.agent_url.as_deref().ok_or_else(starting),
     }
 }

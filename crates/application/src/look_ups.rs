@@ -71,11 +71,14 @@ impl<T> Default for LookUps<T> {
 
 impl<T> LookUps<T> {
     /// What has the key of this hash: as another request was told within [`LIFE`], else by `query`.
-    pub(crate) async fn find(
+    pub(crate) async fn find<F>(
         &self,
         hash: &KeyHash,
-        query: impl Future<Output = Result<Option<T>, StoreError>>,
-    ) -> Result<Answer<T>, StoreError> {
+        query: impl FnOnce() -> F,
+    ) -> Result<Answer<T>, StoreError>
+    where
+        F: Future<Output = Result<Option<T>, StoreError>>,
+    {
         let tell = match self.known_or_begin(hash) {
             Known::Found(found) => return Ok(Answer::remembered(found)),
             Known::Sought(mut known) => {
@@ -89,7 +92,7 @@ impl<T> LookUps<T> {
             }
             Known::Not(tell) => Some(tell),
         };
-        let found = query.await?.map(Arc::new);
+        let found = query().await?.map(Arc::new);
         if let (Some(tell), Some(_)) = (tell, &found) {
             tell.send_replace(found.clone());
         }
@@ -97,6 +100,13 @@ impl<T> LookUps<T> {
             found,
             is_remembered: false,
         })
+    }
+
+    /// What has the key of this hash, as far as that is known without a query and without waiting for another's.
+    pub(crate) fn remembered(&self, hash: &KeyHash) -> Option<Arc<T>> {
+        let look_ups = self.lock();
+        let known = look_ups.get(hash).filter(|it| it.is_of_use())?;
+        known.found.borrow().clone()
     }
 
     /// Forgets all: something was changed that a find may have been about. Look-ups under way are forgotten, too.
@@ -117,7 +127,7 @@ impl<T> LookUps<T> {
         let (tell, found) = watch::channel(None);
         if look_ups.len() < MOST {
             let began = Instant::now();
-            look_ups.insert(hash.clone(), LookUp { began, found });
+            look_ups.insert(*hash, LookUp { began, found });
         }
         Known::Not(tell)
     }
@@ -162,7 +172,7 @@ mod tests {
         asked: &AtomicUsize,
         answer: Option<u32>,
     ) -> Option<u32> {
-        let found = look_ups.find(&hash(1), query(asked, Ok(answer))).await;
+        let found = look_ups.find(&hash(1), || query(asked, Ok(answer))).await;
         found.unwrap().found.map(|it| *it)
     }
 
@@ -170,6 +180,8 @@ mod tests {
     async fn simultaneous_look_ups_are_one_query_whose_find_lives_for_a_second() {
         let (look_ups, asked) = (LookUps::default(), AtomicUsize::new(0));
         let ask = || found(&look_ups, &asked, Some(7));
+        let remembered = || look_ups.remembered(&hash(1)).map(|it| *it);
+        assert_eq!(remembered(), None);
         assert_eq!(
             tokio::join!(ask(), ask(), ask()),
             (Some(7), Some(7), Some(7))
@@ -178,7 +190,9 @@ mod tests {
         // The query took 100 ms of its life.
         tokio::time::sleep(Duration::from_millis(899)).await;
         assert_eq!(found(&look_ups, &asked, None).await, Some(7));
+        assert_eq!(remembered(), Some(7));
         tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(remembered(), None);
         assert_eq!(found(&look_ups, &asked, None).await, None);
         assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
@@ -200,7 +214,7 @@ mod tests {
         let failure = || StoreError::Conflict { entity: "test" };
         let key = hash(1);
         let (failed, other) = tokio::join!(
-            look_ups.find(&key, query(&asked, Err(failure()))),
+            look_ups.find(&key, || query(&asked, Err(failure()))),
             found(&look_ups, &asked, Some(7))
         );
         assert!(failed.is_err());
@@ -208,7 +222,7 @@ mod tests {
         look_ups.clear();
         let gone = tokio::time::timeout(
             Duration::from_millis(50),
-            look_ups.find(&key, query(&asked, Ok(Some(1)))),
+            look_ups.find(&key, || query(&asked, Ok(Some(1)))),
         );
         let (gone, other) = tokio::join!(gone, found(&look_ups, &asked, Some(8)));
         assert!(gone.is_err());
@@ -232,7 +246,7 @@ mod tests {
     async fn it_does_not_grow() {
         let (look_ups, asked) = (LookUps::default(), AtomicUsize::new(0));
         for number in 0..3 * MOST {
-            let found = look_ups.find(&hash(number), async { Ok(Some(1)) }).await;
+            let found = look_ups.find(&hash(number), || async { Ok(Some(1)) }).await;
             assert!(found.unwrap().found.is_some());
         }
         assert_eq!(look_ups.lock().len(), MOST);

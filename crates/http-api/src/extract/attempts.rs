@@ -66,7 +66,7 @@ pub(crate) fn is_known(req: &HttpRequest, key: &SecretString) -> bool {
 /// A key was good: it may be tried again, and its owner is told what is left to it.
 pub(crate) fn good(
     req: &HttpRequest,
-    key: Option<&SecretString>,
+    key: Option<&str>,
     quota: Option<Quota>,
 ) -> Result<(), Problem> {
     if let Some(key) = key {

@@ -8,6 +8,7 @@ use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{AUTHORIZATION, HeaderName};
 use application::App;
+use application::authenticate::Identified;
 use application::turns::Turn;
 use async_trait::async_trait;
 use domain::audit::AuditActor;
@@ -35,6 +36,10 @@ const LONGEST_KEY: usize = 512;
 pub trait Authenticator: Send + Sync + 'static {
     /// The user with this API key. Without a key there is one only in open mode.
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem>;
+    /// The same as far as it is known without waiting, as another request was told a moment ago. `None` says nothing.
+    fn remembered(&self, _key: Option<&str>) -> Option<Actor> {
+        None
+    }
     /// The sandbox with this session key, while the key is valid.
     async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem>;
     /// The same for a report, perhaps as it was a moment ago.
@@ -51,11 +56,11 @@ impl Authenticator for App {
             .authenticate
             .user(key.map(ExposeSecret::expose_secret))
             .await?;
-        Ok(user.map(|it| Actor {
-            user: it.user,
-            role: it.role,
-            key: it.key,
-        }))
+        Ok(user.map(Actor::from))
+    }
+
+    fn remembered(&self, key: Option<&str>) -> Option<Actor> {
+        self.authenticate.remembered(key).map(Actor::from)
     }
 
     async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
@@ -80,6 +85,16 @@ pub struct Actor {
     pub role: Role,
     /// By which key they are known; the local user of an open service has none.
     pub key: Option<ApiKeyId>,
+}
+
+impl From<Identified> for Actor {
+    fn from(it: Identified) -> Self {
+        Self {
+            user: it.user,
+            role: it.role,
+            key: it.key,
+        }
+    }
 }
 
 impl Actor {
@@ -152,10 +167,19 @@ impl Who for Anyone {
 /// The user with this key, if they have not sent too many requests.
 pub(crate) async fn user_of(
     req: &HttpRequest,
-    key: Option<&SecretString>,
+    key: Option<&str>,
 ) -> Result<Option<Actor>, Problem> {
     let state = state_of(req)?;
-    let found = state.authenticator().user(key).await?;
+    let authenticator = state.authenticator();
+    let found = match authenticator.remembered(key) {
+        // Nearly always, so there is nothing to be polled then.
+        found @ Some(_) => found,
+        None => {
+            authenticator
+                .user(key.map(SecretString::from).as_ref())
+                .await?
+        }
+    };
     if let Some(actor) = &found {
         Acting::note(req, AuditActor::User(actor.user.clone()), actor.key);
         let now = state.ports().clock.now();
@@ -167,17 +191,14 @@ pub(crate) async fn user_of(
 
 impl Who for Actor {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        let key = key_of(req);
-        if let Some(found) = user_of(req, key.as_ref()).await? {
+        let key = key_text(req);
+        if let Some(found) = user_of(req, key).await? {
             return Ok(found);
         }
         // The SDK sends its sandbox's key in our header, and the user's beside it.
-        let beside = match &key {
-            Some(_) => bearer_of(req),
-            None => None,
-        };
-        let found = match &beside {
-            Some(_) => user_of(req, beside.as_ref()).await?,
+        let beside = key.and_then(|_| bearer_text(req));
+        let found = match beside {
+            Some(_) => user_of(req, beside).await?,
             None => None,
         };
         found.ok_or_else(Problem::unauthorized)
@@ -231,8 +252,8 @@ impl Who for LegacyActor {
     const FLAVOUR: Flavour = Flavour::Legacy;
 
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        let key = key_of(req);
-        let found = user_of(req, key.as_ref()).await?;
+        let key = key_text(req);
+        let found = user_of(req, key).await?;
         found.map(Self).ok_or_else(|| {
             let fault = match key {
                 None => Fault::missing(),
@@ -266,7 +287,7 @@ async fn sandbox_of(
         Acting::note(req, AuditActor::Sandbox(caller.0.id.clone()), None);
         let now = state.ports().clock.now();
         let quota = state.rate().of_sandbox(&caller.0.id, now);
-        attempts::good(req, Some(key), quota)?;
+        attempts::good(req, Some(key.expose_secret()), quota)?;
     }
     Ok(found)
 }
@@ -288,7 +309,7 @@ impl Who for Reporter {
         let found = state.authenticator().reporter(&key).await?;
         let sandbox = found.ok_or_else(invalid_session_key)?;
         Acting::note(req, AuditActor::Sandbox(sandbox.id.clone()), None);
-        attempts::good(req, Some(&key), None)?;
+        attempts::good(req, Some(key.expose_secret()), None)?;
         let turn = state.intake().turn(&sandbox.id).await?;
         Ok(Self(sandbox, turn))
     }
@@ -321,7 +342,7 @@ impl Who for UserOrSandbox {
         {
             return Ok(Self::Sandbox(Box::new(caller)));
         }
-        let user = user_of(req, key.as_ref()).await?;
+        let user = user_of(req, key_text(req)).await?;
         user.map(Self::User).ok_or_else(Problem::unauthorized)
     }
 }

@@ -191,7 +191,7 @@ async fn find(
     for key in &keys {
         by_key = app.gateway.by_key(key.expose_secret()).await?;
         if by_key.is_some() {
-            attempts::good(req, Some(key), None)?;
+            attempts::good(req, Some(key.expose_secret()), None)?;
             break;
         }
     }
@@ -329,7 +329,7 @@ async fn user(req: &HttpRequest, keys: &[SecretString]) -> Result<Option<Actor>,
         return user_of(req, None).await;
     }
     for key in keys {
-        if let Some(user) = user_of(req, Some(key)).await? {
+        if let Some(user) = user_of(req, Some(key.expose_secret())).await? {
             return Ok(Some(user));
         }
     }

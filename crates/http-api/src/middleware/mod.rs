@@ -131,8 +131,7 @@ async fn serve(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let unread = Unread::of(&mut req);
     let arrived = Instant::now();
-    let state = facts.state.clone();
-    let requests = state.measuring().requests();
+    let requests = facts.state.measuring().requests();
     let _in_flight = requests.in_flight.enter();
     let early = seat.refusal().or_else(|| early_answer(&facts, &req));
     if let Some(early) = early {

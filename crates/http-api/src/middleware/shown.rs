@@ -12,6 +12,10 @@ const SIGNATURE: usize = 64;
 /// wherever it stands, since a client may have got the rest of the address wrong.
 pub(super) fn shown(path: &str) -> Cow<'_, str> {
     let is_signed = path.split('/').nth(1) == Some(SIGNED);
+    // Nearly every path, and it has no room for a signature.
+    if !is_signed && path.len() < SIGNATURE {
+        return Cow::Borrowed(path);
+    }
     let is_hidden =
         |at: usize, part: &str| (is_signed && at == 4 && !part.is_empty()) || is_signature(part);
     let mut parts = path.split('/').enumerate();

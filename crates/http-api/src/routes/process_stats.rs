@@ -58,6 +58,8 @@ struct Look {
     resources: Resources,
 }
 
+/// Microseconds: a request that comes sooner after the last one that was noted is not noted.
+const WORTH_NOTING: u64 = 10_000;
 /// Two looks closer than this share their numbers, so that probing costs nothing.
 const FRESH: Duration = Duration::from_millis(500);
 /// The unit of `/proc/self/stat`; the kernel's ABI fixes it for user space.
@@ -78,7 +80,12 @@ impl ProcessStats {
 
     /// Notes a request.
     pub(crate) fn touch(&self, now: Timestamp, path: &str) {
-        if !PROBES.contains(&path) {
+        if PROBES.contains(&path) {
+            return;
+        }
+        // All workers share it, and what is written here is fetched anew by each of them.
+        let last = self.last_request_micros.load(Ordering::Relaxed);
+        if now.micros().abs_diff(last) >= WORTH_NOTING {
             self.last_request_micros
                 .store(now.micros(), Ordering::Relaxed);
         }

@@ -45,33 +45,35 @@ impl FromStr for KeyHash {
 
     /// Of its hex digits.
     fn from_str(text: &str) -> Result<Self, InvalidId> {
-        let mut bytes = [0; 32];
-        let is_hash =
-            text.len() == 2 * bytes.len()
-                && bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)).all(
-                    |(byte, digits)| match [nibble(digits[0]), nibble(digits[1])] {
-                        [Some(high), Some(low)] => {
-                            *byte = high << 4 | low;
-                            true
-                        }
-                        _ => false,
-                    },
-                );
-        is_hash.then_some(Self(bytes)).ok_or(InvalidId {
+        let invalid = InvalidId {
             kind: "KeyHash",
             expected: "64 lower-case hex digits",
-        })
+        };
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        let Ok(pairs) = <&[[u8; 2]; 32]>::try_from(pairs) else {
+            return Err(invalid);
+        };
+        let mut wrong = !rest.is_empty();
+        // Every row of a sandbox has one: without a branch for each digit.
+        let bytes = pairs.map(|pair| {
+            let [high, low] = pair.map(|digit| DIGITS[usize::from(digit)]);
+            wrong |= (high | low) > 15;
+            high << 4 | low
+        });
+        if wrong { Err(invalid) } else { Ok(Self(bytes)) }
     }
 }
 
-/// What one of the digits stands for that [`KeyHash`] is written with.
-fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+/// What each byte stands for as one of the digits that [`KeyHash`] is written with; 255: it is none.
+const DIGITS: [u8; 256] = {
+    let mut values = [255; 256];
+    let (digits, mut value) = (b"0123456789abcdef", 0);
+    while value < 16 {
+        values[digits[value as usize] as usize] = value;
+        value += 1;
     }
-}
+    values
+};
 
 /// A user's API key, without its text.
 #[derive(Debug, Clone, PartialEq, Eq)]

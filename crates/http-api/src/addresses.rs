@@ -3,6 +3,7 @@
 //! Stored are the addresses at which the service reaches a sandbox. What clients are told is made from them here, when an
 //! answer is written: on the public URL, so that one port and one host name are enough, or as they are (`direct`).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -138,14 +139,18 @@ impl Addresses {
 
     /// Where clients reach one of the sandbox's ports. Lists have some for each of their sandboxes, so it is made as text: words
     /// of ours, ids and signatures have no sign that a URL would write in another way.
-    pub(crate) fn exposed(&self, sandbox: &Sandbox, exposed: &ExposedUrl) -> String {
+    pub(crate) fn exposed<'a>(
+        &'a self,
+        sandbox: &Sandbox,
+        exposed: &'a ExposedUrl,
+    ) -> Cow<'a, str> {
         match (&self.base, &self.sandbox_base) {
-            (Some(base), _) if exposed.name == AGENT_SERVER => base.clone(),
+            (Some(base), _) if exposed.name == AGENT_SERVER => base.into(),
             (_, Some(base)) => {
                 let (id, signature) = (&sandbox.id, self.signature(sandbox, &exposed.name));
-                format!("{base}/{SIGNED}/{id}/{}/{signature}/", exposed.name)
+                format!("{base}/{SIGNED}/{id}/{}/{signature}/", exposed.name).into()
             }
-            _ => exposed.url.as_str().to_owned(),
+            _ => exposed.url.as_str().into(),
         }
     }
 
@@ -229,7 +234,7 @@ mod tests {
             let it = addresses(public, None, direct);
             assert_eq!(it.agent_server(&sandbox).as_deref(), Some(expected));
             let told = it.exposed(&sandbox, &sandbox.exposed_urls[0]);
-            assert_eq!(told.as_str().trim_end_matches('/'), expected);
+            assert_eq!(told.trim_end_matches('/'), expected);
         }
         let mut paused = sandbox;
         paused.status = SandboxStatus::Paused;
@@ -243,13 +248,10 @@ mod tests {
     fn other_ports_are_under_signed_paths() {
         let sandbox = running();
         let it = addresses("https://h/agents/", None, false);
-        let told = it.exposed(&sandbox, &exposed("WORKER_1"));
+        let worker = exposed("WORKER_1");
+        let told = it.exposed(&sandbox, &worker);
         let start = format!("https://h/agents/s/{}/WORKER_1/", sandbox.id);
-        let signature = told
-            .as_str()
-            .strip_prefix(&start)
-            .unwrap()
-            .trim_end_matches('/');
+        let signature = told.strip_prefix(&start).unwrap().trim_end_matches('/');
         assert_eq!(signature.len(), 64, "{told}");
         assert!(it.is_signed(&sandbox, "WORKER_1", signature));
         assert!(
@@ -276,7 +278,7 @@ mod tests {
             "by our secret only"
         );
         let path = it.signed_path(&sandbox.id, "WORKER_1", signature);
-        assert_eq!(format!("https://h{path}/"), told.as_str());
+        assert_eq!(format!("https://h{path}/"), told);
     }
 
     #[test]
@@ -285,7 +287,6 @@ mod tests {
         let it = addresses("https://h/agents", Some("https://boxes.h/"), false);
         assert!(
             it.exposed(&sandbox, &exposed("VSCODE"))
-                .as_str()
                 .starts_with("https://boxes.h/s/")
         );
         assert!(it.has_own_host());

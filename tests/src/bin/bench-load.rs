@@ -15,16 +15,14 @@ use std::time::{Duration, Instant};
 use acceptance::figures::load::{Aim, Load};
 use acceptance::figures::reference;
 use acceptance::figures::table::Table;
-use acceptance::figures::{event, median, wire};
-use acceptance::processes::processor_time;
+use acceptance::figures::{event, wire};
 use acceptance::{Client, Service, Stub};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::load_figures::bare::{self, Bare, Route, What};
+use crate::load_figures::taken::{CONNECTIONS, Taken};
 
-/// Connections of all loads, as when the earlier figures were taken.
-const CONNECTIONS: usize = 32;
 const TURNS: usize = 5;
 /// When all events happened.
 const TODAY: &str = "2026-11-21T10:00:00.123456";
@@ -205,32 +203,6 @@ fn cases(ours: &Ours) -> Vec<Case> {
     ]
 }
 
-/// How a side fares: answers a second, and processor time of each answer in microseconds.
-#[derive(Default)]
-struct Taken {
-    rates: Vec<f64>,
-    costs: Vec<f64>,
-}
-
-impl Taken {
-    async fn turn(&mut self, (aim, pid): Side<'_>, lasting: Duration) -> anyhow::Result<()> {
-        let used = || processor_time(pid).context("it runs");
-        let before = used()?;
-        let load = aim.closed(CONNECTIONS, lasting).await?;
-        let spent = used()?.saturating_sub(before).as_secs_f64();
-        self.costs.push(spent * 1e6 / f64::from(load.count()));
-        self.rates.push(load.per_second());
-        Ok(())
-    }
-
-    fn told(&self) -> (f64, String) {
-        let rate = median(self.rates.iter().copied());
-        let cost = median(self.costs.iter().copied());
-        let told = format!("{rate:.0} requests/s, {cost:.0} µs of processor each");
-        (rate, told)
-    }
-}
-
 /// All rates as fast as it goes, then both latencies at a rate that the slower one can keep up with.
 async fn measure(
     table: &mut Table,
@@ -238,19 +210,19 @@ async fn measure(
     case: &Case,
     (ours, bare, other): (Side<'_>, Option<Side<'_>>, Option<(&str, Aim)>),
 ) -> anyhow::Result<()> {
-    let (mut taken, mut by_bare, mut theirs) = (Taken::default(), Taken::default(), Vec::new());
+    let [mut taken, mut by_bare, mut theirs] = [(); 3].map(|()| Taken::default());
     for _ in 0..TURNS {
-        taken.turn(ours, size.turn).await?;
-        if let Some(bare) = bare {
-            by_bare.turn(bare, size.turn).await?;
+        taken.turn((ours.0, Some(ours.1)), size.turn).await?;
+        if let Some((aim, pid)) = bare {
+            by_bare.turn((aim, Some(pid)), size.turn).await?;
         }
         if let Some((_, other)) = &other {
-            theirs.push(other.closed(CONNECTIONS, size.turn).await?.per_second());
+            theirs.turn((other, None), size.turn).await?;
         }
     }
-    let (rate, told) = taken.told();
+    let (rate, told) = (taken.rate(), taken.told());
     let their_rate = match &other {
-        Some(_) => Some(median(theirs)),
+        Some(_) => Some(theirs.rate()),
         None => case.before,
     };
     let name = other
@@ -266,18 +238,27 @@ async fn measure(
             .map_or_else(String::new, |it| format!("≥ {it:.0}")),
     ]);
     if bare.is_some() {
-        let (bare_rate, bare_told) = by_bare.told();
-        let ratio = format!("{:.2}", rate / bare_rate);
-        let with = format!("bare handler: {bare_told}");
+        let ratio = format!("{:.2}", rate / by_bare.rate());
+        let with = format!("bare handler: {}", by_bare.told());
         table.row(["… beside a bare handler", "", &with, &ratio, "≥ 0.80"]);
     }
-    latencies(table, size, ours.0, rate, other.zip(their_rate)).await
+    if other.is_some() {
+        table.row([
+            &format!("… of these {CONNECTIONS} connections"),
+            &format!("p99 {:.2} ms", taken.p99()),
+            &format!("p99 {:.2} ms", theirs.p99()),
+            &format!("p99: 1/{:.0}", theirs.p99() / taken.p99()),
+            "p99: 1/50",
+        ]);
+    }
+    let aims = (ours.0, bare.map(|it| it.0));
+    latencies(table, size, aims, rate, other.zip(their_rate)).await
 }
 
 async fn latencies(
     table: &mut Table,
     size: &Size,
-    ours: &Aim,
+    (ours, bare): (&Aim, Option<&Aim>),
     rate: f64,
     other: Option<((&str, Aim), f64)>,
 ) -> anyhow::Result<()> {
@@ -297,6 +278,11 @@ async fn latencies(
             &format!("p99: 1/{:.0}", ratio.recip()),
             "p99: 1/50",
         ]);
+        if let Some(bare) = bare {
+            let floor = bare.open(per_second, CONNECTIONS, lasting).await?;
+            let with = format!("bare handler: {}", floor.told());
+            table.row(["… at the same rate", "", &with, "", ""]);
+        }
     }
     let half: Load = ours.open(rate / 2.0, CONNECTIONS, lasting).await?;
     let what = format!("… at half of its rate, {:.0} requests/s", rate / 2.0);
@@ -363,7 +349,7 @@ impl Ours {
         Ok(directory)
     }
 
-    /// A bare handler that answers as the service does.
+    /// A bare handler that answers as the service does, to be sent the same request.
     async fn bare(&self, copy: &tempfile::TempDir, path: &str) -> anyhow::Result<(Bare, Aim)> {
         let answer = || async { self.user.get(path).await.text };
         let what = match path.trim_start_matches("/api/v1/") {
@@ -392,7 +378,8 @@ impl Ours {
             given == wanted,
             "{path}: the bare handler answers {given}, and not {wanted}"
         );
-        let aim = Aim::same(bare.address, wire::request("GET", path, &[], ""));
+        let request = wire::request("GET", path, &[wire::key(self.user.key())], "");
+        let aim = Aim::same(bare.address, request);
         Ok((bare, aim))
     }
 }

@@ -121,7 +121,7 @@ impl Sandboxes {
 
     /// The session key, which its owner sees while the sandbox is RUNNING. A key that does not open is logged and
     /// shown as none, so that one damaged row does not spoil a list.
-    pub fn session_key(&self, sandbox: &Sandbox) -> Option<SecretString> {
+    pub fn session_key(&self, sandbox: &Sandbox) -> Option<Arc<SecretString>> {
         if sandbox.status != SandboxStatus::Running {
             return None;
         }

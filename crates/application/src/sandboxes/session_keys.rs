@@ -8,7 +8,7 @@
 //! * What does not open is not remembered.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::cipher::{CipherError, Sealed};
@@ -29,7 +29,7 @@ const LONGEST: usize = 1024;
 struct Opened {
     of: Sealed,
     at: Instant,
-    key: SecretString,
+    key: Arc<SecretString>,
 }
 
 impl Opened {
@@ -54,25 +54,25 @@ impl SessionKeys {
         &self,
         sandbox: &Sandbox,
         open: impl FnOnce() -> Result<SecretString, CipherError>,
-    ) -> Result<SecretString, CipherError> {
+    ) -> Result<Arc<SecretString>, CipherError> {
         if let Some(key) = self.find(sandbox) {
             return Ok(key);
         }
-        let key = open()?;
+        let key = Arc::new(open()?);
         if sandbox.session_key.as_text().len() <= LONGEST {
-            self.keep(sandbox, key.clone());
+            self.keep(sandbox, Arc::clone(&key));
         }
         Ok(key)
     }
 
-    fn find(&self, sandbox: &Sandbox) -> Option<SecretString> {
+    fn find(&self, sandbox: &Sandbox) -> Option<Arc<SecretString>> {
         let known = self.lock();
         let opened = known.keys.get(&sandbox.id)?;
         let is_it = opened.of == sandbox.session_key && opened.is_of_use(Instant::now());
-        is_it.then(|| opened.key.clone())
+        is_it.then(|| Arc::clone(&opened.key))
     }
 
-    fn keep(&self, sandbox: &Sandbox, key: SecretString) {
+    fn keep(&self, sandbox: &Sandbox, key: Arc<SecretString>) {
         let (of, at) = (sandbox.session_key.clone(), Instant::now());
         let mut known = self.lock();
         if known.swept.is_none_or(|swept| at >= swept + SWEEP) {
@@ -116,7 +116,7 @@ mod tests {
             session_key: Sealed::from_text(sealed),
             secret_key: Sealed::from_text("s"),
             agent_url: None,
-            exposed_urls: std::sync::Arc::default(),
+            exposed_urls: Arc::default(),
             workspace: None,
             created_at: Timestamp::from_micros(1),
             updated_at: Timestamp::from_micros(1),

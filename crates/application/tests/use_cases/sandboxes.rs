@@ -278,7 +278,7 @@ async fn the_key_of_a_crashed_sandbox_opens_nothing() {
         .sandboxes
         .session_key(&row)
         .expect("its owner sees the key");
-    let key = secrecy::ExposeSecret::expose_secret(&key);
+    let key = secrecy::ExposeSecret::expose_secret(&*key);
     assert!(
         world
             .app

@@ -194,7 +194,7 @@ impl ConversationDto {
             conversation_url: url.map(|url| format!("{url}/api/conversations/{}", conversation.id)),
             session_api_key: sandbox
                 .and_then(|sandbox| sandboxes.session_key(&sandbox))
-                .map(Shown),
+                .map(Shown::from),
             id: conversation.id,
         }
     }

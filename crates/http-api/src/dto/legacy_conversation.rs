@@ -136,7 +136,7 @@ impl LegacyConversationDto {
             url: url.map(|url| format!("{url}/api/conversations/{id}")),
             session_api_key: sandbox
                 .and_then(|sandbox| sandboxes.session_key(&sandbox))
-                .map(Shown),
+                .map(Shown::from),
             created_at: conversation.created_at,
             pr_number: conversation.pr_numbers,
             conversation_version: "V1",

@@ -68,7 +68,7 @@ impl SandboxDto {
             let urls = sandbox.exposed_urls.iter();
             urls.map(|exposed| {
                 let url = addresses.exposed(&sandbox, exposed);
-                ExposedUrlDto::of(exposed, &url, key.as_ref(), workspace)
+                ExposedUrlDto::of(exposed, &url, key.as_deref(), workspace)
             })
             .collect()
         });
@@ -77,7 +77,7 @@ impl SandboxDto {
             created_by_user_id: sandbox.owner,
             sandbox_spec_id: sandbox.spec_id,
             status: sandbox.status,
-            session_api_key: key.map(Shown),
+            session_api_key: key.map(Shown::from),
             exposed_urls: exposed,
             created_at: sandbox.created_at,
             status_detail: sandbox.status_detail,
@@ -116,7 +116,7 @@ impl ExposedUrlDto {
         };
         Self {
             name: exposed.name.clone(),
-            url: Shown(SecretString::from(url)),
+            url: Shown::Own(SecretString::from(url)),
             port: exposed.port,
         }
     }
@@ -198,14 +198,14 @@ mod tests {
             port: 1,
         };
         let dto = ExposedUrlDto::of(&exposed, exposed.url.as_str(), key, Some("/workspace/a b"));
-        dto.url.0.expose_secret().to_owned()
+        dto.url.expose().to_owned()
     }
 
     #[test]
     fn a_sandbox_is_written_as_serde_would() {
         let url = |name: &str| ExposedUrlDto {
             name: name.to_owned(),
-            url: Shown("http://h:1/?a=\"é".into()),
+            url: Shown::Own("http://h:1/?a=\"é".into()),
             port: 1,
         };
         let empty = SandboxDto {
@@ -220,7 +220,7 @@ mod tests {
         };
         let full = SandboxDto {
             status: SandboxStatus::Running,
-            session_api_key: Some(Shown("key".into())),
+            session_api_key: Some(Shown::Own("key".into())),
             exposed_urls: Some(vec![url("AGENT_SERVER"), url(VSCODE)]),
             status_detail: Some("a \"b\"\n".to_owned()),
             ..empty.clone()

@@ -1,15 +1,38 @@
 //! Secrets that their owner may see: redacted everywhere but in the answer itself.
 
+use std::sync::Arc;
+
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Serialize, Serializer};
 
 /// A secret in an answer. `Debug` does not show it; serialising does.
 #[derive(Debug, Clone)]
-pub struct Shown(pub SecretString);
+pub enum Shown {
+    /// Made for this answer.
+    Own(SecretString),
+    /// Kept for other answers, too.
+    Shared(Arc<SecretString>),
+}
+
+impl Shown {
+    /// For writing it.
+    pub fn expose(&self) -> &str {
+        match self {
+            Self::Own(secret) => secret.expose_secret(),
+            Self::Shared(secret) => secret.expose_secret(),
+        }
+    }
+}
+
+impl From<Arc<SecretString>> for Shown {
+    fn from(secret: Arc<SecretString>) -> Self {
+        Self::Shared(secret)
+    }
+}
 
 impl Serialize for Shown {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0.expose_secret())
+        serializer.serialize_str(self.expose())
     }
 }
 

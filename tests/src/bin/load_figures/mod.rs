@@ -1,4 +1,5 @@
 //! Parts of `bench-load`.
 
 pub(crate) mod bare;
+pub(crate) mod taken;
 mod typed;

@@ -1,6 +1,6 @@
 //! What a server behind is told about the client.
 
-use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::http::header::{HOST, HeaderName, HeaderValue};
 use actix_web::{HttpMessage as _, HttpRequest};
 
 use crate::extract::ClientAddress;
@@ -16,6 +16,11 @@ pub(crate) fn forwarded(req: &HttpRequest) -> Vec<(HeaderName, HeaderValue)> {
         read = ClientAddress::of(req);
         &read
     };
+    let own = || {
+        let host = req.headers().get(HOST)?.to_str().ok()?;
+        Some(host.to_ascii_lowercase())
+    };
+    let host = client.host.clone().or_else(own);
     let scheme = if client.is_https { "https" } else { "http" };
     let said = [
         (
@@ -28,10 +33,7 @@ pub(crate) fn forwarded(req: &HttpRequest) -> Vec<(HeaderName, HeaderValue)> {
             "x-forwarded-proto",
             Some(Ok(HeaderValue::from_static(scheme))),
         ),
-        (
-            "x-forwarded-host",
-            client.host.as_deref().map(HeaderValue::try_from),
-        ),
+        ("x-forwarded-host", host.map(HeaderValue::try_from)),
     ];
     let mut headers = Vec::with_capacity(said.len() + 2);
     for (name, value) in said {

@@ -47,7 +47,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 struct Facts {
     id: HeaderValue,
     origin: Option<HeaderValue>,
-    /// What the client asked for, as far as proxies say it.
+    /// What the client asked for, if a trusted proxy said it.
     host: Option<String>,
     /// Whether its connection is one too many.
     is_last: bool,

@@ -9,7 +9,7 @@ const LONGEST: usize = 128;
 pub(super) fn of(sent: Option<&HeaderValue>, ids: &dyn IdGenerator) -> HeaderValue {
     match sent {
         Some(id) if is_id(id.as_bytes()) => id.clone(),
-        _ => HeaderValue::from_str(&ids.uuid().simple().to_string())
+        _ => HeaderValue::from_bytes(ids.uuid().simple().encode_lower(&mut [0; 32]).as_bytes())
             .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
     }
 }

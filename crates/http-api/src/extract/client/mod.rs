@@ -22,7 +22,7 @@ pub struct ClientAddress {
     pub address: Option<IpAddr>,
     /// Whether the client used TLS. Without a trusted proxy: no, because the service itself has none.
     pub is_https: bool,
-    /// The host that the client asked for, with its port; lower case.
+    /// The host that the client asked for, with its port, lower case, if a trusted proxy said it; else it is the request's own.
     pub host: Option<String>,
     /// Whether a machine that is not trusted sent forwarding headers. They were not believed.
     pub is_claimed: bool,
@@ -44,15 +44,13 @@ impl ClientAddress {
 
     fn read(peer: Option<IpAddr>, headers: &HeaderMap, trusted: &[Network]) -> Self {
         let is_trusted = |address| trusted.iter().any(|network| network.contains(address));
-        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        let host = text(HeaderName::from_static("host")).map(str::to_ascii_lowercase);
         let has_forwarded =
             headers.contains_key(X_FORWARDED_FOR) || headers.contains_key(FORWARDED);
         let Some(peer) = peer.filter(|peer| is_trusted(*peer)) else {
             return Self {
                 address: peer,
                 is_https: false,
-                host,
+                host: None,
                 is_claimed: has_forwarded,
             };
         };
@@ -60,7 +58,7 @@ impl ClientAddress {
         Self {
             address: Some(address),
             is_https: hop.is_https.unwrap_or(false),
-            host: hop.host.or(host),
+            host: hop.host,
             is_claimed: false,
         }
     }
@@ -122,7 +120,7 @@ mod tests {
         let stranger = ClientAddress {
             address: "127.0.0.2".parse().ok(),
             is_https: false,
-            host: Some("inner:3000".into()),
+            host: None,
             is_claimed: true,
         };
         assert_eq!(read("127.0.0.2", &headers), stranger);

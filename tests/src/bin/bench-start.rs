@@ -1,5 +1,5 @@
 //! How soon a conversation is ready, with the real agent server: `cargo xtask bench --start`. Warm starts, cold ones in turns
-//! with a bare boot of the same agent server, and a burst beyond the pool; as processes, and as containers where an engine
+//! with a bare boot of the same agent server, and bursts beyond the pool; as processes, and as containers where an engine
 //! answers. Prints tables; `docs/benchmarks.md` quotes one. `--rounds N` says how often, `--cold` leaves
 //! all but the pairs out, `--short` sees that it works.
 
@@ -44,7 +44,9 @@ async fn main() -> anyhow::Result<()> {
         }
         warm(&numbers, name, sandboxing, &mut table, &mut steps).await?;
         cold(&numbers, name, sandboxing, &mut table, &mut steps).await?;
-        burst(&numbers, name, sandboxing, &mut table).await?;
+        for count in numbers.bursts {
+            burst(*count, name, sandboxing, &mut table).await?;
+        }
     }
     table.print()?;
     steps.print()?;
@@ -209,8 +211,9 @@ async fn cold(
     Ok(())
 }
 
+/// So many at once, with one warm sandbox in the pool.
 async fn burst(
-    numbers: &Numbers,
+    count: usize,
     name: &str,
     sandboxing: &Sandboxing,
     table: &mut Table,
@@ -219,7 +222,7 @@ async fn burst(
     let (mut service, user) = service(sandboxing, 1, &llm).await;
     wait_for_boots(&service, 1).await?;
     let began = Instant::now();
-    let all = (0..numbers.burst).map(|_| start(&user, None));
+    let all = (0..count).map(|_| start(&user, None));
     let all = futures::future::join_all(all).await;
     let took = began.elapsed().as_secs_f64();
     let all: Vec<Option<Started>> = all.into_iter().collect::<anyhow::Result<_>>()?;
@@ -237,7 +240,7 @@ async fn burst(
         ready > 0 && failed == 0,
         "of a burst {failed} starts failed"
     );
-    let what = format!("{name}: burst of {}", numbers.burst);
+    let what = format!("{name}: burst of {count}");
     let this =
         format!("{ready} READY, {refused} refused with 429, {failed} failed, in {took:.0} s");
     table.row([&what, &this, "", "", "all READY or 429"]);

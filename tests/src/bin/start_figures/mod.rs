@@ -16,8 +16,8 @@ pub(crate) struct Numbers {
     pub(crate) warm: usize,
     /// Pairs of cold starts and bare boots.
     pub(crate) cold: usize,
-    /// Starts at once.
-    pub(crate) burst: usize,
+    /// Starts at once: so many in each burst.
+    pub(crate) bursts: &'static [usize],
     /// Nothing but the pairs.
     pub(crate) is_cold_only: bool,
 }
@@ -25,11 +25,12 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// What the program was called with.
     pub(crate) fn of_arguments() -> anyhow::Result<Self> {
-        let (mut rounds, mut burst, mut is_cold_only) = (20, 20, false);
+        let (mut rounds, mut is_cold_only) = (20, false);
+        let mut bursts: &'static [usize] = &[20, 50];
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
-                "--short" => (rounds, burst) = (1, 3),
+                "--short" => (rounds, bursts) = (1, &[3]),
                 "--cold" => is_cold_only = true,
                 "--rounds" => {
                     let number = arguments.next().context("--rounds takes a number")?;
@@ -47,7 +48,7 @@ impl Numbers {
             } else {
                 rounds.div_ceil(2)
             },
-            burst,
+            bursts,
             is_cold_only,
         })
     }

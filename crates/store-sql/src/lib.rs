@@ -22,6 +22,7 @@ mod conversations;
 mod deletion;
 mod error;
 mod events;
+mod fixed;
 mod hosts;
 mod idempotency;
 mod inside;

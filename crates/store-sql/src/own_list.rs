@@ -1,7 +1,7 @@
 //! The lists that front ends ask for all the time: a user's conversations, and their sandboxes, from the newest one on.
 //!
-//! Nothing comes and goes in its statement, so diesel finds it by its type, where it would write the text of any other list
-//! anew to see whether it is prepared; and rows are read with the types of the one database. What it finds is what
+//! Nothing comes and goes in its statement, so its text is put together once ([`crate::fixed`]), and diesel finds it by its type,
+//! where it would write the text of any other list anew to see whether it is prepared; and rows are read with the types of the one database. What it finds is what
 //! `ConversationRepository::search` finds without a filter.
 
 use diesel::prelude::*;
@@ -13,6 +13,7 @@ use domain::scope::Scope;
 use crate::connection::{AnyConnection, on_backend};
 use crate::conversation_rows::{self as rows, Children, ConversationRow, JoinedRow};
 use crate::error::Fault;
+use crate::fixed::{Parts, fixed};
 use crate::sandbox_rows::SandboxRow;
 use crate::schema::{conversations, sandboxes};
 
@@ -29,22 +30,28 @@ pub(crate) fn first(
     limit: i64,
 ) -> Result<Vec<JoinedRow>, Fault> {
     let children = Children::on(conn);
-    let loaded: QueryResult<Vec<JoinedRow>> = on_backend!(conn, |c| conversations::table
-        .left_join(
-            sandboxes::table.on(sandboxes::id
-                .eq(conversations::sandbox_id)
-                .and(sandboxes::desired.ne(Desired::Deleted.as_str()))),
-        )
-        .filter(conversations::owner.eq(user))
-        .filter(conversations::parent.is_null())
-        .order((conversations::created_at.desc(), conversations::id.desc()))
-        .limit(limit)
-        .select((
-            ConversationRow::as_select(),
-            Option::<SandboxRow>::as_select(),
-            children,
-        ))
-        .load(c));
+    let bound = ([Desired::Deleted.as_str(), user], limit);
+    let loaded: QueryResult<Vec<JoinedRow>> = on_backend!(conn, |c| {
+        static PARTS: Parts = Parts::new();
+        let query = || {
+            conversations::table
+                .left_join(
+                    sandboxes::table.on(sandboxes::id
+                        .eq(conversations::sandbox_id)
+                        .and(sandboxes::desired.ne(""))),
+                )
+                .filter(conversations::owner.eq(""))
+                .filter(conversations::parent.is_null())
+                .order((conversations::created_at.desc(), conversations::id.desc()))
+                .limit(0)
+                .select((
+                    ConversationRow::as_select(),
+                    Option::<SandboxRow>::as_select(),
+                    children,
+                ))
+        };
+        fixed(c, &PARTS, query, bound).and_then(|it| it.load(c))
+    });
     loaded.map_err(rows::damaged())
 }
 
@@ -54,11 +61,17 @@ pub(crate) fn first_sandboxes(
     user: &str,
     limit: i64,
 ) -> Result<Vec<SandboxRow>, Fault> {
-    Ok(on_backend!(conn, |c| sandboxes::table
-        .filter(sandboxes::owner.eq(user))
-        .filter(sandboxes::desired.ne(Desired::Deleted.as_str()))
-        .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
-        .limit(limit)
-        .select(SandboxRow::as_select())
-        .load(c)?))
+    let bound = ([user, Desired::Deleted.as_str()], limit);
+    Ok(on_backend!(conn, |c| {
+        static PARTS: Parts = Parts::new();
+        let query = || {
+            sandboxes::table
+                .filter(sandboxes::owner.eq(""))
+                .filter(sandboxes::desired.ne(""))
+                .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
+                .limit(0)
+                .select(SandboxRow::as_select())
+        };
+        fixed(c, &PARTS, query, bound)?.load(c)?
+    }))
 }

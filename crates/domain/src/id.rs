@@ -34,6 +34,8 @@ macro_rules! uuid_id {
             pub const fn new(uuid: Uuid) -> Self { Self(uuid) }
             /// The UUID, for adapters that store or send it in another spelling.
             pub const fn uuid(self) -> Uuid { self.0 }
+            /// As it is shown, in a buffer.
+            pub fn hex(self, buffer: &mut [u8; 32]) -> &str { self.0.simple().encode_lower(buffer) }
             /// The spelling with dashes, as agent servers expect it.
             pub fn dashed(self) -> String { self.0.hyphenated().to_string() }
         }
@@ -50,7 +52,7 @@ macro_rules! uuid_id {
         }
         impl Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-                s.serialize_str(self.0.simple().encode_lower(&mut [0; 32]))
+                s.serialize_str(self.hex(&mut [0; 32]))
             }
         }
         impl<'de> Deserialize<'de> for $name {

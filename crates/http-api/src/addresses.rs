@@ -79,8 +79,9 @@ impl Addresses {
                 .filter_map(|url| url.host_str())
                 .map(str::to_owned)
                 .collect(),
-            base: through.map(base_of),
-            sandbox_base: through.map(|url| base_of(config.sandbox_url.as_ref().unwrap_or(url))),
+            base: through.map(|url| base_of(url).to_owned()),
+            sandbox_base: through
+                .map(|url| base_of(config.sandbox_url.as_ref().unwrap_or(url)).to_owned()),
             own_host,
             prefixes,
             fingerprints,
@@ -130,11 +131,14 @@ impl Addresses {
     }
 
     /// Where clients reach the agent server of a RUNNING sandbox. Paths are appended with a slash of their own.
-    pub(crate) fn agent_server(&self, sandbox: &Sandbox) -> Option<String> {
+    pub(crate) fn agent_server<'a>(&'a self, sandbox: &'a Sandbox) -> Option<&'a str> {
         let mut urls = sandbox.exposed_urls.iter();
         let exposed = urls.find(|exposed| exposed.name == AGENT_SERVER)?;
-        (sandbox.status == SandboxStatus::Running)
-            .then(|| self.base.clone().unwrap_or_else(|| base_of(&exposed.url)))
+        (sandbox.status == SandboxStatus::Running).then(|| {
+            self.base
+                .as_deref()
+                .unwrap_or_else(|| base_of(&exposed.url))
+        })
     }
 
     /// Where clients reach one of the sandbox's ports. Lists have some for each of their sandboxes, so it is made as text: words
@@ -187,8 +191,8 @@ fn path_of(url: &Url) -> String {
 }
 
 /// A base that paths are appended to: clients add them with a slash of their own.
-pub(crate) fn base_of(url: &Url) -> String {
-    url.as_str().trim_end_matches('/').to_owned()
+pub(crate) fn base_of(url: &Url) -> &str {
+    url.as_str().trim_end_matches('/')
 }
 
 #[cfg(test)]
@@ -232,7 +236,7 @@ mod tests {
             ("https://h/", true, "http://127.0.0.1:9001"),
         ] {
             let it = addresses(public, None, direct);
-            assert_eq!(it.agent_server(&sandbox).as_deref(), Some(expected));
+            assert_eq!(it.agent_server(&sandbox), Some(expected));
             let told = it.exposed(&sandbox, &sandbox.exposed_urls[0]);
             assert_eq!(told.trim_end_matches('/'), expected);
         }
@@ -313,10 +317,7 @@ mod tests {
         }
         let shared = addresses("https://h/", None, false);
         assert!(!shared.is_elsewhere([Some("h"), None], "/s/a/W/f/"));
-        assert_eq!(
-            it.agent_server(&sandbox).as_deref(),
-            Some("https://h/agents")
-        );
+        assert_eq!(it.agent_server(&sandbox), Some("https://h/agents"));
         assert!(!addresses("https://h/a", Some("https://h/b"), false).has_own_host());
     }
 

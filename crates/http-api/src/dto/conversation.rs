@@ -168,6 +168,14 @@ impl ConversationDto {
             .map_or(SandboxStatus::Missing, |sandbox| sandbox.status);
         let known = matches!(status, SandboxStatus::Running | SandboxStatus::Paused);
         let url = sandbox.as_ref().and_then(|it| addresses.agent_server(it));
+        let url = url.map(|url| {
+            [
+                url,
+                "/api/conversations/",
+                conversation.id.hex(&mut [0; 32]),
+            ]
+            .concat()
+        });
         let acp = conversation.agent_kind == "acp";
         Self {
             created_by_user_id: conversation.owner,
@@ -191,7 +199,7 @@ impl ConversationDto {
             updated_at: conversation.updated_at,
             sandbox_status: status,
             execution_status: conversation.execution_status.filter(|_| known),
-            conversation_url: url.map(|url| format!("{url}/api/conversations/{}", conversation.id)),
+            conversation_url: url,
             session_api_key: sandbox
                 .and_then(|sandbox| sandboxes.session_key(&sandbox))
                 .map(Shown::from),

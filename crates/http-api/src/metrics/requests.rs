@@ -118,9 +118,12 @@ impl Requests {
 
 /// The pattern of the route that took this request: its path, with names in braces instead of what they matched. Where that
 /// is no route's pattern, no route took it.
-fn pattern<'a>(req: &HttpRequest, buffer: &'a mut [u8; LONGEST]) -> Option<&'a str> {
+fn pattern<'a>(req: &'a HttpRequest, buffer: &'a mut [u8; LONGEST]) -> Option<&'a str> {
     let info = req.match_info();
     let path = info.as_str();
+    if info.is_empty() {
+        return Some(path);
+    }
     let (mut at, mut length) = (0, 0);
     let mut push = |text: &str| {
         let place = buffer.get_mut(length..length + text.len())?;

@@ -61,12 +61,11 @@ where
     C: Connection<Backend: Marks>,
     Q: Query + QueryFragment<C::Backend>,
 {
-    let parts = match parts.get() {
-        Some(parts) => parts,
-        None => {
-            let made = parts_of::<C::Backend>(&query())?;
-            parts.get_or_init(|| made)
-        }
+    let parts = if let Some(parts) = parts.get() {
+        parts
+    } else {
+        let made = parts_of::<C::Backend>(&query())?;
+        parts.get_or_init(|| made)
     };
     Ok(Fixed {
         parts,

@@ -20,9 +20,9 @@ pub use text::{Fields, Text};
 pub use wanted::Wanted;
 
 /// Bytes that may wait.
-const MOST: usize = 4 * 1024 * 1024;
+pub const MOST: usize = 4 * 1024 * 1024;
 /// Between two batches.
-const PAUSE: Duration = Duration::from_millis(5);
+pub const PAUSE: Duration = Duration::from_millis(5);
 /// Bytes that a buffer keeps room for when it was larger.
 const KEPT: usize = 64 * 1024;
 

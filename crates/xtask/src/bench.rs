@@ -14,9 +14,9 @@ pub(crate) struct Args {
     /// `--micro`.
     #[arg(long, conflicts_with_all = ["service", "docker"])]
     short: bool,
-    /// With `--load`: another server to compare with, e.g. <http://127.0.0.1:3001>; its key is taken from `BENCH_KEY`. Where that
-    /// is an agent-workspace, it must not limit requests: `http.requests_per_second = 0`.
-    #[arg(long, requires = "load")]
+    /// With `--load`, `--start` or `--scale`: another server to compare with, e.g. <http://127.0.0.1:3001>; its key is taken from
+    /// `BENCH_KEY`. Where that is an agent-workspace, it must not limit requests: `http.requests_per_second = 0`.
+    #[arg(long)]
     url: Option<String>,
     /// With `--start`: how often each kind of start is measured.
     #[arg(long, requires = "start", conflicts_with = "short")]
@@ -74,11 +74,15 @@ impl Which {
 
 /// Builds for speed and runs one of the programs that measure.
 pub(crate) fn bench(args: &Args) -> anyhow::Result<()> {
+    let program = args.which.program();
+    ensure!(
+        args.url.is_none() || ["bench-load", "bench-start", "bench-scale"].contains(&program),
+        "--url goes with --load, --start or --scale"
+    );
     if args.which.micro {
         debian::libraries()?;
         return micro::micro(args.short);
     }
-    let program = args.which.program();
     ensure!(
         !args.short || program != "bench-service",
         "--short goes with --load, --start, --scale, --gateway, --postgres or --micro: the service alone is measured in full only"

@@ -1,12 +1,15 @@
 //! What more rows and more sandboxes cost: `cargo xtask bench --scale`. Prints a table; `docs/benchmarks.md` quotes one. With
 //! `--short` the numbers are small: that it works is then seen in seconds. With `--idle N` it is only looked at what N live
-//! sandboxes take while nobody asks anything.
+//! sandboxes take while nobody asks anything. With `--url URL` the same lists of another server, with what it has, are beside the
+//! first ones; its key is in `BENCH_KEY`.
 //!
 //! `SQLite`, and sandboxes as processes that run the stub agent server.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use acceptance::figures::load::{Aim, Load};
+use acceptance::figures::reference;
 use acceptance::figures::table::Table;
 use acceptance::figures::{event, median, megabytes, rows, wire};
 use acceptance::processes::{processor_time, resident};
@@ -52,7 +55,7 @@ const SHORT: Size = Size {
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
-    let (size, idle) = arguments()?;
+    let Arguments { size, idle, url } = arguments()?;
     let mut table = Table::default();
     if let Some(sandboxes) = idle {
         many_sandboxes(&mut table, size, &[sandboxes]).await?;
@@ -61,20 +64,57 @@ async fn main() -> anyhow::Result<()> {
         many_events(&mut table, size).await?;
         many_sandboxes(&mut table, size, size.sandboxes).await?;
     }
+    if let Some(url) = url {
+        elsewhere(&mut table, size, &url).await?;
+    }
     table.print()?;
     Ok(())
 }
 
-/// How much of everything, or of sandboxes alone.
-fn arguments() -> anyhow::Result<(&'static Size, Option<usize>)> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words.as_slice() {
-        [] => Ok((&FULL, None)),
-        ["--short"] => Ok((&SHORT, None)),
-        ["--idle", sandboxes] => Ok((&FULL, Some(sandboxes.parse()?))),
-        other => bail!("unknown arguments {other:?}; there are --short and --idle N"),
+/// What it is called with.
+struct Arguments {
+    size: &'static Size,
+    /// Only so many sandboxes, idle.
+    idle: Option<usize>,
+    url: Option<String>,
+}
+
+fn arguments() -> anyhow::Result<Arguments> {
+    let (mut size, mut idle, mut url) = (&FULL, None, None);
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--short" => size = &SHORT,
+            "--idle" => idle = Some(words.next().context("--idle takes a number")?.parse()?),
+            "--url" => url = Some(words.next().context("--url takes a URL")?),
+            other => {
+                bail!("unknown argument {other}; there are --short, --idle N and --url URL")
+            }
+        }
     }
+    Ok(Arguments { size, idle, url })
+}
+
+/// The lists of another server, beside those of a service with one conversation.
+async fn elsewhere(table: &mut Table, size: &Size, url: &str) -> anyhow::Result<()> {
+    let parsed = reqwest::Url::parse(url)?;
+    ensure!(parsed.scheme() == "http", "{url}: only http");
+    let address = parsed.socket_addrs(|| None)?;
+    let address = *address.first().context("a host with an address")?;
+    let key = reference::key().unwrap_or_default();
+    let stub = Stub::new();
+    let service = started(&stub, 10).await;
+    let user = service.admin();
+    let _ = user.converse("hello").await;
+    for (what, path) in [("conversations", CONVERSATIONS), ("sandboxes", SANDBOXES)] {
+        let ours = page((service.address(), user.key()), path, size.requests).await?;
+        let theirs = page((address, &key), path, size.requests).await?;
+        let with = format!("{url}, with what it has: {}", theirs.told());
+        let ratio = format!("p50 {:.1}", theirs.at(50.0) / ours.at(50.0));
+        let what = format!("list of {what}, one");
+        table.row([&what, &ours.told(), &with, &ratio, ""]);
+    }
+    Ok(())
 }
 
 /// What a page took, in blocks.
@@ -95,9 +135,9 @@ impl Paged {
 }
 
 /// A page, asked for so many times; a tenth as often before that, which is not counted.
-async fn page(service: &Service, user: &Client, path: &str, count: u32) -> anyhow::Result<Paged> {
-    let request = wire::request("GET", path, &[wire::key(user.key())], "");
-    let aim = Aim::same(service.address(), request);
+async fn page((address, key): (SocketAddr, &str), path: &str, count: u32) -> anyhow::Result<Paged> {
+    let request = wire::request("GET", path, &[wire::key(key)], "");
+    let aim = Aim::same(address, request);
     aim.in_turn(count / 10 + 1).await?;
     let mut blocks = Vec::new();
     for _ in 0..BLOCKS {
@@ -137,7 +177,12 @@ async fn many_conversations(table: &mut Table, size: &Size) -> anyhow::Result<()
         service.restart().await;
         let count = user.get("/api/v1/app-conversations/count").await.ok();
         ensure!(count == *total, "{count} conversations, not {total}");
-        let load = page(&service, &user, CONVERSATIONS, size.requests).await?;
+        let load = page(
+            (service.address(), user.key()),
+            CONVERSATIONS,
+            size.requests,
+        )
+        .await?;
         let what = format!("list of at most 100 of {total} conversations");
         told(table, &what, &load, first.as_ref(), "");
         // Ten make a shorter page.
@@ -173,7 +218,12 @@ async fn many_events(table: &mut Table, size: &Size) -> anyhow::Result<()> {
             ("page of 100 events", ""),
             ("… newest first", "&sort_order=TIMESTAMP_DESC"),
         ] {
-            let load = page(&service, &user, &format!("{path}{order}"), size.requests).await?;
+            let load = page(
+                (service.address(), user.key()),
+                &format!("{path}{order}"),
+                size.requests,
+            )
+            .await?;
             let what = format!("{what} out of {total}");
             told(
                 table,
@@ -217,7 +267,7 @@ async fn many_sandboxes(table: &mut Table, size: &Size, totals: &[usize]) -> any
             ("list of at most 100 sandboxes", SANDBOXES, &mut lists),
             ("list of conversations", CONVERSATIONS, &mut conversations),
         ] {
-            let load = page(&service, &user, path, size.requests).await?;
+            let load = page((service.address(), user.key()), path, size.requests).await?;
             let what = format!("… {what}");
             told(table, &what, &load, first.as_ref(), "p99 ≤ 1.20");
             // A list of one sandbox is shorter than one of a hundred.

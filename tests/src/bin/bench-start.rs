@@ -1,7 +1,8 @@
 //! How soon a conversation is ready, with the real agent server: `cargo xtask bench --start`. Warm starts, cold ones in turns
 //! with a bare boot of the same agent server, and bursts beyond the pool; as processes, and as containers where an engine
 //! answers. Prints tables; `docs/benchmarks.md` quotes one. `--rounds N` says how often, `--cold` leaves
-//! all but the pairs out, `--short` sees that it works.
+//! all but the pairs out, `--short` sees that it works, `--url URL` also starts conversations at another server (its key in
+//! `BENCH_KEY`), one after the other.
 
 mod start_figures;
 
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use acceptance::client::text;
 use acceptance::engine::Engine;
 use acceptance::figures::{median, table::Table};
-use acceptance::{Client, Sandboxing, ScriptedLlm, Service, Version, tell};
+use acceptance::{Builder, Client, Sandboxing, ScriptedLlm, Service, Version, tell};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::json;
 
@@ -25,6 +26,11 @@ const LOOK: Duration = Duration::from_millis(2);
 /// After a boot, and after an end, so that one does not disturb the next.
 const CALM: Duration = Duration::from_secs(2);
 const VERSION: Version = Version::V1_58_0;
+/// Published images start the agent server as its maker does, without what ours does for the boot.
+const PUBLISHED: [(&str, &str); 1] = [(
+    "WORKSPACE_DOCKER__ENTRYPOINT",
+    "/opt/agent-server/bin/python -P -m openhands.agent_server --host 0.0.0.0",
+)];
 const POOL_SAYS: &str = "a warm sandbox is ready";
 
 #[actix_web::main]
@@ -37,15 +43,29 @@ async fn main() -> anyhow::Result<()> {
     } else {
         tell("no container engine answers: processes only");
     }
+    let other = match &numbers.url {
+        Some(url) => Some(elsewhere(&numbers, url).await?),
+        None => None,
+    };
+    let mut record = Record {
+        table: &mut table,
+        steps: &mut steps,
+        other,
+    };
     for (name, sandboxing) in &ways {
+        if !numbers.is_cold_only {
+            warm(&numbers, name, sandboxing, &mut record).await?;
+        }
+        cold(&numbers, (name, &[]), sandboxing, &mut record).await?;
+        if matches!(sandboxing, Sandboxing::Docker(_)) {
+            let name = format!("{name}, image as published ones are");
+            cold(&numbers, (&name, &PUBLISHED), sandboxing, &mut record).await?;
+        }
         if numbers.is_cold_only {
-            cold(&numbers, name, sandboxing, &mut table, &mut steps).await?;
             continue;
         }
-        warm(&numbers, name, sandboxing, &mut table, &mut steps).await?;
-        cold(&numbers, name, sandboxing, &mut table, &mut steps).await?;
         for count in numbers.bursts {
-            burst(*count, name, sandboxing, &mut table).await?;
+            burst(*count, name, sandboxing, record.table).await?;
         }
     }
     table.print()?;
@@ -53,14 +73,49 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Where figures go, and what another server took.
+struct Record<'a> {
+    table: &'a mut Table,
+    steps: &'a mut Steps,
+    other: Option<(String, Spread)>,
+}
+
+impl Record<'_> {
+    /// What is beside a row of ours: the other server and the ratio of the medians, if there is one.
+    fn beside(&self, ours: &Spread) -> (String, String) {
+        let Some((url, theirs)) = &self.other else {
+            return Default::default();
+        };
+        let ratio = theirs.at(50) / ours.at(50);
+        (format!("{url}: {}", theirs.row()), format!("{ratio:.1}"))
+    }
+}
+
+/// Starts of another server, one after the other. What kind they are is its own business.
+async fn elsewhere(numbers: &Numbers, url: &str) -> anyhow::Result<(String, Spread)> {
+    let key = acceptance::figures::reference::key().unwrap_or_default();
+    let user = Client::new(url.trim_end_matches('/').to_owned(), &key);
+    let mut all = Spread::default();
+    for _ in 0..numbers.cold {
+        tokio::time::sleep(CALM).await;
+        all.push(one(&user, None).await?.took);
+    }
+    Ok((url.to_owned(), all))
+}
+
 /// A service with this many warm ones, and its user.
-async fn service(sandboxing: &Sandboxing, warm: u32, llm: &ScriptedLlm) -> (Service, Client) {
-    let service = Service::builder()
+async fn service(
+    sandboxing: &Sandboxing,
+    warm: u32,
+    variables: &[(&'static str, &str)],
+    llm: &ScriptedLlm,
+) -> (Service, Client) {
+    let builder = Service::builder()
         .sandboxing(sandboxing)
         .agent_server(VERSION)
-        .env("WORKSPACE_SANDBOX__WARM", &warm.to_string())
-        .start()
-        .await;
+        .env("WORKSPACE_SANDBOX__WARM", &warm.to_string());
+    let with = |builder: Builder, (name, value): &(&'static str, &str)| builder.env(name, value);
+    let service = variables.iter().fold(builder, with).start().await;
     let user = service.admin();
     user.use_model("openai/scripted", &llm.base_url(), "sk-scripted")
         .await;
@@ -137,11 +192,10 @@ async fn warm(
     numbers: &Numbers,
     name: &str,
     sandboxing: &Sandboxing,
-    table: &mut Table,
-    steps: &mut Steps,
+    record: &mut Record<'_>,
 ) -> anyhow::Result<()> {
     let llm = sandboxing.model().await;
-    let (mut service, user) = service(sandboxing, 1, &llm).await;
+    let (mut service, user) = service(sandboxing, 1, &[], &llm).await;
     let (mut empty, mut said) = (Spread::default(), Spread::default());
     let mut boots = 0;
     for _ in 0..numbers.warm {
@@ -158,27 +212,31 @@ async fn warm(
                 started.timings
             );
             times.push(started.took);
-            steps.keep(&format!("{name}, {kind}"), &started.timings);
+            record
+                .steps
+                .keep(&format!("{name}, {kind}"), &started.timings);
         }
     }
     service.stop().await;
     let target = "p50 ≤ 100 ms, p95 ≤ 500 ms";
     let row = |what: &str| format!("{name}: warm, POST to READY{what}");
-    table.row([&row(""), &empty.row(), "", "", target]);
+    let (with, ratio) = record.beside(&empty);
+    record
+        .table
+        .row([&row(""), &empty.row(), &with, &ratio, target]);
     let what = row(" with a first message");
-    table.row([&what, &said.row(), "", "", target]);
+    record.table.row([&what, &said.row(), "", "", target]);
     Ok(())
 }
 
 async fn cold(
     numbers: &Numbers,
-    name: &str,
+    (name, variables): (&str, &[(&'static str, &str)]),
     sandboxing: &Sandboxing,
-    table: &mut Table,
-    steps: &mut Steps,
+    record: &mut Record<'_>,
 ) -> anyhow::Result<()> {
     let llm = sandboxing.model().await;
-    let (mut service, user) = service(sandboxing, 0, &llm).await;
+    let (mut service, user) = service(sandboxing, 0, variables, &llm).await;
     let (mut ours, mut theirs) = (Spread::default(), Spread::default());
     let mut over = Vec::new();
     // What both read is in memory from then on.
@@ -192,7 +250,9 @@ async fn cold(
                 Bare::boot(sandboxing, VERSION).await?
             } else {
                 let started = one(&user, None).await?;
-                steps.keep(&format!("{name}, cold"), &started.timings);
+                record
+                    .steps
+                    .keep(&format!("{name}, cold"), &started.timings);
                 started.took
             };
         }
@@ -207,7 +267,13 @@ async fn cold(
         format!("{name}: cold, POST to READY"),
         format!("bare boot {}", theirs.row()),
     );
-    table.row([&what, &ours.row(), &with, &difference, "≤ +150 ms"]);
+    record
+        .table
+        .row([&what, &ours.row(), &with, &difference, "≤ +150 ms"]);
+    let (with, ratio) = record.beside(&ours);
+    if !with.is_empty() {
+        record.table.row(["…", "", &with, &ratio, ""]);
+    }
     Ok(())
 }
 
@@ -219,7 +285,7 @@ async fn burst(
     table: &mut Table,
 ) -> anyhow::Result<()> {
     let llm = sandboxing.model().await;
-    let (mut service, user) = service(sandboxing, 1, &llm).await;
+    let (mut service, user) = service(sandboxing, 1, &[], &llm).await;
     wait_for_boots(&service, 1).await?;
     let began = Instant::now();
     let all = (0..count).map(|_| start(&user, None));

@@ -10,10 +10,9 @@ use acceptance::{Sandboxing, Version};
 use anyhow::{Context as _, ensure};
 
 /// What sandboxes have, so that it does the same work.
-const VARIABLES: [(&str, &str); 9] = [
+const VARIABLES: [(&str, &str); 8] = [
     ("LANG", "C.UTF-8"),
     ("TZ", "UTC"),
-    ("OH_ENABLE_VSCODE", "0"),
     ("OH_PRELOAD_TOOLS", "0"),
     ("OH_SESSION_API_KEYS_0", "bare"),
     ("OH_SECRET_KEY", "bare"),
@@ -21,9 +20,56 @@ const VARIABLES: [(&str, &str); 9] = [
     ("LOG_JSON", "true"),
     ("PYTHONUNBUFFERED", "1"),
 ];
+/// What only containers have: their template names a port for VS Code, which the agent server then looks for.
+const IN_CONTAINERS: [&str; 5] = [
+    "OH_ENABLE_VSCODE=1",
+    "OH_VSCODE_PORT=8001",
+    "OH_ENABLE_VNC=0",
+    "OH_WORKSPACE_PATH=/workspace/project",
+    "OH_CONVERSATIONS_PATH=/workspace/conversations",
+];
+/// What the engine does for a sandbox of the built-in template, but for its network, which all share: ports, a fresh volume, limits,
+/// rights, a log with an end (`crates/sandbox-docker/src/container.rs`).
+const AS_A_SANDBOX: [&str; 34] = [
+    "--publish",
+    "127.0.0.1::8000",
+    "--publish",
+    "127.0.0.1::8001",
+    "--publish",
+    "127.0.0.1::8011",
+    "--publish",
+    "127.0.0.1::8012",
+    "--mount",
+    "type=volume,target=/workspace",
+    "--workdir",
+    "/workspace/project",
+    "--memory",
+    "4g",
+    "--memory-swap",
+    "4g",
+    "--cpus",
+    "2",
+    "--pids-limit",
+    "1024",
+    "--cap-drop",
+    "ALL",
+    "--cap-add",
+    "CHOWN",
+    "--cap-add",
+    "DAC_OVERRIDE",
+    "--cap-add",
+    "SETUID",
+    "--security-opt",
+    "no-new-privileges",
+    "--add-host",
+    "host.docker.internal:host-gateway",
+    "--log-opt",
+    "max-size=10m",
+];
 /// Where the image has its Python (`crates/xtask/src/images/agent_server.rs`).
 const PYTHON: &str = "/opt/agent-server/bin/python";
-const LOOK: Duration = Duration::from_millis(10);
+/// As often as a start is looked at.
+const LOOK: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// A bare boot.
@@ -64,6 +110,7 @@ impl Bare {
             .env("TMPDIR", place.path())
             .env("TMUX_TMPDIR", place.path())
             .envs(VARIABLES)
+            .env("OH_ENABLE_VSCODE", "0")
             .current_dir(place.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -77,10 +124,10 @@ impl Bare {
     async fn container(engine: &Engine, version: Version) -> anyhow::Result<Duration> {
         let image = agent_server_image(version);
         let variables = VARIABLES.map(|(name, value)| format!("{name}={value}"));
-        let mut arguments = vec!["run", "--detach", "--init", "--publish", "127.0.0.1::8000"];
-        for variable in &variables {
-            arguments.extend(["--env", variable]);
-        }
+        let mut arguments = vec!["run", "--detach", "--init"];
+        arguments.extend(AS_A_SANDBOX);
+        let variables = variables.iter().map(String::as_str).chain(IN_CONTAINERS);
+        arguments.extend(variables.flat_map(|it| ["--env", it]));
         // As its maker starts it, too.
         arguments.extend([
             "--entrypoint",

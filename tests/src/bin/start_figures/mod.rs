@@ -20,12 +20,14 @@ pub(crate) struct Numbers {
     pub(crate) bursts: &'static [usize],
     /// Nothing but the pairs.
     pub(crate) is_cold_only: bool,
+    /// Another server to compare with; its key in `BENCH_KEY`.
+    pub(crate) url: Option<String>,
 }
 
 impl Numbers {
     /// What the program was called with.
     pub(crate) fn of_arguments() -> anyhow::Result<Self> {
-        let (mut rounds, mut is_cold_only) = (20, false);
+        let (mut rounds, mut is_cold_only, mut url) = (20, false, None);
         let mut bursts: &'static [usize] = &[20, 50];
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
@@ -36,9 +38,10 @@ impl Numbers {
                     let number = arguments.next().context("--rounds takes a number")?;
                     rounds = number.parse().context("--rounds takes a number")?;
                 }
-                other => {
-                    bail!("unknown argument {other}; there are --short, --cold and --rounds N")
-                }
+                "--url" => url = Some(arguments.next().context("--url takes a URL")?),
+                other => bail!(
+                    "unknown argument {other}; there are --short, --cold, --rounds N and --url URL"
+                ),
             }
         }
         Ok(Self {
@@ -50,6 +53,7 @@ impl Numbers {
             },
             bursts,
             is_cold_only,
+            url,
         })
     }
 }
@@ -64,7 +68,7 @@ impl Spread {
         self.0.sort_by(f64::total_cmp);
     }
 
-    fn at(&self, percent: usize) -> f64 {
+    pub(crate) fn at(&self, percent: usize) -> f64 {
         // The nearest rank: of 20 the 19th is the 95th percentile.
         let rank = (self.0.len() * percent).div_ceil(100).max(1);
         self.0.get(rank - 1).copied().unwrap_or_default()

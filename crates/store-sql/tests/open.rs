@@ -236,3 +236,26 @@ async fn sqlite_is_built_as_it_is_wanted() {
     }
     assert!(!found.contains(&"ENABLE_MEMORY_MANAGEMENT"), "{found:?}");
 }
+
+/// What each start asks of all that a user ever started is answered by what is open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_starts_are_counted_by_their_own_index() {
+    #[derive(QueryableByName)]
+    struct Step {
+        #[diesel(sql_type = diesel::sql_types::Text)]
+        detail: String,
+    }
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("plan.db");
+    let config = StoreConfig::new(format!("sqlite://{}", path.display()));
+    let _store = SqlStore::open(config, Handle::current()).await.unwrap();
+    let mut conn = SqliteConnection::establish(&path.to_string_lossy()).unwrap();
+    let plan: Vec<Step> = diesel::sql_query(
+        "EXPLAIN QUERY PLAN SELECT count(*) FROM start_tasks WHERE owner = 'ada' AND is_open",
+    )
+    .load(&mut conn)
+    .unwrap();
+    let plan: Vec<&str> = plan.iter().map(|it| it.detail.as_str()).collect();
+    let [only] = plan[..] else { panic!("{plan:?}") };
+    assert!(only.contains("start_tasks_open"), "{only}");
+}

@@ -7,7 +7,7 @@
 //! Never a body, a query, or a header but the request's id. Routes about users and keys take [`Origin`]: what they change is
 //! in the log with the change itself, and here only if it did not succeed.
 
-use actix_web::dev::{Payload, ServiceResponse};
+use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::header::HeaderValue;
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
@@ -29,23 +29,35 @@ const OF_SANDBOXES: [&str; 5] = [
     "/mcp/mcp",
 ];
 
-/// Who acts, once it is known; kept with the request.
-#[derive(Debug, Clone)]
-pub(crate) struct Acting {
-    pub(crate) actor: AuditActor,
-    pub(crate) key: Option<ApiKeyId>,
+/// What the log may say of a request, kept with it: one entry for all, because each is a box of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
+    id: Option<HeaderValue>,
+    /// Who acts, once it is known.
+    who: Option<(AuditActor, Option<ApiKeyId>)>,
 }
 
-impl Acting {
-    /// Keeps it with the request.
-    pub(crate) fn note(req: &HttpRequest, actor: AuditActor, key: Option<ApiKeyId>) {
-        req.extensions_mut().insert(Self { actor, key });
+impl Noted {
+    /// A request with this id came.
+    pub(crate) fn begin(req: &ServiceRequest, id: HeaderValue) {
+        let noted = Self {
+            id: Some(id),
+            who: None,
+        };
+        req.extensions_mut().insert(noted);
+    }
+
+    /// Who acts, and by which key.
+    pub(crate) fn who(req: &HttpRequest, actor: AuditActor, key: Option<ApiKeyId>) {
+        let mut kept = req.extensions_mut();
+        if let Some(noted) = kept.get_mut::<Self>() {
+            noted.who = Some((actor, key));
+        } else {
+            let who = Some((actor, key));
+            kept.insert(Self { id: None, who });
+        }
     }
 }
-
-/// The id of a request; kept with it.
-#[derive(Debug, Clone)]
-pub(crate) struct RequestId(pub(crate) HeaderValue);
 
 /// What a request has made, where its path does not say it: kept with the answer.
 #[derive(Debug, Clone)]
@@ -102,8 +114,10 @@ fn origin(req: &HttpRequest) -> administration::Origin {
     let (actor, key) = acting(req);
     let pattern = req.match_pattern();
     let pattern = pattern.as_deref().unwrap_or("(no route)");
-    let id = req.extensions().get::<RequestId>().cloned();
-    let id = id.and_then(|it| it.0.to_str().map(str::to_owned).ok());
+    let kept = req.extensions();
+    let id = kept.get::<Noted>().and_then(|it| it.id.as_ref());
+    let id = id.and_then(|it| it.to_str().map(str::to_owned).ok());
+    drop(kept);
     administration::Origin {
         actor,
         key,
@@ -115,8 +129,11 @@ fn origin(req: &HttpRequest) -> administration::Origin {
 }
 
 fn acting(req: &HttpRequest) -> (AuditActor, Option<ApiKeyId>) {
-    let found = req.extensions().get::<Acting>().cloned();
-    found.map_or((AuditActor::Unknown, None), |it| (it.actor, it.key))
+    let found = req
+        .extensions()
+        .get::<Noted>()
+        .and_then(|it| it.who.clone());
+    found.unwrap_or((AuditActor::Unknown, None))
 }
 
 /// `conversation:1a2b` of `{conversation_id}`; ids that are UUIDs in the spelling of our answers.
@@ -147,7 +164,8 @@ fn is_audited(
 /// The same of a request that has this status.
 fn is_told_of(req: &HttpRequest, status: StatusCode) -> bool {
     let known = req.extensions();
-    let actor = known.get::<Acting>().map(|it| &it.actor);
+    let who = known.get::<Noted>().and_then(|it| it.who.as_ref());
+    let actor = who.map(|(actor, _)| actor);
     is_audited(req.method(), || req.match_pattern(), actor, status)
 }
 

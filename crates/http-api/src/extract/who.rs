@@ -19,7 +19,7 @@ use domain::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::{Attempt, Part, attempts, state_of};
-use crate::audit::Acting;
+use crate::audit::Noted;
 use crate::decode::{Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
 use crate::state::HttpState;
@@ -181,7 +181,7 @@ pub(crate) async fn user_of(
         }
     };
     if let Some(actor) = &found {
-        Acting::note(req, AuditActor::User(actor.user.clone()), actor.key);
+        Noted::who(req, AuditActor::User(actor.user.clone()), actor.key);
         let now = state.ports().clock.now();
         let quota = state.rate().of_user(&actor.user, actor.key, now);
         attempts::good(req, key, quota)?;
@@ -284,7 +284,7 @@ async fn sandbox_of(
     let state = state_of(req)?;
     let found = state.authenticator().sandbox(key).await?;
     if let Some(caller) = &found {
-        Acting::note(req, AuditActor::Sandbox(caller.0.id.clone()), None);
+        Noted::who(req, AuditActor::Sandbox(caller.0.id.clone()), None);
         let now = state.ports().clock.now();
         let quota = state.rate().of_sandbox(&caller.0.id, now);
         attempts::good(req, Some(key.expose_secret()), quota)?;
@@ -308,7 +308,7 @@ impl Who for Reporter {
         let state = state_of(req)?;
         let found = state.authenticator().reporter(&key).await?;
         let sandbox = found.ok_or_else(invalid_session_key)?;
-        Acting::note(req, AuditActor::Sandbox(sandbox.id.clone()), None);
+        Noted::who(req, AuditActor::Sandbox(sandbox.id.clone()), None);
         attempts::good(req, Some(key.expose_secret()), None)?;
         let turn = state.intake().turn(&sandbox.id).await?;
         Ok(Self(sandbox, turn))

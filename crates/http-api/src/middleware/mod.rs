@@ -25,11 +25,11 @@ use actix_web::error::InternalError;
 use actix_web::http::header::{CACHE_CONTROL, EXPIRES, HOST, HeaderName, HeaderValue, PRAGMA};
 use actix_web::http::{ConnectionType, Method};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpMessage as _, HttpResponse, ResponseError};
+use actix_web::{Error, HttpResponse, ResponseError};
 use futures::FutureExt;
 use tracing::Instrument;
 
-use crate::audit::{self, RequestId};
+use crate::audit::{self, Noted};
 use crate::extract::{ClientAddress, State};
 use crate::forwarding;
 use crate::problem::Problem;
@@ -102,7 +102,7 @@ pub(crate) async fn edge(
     if client.is_claimed && state.door() == Door::Everybody && state.is_first_claim() {
         span.in_scope(warn_of_claim);
     }
-    req.extensions_mut().insert(RequestId(id.clone()));
+    Noted::begin(&req, id.clone());
     state.stats().touch(state.ports().clock.now(), req.path());
     let seat = Seat::of(&req);
     let facts = Facts {

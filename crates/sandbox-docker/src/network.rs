@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bollard::models::{IpamConfig, Network as Listed, NetworkCreateRequest};
 use bollard::query_parameters::{
@@ -28,6 +29,9 @@ use crate::metadata;
 const DEFAULT_NETWORK: &str = "bridge";
 const ICC: &str = "com.docker.network.bridge.enable_icc";
 const DEVICE: &str = "com.docker.network.bridge.name";
+/// How often a network is looked for that another is making, and how long it is left alone in between.
+const LOOKS: u32 = 20;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// The network of this installation.
 #[derive(Debug)]
@@ -162,8 +166,21 @@ impl Network {
             // What another task or process made at the same moment may be older.
             Ok(created) => Ok(self.settled().await?.unwrap_or(created.id)),
             Err(error) if error.is_contact() => Err(error),
-            Err(error) => self.settled().await?.ok_or(error),
+            Err(error) => self.of_another().await?.ok_or(error),
         }
+    }
+
+    /// What another task or process is making at this moment: the engine refuses a second network with its device before the
+    /// first one is in its list. `None` if there is still none after a while, so that it was refused for another reason.
+    async fn of_another(&self) -> Result<Option<String>, EngineError> {
+        for _ in 0..LOOKS {
+            let found = self.settled().await?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+        self.settled().await
     }
 
     fn request(&self) -> NetworkCreateRequest {

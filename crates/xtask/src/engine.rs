@@ -2,6 +2,7 @@
 //! and started, and stays for the next time.
 
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,11 @@ const START: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(200);
 /// How much of its log is shown when it does not.
 const SHOWN_LINES: usize = 15;
+
+/// What an engine of Debian 12 keeps of its networks, and where its log says that it fell over it: killed in the middle of
+/// removing a network it leaves that one without addresses, and no start comes further.
+const NETWORKS: &str = "/var/lib/docker/network/files/local-kv.db";
+const FELL_OVER_NETWORKS: &str = "libnetwork.(*controller).reservePools";
 
 /// The packages of an engine: it filters packets, and Debian only recommends the program for that.
 const PACKAGES: [&str; 2] = ["docker.io", "iptables"];
@@ -125,7 +131,27 @@ fn start() -> anyhow::Result<()> {
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let log = folder.join("dockerd.log");
     say(&format!("starting dockerd; its log is {}", log.display()));
-    let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let problem = match start_once(&log) {
+        Ok(()) => return Ok(()),
+        Err(problem) => problem,
+    };
+    let said = fs::read_to_string(&log).unwrap_or_default();
+    if said.contains(FELL_OVER_NETWORKS) && Path::new(NETWORKS).exists() {
+        let aside = format!("{NETWORKS}.unreadable");
+        say(&format!(
+            "dockerd was once killed while it removed a network, and cannot read {NETWORKS} any more: that is {aside} \
+             now, networks made by hand have to be made again, and dockerd is started once more"
+        ));
+        fs::rename(NETWORKS, &aside).with_context(|| format!("cannot rename {NETWORKS}"))?;
+        forget_the_dead();
+        return start_once(&log);
+    }
+    Err(problem)
+}
+
+/// Starts it and waits until it answers.
+fn start_once(log: &Path) -> anyhow::Result<()> {
+    let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
     // In a session of its own: it outlives this command, and no key pressed here reaches it.
     let mut child = program("setsid")
         .arg("dockerd")
@@ -136,9 +162,13 @@ fn start() -> anyhow::Result<()> {
         .spawn()
         .context("dockerd cannot be started")?;
     if let Err(problem) = wait(&mut child) {
-        let said = fs::read_to_string(&log).unwrap_or_default();
+        let said = fs::read_to_string(log).unwrap_or_default();
         let lines: Vec<&str> = said.lines().collect();
-        let tail = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
+        // A panic says what it is before the many lines of where.
+        let from = lines.iter().rposition(|line| line.starts_with("panic: "));
+        let from = from.unwrap_or(lines.len().saturating_sub(SHOWN_LINES));
+        let shown = lines.iter().skip(from).take(SHOWN_LINES);
+        let tail = shown.copied().collect::<Vec<_>>().join("\n");
         return Err(problem.context(format!(
             "dockerd did not come up; the end of its log:\n{tail}"
         )));

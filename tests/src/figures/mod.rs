@@ -1,5 +1,6 @@
 //! What programs that measure share: requests as cheap as they can be, load with histograms, tables, and many rows.
 
+pub mod answers;
 pub mod load;
 pub mod reference;
 pub mod rows;

@@ -35,11 +35,11 @@ pub use header::{IdempotencyKey, LastEventId};
 pub(crate) use intake::Intake;
 pub use params::{Named, PathParam, PathParams, Query};
 pub(crate) use parse::ParseBudget;
-pub(crate) use who::user_of;
 pub use who::{
     Actor, Admin, Anyone, Authenticator, LegacyActor, Reporter, SandboxCaller, Standing,
     UserOrSandbox, Who, key_of,
 };
+pub(crate) use who::{KEY_HEADER, LONGEST_KEY, user_of};
 
 /// The application, as handlers take it: `app: Application`.
 pub type Application = web::Data<application::App>;

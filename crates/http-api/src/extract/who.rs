@@ -25,11 +25,11 @@ use crate::problem::Problem;
 use crate::state::HttpState;
 
 /// The header that carries the key of a user, or of a sandbox; as text it would be read anew for each request.
-static KEY_HEADER: HeaderName = HeaderName::from_static("x-session-api-key");
+pub(crate) static KEY_HEADER: HeaderName = HeaderName::from_static("x-session-api-key");
 /// As the documentation writes it.
 const KEY_HEADER_TEXT: &str = "X-Session-API-Key";
 /// Longer texts are no keys, and are not hashed.
-const LONGEST_KEY: usize = 512;
+pub(crate) const LONGEST_KEY: usize = 512;
 
 /// Tells callers by their keys. The application does; tests put something else in its place.
 #[async_trait]

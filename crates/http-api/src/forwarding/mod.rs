@@ -27,20 +27,19 @@ use self::places::{Caller, Course, Place};
 pub(crate) use self::query::target;
 use self::standing::Standing;
 pub(crate) use self::standing::end_when;
-use crate::extract::{Actor, Application, attempts, key_of, state_of, user_of};
+use crate::extract::{
+    Actor, Application, KEY_HEADER, LONGEST_KEY, attempts, key_of, state_of, user_of,
+};
 use crate::problem::Problem;
 use crate::rate::Attempt;
 use crate::trace;
 
-const KEY_HEADER: HeaderName = HeaderName::from_static("x-session-api-key");
 /// No scripts, no origin, and nothing fetched from anywhere.
 const SHUT_IN: HeaderValue = HeaderValue::from_static(
     "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'",
 );
 /// What else than the address decides what is answered.
 const OF_KEYS: HeaderValue = HeaderValue::from_static("X-Session-API-Key, Authorization");
-/// Longer texts are no keys.
-const LONGEST_KEY: usize = 512;
 
 /// Whether a request may be for an agent server. If not, [`answer`] has none.
 pub(crate) fn may_concern(req: &ServiceRequest) -> bool {
@@ -112,7 +111,7 @@ fn to(
         let key = HeaderValue::from_str(way.at.key.expose_secret());
         let mut key = key.map_err(|_| Problem::internal("a session key is no header"))?;
         key.set_sensitive(true);
-        headers.push((KEY_HEADER, key));
+        headers.push((KEY_HEADER.clone(), key));
     }
     Ok(Target {
         lane: way.sandbox.as_str().into(),

@@ -27,7 +27,7 @@ impl Git {
             private_hosts: reader.list("git.allow_private_hosts"),
             authorities: authorities(reader),
             verify_tokens: reader.switch("git.verify_tokens"),
-            timeout: reader.duration("git.timeout"),
+            timeout: reader.deadline("git.timeout"),
         }
     }
 }

@@ -68,7 +68,7 @@ impl Http {
             max_connections: reader.number("http.max_connections", 16..=1_000_000),
             max_connections_per_address: reader
                 .number("http.max_connections_per_address", 0..=1_000_000),
-            send_timeout: reader.duration("http.send_timeout"),
+            send_timeout: reader.deadline("http.send_timeout"),
             workers: if workers == 0 {
                 cores.clamp(2, 4)
             } else {

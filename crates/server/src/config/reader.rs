@@ -155,6 +155,15 @@ impl<'a> Reader<'a> {
         )
     }
 
+    /// How long something may take: with 0 it would fail at once, each time.
+    pub(super) fn deadline(&self, key: &str) -> Duration {
+        self.parsed(
+            key,
+            "a number above 0 and a unit (ms, s, m, h, d), e.g. 30s",
+            |text| parse_duration(text).filter(|time| !time.is_zero()),
+        )
+    }
+
     /// A time after which something ends; `None` for 0: never.
     pub(super) fn limit(&self, key: &str) -> Option<Duration> {
         let time = self.parsed(

@@ -180,10 +180,10 @@ impl Start {
     pub(super) fn read(reader: &Reader<'_>) -> Self {
         Self {
             parallel: reader.number("start.parallel", 1..=1000),
-            sandbox_deadline: reader.duration("start.sandbox_deadline"),
-            prepare_deadline: reader.duration("start.prepare_deadline"),
-            clone_deadline: reader.duration("start.clone_deadline"),
-            setup_deadline: reader.duration("start.setup_deadline"),
+            sandbox_deadline: reader.deadline("start.sandbox_deadline"),
+            prepare_deadline: reader.deadline("start.prepare_deadline"),
+            clone_deadline: reader.deadline("start.clone_deadline"),
+            setup_deadline: reader.deadline("start.setup_deadline"),
         }
     }
 }

@@ -230,6 +230,23 @@ fn how_many_are_kept_warm_is_a_number_or_follows_the_backend() {
 }
 
 #[test]
+fn what_ends_things_is_above_nothing() {
+    for name in [
+        "HTTP__SEND_TIMEOUT",
+        "GIT__TIMEOUT",
+        "START__SANDBOX_DEADLINE",
+        "START__PREPARE_DEADLINE",
+        "START__CLONE_DEADLINE",
+        "START__SETUP_DEADLINE",
+    ] {
+        let name = format!("WORKSPACE_{name}");
+        let error = load(None, &[(&name, "0s")]).unwrap_err();
+        assert!(error.contains("a number above 0 and a unit"), "{error}");
+        load(None, &[(&name, "1ms")]).unwrap();
+    }
+}
+
+#[test]
 fn postgres_needs_a_configured_master_key() {
     let url = ("WORKSPACE_STORAGE__URL", "postgres://u:p@h/db");
     let error = load(None, &[url]).unwrap_err();

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use acceptance::figures::answers::{Conversation, Metrics, Page, micros};
+use chrono::{DateTime, Utc};
 use diesel::deserialize::{FromSql, FromSqlRow, Result as Read};
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
@@ -121,7 +122,7 @@ impl FromSql<BigInt, Sqlite> for At {
 
 impl Serialize for At {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&self.0.to_rfc3339_opts(SecondsFormat::Micros, true))
+        micros(&self.0, to)
     }
 }
 
@@ -192,13 +193,6 @@ impl From<SandboxRow> for Sandbox {
     }
 }
 
-/// An answer: a page of rows that has no next one.
-#[derive(Debug, Serialize)]
-pub(crate) struct Page<T> {
-    items: Vec<T>,
-    next_page_id: Option<String>,
-}
-
 /// What can be listed.
 pub(crate) trait Rows: Sized {
     /// The page of this owner.
@@ -230,19 +224,6 @@ impl From<SandboxRow> for Sandboxes {
     }
 }
 
-#[derive(Debug, Deserialize)]
-struct Metrics {
-    accumulated_cost: f64,
-    max_budget_per_task: Option<f64>,
-    prompt_tokens: i64,
-    completion_tokens: i64,
-    cache_read_tokens: i64,
-    cache_write_tokens: i64,
-    reasoning_tokens: i64,
-    context_window: i64,
-    per_turn_token: i64,
-}
-
 #[derive(Debug, Queryable)]
 #[expect(dead_code, reason = "the columns that the service reads, too")]
 struct ConversationRow {
@@ -270,75 +251,8 @@ struct ConversationRow {
 
 /// A conversation.
 #[derive(Debug, Serialize)]
-pub(crate) struct Conversations {
-    id: String,
-    created_by_user_id: String,
-    sandbox_id: String,
-    selected_repository: Option<String>,
-    selected_branch: Option<String>,
-    git_provider: Option<String>,
-    title: Option<String>,
-    trigger: Option<String>,
-    pr_number: Vec<i64>,
-    llm_model: Option<String>,
-    agent_kind: String,
-    metrics: MetricsItem,
-    parent_conversation_id: Option<String>,
-    sub_conversation_ids: Vec<String>,
-    public: Option<bool>,
-    tags: BTreeMap<String, String>,
-    created_at: At,
-    updated_at: At,
-    sandbox_status: String,
-    execution_status: Option<String>,
-    conversation_url: Option<String>,
-    session_api_key: Option<String>,
-    acp_server: Option<String>,
-    launched_agent_profile: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct MetricsItem {
-    model_name: &'static str,
-    accumulated_cost: f64,
-    max_budget_per_task: Option<f64>,
-    accumulated_token_usage: Tokens,
-}
-
-#[derive(Debug, Serialize)]
-#[expect(clippy::struct_field_names, reason = "names of the wire")]
-struct Tokens {
-    model: &'static str,
-    prompt_tokens: i64,
-    completion_tokens: i64,
-    cache_read_tokens: i64,
-    cache_write_tokens: i64,
-    reasoning_tokens: i64,
-    context_window: i64,
-    per_turn_token: i64,
-    response_id: &'static str,
-}
-
-impl From<Metrics> for MetricsItem {
-    fn from(it: Metrics) -> Self {
-        Self {
-            model_name: "default",
-            accumulated_cost: it.accumulated_cost,
-            max_budget_per_task: it.max_budget_per_task,
-            accumulated_token_usage: Tokens {
-                model: "",
-                prompt_tokens: it.prompt_tokens,
-                completion_tokens: it.completion_tokens,
-                cache_read_tokens: it.cache_read_tokens,
-                cache_write_tokens: it.cache_write_tokens,
-                reasoning_tokens: it.reasoning_tokens,
-                context_window: it.context_window,
-                per_turn_token: it.per_turn_token,
-                response_id: "",
-            },
-        }
-    }
-}
+#[serde(transparent)]
+pub(crate) struct Conversations(Conversation<String, At>);
 
 type JoinedRow = (ConversationRow, Option<SandboxRow>, String);
 
@@ -359,7 +273,7 @@ impl From<JoinedRow> for Conversations {
         });
         let url = urls.iter().find(|it| runs && it.name == "AGENT_SERVER");
         let children = children.split(',').filter(|id| !id.is_empty());
-        Self {
+        Self(Conversation {
             conversation_url: url.map(|at| format!("{}/api/conversations/{}", at.url, it.id)),
             session_api_key: key.filter(|_| runs),
             id: it.id,
@@ -384,6 +298,6 @@ impl From<JoinedRow> for Conversations {
             execution_status: it.execution_status.filter(|_| known),
             acp_server: None,
             launched_agent_profile: None,
-        }
+        })
     }
 }

@@ -23,7 +23,7 @@ use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::sql_types::{BigInt, Text};
 use serde::{Deserialize, Serialize};
 
-use super::typed::{ListColumns, ListRow, Page, SettingsColumns, SettingsRow};
+use super::typed::{ListColumns, ListRow, SettingsColumns, SettingsRow, page};
 
 /// What `main` is called with to be the handler instead.
 pub(crate) const ROLE: &str = "bare-handler";
@@ -113,7 +113,7 @@ async fn answer(pool: web::Data<Connections>, route: web::Data<Route>) -> HttpRe
                 Statement::<ListColumns>(&asked, PhantomData).load(conn)
             })
             .await;
-            HttpResponse::Ok().json(Page::of(rows, *limit))
+            HttpResponse::Ok().json(page(rows, *limit))
         }
         Answer::Settings => {
             let row: SettingsRow = on(pool, move |conn| {

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use acceptance::figures::answers::{Conversation, Metrics, Page, micros};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use diesel::deserialize::{FromSql, FromSqlRow, Result as Read};
 use diesel::pg::{Pg, PgValue};
 use diesel::prelude::*;
@@ -88,19 +89,6 @@ impl<T: for<'a> Deserialize<'a>> FromSql<Json, Pg> for Doc<T> {
     }
 }
 
-#[derive(Debug, Deserialize)]
-pub(crate) struct Metrics {
-    accumulated_cost: f64,
-    max_budget_per_task: Option<f64>,
-    prompt_tokens: i64,
-    completion_tokens: i64,
-    cache_read_tokens: i64,
-    cache_write_tokens: i64,
-    reasoning_tokens: i64,
-    context_window: i64,
-    per_turn_token: i64,
-}
-
 #[derive(Debug, Queryable)]
 #[expect(dead_code, reason = "the columns that the service reads, too")]
 pub(crate) struct ConversationRow {
@@ -147,98 +135,28 @@ pub(crate) struct SandboxRow {
     paused_at: Option<DateTime<Utc>>,
 }
 
-/// The answer.
+/// An id without dashes.
 #[derive(Debug, Serialize)]
-pub(crate) struct Page {
-    items: Vec<Item>,
-    next_page_id: Option<String>,
-}
+#[serde(transparent)]
+struct Hex(#[serde(with = "uuid::serde::simple")] Uuid);
 
+/// A time of the wire.
 #[derive(Debug, Serialize)]
-struct Item {
-    #[serde(with = "uuid::serde::simple")]
-    id: Uuid,
-    created_by_user_id: String,
-    sandbox_id: String,
-    selected_repository: Option<String>,
-    selected_branch: Option<String>,
-    git_provider: Option<String>,
-    title: Option<String>,
-    trigger: Option<String>,
-    pr_number: Vec<i64>,
-    llm_model: Option<String>,
-    agent_kind: String,
-    metrics: MetricsItem,
-    parent_conversation_id: Option<String>,
-    sub_conversation_ids: Vec<String>,
-    public: Option<bool>,
-    tags: BTreeMap<String, String>,
-    #[serde(serialize_with = "micros")]
-    created_at: DateTime<Utc>,
-    #[serde(serialize_with = "micros")]
-    updated_at: DateTime<Utc>,
-    sandbox_status: String,
-    execution_status: Option<String>,
-    conversation_url: Option<String>,
-    session_api_key: Option<String>,
-    acp_server: Option<String>,
-    launched_agent_profile: Option<String>,
-}
+#[serde(transparent)]
+struct At(#[serde(serialize_with = "micros")] DateTime<Utc>);
 
+/// One conversation of the answer.
 #[derive(Debug, Serialize)]
-struct MetricsItem {
-    model_name: &'static str,
-    accumulated_cost: f64,
-    max_budget_per_task: Option<f64>,
-    accumulated_token_usage: Tokens,
-}
-
-#[derive(Debug, Serialize)]
-#[expect(clippy::struct_field_names, reason = "names of the wire")]
-struct Tokens {
-    model: &'static str,
-    prompt_tokens: i64,
-    completion_tokens: i64,
-    cache_read_tokens: i64,
-    cache_write_tokens: i64,
-    reasoning_tokens: i64,
-    context_window: i64,
-    per_turn_token: i64,
-    response_id: &'static str,
-}
-
-fn micros<S: serde::Serializer>(at: &DateTime<Utc>, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&at.to_rfc3339_opts(SecondsFormat::Micros, true))
-}
-
-impl From<Metrics> for MetricsItem {
-    fn from(it: Metrics) -> Self {
-        Self {
-            model_name: "default",
-            accumulated_cost: it.accumulated_cost,
-            max_budget_per_task: it.max_budget_per_task,
-            accumulated_token_usage: Tokens {
-                model: "",
-                prompt_tokens: it.prompt_tokens,
-                completion_tokens: it.completion_tokens,
-                cache_read_tokens: it.cache_read_tokens,
-                cache_write_tokens: it.cache_write_tokens,
-                reasoning_tokens: it.reasoning_tokens,
-                context_window: it.context_window,
-                per_turn_token: it.per_turn_token,
-                response_id: "",
-            },
-        }
-    }
-}
+#[serde(transparent)]
+pub(crate) struct Item(Conversation<Hex, At>);
 
 impl From<ListRow> for Item {
     fn from((it, sandbox, children): ListRow) -> Self {
         let status = sandbox.map_or_else(|| "MISSING".to_owned(), |sandbox| sandbox.status);
         let known = matches!(status.as_str(), "RUNNING" | "PAUSED");
         let children = children.split(',').filter(|id| !id.is_empty());
-        Self {
-            id: it.id.0,
+        Self(Conversation {
+            id: Hex(it.id.0),
             created_by_user_id: it.owner,
             sandbox_id: it.sandbox_id,
             selected_repository: it.selected_repository,
@@ -254,31 +172,29 @@ impl From<ListRow> for Item {
             sub_conversation_ids: children.map(str::to_owned).collect(),
             public: it.is_public,
             tags: it.tags.0,
-            created_at: it.created_at,
-            updated_at: it.updated_at,
+            created_at: At(it.created_at),
+            updated_at: At(it.updated_at),
             sandbox_status: status,
             execution_status: it.execution_status.filter(|_| known),
             conversation_url: None,
             session_api_key: None,
             acp_server: None,
             launched_agent_profile: None,
-        }
+        })
     }
 }
 
-impl Page {
-    /// Of so many rows; one more was asked for.
-    pub(crate) fn of(mut rows: Vec<ListRow>, limit: usize) -> Self {
-        let has_more = rows.len() > limit;
-        rows.truncate(limit);
-        let last = rows.last().filter(|_| has_more).map(|(row, ..)| {
-            let at = row.created_at.timestamp_micros();
-            URL_SAFE_NO_PAD.encode(format!("v1|conversations|{at}|{}", row.id.0))
-        });
-        Self {
-            items: rows.into_iter().map(Item::from).collect(),
-            next_page_id: last,
-        }
+/// The page of so many rows; one more was asked for.
+pub(crate) fn page(mut rows: Vec<ListRow>, limit: usize) -> Page<Item> {
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
+    let last = rows.last().filter(|_| has_more).map(|(row, ..)| {
+        let at = row.created_at.timestamp_micros();
+        URL_SAFE_NO_PAD.encode(format!("v1|conversations|{at}|{}", row.id.0))
+    });
+    Page {
+        items: rows.into_iter().map(Item::from).collect(),
+        next_page_id: last,
     }
 }
 

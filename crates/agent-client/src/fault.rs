@@ -113,7 +113,9 @@ impl<'a> Scrubber<'a> {
                 text = text.replace(&**secret, "**********");
             }
         }
-        text.chars().take(MAX_REASON).collect()
+        // Whoever reads it in a terminal or in a log is not steered by it.
+        let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+        shown.take(MAX_REASON).collect()
     }
 }
 
@@ -173,6 +175,17 @@ fn entry(entry: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_steers_no_terminal_and_begins_no_line() {
+        let key = SecretString::from("session-key-1");
+        let body = br#"{"detail": "x\n2026 INFO forged\r\u001b[2K"}"#;
+        let error = refused(500, body, &Scrubber::of_key(&key));
+        let AgentError::Rejected { reason, .. } = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(reason, "x 2026 INFO forged  [2K");
+    }
 
     #[test]
     fn a_reason_is_short_and_names_no_secret_and_no_input() {

@@ -135,15 +135,26 @@ impl Paged {
 }
 
 /// A page, asked for so many times; a tenth as often before that, which is not counted.
-async fn page((address, key): (SocketAddr, &str), path: &str, count: u32) -> anyhow::Result<Paged> {
-    let request = wire::request("GET", path, &[wire::key(key)], "");
-    let aim = Aim::same(address, request);
-    aim.in_turn(count / 10 + 1).await?;
-    let mut blocks = Vec::new();
-    for _ in 0..BLOCKS {
-        blocks.push(aim.in_turn(count / BLOCKS).await?);
+async fn page(of: (SocketAddr, &str), path: &str, count: u32) -> anyhow::Result<Paged> {
+    let mut all = pages(&[of], path, count).await?;
+    all.pop().context("one of one")
+}
+
+/// The same of several services, in turns: whatever else the machine does is there for each.
+async fn pages(of: &[(SocketAddr, &str)], path: &str, count: u32) -> anyhow::Result<Vec<Paged>> {
+    let mut all = Vec::new();
+    for (address, key) in of {
+        let request = wire::request("GET", path, &[wire::key(key)], "");
+        let aim = Aim::same(*address, request);
+        aim.in_turn(count / 10 + 1).await?;
+        all.push((aim, Vec::new()));
     }
-    Ok(Paged(blocks))
+    for _ in 0..BLOCKS {
+        for (aim, blocks) in &mut all {
+            blocks.push(aim.in_turn(count / BLOCKS).await?);
+        }
+    }
+    Ok(all.into_iter().map(|(_, blocks)| Paged(blocks)).collect())
 }
 
 /// A line for a page; what it is compared with is the first one of its kind.
@@ -238,37 +249,34 @@ async fn many_events(table: &mut Table, size: &Size) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A service for each number, all of them there until the last page is read: the sandboxes themselves wake up now and then, and
+/// take as much from a service with one as from that with a thousand.
 async fn many_sandboxes(table: &mut Table, size: &Size, totals: &[usize]) -> anyhow::Result<()> {
     let stub = Stub::new();
-    let most = totals.last().copied().unwrap_or_default();
-    let service = started(&stub, most + 10).await;
-    let user = service.admin();
-    let _ = user.converse("hello").await;
-    let (mut lists, mut conversations) = (None, None);
+    let mut services = Vec::new();
     for total in totals {
-        let there = user.all("/api/v1/sandboxes/search").await.len();
-        let missing: Vec<usize> = (there..*total).collect();
+        let service = started(&stub, total + 10).await;
+        let (user, key) = (service.admin(), service.admin().key().to_owned());
+        let _ = user.converse("hello").await;
+        let missing: Vec<usize> = (1..*total).collect();
         for some in missing.chunks(8) {
             join_all(some.iter().map(|_| user.start_sandbox())).await;
         }
         all_running(&user, *total).await;
-        tokio::time::sleep(size.idle / 4).await;
-        let before = processor_time(service.pid()).context("the service runs")?;
-        tokio::time::sleep(size.idle).await;
-        let spent = processor_time(service.pid())
-            .context("the service runs")?
-            .saturating_sub(before);
-        let percent = 100.0 * spent.as_secs_f64() / size.idle.as_secs_f64();
-        let memory = megabytes(resident(service.pid()).context("the service runs")?);
-        let what = format!("{total} live sandboxes, idle: of a core, resident");
-        let found = format!("{percent:.2} %, {memory:.1} MB");
-        table.row([&what, &found, "", "", "< 2 %, < 120 MB"]);
-        for (what, path, first) in [
-            ("list of at most 100 sandboxes", SANDBOXES, &mut lists),
-            ("list of conversations", CONVERSATIONS, &mut conversations),
-        ] {
-            let load = page((service.address(), user.key()), path, size.requests).await?;
-            let what = format!("… {what}");
+        idle(table, size, &service, *total).await?;
+        services.push((service, key));
+    }
+    let of = services
+        .iter()
+        .map(|(service, key)| (service.address(), key.as_str()));
+    let of: Vec<(SocketAddr, &str)> = of.collect();
+    for (what, path) in [
+        ("list of at most 100 sandboxes", SANDBOXES),
+        ("list of conversations", CONVERSATIONS),
+    ] {
+        let mut first = None;
+        for (total, load) in totals.iter().zip(pages(&of, path, size.requests).await?) {
+            let what = format!("{what} with {total}");
             told(table, &what, &load, first.as_ref(), "p99 ≤ 1.20");
             // A list of one sandbox is shorter than one of a hundred.
             if path == CONVERSATIONS || *total >= 100 {
@@ -276,6 +284,27 @@ async fn many_sandboxes(table: &mut Table, size: &Size, totals: &[usize]) -> any
             }
         }
     }
+    Ok(())
+}
+
+/// What a service with so many sandboxes takes while nobody asks anything.
+async fn idle(
+    table: &mut Table,
+    size: &Size,
+    service: &Service,
+    total: usize,
+) -> anyhow::Result<()> {
+    tokio::time::sleep(size.idle / 4).await;
+    let before = processor_time(service.pid()).context("the service runs")?;
+    tokio::time::sleep(size.idle).await;
+    let spent = processor_time(service.pid())
+        .context("the service runs")?
+        .saturating_sub(before);
+    let percent = 100.0 * spent.as_secs_f64() / size.idle.as_secs_f64();
+    let memory = megabytes(resident(service.pid()).context("the service runs")?);
+    let what = format!("{total} live sandboxes, idle: of a core, resident");
+    let found = format!("{percent:.2} %, {memory:.1} MB");
+    table.row([&what, &found, "", "", "< 2 %, < 120 MB"]);
     Ok(())
 }
 

@@ -44,6 +44,12 @@ async fn name(world: &World, key: &str) -> Option<UserId> {
     found.expect("asked").map(|it| it.user)
 }
 
+/// The same as far as it is known without a query.
+fn remembered(world: &World, key: &str) -> Option<UserId> {
+    let found = world.app.authenticate.remembered(Some(key));
+    found.map(|it| it.user)
+}
+
 #[tokio::test(start_paused = true)]
 async fn everything_of_a_deleted_user_ends() {
     let world = World::new().await;
@@ -158,10 +164,13 @@ async fn a_key_revoked_behind_our_back_opens_nothing_after_a_second() {
     let wrong = "aw_none";
     let unknown = world.app.authenticate.user(Some(wrong)).await;
     assert_eq!(unknown.expect("asked"), None);
+    assert_eq!(remembered(&world, key), None, "nobody has asked");
     assert_eq!(who().await, Some(alice()));
+    assert_eq!(remembered(&world, key), Some(alice()));
     let revoked = world.store.revoke(ApiKeyId::new(Uuid::from_u128(1))).await;
     assert!(revoked.expect("revoked"));
     tokio::time::sleep(Duration::from_millis(1_001)).await;
+    assert_eq!(remembered(&world, key), None);
     assert_eq!(who().await, None);
     // What was not found is not remembered.
     a_key(&world).await;
@@ -175,6 +184,7 @@ async fn a_remembered_key_ends_when_it_expires() {
     let key = a_key_until(&world, Some(end)).await;
     let who = || name(&world, key);
     assert_eq!(who().await, Some(alice()));
+    assert_eq!(remembered(&world, key), Some(alice()));
     // The clock that counts how long it is remembered stands still meanwhile.
     let waiting = tokio::task::spawn_blocking(move || {
         let (_keep, never) = std::sync::mpsc::channel::<()>();
@@ -183,6 +193,7 @@ async fn a_remembered_key_ends_when_it_expires() {
         }
     });
     waiting.await.expect("waited");
+    assert_eq!(remembered(&world, key), None);
     assert_eq!(who().await, None);
 }
 

@@ -266,6 +266,16 @@ mod tests {
     }
 
     #[test]
+    fn a_request_ends_idleness_unless_one_did_a_moment_before() {
+        let at = |millis: i64| Timestamp::from_micros(millis * 1_000);
+        let stats = ProcessStats::start(at(0));
+        stats.touch(at(9), "/api/v1/sandboxes/search");
+        assert_eq!(stats.idle(at(20)).as_millis(), 20);
+        stats.touch(at(10), "/api/v1/sandboxes/search");
+        assert_eq!(stats.idle(at(20)).as_millis(), 10);
+    }
+
+    #[test]
     fn lines_are_found_by_their_whole_name() {
         assert_eq!(number("rchar: 5\nread_bytes: 7\n", "read_bytes:"), 7);
         assert_eq!(kibibytes("VmRSS:\t  12 kB\n", "VmRSS:"), 12 * 1024);

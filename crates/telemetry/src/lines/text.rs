@@ -146,7 +146,7 @@ impl Visitor {
         }
         self.to.push_str(name.strip_prefix("r#").unwrap_or(name));
         self.to.push('=');
-        self.to.write_fmt(value)
+        Printable(&mut self.to).write_fmt(value)
     }
 
     fn note(&mut self, field: &Field, value: fmt::Arguments<'_>) {
@@ -178,7 +178,7 @@ impl Visit for Visitor {
     }
 }
 
-/// Shows signs that could steer a terminal.
+/// Shows signs that could steer a terminal or begin a line of their own: what a sandbox or another server said is part of some.
 struct Printable<'a>(&'a mut String);
 
 impl fmt::Write for Printable<'_> {
@@ -187,6 +187,8 @@ impl fmt::Write for Printable<'_> {
         while let Some((at, sign)) = rest.char_indices().find(|(_, sign)| steers(*sign)) {
             self.0.push_str(&rest[..at]);
             match u32::from(sign) {
+                0x0a => self.0.push_str("\\n"),
+                0x0d => self.0.push_str("\\r"),
                 code @ 0x80.. => write!(self.0, "\\u{{{code:x}}}")?,
                 code => write!(self.0, "\\x{code:02x}")?,
             }
@@ -197,12 +199,9 @@ impl fmt::Write for Printable<'_> {
     }
 }
 
-/// Whether `tracing_subscriber` would show it otherwise.
+/// All but the tab. `tracing_subscriber` shows some of them in a message, and lets the ends of lines be.
 fn steers(sign: char) -> bool {
-    matches!(
-        sign,
-        '\x1b' | '\x07' | '\x08' | '\x0c' | '\x7f' | '\u{80}'..='\u{9f}'
-    )
+    sign.is_control() && sign != '\t'
 }
 
 #[cfg(test)]
@@ -309,5 +308,21 @@ mod tests {
         let theirs = theirs.lines();
         assert_eq!(theirs.len(), 7);
         assert_eq!(ours.lines(), theirs);
+    }
+
+    #[test]
+    fn nothing_that_is_said_begins_a_line_of_its_own() {
+        let kept = Kept::default();
+        let quick = layer().event_format(Text).fmt_fields(Fields);
+        let quick = quick.with_ansi(false).with_writer(kept.clone());
+        let said = "x\n2026-01-01T00:00:00.000000Z  INFO forged\r\x1b[2K";
+        tracing::subscriber::with_default(registry().with(quick), || {
+            let span = tracing::info_span!("http.request", said = %said);
+            span.in_scope(|| tracing::error!(error = %said, "request failed: {said}"));
+        });
+        let shown = "x\\n2026-01-01T00:00:00.000000Z  INFO forged\\r\\x1b[2K";
+        let lines = kept.lines();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!(lines[0].matches(shown).count(), 3, "{lines:?}");
     }
 }

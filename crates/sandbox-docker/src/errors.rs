@@ -66,6 +66,15 @@ impl EngineError {
         )
     }
 
+    /// Whether a network was refused because its device is there, or being made: Docker says `networks have same bridge name`,
+    /// Podman that the name is `already in use`. All else (no addresses left, no rights) will not be there a moment later.
+    pub(crate) fn is_taken(&self) -> bool {
+        let message = self.message();
+        let says = |words: &&str| message.contains(*words);
+        let is_said = ["same bridge name", "already", "exists"].iter().any(says);
+        is_said || self.kind == Kind::Conflict
+    }
+
     /// What the engine said, on one line, without directories of its host.
     pub(crate) fn message(&self) -> String {
         let said = match &self.source {
@@ -261,6 +270,33 @@ mod tests {
                 message,
             },
         )
+    }
+
+    #[test]
+    fn a_device_that_is_taken_is_told_from_what_will_not_change() {
+        for (status, message, is_taken) in [
+            (
+                403,
+                "cannot create network a (aw-1): conflicts with network b (aw-1): networks have same bridge name",
+                true,
+            ),
+            (409, "network with name x already exists", true),
+            (500, "bridge name aw-1 already in use", true),
+            (500, "Error creating bridge: file exists", true),
+            (
+                500,
+                "could not find an available, non-overlapping IPv4 address pool among the defaults to assign to the network",
+                false,
+            ),
+            (
+                403,
+                "all predefined address pools have been fully subnetted",
+                false,
+            ),
+            (500, "Failed to Setup IP tables: permission denied", false),
+        ] {
+            assert_eq!(refusal(status, message).is_taken(), is_taken, "{message}");
+        }
     }
 
     #[test]

@@ -165,8 +165,8 @@ impl Network {
         match created.await {
             // What another task or process made at the same moment may be older.
             Ok(created) => Ok(self.settled().await?.unwrap_or(created.id)),
-            Err(error) if error.is_contact() => Err(error),
-            Err(error) => self.of_another().await?.ok_or(error),
+            Err(error) if error.is_taken() => self.of_another().await?.ok_or(error),
+            Err(error) => Err(error),
         }
     }
 

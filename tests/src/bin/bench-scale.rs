@@ -56,6 +56,9 @@ const SHORT: Size = Size {
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
     let Arguments { size, idle, url } = arguments()?;
+    // Nobody learns after minutes that it is none.
+    let url = url.map(|url| Ok::<_, anyhow::Error>((address(&url)?, url)));
+    let url = url.transpose()?;
     let mut table = Table::default();
     if let Some(sandboxes) = idle {
         many_sandboxes(&mut table, size, &[sandboxes]).await?;
@@ -64,8 +67,11 @@ async fn main() -> anyhow::Result<()> {
         many_events(&mut table, size).await?;
         many_sandboxes(&mut table, size, size.sandboxes).await?;
     }
-    if let Some(url) = url {
-        elsewhere(&mut table, size, &url).await?;
+    if let Some((address, url)) = url
+        && let Err(error) = elsewhere(&mut table, size, (address, &url)).await
+    {
+        table.print()?;
+        return Err(error.context(format!("{url} does not answer as it should")));
     }
     table.print()?;
     Ok(())
@@ -95,12 +101,24 @@ fn arguments() -> anyhow::Result<Arguments> {
     Ok(Arguments { size, idle, url })
 }
 
+/// Where another server listens.
+fn address(url: &str) -> anyhow::Result<SocketAddr> {
+    let parsed = reqwest::Url::parse(url).context("--url takes a URL")?;
+    let is_plain = parsed.scheme() == "http" && parsed.path() == "/";
+    ensure!(is_plain, "{url}: only http, and no path");
+    let addresses = parsed.socket_addrs(|| None)?;
+    addresses
+        .into_iter()
+        .next()
+        .context("a host with an address")
+}
+
 /// The lists of another server, beside those of a service with one conversation.
-async fn elsewhere(table: &mut Table, size: &Size, url: &str) -> anyhow::Result<()> {
-    let parsed = reqwest::Url::parse(url)?;
-    ensure!(parsed.scheme() == "http", "{url}: only http");
-    let address = parsed.socket_addrs(|| None)?;
-    let address = *address.first().context("a host with an address")?;
+async fn elsewhere(
+    table: &mut Table,
+    size: &Size,
+    (address, url): (SocketAddr, &str),
+) -> anyhow::Result<()> {
     let key = reference::key().unwrap_or_default();
     let stub = Stub::new();
     let service = started(&stub, 10).await;

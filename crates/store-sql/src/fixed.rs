@@ -22,13 +22,13 @@ const BOUND: usize = 3;
 /// The text of a statement before, between and behind what is bound; one static for each statement and database.
 pub(crate) type Parts = OnceLock<[String; BOUND + 1]>;
 
-/// A statement with these columns, and what is bound to it in this order.
-#[derive(Debug)]
-pub(crate) struct Fixed<'a, Columns> {
+/// A statement with these columns, and what is bound to it in this order. `Made` is what makes its query: a type of its own for each,
+/// as connections know statements by their types.
+pub(crate) struct Fixed<'a, Made, Columns> {
     parts: &'static [String; BOUND + 1],
     texts: [&'a str; BOUND - 1],
     limit: i64,
-    columns: PhantomData<Columns>,
+    of: PhantomData<fn(Made) -> Columns>,
 }
 
 /// How a database writes what is bound.
@@ -51,13 +51,14 @@ impl Marks for diesel::pg::Pg {
 }
 
 /// What `query` asks, with the texts and the limit in the place of its own. `query` is made once.
-pub(crate) fn fixed<'a, C, Q>(
+pub(crate) fn fixed<'a, C, Q, Made>(
     _conn: &C,
     parts: &'static Parts,
-    query: impl FnOnce() -> Q,
+    query: Made,
     (texts, limit): ([&'a str; BOUND - 1], i64),
-) -> QueryResult<Fixed<'a, Q::SqlType>>
+) -> QueryResult<Fixed<'a, Made, Q::SqlType>>
 where
+    Made: FnOnce() -> Q,
     C: Connection<Backend: Marks>,
     Q: Query + QueryFragment<C::Backend>,
 {
@@ -71,7 +72,7 @@ where
         parts,
         texts,
         limit,
-        columns: PhantomData,
+        of: PhantomData,
     })
 }
 
@@ -86,7 +87,8 @@ fn parts_of<DB: Marks>(query: &impl QueryFragment<DB>) -> QueryResult<[String; B
         before.clone_into(part);
         rest = behind;
     }
-    if rest.contains(DB::MARKS[0]) {
+    // Of `$1` the sign: another number follows it.
+    if rest.contains(&DB::MARKS[0][..1]) {
         return Err(wrong("binds more than its place says"));
     }
     rest.clone_into(&mut parts[BOUND]);
@@ -97,7 +99,7 @@ fn wrong(what: &str) -> Error {
     Error::QueryBuilderError(format!("a statement {what}").into())
 }
 
-impl<Columns, DB> QueryFragment<DB> for Fixed<'_, Columns>
+impl<Made, Columns, DB> QueryFragment<DB> for Fixed<'_, Made, Columns>
 where
     DB: Backend + HasSqlType<Text> + HasSqlType<BigInt>,
     str: ToSql<Text, DB>,
@@ -116,17 +118,16 @@ where
     }
 }
 
-impl<Columns: 'static> QueryId for Fixed<'_, Columns> {
-    type QueryId = Fixed<'static, Columns>;
-    // Statements are remembered by connection, and no two have the same columns.
+impl<Made: 'static, Columns: 'static> QueryId for Fixed<'_, Made, Columns> {
+    type QueryId = Fixed<'static, Made, Columns>;
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl<Columns> Query for Fixed<'_, Columns> {
+impl<Made, Columns> Query for Fixed<'_, Made, Columns> {
     type SqlType = Columns;
 }
 
-impl<Columns, C> RunQueryDsl<C> for Fixed<'_, Columns> {}
+impl<Made, Columns, C> RunQueryDsl<C> for Fixed<'_, Made, Columns> {}
 
 #[cfg(test)]
 mod tests {
@@ -172,5 +173,46 @@ mod tests {
             query.filter(sandboxes::desired.ne("y")).offset(3)
         };
         assert!(fixed(&conn, &MORE, more, bound).is_err());
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_fourth_one_is_refused_where_they_are_numbered() {
+        let query = || {
+            let query = sandboxes::table.select(sandboxes::id);
+            let query = query.filter(sandboxes::owner.eq("x"));
+            query.filter(sandboxes::desired.ne("y")).limit(1)
+        };
+        assert!(parts_of::<diesel::pg::Pg>(&query()).is_ok());
+        assert!(parts_of::<diesel::pg::Pg>(&query().offset(3)).is_err());
+    }
+
+    #[test]
+    fn two_statements_with_the_same_columns_are_two() {
+        static ONE: Parts = Parts::new();
+        static TWO: Parts = Parts::new();
+        let mut conn = SqliteConnection::establish(":memory:").unwrap();
+        let table = "CREATE TABLE sandboxes (id TEXT, owner TEXT, desired TEXT)";
+        diesel::sql_query(table).execute(&mut conn).unwrap();
+        let made = "INSERT INTO sandboxes VALUES ('1', 'a', 'b'), ('2', 'b', 'a')";
+        diesel::sql_query(made).execute(&mut conn).unwrap();
+        let ids = || sandboxes::table.select(sandboxes::id).limit(1);
+        let one = move || {
+            let query = ids().filter(sandboxes::owner.eq(""));
+            query.filter(sandboxes::desired.eq(""))
+        };
+        let two = move || {
+            let query = ids().filter(sandboxes::desired.eq(""));
+            query.filter(sandboxes::owner.eq(""))
+        };
+        let bound = (["a", "b"], 1);
+        let first = fixed(&conn, &ONE, one, bound).unwrap();
+        let first: Vec<String> = first.load(&mut conn).unwrap();
+        let second = fixed(&conn, &TWO, two, bound).unwrap();
+        let second: Vec<String> = second.load(&mut conn).unwrap();
+        assert_eq!(
+            (first, second),
+            (vec!["1".to_owned()], vec!["2".to_owned()])
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! The lists that front ends ask for all the time: a user's conversations, and their sandboxes, from the newest one on.
 //!
 //! Nothing comes and goes in its statement, so its text is put together once ([`crate::fixed`]), and diesel finds it by its type,
-//! where it would write the text of any other list anew to see whether it is prepared; and rows are read with the types of the one database. What it finds is what
-//! `ConversationRepository::search` finds without a filter.
+//! where it would write the text of any other list anew to see whether it is prepared; and rows are read with the types of the
+//! one database. What it finds is what `ConversationRepository::search` finds without a filter.
 
 use diesel::prelude::*;
 use domain::conversation::ConversationFilter;
@@ -33,7 +33,7 @@ pub(crate) fn first(
     let bound = ([Desired::Deleted.as_str(), user], limit);
     let loaded: QueryResult<Vec<JoinedRow>> = on_backend!(conn, |c| {
         static PARTS: Parts = Parts::new();
-        let query = || {
+        let query = move || {
             conversations::table
                 .left_join(
                     sandboxes::table.on(sandboxes::id

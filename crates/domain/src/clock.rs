@@ -4,63 +4,71 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use chrono::{DateTime, Datelike, TimeDelta, Timelike, Utc};
+use chrono::{DateTime, Datelike, Timelike, Utc};
 use serde::{Deserialize, Serialize};
 
 /// An instant in UTC with microseconds: what every store keeps exactly and the wire shows with `Z`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp(DateTime<Utc>);
+///
+/// Kept as microseconds since the Unix epoch: rows have it so, and a calendar is only needed where it is shown.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
 
 impl Timestamp {
     /// Truncates to microseconds (Postgres keeps no more). Years outside 0001..=9999 are clamped, because neither the
     /// wire format nor the stores can hold them.
     pub fn new(instant: DateTime<Utc>) -> Self {
-        let micros = instant.timestamp_micros().clamp(MIN_MICROS, MAX_MICROS);
-        Self(DateTime::from_timestamp_micros(micros).unwrap_or_default())
+        Self::from_micros(instant.timestamp_micros())
     }
 
     /// The instant as chrono's type.
     pub fn to_utc(self) -> DateTime<Utc> {
-        self.0
+        DateTime::from_timestamp_micros(self.0).unwrap_or_default()
     }
 
     /// Microseconds since the Unix epoch.
-    pub fn micros(self) -> i64 {
-        self.0.timestamp_micros()
+    pub const fn micros(self) -> i64 {
+        self.0
     }
 
     /// From microseconds since the Unix epoch, clamped as in [`Timestamp::new`].
     pub fn from_micros(micros: i64) -> Self {
-        Self(
-            DateTime::from_timestamp_micros(micros.clamp(MIN_MICROS, MAX_MICROS))
-                .unwrap_or_default(),
-        )
+        Self(micros.clamp(MIN_MICROS, MAX_MICROS))
     }
 
     /// Later by `span` (saturating).
     #[must_use]
     pub fn plus(self, span: Duration) -> Self {
-        let delta = TimeDelta::from_std(span).unwrap_or(TimeDelta::MAX);
-        self.0.checked_add_signed(delta).map_or(self, Self::new)
+        Self::from_micros(self.0.saturating_add(micros_of(span)))
     }
 
     /// Earlier by `span` (saturating).
     #[must_use]
     pub fn minus(self, span: Duration) -> Self {
-        let delta = TimeDelta::from_std(span).unwrap_or(TimeDelta::MAX);
-        self.0.checked_sub_signed(delta).map_or(self, Self::new)
+        Self::from_micros(self.0.saturating_sub(micros_of(span)))
     }
 
     /// Time passed since `earlier`; zero when it lies in the future.
     pub fn since(self, earlier: Self) -> Duration {
-        (self.0 - earlier.0).to_std().unwrap_or_default()
+        let passed = self.0.saturating_sub(earlier.0);
+        Duration::from_micros(u64::try_from(passed).unwrap_or_default())
     }
+}
+
+/// As many as there are, at most.
+fn micros_of(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// 0001-01-01T00:00:00Z.
 const MIN_MICROS: i64 = -62_135_596_800_000_000;
 /// 9999-12-31T23:59:59.999999Z.
 const MAX_MICROS: i64 = 253_402_300_799_999_999;
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Timestamp({self})")
+    }
+}
 
 impl fmt::Display for Timestamp {
     /// RFC 3339 with six fractional digits and `Z`; fixed width, so the text sorts as time does.
@@ -73,7 +81,8 @@ impl fmt::Display for Timestamp {
 struct Text([u8; 27]);
 
 impl Text {
-    fn of(Timestamp(at): Timestamp) -> Self {
+    fn of(at: Timestamp) -> Self {
+        let at = at.to_utc();
         let mut text = *b"0000-00-00T00:00:00.000000Z";
         let mut put = |end: usize, digits: usize, mut number: u32| {
             for place in text[..end].iter_mut().rev().take(digits) {
@@ -163,6 +172,20 @@ mod tests {
             assert_eq!(text.len(), 27, "{text}");
             assert_eq!(text.parse::<Timestamp>().unwrap(), at);
         }
+    }
+
+    #[test]
+    fn later_and_earlier_end_with_the_years_that_can_be_written() {
+        let (first, last) = (
+            Timestamp::from_micros(MIN_MICROS),
+            Timestamp::from_micros(MAX_MICROS),
+        );
+        let (hour, ever) = (Duration::from_secs(3600), Duration::MAX);
+        assert_eq!((last.plus(hour), first.plus(ever)), (last, last));
+        assert_eq!((first.minus(hour), last.minus(ever)), (first, first));
+        assert_eq!(first.plus(hour).since(first), hour);
+        assert_eq!(first.since(last), Duration::ZERO);
+        assert_eq!(first.plus(hour).minus(hour), first);
     }
 
     #[test]

@@ -183,6 +183,11 @@ struct Printable<'a>(&'a mut String);
 
 impl fmt::Write for Printable<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        // Nearly always, and seen without reading sign by sign.
+        if text.bytes().fold(true, |all, byte| all & is_plain(byte)) {
+            self.0.push_str(text);
+            return Ok(());
+        }
         let mut rest = text;
         while let Some((at, sign)) = rest.char_indices().find(|(_, sign)| steers(*sign)) {
             self.0.push_str(&rest[..at]);
@@ -197,6 +202,11 @@ impl fmt::Write for Printable<'_> {
         self.0.push_str(rest);
         Ok(())
     }
+}
+
+/// ASCII that steers nothing.
+const fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~' | b'\t')
 }
 
 /// All but the tab. `tracing_subscriber` shows some of them in a message, and lets the ends of lines be.

@@ -96,6 +96,7 @@ use actix_web::{App, Error, web};
 use serde_json::Value;
 
 use crate::extract::Application;
+use crate::openapi::Surface;
 use crate::routes::Table;
 
 pub use addresses::AddressConfig;
@@ -156,7 +157,10 @@ fn table_of(door: Door) -> Table {
 /// What exists, once for all workers.
 fn survey(state: &HttpState, table: Table) {
     let has_docs = state.door() == Door::Everybody;
-    state.set_surface(|| table.surface(state.addresses().prefix(), has_docs));
+    state.set_surface(|| {
+        let document = has_docs.then(|| table.served(state.addresses().prefix()));
+        Surface::new(table.operations(), document)
+    });
     state.measuring().know(|| {
         let everything = if has_docs { table } else { Table::EVERYBODY };
         everything.operations()

@@ -58,7 +58,8 @@ pub(crate) struct Inner {
     pub(crate) contact: watch::Sender<Option<Contact>>,
     reached: Reached,
     locks: Locks,
-    facts: broadcast::Sender<BackendFact>,
+    /// Each by its address: room for all of them is made at once.
+    facts: broadcast::Sender<Arc<BackendFact>>,
     /// Where tasks run: they outlive requests.
     runtime: Handle,
     /// Ends the watching, not the sandboxes.
@@ -140,7 +141,7 @@ impl Inner {
 
     /// Tells everybody who watches, which may be nobody.
     pub(crate) fn tell(&self, fact: BackendFact) {
-        let _ = self.facts.send(fact);
+        let _ = self.facts.send(Arc::new(fact));
     }
 
     async fn usable(&self) -> Result<(), SandboxError> {
@@ -274,7 +275,7 @@ impl SandboxBackend for DockerSandboxes {
         stream::unfold(facts, |mut facts| async move {
             loop {
                 match facts.recv().await {
-                    Ok(fact) => return Some((fact, facts)),
+                    Ok(fact) => return Some((Arc::unwrap_or_clone(fact), facts)),
                     Err(RecvError::Lagged(missed)) => {
                         tracing::warn!(missed, "a watcher of sandboxes was too slow");
                     }

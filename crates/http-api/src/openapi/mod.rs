@@ -14,24 +14,46 @@ use serde_json::Value;
 
 pub(crate) use complete::complete;
 use written::Written;
-pub(crate) use written::{
-    IS_TRUE as IS_WRITTEN, document as written_document, operations as written_operations,
-};
+pub(crate) use written::{IS_TRUE as IS_WRITTEN, document as written_document};
 
 /// Paths with their methods in lower case.
 pub(crate) type Operations = Vec<(String, Vec<String>)>;
 
-/// Where the document is.
-enum Document {
+/// The document as it is sent.
+pub(crate) struct Served(Form);
+
+enum Form {
     /// In the binary; what is made of it is made once, when somebody wants it.
     Written(Written),
     /// Here, serialised.
     Collected(Bytes),
 }
 
+impl Served {
+    /// From the completed document.
+    pub(crate) fn collected(document: &Value) -> Self {
+        Self(Form::Collected(Bytes::from(document.to_string())))
+    }
+
+    /// As it is written, for a service whose public URL has this path.
+    pub(crate) fn written(prefix: &str) -> Self {
+        Self(Form::Written(Written::at(prefix)))
+    }
+
+    /// Its text, and whether that is packed by gzip. All who ask share it.
+    pub(crate) fn text(&self, takes_gzip: bool) -> (Bytes, bool) {
+        match &self.0 {
+            Form::Collected(text) => (text.clone(), false),
+            Form::Written(written) if takes_gzip => (written.packed(), true),
+            Form::Written(written) => (written.plain(), false),
+        }
+    }
+}
+
 /// What this service offers, as it was registered.
 pub(crate) struct Surface {
-    document: Document,
+    /// `None` behind doors that have no pages.
+    document: Option<Served>,
     routes: Vec<(ResourceDef, Vec<String>)>,
     /// What serves pages: a slash more or less means something there.
     pages: Vec<(ResourceDef, Vec<String>)>,
@@ -46,19 +68,9 @@ const PAGES: [(&str, &[&str]); 4] = [
 ];
 
 impl Surface {
-    /// From the completed document, which may itself be a route.
-    pub(crate) fn collected(document: &Value, is_served: bool) -> Self {
-        let text = Bytes::from(document.to_string());
-        Self::new(operations(document), Document::Collected(text), is_served)
-    }
-
-    /// Everything, as it is written, for a service whose public URL has this path.
-    pub(crate) fn written(prefix: &str) -> Self {
-        let document = Document::Written(Written::at(prefix));
-        Self::new(written::operations(), document, true)
-    }
-
-    fn new(operations: Operations, document: Document, is_served: bool) -> Self {
+    /// These routes, and what documents them, which is a route itself.
+    pub(crate) fn new(operations: Operations, document: Option<Served>) -> Self {
+        let is_served = document.is_some();
         let mut routes: Vec<_> = operations
             .into_iter()
             .map(|(path, methods)| {
@@ -80,13 +92,9 @@ impl Surface {
         }
     }
 
-    /// The document, and whether it is packed by gzip. All who ask share it.
-    pub(crate) fn document(&self, takes_gzip: bool) -> (Bytes, bool) {
-        match &self.document {
-            Document::Collected(text) => (text.clone(), false),
-            Document::Written(written) if takes_gzip => (written.packed(), true),
-            Document::Written(written) => (written.plain(), false),
-        }
+    /// The document, where there is one.
+    pub(crate) fn document(&self) -> Option<&Served> {
+        self.document.as_ref()
     }
 
     /// Whether a route with this path exists.
@@ -117,6 +125,7 @@ pub(crate) fn at(mut document: Value, prefix: &str) -> Value {
 }
 
 /// Every path of the document.
+#[cfg(test)]
 pub(crate) fn operations(document: &Value) -> Operations {
     let paths = document["paths"].as_object().into_iter().flatten();
     let methods = |item: &Value| {

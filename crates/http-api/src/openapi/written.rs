@@ -4,7 +4,6 @@
 //! does nothing else. So release builds have it written, and `cargo xtask ci` sees that it is what would be collected. Debug
 //! builds collect it: whoever adds a route sees it at once.
 
-use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::sync::OnceLock;
 
@@ -12,12 +11,7 @@ use actix_web::web::Bytes;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
-
-use super::Operations;
-use super::complete::METHODS;
 
 /// The document in one line, by gzip.
 const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openapi.json.gz"));
@@ -82,33 +76,6 @@ impl Written {
     }
 }
 
-/// Every path with its methods in lower case. Nothing else of the document is kept in memory, not even for a moment.
-pub(crate) fn operations() -> Operations {
-    #[derive(Deserialize)]
-    #[expect(
-        clippy::zero_sized_map_values,
-        reason = "serde reads no set out of a map"
-    )]
-    struct Document {
-        paths: HashMap<String, HashMap<String, IgnoredAny>>,
-    }
-    let document = text()
-        .ok()
-        .and_then(|text| serde_json::from_slice::<Document>(&text).ok());
-    let paths = document.into_iter().flat_map(|document| document.paths);
-    paths
-        .map(|(path, item)| {
-            let methods = item.into_keys();
-            (
-                path,
-                methods
-                    .filter(|name| METHODS.contains(&name.as_str()))
-                    .collect(),
-            )
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,18 +103,5 @@ mod tests {
         assert_eq!(unpacked(below.packed()), below.plain());
         let expected = super::super::at(document().unwrap(), "/agents");
         assert_eq!(read(&below.plain()), expected);
-    }
-
-    #[test]
-    fn operations_are_those_of_the_document() {
-        let mut collected = super::super::operations(&crate::openapi_document());
-        let mut written = operations();
-        for list in [&mut collected, &mut written] {
-            list.sort();
-            for (_, methods) in list.iter_mut() {
-                methods.sort();
-            }
-        }
-        assert_eq!(written, collected);
     }
 }

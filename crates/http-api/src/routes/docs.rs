@@ -11,6 +11,7 @@ use flate2::read::GzDecoder;
 use utoipa_swagger_ui::Config;
 
 use crate::extract::State;
+use crate::openapi::Surface;
 use crate::problem::Problem;
 
 /// The document.
@@ -19,11 +20,12 @@ pub(super) async fn document(
     state: State,
     accepted: Option<web::Header<AcceptEncoding>>,
 ) -> Result<HttpResponse, Problem> {
-    let surface = state
+    let document = state
         .surface()
+        .and_then(Surface::document)
         .ok_or_else(|| Problem::internal("no document"))?;
     let takes_gzip = accepted.is_some_and(|it| takes_gzip(&it));
-    let (document, is_packed) = surface.document(takes_gzip);
+    let (document, is_packed) = document.text(takes_gzip);
     let mut answer = HttpResponse::Ok();
     answer.content_type("application/json");
     if is_packed {

@@ -1,26 +1,29 @@
-//! Where routes are registered: with what serves them, or with what documents them.
+//! Where routes are registered: with what serves them, what lists them, or what documents them.
+
+use std::collections::BTreeMap;
 
 use actix_web::App;
 use actix_web::dev::HttpServiceFactory;
 use actix_web::web;
 use serde_json::Value;
+use utoipa::openapi::HttpMethod;
 use utoipa_actix_web::service_config::ServiceConfig as Documenting;
 use utoipa_actix_web::{AppExt, OpenApiFactory};
 
-use crate::openapi::{self, Operations, Surface};
+use crate::openapi::{self, Operations, Served};
 
 /// Takes routes, one after the other; those that are asked most come first.
 pub(crate) trait Registry {
     /// Adds a route.
     fn service<F>(&mut self, route: F) -> &mut Self
     where
-        F: HttpServiceFactory + OpenApiFactory + 'static;
+        F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static;
 }
 
 impl Registry for web::ServiceConfig {
     fn service<F>(&mut self, route: F) -> &mut Self
     where
-        F: HttpServiceFactory + OpenApiFactory + 'static,
+        F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static,
     {
         Self::service(self, route)
     }
@@ -29,23 +32,52 @@ impl Registry for web::ServiceConfig {
 impl Registry for Documenting<'_> {
     fn service<F>(&mut self, route: F) -> &mut Self
     where
-        F: HttpServiceFactory + OpenApiFactory + 'static,
+        F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static,
     {
         Self::service(self, route)
+    }
+}
+
+/// Takes no more of a route than where it is.
+#[derive(Default)]
+pub(crate) struct Listing(BTreeMap<String, Vec<String>>);
+
+impl Registry for Listing {
+    fn service<F>(&mut self, _: F) -> &mut Self
+    where
+        F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static,
+    {
+        let methods = F::methods().into_iter().map(|it| name_of(&it).to_owned());
+        self.0.entry(F::path()).or_default().extend(methods);
+        self
+    }
+}
+
+/// As the document spells it.
+fn name_of(method: &HttpMethod) -> &'static str {
+    match method {
+        HttpMethod::Get => "get",
+        HttpMethod::Post => "post",
+        HttpMethod::Put => "put",
+        HttpMethod::Delete => "delete",
+        HttpMethod::Options => "options",
+        HttpMethod::Head => "head",
+        HttpMethod::Patch => "patch",
+        HttpMethod::Trace => "trace",
     }
 }
 
 /// Registers routes where they are documented.
 pub(crate) type Documenter = fn(&mut Documenting<'_>);
 
-/// A set of routes, registered in both places by the same function: what is served is documented, and nothing else exists.
+/// A set of routes, registered everywhere by the same function: what is served is listed and documented, and nothing else exists.
 ///
-/// Each worker makes its own routes, but what documents them is made once: collecting it takes megabytes for a moment, which
-/// the allocator would keep for every thread that has ever done it.
+/// Each worker makes its own routes, but what lists them is made once.
 #[derive(Clone, Copy)]
 pub(crate) struct Table {
     pub(crate) serve: fn(&mut web::ServiceConfig),
-    /// `None` if these routes are what is written.
+    pub(crate) list: fn(&mut Listing),
+    /// `None`: what documents them is written, if anything does.
     pub(crate) document: Option<Documenter>,
 }
 
@@ -53,6 +85,7 @@ impl Table {
     /// Everything.
     pub(crate) const EVERYBODY: Self = Self {
         serve: super::register,
+        list: super::register,
         // A condition, so that a release build has nothing of the other one.
         document: if openapi::IS_WRITTEN {
             None
@@ -64,32 +97,33 @@ impl Table {
     /// What sandboxes may call, for a listener of their own.
     pub(crate) const SANDBOXES: Self = Self {
         serve: super::register_for_sandboxes,
-        document: Some(|routes| super::register_for_sandboxes(routes)),
+        list: super::register_for_sandboxes,
+        document: None,
     };
 
     /// What whoever watches over the service may read, for a listener of their own.
     pub(crate) const OPERATORS: Self = Self {
         serve: super::register_for_operators,
-        document: Some(|routes| super::register_for_operators(routes)),
+        list: super::register_for_operators,
+        document: None,
     };
-
-    /// What exists, for a service whose public URL has this path.
-    pub(crate) fn surface(self, prefix: &str, has_docs: bool) -> Surface {
-        match self.document {
-            None => Surface::written(prefix),
-            Some(register) => Surface::collected(&openapi::at(collect(register), prefix), has_docs),
-        }
-    }
 
     /// The paths with their methods.
     pub(crate) fn operations(self) -> Operations {
+        let mut listing = Listing::default();
+        (self.list)(&mut listing);
+        listing.0.into_iter().collect()
+    }
+
+    /// What documents them, as it is sent by a service whose public URL has this path.
+    pub(crate) fn served(self, prefix: &str) -> Served {
         match self.document {
-            None => openapi::written_operations(),
-            Some(register) => openapi::operations(&collect(register)),
+            None => Served::written(prefix),
+            Some(register) => Served::collected(&openapi::at(collect(register), prefix)),
         }
     }
 
-    /// The `OpenAPI` document.
+    /// What documents them.
     pub(crate) fn document(self) -> Value {
         match self.document {
             None => openapi::written_document().unwrap_or_default(),
@@ -98,10 +132,34 @@ impl Table {
     }
 }
 
+/// Takes megabytes for a moment, which the allocator keeps.
 fn collect(register: Documenter) -> Value {
     let (_, collected) = App::new()
         .into_utoipa_app()
         .configure(register)
         .split_for_parts();
     openapi::complete(&collected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_listed_is_what_is_documented() {
+        let sorted = |mut operations: Operations| {
+            operations.sort();
+            for (_, methods) in &mut operations {
+                methods.sort();
+            }
+            operations
+        };
+        let listed = sorted(Table::EVERYBODY.operations());
+        let document = collect(|routes| crate::routes::register(routes));
+        assert_eq!(listed, sorted(openapi::operations(&document)));
+        for part in [Table::SANDBOXES, Table::OPERATORS] {
+            let part = part.operations();
+            assert!(!part.is_empty() && part.len() < listed.len());
+        }
+    }
 }

@@ -224,6 +224,7 @@ async fn busy() -> Result<HttpResponse, Problem> {
 /// All routes, and those of these tests.
 pub(super) const TABLE: Table = Table {
     serve: register,
+    list: register,
     document: Some(|routes| register(routes)),
 };
 

@@ -8,7 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use domain::id::SandboxId;
-use domain::sandbox::{AGENT_SERVER, ExposedUrl, Sandbox, SandboxStatus};
+use domain::identity::KeyHash;
+use domain::sandbox::{AGENT_SERVER, ExposedUrl, Sandbox, SandboxStatus, SandboxView};
 use domain::vault::Fingerprints;
 use url::{Position, Url};
 
@@ -145,13 +146,14 @@ impl Addresses {
     /// of ours, ids and signatures have no sign that a URL would write in another way.
     pub(crate) fn exposed<'a>(
         &'a self,
-        sandbox: &Sandbox,
+        sandbox: &SandboxView,
         exposed: &'a ExposedUrl,
     ) -> Cow<'a, str> {
         match (&self.base, &self.sandbox_base) {
             (Some(base), _) if exposed.name == AGENT_SERVER => base.into(),
             (_, Some(base)) => {
-                let (id, signature) = (&sandbox.id, self.signature(sandbox, &exposed.name));
+                let (id, hash) = (&sandbox.id, &sandbox.key_hash);
+                let signature = self.signature(id, hash, &exposed.name);
                 format!("{base}/{SIGNED}/{id}/{}/{signature}/", exposed.name).into()
             }
             _ => exposed.url.as_str().into(),
@@ -171,16 +173,16 @@ impl Addresses {
     /// Whether this is the signature of the sandbox's port, as long as the sandbox has the key that it has now. Takes the
     /// same time for every wrong one.
     pub(crate) fn is_signed(&self, sandbox: &Sandbox, name: &str, signature: &str) -> bool {
-        let expected = self.signature(sandbox, name);
+        let expected = self.signature(&sandbox.id, &sandbox.key_hash, name);
         let differing = expected.bytes().zip(signature.bytes());
         let differing = differing.fold(0, |all, (ours, theirs)| all | (ours ^ theirs));
         expected.len() == signature.len() && std::hint::black_box(differing) == 0
     }
 
     /// A keyed hash: nobody makes one who does not know the installation's secret. It dies with the sandbox's key.
-    fn signature(&self, sandbox: &Sandbox, name: &str) -> String {
+    fn signature(&self, id: &SandboxId, hash: &KeyHash, name: &str) -> String {
         // Neither ids nor hashes have line feeds.
-        let text = format!("{}\n{name}\n{}", sandbox.id, sandbox.key_hash);
+        let text = format!("{id}\n{name}\n{hash}");
         let hash = self.fingerprints.fingerprint(PURPOSE, text.as_bytes());
         hash.rsplit(':').next().unwrap_or_default().to_owned()
     }
@@ -237,7 +239,7 @@ mod tests {
         ] {
             let it = addresses(public, None, direct);
             assert_eq!(it.agent_server(&sandbox), Some(expected));
-            let told = it.exposed(&sandbox, &sandbox.exposed_urls[0]);
+            let told = it.exposed(&sandbox.clone().into(), &sandbox.exposed_urls[0]);
             assert_eq!(told.trim_end_matches('/'), expected);
         }
         let mut paused = sandbox;
@@ -253,7 +255,7 @@ mod tests {
         let sandbox = running();
         let it = addresses("https://h/agents/", None, false);
         let worker = exposed("WORKER_1");
-        let told = it.exposed(&sandbox, &worker);
+        let told = it.exposed(&sandbox.clone().into(), &worker);
         let start = format!("https://h/agents/s/{}/WORKER_1/", sandbox.id);
         let signature = told.strip_prefix(&start).unwrap().trim_end_matches('/');
         assert_eq!(signature.len(), 64, "{told}");
@@ -290,7 +292,7 @@ mod tests {
         let sandbox = running();
         let it = addresses("https://h/agents", Some("https://boxes.h/"), false);
         assert!(
-            it.exposed(&sandbox, &exposed("VSCODE"))
+            it.exposed(&sandbox.clone().into(), &exposed("VSCODE"))
                 .starts_with("https://boxes.h/s/")
         );
         assert!(it.has_own_host());

@@ -11,6 +11,7 @@ use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
     Caps, Desired, Occupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+    SandboxView,
 };
 use domain::scope::Scope;
 
@@ -173,12 +174,16 @@ impl SandboxRepository for MemoryStore {
         Ok(ids.iter().map(find).collect())
     }
 
-    async fn search(&self, scope: &Scope, page: &PageRequest) -> Result<Page<Sandbox>, StoreError> {
+    async fn search(
+        &self,
+        scope: &Scope,
+        page: &PageRequest,
+    ) -> Result<Page<SandboxView>, StoreError> {
         let state = self.lock();
         let rows = state
             .visible_sandboxes(scope)
             .map(|it| ((it.created_at.micros(), it.id.to_string()), it.clone()));
-        page::cut("sandboxes", page, true, rows)
+        Ok(page::cut("sandboxes", page, true, rows)?.map(SandboxView::from))
     }
 
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError> {

@@ -14,7 +14,7 @@ use crate::connection::{AnyConnection, on_backend};
 use crate::conversation_rows::{self as rows, Children, ConversationRow, JoinedRow};
 use crate::error::Fault;
 use crate::fixed::{Parts, fixed};
-use crate::sandbox_rows::SandboxRow;
+use crate::sandbox_rows::{SandboxRow, ViewRow};
 use crate::schema::{conversations, sandboxes};
 
 /// Whose list it is, if that is what is asked for.
@@ -60,7 +60,7 @@ pub(crate) fn first_sandboxes(
     conn: &mut AnyConnection,
     user: &str,
     limit: i64,
-) -> Result<Vec<SandboxRow>, Fault> {
+) -> Result<Vec<ViewRow>, Fault> {
     let bound = ([user, Desired::Deleted.as_str()], limit);
     Ok(on_backend!(conn, |c| {
         static PARTS: Parts = Parts::new();
@@ -70,7 +70,7 @@ pub(crate) fn first_sandboxes(
                 .filter(sandboxes::desired.ne(""))
                 .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
                 .limit(0)
-                .select(SandboxRow::as_select())
+                .select(ViewRow::as_select())
         };
         fixed(c, &PARTS, query, bound)?.load(c)?
     }))

@@ -5,13 +5,13 @@ use domain::cipher::Sealed;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::identity::KeyHash;
-use domain::sandbox::{Desired, Sandbox, SandboxStatus};
+use domain::sandbox::{Desired, Sandbox, SandboxStatus, SandboxView};
 
 use crate::codec::plain;
 use crate::error::Fault;
 use crate::places::Place;
 use crate::schema::sandboxes;
-use crate::sql_types::{At, Exposed, Word};
+use crate::sql_types::{At, Common, Exposed, Word};
 
 /// One row, as it is read and written.
 #[derive(Debug, Clone, Queryable, Selectable, Insertable, AsChangeset)]
@@ -19,8 +19,8 @@ use crate::sql_types::{At, Exposed, Word};
 pub(crate) struct SandboxRow {
     pub(crate) id: Word<SandboxId>,
     owner: Word<UserId>,
-    spec_id: Word<SpecId>,
-    host: Word<HostId>,
+    spec_id: Common<SpecId>,
+    host: Common<HostId>,
     desired: Word<Desired>,
     status: Word<SandboxStatus>,
     status_detail: Option<String>,
@@ -35,13 +35,46 @@ pub(crate) struct SandboxRow {
     paused_at: Option<At>,
 }
 
+/// What a list reads of a row.
+#[derive(Debug, Queryable, Selectable)]
+#[diesel(table_name = sandboxes)]
+pub(crate) struct ViewRow {
+    pub(crate) id: Word<SandboxId>,
+    owner: Word<UserId>,
+    spec_id: Common<SpecId>,
+    status: Word<SandboxStatus>,
+    status_detail: Option<String>,
+    key_hash: Word<KeyHash>,
+    session_key: String,
+    exposed_urls: Exposed,
+    workspace: Option<String>,
+    pub(crate) created_at: At,
+}
+
+impl From<ViewRow> for SandboxView {
+    fn from(row: ViewRow) -> Self {
+        Self {
+            id: row.id.0,
+            owner: row.owner.0,
+            spec_id: row.spec_id.0,
+            status: row.status.0,
+            status_detail: row.status_detail,
+            key_hash: row.key_hash.0,
+            session_key: Sealed::from_text(row.session_key),
+            exposed_urls: row.exposed_urls.0,
+            workspace: row.workspace,
+            created_at: row.created_at.0,
+        }
+    }
+}
+
 impl From<&Sandbox> for SandboxRow {
     fn from(sandbox: &Sandbox) -> Self {
         Self {
             id: Word(sandbox.id.clone()),
             owner: Word(sandbox.owner.clone()),
-            spec_id: Word(sandbox.spec_id.clone()),
-            host: Word(sandbox.host.clone()),
+            spec_id: Common(sandbox.spec_id.clone()),
+            host: Common(sandbox.host.clone()),
             desired: Word(sandbox.desired),
             status: Word(sandbox.status),
             status_detail: sandbox.status_detail.clone().map(plain),

@@ -13,6 +13,7 @@ use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
     Caps, Desired, Occupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+    SandboxView,
 };
 use domain::scope::Scope;
 
@@ -25,7 +26,7 @@ use crate::occupancy;
 use crate::own_list;
 use crate::page_token::{self, Cursor};
 use crate::retirement::due;
-use crate::sandbox_rows::{SandboxRow, sandboxes_of};
+use crate::sandbox_rows::{SandboxRow, ViewRow, sandboxes_of};
 use crate::schema::{deleted_conversations, sandboxes};
 use crate::sql_types::At;
 use crate::store::SqlStore;
@@ -68,7 +69,7 @@ fn from_there(
     scope: &Scope,
     after: Option<&Cursor<SandboxId>>,
     limit: i64,
-) -> Result<Vec<SandboxRow>, Fault> {
+) -> Result<Vec<ViewRow>, Fault> {
     let mut query = visible(scope);
     if let Some(Cursor { key, tie }) = after {
         let key = *key;
@@ -83,7 +84,7 @@ fn from_there(
     Ok(query
         .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
         .limit(limit)
-        .select(SandboxRow::as_select())
+        .select(ViewRow::as_select())
         .load(conn)?)
 }
 
@@ -244,7 +245,11 @@ impl SandboxRepository for SqlStore {
             .await
     }
 
-    async fn search(&self, scope: &Scope, page: &PageRequest) -> Result<Page<Sandbox>, StoreError> {
+    async fn search(
+        &self,
+        scope: &Scope,
+        page: &PageRequest,
+    ) -> Result<Page<SandboxView>, StoreError> {
         let (scope, page) = (scope.clone(), page.clone());
         let after: Option<Cursor<SandboxId>> = page_token::read(LISTING, &page)?;
         // A single statement, so no transaction around it.
@@ -255,11 +260,11 @@ impl SandboxRepository for SqlStore {
                     (Some(user), None) => own_list::first_sandboxes(conn, user.as_str(), limit)?,
                     (_, after) => from_there(conn, &scope, after.as_ref(), limit)?,
                 };
-                let page = page_token::cut(LISTING, &page, rows, |row: &SandboxRow| Cursor {
+                let page = page_token::cut(LISTING, &page, rows, |row: &ViewRow| Cursor {
                     key: row.created_at,
                     tie: row.id.0.clone(),
                 });
-                Ok(page.try_map(Sandbox::try_from)?)
+                Ok(page.map(SandboxView::from))
             })
             .await
     }

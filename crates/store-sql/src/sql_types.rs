@@ -14,9 +14,11 @@
 //! is text: its length is asked for without reading it. Ids of sandboxes, users, hosts and events are text: their form is
 //! not ours, or not fixed.
 
+use std::cell::Cell;
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::thread::LocalKey;
 
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
@@ -25,7 +27,7 @@ use diesel::serialize::{self, IsNull, Output, ToSql};
 use diesel::sql_types::{BigInt, HasSqlType, Text};
 use diesel::sqlite::Sqlite;
 use domain::clock::Timestamp;
-use domain::id::{ApiKeyId, ConversationId, SecretId, StartTaskId};
+use domain::id::{ApiKeyId, ConversationId, HostId, SecretId, SpecId, StartTaskId};
 use domain::sandbox::ExposedUrl;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -99,6 +101,12 @@ pub(crate) struct Json(pub(crate) String);
 #[diesel(sql_type = Text)]
 pub(crate) struct Word<T>(pub(crate) T);
 
+/// A [`Word`] that rows have in common: most often it is taken from the row that this thread has read before, without an
+/// allocation that another thread gives back.
+#[derive(Debug, Clone, PartialEq, Eq, FromSqlRow, AsExpression)]
+#[diesel(sql_type = Text)]
+pub(crate) struct Common<T>(pub(crate) T);
+
 /// What a document says. What does not is refused by the driver, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromSqlRow, AsExpression)]
 #[diesel(sql_type = Document)]
@@ -118,6 +126,25 @@ pub(crate) trait Spelled:
 
 impl<T: FromStr<Err: Display> + Display + Debug + Send + Sync + 'static> Spelled for T {}
 
+/// What [`Common`] can hold.
+pub(crate) trait Recurring: Spelled + AsRef<str> + Clone {
+    /// What the row before had.
+    fn before() -> &'static LocalKey<Cell<Option<Self>>>;
+}
+
+macro_rules! recurring {
+    ($($id:ident),*) => {$(
+        impl Recurring for $id {
+            fn before() -> &'static LocalKey<Cell<Option<Self>>> {
+                thread_local!(static BEFORE: Cell<Option<$id>> = const { Cell::new(None) });
+                &BEFORE
+            }
+        }
+    )*};
+}
+
+recurring!(HostId, SpecId);
+
 /// What [`Doc`] can hold.
 pub(crate) trait Written:
     Serialize + DeserializeOwned + Debug + Send + Sync + 'static
@@ -130,6 +157,14 @@ fn spelled<T: Spelled>(text: &str) -> deserialize::Result<Word<T>> {
     text.parse()
         .map(Word)
         .map_err(|cause: T::Err| cause.to_string().into())
+}
+
+fn common<T: Recurring>(text: &str) -> deserialize::Result<Common<T>> {
+    let before = T::before();
+    let known = before.take().filter(|known| known.as_ref() == text);
+    let word = known.map_or_else(|| spelled(text).map(|word| word.0), Ok)?;
+    before.set(Some(word.clone()));
+    Ok(Common(word))
 }
 
 fn written<T: Written>(text: &[u8]) -> deserialize::Result<Doc<T>> {
@@ -195,6 +230,7 @@ on_any!(
     Verbatim: Json,
     Document: Exposed,
     <T: Spelled> Text: Word<T>,
+    <T: Recurring> Text: Common<T>,
     <T: Written> Document: Doc<T>,
     <T: Written> Verbatim: Doc<T>,
 );
@@ -238,6 +274,19 @@ impl<T: Spelled> ToSql<Text, Sqlite> for Word<T> {
 impl<T: Spelled> FromSql<Text, Sqlite> for Word<T> {
     fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
         spelled(raw.read_text())
+    }
+}
+
+impl<T: Recurring> ToSql<Text, Sqlite> for Common<T> {
+    fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Sqlite>) -> serialize::Result {
+        out.set_value(self.0.as_ref());
+        Ok(IsNull::No)
+    }
+}
+
+impl<T: Recurring> FromSql<Text, Sqlite> for Common<T> {
+    fn from_sql(mut raw: SqliteValue<'_>) -> deserialize::Result<Self> {
+        common(raw.read_text())
     }
 }
 
@@ -293,9 +342,9 @@ mod on_postgres {
     use diesel::pg::{Pg, PgValue};
 
     use super::{
-        At, Doc, Document, Exposed, FromSql, Id, Instant, IsNull, Json, Key, Output, Spelled, Text,
-        Timestamp, ToSql, Uuid, Verbatim, Word, Written, deserialize, places, serialize, spelled,
-        written,
+        At, Common, Doc, Document, Exposed, FromSql, Id, Instant, IsNull, Json, Key, Output,
+        Recurring, Spelled, Text, Timestamp, ToSql, Uuid, Verbatim, Word, Written, common,
+        deserialize, places, serialize, spelled, written,
     };
 
     /// Postgres counts from the year 2000. Our timestamps end long before its.
@@ -406,6 +455,19 @@ mod on_postgres {
         }
     }
 
+    impl<T: Recurring> ToSql<Text, Pg> for Common<T> {
+        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+            out.write_all(self.0.as_ref().as_bytes())?;
+            Ok(IsNull::No)
+        }
+    }
+
+    impl<T: Recurring> FromSql<Text, Pg> for Common<T> {
+        fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
+            common(str::from_utf8(raw.as_bytes())?)
+        }
+    }
+
     impl ToSql<Verbatim, Pg> for Json {
         fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
             out.write_all(self.0.as_bytes())?;
@@ -416,6 +478,19 @@ mod on_postgres {
     impl FromSql<Verbatim, Pg> for Json {
         fn from_sql(raw: PgValue<'_>) -> deserialize::Result<Self> {
             Ok(Self(str::from_utf8(raw.as_bytes())?.to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_common_word_is_that_of_the_row_before_only_if_it_is_the_same() {
+        for text in ["a", "b", "b", "a"] {
+            assert_eq!(common::<HostId>(text).unwrap().0.as_str(), text);
+            assert!(common::<HostId>("").is_err());
         }
     }
 }

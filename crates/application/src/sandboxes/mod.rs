@@ -13,7 +13,7 @@ use domain::id::{SandboxId, SpecId, UserId};
 use domain::idempotency::Repetition;
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{Desired, Sandbox, SandboxSpec, SandboxStatus};
+use domain::sandbox::{Desired, Sandbox, SandboxSpec, SandboxStatus, SandboxView, SessionKeyOf};
 use domain::scope::Scope;
 use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
@@ -106,7 +106,7 @@ impl Sandboxes {
         &self,
         scope: &Scope,
         page: &PageRequest,
-    ) -> Result<Page<Sandbox>, AppError> {
+    ) -> Result<Page<SandboxView>, AppError> {
         Ok(self.0.ports.sandboxes.search(scope, page).await?)
     }
 
@@ -121,16 +121,17 @@ impl Sandboxes {
 
     /// The session key, which its owner sees while the sandbox is RUNNING. A key that does not open is logged and
     /// shown as none, so that one damaged row does not spoil a list.
-    pub fn session_key(&self, sandbox: &Sandbox) -> Option<Arc<SecretString>> {
-        if sandbox.status != SandboxStatus::Running {
+    pub fn session_key<'a>(&self, of: impl Into<SessionKeyOf<'a>>) -> Option<Arc<SecretString>> {
+        let of = of.into();
+        if of.status != SandboxStatus::Running {
             return None;
         }
         let cipher = &self.0.ports.cipher;
-        let open = || cipher.open(&Sandbox::key_context(&sandbox.id), &sandbox.session_key);
+        let open = || cipher.open(&Sandbox::key_context(of.id), of.sealed);
         self.0
             .session_keys
-            .of(sandbox, open)
-            .inspect_err(|error| tracing::error!(sandbox.id = %sandbox.id, error = %chain(error), "session key does not open"))
+            .of(of, open)
+            .inspect_err(|error| tracing::error!(sandbox.id = %of.id, error = %chain(error), "session key does not open"))
             .ok()
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use domain::cipher::{CipherError, Sealed};
 use domain::id::SandboxId;
-use domain::sandbox::Sandbox;
+use domain::sandbox::SessionKeyOf;
 use secrecy::SecretString;
 use tokio::time::Instant;
 
@@ -52,34 +52,34 @@ impl SessionKeys {
     /// The key of this sandbox, which `open` opens if it is not known.
     pub(super) fn of(
         &self,
-        sandbox: &Sandbox,
+        sandbox: SessionKeyOf<'_>,
         open: impl FnOnce() -> Result<SecretString, CipherError>,
     ) -> Result<Arc<SecretString>, CipherError> {
         if let Some(key) = self.find(sandbox) {
             return Ok(key);
         }
         let key = Arc::new(open()?);
-        if sandbox.session_key.as_text().len() <= LONGEST {
+        if sandbox.sealed.as_text().len() <= LONGEST {
             self.keep(sandbox, Arc::clone(&key));
         }
         Ok(key)
     }
 
-    fn find(&self, sandbox: &Sandbox) -> Option<Arc<SecretString>> {
+    fn find(&self, sandbox: SessionKeyOf<'_>) -> Option<Arc<SecretString>> {
         let known = self.lock();
-        let opened = known.keys.get(&sandbox.id)?;
-        let is_it = opened.of == sandbox.session_key && opened.is_of_use(Instant::now());
+        let opened = known.keys.get(sandbox.id)?;
+        let is_it = opened.of == *sandbox.sealed && opened.is_of_use(Instant::now());
         is_it.then(|| Arc::clone(&opened.key))
     }
 
-    fn keep(&self, sandbox: &Sandbox, key: Arc<SecretString>) {
-        let (of, at) = (sandbox.session_key.clone(), Instant::now());
+    fn keep(&self, sandbox: SessionKeyOf<'_>, key: Arc<SecretString>) {
+        let (of, at) = (sandbox.sealed.clone(), Instant::now());
         let mut known = self.lock();
         if known.swept.is_none_or(|swept| at >= swept + SWEEP) {
             known.swept = Some(at);
             known.keys.retain(|_, opened| opened.is_of_use(at));
         }
-        known.keys.remove(&sandbox.id);
+        known.keys.remove(sandbox.id);
         if known.keys.len() < MOST {
             let opened = Opened { of, at, key };
             known.keys.insert(sandbox.id.clone(), opened);
@@ -98,7 +98,7 @@ mod tests {
     use domain::clock::Timestamp;
     use domain::id::{HostId, SpecId, UserId};
     use domain::identity::KeyHash;
-    use domain::sandbox::{Desired, SandboxStatus};
+    use domain::sandbox::{Desired, Sandbox, SandboxStatus};
     use secrecy::ExposeSecret as _;
 
     use super::*;
@@ -127,7 +127,7 @@ mod tests {
     /// The key, which is what was sealed, and whether it was opened for this.
     fn ask(known: &SessionKeys, sandbox: &Sandbox) -> (String, bool) {
         let opened = Cell::new(false);
-        let key = known.of(sandbox, || {
+        let key = known.of(sandbox.into(), || {
             opened.set(true);
             Ok(format!("{}-{}", sandbox.id, sandbox.session_key.as_text()).into())
         });
@@ -163,7 +163,11 @@ mod tests {
     #[test]
     fn what_does_not_open_is_tried_again() {
         let (known, row) = (SessionKeys::default(), sandbox(1, "a"));
-        assert!(known.of(&row, || Err(CipherError::Damaged)).is_err());
+        assert!(
+            known
+                .of((&row).into(), || Err(CipherError::Damaged))
+                .is_err()
+        );
         assert!(ask(&known, &row).1);
     }
 

@@ -13,6 +13,7 @@
 mod grouping;
 mod mask;
 mod port;
+mod view;
 mod warm;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub use port::{
     BackendFact, BackendState, Capabilities, Contact, Located, LogTail, Logs, Progress,
     SandboxBackend, SandboxError, SandboxLaunch, SandboxRepository, SandboxSpecCatalog,
 };
+pub use view::{SandboxView, SessionKeyOf};
 pub use warm::{MOST_WARM, WarmRepository, WarmSandbox, WarmState};
 
 use crate::cipher::Sealed;

@@ -10,7 +10,10 @@ use futures::stream::{self, BoxStream, StreamExt};
 use secrecy::SecretString;
 use url::Url;
 
-use super::{Caps, Desired, ExposedUrl, Occupancy, Retirement, Sandbox, SandboxFacts, SandboxSpec};
+use super::{
+    Caps, Desired, ExposedUrl, Occupancy, Retirement, Sandbox, SandboxFacts, SandboxSpec,
+    SandboxView,
+};
 use crate::clock::Timestamp;
 use crate::error::{Cause, Classify, ErrorClass, StoreError};
 use crate::id::{HostId, SandboxId, SpecId, UserId};
@@ -44,7 +47,11 @@ pub trait SandboxRepository: Send + Sync + 'static {
         ids: &[SandboxId],
     ) -> Result<Vec<Option<Sandbox>>, StoreError>;
     /// A keyset page, newest first (`created_at`, then id).
-    async fn search(&self, scope: &Scope, page: &PageRequest) -> Result<Page<Sandbox>, StoreError>;
+    async fn search(
+        &self,
+        scope: &Scope,
+        page: &PageRequest,
+    ) -> Result<Page<SandboxView>, StoreError>;
     /// The sandbox whose session key has this hash, whatever its state.
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError>;
     /// The sandboxes of this owner that were made from this template, are wanted to run and RUNNING, in any order: how

@@ -3,7 +3,7 @@
 use application::sandboxes::Sandboxes;
 use domain::clock::Timestamp;
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::sandbox::{ExposedUrl, LogTail, Sandbox, SandboxStatus};
+use domain::sandbox::{ExposedUrl, LogTail, SandboxStatus, SandboxView};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use url::form_urlencoded;
@@ -60,7 +60,12 @@ pub struct ExposedUrlDto {
 
 impl SandboxDto {
     /// As its owner sees it.
-    pub fn of(sandbox: Sandbox, sandboxes: &Sandboxes, addresses: &Addresses) -> Self {
+    pub fn of(
+        sandbox: impl Into<SandboxView>,
+        sandboxes: &Sandboxes,
+        addresses: &Addresses,
+    ) -> Self {
+        let sandbox = sandbox.into();
         let running = sandbox.status == SandboxStatus::Running;
         let key = sandboxes.session_key(&sandbox);
         let workspace = sandbox.workspace.as_deref();

@@ -1,8 +1,7 @@
 //! Laws of `UserRepository::purge` beside requests of the same user.
 
 use domain::cipher::Sealed;
-use domain::page::Page;
-use domain::sandbox::{Desired, Sandbox};
+use domain::sandbox::Desired;
 use domain::scope::Scope;
 use domain::secret::SecretChange;
 use domain::start_task::{StartTaskFilter, StartTaskOrder};
@@ -10,7 +9,7 @@ use futures::future::{join, join_all};
 
 use super::user_repository::key;
 use crate::Ports;
-use crate::fixtures::{PLENTY, at, page, sandbox, secret, start, user};
+use crate::fixtures::{PLENTY, at, host, page, sandbox, secret, start, user};
 
 /// Whatever request comes at the moment of the deletion either is refused or goes along: nothing stays behind.
 pub async fn what_is_stored_at_the_same_moment_goes_along(ports: &Ports) {
@@ -48,12 +47,9 @@ pub async fn what_is_stored_at_the_same_moment_goes_along(ports: &Ports) {
     assert_eq!(ports.keys.list(None).await.unwrap(), []);
     assert_eq!(ports.settings.load(&alice).await.unwrap(), None);
     assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);
-    let rows: Page<Sandbox> = ports
-        .sandboxes
-        .search(&Scope::System, &page(100))
-        .await
-        .unwrap();
-    assert!(rows.items.iter().all(|row| row.desired == Desired::Deleted));
+    for row in ports.sandboxes.on_host(&host(), None, 100).await.unwrap() {
+        assert_eq!(row.desired, Desired::Deleted);
+    }
     let (all, order) = (StartTaskFilter::default(), StartTaskOrder::CreatedAt);
     let tasks = ports
         .tasks

@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::HostId;
-use domain::sandbox::{Desired, Sandbox, SandboxStatus};
+use domain::sandbox::{Desired, Sandbox, SandboxStatus, SandboxView};
 use domain::scope::Scope;
 
 use crate::fixtures::{
@@ -11,8 +11,9 @@ use crate::fixtures::{
 };
 use crate::{Ports, assert_is};
 
-fn names(sandboxes: &[Sandbox]) -> Vec<&str> {
-    sandboxes.iter().map(|it| it.id.as_str()).collect()
+fn names<T: Clone + Into<SandboxView>>(sandboxes: &[T]) -> Vec<String> {
+    let views = sandboxes.iter().cloned().map(Into::into);
+    views.map(|it| it.id.to_string()).collect()
 }
 
 /// What is inserted is found, field by field, by id and by key; an id is taken once.
@@ -125,6 +126,8 @@ pub async fn paging_is_stable(ports: &Ports) {
     let third = repo.search(&alice, &after(2, second.next)).await.unwrap();
     assert_eq!(names(&third.items), ["a"]);
     assert_eq!(third.next, None);
+    let shown = repo.find(&alice, &sandbox_id("a")).await.unwrap();
+    assert_eq!(third.items, [shown.expect("it is there").into()]);
     let exact = repo.search(&alice, &page(5)).await.unwrap();
     assert_eq!((exact.items.len(), exact.next), (5, None));
     let walked = walk(9, async |token| {

@@ -1,0 +1,82 @@
+//! What lists show of sandboxes.
+
+use std::sync::Arc;
+
+use super::{ExposedUrl, Sandbox, SandboxStatus};
+use crate::cipher::Sealed;
+use crate::clock::Timestamp;
+use crate::id::{SandboxId, SpecId, UserId};
+use crate::identity::KeyHash;
+
+/// What a list shows of a sandbox: less than its row has, as lists are read all the time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SandboxView {
+    /// [`Sandbox::id`].
+    pub id: SandboxId,
+    /// [`Sandbox::owner`].
+    pub owner: UserId,
+    /// [`Sandbox::spec_id`].
+    pub spec_id: SpecId,
+    /// [`Sandbox::status`].
+    pub status: SandboxStatus,
+    /// [`Sandbox::status_detail`].
+    pub status_detail: Option<String>,
+    /// [`Sandbox::key_hash`].
+    pub key_hash: KeyHash,
+    /// [`Sandbox::session_key`].
+    pub session_key: Sealed,
+    /// [`Sandbox::exposed_urls`].
+    pub exposed_urls: Arc<[ExposedUrl]>,
+    /// [`Sandbox::workspace`].
+    pub workspace: Option<String>,
+    /// [`Sandbox::created_at`].
+    pub created_at: Timestamp,
+}
+
+impl From<Sandbox> for SandboxView {
+    fn from(sandbox: Sandbox) -> Self {
+        Self {
+            id: sandbox.id,
+            owner: sandbox.owner,
+            spec_id: sandbox.spec_id,
+            status: sandbox.status,
+            status_detail: sandbox.status_detail,
+            key_hash: sandbox.key_hash,
+            session_key: sandbox.session_key,
+            exposed_urls: sandbox.exposed_urls,
+            workspace: sandbox.workspace,
+            created_at: sandbox.created_at,
+        }
+    }
+}
+
+/// A sealed session key and whose it is.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionKeyOf<'a> {
+    /// The sandbox.
+    pub id: &'a SandboxId,
+    /// Its status: only while it is RUNNING the key is shown.
+    pub status: SandboxStatus,
+    /// Its key.
+    pub sealed: &'a Sealed,
+}
+
+impl<'a> From<&'a Sandbox> for SessionKeyOf<'a> {
+    fn from(sandbox: &'a Sandbox) -> Self {
+        Self {
+            id: &sandbox.id,
+            status: sandbox.status,
+            sealed: &sandbox.session_key,
+        }
+    }
+}
+
+impl<'a> From<&'a SandboxView> for SessionKeyOf<'a> {
+    fn from(sandbox: &'a SandboxView) -> Self {
+        Self {
+            id: &sandbox.id,
+            status: sandbox.status,
+            sealed: &sandbox.session_key,
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::clock::Timestamp;
 use domain::error::chain;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::{KeyHash, KnownKey, Role};
@@ -91,14 +92,13 @@ impl Authenticate {
 
     /// The same as far as it is known without a query: as another request was told less than a second ago. `None` says
     /// nothing.
-    pub fn remembered(&self, key: Option<&str>) -> Option<Identified> {
+    pub fn remembered(&self, key: Option<&str>, now: Timestamp) -> Option<Identified> {
         if matches!(self.0.policy.auth, AuthMode::Open(_)) {
             return None;
         }
         let hash = KeyHash::of(key.filter(|key| may_be_one(key))?);
         let known = self.0.api_keys.remembered(&hash)?;
-        let is_expired = known.key.is_expired(self.0.ports.clock.now());
-        (!is_expired).then(|| Identified::by(&known))
+        (!known.key.is_expired(now)).then(|| Identified::by(&known))
     }
 
     /// The sandbox of this session key, while it may report: running, starting, or paused a moment ago.

@@ -14,6 +14,7 @@ use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use application::administration;
 use application::repeat::Answer;
 use domain::audit::{AuditActor, AuditOutcome, clipped};
+use domain::clock::Timestamp;
 use domain::id::ApiKeyId;
 
 use crate::decode::{Errors, Flavour};
@@ -33,18 +34,25 @@ const OF_SANDBOXES: [&str; 5] = [
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     id: Option<HeaderValue>,
+    came: Option<Timestamp>,
     /// Who acts, once it is known.
     who: Option<(AuditActor, Option<ApiKeyId>)>,
 }
 
 impl Noted {
     /// A request with this id came.
-    pub(crate) fn begin(req: &ServiceRequest, id: HeaderValue) {
+    pub(crate) fn begin(req: &ServiceRequest, id: HeaderValue, came: Timestamp) {
         let noted = Self {
             id: Some(id),
+            came: Some(came),
             who: None,
         };
         req.extensions_mut().insert(noted);
+    }
+
+    /// When it came.
+    pub(crate) fn came(req: &HttpRequest) -> Option<Timestamp> {
+        req.extensions().get::<Self>()?.came
     }
 
     /// Who acts, and by which key.
@@ -53,8 +61,10 @@ impl Noted {
         if let Some(noted) = kept.get_mut::<Self>() {
             noted.who = Some((actor, key));
         } else {
-            let who = Some((actor, key));
-            kept.insert(Self { id: None, who });
+            kept.insert(Self {
+                who: Some((actor, key)),
+                ..Self::default()
+            });
         }
     }
 }

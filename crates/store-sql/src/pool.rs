@@ -288,9 +288,9 @@ impl Db {
                     .map_err(|elapsed| unavailable("an answer of the database", elapsed))?
                     .map_err(gone)?,
             };
-            let may_repeat = tokio::time::Instant::now() < over;
+            let may_repeat = || tokio::time::Instant::now() < over;
             match answer {
-                Err(fault) if lost < fault.attempts() && may_repeat => {
+                Err(fault) if lost < fault.attempts() && may_repeat() => {
                     let Some((attempt, under_way, turn)) = back else {
                         return Err(fault.into_store());
                     };
@@ -365,12 +365,14 @@ impl Access {
     /// A free connection. Waits for one, unless the database is away.
     fn connection(&self, deadline: Instant) -> Result<PooledConnection<Manager>, StoreError> {
         loop {
-            let (now, is_away) = (Instant::now(), self.circuit.is_away());
+            let is_away = self.circuit.is_away();
             let part = if is_away { Duration::ZERO } else { LOOK };
             match self.pool.get_timeout(part) {
                 Ok(live) => return Ok(live),
                 Err(_) if is_away => return Err(Circuit::refusal()),
-                Err(error) if now >= deadline => return Err(unavailable("a connection", error)),
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(unavailable("a connection", error));
+                }
                 Err(_) => {}
             }
         }

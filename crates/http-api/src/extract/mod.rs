@@ -19,9 +19,10 @@ use std::future::Future;
 
 use actix_web::dev::Payload;
 use actix_web::{FromRequest, HttpRequest, web};
+use domain::clock::Timestamp;
 use futures::future::LocalBoxFuture;
 
-use crate::audit;
+use crate::audit::{self, Noted};
 use crate::decode::{Errors, Flavour};
 use crate::problem::Problem;
 use crate::state::HttpState;
@@ -93,6 +94,11 @@ async fn identified<W: Who>(req: &HttpRequest) -> Result<W, Problem> {
     attempts::begin(req, attempt)?;
     let found = W::identify(req).await;
     found.inspect_err(|problem| attempts::end(req, attempt, problem))
+}
+
+/// When the request came: one look at the clock for its limits and the age of its key.
+pub(crate) fn came(req: &HttpRequest, state: &HttpState) -> Timestamp {
+    Noted::came(req).unwrap_or_else(|| state.ports().clock.now())
 }
 
 /// The state of this application.

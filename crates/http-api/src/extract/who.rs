@@ -12,13 +12,14 @@ use application::authenticate::Identified;
 use application::turns::Turn;
 use async_trait::async_trait;
 use domain::audit::AuditActor;
+use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::Role;
 use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{Attempt, Part, attempts, state_of};
+use super::{Attempt, Part, attempts, came, state_of};
 use crate::audit::Noted;
 use crate::decode::{Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
@@ -37,7 +38,7 @@ pub trait Authenticator: Send + Sync + 'static {
     /// The user with this API key. Without a key there is one only in open mode.
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem>;
     /// The same as far as it is known without waiting, as another request was told a moment ago. `None` says nothing.
-    fn remembered(&self, _key: Option<&str>) -> Option<Actor> {
+    fn remembered(&self, _key: Option<&str>, _now: Timestamp) -> Option<Actor> {
         None
     }
     /// The sandbox with this session key, while the key is valid.
@@ -59,8 +60,8 @@ impl Authenticator for App {
         Ok(user.map(Actor::from))
     }
 
-    fn remembered(&self, key: Option<&str>) -> Option<Actor> {
-        self.authenticate.remembered(key).map(Actor::from)
+    fn remembered(&self, key: Option<&str>, now: Timestamp) -> Option<Actor> {
+        self.authenticate.remembered(key, now).map(Actor::from)
     }
 
     async fn sandbox(&self, key: &SecretString) -> Result<Option<SandboxCaller>, Problem> {
@@ -171,7 +172,8 @@ pub(crate) async fn user_of(
 ) -> Result<Option<Actor>, Problem> {
     let state = state_of(req)?;
     let authenticator = state.authenticator();
-    let found = match authenticator.remembered(key) {
+    let now = came(req, state);
+    let found = match authenticator.remembered(key, now) {
         // Nearly always, so there is nothing to be polled then.
         found @ Some(_) => found,
         None => {
@@ -182,7 +184,6 @@ pub(crate) async fn user_of(
     };
     if let Some(actor) = &found {
         Noted::who(req, AuditActor::User(actor.user.clone()), actor.key);
-        let now = state.ports().clock.now();
         let quota = state.rate().of_user(&actor.user, actor.key, now);
         attempts::good(req, key, quota)?;
     }
@@ -285,8 +286,7 @@ async fn sandbox_of(
     let found = state.authenticator().sandbox(key).await?;
     if let Some(caller) = &found {
         Noted::who(req, AuditActor::Sandbox(caller.0.id.clone()), None);
-        let now = state.ports().clock.now();
-        let quota = state.rate().of_sandbox(&caller.0.id, now);
+        let quota = state.rate().of_sandbox(&caller.0.id, came(req, state));
         attempts::good(req, Some(key.expose_secret()), quota)?;
     }
     Ok(found)

@@ -102,8 +102,9 @@ pub(crate) async fn edge(
     if client.is_claimed && state.door() == Door::Everybody && state.is_first_claim() {
         span.in_scope(warn_of_claim);
     }
-    Noted::begin(&req, id.clone());
-    state.stats().touch(state.ports().clock.now(), req.path());
+    let came = state.ports().clock.now();
+    Noted::begin(&req, id.clone(), came);
+    state.stats().touch(came, req.path());
     let seat = Seat::of(&req);
     let facts = Facts {
         id,

@@ -1,6 +1,6 @@
 //! What more rows and more sandboxes cost: `cargo xtask bench --scale`. Prints a table; `docs/benchmarks.md` quotes one. With
-//! `--short` the numbers are small: that it works is then seen in seconds. With `--idle N` it is only looked at what N live
-//! sandboxes take while nobody asks anything. With `--url URL` the same lists of another server, with what it has, are beside the
+//! `--short` the numbers are small: that it works is then seen in seconds. With `--only conversations`, `events` or `sandboxes` only
+//! those are looked at, with `--idle N` only what N live sandboxes take while nobody asks anything. With `--url URL` the same lists of another server, with what it has, are beside the
 //! first ones; its key is in `BENCH_KEY`.
 //!
 //! `SQLite`, and sandboxes as processes that run the stub agent server.
@@ -21,6 +21,8 @@ use serde_json::{Value, json};
 
 const CONVERSATIONS: &str = "/api/v1/app-conversations/search?limit=100";
 const SANDBOXES: &str = "/api/v1/sandboxes/search?limit=100";
+/// What there are many of.
+const OF: [&str; 3] = ["conversations", "events", "sandboxes"];
 /// Until all sandboxes run.
 const LONGEST_START: Duration = Duration::from_secs(600);
 
@@ -55,7 +57,12 @@ const SHORT: Size = Size {
 
 #[actix_web::main]
 async fn main() -> anyhow::Result<()> {
-    let Arguments { size, idle, url } = arguments()?;
+    let Arguments {
+        size,
+        only,
+        idle,
+        url,
+    } = arguments()?;
     // Nobody learns after minutes that it is none.
     let url = url.map(|url| Ok::<_, anyhow::Error>((address(&url)?, url)));
     let url = url.transpose()?;
@@ -63,9 +70,16 @@ async fn main() -> anyhow::Result<()> {
     if let Some(sandboxes) = idle {
         many_sandboxes(&mut table, size, &[sandboxes]).await?;
     } else {
-        many_conversations(&mut table, size).await?;
-        many_events(&mut table, size).await?;
-        many_sandboxes(&mut table, size, size.sandboxes).await?;
+        let is_wanted = |what: &str| only.as_deref().is_none_or(|only| only == what);
+        if is_wanted(OF[0]) {
+            many_conversations(&mut table, size).await?;
+        }
+        if is_wanted(OF[1]) {
+            many_events(&mut table, size).await?;
+        }
+        if is_wanted(OF[2]) {
+            many_sandboxes(&mut table, size, size.sandboxes).await?;
+        }
     }
     if let Some((address, url)) = url
         && let Err(error) = elsewhere(&mut table, size, (address, &url)).await
@@ -80,25 +94,38 @@ async fn main() -> anyhow::Result<()> {
 /// What it is called with.
 struct Arguments {
     size: &'static Size,
+    /// Only one of [`OF`].
+    only: Option<String>,
     /// Only so many sandboxes, idle.
     idle: Option<usize>,
     url: Option<String>,
 }
 
 fn arguments() -> anyhow::Result<Arguments> {
-    let (mut size, mut idle, mut url) = (&FULL, None, None);
+    let (mut size, mut only, mut idle, mut url) = (&FULL, None, None, None);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--short" => size = &SHORT,
+            "--only" => {
+                let what = words.next().filter(|what| OF.contains(&what.as_str()));
+                only = Some(what.with_context(|| format!("--only takes one of {OF:?}"))?);
+            }
             "--idle" => idle = Some(words.next().context("--idle takes a number")?.parse()?),
             "--url" => url = Some(words.next().context("--url takes a URL")?),
             other => {
-                bail!("unknown argument {other}; there are --short, --idle N and --url URL")
+                bail!(
+                    "unknown argument {other}; there are --short, --only WHAT, --idle N and --url URL"
+                )
             }
         }
     }
-    Ok(Arguments { size, idle, url })
+    Ok(Arguments {
+        size,
+        only,
+        idle,
+        url,
+    })
 }
 
 /// Where another server listens.

@@ -20,8 +20,8 @@ const SANDBOX: &str = "sandboxes.id, sandboxes.owner, sandboxes.spec_id, sandbox
     sandboxes.agent_url, sandboxes.exposed_urls, sandboxes.workspace, sandboxes.created_at, sandboxes.updated_at, \
     sandboxes.paused_at";
 const SANDBOXES: [&str; 3] = [
-    "SELECT ",
-    SANDBOX,
+    "SELECT sandboxes.id, sandboxes.owner, sandboxes.spec_id, sandboxes.status, sandboxes.status_detail, ",
+    "sandboxes.key_hash, sandboxes.session_key, sandboxes.exposed_urls, sandboxes.workspace, sandboxes.created_at",
     " FROM sandboxes WHERE owner = ? AND desired <> 'deleted' ORDER BY created_at DESC, id DESC LIMIT ?",
 ];
 const CONVERSATIONS: [&str; 3] = [
@@ -52,6 +52,20 @@ type SandboxColumns = (
     BigInt,
     BigInt,
     Nullable<BigInt>,
+);
+
+/// Of a list of them.
+type ViewColumns = (
+    Text,
+    Text,
+    Text,
+    Text,
+    Nullable<Text>,
+    Text,
+    Text,
+    Text,
+    Nullable<Text>,
+    BigInt,
 );
 
 type ConversationColumns = (
@@ -164,6 +178,21 @@ struct SandboxRow {
     paused_at: Option<At>,
 }
 
+#[derive(Debug, Queryable)]
+#[expect(dead_code, reason = "the columns that the service reads, too")]
+struct ViewRow {
+    id: String,
+    owner: String,
+    spec_id: String,
+    status: String,
+    status_detail: Option<String>,
+    key_hash: String,
+    session_key: String,
+    exposed_urls: Doc<Vec<Exposed>>,
+    workspace: Option<String>,
+    created_at: At,
+}
+
 #[derive(Debug, Serialize)]
 #[expect(clippy::struct_field_names, reason = "names of the wire")]
 struct Sandbox {
@@ -177,8 +206,8 @@ struct Sandbox {
     status_detail: Option<String>,
 }
 
-impl From<SandboxRow> for Sandbox {
-    fn from(row: SandboxRow) -> Self {
+impl From<ViewRow> for Sandbox {
+    fn from(row: ViewRow) -> Self {
         let runs = row.status == "RUNNING";
         Self {
             id: row.id,
@@ -213,13 +242,13 @@ pub(crate) struct Sandboxes(Sandbox);
 
 impl Rows for Sandboxes {
     fn load(conn: &mut SqliteConnection, owner: &str) -> QueryResult<Page<Self>> {
-        let statement = Statement::<SandboxColumns>(SANDBOXES, owner, PhantomData);
-        Ok(page(statement.load::<SandboxRow>(conn)?))
+        let statement = Statement::<ViewColumns>(SANDBOXES, owner, PhantomData);
+        Ok(page(statement.load::<ViewRow>(conn)?))
     }
 }
 
-impl From<SandboxRow> for Sandboxes {
-    fn from(row: SandboxRow) -> Self {
+impl From<ViewRow> for Sandboxes {
+    fn from(row: ViewRow) -> Self {
         Self(row.into())
     }
 }

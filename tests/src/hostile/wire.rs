@@ -39,6 +39,15 @@ pub(super) enum Silence {
     Closed(String),
     /// What came is not HTTP.
     Garbled(String),
+    /// The answer ends before its end.
+    Cut(String),
+}
+
+/// What is wrong with chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chunks {
+    Bad,
+    Cut,
 }
 
 impl Request {
@@ -218,7 +227,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Response, &[u8]), Silence> {
         .header("transfer-encoding")
         .is_some_and(|coding| coding.contains("chunked"))
     {
-        let (body, rest) = unchunked(rest).ok_or_else(|| garbled("bad chunks"))?;
+        let (body, rest) = unchunked(rest).map_err(|wrong| match wrong {
+            Chunks::Bad => garbled("bad chunks"),
+            Chunks::Cut => Silence::Cut(String::from_utf8_lossy(bytes).into_owned()),
+        })?;
         response.body = body;
         return Ok((response, rest));
     }
@@ -231,17 +243,19 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Response, &[u8]), Silence> {
     Ok((response, rest))
 }
 
-fn unchunked(mut bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+fn unchunked(mut bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), Chunks> {
     let mut body = Vec::new();
     loop {
-        let end = bytes.windows(2).position(|two| two == b"\r\n")?;
-        let size = std::str::from_utf8(&bytes[..end]).ok()?;
-        let size = usize::from_str_radix(size.split(';').next()?.trim(), 16).ok()?;
-        bytes = &bytes[end + 2..];
-        body.extend(bytes.get(..size)?);
-        bytes = bytes.get(size + 2..)?;
+        let end = bytes.windows(2).position(|two| two == b"\r\n");
+        let (size, rest) = bytes.split_at(end.ok_or(Chunks::Cut)?);
+        let size = std::str::from_utf8(size).ok();
+        let size = size.and_then(|size| size.split(';').next());
+        let size = size.and_then(|size| usize::from_str_radix(size.trim(), 16).ok());
+        let (size, rest) = (size.ok_or(Chunks::Bad)?, &rest[2..]);
+        body.extend(rest.get(..size).ok_or(Chunks::Cut)?);
+        bytes = rest.get(size + 2..).ok_or(Chunks::Cut)?;
         if size == 0 {
-            return Some((body, bytes));
+            return Ok((body, bytes));
         }
     }
 }
@@ -259,6 +273,18 @@ mod tests {
         let (second, rest) = parse(rest).expect("it is HTTP");
         assert_eq!((second.status, second.text().as_str()), (404, "abc"));
         assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_off_is_told_from_a_garbled_one() {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for chunks in ["", "3", "3\r\nab", "3\r\nabc\r\n", "3\r\nabc\r\n0\r\n"] {
+            let answer = format!("{head}{chunks}");
+            let cut = parse(answer.as_bytes()).expect_err(chunks);
+            assert_eq!(cut, Silence::Cut(answer.clone()), "{chunks}");
+        }
+        let garbled = parse(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n");
+        assert!(matches!(garbled, Err(Silence::Garbled(_))), "{garbled:?}");
     }
 
     #[test]

@@ -20,15 +20,18 @@ const NO_CHAIN: &str = "the engine does not use the packet filter's chain DOCKER
 /// How long one run may take, waiting for the filter's lock (`-w`) included.
 const LIMIT: Duration = Duration::from_secs(10);
 const LOCK_SECONDS: &str = "5";
+/// The engine takes its jump to the chain out and puts it back at the front whenever it makes a network, anybody's
+/// (libnetwork's `EnsureJumpRule`), and on a busy machine there is a while between the two.
+const LOOKS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(100);
+/// What `iptables` exits with when another program was at the tables at the same moment, or has their lock.
+const TAKEN: i32 = 4;
 /// A service's own search path often leaves the administrator's programs out.
 const PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
 
 /// Whether rules could be set here, as far as that can be known before there is a bridge.
 pub(crate) async fn outlook() -> Result<(), String> {
-    if is_there(&["-C", "FORWARD", "-j", CHAIN]).await? {
-        return Ok(());
-    }
-    Err(NO_CHAIN.to_owned())
+    Filter::of_host().outlook().await
 }
 
 /// Makes sure that nothing from this bridge reaches the addresses. The error is for a person.
@@ -38,25 +41,114 @@ pub(crate) async fn block(bridge: &str, instance: &str) -> Result<(), String> {
     if !Path::new("/sys/class/net").join(bridge).exists() {
         return Err("the engine's network is not this host's".to_owned());
     }
-    outlook().await?;
-    for address in ADDRESSES {
-        let rule = rule(bridge, instance, address);
-        if !is_there(&with("-C", &rule)).await? {
-            run(&with("-I", &rule)).await?;
-        }
-    }
-    Ok(())
+    Filter::of_host().block(bridge, instance).await
 }
 
 /// Takes our rules away again. Idempotent.
 pub(crate) async fn unblock(bridge: &str, instance: &str) -> Result<(), String> {
-    for address in ADDRESSES {
-        let rule = rule(bridge, instance, address);
-        while is_there(&with("-C", &rule)).await? {
-            run(&with("-D", &rule)).await?;
+    Filter::of_host().unblock(bridge, instance).await
+}
+
+/// The packet filter, by its program.
+struct Filter<'a> {
+    /// Where the program is looked for.
+    path: &'a str,
+}
+
+impl Filter<'static> {
+    const fn of_host() -> Self {
+        Self { path: PATH }
+    }
+}
+
+impl Filter<'_> {
+    async fn outlook(&self) -> Result<(), String> {
+        for _ in 0..LOOKS {
+            if self.is_there(&["-C", "FORWARD", "-j", CHAIN]).await? {
+                return Ok(());
+            }
+            // An engine that does not use the filter makes no chain either.
+            if !self.is_there(&["-S", CHAIN]).await? {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Err(NO_CHAIN.to_owned())
+    }
+
+    async fn block(&self, bridge: &str, instance: &str) -> Result<(), String> {
+        self.outlook().await?;
+        for address in ADDRESSES {
+            let rule = rule(bridge, instance, address);
+            if !self.is_there(&with("-C", &rule)).await? {
+                self.run(&with("-I", &rule)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn unblock(&self, bridge: &str, instance: &str) -> Result<(), String> {
+        for address in ADDRESSES {
+            let rule = rule(bridge, instance, address);
+            while self.is_there(&with("-C", &rule)).await? {
+                self.run(&with("-D", &rule)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a check (`-C`, `-S`) finds what it asks for.
+    async fn is_there(&self, check: &[&str]) -> Result<bool, String> {
+        match self.patiently(check).await? {
+            (Some(0), _) => Ok(true),
+            // No such rule; no such chain.
+            (Some(1 | 2), said) if !is_denied(&said) => Ok(false),
+            (_, said) => Err(said),
         }
     }
-    Ok(())
+
+    async fn run(&self, command: &[&str]) -> Result<(), String> {
+        match self.patiently(command).await? {
+            (Some(0), _) => Ok(()),
+            (_, said) => Err(said),
+        }
+    }
+
+    /// Once more if others were in the way.
+    async fn patiently(&self, arguments: &[&str]) -> Result<(Option<i32>, String), String> {
+        let (code, said) = self.iptables(arguments).await?;
+        if code != Some(TAKEN) || is_denied(&said) {
+            return Ok((code, said));
+        }
+        tokio::time::sleep(PAUSE).await;
+        self.iptables(arguments).await
+    }
+
+    /// Exit code and what it said, on one line.
+    async fn iptables(&self, arguments: &[&str]) -> Result<(Option<i32>, String), String> {
+        let mut command = Command::new("iptables");
+        command
+            .args(["-w", LOCK_SECONDS])
+            .args(arguments)
+            .env_clear()
+            .env("PATH", self.path)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        crash_point::before("running iptables");
+        let done = tokio::time::timeout(LIMIT, command.output()).await;
+        crash_point::after("running iptables");
+        let output = match done {
+            Ok(Ok(output)) => output,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
+                return Err("there is no program iptables".to_owned());
+            }
+            Ok(Err(error)) => return Err(format!("iptables cannot be run: {error}")),
+            Err(_) => return Err("iptables did not end in time".to_owned()),
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        Ok((output.status.code(), said.chars().take(300).collect()))
+    }
 }
 
 /// Refused rather than dropped, so that a program that asks fails at once. Only TCP, by which credentials are asked for, and
@@ -90,60 +182,82 @@ fn with<'a>(command: &'a str, rule: &'a [String]) -> Vec<&'a str> {
     std::iter::once(command).chain(rule).collect()
 }
 
-/// Whether a check (`-C`) finds its rule.
-async fn is_there(check: &[&str]) -> Result<bool, String> {
-    match iptables(check).await? {
-        (Some(0), _) => Ok(true),
-        // No such rule; no such chain.
-        (Some(1 | 2), said) if !is_denied(&said) => Ok(false),
-        (_, said) => Err(said),
-    }
-}
-
-async fn run(command: &[&str]) -> Result<(), String> {
-    match iptables(command).await? {
-        (Some(0), _) => Ok(()),
-        (_, said) => Err(said),
-    }
-}
-
 fn is_denied(said: &str) -> bool {
     said.contains("ermission denied") || said.contains("not permitted")
 }
 
-/// Exit code and what it said, on one line.
-async fn iptables(arguments: &[&str]) -> Result<(Option<i32>, String), String> {
-    let mut command = Command::new("iptables");
-    command
-        .args(["-w", LOCK_SECONDS])
-        .args(arguments)
-        .env_clear()
-        .env("PATH", PATH)
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    crash_point::before("running iptables");
-    let done = tokio::time::timeout(LIMIT, command.output()).await;
-    crash_point::after("running iptables");
-    let output = match done {
-        Ok(Ok(output)) => output,
-        Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
-            return Err("there is no program iptables".to_owned());
-        }
-        Ok(Err(error)) => return Err(format!("iptables cannot be run: {error}")),
-        Err(_) => return Err("iptables did not end in time".to_owned()),
-    };
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    Ok((output.status.code(), said.chars().take(300).collect()))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use tempfile::TempDir;
+
     use super::*;
+
+    /// A filter that does what `case` of a shell script over its arguments says; `$n` is which run of it this is. Where
+    /// the script says nothing, it has nothing and takes everything. What it took is in `taken`.
+    struct Fake(TempDir);
+
+    impl Fake {
+        fn new(cases: &str) -> Self {
+            let folder = TempDir::new().unwrap();
+            let program = folder.path().join("iptables");
+            let home = folder.path().display();
+            let script = format!(
+                "#!/bin/sh\nshift 2; cd {home}; echo >> runs; n=$(wc -l < runs)\ncase \"$*\" in\n{cases}\n\
+                 -C*) exit 1;;\nesac\necho \"$*\" >> taken\n"
+            );
+            fs::write(&program, script).unwrap();
+            fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+            Self(folder)
+        }
+
+        async fn block(&self) -> Result<(), String> {
+            let path = format!("{}:/usr/bin:/bin", self.0.path().display());
+            Filter { path: &path }.block("aw-here", "here").await
+        }
+
+        /// How many rules it took.
+        fn rules(&self) -> usize {
+            let taken = fs::read_to_string(self.0.path().join("taken")).unwrap_or_default();
+            taken.lines().filter(|it| it.starts_with("-I")).count()
+        }
+    }
 
     #[tokio::test]
     async fn a_bridge_of_another_network_is_not_taken_for_blocked() {
         let cause = block("aw-nowhere", "here").await.unwrap_err();
         assert!(cause.contains("not this host's"), "{cause}");
+    }
+
+    #[tokio::test]
+    async fn a_jump_that_the_engine_puts_back_in_a_moment_is_waited_for() {
+        let fake = Fake::new("'-C FORWARD'*) test $n -ge 5; exit $?;;");
+        fake.block().await.unwrap();
+        assert_eq!(fake.rules(), 2);
+    }
+
+    #[tokio::test]
+    async fn an_engine_without_the_chain_is_told_at_once_and_one_without_the_jump_in_the_end() {
+        for (cases, runs) in [("-S*) exit 1;;", 2), ("", 2 * LOOKS as usize)] {
+            let fake = Fake::new(cases);
+            assert_eq!(fake.block().await.unwrap_err(), NO_CHAIN);
+            let seen = fs::read_to_string(fake.0.path().join("runs")).unwrap();
+            assert_eq!((seen.lines().count(), fake.rules()), (runs, 0), "{cases}");
+        }
+    }
+
+    #[tokio::test]
+    async fn others_at_the_tables_are_waited_for_once_and_a_refusal_is_not() {
+        let jump = "'-C FORWARD'*) exit 0;;";
+        let fake = Fake::new(&format!("{jump}\n-I*) test $n -ne 3 || exit 4;;"));
+        fake.block().await.unwrap();
+        assert_eq!(fake.rules(), 2);
+
+        let fake = Fake::new(&format!("{jump}\n-I*) echo no >&2; exit 4;;"));
+        assert_eq!(fake.block().await.unwrap_err(), "no");
+        let fake = Fake::new("-C*) echo Permission denied >&2; test $n -gt 1 || exit 4;;");
+        assert_eq!(fake.block().await.unwrap_err(), "Permission denied");
     }
 }

@@ -4,6 +4,7 @@
 
 mod private;
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -114,6 +115,16 @@ impl Engine {
         String::from_utf8_lossy(&output.stdout)
             .trim_end()
             .to_owned()
+    }
+
+    /// The host, where its containers reach it by `host-gateway`.
+    ///
+    /// # Panics
+    /// When the engine's default network has no IPv4.
+    pub fn gateway(&self) -> Ipv4Addr {
+        let format = "{{with index .IPAM.Config 0}}{{.Gateway}} {{.Subnet}}{{end}}";
+        let told = self.docker(&["network", "inspect", "bridge", "--format", format]);
+        gateway_in(&told).unwrap_or_else(|| panic!("no address of the host in {told:?}"))
     }
 
     /// Whether it answers.
@@ -280,4 +291,35 @@ fn image(name: &str) -> String {
             "there is no image of {name}: run `cargo xtask prepare`, which makes it (looked for its name in {places:?})"
         )
     })
+}
+
+/// From "gateway subnet". Engines leave the gateway out until the first restart after they chose it: it is the first address.
+fn gateway_in(told: &str) -> Option<Ipv4Addr> {
+    let mut words = told.split_whitespace();
+    let first = words.next()?;
+    let Some((subnet, _)) = first.split_once('/') else {
+        return first.parse().ok();
+    };
+    let subnet: Ipv4Addr = subnet.parse().ok()?;
+    Some(Ipv4Addr::from_bits(subnet.to_bits() + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_that_is_not_told_is_the_first_address() {
+        for (told, expected) in [
+            (
+                "172.17.0.1 172.17.0.0/16",
+                Some(Ipv4Addr::new(172, 17, 0, 1)),
+            ),
+            (" 172.17.0.0/16", Some(Ipv4Addr::new(172, 17, 0, 1))),
+            ("<no value> 172.17.0.0/16", None),
+            ("", None),
+        ] {
+            assert_eq!(gateway_in(told), expected, "{told}");
+        }
+    }
 }

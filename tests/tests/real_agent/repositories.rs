@@ -37,12 +37,7 @@ impl Town {
         // Where the service and its sandboxes both reach it.
         let address = match &setup.sandboxing {
             Sandboxing::Process => [127, 0, 0, 1],
-            Sandboxing::Docker(engine) => {
-                let format = "{{(index .IPAM.Config 0).Gateway}}";
-                let gateway = engine.docker(&["network", "inspect", "bridge", "--format", format]);
-                let gateway: std::net::Ipv4Addr = gateway.trim().parse().expect("an address");
-                gateway.octets()
-            }
+            Sandboxing::Docker(engine) => engine.gateway().octets(),
         };
         let git = GitServer::start(address, TOKEN).await;
         let other = GitServer::start(address, TOKEN).await;

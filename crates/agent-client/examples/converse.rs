@@ -20,6 +20,7 @@ use domain::clock::SystemClock;
 use domain::conversation::{ExecutionStatus, MessageInput};
 use domain::id::ConversationId;
 use domain::start_task::AgentType;
+use endpoint_guard::Unguarded;
 use secrecy::SecretString;
 use serde_json::{Map, json};
 
@@ -42,15 +43,26 @@ async fn main() -> Outcome<()> {
     let dir = args
         .next()
         .unwrap_or_else(|| format!("{}/converse", std::env::temp_dir().display()));
-    let runtime = HttpAgentRuntime::new(Config::default(), Arc::new(SystemClock))?;
+    let runtime = HttpAgentRuntime::new(
+        Config::default(),
+        Arc::new(SystemClock),
+        Arc::new(Unguarded),
+    );
     let lab = Lab {
         runtime,
-        at: AgentEndpoint { url, key },
+        at: AgentEndpoint {
+            sandbox: "any".parse()?,
+            url,
+            key,
+        },
         llm_url,
         dir,
     };
 
-    say(&format!("alive: {}", lab.runtime.alive(&lab.at.url).await))?;
+    say(&format!(
+        "alive: {}",
+        lab.runtime.alive(&lab.at.sandbox, &lab.at.url).await
+    ))?;
     say(&format!("version: {}", lab.runtime.version(&lab.at).await?))?;
     lab.write_a_file(AgentType::Default).await?;
     lab.interrupt_a_slow_run().await?;

@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use domain::agent::{AgentError, Awakening, WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
 use domain::error::chain;
-use reqwest::Method;
+use hyper::Method;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
-use url::Url;
 
 use crate::fault::{Scrubber, refused};
 use crate::runtime::HttpAgentRuntime;
-use crate::transport::Call;
+use crate::transport::{Call, Server};
 
 const PLACE: [&str; 2] = ["api", "init"];
 /// The first of these looks at all tools (2 s with 1.34). The second is a path that none has: the agent server prepares the
@@ -38,12 +37,12 @@ enum Stage {
 }
 
 impl HttpAgentRuntime {
-    pub(crate) async fn sleeps(&self, url: &Url) -> Result<bool, AgentError> {
-        Ok(self.stage(url).await? != Stage::Awake)
+    pub(crate) async fn sleeps(&self, at: Server<'_>) -> Result<bool, AgentError> {
+        Ok(self.stage(at).await? != Stage::Awake)
     }
 
-    async fn stage(&self, url: &Url) -> Result<Stage, AgentError> {
-        let call = Call::open(Method::GET, url, &PLACE, self.config.read)?.at_most(AT_MOST);
+    async fn stage(&self, at: Server<'_>) -> Result<Stage, AgentError> {
+        let call = Call::open(Method::GET, at, &PLACE, self.config.read)?.at_most(AT_MOST);
         let reply = self.transport.exchange(&call).await?;
         if reply.status >= 500 {
             return Err(refused(reply.status, &reply.body, &Scrubber::none()));
@@ -58,9 +57,9 @@ impl HttpAgentRuntime {
     }
 
     /// Asks for what costs most the first time (docs/agent-server.md, "Dormant").
-    pub(crate) async fn ask_in_advance(&self, url: &Url) {
+    pub(crate) async fn ask_in_advance(&self, at: Server<'_>) {
         for place in FIRST_TIMES {
-            let Ok(call) = Call::open(Method::GET, url, place, self.config.wake) else {
+            let Ok(call) = Call::open(Method::GET, at, place, self.config.wake) else {
                 return;
             };
             if let Err(fault) = self.transport.exchange(&call.at_most(AT_MOST)).await {
@@ -71,16 +70,24 @@ impl HttpAgentRuntime {
     }
 
     /// Until it is awake, or says why not.
-    pub(crate) async fn rouse(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError> {
+    pub(crate) async fn rouse(
+        &self,
+        at: Server<'_>,
+        awakening: &Awakening,
+    ) -> Result<(), AgentError> {
         let limit = self.config.wake;
-        let whole = self.rouse_patiently(url, awakening);
+        let whole = self.rouse_patiently(at, awakening);
         let ended = tokio::time::timeout(limit, whole).await;
         ended.unwrap_or(Err(AgentError::TimedOut(limit)))
     }
 
-    async fn rouse_patiently(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError> {
+    async fn rouse_patiently(
+        &self,
+        at: Server<'_>,
+        awakening: &Awakening,
+    ) -> Result<(), AgentError> {
         // Repeating it does no harm: whoever is late is told so.
-        let call = Call::waking(url, &awakening.secret_key, &PLACE, self.config.wake)?
+        let call = Call::waking(at, &awakening.secret_key, &PLACE, self.config.wake)?
             .json(&body(awakening))
             .at_most(AT_MOST)
             .idempotent();
@@ -90,7 +97,7 @@ impl HttpAgentRuntime {
             if reply.is_success() {
                 return Ok(());
             }
-            match self.stage(url).await? {
+            match self.stage(at).await? {
                 Stage::Awake => return Ok(()),
                 Stage::Dormant if reply.status != 400 => {
                     return Err(refused(reply.status, &reply.body, &scrub));

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use domain::agent::{AgentError, LaunchRequest, LaunchSecret, LlmConfig, McpServer};
+use domain::error::Cause;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
@@ -17,9 +18,9 @@ const MIN_SECRET: usize = 4;
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The connection could not be made.
-    NoConnection(reqwest::Error),
+    NoConnection(Cause),
     /// It broke in the middle: the one kind worth one repetition.
-    Broken(reqwest::Error),
+    Broken(Cause),
     /// No whole answer within this time.
     TimedOut(Duration),
     /// The answer is larger than allowed.
@@ -31,10 +32,7 @@ pub(crate) enum Fault {
 impl From<Fault> for AgentError {
     fn from(fault: Fault) -> Self {
         match fault {
-            // Without its URL: the text goes to logs, and the address is of no use to whoever reads them.
-            Fault::NoConnection(e) | Fault::Broken(e) => {
-                Self::Unreachable(Box::new(e.without_url()))
-            }
+            Fault::NoConnection(cause) | Fault::Broken(cause) => Self::Unreachable(cause),
             Fault::TimedOut(limit) => Self::TimedOut(limit),
             Fault::TooLarge(limit) => {
                 Self::Malformed(format!("an answer of more than {limit} bytes"))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::agent::{AgentEndpoint, LaunchRequest, McpServer};
 use futures::future::join_all;
-use reqwest::Method;
+use hyper::Method;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 use tracing::warn;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use domain::agent::{AgentEndpoint, AgentError, LlmProfile};
 use domain::id::ConversationId;
-use reqwest::Method;
+use hyper::Method;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

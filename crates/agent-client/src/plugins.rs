@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use domain::agent::{AgentEndpoint, AgentError, Plugin};
 use domain::error::chain;
 use futures::stream::{self, StreamExt as _};
-use reqwest::Method;
+use hyper::Method;
 use serde_json::{Value, json};
 use tracing::warn;
 

@@ -13,8 +13,9 @@ use domain::clock::{Clock, Timestamp};
 use domain::conversation::MessageInput;
 use domain::crash_point;
 use domain::event::Event;
-use domain::id::ConversationId;
-use reqwest::Method;
+use domain::id::{ConversationId, SandboxId};
+use endpoint_guard::EndpointGuard;
+use hyper::Method;
 use serde_json::Value;
 use tracing::{Instrument, debug_span};
 use url::Url;
@@ -25,7 +26,7 @@ use crate::launch;
 use crate::mcp::{self, McpEntry};
 use crate::plugins;
 use crate::server_info::ServerInfo;
-use crate::transport::{Call, Reply, Transport};
+use crate::transport::{Call, Reply, Server, Transport};
 
 /// Ids asked for at once: the agent server refuses 100, and an info carries the whole agent and its statistics.
 const IDS_PER_CALL: usize = 20;
@@ -40,16 +41,14 @@ pub struct HttpAgentRuntime {
 }
 
 impl HttpAgentRuntime {
-    /// Builds the client; `clock` dates events that carry no readable time.
-    ///
-    /// # Errors
-    /// When the HTTP client cannot be set up.
-    pub fn new(config: Config, clock: Arc<dyn Clock>) -> Result<Self, reqwest::Error> {
-        Ok(Self {
-            transport: Transport::new(&config)?,
+    /// Builds the client. `clock` dates events that carry no readable time; `guard` proves of each connection that the sandbox
+    /// has accepted it.
+    pub fn new(config: Config, clock: Arc<dyn Clock>, guard: Arc<dyn EndpointGuard>) -> Self {
+        Self {
+            transport: Transport::new(&config, guard),
             config,
             clock,
-        })
+        }
     }
 
     pub(crate) async fn server_info(&self, at: &AgentEndpoint) -> Result<ServerInfo, AgentError> {
@@ -185,22 +184,34 @@ impl HttpAgentRuntime {
 
 #[async_trait]
 impl AgentRuntime for HttpAgentRuntime {
-    async fn is_dormant(&self, url: &Url) -> Result<bool, AgentError> {
-        self.sleeps(url).await
+    async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError> {
+        self.sleeps(Server { sandbox, url }).await
     }
 
-    async fn limber(&self, url: &Url) {
+    async fn limber(&self, sandbox: &SandboxId, url: &Url) {
         let span = debug_span!("agent.limber");
-        self.ask_in_advance(url).instrument(span).await;
+        let asked = self.ask_in_advance(Server { sandbox, url });
+        asked.instrument(span).await;
     }
 
-    async fn wake(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError> {
+    async fn wake(
+        &self,
+        sandbox: &SandboxId,
+        url: &Url,
+        awakening: &Awakening,
+    ) -> Result<(), AgentError> {
         let span = debug_span!("agent.wake");
-        self.rouse(url, awakening).instrument(span).await
+        let woken = self.rouse(Server { sandbox, url }, awakening);
+        woken.instrument(span).await
     }
 
-    async fn alive(&self, url: &Url) -> bool {
-        let call = Call::open(Method::GET, url, &["alive"], self.config.alive);
+    async fn alive(&self, sandbox: &SandboxId, url: &Url) -> bool {
+        let call = Call::open(
+            Method::GET,
+            Server { sandbox, url },
+            &["alive"],
+            self.config.alive,
+        );
         match call {
             Ok(call) => self
                 .transport

@@ -1,14 +1,22 @@
 //! One exchange: a bounded, deadlined request over the shared connection pool.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::agent::AgentEndpoint;
+use domain::id::SandboxId;
 use domain::json::weight;
-use reqwest::header::{CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, Method};
+use endpoint_guard::{Connector, EndpointGuard};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use url::Url;
+use url::{Position, Url};
 
 use crate::config::{Config, TraceHeaders};
 use crate::fault::Fault;
@@ -17,9 +25,29 @@ const KEY_HEADER: &str = "x-session-api-key";
 /// A dormant agent server has no session key yet; it knows us by its encryption key.
 const WAKE_HEADER: &str = "x-init-api-key";
 
+/// How long a connection may be silent before its peer is asked whether it is there.
+const TCP_KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// An agent server: the base URL, and the sandbox that must be there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Server<'a> {
+    pub(crate) sandbox: &'a SandboxId,
+    pub(crate) url: &'a Url,
+}
+
+impl<'a> From<&'a AgentEndpoint> for Server<'a> {
+    fn from(at: &'a AgentEndpoint) -> Self {
+        Self {
+            sandbox: &at.sandbox,
+            url: &at.url,
+        }
+    }
+}
+
 /// A request. Its body is serialised once, so that it can be sent again.
 pub(crate) struct Call {
     method: Method,
+    sandbox: SandboxId,
     url: Url,
     /// The key, and the header that carries it.
     key: Option<(&'static str, HeaderValue)>,
@@ -60,17 +88,17 @@ impl Call {
         segments: &[&str],
         deadline: Duration,
     ) -> Result<Self, Fault> {
-        Self::open(method, &at.url, segments, deadline)?.with_key(KEY_HEADER, &at.key)
+        Self::open(method, at.into(), segments, deadline)?.with_key(KEY_HEADER, &at.key)
     }
 
     /// A request to a dormant agent server, with its encryption key.
     pub(crate) fn waking(
-        base: &Url,
+        at: Server<'_>,
         secret_key: &SecretString,
         segments: &[&str],
         deadline: Duration,
     ) -> Result<Self, Fault> {
-        Self::open(Method::POST, base, segments, deadline)?.with_key(WAKE_HEADER, secret_key)
+        Self::open(Method::POST, at, segments, deadline)?.with_key(WAKE_HEADER, secret_key)
     }
 
     fn with_key(mut self, header: &'static str, key: &SecretString) -> Result<Self, Fault> {
@@ -84,11 +112,11 @@ impl Call {
     /// A request that needs no key.
     pub(crate) fn open(
         method: Method,
-        base: &Url,
+        at: Server<'_>,
         segments: &[&str],
         deadline: Duration,
     ) -> Result<Self, Fault> {
-        let mut url = base.clone();
+        let mut url = at.url.clone();
         url.path_segments_mut()
             .map_err(|()| Fault::Unusable("the agent server's address is no base URL"))?
             .pop_if_empty()
@@ -97,6 +125,7 @@ impl Call {
         let idempotent = method != Method::POST;
         Ok(Self {
             method,
+            sandbox: at.sandbox.clone(),
             url,
             key: None,
             body: None,
@@ -143,29 +172,31 @@ impl Call {
 }
 
 /// The connection pool.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Transport {
-    client: Client,
+    client: Client<Connector, Full<Bytes>>,
     max_body: usize,
     trace: Option<TraceHeaders>,
 }
 
 impl Transport {
-    pub(crate) fn new(config: &Config) -> Result<Self, reqwest::Error> {
-        let client = Client::builder()
-            .connect_timeout(config.connect)
+    /// It follows no redirect: a sandbox must not be able to send us anywhere else.
+    pub(crate) fn new(config: &Config, guard: Arc<dyn EndpointGuard>) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(TCP_KEEP_ALIVE));
+        let connector = Connector::new(tcp, config.connect, guard);
+        let client = Client::builder(TokioExecutor::new())
             // Agent servers close idle connections after 5 s (uvicorn's keep-alive); be the first to let go.
             .pool_idle_timeout(Duration::from_secs(4))
+            .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(8)
-            // A sandbox must not be able to send us anywhere else, and a proxy cannot reach its loopback address.
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .build()?;
-        Ok(Self {
+            .build(connector);
+        Self {
             client,
             max_body: config.max_body,
             trace: config.trace,
-        })
+        }
     }
 
     /// Sends the request and reads the answer within its deadline; once more if it is idempotent and the connection
@@ -183,32 +214,27 @@ impl Transport {
     }
 
     async fn attempt(&self, call: &Call) -> Result<Reply, Fault> {
-        let mut request = self.client.request(call.method.clone(), call.url.clone());
-        if let Some((header, key)) = &call.key {
-            request = request.header(*header, key.clone());
-        }
-        for (name, value) in self.trace.map(|current| current()).unwrap_or_default() {
-            request = request.header(name, value);
-        }
-        if let Some(body) = &call.body {
-            request = request
-                .header(CONTENT_TYPE, call.content_type)
-                .body(body.clone());
-        }
-        let fault = |e: reqwest::Error| match () {
-            () if e.is_builder() => Fault::Unusable("the agent server's address cannot be called"),
-            () if e.is_connect() || e.is_timeout() => Fault::NoConnection(e),
-            () => Fault::Broken(e),
-        };
-        let mut response = request.send().await.map_err(fault)?;
+        let request = self.request(call)?;
+        let mut response = self.client.request(request).await.map_err(|error| {
+            if error.is_connect() {
+                Fault::NoConnection(error.into())
+            } else {
+                Fault::Broken(error.into())
+            }
+        })?;
         let status = response.status().as_u16();
         let limit = call.at_most.unwrap_or(self.max_body);
-        let announced = response.content_length().unwrap_or(0);
-        if announced > limit as u64 {
+        let announced = response.headers().get(CONTENT_LENGTH);
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if announced.is_some_and(|length| length > limit as u64) {
             return Err(Fault::TooLarge(limit));
         }
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(fault)? {
+        while let Some(frame) = response.body_mut().frame().await {
+            let frame = frame.map_err(|error| Fault::Broken(error.into()))?;
+            let Ok(chunk) = frame.into_data() else {
+                continue;
+            };
             if body.len() + chunk.len() > limit {
                 return Err(Fault::TooLarge(limit));
             }
@@ -220,5 +246,35 @@ impl Transport {
             return Err(Fault::TooLarge(heaviest));
         }
         Ok(Reply { status, body })
+    }
+
+    fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, Fault> {
+        let unusable = || Fault::Unusable("the agent server's address cannot be called");
+        if call.url.scheme() != "http" {
+            return Err(unusable());
+        }
+        // The sandbox's name is for the connector alone: it is no part of what is sent.
+        let server = &call.url[Position::BeforeHost..Position::AfterPort];
+        let path = &call.url[Position::BeforePath..Position::AfterQuery];
+        let uri = format!("http://{}@{server}{path}", call.sandbox);
+        let uri: Uri = uri.parse().map_err(|_| unusable())?;
+        let body = call.body.clone().unwrap_or_default();
+        let mut request = Request::new(Full::new(Bytes::from(body)));
+        *request.method_mut() = call.method.clone();
+        *request.uri_mut() = uri;
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        if call.body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(call.content_type));
+        }
+        if let Some((header, key)) = &call.key {
+            headers.insert(*header, key.clone());
+        }
+        for (name, value) in self.trace.map(|current| current()).unwrap_or_default() {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                headers.insert(name, value);
+            }
+        }
+        Ok(request)
     }
 }

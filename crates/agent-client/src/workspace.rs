@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::agent::{AgentEndpoint, AgentError};
 use domain::workspace::{SandboxWorkspace, ShellCommand, ShellOutcome, Skill};
-use reqwest::Method;
+use hyper::Method;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tracing::{Instrument, debug_span};

@@ -6,10 +6,11 @@ use std::time::Duration;
 use agent_client::{Config, HttpAgentRuntime};
 use domain::agent::{AgentError, AgentRuntime, Awakening};
 use domain::error::Classify;
+use endpoint_guard::Unguarded;
 use serde_json::json;
 
 use crate::stub::{Act, Stub};
-use crate::support::{Noon, runtime, secret};
+use crate::support::{Noon, runtime, sandbox, secret};
 
 fn awakening() -> Awakening {
     Awakening {
@@ -47,7 +48,10 @@ async fn only_one_that_says_so_is_dormant() {
         (Act::Raw(page), false),
     ] {
         let stub = Stub::start([answer]).await;
-        assert_eq!(runtime().is_dormant(&stub.url).await.unwrap(), dormant);
+        assert_eq!(
+            runtime().is_dormant(&sandbox(), &stub.url).await.unwrap(),
+            dormant
+        );
         assert_eq!(stub.lines(), ["GET /api/init"]);
         assert_eq!(stub.seen()[0].key, None);
         assert_eq!(stub.seen()[0].wake_key, None);
@@ -57,9 +61,15 @@ async fn only_one_that_says_so_is_dormant() {
 #[tokio::test]
 async fn one_that_cannot_be_asked_is_an_error() {
     let stub = Stub::start([refusal(503, "busy"), Act::Drop, Act::Drop]).await;
-    let error = runtime().is_dormant(&stub.url).await.unwrap_err();
+    let error = runtime()
+        .is_dormant(&sandbox(), &stub.url)
+        .await
+        .unwrap_err();
     assert!(matches!(error, AgentError::Rejected { status: 503, .. }));
-    let error = runtime().is_dormant(&stub.url).await.unwrap_err();
+    let error = runtime()
+        .is_dormant(&sandbox(), &stub.url)
+        .await
+        .unwrap_err();
     assert!(matches!(error, AgentError::Unreachable(_)), "{error:?}");
 }
 
@@ -73,7 +83,7 @@ async fn one_that_is_asked_in_advance_is_told_nothing_and_may_answer_anything() 
         [refusal(503, "busy"), refusal(503, "busy")],
     ] {
         let stub = Stub::start(answers).await;
-        runtime().limber(&stub.url).await;
+        runtime().limber(&sandbox(), &stub.url).await;
         let lines = ["GET /server_info", "GET /agent-workspace/no-such-path"];
         assert_eq!(stub.lines(), lines);
         let seen = stub.seen();
@@ -85,7 +95,10 @@ async fn one_that_is_asked_in_advance_is_told_nothing_and_may_answer_anything() 
 #[tokio::test]
 async fn waking_gives_what_a_cold_start_has_in_its_environment() {
     let stub = Stub::start([state("ready")]).await;
-    runtime().wake(&stub.url, &awakening()).await.unwrap();
+    runtime()
+        .wake(&sandbox(), &stub.url, &awakening())
+        .await
+        .unwrap();
     let seen = stub.seen();
     assert_eq!(stub.lines(), ["POST /api/init"]);
     assert_eq!(seen[0].key, None);
@@ -131,7 +144,10 @@ async fn one_that_is_awake_is_left_alone() {
     ] {
         let count = answers.len();
         let stub = Stub::start(answers).await;
-        runtime().wake(&stub.url, &awakening()).await.unwrap();
+        runtime()
+            .wake(&sandbox(), &stub.url, &awakening())
+            .await
+            .unwrap();
         assert_eq!(stub.lines().len(), count);
     }
 }
@@ -144,7 +160,10 @@ async fn a_refusal_names_no_key() {
         (500, "OSError: secret-key-1"),
     ] {
         let stub = Stub::start([refusal(status, detail), state("dormant")]).await;
-        let error = runtime().wake(&stub.url, &awakening()).await.unwrap_err();
+        let error = runtime()
+            .wake(&sandbox(), &stub.url, &awakening())
+            .await
+            .unwrap_err();
         assert!(
             matches!(error, AgentError::Rejected { status: it, .. } if it == status),
             "{error:?}"
@@ -160,22 +179,31 @@ async fn one_that_never_wakes_meets_the_deadline() {
         wake: Duration::from_millis(100),
         ..Config::default()
     };
-    let runtime = HttpAgentRuntime::new(config, Arc::new(Noon)).unwrap();
+    let runtime = HttpAgentRuntime::new(config, Arc::new(Noon), Arc::new(Unguarded));
     let stub = Stub::start([Act::Hang]).await;
-    let error = runtime.wake(&stub.url, &awakening()).await.unwrap_err();
+    let error = runtime
+        .wake(&sandbox(), &stub.url, &awakening())
+        .await
+        .unwrap_err();
     assert!(matches!(error, AgentError::TimedOut(_)), "{error:?}");
     let waking = || {
         let late = refusal(400, "server already in state: initializing");
         [late, state("initializing")]
     };
     let stub = Stub::start((0..100).flat_map(|_| waking())).await;
-    let error = runtime.wake(&stub.url, &awakening()).await.unwrap_err();
+    let error = runtime
+        .wake(&sandbox(), &stub.url, &awakening())
+        .await
+        .unwrap_err();
     assert!(matches!(error, AgentError::TimedOut(_)), "{error:?}");
 }
 
 #[tokio::test]
 async fn nobody_there_is_unreachable() {
     let stub = Stub::start([Act::Drop, Act::Drop]).await;
-    let error = runtime().wake(&stub.url, &awakening()).await.unwrap_err();
+    let error = runtime()
+        .wake(&sandbox(), &stub.url, &awakening())
+        .await
+        .unwrap_err();
     assert!(matches!(error, AgentError::Unreachable(_)), "{error:?}");
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use agent_client::{Config, HttpAgentRuntime};
 use domain::agent::{AgentEndpoint, AgentError, AgentRuntime};
 use domain::error::Classify;
+use endpoint_guard::Unguarded;
 use serde_json::json;
 
 use crate::stub::{Act, Stub};
-use crate::support::{ID, Noon, at, hello, id, runtime, secret, server};
+use crate::support::{ID, Noon, at, hello, id, runtime, sandbox, secret, server};
 
 #[tokio::test]
 async fn a_page_that_is_too_large_is_asked_for_in_smaller_ones() {
@@ -72,8 +73,8 @@ async fn a_server_that_never_answers_meets_the_deadline() {
         alive: Duration::from_secs(1),
         ..Config::default()
     };
-    let runtime = HttpAgentRuntime::new(config, Arc::new(Noon)).unwrap();
-    assert!(!runtime.alive(&stub.url).await);
+    let runtime = HttpAgentRuntime::new(config, Arc::new(Noon), Arc::new(Unguarded));
+    assert!(!runtime.alive(&sandbox(), &stub.url).await);
     let error = runtime.version(&at(&stub)).await.unwrap_err();
     assert!(matches!(error, AgentError::TimedOut(_)), "{error:?}");
     assert_eq!(stub.lines().len(), 2);
@@ -106,10 +107,11 @@ async fn nobody_listening_is_unreachable() {
         .parse()
         .unwrap();
     let gone = AgentEndpoint {
+        sandbox: sandbox(),
         url,
         key: secret("k"),
     };
-    assert!(!runtime().alive(&gone.url).await);
+    assert!(!runtime().alive(&sandbox(), &gone.url).await);
     let error = runtime().version(&gone).await.unwrap_err();
     assert!(matches!(error, AgentError::Unreachable(_)), "{error:?}");
     assert_eq!(error.public(), "Failed to reach agent server.");
@@ -124,7 +126,7 @@ async fn a_redirect_is_not_followed_and_alive_needs_no_key() {
         matches!(error, AgentError::Rejected { status: 302, .. }),
         "{error:?}"
     );
-    assert!(runtime().alive(&stub.url).await);
+    assert!(runtime().alive(&sandbox(), &stub.url).await);
     assert_eq!(stub.lines(), ["GET /server_info", "GET /alive"]);
     assert!(stub.seen()[1].key.is_none());
 }
@@ -132,16 +134,18 @@ async fn a_redirect_is_not_followed_and_alive_needs_no_key() {
 #[tokio::test]
 async fn an_address_or_key_that_http_cannot_carry_is_an_error() {
     let mailbox = AgentEndpoint {
+        sandbox: sandbox(),
         url: "mailto:a@b".parse().unwrap(),
         key: secret("k"),
     };
-    assert!(!runtime().alive(&mailbox.url).await);
+    assert!(!runtime().alive(&sandbox(), &mailbox.url).await);
     assert!(matches!(
         runtime().version(&mailbox).await,
         Err(AgentError::Malformed(_))
     ));
     let stub = Stub::start([]).await;
     let broken = AgentEndpoint {
+        sandbox: sandbox(),
         url: stub.url.clone(),
         key: secret("a\nb"),
     };

@@ -7,7 +7,8 @@ use agent_client::{Config, HttpAgentRuntime};
 use domain::agent::AgentEndpoint;
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::MessageInput;
-use domain::id::ConversationId;
+use domain::id::{ConversationId, SandboxId};
+use endpoint_guard::Unguarded;
 use secrecy::SecretString;
 use serde_json::json;
 
@@ -32,11 +33,16 @@ pub(crate) fn runtime() -> HttpAgentRuntime {
         max_body: 1000,
         ..Config::default()
     };
-    HttpAgentRuntime::new(config, Arc::new(Noon)).unwrap()
+    HttpAgentRuntime::new(config, Arc::new(Noon), Arc::new(Unguarded))
+}
+
+pub(crate) fn sandbox() -> SandboxId {
+    "one".parse().unwrap()
 }
 
 pub(crate) fn at(stub: &Stub) -> AgentEndpoint {
     AgentEndpoint {
+        sandbox: sandbox(),
         url: stub.url.clone(),
         key: SecretString::from("session-key-1"),
     }

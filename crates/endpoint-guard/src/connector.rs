@@ -1,0 +1,195 @@
+//! Connects, with a proof before the first byte.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use hyper::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tower_service::Service;
+
+use crate::{EndpointGuard, GuardError, look_up};
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// The listener is not the sandbox's.
+    #[error(transparent)]
+    Guard(#[from] GuardError),
+    /// The address is not `SANDBOX@HOST` or `SANDBOX@HOST:PORT`.
+    #[error("the address is not valid")]
+    Address,
+    /// The host name is not known.
+    #[error("the host cannot be found")]
+    Host(#[source] io::Error),
+    /// The connection was not accepted.
+    #[error("the connection could not be made")]
+    Connect(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It took too long.
+    #[error("no connection within {}s", .0.as_secs())]
+    TimedOut(Duration),
+}
+
+/// Makes connections to agent servers. Cheap to clone.
+///
+/// As a service it takes URIs whose user is the sandbox (`http://SANDBOX@HOST:PORT`), so that a pool which keeps connections by
+/// authority never gives one sandbox a connection that was proven for another.
+#[derive(Clone)]
+pub struct Connector {
+    tcp: HttpConnector,
+    limit: Duration,
+    guard: Arc<dyn EndpointGuard>,
+}
+
+impl Connector {
+    /// Connects as `tcp` does, within `limit` in all.
+    pub fn new(tcp: HttpConnector, limit: Duration, guard: Arc<dyn EndpointGuard>) -> Self {
+        Self { tcp, limit, guard }
+    }
+
+    /// A connection to `SANDBOX@HOST` or `SANDBOX@HOST:PORT`, which that sandbox has accepted.
+    ///
+    /// # Errors
+    /// There is none: see [`ConnectError`].
+    pub async fn connect(&self, authority: &str) -> Result<TokioIo<TcpStream>, ConnectError> {
+        timeout(self.limit, self.connect_any(authority))
+            .await
+            .unwrap_or(Err(ConnectError::TimedOut(self.limit)))
+    }
+
+    async fn connect_any(&self, authority: &str) -> Result<TokioIo<TcpStream>, ConnectError> {
+        let (sandbox, server) = authority.rsplit_once('@').ok_or(ConnectError::Address)?;
+        let uri: Uri = format!("http://{server}")
+            .parse()
+            .map_err(|_| ConnectError::Address)?;
+        let host = uri.host().ok_or(ConnectError::Address)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let addresses = lookup_host((host, uri.port_u16().unwrap_or(80))).await;
+        let mut last = ConnectError::Address;
+        for address in addresses.map_err(ConnectError::Host)? {
+            match self.connect_to(sandbox, address).await {
+                Ok(io) => return Ok(io),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn connect_to(
+        &self,
+        sandbox: &str,
+        address: SocketAddr,
+    ) -> Result<TokioIo<TcpStream>, ConnectError> {
+        let proven = self.guard.prove(sandbox, address).await?;
+        let uri: Uri = format!("http://{address}/")
+            .parse()
+            .map_err(|_| ConnectError::Address)?;
+        let io = self.tcp.clone().call(uri).await;
+        let io = io.map_err(|error| ConnectError::Connect(error.into()))?;
+        if proven.is_some() {
+            let port = address.port();
+            let now = look_up(address).await;
+            let now = now.map_err(|source| GuardError::Unknown { port, source })?;
+            if now != proven {
+                return Err(GuardError::HeldByAnother(port).into());
+            }
+        }
+        Ok(io)
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TcpStream>;
+    type Error = ConnectError;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connector = self.clone();
+        async move {
+            let authority = uri.authority().ok_or(ConnectError::Address)?;
+            connector.connect(authority.as_str()).await
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::{Listener, Unguarded, listener};
+
+    fn connector(guard: impl EndpointGuard) -> Connector {
+        Connector::new(
+            HttpConnector::new(),
+            Duration::from_secs(30),
+            Arc::new(guard),
+        )
+    }
+
+    /// Every listener is the sandbox's; it is replaced by another right after the proof.
+    struct Replacing(Mutex<Option<TcpListener>>);
+
+    #[async_trait]
+    impl EndpointGuard for Replacing {
+        async fn prove(
+            &self,
+            _: &str,
+            address: SocketAddr,
+        ) -> Result<Option<Listener>, GuardError> {
+            let proven = listener(address).unwrap();
+            let mut socket = self.0.lock().unwrap();
+            drop(socket.take());
+            *socket = Some(TcpListener::bind(address).unwrap());
+            Ok(proven)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_came_after_the_proof_is_refused() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let guarded = connector(Replacing(Mutex::new(Some(socket))));
+        let refused = guarded
+            .connect(&format!("one@{address}"))
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(&refused, ConnectError::Guard(GuardError::HeldByAnother(port)) if *port == address.port()),
+            "{refused:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn names_and_addresses_are_connected_to() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        for server in [format!("127.0.0.1:{port}"), format!("localhost:{port}")] {
+            let connected = connector(Unguarded).connect(&format!("one@{server}")).await;
+            assert!(connected.is_ok(), "{server}: {connected:?}");
+        }
+        for wrong in ["127.0.0.1:1", "one@", "one@a b"] {
+            let refused = connector(Unguarded).connect(wrong).await.unwrap_err();
+            assert!(
+                matches!(refused, ConnectError::Address),
+                "{wrong}: {refused:?}"
+            );
+        }
+    }
+}

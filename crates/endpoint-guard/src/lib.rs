@@ -1,0 +1,69 @@
+//! Connections to the agent servers of sandboxes: no byte is sent before the listener is proven to be the sandbox's.
+//!
+//! **Knows** sockets of this machine, and how to connect over TCP. **Must never know** what a sandbox is made of
+//! ([`EndpointGuard`] is implemented by the backends), or what is sent.
+//!
+//! A port is reserved for no process: while an agent server boots, and after it has ended, any account of the machine can listen
+//! where clients expect it, and would be sent keys. Linux gives a port to one listener at a time, so the connector
+//!
+//! 1. looks up the listening socket and has the guard prove that the sandbox holds it,
+//! 2. connects,
+//! 3. looks up the listening socket again: it is the same one, so it was there in between and has the connection.
+
+mod connector;
+mod socket;
+
+use std::io;
+use std::net::SocketAddr;
+
+use async_trait::async_trait;
+use thiserror::Error;
+
+pub use connector::{ConnectError, Connector};
+pub use socket::{Listener, is_local, listener, look_up};
+
+/// Proves whose a listening socket is.
+#[async_trait]
+pub trait EndpointGuard: Send + Sync + 'static {
+    /// The socket that accepts connections at `address`, once it is proven to be held by this sandbox. `None` where nothing can
+    /// be proven, because the socket is not one of this machine.
+    ///
+    /// # Errors
+    /// The connection must not be used: [`GuardError`] says why. Trying again is of use.
+    async fn prove(
+        &self,
+        sandbox: &str,
+        address: SocketAddr,
+    ) -> Result<Option<Listener>, GuardError>;
+}
+
+/// Why an address must not be used.
+#[derive(Debug, Error)]
+pub enum GuardError {
+    /// The sandbox may still be booting.
+    #[error("nothing listens on port {0}")]
+    NotListening(u16),
+    /// Another process has taken the port.
+    #[error("port {0} is held by another process, not by this sandbox")]
+    HeldByAnother(u16),
+    /// The operating system does not say.
+    #[error("cannot determine which process listens on port {port}")]
+    Unknown {
+        /// The port.
+        port: u16,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Proves nothing: for servers of other machines, and for tests.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unguarded;
+
+#[async_trait]
+impl EndpointGuard for Unguarded {
+    async fn prove(&self, _: &str, _: SocketAddr) -> Result<Option<Listener>, GuardError> {
+        Ok(None)
+    }
+}

@@ -15,12 +15,14 @@ use url::Url;
 use crate::conversation::{ExecutionStatus, MessageInput, Metrics};
 use crate::error::{Cause, Classify, ErrorClass};
 use crate::event::Event;
-use crate::id::ConversationId;
+use crate::id::{ConversationId, SandboxId};
 use crate::start_task::AgentType;
 
 /// Where an agent server answers, and the key it asks for.
 #[derive(Debug, Clone)]
 pub struct AgentEndpoint {
+    /// The sandbox that must hold the socket which listens there.
+    pub sandbox: SandboxId,
     /// Base URL.
     pub url: Url,
     /// `X-Session-API-Key`.
@@ -258,18 +260,25 @@ pub struct Awakening {
     pub cors_origins: Vec<String>,
 }
 
-/// The agent server's protocol. Every call has a deadline of the adapter's own and reads a bounded answer.
+/// The agent server's protocol. Every call has a deadline of the adapter's own and reads a bounded answer. Nothing is sent over a
+/// connection before it is proven that this sandbox has accepted it, where that can be proven: until then the agent server is
+/// [`AgentError::Unreachable`].
 #[async_trait]
 pub trait AgentRuntime: Send + Sync + 'static {
     /// Whether `/alive` answers 2xx within a short time. Any failure is `false`.
-    async fn alive(&self, url: &Url) -> bool;
+    async fn alive(&self, sandbox: &SandboxId, url: &Url) -> bool;
     /// Whether it was booted dormant and waits to be told who it is. `false` for one that cannot be.
-    async fn is_dormant(&self, url: &Url) -> Result<bool, AgentError>;
+    async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError>;
     /// Has a dormant one do beforehand what it would only do at its first requests, as far as that can be had by asking, and
     /// without a trace in it. May take seconds. Whatever fails is left to the first requests.
-    async fn limber(&self, url: &Url);
+    async fn limber(&self, sandbox: &SandboxId, url: &Url);
     /// Tells a dormant one who it is; takes some milliseconds. `Ok` if it is awake already.
-    async fn wake(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError>;
+    async fn wake(
+        &self,
+        sandbox: &SandboxId,
+        url: &Url,
+        awakening: &Awakening,
+    ) -> Result<(), AgentError>;
     /// How long nobody has asked it for anything but its health (`idle_time` of `/server_info`); `None` if it does not say.
     async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError>;
     /// Version of the agent server.

@@ -35,6 +35,8 @@ pub enum ErrorClass {
     Unprocessable,
     /// A cap or a rate was reached (429).
     RateLimited,
+    /// A quota of the user is used up; waiting does not help (507).
+    QuotaExceeded,
     /// This backend cannot do that (501).
     Unsupported,
     /// A sandbox's agent server failed or refused (502).

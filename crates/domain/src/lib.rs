@@ -43,5 +43,6 @@ pub mod secret;
 pub mod settings;
 pub mod skill;
 pub mod start_task;
+pub mod usage;
 pub mod vault;
 pub mod workspace;

@@ -103,7 +103,7 @@ impl Durations {
 /// A pool of connections to the database.
 #[derive(Debug, Clone)]
 pub struct Pool {
-    /// `read`, `write`, `intake`, `background`.
+    /// `read`, `scan`, `write`, `intake`, `background`.
     pub name: &'static str,
     /// Connections that it may have.
     pub most: u32,

@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+/// Bytes of stored documents after which a page ends, whatever its limit: events carry what tools printed, start tasks what
+/// clients sent. The first item of a page always fits. What clients send is limited at the door, so that pages of all other
+/// items stay below it.
+pub const MAX_PAGE_BYTES: usize = 2 * 1024 * 1024;
+
 /// How many items a page may hold: 1 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageLimit(u8);

@@ -17,6 +17,7 @@ use domain::sealed::SealedRecords;
 use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;
 use domain::start_task::{ClaimLimit, Claimed, Inserted, NewStart, StartTaskRepository};
+use domain::usage::UsageRepository;
 use domain::vault::VaultRepository;
 
 use crate::fixtures::{self, PLENTY, at, host};
@@ -58,6 +59,8 @@ pub struct Ports {
     pub administration: Arc<dyn AdministrationRepository>,
     /// The audit log.
     pub audit: Arc<dyn AuditLog>,
+    /// What users store.
+    pub usage: Arc<dyn UsageRepository>,
 }
 
 impl Ports {
@@ -80,7 +83,8 @@ impl Ports {
             + SealedRecords
             + UserRepository
             + AdministrationRepository
-            + AuditLog,
+            + AuditLog
+            + UsageRepository,
     {
         Self {
             conversations: store.clone(),
@@ -99,7 +103,8 @@ impl Ports {
             sealed: store.clone(),
             users: store.clone(),
             administration: store.clone(),
-            audit: store,
+            audit: store.clone(),
+            usage: store,
         }
     }
 

@@ -73,6 +73,7 @@ impl State {
         let row = ConversationRow {
             it: it.clone(),
             status_at: None,
+            shortened_events: 0,
         };
         self.conversations.insert(it.id, row);
     }
@@ -114,13 +115,18 @@ impl ConversationRepository for MemoryStore {
         let state = self.lock();
         let rows = state
             .found(scope, filter)
-            .map(|it| ((it.created_at.micros(), it.id.to_string()), it.id));
-        let page = page::cut("conversations", page, true, rows)?;
+            .map(|it| ((it.created_at.micros(), it.id.to_string()), it));
+        let bytes = |it: &&Conversation| {
+            let tags = it.tags.iter();
+            let tags = tags.map(|(name, value)| name.len() + value.len());
+            it.title.as_ref().map_or(0, String::len) + tags.sum::<usize>()
+        };
+        let page = page::cut_bytes("conversations", page, true, rows, bytes)?;
         Ok(Page {
             items: page
                 .items
                 .into_iter()
-                .filter_map(|id| state.view(scope, id))
+                .filter_map(|it| state.view(scope, it.id))
                 .collect(),
             next: page.next,
         })

@@ -4,9 +4,7 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::conversation::Observation;
 use domain::error::StoreError;
-use domain::event::{
-    ARRIVED_BYTES, Appended, Arrived, Event, EventFilter, EventOrder, EventStore, PAGE_BYTES,
-};
+use domain::event::{ARRIVED_BYTES, Appended, Arrived, Event, EventFilter, EventOrder, EventStore};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
@@ -101,18 +99,12 @@ impl EventStore for MemoryStore {
                     event.clone(),
                 )
             });
-        let mut left = PAGE_BYTES;
-        let fits = |event: &Event| {
-            let rest = left.checked_sub(event.body.to_string().len());
-            left = rest.unwrap_or_default();
-            rest.is_some()
-        };
-        page::cut_within(
+        page::cut_bytes(
             &format!("events{sign}{conversation}"),
             page,
             descending,
             rows,
-            fits,
+            |event: &Event| event.body.to_string().len(),
         )
     }
 

@@ -9,14 +9,14 @@ use domain::agent::{
     AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, Awakening,
     LaunchRequest, LlmProfile, Sent,
 };
-use domain::clock::{Clock, SystemClock, Timestamp};
+use domain::clock::Timestamp;
 use domain::conversation::{ExecutionStatus, MessageInput, Metrics};
 use domain::event::Event;
-use domain::id::{ConversationId, EventId};
-use serde_json::json;
+use domain::id::{ConversationId, SandboxId};
 use url::Url;
 
 use crate::fake_dormant::Sleepers;
+use crate::fake_message::said;
 use crate::fake_mood::{Calls, Mood};
 
 /// Events on one page of the log.
@@ -258,24 +258,9 @@ fn started(request: &LaunchRequest) -> AgentConversation {
     }
 }
 
-/// The message as it stands in a log.
-fn said(number: usize, message: &MessageInput) -> Event {
-    let now = SystemClock.now();
-    let body = json!({
-        "id": format!("said-{number}"), "kind": "MessageEvent", "source": "user", "timestamp": now,
-        "llm_message": {"role": message.role, "content": message.content},
-    });
-    Event {
-        id: EventId::parse(format!("said-{number}")).expect("a valid event id"),
-        kind: "MessageEvent".to_owned(),
-        timestamp: now,
-        body,
-    }
-}
-
 #[async_trait]
 impl AgentRuntime for FakeAgentRuntime {
-    async fn is_dormant(&self, url: &Url) -> Result<bool, AgentError> {
+    async fn is_dormant(&self, _: &SandboxId, url: &Url) -> Result<bool, AgentError> {
         let mood = {
             let mut inner = self.lock();
             let mood = inner.mood_at(url, |calls| calls.is_dormant += 1);
@@ -285,12 +270,17 @@ impl AgentRuntime for FakeAgentRuntime {
         Ok(self.lock().sleepers.has(url))
     }
 
-    async fn limber(&self, url: &Url) {
+    async fn limber(&self, _: &SandboxId, url: &Url) {
         // Whatever comes of it.
         let _ = self.asked(url, |calls| calls.limber += 1).await;
     }
 
-    async fn wake(&self, url: &Url, awakening: &Awakening) -> Result<(), AgentError> {
+    async fn wake(
+        &self,
+        _: &SandboxId,
+        url: &Url,
+        awakening: &Awakening,
+    ) -> Result<(), AgentError> {
         self.asked(url, |calls| calls.wake += 1).await?;
         let mut inner = self.lock();
         if inner.comatose.contains(url) {
@@ -305,7 +295,7 @@ impl AgentRuntime for FakeAgentRuntime {
         Ok(())
     }
 
-    async fn alive(&self, url: &Url) -> bool {
+    async fn alive(&self, _: &SandboxId, url: &Url) -> bool {
         self.asked(url, |calls| calls.alive += 1).await.is_ok()
     }
 

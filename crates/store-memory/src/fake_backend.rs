@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
     AGENT_SERVER, BackendFact, BackendState, Capabilities, Contact, ExposedUrl, Located, LogMask,
-    LogTail, Logs, Progress, SandboxBackend, SandboxError, SandboxLaunch,
+    LogTail, Logs, Progress, SandboxBackend, SandboxError, SandboxLaunch, is_below, normalized,
 };
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
@@ -268,6 +268,12 @@ impl SandboxBackend for FakeSandboxBackend {
             pause: true,
             isolated: false,
         }
+    }
+
+    async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
+        let own = format!("/sandboxes/{id}");
+        let found = normalized(path).filter(|it| !it.starts_with('/') || is_below(it, &own));
+        found.ok_or(SandboxError::NotFound)
     }
 
     async fn prepare(&self, _spec: &SpecId, progress: &Progress) -> Result<(), SandboxError> {

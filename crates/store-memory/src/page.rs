@@ -1,7 +1,7 @@
 //! Keyset pages over sorted rows.
 
 use domain::error::StoreError;
-use domain::page::{Page, PageRequest, PageToken};
+use domain::page::{MAX_PAGE_BYTES, Page, PageRequest, PageToken};
 
 /// What rows are sorted by: microseconds, then what breaks ties (text that sorts as it should).
 pub(crate) type Key = (i64, String);
@@ -16,8 +16,25 @@ pub(crate) fn cut<T>(
     cut_within(listing, request, descending, rows, |_| true)
 }
 
+/// The same, but the page ends before what is stored of its rows exceeds [`MAX_PAGE_BYTES`].
+pub(crate) fn cut_bytes<T>(
+    listing: &str,
+    request: &PageRequest,
+    descending: bool,
+    rows: impl Iterator<Item = (Key, T)>,
+    bytes: impl Fn(&T) -> usize,
+) -> Result<Page<T>, StoreError> {
+    let mut left = MAX_PAGE_BYTES;
+    let fits = |row: &T| {
+        let rest = left.checked_sub(bytes(row));
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    };
+    cut_within(listing, request, descending, rows, fits)
+}
+
 /// The same, but the page ends before the first row that does not fit, though never before its first row.
-pub(crate) fn cut_within<T>(
+fn cut_within<T>(
     listing: &str,
     request: &PageRequest,
     descending: bool,

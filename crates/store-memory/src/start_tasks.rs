@@ -236,7 +236,13 @@ impl StartTaskRepository for MemoryStore {
             ((when.micros(), it.id.to_string()), it.clone())
         });
         let descending = matches!(order, CreatedAtDesc | UpdatedAtDesc);
-        page::cut(&format!("start-tasks {order:?}"), page, descending, rows)
+        page::cut_bytes(
+            &format!("start-tasks {order:?}"),
+            page,
+            descending,
+            rows,
+            |task: &StartTask| serde_json::to_string(&task.request).map_or(0, |text| text.len()),
+        )
     }
 
     async fn count(&self, scope: &Scope, filter: &StartTaskFilter) -> Result<u64, StoreError> {

@@ -102,6 +102,8 @@ pub(crate) struct PendingRow {
 pub(crate) struct ConversationRow {
     pub(crate) it: Conversation,
     pub(crate) status_at: Option<Timestamp>,
+    /// Events of which only the short form is left.
+    pub(crate) shortened_events: u64,
 }
 
 /// A deleted conversation.

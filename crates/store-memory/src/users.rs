@@ -167,6 +167,14 @@ impl UserRepository for MemoryStore {
         Ok(users.take(limit).cloned().collect())
     }
 
+    async fn oldest(&self) -> Result<Option<User>, StoreError> {
+        let state = self.lock();
+        let present = state.users.values().filter(|it| it.deleted_at.is_none());
+        Ok(present
+            .min_by_key(|it| (it.created_at, it.id.clone()))
+            .cloned())
+    }
+
     async fn find(&self, user: &UserId) -> Result<Option<User>, StoreError> {
         Ok(self.lock().users.get(user).cloned())
     }

@@ -102,6 +102,11 @@ mod crowd {
     port_conformance::crowd_conformance!(fresh());
 }
 
+mod usage {
+    use super::fresh;
+    port_conformance::usage_repository_conformance!(fresh());
+}
+
 mod odd_text {
     use super::fresh;
     port_conformance::odd_text_conformance!(fresh());

@@ -93,7 +93,8 @@ fn fill(bench: &Bench) {
              title || ' ' || i, title_folded || ' ' || i, auto_title, selected_repository,
              selected_branch, git_provider, started_by, pr_numbers, llm_model, agent_kind, metrics,
              CASE WHEN i > {USERS} AND i % 10 = 0 THEN printf('%032x', i - {USERS}) END,
-             is_public, tags, execution_status, status_at, created_at + i * 1000, updated_at + i * 1000
+             is_public, tags, execution_status, status_at, created_at + i * 1000, updated_at + i * 1000,
+             event_count, event_bytes, shortened_events
          FROM n, template;"
     ))
     .expect("fill");

@@ -84,7 +84,7 @@ impl QueryFragment<Pg> for Append {
         out.push_bind_param::<Array<Text>, _>(&self.bodies)?;
         out.push_sql(
             "::text[]) WITH ORDINALITY AS new (event_id, kind, happened_at, body, n) ORDER BY new.n \
-             ON CONFLICT (conversation_id, event_id) DO NOTHING RETURNING seq), \
+             ON CONFLICT (conversation_id, event_id) DO NOTHING RETURNING octet_length(body) AS bytes), \
              changed AS (UPDATE conversations SET title = ",
         );
         out.push_bind_param::<Nullable<Text>, _>(&it.title)?;
@@ -102,7 +102,10 @@ impl QueryFragment<Pg> for Append {
         out.push_bind_param::<Nullable<Instant>, _>(&it.status_at)?;
         out.push_sql(", updated_at = ");
         out.push_bind_param::<Instant, _>(&it.updated_at)?;
-        out.push_sql(" WHERE id = ");
+        out.push_sql(
+            ", event_count = event_count + (SELECT count(*) FROM added), \
+             event_bytes = event_bytes + (SELECT coalesce(sum(bytes), 0) FROM added) WHERE id = ",
+        );
         out.push_bind_param::<Id, _>(&self.conversation)?;
         out.push_sql(" AND (");
         out.push_bind_param::<Bool, _>(&self.has_changed)?;

@@ -134,7 +134,7 @@ impl AuditLog for SqlStore {
         let (filter, page) = (filter.clone(), page.clone());
         let after: Option<Cursor<Uuid>> = page_token::read(LISTING, &page)?;
         self.db
-            .look(move |conn| {
+            .scan(move |conn| {
                 let mut query = matching(filter.clone());
                 if let Some(Cursor { key, tie }) = after {
                     query = query.filter(

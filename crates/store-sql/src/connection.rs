@@ -138,9 +138,12 @@ impl Manager {
 ///   was acknowledged survives `kill -9` of the service. A power cut or kernel crash may lose the last commits (never
 ///   more than back to the last checkpoint, and never consistency): the price of not syncing the disk for every event.
 /// * `busy_timeout`: another process (`keys create`) may hold the write lock for a moment.
+/// * `journal_size_limit`: a log that grew (a large transaction, a reader that took long) shrinks to 64 MiB when it is started
+///   over. [`SqlStore::shorten_log`](crate::SqlStore::shorten_log) makes it start over.
 /// * `mmap_size=0`, the default, stays: a read error must be an error, not a signal.
 const SQLITE_SETUP: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; \
-    PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;";
+    PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; \
+    PRAGMA journal_size_limit = 67108864;";
 
 /// For how long another process may be at the same, and between two tries.
 const SETUP_PATIENCE: Duration = Duration::from_secs(5);

@@ -9,12 +9,13 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::{
-    Conversation, ConversationView, ExecutionStatus, GitProvider, Metrics, Observation, Trigger,
-    fold_title,
+    Conversation, ConversationChange, ConversationView, ExecutionStatus, GitProvider, Metrics,
+    Observation, Trigger, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
 use domain::id::{ConversationId, SandboxId, UserId};
+use domain::patch::Patch;
 use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 
@@ -176,6 +177,20 @@ impl QueryId for Children {
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
+/// Bytes of the texts of a row, which clients, sandboxes and sub-conversations make longer.
+pub(crate) fn bytes((row, _, children): &JoinedRow) -> usize {
+    let texts = [
+        &row.title,
+        &row.selected_repository,
+        &row.selected_branch,
+        &row.llm_model,
+    ];
+    let texts = texts.into_iter().flatten().map(String::len);
+    let tags = row.tags.0.iter();
+    let tags = tags.map(|(name, value)| name.len() + value.len());
+    texts.chain(tags).sum::<usize>() + children.len()
+}
+
 /// As the port shows it.
 pub(crate) fn view((row, sandbox, children): JoinedRow) -> Result<ConversationView, Fault> {
     Ok(ConversationView {
@@ -244,7 +259,10 @@ pub(crate) fn insert(conn: &mut AnyConnection, it: &Conversation) -> Result<(), 
 }
 
 /// Reads a row that this transaction is going to change; nobody else can until it ends.
-fn lock(conn: &mut AnyConnection, id: ConversationId) -> Result<Option<ConversationRow>, Fault> {
+pub(crate) fn lock(
+    conn: &mut AnyConnection,
+    id: ConversationId,
+) -> Result<Option<ConversationRow>, Fault> {
     match conn {
         // The transaction has the whole file to itself.
         AnyConnection::Sqlite(_) => load(conn, id),
@@ -280,23 +298,36 @@ pub(crate) fn reported_by(
     }
 }
 
-/// Applies a report to a row that was read in the same transaction. `grew`: new events came with it, which is a change
-/// of the conversation whatever the report says.
+/// Events that are new, and the bytes of their documents.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AddedEvents {
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
+}
+
+/// Applies a report to a row that was read in the same transaction. New events are a change of the conversation, whatever
+/// the report says.
 pub(crate) fn observe(
     conn: &mut AnyConnection,
     row: ConversationRow,
     report: &Observation,
-    grew: bool,
+    added: AddedEvents,
     at: Timestamp,
 ) -> Result<(), Fault> {
-    if report.is_empty() && !grew {
+    let has_grown = added.count > 0;
+    if report.is_empty() && !has_grown {
         return Ok(());
     }
     let id = row.id;
     let (columns, has_changed) = observed(row, report, at)?;
-    if has_changed || grew {
+    if has_changed || has_grown {
+        let [count, bytes] = [added.count, added.bytes].map(|it| i64::try_from(it).unwrap_or(0));
         diesel::update(conversations::table.find(id))
-            .set(columns)
+            .set((
+                columns,
+                conversations::event_count.eq(conversations::event_count + count),
+                conversations::event_bytes.eq(conversations::event_bytes + bytes),
+            ))
             .execute(conn)?;
     }
     Ok(())
@@ -322,4 +353,43 @@ pub(crate) fn observed(
         updated_at: At(at),
     };
     Ok((columns, has_changed))
+}
+
+/// What a [`ConversationChange`] sets: `None` keeps a column, `Some(None)` clears it.
+#[derive(AsChangeset)]
+#[diesel(table_name = conversations)]
+#[expect(
+    clippy::option_option,
+    reason = "diesel's changesets: keep, clear or set"
+)]
+pub(crate) struct ChangedColumns {
+    title: Option<Option<String>>,
+    title_folded: Option<Option<String>>,
+    auto_title: Option<bool>,
+    is_public: Option<Option<bool>>,
+    selected_repository: Option<Option<String>>,
+    selected_branch: Option<Option<String>>,
+    git_provider: Option<Option<String>>,
+    updated_at: At,
+}
+
+impl ChangedColumns {
+    pub(crate) fn new(change: &ConversationChange, at: Timestamp) -> Self {
+        let text = |patch: &Patch<String>| patch.clone().into_update().map(|it| it.map(plain));
+        let title = text(&change.title);
+        Self {
+            title_folded: title.as_ref().map(|title| title.as_deref().map(fold_title)),
+            auto_title: title.as_ref().map(|_| false),
+            title,
+            is_public: change.public.clone().into_update(),
+            selected_repository: text(&change.selected_repository),
+            selected_branch: text(&change.selected_branch),
+            git_provider: change
+                .git_provider
+                .clone()
+                .into_update()
+                .map(|provider| provider.map(|it| it.to_string())),
+            updated_at: At(at),
+        }
+    }
 }

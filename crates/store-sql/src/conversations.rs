@@ -14,14 +14,15 @@ use domain::error::StoreError;
 use domain::event::Appended;
 use domain::id::{ConversationId, HostId, SandboxId};
 use domain::page::{Page, PageRequest};
-use domain::patch::Patch;
 use domain::sandbox::{Desired, SandboxStatus};
 use domain::scope::Scope;
 use uuid::Uuid;
 
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, owner, plain};
 use crate::connection::{Any, AnyConnection};
-use crate::conversation_rows::{self as rows, Children, ConversationRow, JoinedRow};
+use crate::conversation_rows::{
+    self as rows, AddedEvents, ChangedColumns, Children, ConversationRow, JoinedRow,
+};
 use crate::deletion;
 use crate::error::Fault;
 use crate::inside;
@@ -126,50 +127,13 @@ fn view(
 
 /// The page of probed rows.
 fn shown(page: &PageRequest, loaded: Vec<JoinedRow>) -> Result<Page<ConversationView>, Fault> {
-    page_token::cut(LISTING, page, loaded, |(row, ..)| Cursor {
+    let mut page = page.clone();
+    page.limit = page_token::within_budget(page.limit, loaded.iter().map(rows::bytes));
+    page_token::cut(LISTING, &page, loaded, |(row, ..)| Cursor {
         key: row.created_at,
         tie: row.id.0,
     })
     .try_map(rows::view)
-}
-
-/// What a [`ConversationChange`] sets: `None` keeps a column, `Some(None)` clears it.
-#[derive(AsChangeset)]
-#[diesel(table_name = conversations)]
-#[expect(
-    clippy::option_option,
-    reason = "diesel's changesets: keep, clear or set"
-)]
-struct ChangedColumns {
-    title: Option<Option<String>>,
-    title_folded: Option<Option<String>>,
-    auto_title: Option<bool>,
-    is_public: Option<Option<bool>>,
-    selected_repository: Option<Option<String>>,
-    selected_branch: Option<Option<String>>,
-    git_provider: Option<Option<String>>,
-    updated_at: At,
-}
-
-impl ChangedColumns {
-    fn new(change: &ConversationChange, at: Timestamp) -> Self {
-        let text = |patch: &Patch<String>| patch.clone().into_update().map(|it| it.map(plain));
-        let title = text(&change.title);
-        Self {
-            title_folded: title.as_ref().map(|title| title.as_deref().map(fold_title)),
-            auto_title: title.as_ref().map(|_| false),
-            title,
-            is_public: change.public.clone().into_update(),
-            selected_repository: text(&change.selected_repository),
-            selected_branch: text(&change.selected_branch),
-            git_provider: change
-                .git_provider
-                .clone()
-                .into_update()
-                .map(|provider| provider.map(|it| it.to_string())),
-            updated_at: At(at),
-        }
-    }
 }
 
 /// Whether an agent server may bring in a conversation of its own making under this id.
@@ -224,8 +188,9 @@ impl ConversationRepository for SqlStore {
         scope: &Scope,
         id: ConversationId,
     ) -> Result<Option<ConversationView>, StoreError> {
+        let calls = self.db.for_scope(scope);
         let scope = scope.clone();
-        self.db.look(move |conn| view(conn, &scope, id)).await
+        calls.look(move |conn| view(conn, &scope, id)).await
     }
 
     async fn find_many(
@@ -233,8 +198,9 @@ impl ConversationRepository for SqlStore {
         scope: &Scope,
         ids: &[ConversationId],
     ) -> Result<Vec<Option<ConversationView>>, StoreError> {
+        let calls = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
-        self.db
+        calls
             .read(move |conn| {
                 let mut found = HashMap::new();
                 for part in ids.chunks(IDS_PER_QUERY) {
@@ -267,46 +233,53 @@ impl ConversationRepository for SqlStore {
         filter: &ConversationFilter,
         page: &PageRequest,
     ) -> Result<Page<ConversationView>, StoreError> {
+        let calls = self.db.for_scope(scope);
+        // Every title is read to find those that have it.
+        let is_scan = filter.title_contains.is_some();
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
         let after: Option<Cursor<Uuid>> = page_token::read(LISTING, &page)?;
-        self.db
-            .look(move |conn| {
-                if let (Some(user), None) = (own_list::owner_of(&scope, &filter), &after) {
-                    return shown(
-                        &page,
-                        own_list::first(conn, user, page_token::probe(&page))?,
-                    );
-                }
-                let mut query = matching!(joined!(), &scope, &filter);
-                if let Some(Cursor { key, tie }) = after {
-                    // The first comparison is implied by the rest; it is what lets the index skip to the place.
-                    query = query.filter(
-                        conversations::created_at.le(key).and(
-                            conversations::created_at
-                                .lt(key)
-                                .or(conversations::id.lt(Key(tie))),
-                        ),
-                    );
-                }
-                let loaded: Vec<JoinedRow> = query
-                    .order((conversations::created_at.desc(), conversations::id.desc()))
-                    .limit(page_token::probe(&page))
-                    .select((
-                        ConversationRow::as_select(),
-                        Option::<SandboxRow>::as_select(),
-                        Children::on(conn),
-                    ))
-                    .load(conn)
-                    .map_err(rows::damaged())?;
-                shown(&page, loaded)
-            })
-            .await
+        let job = move |conn: &mut AnyConnection| {
+            if let (Some(user), None) = (own_list::owner_of(&scope, &filter), &after) {
+                return shown(
+                    &page,
+                    own_list::first(conn, user, page_token::probe(&page))?,
+                );
+            }
+            let mut query = matching!(joined!(), &scope, &filter);
+            if let Some(Cursor { key, tie }) = after {
+                // The first comparison is implied by the rest; it is what lets the index skip to the place.
+                query = query.filter(
+                    conversations::created_at.le(key).and(
+                        conversations::created_at
+                            .lt(key)
+                            .or(conversations::id.lt(Key(tie))),
+                    ),
+                );
+            }
+            let loaded: Vec<JoinedRow> = query
+                .order((conversations::created_at.desc(), conversations::id.desc()))
+                .limit(page_token::probe(&page))
+                .select((
+                    ConversationRow::as_select(),
+                    Option::<SandboxRow>::as_select(),
+                    Children::on(conn),
+                ))
+                .load(conn)
+                .map_err(rows::damaged())?;
+            shown(&page, loaded)
+        };
+        if is_scan {
+            calls.scan(job).await
+        } else {
+            calls.look(job).await
+        }
     }
 
     async fn count(&self, scope: &Scope, filter: &ConversationFilter) -> Result<u64, StoreError> {
+        let calls = self.db.for_scope(scope);
         let (scope, filter) = (scope.clone(), filter.clone());
-        self.db
-            .look(move |conn| {
+        calls
+            .scan(move |conn| {
                 let query = conversations::table.into_boxed::<Any>();
                 let count: i64 = matching!(query, &scope, &filter).count().get_result(conn)?;
                 Ok(u64::try_from(count).unwrap_or_default())
@@ -321,11 +294,12 @@ impl ConversationRepository for SqlStore {
         change: &ConversationChange,
         at: Timestamp,
     ) -> Result<Option<ConversationView>, StoreError> {
+        let calls = self.db.for_scope(scope);
         if change.is_empty() {
             return self.find(scope, id).await;
         }
         let (scope, change) = (scope.clone(), change.clone());
-        self.db
+        calls
             .write(move |conn| {
                 let mut update = diesel::update(conversations::table.find(Key::from(id)))
                     .set(ChangedColumns::new(&change, at))
@@ -348,16 +322,18 @@ impl ConversationRepository for SqlStore {
         number: i64,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
+        let calls = self.db.for_scope(scope);
         let scope = scope.clone();
-        self.db
+        calls
             .write(move |conn| pull_requests::add(conn, &scope, id, number, at))
             .await
     }
 
     async fn adopt(&self, conversation: &Conversation) -> Result<Appended, StoreError> {
+        let calls = self.db.for_sandbox(&conversation.sandbox_id);
         let conversation = conversation.clone();
-        self.db
-            .intake(move |conn| {
+        calls
+            .write(move |conn| {
                 let answer = adoption(conn, &conversation)?;
                 if answer == (Appended::Stored { new: 1 }) {
                     rows::insert(conn, &conversation)?;
@@ -374,11 +350,12 @@ impl ConversationRepository for SqlStore {
         observation: &Observation,
         at: Timestamp,
     ) -> Result<Appended, StoreError> {
+        let calls = self.db.for_sandbox(origin);
         let (origin, observation) = (origin.clone(), observation.clone());
-        self.db
+        calls
             .report(move |conn| match rows::reported_by(conn, &origin, id)? {
                 Ok(row) => {
-                    rows::observe(conn, row, &observation, false, at)?;
+                    rows::observe(conn, row, &observation, AddedEvents::default(), at)?;
                     Ok(Appended::Stored { new: 0 })
                 }
                 Err(answer) => Ok(answer),
@@ -392,8 +369,9 @@ impl ConversationRepository for SqlStore {
         id: ConversationId,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
+        let calls = self.db.for_scope(scope);
         let scope = scope.clone();
-        self.db
+        calls
             .write(move |conn| {
                 if !rows::is_visible(conn, &scope, id)? {
                     return Ok(false);
@@ -453,9 +431,8 @@ impl ConversationRepository for SqlStore {
     ) -> Result<Vec<Conversation>, StoreError> {
         let sandbox = sandbox.to_string();
         self.db
-            .look_for(&Scope::System, move |conn| {
-                inside::all(conn, &sandbox, limit)
-            })
+            .for_scope(&Scope::System)
+            .look(move |conn| inside::all(conn, &sandbox, limit))
             .await
     }
 
@@ -467,9 +444,8 @@ impl ConversationRepository for SqlStore {
     ) -> Result<Vec<Unsettled>, StoreError> {
         let host = host.to_string();
         self.db
-            .look_for(&Scope::System, move |conn| {
-                inside::unsettled(conn, &host, untitled_since, limit)
-            })
+            .for_scope(&Scope::System)
+            .look(move |conn| inside::unsettled(conn, &host, untitled_since, limit))
             .await
     }
 

@@ -8,18 +8,16 @@ use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::Observation;
 use domain::error::StoreError;
-use domain::event::{
-    ARRIVED_BYTES, Appended, Arrived, Event, EventFilter, EventOrder, EventStore, PAGE_BYTES,
-};
+use domain::event::{ARRIVED_BYTES, Appended, Arrived, Event, EventFilter, EventOrder, EventStore};
 use domain::id::{ConversationId, EventId, SandboxId};
-use domain::page::{Page, PageLimit, PageRequest};
+use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
 
 #[cfg(feature = "postgres")]
 use crate::append::Append;
 use crate::codec::{Decode, IDS_PER_QUERY, in_order, plain, to_json};
 use crate::connection::{Any, AnyConnection, on_backend};
-use crate::conversation_rows as rows;
+use crate::conversation_rows::{self as rows, AddedEvents};
 use crate::error::Fault;
 use crate::page_token::{self, Cursor};
 use crate::schema::{conversations, events};
@@ -83,9 +81,9 @@ fn store_new(
     conn: &mut AnyConnection,
     conversation: ConversationId,
     batch: &[Event],
-) -> Result<usize, Fault> {
+) -> Result<AddedEvents, Fault> {
     if batch.is_empty() {
-        return Ok(0);
+        return Ok(AddedEvents::default());
     }
     let conversation = Key::from(conversation);
     let mut seen = known(conn, conversation, batch)?;
@@ -115,7 +113,10 @@ fn store_new(
             .values(part)
             .execute(c)?);
     }
-    Ok(new.len())
+    Ok(AddedEvents {
+        count: new.len(),
+        bytes: new.iter().map(|row| row.body.len()).sum(),
+    })
 }
 
 fn matching<'a>(conversation: ConversationId, filter: &EventFilter) -> events::BoxedQuery<'a, Any> {
@@ -156,24 +157,6 @@ fn after(
 /// Sequence number, time, and bytes of the document.
 type Place = (i64, At, i32);
 
-/// How many documents of these sizes are within a budget, at least one.
-fn fitting(budget: usize, sizes: impl Iterator<Item = i32>) -> usize {
-    let mut left = budget;
-    let fits = sizes.take_while(|bytes| {
-        let rest = left.checked_sub(usize::try_from(*bytes).unwrap_or(usize::MAX));
-        left = rest.unwrap_or_default();
-        rest.is_some()
-    });
-    fits.count().max(1)
-}
-
-/// The limit of a page whose documents stay within [`PAGE_BYTES`], but for one.
-fn within_budget(limit: PageLimit, places: &[Place]) -> PageLimit {
-    let most = fitting(PAGE_BYTES, places.iter().map(|place| place.2)).min(limit.get());
-    let most = i64::try_from(most).ok().and_then(PageLimit::new);
-    most.unwrap_or(limit)
-}
-
 /// What is asked for, in order and from the cursor on.
 fn ordered<'a>(
     conversation: ConversationId,
@@ -213,6 +196,22 @@ fn last_seq(
     Ok(found.map(|(_, last)| last.unwrap_or_default()))
 }
 
+/// How many events the conversation has, from its counter: a scan of a long log takes seconds from everybody else.
+fn stored(
+    conn: &mut AnyConnection,
+    scope: &Scope,
+    conversation: ConversationId,
+) -> Result<u64, Fault> {
+    let found: Option<(String, i64)> = conversations::table
+        .find(Key::from(conversation))
+        .select((conversations::owner, conversations::event_count))
+        .first(conn)
+        .optional()?;
+    let is_theirs = |owner: &String| scope.user().is_none_or(|user| user.as_str() == owner);
+    let count = found.filter(|(owner, _)| is_theirs(owner));
+    Ok(count.map_or(0, |(_, count)| u64::try_from(count).unwrap_or_default()))
+}
+
 /// What is there after a number, in its order.
 fn arrivals(
     conn: &mut AnyConnection,
@@ -231,7 +230,7 @@ fn arrivals(
         .limit(limit)
         .select(octet_length(events::body))
         .load(conn)?;
-    let fits = fitting(ARRIVED_BYTES, sizes.into_iter());
+    let fits = page_token::fitting(ARRIVED_BYTES, sizes);
     let rows: Vec<EventRow> = later()
         .limit(i64::try_from(fits).unwrap_or(limit).min(limit))
         .select(EventRow::as_select())
@@ -255,9 +254,9 @@ impl EventStore for SqlStore {
         observation: &Observation,
         at: Timestamp,
     ) -> Result<Appended, StoreError> {
+        let calls = self.db.for_sandbox(origin);
         let (origin, batch, observation) = (origin.clone(), events.to_vec(), observation.clone());
-        let appended = self
-            .db
+        let appended = calls
             .report(move |conn| {
                 let row = match rows::reported_by(conn, &origin, conversation)? {
                     Ok(row) => row,
@@ -265,9 +264,9 @@ impl EventStore for SqlStore {
                 };
                 let new = match conn {
                     AnyConnection::Sqlite(_) => {
-                        let new = store_new(conn, conversation, &batch)?;
-                        rows::observe(conn, row, &observation, new > 0, at)?;
-                        new
+                        let added = store_new(conn, conversation, &batch)?;
+                        rows::observe(conn, row, &observation, added, at)?;
+                        added.count
                     }
                     #[cfg(feature = "postgres")]
                     AnyConnection::Postgres(conn) => {
@@ -291,9 +290,10 @@ impl EventStore for SqlStore {
         conversation: ConversationId,
         ids: &[EventId],
     ) -> Result<Vec<Option<Event>>, StoreError> {
+        let calls = self.db.for_scope(scope);
         let (scope, ids) = (scope.clone(), ids.to_vec());
-        self.db
-            .read(move |conn| {
+        calls
+            .read_documents(move |conn| {
                 let mut found = HashMap::new();
                 if rows::is_visible(conn, &scope, conversation)? {
                     for part in ids.chunks(IDS_PER_QUERY) {
@@ -322,6 +322,7 @@ impl EventStore for SqlStore {
         order: EventOrder,
         page: &PageRequest,
     ) -> Result<Page<Event>, StoreError> {
+        let calls = self.db.for_scope(scope);
         // A place in the log of one conversation is none in another's.
         let listing = match order {
             EventOrder::Timestamp => format!("events+{conversation}"),
@@ -329,8 +330,8 @@ impl EventStore for SqlStore {
         };
         let cursor: Option<Cursor<i64>> = page_token::read(&listing, page)?;
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
-        self.db
-            .read(move |conn| {
+        calls
+            .read_documents(move |conn| {
                 if !rows::is_visible(conn, &scope, conversation)? {
                     return Ok(Page {
                         items: Vec::new(),
@@ -343,7 +344,8 @@ impl EventStore for SqlStore {
                     .select((events::seq, events::happened_at, octet_length(events::body)))
                     .load(conn)?;
                 let mut page = page.clone();
-                page.limit = within_budget(page.limit, &places);
+                page.limit =
+                    page_token::within_budget(page.limit, places.iter().map(|place| place.2));
                 let cut = page_token::cut(&listing, &page, places, |place| Cursor {
                     key: place.1,
                     tie: place.0,
@@ -369,12 +371,14 @@ impl EventStore for SqlStore {
         after: u64,
         limit: usize,
     ) -> Result<Option<Vec<Arrived>>, StoreError> {
+        let calls = self.db.for_scope(scope);
         let scope = scope.clone();
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        // Each statement sees another moment, and may: events neither change nor move, they go with their conversation.
-        self.db
-            .look(move |conn| match last_seq(conn, &scope, conversation)? {
+        // Each statement sees another moment, and may: events do not move, they only become smaller, and they go with their
+        // conversation.
+        calls
+            .look_at_documents(move |conn| match last_seq(conn, &scope, conversation)? {
                 None => Ok(None),
                 Some(last) if last <= after => Ok(Some(Vec::new())),
                 Some(_) => arrivals(conn, conversation.into(), after, limit).map(Some),
@@ -387,8 +391,9 @@ impl EventStore for SqlStore {
         scope: &Scope,
         conversation: ConversationId,
     ) -> Result<Option<u64>, StoreError> {
+        let calls = self.db.for_scope(scope);
         let scope = scope.clone();
-        self.db
+        calls
             .look(move |conn| {
                 let last = last_seq(conn, &scope, conversation)?;
                 Ok(last.map(|seq| u64::try_from(seq).unwrap_or_default()))
@@ -402,9 +407,14 @@ impl EventStore for SqlStore {
         conversation: ConversationId,
         filter: &EventFilter,
     ) -> Result<u64, StoreError> {
+        let calls = self.db.for_scope(scope);
         let (scope, filter) = (scope.clone(), filter.clone());
-        self.db
-            .read(move |conn| {
+        if filter == EventFilter::default() {
+            let count = calls.look(move |conn| stored(conn, &scope, conversation));
+            return count.await;
+        }
+        calls
+            .scan(move |conn| {
                 if !rows::is_visible(conn, &scope, conversation)? {
                     return Ok(0);
                 }

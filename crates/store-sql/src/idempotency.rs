@@ -72,13 +72,15 @@ pub(crate) fn keep(conn: &mut AnyConnection, kept: &KeptAnswer) -> Result<(), Fa
 #[async_trait]
 impl IdempotencyRepository for SqlStore {
     async fn look_up(&self, request: &KeyedRequest) -> Result<Repetition, StoreError> {
+        let calls = self.db.for_user(&request.owner);
         let request = request.clone();
-        self.db.read(move |conn| repetition(conn, &request)).await
+        calls.read(move |conn| repetition(conn, &request)).await
     }
 
     async fn keep(&self, answer: &KeptAnswer) -> Result<Repetition, StoreError> {
+        let calls = self.db.for_user(&answer.request.owner);
         let answer = answer.clone();
-        self.db
+        calls
             .write(move |conn| {
                 let known = repetition(conn, &answer.request)?;
                 if known == Repetition::First {

@@ -50,6 +50,7 @@ mod sql_types;
 mod start_rows;
 mod start_tasks;
 mod store;
+mod usage;
 mod users;
 mod vault;
 mod warm;

@@ -42,7 +42,7 @@ impl SqlStore {
     pub async fn look(config: StoreConfig, runtime: Handle) -> Result<Look, OpenError> {
         let at = runtime.clone();
         runtime
-            .spawn_blocking(move || look(&config, at))
+            .spawn_blocking(move || look(&config, &at))
             .await
             .map_err(|gone| OpenError::Connect(gone.into()))?
     }
@@ -73,7 +73,7 @@ struct Version {
     version: String,
 }
 
-fn look(config: &StoreConfig, runtime: Handle) -> Result<Look, OpenError> {
+fn look(config: &StoreConfig, runtime: &Handle) -> Result<Look, OpenError> {
     let mut target = Target::parse(&config.url)?;
     if let Target::Sqlite(path) = &mut target {
         if !path.exists() {
@@ -94,13 +94,15 @@ fn look(config: &StoreConfig, runtime: Handle) -> Result<Look, OpenError> {
     drop(conn);
     let store = match schema {
         Schema::Current => {
-            let changes = Changes::of(&target, &runtime);
+            let changes = Changes::of(&target, runtime);
             let one = StoreConfig {
                 connections: 1,
                 ..config.clone()
             };
             let db = Db::new(&target, &one, runtime);
-            Some(Arc::new(SqlStore { db, changes }))
+            // Nothing is to be changed.
+            let log = None;
+            Some(Arc::new(SqlStore { db, changes, log }))
         }
         _ => None,
     };

@@ -6,6 +6,8 @@ use diesel::migration::{Migration, MigrationSource};
 use diesel::prelude::*;
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 
+use domain::error::chain;
+
 use crate::connection::AnyConnection;
 #[cfg(feature = "postgres")]
 use crate::postgres;
@@ -42,8 +44,10 @@ pub(crate) fn run(conn: &mut AnyConnection) -> Result<usize, MigrationError> {
     match conn {
         AnyConnection::Sqlite(conn) => {
             let ran = conn.exclusive_transaction(|conn| pending(conn, SQLITE))?;
-            // Statistics for the planner; does nothing when they are fresh.
-            conn.batch_execute("PRAGMA optimize = 0x10002;")?;
+            // Statistics for the planner; does nothing when they are fresh. On a full disk it goes without.
+            if let Err(error) = conn.batch_execute("PRAGMA optimize = 0x10002;") {
+                tracing::debug!(error = %chain(&error), "the planner's statistics stay as they are");
+            }
             Ok(ran)
         }
         #[cfg(feature = "postgres")]

@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::page::{Page, PageRequest, PageToken};
+use domain::page::{MAX_PAGE_BYTES, Page, PageLimit, PageRequest, PageToken};
 
 use crate::sql_types::At;
 
@@ -55,6 +55,30 @@ fn parse<T: std::str::FromStr>(listing: &str, token: &PageToken) -> Option<Curso
 /// How many rows to ask for: one more than shown tells whether there is a next page.
 pub(crate) fn probe(request: &PageRequest) -> i64 {
     i64::try_from(request.limit.get()).map_or(i64::MAX, |limit| limit.saturating_add(1))
+}
+
+/// How many documents of these sizes are within a budget, at least one.
+pub(crate) fn fitting<N: Copy + TryInto<usize>>(
+    budget: usize,
+    sizes: impl IntoIterator<Item = N>,
+) -> usize {
+    let mut left = budget;
+    let fits = sizes.into_iter().take_while(|bytes| {
+        let rest = left.checked_sub((*bytes).try_into().unwrap_or(usize::MAX));
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    });
+    fits.count().max(1)
+}
+
+/// The limit of a page whose documents stay within [`MAX_PAGE_BYTES`], but for one.
+pub(crate) fn within_budget<N: Copy + TryInto<usize>>(
+    limit: PageLimit,
+    sizes: impl IntoIterator<Item = N>,
+) -> PageLimit {
+    let most = fitting(MAX_PAGE_BYTES, sizes).min(limit.get());
+    let most = i64::try_from(most).ok().and_then(PageLimit::new);
+    most.unwrap_or(limit)
 }
 
 /// Makes a page of probed rows.

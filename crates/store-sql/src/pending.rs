@@ -96,13 +96,16 @@ fn queue(conn: &mut AnyConnection, message: &NewPending) -> Result<Queued, Fault
         return Ok(Queued::Full);
     }
     let last: Option<i64> = waiting.select(max(pending::place)).first(conn)?;
+    let text = to_json(&message.message)?;
+    let bytes = i64::try_from(text.0.len()).unwrap_or(i64::MAX);
     diesel::insert_into(pending::table)
         .values((
             pending::id.eq(Key(message.id)),
             pending::owner.eq(owner),
             pending::conversation_id.eq(Key::from(conversation)),
             pending::place.eq(last.unwrap_or_default() + 1),
-            pending::message.eq(to_json(&message.message)?),
+            pending::message.eq(text),
+            pending::message_bytes.eq(bytes),
             pending::created_at.eq(At(message.created_at)),
         ))
         .execute(conn)
@@ -285,8 +288,9 @@ pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[Key]) -> Result<
 #[async_trait]
 impl PendingMessageRepository for SqlStore {
     async fn queue(&self, message: &NewPending) -> Result<Queued, StoreError> {
+        let calls = self.db.for_user(&message.owner);
         let message = message.clone();
-        self.db.write(move |conn| queue(conn, &message)).await
+        calls.write(move |conn| queue(conn, &message)).await
     }
 
     async fn deliverable(

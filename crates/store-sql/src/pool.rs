@@ -1,35 +1,41 @@
-//! Blocking diesel, called from async code, bounded.
+//! Blocking diesel, called from async code, bounded and fair.
 //!
-//! A caller waits for a *permit* (a semaphore as large as the pool, first come first served, with a deadline) and only
-//! then costs a thread and a connection: any number of requests can wait without one thread each. The permit moves into
-//! the job, so a request that goes away cannot leak a connection. Jobs run on the runtime whose handle was given at
-//! open, not on the caller's: actix workers are small runtimes of their own with pools of their own.
+//! A caller waits for a *slot* of a partition, with a deadline, and only then costs a thread and a connection: any number of
+//! requests can wait without one thread each. Slots are shared fairly among users and sandboxes (`fair_queue`): while others
+//! wait, none has more than half of them. The slot moves into the job, so a request that goes away cannot leak a connection.
+//! Jobs run on the runtime whose handle was given at open, not on the caller's: actix workers are small runtimes of their own
+//! with pools of their own.
+//!
+//! Reads whose cost grows with what is stored, rather than with what is answered, have a partition of their own (`scan`), so
+//! that they never keep the others waiting.
 //!
 //! A job that has begun cannot be ended from here. Postgres ends what takes too long; if it says nothing at all (frozen
 //! behind a kernel that acknowledges), the caller is answered after a deadline, and the job is told to be stuck.
 
 mod attempt;
-mod line;
-mod turns;
+mod fair_queue;
+mod job_queue;
+mod partition;
+mod running_jobs;
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diesel::r2d2::{HandleError, Pool, PooledConnection};
 use domain::error::{StoreError, chain};
+use domain::id::{SandboxId, UserId};
 use domain::scope::Scope;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
-use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout_at;
 
-use self::attempt::Attempt;
-use self::line::{Job, Line};
-use self::turns::Turns;
-use crate::circuit::{Circuit, GRACE};
+use self::attempt::{Attempt, Outcome};
+use self::job_queue::{Job, Tenant};
+use self::partition::PoolPartition;
+use self::running_jobs::RunningJobs;
+use crate::circuit::Circuit;
 use crate::connection::{self, AnyConnection, Intent, Manager, Target};
 use crate::error::{Fault, unavailable};
 use crate::store::StoreConfig;
@@ -39,109 +45,88 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long the server lets a statement of a job take that began just before its deadline (`statement_timeout`).
 const LAST_STATEMENT: Duration = Duration::from_secs(30);
 
-impl Behalf {
-    const fn of(scope: &Scope) -> Self {
-        match scope {
-            Scope::User(_) => Self::Users,
-            Scope::System => Self::Background,
-        }
-    }
-}
+/// Slots for scans: one for so many connections for reads.
+const READS_PER_SCAN: u32 = 4;
 
-/// A pool and the queue in front of it.
-struct Lane {
-    access: Access,
-    permits: Arc<Semaphore>,
-    line: Arc<Line>,
-    turns: Arc<Turns>,
-}
-
-/// On whose behalf a call is made. Each has connections of its own on Postgres, so that none can starve another.
+/// Which connections a job uses. On Postgres each kind of work has some of its own, so that none can starve another.
 #[derive(Debug, Clone, Copy)]
-enum Behalf {
+enum Workload {
     /// A request of a user.
-    Users,
+    Requests,
     /// What a sandbox reports.
     Intake,
     /// Start workers, the reconciler, housekeeping.
     Background,
 }
 
+/// How a job is run.
+#[derive(Debug, Clone, Copy)]
+struct Mode {
+    intent: Intent,
+    /// What it costs grows with what is stored.
+    is_scan: bool,
+    /// Its answer may be large: its slot is held until the caller has the answer.
+    is_large: bool,
+}
+
+impl From<Intent> for Mode {
+    fn from(intent: Intent) -> Self {
+        Self {
+            intent,
+            is_scan: false,
+            is_large: false,
+        }
+    }
+}
+
 /// Pools of one database.
 pub(crate) struct Db {
-    read: Lane,
-    write: Lane,
-    /// `None`: intake and background work share the two above. `SQLite` has one writer at a time in any case; the queue is
+    read: PoolPartition,
+    /// Reads whose cost grows with what is stored. Its connections are spare ones of the pool of `read`.
+    scan: PoolPartition,
+    write: PoolPartition,
+    /// `None`: intake and background work share the others. `SQLite` has one writer at a time in any case; the queue is
     /// fair, so neither events nor users starve, and with one connection nobody spins on a locked file.
     apart: Option<Apart>,
-    runtime: Handle,
     wait: Duration,
     deadline: Duration,
-    jobs: Arc<Jobs>,
+    jobs: Arc<RunningJobs>,
 }
 
-/// When the jobs that are under way began: no more than there are permits.
-#[derive(Default)]
-struct Jobs {
-    next: AtomicU64,
-    begun: Mutex<BTreeMap<u64, Instant>>,
-}
-
-/// One of them; it is over when this is dropped.
-struct UnderWay(Arc<Jobs>, u64);
-
-impl Jobs {
-    fn begin(self: &Arc<Self>) -> UnderWay {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        begun.insert(number, Instant::now());
-        UnderWay(Arc::clone(self), number)
-    }
-
-    /// For how long the oldest one has been under way.
-    fn oldest(&self) -> Option<Duration> {
-        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        begun.values().map(Instant::elapsed).max()
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let mut begun = self.0.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        begun.remove(&self.1);
-    }
-}
-
-/// Lanes beside those of the users' requests, for reads and writes alike.
+/// Partitions beside those of the users' requests, for reads and writes alike.
 struct Apart {
-    intake: Lane,
-    background: Lane,
+    intake: PoolPartition,
+    background: PoolPartition,
 }
 
 impl Db {
     /// Builds the pools; connections are made as they are needed.
-    pub(crate) fn new(target: &Target, config: &StoreConfig, runtime: Handle) -> Self {
-        let (connections, wait) = (config.connections, config.wait);
+    pub(crate) fn new(target: &Target, config: &StoreConfig, runtime: &Handle) -> Self {
+        let (connections, wait) = (config.connections.max(1), config.wait);
         let circuit = Circuit::new(target, runtime.clone());
-        let lane = |size: u32| Lane::build(target, size.max(1), wait, &circuit);
+        let build = |slots: u32, spare: u32| {
+            PoolPartition::build(target, (slots, spare), wait, &circuit, runtime)
+        };
         let (write, apart) = match target {
-            Target::Sqlite(_) => (lane(1), None),
+            Target::Sqlite(_) => (build(1, 0), None),
             #[cfg(feature = "postgres")]
             Target::Postgres(_) => {
                 let apart = Apart {
-                    intake: lane(connections.div_ceil(2)),
-                    background: lane(connections.div_ceil(2)),
+                    intake: build(connections.div_ceil(2), 0),
+                    background: build(connections.div_ceil(2), 0),
                 };
-                (lane(connections), Some(apart))
+                (build(connections, 0), Some(apart))
             }
         };
+        let scans = (connections / READS_PER_SCAN).max(1);
+        let read = build(connections, scans);
         Self {
-            read: lane(connections),
+            scan: read.beside(scans, runtime),
+            read,
             write,
             apart,
-            runtime,
             wait,
-            // With its turn, a job may still wait for a connection.
+            // With its slot, a job may still wait for a connection.
             deadline: wait + config.deadline,
             jobs: Arc::default(),
         }
@@ -152,17 +137,40 @@ impl Db {
         self.jobs.oldest().is_some_and(|age| age > self.deadline)
     }
 
-    /// From asking for a turn to a commit that the server still takes.
+    /// From asking for a slot to a commit that the server still takes.
     pub(crate) fn longest_write(&self) -> Duration {
         self.wait + self.deadline + LAST_STATEMENT
     }
 
-    /// What a single statement sees, for a user.
+    /// Calls in this scope: calls without a user are background work.
+    pub(crate) fn for_scope(&self, scope: &Scope) -> Calls<'_> {
+        match scope {
+            Scope::User(user) => self.for_user(user),
+            Scope::System => self.single(Workload::Background),
+        }
+    }
+
+    /// Calls for a request of this user.
+    pub(crate) fn for_user(&self, user: &UserId) -> Calls<'_> {
+        self.calls(Workload::Requests, Tenant::User(user.clone()))
+    }
+
+    /// Calls for what a sandbox or a start asks of this user's, beside the user's own requests.
+    pub(crate) fn intake_for(&self, user: &UserId) -> Calls<'_> {
+        self.calls(Workload::Intake, Tenant::User(user.clone()))
+    }
+
+    /// Calls for what this sandbox reports.
+    pub(crate) fn for_sandbox(&self, sandbox: &SandboxId) -> Calls<'_> {
+        self.calls(Workload::Intake, Tenant::Sandbox(sandbox.clone()))
+    }
+
+    /// What a single statement sees, for a request whose user is not known.
     pub(crate) async fn look<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Behalf::Users, Intent::Look, job).await
+        self.single(Workload::Requests).look(job).await
     }
 
     /// The same, to do with what a sandbox reports.
@@ -170,42 +178,24 @@ impl Db {
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Behalf::Intake, Intent::Look, job).await
+        self.single(Workload::Intake).look(job).await
     }
 
-    /// The same, for whoever's scope it is: what is asked for in nobody's name is background work.
-    pub(crate) async fn look_for<T: Send + 'static>(
-        &self,
-        scope: &Scope,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.run(Behalf::of(scope), Intent::Look, job).await
-    }
-
-    /// One consistent view, for whoever's scope it is.
-    pub(crate) async fn read_for<T: Send + 'static>(
-        &self,
-        scope: &Scope,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.run(Behalf::of(scope), Intent::Read, job).await
-    }
-
-    /// One consistent view, for a user.
+    /// One consistent view, for a request whose user is not known.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Behalf::Users, Intent::Read, job).await
+        self.single(Workload::Requests).read(job).await
     }
 
-    /// One transaction, as if alone, for a user. The job runs again if it lost a race, so it must not give away what it
-    /// owns.
+    /// One transaction, as if alone, for a request whose user is not known. The job runs again if it lost a race, so it must
+    /// not give away what it owns.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Behalf::Users, Intent::Write, job).await
+        self.single(Workload::Requests).write(job).await
     }
 
     /// The same, of a job that takes one row that nobody else has locked (`warm::claim`).
@@ -213,25 +203,24 @@ impl Db {
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Behalf::Users, Intent::WriteLocked, job).await
+        let calls = self.single(Workload::Requests);
+        calls.run(Intent::WriteLocked, job).await
     }
 
-    /// A write of what a sandbox reports about a conversation, whose row the job locks before all else
-    /// (`conversation_rows::reported_by`). Events come in such numbers that on Postgres each would lose races to others with
-    /// which it has nothing in common but a page of an index.
-    pub(crate) async fn report<T: Send + 'static>(
+    /// A read whose cost grows with what is stored, for a request whose user is not known.
+    pub(crate) async fn scan<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Behalf::Intake, Intent::WriteLocked, job).await
+        self.single(Workload::Requests).scan(job).await
     }
 
-    /// A write of what else a sandbox sends.
-    pub(crate) async fn intake<T: Send + 'static>(
+    /// What a single statement sees, for background work.
+    pub(crate) async fn background_look<T: Send + 'static>(
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Behalf::Intake, Intent::Write, job).await
+        self.single(Workload::Background).look(job).await
     }
 
     /// A read that only background work asks for.
@@ -239,7 +228,7 @@ impl Db {
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Behalf::Background, Intent::Read, job).await
+        self.single(Workload::Background).read(job).await
     }
 
     /// A write that only background work does.
@@ -247,42 +236,139 @@ impl Db {
         &self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.run(Behalf::Background, Intent::Write, job).await
+        self.single(Workload::Background).write(job).await
     }
 
-    fn lane(&self, behalf: Behalf, intent: Intent) -> &Lane {
-        match (behalf, intent, &self.apart) {
-            (Behalf::Intake, _, Some(apart)) => &apart.intake,
-            (Behalf::Background, _, Some(apart)) => &apart.background,
-            (_, Intent::Look | Intent::Read, _) => &self.read,
-            (_, Intent::Write | Intent::WriteLocked, _) => &self.write,
+    /// Calls of which each stands for itself.
+    fn single(&self, workload: Workload) -> Calls<'_> {
+        self.calls(workload, Tenant::Single(self.jobs.number()))
+    }
+
+    const fn calls(&self, workload: Workload, tenant: Tenant) -> Calls<'_> {
+        Calls {
+            db: self,
+            workload,
+            tenant,
         }
     }
 
-    async fn run<T: Send + 'static>(
-        &self,
-        behalf: Behalf,
-        intent: Intent,
+    fn partition(&self, workload: Workload, mode: Mode) -> &PoolPartition {
+        match (workload, &self.apart) {
+            (Workload::Intake, Some(apart)) => &apart.intake,
+            (Workload::Background, Some(apart)) => &apart.background,
+            _ if !mode.intent.only_reads() => &self.write,
+            (Workload::Requests, _) if mode.is_scan => &self.scan,
+            _ => &self.read,
+        }
+    }
+}
+
+/// Calls of the database, and for whom they are.
+pub(crate) struct Calls<'a> {
+    db: &'a Db,
+    workload: Workload,
+    tenant: Tenant,
+}
+
+impl Calls<'_> {
+    /// What a single statement sees.
+    pub(crate) async fn look<T: Send + 'static>(
+        self,
         job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let lane = self.lane(behalf, intent);
-        let attempt = Attempt::new(lane.access.clone(), intent, job);
+        self.run(Intent::Look, job).await
+    }
+
+    /// One consistent view.
+    pub(crate) async fn read<T: Send + 'static>(
+        self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Intent::Read, job).await
+    }
+
+    /// One consistent view, of documents that may be large: no more answers wait for their callers than there are slots.
+    pub(crate) async fn read_documents<T: Send + 'static>(
+        self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let mode = Mode {
+            is_large: true,
+            ..Intent::Read.into()
+        };
+        self.run(mode, job).await
+    }
+
+    /// What a single statement sees, of documents that may be large: as [`Calls::read_documents`].
+    pub(crate) async fn look_at_documents<T: Send + 'static>(
+        self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let mode = Mode {
+            is_large: true,
+            ..Intent::Look.into()
+        };
+        self.run(mode, job).await
+    }
+
+    /// One consistent view, whose cost grows with what is stored and not with what is answered.
+    pub(crate) async fn scan<T: Send + 'static>(
+        self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let mode = Mode {
+            is_scan: true,
+            ..Intent::Read.into()
+        };
+        self.run(mode, job).await
+    }
+
+    /// One transaction, as if alone. The job runs again if it lost a race, so it must not give away what it owns.
+    pub(crate) async fn write<T: Send + 'static>(
+        self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Intent::Write, job).await
+    }
+
+    /// A write of what a sandbox reports about a conversation, whose row the job locks before all else
+    /// (`conversation_rows::reported_by`). Events come in such numbers that on Postgres each would lose races to others with
+    /// which it has nothing in common but a page of an index.
+    pub(crate) async fn report<T: Send + 'static>(
+        self,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(Intent::WriteLocked, job).await
+    }
+
+    async fn run<T: Send + 'static>(
+        self,
+        mode: impl Into<Mode>,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (db, mode) = (self.db, mode.into());
+        let partition = db.partition(self.workload, mode);
+        let attempt = Attempt::new(partition.access.clone(), mode.intent, mode.is_large, job);
         let (tell, mut told) = oneshot::channel();
-        let (jobs, noted) = (Arc::clone(&self.jobs), lane.turns.begin());
-        let first: Job = Box::new(move |turn| {
-            noted.end();
+        let (jobs, timer) = (Arc::clone(&db.jobs), partition.waits.begin());
+        let first: Job = Box::new(move |slot| {
+            timer.end();
             if tell.is_closed() {
                 // Its caller was told that it is not done, or is gone.
-                return Some(turn);
+                return Some(slot);
             }
-            attempt.run(jobs.begin(), turn, tell)
+            attempt.run(jobs.begin(), slot, tell)
         });
-        let early = lane.in_turn(first, &self.runtime, &mut told).await?;
-        let over = tokio::time::Instant::now() + self.deadline;
-        let (mut ended, mut lost) = (early, 0);
+        let mut early = partition.admit(self.tenant, first, &mut told).await?;
+        let over = tokio::time::Instant::now() + db.deadline;
+        let mut lost = 0;
         loop {
-            let (answer, back) = match ended.take() {
-                Some(ended) => ended,
+            let Outcome {
+                answer,
+                again,
+                slot: _held_until_the_answer_is_returned,
+            } = match early.take() {
+                Some(outcome) => outcome,
                 None => timeout_at(over, &mut told)
                     .await
                     .map_err(|elapsed| unavailable("an answer of the database", elapsed))?
@@ -291,15 +377,14 @@ impl Db {
             let may_repeat = || tokio::time::Instant::now() < over;
             match answer {
                 Err(fault) if lost < fault.attempts() && may_repeat() => {
-                    let Some((attempt, under_way, turn)) = back else {
+                    let Some((attempt, under_way, slot)) = again else {
                         return Err(fault.into_store());
                     };
                     lost += 1;
                     tokio::time::sleep(pause(lost)).await;
                     let (tell, next) = oneshot::channel();
                     told = next;
-                    let again = move |turn| attempt.run(under_way, turn, tell);
-                    lane.serve(&self.runtime, Box::new(again), turn);
+                    slot.run(Box::new(move |slot| attempt.run(under_way, slot, tell)));
                 }
                 done => return done.map_err(Fault::into_store),
             }
@@ -379,36 +464,6 @@ impl Access {
     }
 }
 
-impl Lane {
-    fn build(target: &Target, size: u32, wait: Duration, circuit: &Arc<Circuit>) -> Self {
-        let builder = Pool::builder()
-            .max_size(size)
-            .min_idle(Some(1))
-            // We wait ourselves. By this the pool measures how long it keeps away after a failure: half of it at most.
-            .connection_timeout(GRACE)
-            .error_handler(Box::new(Report(Arc::clone(circuit))));
-        let builder = match target {
-            // A file does not go away: no check before use, and connections keep their prepared statements.
-            Target::Sqlite(_) => builder
-                .test_on_check_out(false)
-                .max_lifetime(None)
-                .idle_timeout(None),
-            #[cfg(feature = "postgres")]
-            Target::Postgres(_) => builder.test_on_check_out(true),
-        };
-        Self {
-            access: Access {
-                pool: builder.build_unchecked(Manager::new(target.clone())),
-                circuit: Arc::clone(circuit),
-                wait,
-            },
-            permits: Arc::new(Semaphore::new(usize::try_from(size).unwrap_or(1))),
-            line: Arc::default(),
-            turns: Arc::default(),
-        }
-    }
-}
-
 /// Failures of the pool's own threads.
 struct Report(Arc<Circuit>);
 
@@ -427,67 +482,4 @@ impl HandleError<diesel::r2d2::Error> for Report {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use tokio::time::{sleep, timeout};
-
-    use super::*;
-
-    /// Neither a caller nor the readiness waits for a database that says nothing; once it does, all is well again.
-    #[tokio::test]
-    async fn a_job_that_does_not_end_is_not_waited_for_and_makes_the_store_unready() {
-        let directory = tempfile::TempDir::new().unwrap();
-        let config = StoreConfig {
-            connections: 2,
-            deadline: Duration::from_secs(2),
-            ..StoreConfig::new("sqlite://unused")
-        };
-        let target = Target::Sqlite(directory.path().join("a.db"));
-        let db = Db::new(&target, &config, Handle::current());
-        let (end, ended) = mpsc::channel::<()>();
-        let stuck = db.look(move |_| {
-            let _ = ended.recv();
-            Ok(())
-        });
-        let answer = timeout(Duration::from_secs(30), stuck).await;
-        let answer = answer.expect("the caller is answered");
-        assert!(
-            matches!(answer, Err(StoreError::Unavailable { .. })),
-            "{answer:?}"
-        );
-        // Its thread may have begun later than its caller.
-        becomes(&db, true).await;
-        assert!(db.look(|_| Ok(())).await.is_ok(), "others go on");
-        drop(end);
-        becomes(&db, false).await;
-    }
-
-    /// Also of a caller that went away before.
-    #[tokio::test]
-    async fn a_job_whose_caller_went_away_is_known_to_be_stuck() {
-        let directory = tempfile::TempDir::new().unwrap();
-        let config = StoreConfig {
-            deadline: Duration::from_millis(200),
-            ..StoreConfig::new("sqlite://unused")
-        };
-        let target = Target::Sqlite(directory.path().join("a.db"));
-        let db = Db::new(&target, &config, Handle::current());
-        let (end, ended) = mpsc::channel::<()>();
-        let stuck = db.look(move |_| {
-            let _ = ended.recv();
-            Ok(())
-        });
-        assert!(timeout(Duration::from_millis(50), stuck).await.is_err());
-        becomes(&db, true).await;
-        drop(end);
-    }
-
-    async fn becomes(db: &Db, stuck: bool) {
-        let give_up = Instant::now() + Duration::from_secs(30);
-        while db.is_stuck() != stuck {
-            assert!(Instant::now() < give_up, "never stuck: {stuck}");
-            sleep(Duration::from_millis(10)).await;
-        }
-    }
-}
+mod tests;

@@ -11,6 +11,7 @@ use crate::changes::announce;
 use crate::connection::{Any, AnyConnection};
 use crate::deletion::PART;
 use crate::error::Fault;
+use crate::events::octet_length;
 use crate::pending;
 use crate::sandboxes::mark_deleted;
 use crate::schema::{
@@ -210,17 +211,25 @@ fn logs(conn: &mut AnyConnection, user: &str, left: &mut Budget) -> Result<(u64,
         .load(conn)?;
     let (mut emptied, mut count) = (Vec::new(), 0);
     for id in ids {
-        let seqs: Vec<i64> = events::table
+        let part: Vec<(i64, i32)> = events::table
             .filter(events::conversation_id.eq(id))
             .order(events::seq.asc())
-            .select(events::seq)
+            .select((events::seq, octet_length(events::body)))
             .limit(left.limit())
             .load(conn)?;
-        if let Some(last) = seqs.last() {
-            let part = events::table.filter(events::conversation_id.eq(id));
-            diesel::delete(part.filter(events::seq.le(*last))).execute(conn)?;
+        if let Some((last, _)) = part.last() {
+            let gone = events::table.filter(events::conversation_id.eq(id));
+            diesel::delete(gone.filter(events::seq.le(*last))).execute(conn)?;
+            let bytes: i64 = part.iter().map(|(_, bytes)| i64::from(*bytes)).sum();
+            let number = i64::try_from(part.len()).unwrap_or(i64::MAX);
+            diesel::update(conversations::table.find(id))
+                .set((
+                    conversations::event_count.eq(conversations::event_count - number),
+                    conversations::event_bytes.eq(conversations::event_bytes - bytes),
+                ))
+                .execute(conn)?;
         }
-        count += left.spend(seqs.len());
+        count += left.spend(part.len());
         if left.0 == 0 {
             break;
         }

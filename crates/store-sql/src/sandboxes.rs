@@ -188,8 +188,9 @@ pub(crate) fn resume(
 #[async_trait]
 impl SandboxRepository for SqlStore {
     async fn insert(&self, sandbox: &Sandbox, caps: &Caps) -> Result<(), StoreError> {
+        let calls = self.db.for_user(&sandbox.owner);
         let (sandbox, caps) = (sandbox.clone(), *caps);
-        self.db
+        calls
             .write(move |conn| insert_within_caps(conn, &sandbox, caps))
             .await
     }
@@ -200,8 +201,9 @@ impl SandboxRepository for SqlStore {
         caps: &Caps,
         answer: &KeptAnswer,
     ) -> Result<Repetition, StoreError> {
+        let calls = self.db.for_user(&sandbox.owner);
         let (sandbox, caps, answer) = (sandbox.clone(), *caps, answer.clone());
-        self.db
+        calls
             .write(move |conn| {
                 let known = idempotency::repetition(conn, &answer.request)?;
                 if known == Repetition::First {
@@ -214,9 +216,10 @@ impl SandboxRepository for SqlStore {
     }
 
     async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError> {
-        let (for_whom, scope, id) = (scope, scope.clone(), id.clone());
-        self.db
-            .look_for(for_whom, move |conn| load(conn, &scope, id.as_str()))
+        let calls = self.db.for_scope(scope);
+        let (scope, id) = (scope.clone(), id.clone());
+        calls
+            .look(move |conn| load(conn, &scope, id.as_str()))
             .await
     }
 
@@ -225,9 +228,10 @@ impl SandboxRepository for SqlStore {
         scope: &Scope,
         ids: &[SandboxId],
     ) -> Result<Vec<Option<Sandbox>>, StoreError> {
-        let (for_whom, scope, ids) = (scope, scope.clone(), ids.to_vec());
-        self.db
-            .read_for(for_whom, move |conn| {
+        let calls = self.db.for_scope(scope);
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        calls
+            .read(move |conn| {
                 let mut found = HashMap::new();
                 for part in ids.chunks(IDS_PER_QUERY) {
                     let texts: Vec<String> = part.iter().map(ToString::to_string).collect();
@@ -250,10 +254,11 @@ impl SandboxRepository for SqlStore {
         scope: &Scope,
         page: &PageRequest,
     ) -> Result<Page<SandboxView>, StoreError> {
+        let calls = self.db.for_scope(scope);
         let (scope, page) = (scope.clone(), page.clone());
         let after: Option<Cursor<SandboxId>> = page_token::read(LISTING, &page)?;
         // A single statement, so no transaction around it.
-        self.db
+        calls
             .look(move |conn| {
                 let limit = page_token::probe(&page);
                 let rows = match (scope.user(), &after) {
@@ -284,8 +289,9 @@ impl SandboxRepository for SqlStore {
     }
 
     async fn running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<Occupancy>, StoreError> {
+        let calls = self.db.for_user(owner);
         let (owner, spec) = (owner.clone(), spec.clone());
-        self.db
+        calls
             .read(move |conn| occupancy::running(conn, &owner, &spec))
             .await
     }
@@ -298,8 +304,9 @@ impl SandboxRepository for SqlStore {
         caps: &Caps,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
+        let calls = self.db.for_scope(scope);
         let (scope, id, caps) = (scope.clone(), id.clone(), *caps);
-        self.db
+        calls
             .write(move |conn| {
                 let Some(mut sandbox) = load(conn, &scope, id.as_str())?
                     .filter(|sandbox| sandbox.desired != Desired::Deleted)

@@ -107,7 +107,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    use diesel::sql_types::{Bool, Nullable, Text};
+    use diesel::sql_types::{BigInt, Bool, Nullable, Text};
     use crate::sql_types::{Document, Id, Instant, Verbatim};
 
     conversations (id) {
@@ -132,6 +132,9 @@ diesel::table! {
         status_at -> Nullable<Instant>,
         created_at -> Instant,
         updated_at -> Instant,
+        event_count -> BigInt,
+        event_bytes -> BigInt,
+        shortened_events -> BigInt,
     }
 }
 
@@ -186,6 +189,7 @@ diesel::table! {
         begun -> Bool,
         fence -> BigInt,
         lease_until -> Nullable<Instant>,
+        request_bytes -> BigInt,
     }
 }
 
@@ -201,6 +205,7 @@ diesel::table! {
         message -> Verbatim,
         created_at -> Instant,
         tried_at -> Nullable<Instant>,
+        message_bytes -> BigInt,
     }
 }
 

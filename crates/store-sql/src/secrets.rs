@@ -168,9 +168,10 @@ fn update(
 #[async_trait]
 impl SecretRepository for SqlStore {
     async fn find(&self, owner: &UserId, name: &str) -> Result<Option<CustomSecret>, StoreError> {
+        let calls = self.db.intake_for(owner);
         let key = (owner.to_string(), plain(name));
-        self.db
-            .intake_look(move |conn| {
+        calls
+            .look(move |conn| {
                 let row = secrets::table
                     .find((&key.0, &key.1))
                     .select(SecretRow::as_select())
@@ -187,12 +188,13 @@ impl SecretRepository for SqlStore {
         name_contains: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<SecretSummary>, StoreError> {
+        let calls = self.db.for_user(owner);
         let (owner, page) = (owner.to_string(), page.clone());
         let needle = name_contains.map(|text| plain(text.to_ascii_lowercase()));
         let needle = needle.filter(|text| !text.is_empty());
         // Names are their own order; the time in the token is always the same.
         let after = page_token::read::<String>(LISTING, &page)?;
-        self.db
+        calls
             .read(move |conn| {
                 let mut query = secrets::table
                     .filter(secrets::owner.eq(owner.clone()))
@@ -223,9 +225,10 @@ impl SecretRepository for SqlStore {
     }
 
     async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError> {
+        let calls = self.db.intake_for(owner);
         let owner = owner.to_string();
-        self.db
-            .intake_look(move |conn| {
+        calls
+            .look(move |conn| {
                 let rows: Vec<SummaryRow> = secrets::table
                     .filter(secrets::owner.eq(&owner))
                     .order((secrets::created_at.asc(), secrets::name.asc()))
@@ -241,14 +244,16 @@ impl SecretRepository for SqlStore {
     }
 
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError> {
+        let calls = self.db.for_user(&secret.owner);
         let secret = secret.clone();
-        self.db.write(move |conn| insert(conn, &secret)).await
+        calls.write(move |conn| insert(conn, &secret)).await
     }
 
     async fn put(&self, secret: &CustomSecret, change: &SecretChange) -> Result<bool, StoreError> {
+        let calls = self.db.for_user(&secret.owner);
         let secret = secret.clone();
         let changed = Changed::new(change, secret.updated_at);
-        self.db
+        calls
             .write(move |conn| {
                 refuse_deleted(conn, secret.owner.as_str())?;
                 if update(conn, secret.owner.as_str(), &secret.name, &changed)? > 0 {
@@ -267,16 +272,18 @@ impl SecretRepository for SqlStore {
         change: &SecretChange,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
+        let calls = self.db.for_user(owner);
         let (owner, name) = (owner.to_string(), plain(name));
         let changed = Changed::new(change, at);
-        self.db
+        calls
             .write(move |conn| Ok(update(conn, &owner, &name, &changed)? > 0))
             .await
     }
 
     async fn delete(&self, owner: &UserId, name: &str) -> Result<bool, StoreError> {
+        let calls = self.db.for_user(owner);
         let key = (owner.to_string(), plain(name));
-        self.db
+        calls
             .write(move |conn| {
                 let there = diesel::delete(secrets::table.find((&key.0, &key.1))).execute(conn)?;
                 Ok(there > 0)

@@ -36,8 +36,9 @@ impl From<SettingsRow> for StoredSettings {
 #[async_trait]
 impl SettingsRepository for SqlStore {
     async fn load(&self, owner: &UserId) -> Result<Option<StoredSettings>, StoreError> {
+        let calls = self.db.for_user(owner);
         let owner = owner.to_string();
-        self.db
+        calls
             .look(move |conn| {
                 let row = on_backend!(conn, |c| settings::table
                     .find(&owner)
@@ -56,8 +57,9 @@ impl SettingsRepository for SqlStore {
         expected: Option<Revision>,
         at: Timestamp,
     ) -> Result<Revision, StoreError> {
+        let calls = self.db.for_user(owner);
         let (owner, document) = (owner.to_string(), document.clone());
-        self.db
+        calls
             .write(move |conn| {
                 refuse_deleted(conn, &owner)?;
                 let next = expected.map_or(1, |revision| revision.0.saturating_add(1));

@@ -1,12 +1,17 @@
 //! Rows of start tasks.
 
+use diesel::backend::Backend;
+use diesel::expression::{AppearsOnTable, SelectableExpression, ValidGrouping, is_aggregate};
 use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::sql_types::BigInt;
 use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::start_task::{StartStatus, StartTask, Step};
 
 use crate::codec::{Decode, plain, to_json};
+use crate::connection::AnyConnection;
 use crate::schema::start_tasks;
 use crate::sql_types::{At, Json, Key};
 
@@ -34,13 +39,16 @@ pub(crate) struct StartTaskRow {
     pub(crate) begun: bool,
     pub(crate) fence: i64,
     lease_until: Option<At>,
+    request_bytes: i64,
 }
 
 impl TryFrom<&StartTask> for StartTaskRow {
     type Error = StoreError;
 
     fn try_from(task: &StartTask) -> Result<Self, StoreError> {
+        let request = to_json(&task.request)?;
         Ok(Self {
+            request_bytes: i64::try_from(request.0.len()).unwrap_or(i64::MAX),
             id: task.id.into(),
             owner: task.owner.to_string(),
             host: task.host.to_string(),
@@ -51,7 +59,7 @@ impl TryFrom<&StartTask> for StartTaskRow {
             sandbox_id: task.sandbox_id.to_string(),
             owns_sandbox: task.owns_sandbox,
             agent_server_url: task.agent_server_url.clone(),
-            request: to_json(&task.request)?,
+            request,
             sealed_secrets: task
                 .sealed_secrets
                 .as_ref()
@@ -92,6 +100,54 @@ impl TryFrom<StartTaskRow> for StartTask {
             updated_at: row.updated_at.0,
         })
     }
+}
+
+/// Bytes of what is stored of a task, without reading it.
+#[derive(Clone, Copy)]
+pub(crate) struct StoredBytes(&'static str);
+
+impl StoredBytes {
+    /// As this database says it.
+    pub(crate) const fn on(conn: &AnyConnection) -> Self {
+        Self(match conn {
+            AnyConnection::Sqlite(_) => {
+                "(octet_length(start_tasks.request) + octet_length(start_tasks.notes) \
+                 + coalesce(octet_length(start_tasks.detail), 0) \
+                 + coalesce(octet_length(start_tasks.sealed_secrets), 0))"
+            }
+            #[cfg(feature = "postgres")]
+            AnyConnection::Postgres(_) => {
+                "(octet_length(start_tasks.request::text)::bigint \
+                 + octet_length(start_tasks.notes::text) \
+                 + coalesce(octet_length(start_tasks.detail), 0) \
+                 + coalesce(octet_length(start_tasks.sealed_secrets), 0))"
+            }
+        })
+    }
+}
+
+impl Expression for StoredBytes {
+    type SqlType = BigInt;
+}
+
+impl<From> AppearsOnTable<From> for StoredBytes {}
+impl<From> SelectableExpression<From> for StoredBytes {}
+
+impl<GroupBy> ValidGrouping<GroupBy> for StoredBytes {
+    type IsAggregate = is_aggregate::Never;
+}
+
+impl<DB: Backend> QueryFragment<DB> for StoredBytes {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql(self.0);
+        Ok(())
+    }
+}
+
+impl QueryId for StoredBytes {
+    type QueryId = Self;
+    // Statements are remembered by connection, and each speaks to one database.
+    const HAS_STATIC_QUERY_ID: bool = true;
 }
 
 /// What a step writes. The options that are `None` keep what is stored.

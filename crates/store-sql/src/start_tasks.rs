@@ -33,7 +33,7 @@ use crate::purge;
 use crate::sandboxes::{insert_within_caps, load_wanted, mark_deleted, resume};
 use crate::schema::start_tasks;
 use crate::sql_types::{At, Key};
-use crate::start_rows::{StartTaskRow, StepColumns};
+use crate::start_rows::{StartTaskRow, StepColumns, StoredBytes};
 use crate::store::SqlStore;
 
 type Boxed<'a> = start_tasks::BoxedQuery<'a, Any>;
@@ -254,8 +254,9 @@ fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<Uuid>>)
 #[async_trait]
 impl StartTaskRepository for SqlStore {
     async fn insert(&self, start: &NewStart, caps: &Caps) -> Result<Inserted, StoreError> {
+        let calls = self.db.for_user(&start.task.owner);
         let (start, caps) = (start.clone(), *caps);
-        self.db.write(move |conn| insert(conn, &start, caps)).await
+        calls.write(move |conn| insert(conn, &start, caps)).await
     }
 
     async fn find_many(
@@ -263,9 +264,10 @@ impl StartTaskRepository for SqlStore {
         scope: &Scope,
         ids: &[StartTaskId],
     ) -> Result<Vec<Option<StartTask>>, StoreError> {
-        let (for_whom, scope, ids) = (scope, scope.clone(), ids.to_vec());
-        self.db
-            .read_for(for_whom, move |conn| {
+        let calls = self.db.for_scope(scope);
+        let (scope, ids) = (scope.clone(), ids.to_vec());
+        calls
+            .read_documents(move |conn| {
                 let mut found = HashMap::new();
                 for part in ids.chunks(IDS_PER_QUERY) {
                     let keys = part.iter().copied().map(Key::from);
@@ -290,6 +292,7 @@ impl StartTaskRepository for SqlStore {
         order: StartTaskOrder,
         page: &PageRequest,
     ) -> Result<Page<StartTask>, StoreError> {
+        let calls = self.db.for_scope(scope);
         let listing = match order {
             StartTaskOrder::CreatedAt => "start-tasks+created",
             StartTaskOrder::CreatedAtDesc => "start-tasks-created",
@@ -302,29 +305,45 @@ impl StartTaskRepository for SqlStore {
         );
         let after = page_token::read(listing, page)?;
         let (scope, filter, page) = (scope.clone(), filter.clone(), page.clone());
-        self.db
-            .read(move |conn| {
-                let rows = ordered(matching(&scope, &filter), order, after)
-                    .limit(page_token::probe(&page))
+        calls
+            .read_documents(move |conn| {
+                // Only the places at first: a page of large requests must not be in memory to be cut.
+                let stored = StoredBytes::on(conn);
+                let places: Vec<(Key, At, At, i64)> =
+                    ordered(matching(&scope, &filter), order, after)
+                        .limit(page_token::probe(&page))
+                        .select((
+                            start_tasks::id,
+                            start_tasks::created_at,
+                            start_tasks::updated_at,
+                            stored,
+                        ))
+                        .load(conn)?;
+                let mut page = page.clone();
+                page.limit = page_token::within_budget(page.limit, places.iter().map(|it| it.3));
+                let cut = page_token::cut(listing, &page, places, |place| Cursor {
+                    key: if by_change { place.2 } else { place.1 },
+                    tie: place.0.0,
+                });
+                // The same view, so the same rows.
+                let rows: Vec<StartTaskRow> = ordered(matching(&scope, &filter), order, after)
+                    .limit(i64::try_from(cut.items.len()).unwrap_or(i64::MAX))
                     .select(StartTaskRow::as_select())
                     .load(conn)?;
-                let page = page_token::cut(listing, &page, rows, |row: &StartTaskRow| Cursor {
-                    key: if by_change {
-                        row.updated_at
-                    } else {
-                        row.created_at
-                    },
-                    tie: row.id.0,
-                });
-                Ok(page.try_map(StartTask::try_from)?)
+                let items = rows.into_iter().map(StartTask::try_from);
+                Ok(Page {
+                    items: items.collect::<Result<_, _>>()?,
+                    next: cut.next,
+                })
             })
             .await
     }
 
     async fn count(&self, scope: &Scope, filter: &StartTaskFilter) -> Result<u64, StoreError> {
+        let calls = self.db.for_scope(scope);
         let (scope, filter) = (scope.clone(), filter.clone());
-        self.db
-            .read(move |conn| {
+        calls
+            .scan(move |conn| {
                 let count: i64 = matching(&scope, &filter).count().get_result(conn)?;
                 Ok(u64::try_from(count).unwrap_or_default())
             })

@@ -1,11 +1,13 @@
 //! Opening the database; one struct that implements every repository port.
 
-use std::fs::{DirBuilder, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use domain::error::StoreError;
 use secrecy::SecretString;
@@ -25,8 +27,8 @@ const PING: Duration = Duration::from_secs(1);
 pub struct StoreConfig {
     /// `sqlite://PATH` or (feature `postgres`) `postgres://…`, which goes to libpq with all its parameters (`sslmode`, …). Secret, because it may hold a password.
     pub url: SecretString,
-    /// Connections for reads of users' requests (and for Postgres as many for their writes, half as many for what sandboxes
-    /// report, and half as many for background work).
+    /// Connections for reads of users' requests (and a quarter as many for reads that are scans, and for Postgres as many for
+    /// their writes, half as many for what sandboxes report, and half as many for background work).
     pub connections: u32,
     /// How long a call waits for its turn before it is [`StoreError::Unavailable`].
     pub wait: Duration,
@@ -74,6 +76,8 @@ pub enum OpenError {
 pub struct SqlStore {
     pub(crate) db: Db,
     pub(crate) changes: Changes,
+    /// `SQLite`'s write-ahead log.
+    pub(crate) log: Option<PathBuf>,
 }
 
 impl SqlStore {
@@ -82,7 +86,7 @@ impl SqlStore {
     pub async fn open(config: StoreConfig, runtime: Handle) -> Result<Arc<Self>, OpenError> {
         let at = runtime.clone();
         runtime
-            .spawn_blocking(move || open(&config, at))
+            .spawn_blocking(move || open(&config, &at))
             .await
             .map_err(|gone| OpenError::Connect(gone.into()))?
     }
@@ -115,6 +119,24 @@ impl SqlStore {
         self.db.measured()
     }
 
+    /// Empties `SQLite`'s write-ahead log if it is larger than this. `SQLite` itself starts it over only at a moment without a
+    /// reader, and there may be none for as long as it is busy. Here writers wait, some seconds at most, until the readers of
+    /// before are done; if they are not, the next call tries again.
+    pub async fn shorten_log(&self, max_bytes: u64) -> Result<(), StoreError> {
+        let Some(log) = self.log.clone() else {
+            return Ok(());
+        };
+        self.db
+            .background_look(move |conn| {
+                let is_short = std::fs::metadata(&log).is_ok_and(|it| it.len() <= max_bytes);
+                if !is_short {
+                    conn.batch_execute("PRAGMA wal_checkpoint(TRUNCATE)")?;
+                }
+                Ok(())
+            })
+            .await
+    }
+
     /// The longest time between the moment at which somebody asks for a write and the moment at which it can still be
     /// committed.
     pub fn longest_write(&self) -> Duration {
@@ -122,7 +144,7 @@ impl SqlStore {
     }
 }
 
-fn open(config: &StoreConfig, runtime: Handle) -> Result<Arc<SqlStore>, OpenError> {
+fn open(config: &StoreConfig, runtime: &Handle) -> Result<Arc<SqlStore>, OpenError> {
     let target = Target::parse(&config.url)?;
     match &target {
         Target::Sqlite(path) => create_private(path).map_err(|source| OpenError::File {
@@ -139,23 +161,48 @@ fn open(config: &StoreConfig, runtime: Handle) -> Result<Arc<SqlStore>, OpenErro
     if ran > 0 {
         tracing::info!(migrations = ran, "database schema brought up to date");
     }
-    let changes = Changes::of(&target, &runtime);
+    let log = log_of(&target);
+    let changes = Changes::of(&target, runtime);
     let db = Db::new(&target, config, runtime);
-    Ok(Arc::new(SqlStore { db, changes }))
+    Ok(Arc::new(SqlStore { db, changes, log }))
 }
 
-/// Makes the file before `SQLite` would (with the umask's rights); `SQLite` gives `-wal` and `-shm` the rights of the file.
-fn create_private(path: &Path) -> std::io::Result<()> {
+/// `SQLite`'s write-ahead log.
+pub(crate) fn log_of(target: &Target) -> Option<PathBuf> {
+    match target {
+        Target::Sqlite(path) => {
+            let mut log = path.clone().into_os_string();
+            log.push("-wal");
+            Some(log.into())
+        }
+        #[cfg(feature = "postgres")]
+        Target::Postgres(_) => None,
+    }
+}
+
+/// Makes the file before `SQLite` would (with the umask's rights), and takes it from other users if an earlier release let
+/// them read it; `SQLite` gives `-wal` and `-shm` the rights of the file.
+fn create_private(path: &Path) -> io::Result<()> {
     if let Some(directory) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(directory)?;
     }
-    OpenOptions::new()
+    let file = OpenOptions::new()
         .create(true)
         .append(true)
         .mode(0o600)
-        .open(path)
-        .map(drop)
+        .open(path)?;
+    let found = file.metadata()?;
+    let mode = found.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 && found.is_file() {
+        // A file of another account stays as it is.
+        let narrowed = file.set_permissions(Permissions::from_mode(mode & 0o7700));
+        narrowed.or_else(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => Ok(()),
+            _ => Err(error),
+        })?;
+    }
+    Ok(())
 }

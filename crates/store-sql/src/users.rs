@@ -154,6 +154,20 @@ impl UserRepository for SqlStore {
             .await
     }
 
+    async fn oldest(&self) -> Result<Option<User>, StoreError> {
+        self.db
+            .look(|conn| {
+                let row = users::table
+                    .filter(users::deleted_at.is_null())
+                    .order((users::created_at.asc(), users::id.asc()))
+                    .select(UserRow::as_select())
+                    .first(conn)
+                    .optional()?;
+                Ok(row.map(User::try_from).transpose()?)
+            })
+            .await
+    }
+
     async fn find(&self, user: &UserId) -> Result<Option<User>, StoreError> {
         let user = user.to_string();
         self.db

@@ -80,6 +80,24 @@ async fn several_may_open_the_same_new_database_at_once() {
 }
 
 #[tokio::test]
+async fn a_long_log_is_emptied_and_a_short_one_is_left_alone() {
+    let directory = TempDir::new().unwrap();
+    let store = SqlStore::open(config(directory.path()), Handle::current())
+        .await
+        .unwrap();
+    let ports = Ports::of(store.clone());
+    ports.sandbox("s", "alice").await;
+    let log = directory.path().join("new/store.db-wal");
+    let size = || std::fs::metadata(&log).unwrap().len();
+    let before = size();
+    assert!(before > 0);
+    store.shorten_log(before).await.unwrap();
+    assert_eq!(size(), before);
+    store.shorten_log(before - 1).await.unwrap();
+    assert_eq!(size(), 0);
+}
+
+#[tokio::test]
 async fn what_was_stored_is_there_after_opening_again() {
     let directory = TempDir::new().unwrap();
     for _ in 0..2 {

@@ -21,6 +21,8 @@ pub const STREAMING_DELTA: &str = "StreamingDeltaEvent";
 const LONGEST: usize = 1_000;
 /// Tags that are kept of one conversation.
 pub const MOST_TAGS: usize = 64;
+/// Bytes of the names and values of all tags of one conversation: a list of conversations shows them all.
+pub const MAX_TAG_BYTES: usize = 16 * 1024;
 
 /// The text without NUL (which Postgres cannot hold), cut off at `longest` characters.
 fn bounded(text: &str, longest: usize) -> String {

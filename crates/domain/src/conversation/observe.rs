@@ -1,7 +1,7 @@
 //! How a report of the agent server changes a conversation: one pure rule, shared by every store.
 
 use super::{Conversation, MOST_PULL_REQUESTS, Metrics, Observation};
-use crate::agent::document::MOST_TAGS;
+use crate::agent::document::{MAX_TAG_BYTES, MOST_TAGS};
 use crate::clock::Timestamp;
 
 impl Conversation {
@@ -24,10 +24,17 @@ impl Conversation {
         if let (true, Some(title)) = (self.auto_title, &report.title) {
             self.title = Some(title.clone());
         }
+        let length = |name: &str, value: &str| name.len() + value.len();
+        let mut bytes: usize = self.tags.iter().map(|(n, v)| length(n, v)).sum();
         for (name, value) in &report.tags {
-            // Reports may be hostile: tags come and go by replacement only once there are many.
-            if self.tags.len() < MOST_TAGS || self.tags.contains_key(name) {
+            // Reports may be hostile: tags come and go by replacement only once there are many, or long ones.
+            let known = self.tags.get(name);
+            let others = bytes - known.map_or(0, |old| length(name, old));
+            let with = others + length(name, value);
+            let is_room = self.tags.len() < MOST_TAGS || known.is_some();
+            if is_room && with <= MAX_TAG_BYTES {
                 self.tags.insert(name.clone(), value.clone());
+                bytes = with;
             }
         }
         before != (self.clone(), *status_at)
@@ -88,6 +95,7 @@ pub fn fold_title(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::{ConversationId, SandboxId, UserId};
 
     #[test]
     fn totals_never_go_down_and_an_older_report_moves_nothing_else() {
@@ -113,5 +121,63 @@ mod tests {
     fn folding_is_per_character() {
         assert_eq!(fold_title("ÀΣ"), "àσ");
         assert!(fold_title("ΟΔΟΣ 1").contains(&fold_title("ΟΔΟΣ")));
+    }
+
+    #[test]
+    fn tags_have_so_many_bytes_together() {
+        let at = Timestamp::from_micros(0);
+        let mut stored = Conversation {
+            id: ConversationId::new(uuid::Uuid::nil()),
+            owner: UserId::parse("ada").unwrap(),
+            sandbox_id: SandboxId::parse("s").unwrap(),
+            title: None,
+            auto_title: true,
+            selected_repository: None,
+            selected_branch: None,
+            git_provider: None,
+            trigger: None,
+            pr_numbers: Vec::new(),
+            llm_model: None,
+            agent_kind: "openhands".to_owned(),
+            metrics: Metrics::default(),
+            parent: None,
+            public: None,
+            tags: [("a".to_owned(), "1".to_owned())].into(),
+            execution_status: None,
+            created_at: at,
+            updated_at: at,
+        };
+        let mut report = |tags: &[(&str, String)]| {
+            let tags = tags.iter();
+            let tags = tags.map(|(name, value)| ((*name).to_owned(), value.clone()));
+            let report = Observation {
+                tags: tags.collect(),
+                ..Observation::default()
+            };
+            stored.absorb(&report, &mut None);
+            let lengths = stored.tags.iter();
+            lengths
+                .map(|(name, value)| (name.clone(), value.len()))
+                .collect::<Vec<_>>()
+        };
+        let half = MAX_TAG_BYTES / 2;
+        let kept = report(&[
+            ("b", "x".repeat(half)),
+            ("c", "x".repeat(half)),
+            ("d", String::new()),
+        ]);
+        let named = |name: &str, length| (name.to_owned(), length);
+        assert_eq!(kept, [named("a", 1), named("b", half), named("d", 0)]);
+        // What is replaced makes room.
+        let kept = report(&[("b", String::new()), ("c", "x".repeat(half))]);
+        assert_eq!(
+            kept,
+            [
+                named("a", 1),
+                named("b", 0),
+                named("c", half),
+                named("d", 0)
+            ]
+        );
     }
 }

@@ -51,7 +51,8 @@ pub trait ConversationRepository: Send + Sync + 'static {
         scope: &Scope,
         ids: &[ConversationId],
     ) -> Result<Vec<Option<ConversationView>>, StoreError>;
-    /// A keyset page, newest first.
+    /// A keyset page, newest first. It ends early, but not before its first conversation, before the texts of its conversations
+    /// grow beyond [`MAX_PAGE_BYTES`](crate::page::MAX_PAGE_BYTES).
     async fn search(
         &self,
         scope: &Scope,

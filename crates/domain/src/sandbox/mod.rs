@@ -12,6 +12,7 @@
 
 mod grouping;
 mod mask;
+mod path;
 mod port;
 mod view;
 mod warm;
@@ -24,6 +25,7 @@ use url::Url;
 
 pub use grouping::{Grouping, MOST_TOGETHER, Occupancy};
 pub use mask::{LogMask, masked};
+pub use path::{is_below, normalized};
 pub use port::{
     BackendFact, BackendState, Capabilities, Contact, Located, LogTail, Logs, Progress,
     SandboxBackend, SandboxError, SandboxLaunch, SandboxRepository, SandboxSpecCatalog,

@@ -10,6 +10,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use secrecy::SecretString;
 use url::Url;
 
+use super::path::normalized;
 use super::{
     Caps, Desired, ExposedUrl, Occupancy, Retirement, Sandbox, SandboxFacts, SandboxSpec,
     SandboxView,
@@ -288,6 +289,13 @@ pub trait SandboxBackend: Send + Sync + 'static {
         Err(SandboxError::Unsupported {
             what: "logs of sandboxes",
         })
+    }
+    /// Where a path in the sandbox leads: absolute, without `.` and `..`, and as far as the backend sees the files without
+    /// symbolic links. A relative one counts from where the agent server runs. What is not there may be made there. `NotFound`
+    /// if it leads out of what belongs to the sandbox: where nothing isolates them, that is more than one sandbox can reach.
+    async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
+        let _ = id;
+        normalized(path).ok_or(SandboxError::NotFound)
     }
     /// Whether sandboxes could be started right now; the error names what is in the way. For `/ready`.
     async fn check(&self) -> Result<(), SandboxError>;

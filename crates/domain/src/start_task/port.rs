@@ -157,7 +157,8 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         scope: &Scope,
         ids: &[StartTaskId],
     ) -> Result<Vec<Option<StartTask>>, StoreError>;
-    /// A keyset page.
+    /// A keyset page. It holds at least one task if there is one, and ends early before what is stored of them grows beyond
+    /// [`MAX_PAGE_BYTES`](crate::page::MAX_PAGE_BYTES).
     async fn search(
         &self,
         scope: &Scope,

@@ -1,10 +1,12 @@
 //! Laws of `ConversationRepository`: lists. See `conversation_rows`, `reports` and `deletion` for the rest.
 
+use std::cell::RefCell;
+
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationView, Trigger,
 };
 use domain::error::StoreError;
-use domain::page::PageRequest;
+use domain::page::{MAX_PAGE_BYTES, PageRequest};
 use domain::patch::Patch;
 use domain::scope::Scope;
 
@@ -84,6 +86,31 @@ pub async fn paging_is_stable(ports: &Ports) {
         search(ports, &alice, &all(), &after(1, token)).await
     });
     assert_eq!(numbers(&walked.await), [6, 5, 3, 2, 1]);
+}
+
+/// A page of long titles ends early, and the walk still finds every conversation once and in order.
+pub async fn pages_of_long_titles_end_early(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    let half = MAX_PAGE_BYTES / 2;
+    for (size, n) in [half, half, half, MAX_PAGE_BYTES + 1, 1]
+        .into_iter()
+        .zip(1..)
+    {
+        ports
+            .conversation(&titled(n, Some(&"x".repeat(size))))
+            .await;
+    }
+    let alice = scope("alice");
+    for filter in [ConversationFilter::default(), all()] {
+        let seen = RefCell::new(Vec::new());
+        let walked = walk(9, async |token| {
+            let found = search(ports, &alice, &filter, &after(9, token)).await;
+            seen.borrow_mut().push(found.items.len());
+            found
+        });
+        assert_eq!(numbers(&walked.await), [5, 4, 3, 2, 1]);
+        assert_eq!(seen.into_inner(), [1, 1, 2, 1]);
+    }
 }
 
 /// A token of nobody's, or of another listing, is refused.
@@ -294,6 +321,7 @@ macro_rules! conversation_repository_conformance {
             $fresh,
             [
                 paging_is_stable,
+                pages_of_long_titles_end_early,
                 foreign_page_tokens_are_refused,
                 titles_are_searched_literally,
                 a_changed_title_is_searched,

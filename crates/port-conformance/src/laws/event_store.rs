@@ -2,9 +2,9 @@
 
 use domain::conversation::{ExecutionStatus, Observation};
 use domain::error::StoreError;
-use domain::event::{Appended, Event, EventFilter, EventOrder, PAGE_BYTES};
+use domain::event::{Appended, Event, EventFilter, EventOrder};
 use domain::id::{ConversationId, EventId};
-use domain::page::{Page, PageRequest};
+use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
 use domain::scope::Scope;
 use futures::future::join_all;
 use serde_json::json;
@@ -359,7 +359,14 @@ pub async fn a_large_batch_is_stored_whole(ports: &Ports) {
 /// A page of large documents ends early, and the walk still finds every event once and in order.
 pub async fn pages_of_large_documents_end_early(ports: &Ports) {
     let id = seeded(ports).await;
-    let sizes = [PAGE_BYTES / 2, 1, PAGE_BYTES / 2, PAGE_BYTES + 1, 1, 1];
+    let sizes = [
+        MAX_PAGE_BYTES / 2,
+        1,
+        MAX_PAGE_BYTES / 2,
+        MAX_PAGE_BYTES + 1,
+        1,
+        1,
+    ];
     let batch: Vec<Event> = sizes
         .into_iter()
         .zip(1..)

@@ -30,6 +30,7 @@ pub mod start_handover;
 pub mod start_life;
 pub mod start_place;
 pub mod start_task_repository;
+pub mod usage_repository;
 pub mod user_repository;
 pub mod vault_repository;
 pub mod warm_repository;

@@ -164,6 +164,35 @@ pub async fn the_unknown_is_not_found(backend: &dyn SandboxBackend, launch: &San
     backend.remove(&launch.id).await.expect("remove");
 }
 
+/// A path is resolved inside of the sandbox, also one of something that does not exist yet, and never leads out of it. Where
+/// nothing isolates sandboxes, that is everything but their own directories.
+pub async fn paths_stay_inside(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    let workspace = backend.start(launch).await.expect("start").workspace;
+    let resolve = async |path: &str| backend.resolve(&launch.id, path).await;
+    for (path, expected) in [
+        (workspace.clone(), workspace.clone()),
+        (
+            format!("{workspace}/a/../b//./c"),
+            format!("{workspace}/b/c"),
+        ),
+    ] {
+        assert_eq!(resolve(&path).await.expect("inside"), expected, "{path}");
+    }
+    let mut outside = vec!["/..".to_owned(), "../../..".to_owned(), "/a\0b".to_owned()];
+    if !backend.capabilities().isolated {
+        let climbing = format!("{workspace}/../../../master.key");
+        outside.extend(["/etc/passwd".to_owned(), "/".to_owned(), climbing]);
+    }
+    for path in outside {
+        let refused = resolve(&path).await;
+        assert!(
+            matches!(refused, Err(SandboxError::NotFound)),
+            "{path:?}: {refused:?}"
+        );
+    }
+    backend.remove(&launch.id).await.expect("remove");
+}
+
 /// Two sandboxes do not share an address or a workspace, and removing one leaves the other alone.
 pub async fn sandboxes_are_separate(
     backend: &dyn SandboxBackend,
@@ -347,6 +376,7 @@ macro_rules! sandbox_backend_conformance {
             stop_keeps_and_start_brings_back,
             remove_leaves_nothing,
             the_unknown_is_not_found,
+            paths_stay_inside,
             what_was_asked_for_is_no_exit,
             a_usable_backend_says_so,
         ]);

@@ -1,11 +1,12 @@
 //! Laws of `StartTaskRepository`: committing, finding and listing. See `start_life` for what workers do.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use domain::conversation::{GitProvider, MessageInput, Trigger};
 use domain::error::{Cap, StoreError};
 use domain::id::StartTaskId;
-use domain::page::{Page, PageRequest};
+use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
 use domain::sandbox::{Caps, Desired};
 use domain::scope::Scope;
 use domain::start_task::{
@@ -280,6 +281,37 @@ pub async fn paging_is_stable(ports: &Ports) {
     assert_eq!((numbers(&rest.items), rest.next), (vec![1], None));
 }
 
+/// A page of large requests ends early, and the walk still finds every task once and in order.
+pub async fn pages_of_large_requests_end_early(ports: &Ports) {
+    let half = MAX_PAGE_BYTES / 2;
+    for (size, n) in [half, 1, half, MAX_PAGE_BYTES + 1, 1, 1]
+        .into_iter()
+        .zip(1_u64..)
+    {
+        let created = at(i64::try_from(n).unwrap());
+        let mut new = start(n, "alice", &format!("s{n}"), created);
+        new.task.request.system_message_suffix = Some("x".repeat(size));
+        ports.start(&new).await;
+    }
+    for (order, lengths, tasks) in [
+        (StartTaskOrder::CreatedAt, [2, 1, 1, 2], [1, 2, 3, 4, 5, 6]),
+        (
+            StartTaskOrder::UpdatedAtDesc,
+            [2, 1, 2, 1],
+            [6, 5, 4, 3, 2, 1],
+        ),
+    ] {
+        let seen = RefCell::new(Vec::new());
+        let walked = walk(9, async |token| {
+            let found = search(ports, order, &after(9, token)).await;
+            seen.borrow_mut().push(found.items.len());
+            found
+        });
+        assert_eq!(numbers(&walked.await), tasks, "{order:?}");
+        assert_eq!(seen.into_inner(), lengths, "{order:?}");
+    }
+}
+
 /// A token of nobody's, or of another order, is refused.
 pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
     for n in [1, 2] {
@@ -375,6 +407,7 @@ macro_rules! start_task_repository_conformance {
                 find_many_keeps_order,
                 tasks_are_listed_in_every_order,
                 paging_is_stable,
+                pages_of_large_requests_end_early,
                 foreign_page_tokens_are_refused,
                 filters_narrow,
             ]

@@ -51,6 +51,25 @@ pub async fn users_are_listed_by_name(ports: &Ports) {
     assert_eq!(ports.users.find(&user("bo")).await.unwrap(), None);
 }
 
+/// The first of those who were not deleted; of two of the same moment the one whose name comes first.
+pub async fn the_oldest_user_is_found(ports: &Ports) {
+    assert_eq!(ports.users.oldest().await.unwrap(), None);
+    for (n, owner, when) in [
+        (1, "carol", 2),
+        (2, "bob", 2),
+        (3, "alice", 1),
+        (4, "dave", 3),
+    ] {
+        ports.keys.insert(&key(n, owner, when)).await.unwrap();
+    }
+    for expected in ["alice", "bob", "carol", "dave"] {
+        let oldest = ports.users.oldest().await.unwrap();
+        assert_eq!(oldest.map(|it| it.id), Some(user(expected)));
+        ports.users.purge(&user(expected), at(9), 9).await.unwrap();
+    }
+    assert_eq!(ports.users.oldest().await.unwrap(), None);
+}
+
 /// Deleting somebody who is not there changes nothing, and makes nobody.
 pub async fn a_user_who_is_not_there_is_not_deleted(ports: &Ports) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
@@ -141,6 +160,7 @@ macro_rules! user_repository_conformance {
             $fresh,
             [
                 users_are_listed_by_name,
+                the_oldest_user_is_found,
                 a_user_who_is_not_there_is_not_deleted,
                 a_user_is_deleted_once,
                 a_name_rests_before_it_is_used_again,

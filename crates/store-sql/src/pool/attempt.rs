@@ -3,43 +3,54 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use domain::error::StoreError;
-use tokio::sync::{OwnedSemaphorePermit as Turn, oneshot};
+use tokio::sync::oneshot;
 use tracing::Span;
 
-use super::{Access, UnderWay};
+use super::Access;
+use super::job_queue::Slot;
+use super::running_jobs::RunningJob;
 use crate::connection::{AnyConnection, Intent};
 use crate::error::Fault;
 
-/// How it went. If it lost a race, also what it is repeated with: itself, the word that it is under way, its turn.
-pub(super) type Ended<T, J> = (Result<T, Fault>, Option<(Attempt<J>, UnderWay, Turn)>);
+/// How a try went.
+pub(super) struct Outcome<T, J> {
+    pub(super) answer: Result<T, Fault>,
+    /// If it lost a race, what it is repeated with.
+    pub(super) again: Option<(Attempt<J>, RunningJob, Slot)>,
+    /// The slot of a job whose answer is large: held until the caller has the answer.
+    pub(super) slot: Option<Slot>,
+}
 
 /// A job, and what it needs on its thread.
 pub(super) struct Attempt<J> {
     access: Access,
     intent: Intent,
+    /// Whether the slot is held until the caller has the answer, so that no more large answers wait than there are slots.
+    is_large: bool,
     span: Span,
     job: J,
 }
 
 impl<J> Attempt<J> {
-    pub(super) fn new(access: Access, intent: Intent, job: J) -> Self {
+    pub(super) fn new(access: Access, intent: Intent, is_large: bool, job: J) -> Self {
         let span = Span::current();
         Self {
             access,
             intent,
+            is_large,
             span,
             job,
         }
     }
 
-    /// Tells the caller how it went; for one that went away nothing is repeated. A job that outlives its caller has its turn
-    /// until it ends. The turn comes back, unless another try has it.
+    /// Tells the caller how it went; for one that went away nothing is repeated. A job that outlives its caller has its slot
+    /// until it ends. The slot comes back, unless another try or the caller has it.
     pub(super) fn run<T>(
         mut self,
-        under_way: UnderWay,
-        turn: Turn,
-        tell: oneshot::Sender<Ended<T, J>>,
-    ) -> Option<Turn>
+        under_way: RunningJob,
+        slot: Slot,
+        tell: oneshot::Sender<Outcome<T, J>>,
+    ) -> Option<Slot>
     where
         J: FnMut(&mut AnyConnection) -> Result<T, Fault>,
     {
@@ -51,15 +62,28 @@ impl<J> Attempt<J> {
             let panicked = "a job of the database panicked";
             Err(StoreError::Other(panicked.into()).into())
         });
-        // Whoever is not there any more need not be told.
+        // A caller that is gone need not be told: then what was sent is dropped, and with it the slot.
         if matches!(&answer, Err(fault) if fault.is_lost_race()) {
-            let _ = tell.send((answer, Some((self, under_way, turn))));
+            let _ = tell.send(Outcome {
+                answer,
+                again: Some((self, under_way, slot)),
+                slot: None,
+            });
             return None;
         }
-        // Whoever waits for this turn need not wait until the caller has seen the answer.
+        // The next job need not wait until the caller has seen a small answer.
         // And what the job had, with the request's span, is not needed after that.
+        let (kept, free) = if self.is_large {
+            (Some(slot), None)
+        } else {
+            (None, Some(slot))
+        };
         drop((under_way, self));
-        let _ = tell.send((answer, None));
-        Some(turn)
+        let _ = tell.send(Outcome {
+            answer,
+            again: None,
+            slot: kept,
+        });
+        free
     }
 }

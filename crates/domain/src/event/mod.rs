@@ -9,6 +9,10 @@ use crate::error::StoreError;
 use crate::id::{ConversationId, EventId, SandboxId};
 use crate::page::{Page, PageRequest};
 
+mod shorten;
+
+pub use shorten::{BULKY_BYTES, BULKY_KIND, shortened};
+
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
@@ -68,10 +72,7 @@ pub enum Appended {
     Foreign,
 }
 
-/// Bytes of documents after which a page of events ends, whatever its limit: documents carry what tools printed.
-pub const PAGE_BYTES: usize = 8 * 1024 * 1024;
-
-/// The same for what arrived: there are many followers, and each holds one part until it is written.
+/// Bytes of documents after which a part of what arrived ends: there are many followers, and each holds one part until it is written.
 pub const ARRIVED_BYTES: usize = 256 * 1024;
 
 /// Where events are kept. Visibility of a conversation is checked in the same transaction: reads of a conversation
@@ -97,7 +98,7 @@ pub trait EventStore: Send + Sync + 'static {
         ids: &[EventId],
     ) -> Result<Vec<Option<Event>>, StoreError>;
     /// A keyset page, O(page) whatever the conversation's length. It holds at least one event if there is one, and ends
-    /// early before the documents grow beyond [`PAGE_BYTES`].
+    /// early before the documents grow beyond [`MAX_PAGE_BYTES`](crate::page::MAX_PAGE_BYTES).
     async fn search(
         &self,
         scope: &crate::scope::Scope,

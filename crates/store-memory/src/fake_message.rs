@@ -1,0 +1,22 @@
+//! Messages as the fake agent server logs them.
+
+use domain::clock::{Clock, SystemClock};
+use domain::conversation::MessageInput;
+use domain::event::Event;
+use domain::id::EventId;
+use serde_json::json;
+
+/// The message as it stands in a log.
+pub(crate) fn said(number: usize, message: &MessageInput) -> Event {
+    let now = SystemClock.now();
+    let body = json!({
+        "id": format!("said-{number}"), "kind": "MessageEvent", "source": "user", "timestamp": now,
+        "llm_message": {"role": message.role, "content": message.content},
+    });
+    Event {
+        id: EventId::parse(format!("said-{number}")).expect("a valid event id"),
+        kind: "MessageEvent".to_owned(),
+        timestamp: now,
+        body,
+    }
+}

@@ -1,0 +1,227 @@
+//! Jobs that wait for a slot of a partition, and the threads that run them.
+//!
+//! A thread that has done a job goes on with the next one in line, with the same slot: else each job of a busy pool would wake
+//! its caller and then a thread that has just fallen asleep, which together is as much work as a small query.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use domain::id::{SandboxId, UserId};
+use tokio::runtime::Handle;
+
+use super::fair_queue::FairQueue;
+
+/// Jobs that one thread does in a row. Then it queues for a thread with all others: threads are fewer than slots of all
+/// partitions may be, and one whose line never ends must not keep another's from its slot.
+const MAX_JOBS_IN_A_ROW: usize = 64;
+
+/// For whom a job is done: slots are shared fairly among tenants.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Tenant {
+    User(UserId),
+    Sandbox(SandboxId),
+    /// A job that stands for itself, by its number: background work, and what is asked before the user is known.
+    Single(u64),
+}
+
+/// A job: takes a slot, and gives it back unless it is to be kept for longer.
+pub(super) type Job = Box<dyn FnOnce(Slot) -> Option<Slot> + Send>;
+
+/// The jobs that wait: no more than there are callers.
+pub(super) struct JobQueue {
+    runtime: Handle,
+    queue: Mutex<FairQueue<Tenant, Job>>,
+}
+
+/// The right to run a job. The next job in line gets it when this is dropped.
+pub(super) struct Slot {
+    queue: Arc<JobQueue>,
+    /// `None`: it was passed on.
+    tenant: Option<Tenant>,
+}
+
+/// A job in line; dropping this takes it out.
+pub(super) struct QueuedJob {
+    queue: Arc<JobQueue>,
+    tenant: Tenant,
+    number: u64,
+}
+
+impl JobQueue {
+    pub(super) fn new(slots: usize, runtime: Handle) -> Self {
+        Self {
+            runtime,
+            queue: Mutex::new(FairQueue::new(slots)),
+        }
+    }
+
+    /// Slots in all, and slots that are free.
+    pub(super) fn slots(&self) -> (usize, usize) {
+        self.lock().slots()
+    }
+
+    /// Starts the job if a slot is free (`None`), or adds it to the line.
+    pub(super) fn enter(self: &Arc<Self>, tenant: Tenant, job: Job) -> Option<QueuedJob> {
+        let mut queue = self.lock();
+        if queue.try_take(&tenant) {
+            drop(queue);
+            self.start(tenant, job);
+            return None;
+        }
+        let number = queue.push(&tenant, job);
+        drop(queue);
+        Some(QueuedJob {
+            queue: Arc::clone(self),
+            tenant,
+            number,
+        })
+    }
+
+    /// Runs a job whose tenant has a slot on a thread, and then those in line. A runtime that is shutting down drops what it
+    /// is given; the slot must not come back then, or each job in line would be dropped inside the one before.
+    fn start(self: &Arc<Self>, tenant: Tenant, job: Job) {
+        let queue = Arc::clone(self);
+        self.runtime.spawn_blocking(move || {
+            let tenant = Some(tenant);
+            serve(job, Slot { queue, tenant });
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FairQueue<Tenant, Job>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs a job, and then those in line. Blocking.
+fn serve(mut job: Job, mut slot: Slot) {
+    for _ in 0..MAX_JOBS_IN_A_ROW {
+        let Some(free) = job(slot) else { return };
+        let Some(next) = free.pass_on() else { return };
+        (job, slot) = next;
+    }
+    slot.run(job);
+}
+
+impl Slot {
+    /// Runs another job with the same slot, on a thread.
+    pub(super) fn run(mut self, job: Job) {
+        if let Some(tenant) = self.tenant.take() {
+            self.queue.start(tenant, job);
+        }
+    }
+
+    /// The next job in line, with this slot.
+    fn pass_on(mut self) -> Option<(Job, Self)> {
+        let tenant = self.tenant.take()?;
+        let (tenant, job) = self.queue.lock().release(&tenant)?;
+        let queue = Arc::clone(&self.queue);
+        let tenant = Some(tenant);
+        Some((job, Self { queue, tenant }))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let Some(tenant) = self.tenant.take() else {
+            return;
+        };
+        let next = self.queue.lock().release(&tenant);
+        if let Some((tenant, job)) = next {
+            self.queue.start(tenant, job);
+        }
+    }
+}
+
+impl QueuedJob {
+    /// Takes the job out; `None`: it is under way.
+    pub(super) fn leave(&self) -> Option<Job> {
+        self.queue.lock().remove(&self.tenant, self.number)
+    }
+}
+
+impl Drop for QueuedJob {
+    fn drop(&mut self) {
+        // The caller went away before its turn came.
+        let job = self.leave();
+        drop(job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// A queue whose only slot a job holds until the sender is dropped.
+    fn occupied() -> (Arc<JobQueue>, mpsc::Sender<()>) {
+        let queue = Arc::new(JobQueue::new(1, Handle::current()));
+        let (end, ended) = mpsc::channel();
+        let first: Job = Box::new(move |slot| {
+            let _ = ended.recv();
+            Some(slot)
+        });
+        assert!(queue.enter(Tenant::Single(0), first).is_none());
+        (queue, end)
+    }
+
+    #[tokio::test]
+    async fn one_slot_does_for_all_in_line_but_for_those_who_left() {
+        let (queue, end) = occupied();
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let jobs = 2 * MAX_JOBS_IN_A_ROW as u64;
+        let mut places: Vec<_> = (1..=jobs)
+            .map(|number| {
+                let tell = tell.clone();
+                let job: Job = Box::new(move |slot| {
+                    tell.send(number).unwrap();
+                    Some(slot)
+                });
+                queue.enter(Tenant::Single(number), job)
+            })
+            .collect();
+        drop(places.remove(1));
+        drop((end, tell));
+        let mut done = Vec::new();
+        while let Some(number) = told.recv().await {
+            done.push(number);
+        }
+        assert_eq!(done, (1..=jobs).filter(|it| *it != 2).collect::<Vec<_>>());
+        assert!(places.iter().flatten().all(|it| it.leave().is_none()));
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_is_kept_goes_to_the_next_one_when_it_is_dropped() {
+        let queue = Arc::new(JobQueue::new(1, Handle::current()));
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let keep: Job = Box::new(|slot| {
+            let _ = tell.send(slot);
+            None
+        });
+        assert!(queue.enter(Tenant::Single(1), keep).is_none());
+        let slot = told.await.unwrap();
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let next: Job = Box::new(|slot| {
+            let _ = tell.send(());
+            Some(slot)
+        });
+        let _place = queue.enter(Tenant::Single(2), next).unwrap();
+        assert_eq!(queue.slots(), (1, 0));
+        drop(slot);
+        told.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_job_that_panics_gives_its_slot_back() {
+        let (queue, end) = occupied();
+        let panics: Job = Box::new(|_slot| panic!("on purpose"));
+        let _first = queue.enter(Tenant::Single(1), panics);
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let job: Job = Box::new(|slot| {
+            let _ = tell.send(());
+            Some(slot)
+        });
+        let _second = queue.enter(Tenant::Single(2), job);
+        drop(end);
+        told.await.unwrap();
+    }
+}

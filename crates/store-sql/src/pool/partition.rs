@@ -1,0 +1,181 @@
+//! A share of the connections, the queue in front of it, and what is measured there.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diesel::r2d2::Pool;
+use domain::error::StoreError;
+use domain::measure::{self, Count, Durations, Level};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::job_queue::{Job, JobQueue, Tenant};
+use super::{Access, Db, Report};
+use crate::circuit::{Circuit, GRACE};
+use crate::connection::{Manager, Target};
+use crate::error::unavailable;
+
+/// Connections, and the queue in front of them.
+pub(super) struct PoolPartition {
+    pub(super) access: Access,
+    queue: Arc<JobQueue>,
+    pub(super) waits: Arc<Waits>,
+}
+
+/// What is counted at one partition.
+#[derive(Default)]
+pub(super) struct Waits {
+    times: Durations,
+    waiting: Level,
+    refused: Count,
+}
+
+/// When a job came, to be counted when it gets its slot.
+pub(super) struct WaitTimer(Arc<Waits>, Instant);
+
+impl Waits {
+    pub(super) fn begin(self: &Arc<Self>) -> WaitTimer {
+        WaitTimer(Arc::clone(self), Instant::now())
+    }
+}
+
+impl WaitTimer {
+    pub(super) fn end(&self) {
+        self.0.times.note(self.1.elapsed());
+    }
+}
+
+impl PoolPartition {
+    /// So many slots, and a pool with as many connections and `spare` ones ([`PoolPartition::beside`]).
+    pub(super) fn build(
+        target: &Target,
+        (slots, spare): (u32, u32),
+        wait: Duration,
+        circuit: &Arc<Circuit>,
+        runtime: &Handle,
+    ) -> Self {
+        let builder = Pool::builder()
+            .max_size(slots + spare)
+            .min_idle(Some(1))
+            // We wait ourselves. By this the pool measures how long it keeps away after a failure: half of it at most.
+            .connection_timeout(GRACE)
+            .error_handler(Box::new(Report(Arc::clone(circuit))));
+        let builder = match target {
+            // A file does not go away: no check before use, and connections keep their prepared statements.
+            Target::Sqlite(_) => builder
+                .test_on_check_out(false)
+                .max_lifetime(None)
+                .idle_timeout(None),
+            #[cfg(feature = "postgres")]
+            Target::Postgres(_) => builder.test_on_check_out(true),
+        };
+        let access = Access {
+            pool: builder.build_unchecked(Manager::new(target.clone())),
+            circuit: Arc::clone(circuit),
+            wait,
+        };
+        Self::over(access, slots, runtime)
+    }
+
+    /// A partition with slots of its own, for the spare connections of this one's pool.
+    pub(super) fn beside(&self, slots: u32, runtime: &Handle) -> Self {
+        Self::over(self.access.clone(), slots, runtime)
+    }
+
+    fn over(access: Access, slots: u32, runtime: &Handle) -> Self {
+        let slots = usize::try_from(slots).unwrap_or(1);
+        Self {
+            access,
+            queue: Arc::new(JobQueue::new(slots, runtime.clone())),
+            waits: Arc::default(),
+        }
+    }
+
+    /// Waits until the job has its slot, but not for a database that is away; an error: the job does not run. Where others are
+    /// before it, the job may have been done when this returns, and then what it told is returned.
+    pub(super) async fn admit<T>(
+        &self,
+        tenant: Tenant,
+        job: Job,
+        told: &mut oneshot::Receiver<T>,
+    ) -> Result<Option<T>, StoreError> {
+        let Some(place) = self.queue.enter(tenant, job) else {
+            return Ok(None);
+        };
+        let _waiting = self.waits.waiting.enter();
+        let refusal = tokio::select! {
+            biased;
+            Ok(outcome) = told => return Ok(Some(outcome)),
+            refusal = self.give_up() => refusal,
+        };
+        match place.leave() {
+            Some(_never_run) => {
+                self.waits.refused.add(1);
+                Err(refusal)
+            }
+            // It is under way after all.
+            None => Ok(None),
+        }
+    }
+
+    /// Why a job is not waited for any longer.
+    async fn give_up(&self) -> StoreError {
+        let circuit = &self.access.circuit;
+        let is_of_no_use = async {
+            if !circuit.is_away() {
+                sleep(GRACE).await;
+                if circuit.silence() >= GRACE {
+                    circuit.suspect();
+                }
+            }
+            circuit.until_away().await;
+        };
+        tokio::select! {
+            () = sleep(self.access.wait) => {
+                unavailable("a free connection", "all connections are busy")
+            }
+            () = is_of_no_use => Circuit::refusal(),
+        }
+    }
+
+    /// `lent`: connections of the pool that another partition uses.
+    fn measured(&self, name: &'static str, lent: u32) -> measure::Pool {
+        let now = self.access.pool.state();
+        let (slots, _) = self.queue.slots();
+        measure::Pool {
+            name,
+            most: u32::try_from(slots).unwrap_or(u32::MAX),
+            open: now.connections.saturating_sub(lent),
+            idle: now.idle_connections,
+            in_use: u64::from(self.in_use()),
+            waiting: self.waits.waiting.get(),
+            waits: self.waits.times.measured(),
+            timeouts: self.waits.refused.get(),
+        }
+    }
+
+    fn in_use(&self) -> u32 {
+        let (slots, free) = self.queue.slots();
+        u32::try_from(slots - free).unwrap_or(u32::MAX)
+    }
+}
+
+impl Db {
+    /// What the pools are doing.
+    pub(crate) fn measured(&self) -> Vec<measure::Pool> {
+        let scans = self.scan.in_use();
+        let scan = measure::Pool {
+            open: scans,
+            idle: 0,
+            ..self.scan.measured("scan", 0)
+        };
+        let read = self.read.measured("read", scans);
+        let mut pools = vec![read, scan, self.write.measured("write", 0)];
+        if let Some(apart) = &self.apart {
+            pools.push(apart.intake.measured("intake", 0));
+            pools.push(apart.background.measured("background", 0));
+        }
+        pools
+    }
+}

@@ -3,12 +3,15 @@
 //! Knows: where the engine is. Connecting is done by the calls themselves, so the service starts while the engine is down.
 
 use std::fmt;
+use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bollard::{API_DEFAULT_VERSION, Docker};
 use domain::crash_point;
 use domain::sandbox::SandboxError;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
 use tracing::Instrument as _;
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
@@ -31,6 +34,8 @@ struct Shared {
     limit: Duration,
     /// Made by the first call that finds the socket: the client refuses to be made without it.
     client: OnceLock<Docker>,
+    /// Who has its socket, once that is known.
+    user: OnceLock<u32>,
 }
 
 /// Where the engine listens.
@@ -54,6 +59,7 @@ impl Engine {
             address,
             limit: config.call_limit,
             client: OnceLock::new(),
+            user: OnceLock::new(),
         })))
     }
 
@@ -100,7 +106,7 @@ impl Engine {
         // bollard logs bodies at debug level: the environment of a container, with its keys, would be in our log.
         let request = async { request(client).await }.with_subscriber(NoSubscriber::default());
         crash_point::before(what);
-        let request = tokio::time::timeout(limit, request);
+        let request = timeout(limit, request);
         let outcome = request
             .instrument(tracing::debug_span!("engine.call", what))
             .await;
@@ -114,6 +120,20 @@ impl Engine {
     /// Whether it is reached by a socket of this machine: over the network it may be anywhere.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.0.address, Address::Unix(_))
+    }
+
+    /// The user that it runs as; `None` if it is reached over the network.
+    pub(crate) async fn user(&self) -> io::Result<Option<u32>> {
+        let Address::Unix(path) = &self.0.address else {
+            return Ok(None);
+        };
+        if let Some(user) = self.0.user.get() {
+            return Ok(Some(*user));
+        }
+        let path = path.strip_prefix("unix://").unwrap_or(path);
+        let socket = timeout(self.0.limit, UnixStream::connect(path)).await;
+        let user = socket.map_err(io::Error::from)??.peer_cred()?.uid();
+        Ok(Some(*self.0.user.get_or_init(|| user)))
     }
 
     /// How long a call may take.

@@ -191,15 +191,17 @@ impl Inner {
     }
 
     /// Where a running container is.
-    pub(crate) fn whereabouts(&self, container: &Container) -> Option<Located> {
+    pub(crate) fn whereabouts(&self, id: &SandboxId, container: &Container) -> Option<Located> {
         let published = locate::inspected(&container.ports, &container.labels);
-        locate::located(&self.config, &container.labels, &published)
+        let located = locate::located(&self.config, &container.labels, &published)?;
+        self.memory.publishes(id, &located);
+        Some(located)
     }
 
     async fn judge(&self, id: &SandboxId, container: &Container) -> BackendState {
         match container.status {
             Status::RUNNING | Status::RESTARTING | Status::STOPPING => self
-                .whereabouts(container)
+                .whereabouts(id, container)
                 .map_or_else(unpublished, BackendState::Running),
             Status::PAUSED | Status::CREATED => BackendState::Stopped,
             Status::REMOVING => BackendState::Remains,

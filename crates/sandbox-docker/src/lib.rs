@@ -21,6 +21,7 @@ mod backend;
 mod config;
 mod container;
 mod disk;
+mod endpoint;
 mod engine;
 mod environment;
 mod errors;

@@ -15,8 +15,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::id::SandboxId;
-use domain::sandbox::{BackendFact, BackendState};
+use domain::sandbox::{BackendFact, BackendState, Located};
 use tokio::sync::Notify;
+use url::Url;
 
 /// What was last known of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,6 +60,8 @@ struct Entry {
     warnings: Vec<String>,
     /// A program in it was ended because memory ran out, since it was last started.
     out_of_memory: bool,
+    /// Ports of this machine that the engine has last said lead to it.
+    ports: Vec<u16>,
     /// Operations under way.
     busy: usize,
     /// Counts the beginnings and ends of operations.
@@ -106,6 +109,8 @@ impl Memory {
         let entry = entries.entry(id.clone()).or_default();
         entry.busy += 1;
         entry.turns += 1;
+        // A container that is started again gets others.
+        entry.ports.clear();
         Operation {
             memory: Arc::clone(self),
             id: id.clone(),
@@ -118,6 +123,20 @@ impl Memory {
         entries
             .get(id)
             .map_or((Life::Unknown, None), |it| (it.life, it.cause.clone()))
+    }
+
+    /// Remembers which ports lead to it.
+    pub(crate) fn publishes(&self, id: &SandboxId, located: &Located) {
+        if let Some(entry) = self.lock().get_mut(id) {
+            entry.ports = ports_of(located);
+        }
+    }
+
+    /// Whether it is known to run, and this port to lead to it.
+    pub(crate) fn has_port(&self, id: &SandboxId, port: u16) -> bool {
+        let entries = self.lock();
+        let entry = entries.get(id);
+        entry.is_some_and(|it| it.life == Life::Up && it.ports.contains(&port))
     }
 
     /// What the owner of a running sandbox should know.
@@ -257,6 +276,13 @@ impl Drop for Look {
             }
         }
     }
+}
+
+/// The ports that lead to a sandbox.
+pub(crate) fn ports_of(located: &Located) -> Vec<u16> {
+    let exposed = located.exposed_urls.iter().map(|it| &it.url);
+    let urls = exposed.chain([&located.agent_url]);
+    urls.filter_map(Url::port_or_known_default).collect()
 }
 
 const OUT_OF_MEMORY: &str =

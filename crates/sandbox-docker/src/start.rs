@@ -240,7 +240,7 @@ impl Inner {
     ) -> Result<Option<Located>, SandboxError> {
         match found.status {
             Status::RUNNING => {
-                if let Some(located) = self.whereabouts(found) {
+                if let Some(located) = self.whereabouts(&launch.id, found) {
                     operation.now(Life::Up);
                     return Ok(Some(located));
                 }
@@ -347,7 +347,7 @@ impl Inner {
         operation.now(Life::Up);
         match self.found(&launch.id).await? {
             Found::Ours(container) if container.is_alive() => {
-                let located = self.whereabouts(&container).ok_or_else(|| {
+                let located = self.whereabouts(&launch.id, &container).ok_or_else(|| {
                     start_failed("the engine did not publish the agent server's port".to_owned())
                 })?;
                 tracing::info!(sandbox.id = %launch.id, url = %located.agent_url, "sandbox {} started", launch.id);

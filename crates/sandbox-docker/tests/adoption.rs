@@ -6,11 +6,15 @@
 
 mod support;
 
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use bollard::models::{ContainerCreateBody, VolumeCreateRequest};
 use bollard::query_parameters::CreateContainerOptionsBuilder;
-use domain::sandbox::{BackendFact, BackendState, SandboxBackend, SandboxError, SandboxLaunch};
+use domain::sandbox::{
+    BackendFact, BackendState, Located, SandboxBackend, SandboxError, SandboxLaunch,
+};
+use endpoint_guard::{EndpointGuard, GuardError};
 use support::{IMAGE, Lab, SPEC, launch, name, told};
 
 /// Leaves a sandbox in a state that a service which was killed could have left.
@@ -276,4 +280,39 @@ async fn a_sandbox_outlives_its_template() {
             "{refused:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_port_is_proven_for_the_sandbox_that_the_engine_gave_it_to_alone() {
+    let lab = Lab::new().await;
+    let backend = lab.backend();
+    let (launch, other) = (launch(SPEC), launch(SPEC));
+    let located = backend.start(&launch).await.unwrap();
+    let elsewhere = backend.start(&other).await.unwrap();
+    let address = |located: &Located| {
+        let port = located.agent_url.port().unwrap();
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+    };
+    let (at, at_other) = (address(&located), address(&elsewhere));
+    // One that has not looked around yet, too.
+    for backend in [&backend, &lab.backend()] {
+        let sandbox = launch.id.as_str();
+        assert!(backend.prove(sandbox, at).await.is_ok());
+        let refused = backend.prove(sandbox, at_other).await;
+        assert!(
+            matches!(refused, Err(GuardError::HeldByAnother(_))),
+            "{refused:?}"
+        );
+    }
+    lab.kill(&launch.id).await;
+    support::until("its port is free", || async {
+        TcpListener::bind(at).is_ok()
+    })
+    .await;
+    let _thief = TcpListener::bind(at).unwrap();
+    support::until("it is refused", || async {
+        let refused = backend.prove(launch.id.as_str(), at).await;
+        matches!(refused, Err(GuardError::HeldByAnother(_)))
+    })
+    .await;
 }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::config::{AgentServerSource, ProcessConfig};
+use crate::confine;
 use crate::environment;
 use crate::errors;
 use crate::layout::{Layout, Places};
@@ -29,6 +30,9 @@ use crate::start;
 
 /// Facts that a slow watcher may miss before it lags.
 const FACTS: usize = 256;
+
+/// Each takes some hundred microseconds of a thread.
+const PARALLEL_PROOFS: usize = 4;
 
 /// Sandboxes that are processes of this machine.
 #[derive(Debug)]
@@ -46,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) runtime: Handle,
     pub(crate) locks: Locks,
     pub(crate) starts: Arc<Semaphore>,
+    /// Proofs of listeners at the same time.
+    pub(crate) proofs: Semaphore,
     pub(crate) tracked: Mutex<std::collections::HashMap<SandboxId, Tracked>>,
     pub(crate) facts: broadcast::Sender<BackendFact>,
     /// Ends the monitors, not the sandboxes.
@@ -77,6 +83,7 @@ impl ProcessSandboxes {
             runtime: Handle::current(),
             locks: Locks::default(),
             starts: Arc::new(Semaphore::new(config.parallel_starts.max(1))),
+            proofs: Semaphore::new(PARALLEL_PROOFS),
             tracked: Mutex::default(),
             facts: broadcast::channel(FACTS).0,
             closed: CancellationToken::new(),
@@ -88,6 +95,10 @@ impl ProcessSandboxes {
             closed.run_until_cancelled(logs).await;
         });
         Ok(Self { inner })
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
     }
 
     /// Runs an operation to its end, whatever becomes of the caller.
@@ -213,6 +224,13 @@ impl SandboxBackend for ProcessSandboxes {
     async fn recipe(&self, _spec: &SpecId) -> Result<String, SandboxError> {
         // There is one template, as for `prepare`.
         Ok(recipe::of(&self.inner.config))
+    }
+
+    async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
+        let (places, path) = (self.inner.places(id), path.to_owned());
+        let found = errors::blocking(move || confine::resolve(&places, &path)).await?;
+        let found = found.and_then(|path| path.into_os_string().into_string().ok());
+        found.ok_or(SandboxError::NotFound)
     }
 
     async fn check(&self) -> Result<(), SandboxError> {

@@ -9,7 +9,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Resource, Rlimit, setrlimit, setsid};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, setrlimit, setsid, umask};
 
 /// The argument with which the service's own binary acts as launcher.
 pub const SUBCOMMAND: &str = "__launch";
@@ -39,7 +40,7 @@ impl Launcher {
 }
 
 /// The launcher: makes a session, lets the kernel prefer this process when memory runs out, forbids core dumps (they hold
-/// the keys of the environment), and becomes `command` (program and arguments). Returns only if that fails.
+/// the keys of the environment), gives it the usual mask for new files, and becomes `command` (program and arguments). Returns only if that fails.
 ///
 /// Call it from `main`, before any thread or runtime exists, with what follows [`SUBCOMMAND`].
 pub fn main(command: impl IntoIterator<Item = OsString>) -> io::Error {
@@ -50,6 +51,9 @@ pub fn main(command: impl IntoIterator<Item = OsString>) -> io::Error {
     if let Err(error) = setsid() {
         return error.into();
     }
+    // The service makes files for itself alone. In a sandbox others may have to read them (an image that an agent builds), and
+    // the directory around it is closed.
+    umask(Mode::WGRP | Mode::WOTH);
     // Both are improvements only: a kernel that refuses them does not keep a sandbox from starting.
     let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     let _ = setrlimit(

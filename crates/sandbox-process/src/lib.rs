@@ -22,7 +22,9 @@ pub mod provision;
 
 mod backend;
 mod config;
+mod confine;
 mod digest;
+mod endpoint;
 mod environment;
 mod errors;
 mod facts;

@@ -52,6 +52,17 @@ pub(crate) fn marked(instance: &HostId) -> BTreeMap<ProcessKey, SandboxId> {
         .collect()
 }
 
+/// The living processes of a sandbox that another service has started on this machine, by marker. Blocks.
+pub(crate) fn of_other_instances(instance: &HostId, id: &SandboxId) -> Vec<ProcessKey> {
+    let is_of_other = |stat: &Stat| {
+        let value = proc::initial_variable(stat.key.pid, VARIABLE);
+        let value = value.as_deref().and_then(|it| it.split_once('/'));
+        value.is_some_and(|(of, sandbox)| of != instance.as_str() && sandbox == id.as_str())
+    };
+    let living = proc::all().into_iter().filter(|stat| !stat.is_dead());
+    living.filter(is_of_other).map(|stat| stat.key).collect()
+}
+
 /// Whether a living process is one of this sandbox. Blocks.
 pub(crate) fn is_on_any(instance: &HostId, id: &SandboxId) -> bool {
     marked(instance).values().any(|of| of == id)
@@ -76,21 +87,37 @@ pub(crate) fn find_main(marker: &Marker, port: u16) -> Option<ProcessKey> {
 /// cannot have been reused). Blocks.
 fn members(marker: &Marker, main: Option<ProcessKey>, known: &BTreeSet<ProcessKey>) -> Vec<Stat> {
     let all = proc::all();
-    let in_session = |stat: &Stat| {
-        main.is_some_and(|main| stat.session == main.pid && stat.key.started >= main.started)
+    let is_in_session = |stat: &Stat| main.is_some_and(|main| is_in_session(stat, main));
+    let is_member = |stat: &&Stat| {
+        known.contains(&stat.key) || is_in_session(stat) || marker.is_on(stat.key.pid)
     };
-    let mut found: Vec<Stat> = Vec::new();
-    for stat in &all {
-        if known.contains(&stat.key) || in_session(stat) || marker.is_on(stat.key.pid) {
-            found.push(*stat);
-        }
-    }
-    // Descendants, generation by generation.
+    let mut found = all.iter().filter(is_member).copied().collect();
+    add_descendants(&mut found, &all);
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    found.retain(|stat| stat.key.pid != own && stat.key.pid != 1);
+    found
+}
+
+/// The processes of the session of `main`, which lives, and all that descend from them. Blocks.
+pub(crate) fn tree(main: ProcessKey) -> Vec<Stat> {
+    let all = proc::all();
+    let is_member = |stat: &&Stat| is_in_session(stat, main);
+    let mut found = all.iter().filter(is_member).copied().collect();
+    add_descendants(&mut found, &all);
+    found
+}
+
+fn is_in_session(stat: &Stat, main: ProcessKey) -> bool {
+    stat.session == main.pid && stat.key.started >= main.started
+}
+
+/// Generation by generation.
+fn add_descendants(found: &mut Vec<Stat>, all: &[Stat]) {
     let mut next = 0;
     while next < found.len() {
         let parent = found[next].key;
         next += 1;
-        for stat in &all {
+        for stat in all {
             let child = stat.parent == parent.pid && stat.key.started >= parent.started;
             // The list was not read in one instant: the pid must still be the process that it was.
             if child
@@ -101,9 +128,6 @@ fn members(marker: &Marker, main: Option<ProcessKey>, known: &BTreeSet<ProcessKe
             }
         }
     }
-    let own = i32::try_from(std::process::id()).unwrap_or_default();
-    found.retain(|stat| stat.key.pid != own && stat.key.pid != 1);
-    found
 }
 
 /// What belongs to the sandbox now. To be asked before its main process ends, because a descendant that shed the marker and

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use domain::sandbox::{BackendFact, BackendState, SandboxError};
 use secrecy::SecretString;
 use tokio::process::Child;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::backend::Inner;
 use crate::errors::blocking;
@@ -24,12 +25,15 @@ use crate::log;
 use crate::marker;
 use crate::pidfd::{PidHandle, PidWatch};
 use crate::proc::{self, ProcessKey};
-use crate::spawn::{self, Reservation};
+use crate::spawn::Reservation;
 use crate::start::Turn;
 use crate::state::{Phase, State};
 
 /// How often the sizes of all logs are looked at.
 const LOG_CHECK: Duration = Duration::from_secs(15);
+
+/// How often one that boots is looked at.
+const LISTENER_CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// A watched process.
 #[derive(Debug)]
@@ -135,7 +139,7 @@ impl Inner {
         Ok(())
     }
 
-    fn tracked_key(&self, id: &SandboxId) -> Option<ProcessKey> {
+    pub(crate) fn tracked_key(&self, id: &SandboxId) -> Option<ProcessKey> {
         let tracked = self.tracked.lock().unwrap_or_else(PoisonError::into_inner);
         tracked.get(id).map(|tracked| tracked.key)
     }
@@ -192,7 +196,7 @@ impl Monitor {
     async fn run(self, inner: Arc<Inner>, mut main: Main, booting: Option<Booting>) {
         let beside = async {
             if let Some(booting) = booting {
-                booted(booting, inner.config.boot_limit).await;
+                booted(&inner, &self.id, booting).await;
             }
             std::future::pending::<Infallible>().await
         };
@@ -309,12 +313,19 @@ async fn ended(main: &mut Main) -> Exit {
 }
 
 /// Holds the turn and the port until the agent server answers.
-async fn booted(booting: Booting, limit: Duration) {
+async fn booted(inner: &Arc<Inner>, id: &SandboxId, booting: Booting) {
     let Booting {
         port,
         turn,
         reservation,
     } = booting;
-    let _ = timeout(limit, spawn::accepts(port)).await;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    // There is no event for that; the agent server accepts nothing before it is ready.
+    let listens = async {
+        while inner.prove(id, address).await.is_err() {
+            sleep(LISTENER_CHECK_INTERVAL).await;
+        }
+    };
+    let _ = timeout(inner.config.boot_limit, listens).await;
     drop((turn, reservation));
 }

@@ -21,6 +21,10 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 /// Arguments and environments are hardly ever larger.
 const USUAL_BYTES: usize = 64 * 1024;
 
+/// Open files of a process that are looked at. An agent server listens before it opens many, and they are told in the order of
+/// their numbers.
+const MAX_OPEN_FILES: usize = 4096;
+
 /// How long a process may take to replace its program before it counts as one that hides what it is.
 const LONGEST_EXEC: Duration = Duration::from_secs(2);
 
@@ -170,6 +174,20 @@ fn environment_end(pid: i32) -> Option<u64> {
         .map(|stat| stat.environment_end)
 }
 
+/// Whether the process has this socket open. `false` also for one that may not be looked at. Blocks.
+pub(crate) fn has_socket(key: ProcessKey, inode: u32) -> bool {
+    let name = format!("socket:[{inode}]");
+    let Ok(open) = fs::read_dir(path(key.pid, "fd")) else {
+        return false;
+    };
+    let is_open = open
+        .filter_map(Result::ok)
+        .take(MAX_OPEN_FILES)
+        .any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == name.as_str()));
+    // That was this process, and no successor with its pid.
+    is_open && is_alive(key)
+}
+
 /// Identifies this boot of the machine: start times count from boot, so they mean nothing after the next one.
 pub(crate) fn boot_id() -> &'static str {
     static ID: LazyLock<String> = LazyLock::new(|| {
@@ -201,6 +219,23 @@ mod tests {
         }));
         assert!(all().contains(&stat) || all().iter().any(|other| other.key == stat.key));
         assert!(!boot_id().is_empty());
+    }
+
+    #[test]
+    fn a_socket_is_seen_with_those_who_have_it_open() {
+        let me = i32::try_from(std::process::id()).unwrap();
+        let key = stat(me).unwrap().key;
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let inode = endpoint_guard::listener(address).unwrap().unwrap().inode;
+        assert!(has_socket(key, inode));
+        let stranger = ProcessKey {
+            started: key.started + 1,
+            ..key
+        };
+        assert!(!has_socket(stranger, inode));
+        drop(socket);
+        assert!(!has_socket(key, inode));
     }
 
     #[test]

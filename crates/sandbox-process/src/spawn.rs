@@ -5,12 +5,10 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use secrecy::ExposeSecret;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 use tokio::process::{Child, Command};
-use tokio::time::{sleep, timeout};
 
 use crate::environment::Variables;
 use crate::proc::{self, ProcessKey};
@@ -18,8 +16,8 @@ use crate::proc::{self, ProcessKey};
 /// A port that stays ours until the agent server has it.
 ///
 /// The socket is bound with `SO_REUSEADDR` and never listens. Linux then lets another socket with that option bind and
-/// listen (Python's servers set it), while it gives the port to nobody who asks for *any* port. So there is no gap between
-/// choosing a port and using it.
+/// listen (Python's servers set it), while it gives the port to no process that asks for *any* port. So no other
+/// process gets the port by chance between its choice and its use. It can still take the port on purpose, which `endpoint` detects.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     _socket: TcpSocket,
@@ -44,19 +42,6 @@ impl Reservation {
             _socket: socket,
             port,
         })
-    }
-}
-
-/// Completes when something accepts connections on the port. There is no event for that; the agent server accepts none
-/// before it is ready.
-pub(crate) async fn accepts(port: u16) {
-    let pause = Duration::from_millis(25);
-    loop {
-        let connect = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
-        if matches!(timeout(Duration::from_secs(1), connect).await, Ok(Ok(_))) {
-            return;
-        }
-        sleep(pause).await;
     }
 }
 
@@ -108,7 +93,6 @@ mod tests {
         }
         // The standard library sets SO_REUSEADDR on listeners, as Python does.
         let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, reserved.port)).unwrap();
-        accepts(reserved.port).await;
         // Somebody listens: another port is taken instead.
         assert_ne!(
             Reservation::new(Some(reserved.port)).unwrap().port,

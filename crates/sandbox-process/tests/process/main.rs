@@ -7,5 +7,6 @@
 mod adoption;
 mod conformance;
 mod ending;
+mod endpoint;
 mod starting;
 mod support;

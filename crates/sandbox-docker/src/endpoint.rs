@@ -1,0 +1,62 @@
+//! Whether what listens on a port leads to a sandbox's container: keys are sent nowhere else.
+//!
+//! The engine publishes a port by a program of its own that listens on it, or by rules of the firewall, and then nothing listens.
+//! Once the container is gone, any account of the machine can listen there, and the engine can give the port to another container.
+
+use std::io;
+use std::net::SocketAddr;
+
+use async_trait::async_trait;
+use domain::id::SandboxId;
+use domain::sandbox::BackendState;
+use endpoint_guard::{EndpointGuard, GuardError, Listener, is_local, look_up};
+
+use crate::DockerSandboxes;
+use crate::backend::Inner;
+use crate::errors::EngineError;
+use crate::memory;
+
+/// It can do as the engine does anyway.
+const ROOT: u32 = 0;
+
+#[async_trait]
+impl EndpointGuard for DockerSandboxes {
+    async fn prove(
+        &self,
+        sandbox: &str,
+        address: SocketAddr,
+    ) -> Result<Option<Listener>, GuardError> {
+        let (inner, port) = (self.inner(), address.port());
+        let unknown = |source| GuardError::Unknown { port, source };
+        let engine = inner.engine.user().await.map_err(unknown)?;
+        let Some(engine) = engine.filter(|_| is_local(address.ip())) else {
+            return Ok(None);
+        };
+        let found = look_up(address).await.map_err(unknown)?;
+        let is_engines = found.is_none_or(|it| it.uid == engine || it.uid == ROOT);
+        if !is_engines {
+            return Err(GuardError::HeldByAnother(port));
+        }
+        match inner.leads_to(sandbox, port).await {
+            Ok(true) => Ok(found),
+            Ok(false) => Err(GuardError::HeldByAnother(port)),
+            Err(error) => Err(unknown(io::Error::other(error))),
+        }
+    }
+}
+
+impl Inner {
+    /// Whether the port is one of the sandbox's. The engine is asked only where that is not known.
+    async fn leads_to(&self, sandbox: &str, port: u16) -> Result<bool, EngineError> {
+        let Ok(id) = SandboxId::parse(sandbox) else {
+            return Ok(false);
+        };
+        if self.memory.has_port(&id, port) {
+            return Ok(true);
+        }
+        Ok(match self.observe(&id).await? {
+            Some(BackendState::Running(located)) => memory::ports_of(&located).contains(&port),
+            _ => false,
+        })
+    }
+}

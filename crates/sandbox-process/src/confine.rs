@@ -1,0 +1,201 @@
+//! Keeps paths inside of a sandbox's own directories.
+//!
+//! Every path is resolved by the kernel below a directory that is held open (`openat2`), so neither `..` nor a link leads
+//! out. What runs in the sandbox can change links afterwards: that is why the caller passes on the resolved path.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use domain::sandbox::normalized;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat, openat2};
+use rustix::io::Errno;
+
+use crate::layout::Places;
+
+/// A rename somewhere on the way makes the kernel give up: it is asked again so often.
+const MAX_ATTEMPTS: u32 = 16;
+/// Only a place: nothing is read, and a pipe does not hold us up.
+const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// Where the path leads; `None` if out of the sandbox. An absolute one must end in the workspace, the home or the temporary
+/// directory. A relative one counts from the directory in which the agent server runs, and must stay there. Blocks.
+pub(crate) fn resolve(places: &Places, path: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(normalized(path)?);
+    if path.is_relative() {
+        return beneath(&places.root, &path);
+    }
+    let own = [places.workspace(), places.home(), places.tmp()];
+    let (base, below) = [&places.root, &places.short]
+        .into_iter()
+        .find_map(|base| Some((base, below(&path, base)?)))?;
+    beneath(base, below).filter(|found| own.iter().any(|own| found.starts_with(own)))
+}
+
+/// The rest of a path in this directory, which may be named with links or, as agent servers do, without.
+fn below<'a>(path: &'a Path, base: &Path) -> Option<&'a Path> {
+    let plain = || path.strip_prefix(fs::canonicalize(base).ok()?).ok();
+    path.strip_prefix(base).ok().or_else(plain)
+}
+
+/// Follows a path below a directory as far as it exists; the rest of it does not exist yet.
+fn beneath(base: &Path, below: &Path) -> Option<PathBuf> {
+    let dir = open(base, PLACE | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    let (mut existing, mut missing) = (below, Vec::new());
+    loop {
+        match open_beneath(&dir, existing, OFlags::empty()) {
+            Ok(found) => {
+                let (start, end) = (name_of(&dir).ok()?, name_of(&found).ok()?);
+                let mut resolved = base.join(end.strip_prefix(start).ok()?);
+                resolved.extend(missing.iter().rev());
+                return Some(resolved);
+            }
+            // A file in place of a directory: the agent server says so when it is asked for the path.
+            Err(Errno::NOENT | Errno::NOTDIR) => {
+                // A link that leads nowhere would be followed when the file is made.
+                if open_beneath(&dir, existing, OFlags::NOFOLLOW).is_ok() {
+                    return None;
+                }
+                missing.push(existing.file_name()?);
+                existing = existing.parent()?;
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The present path of something that is open.
+fn name_of(file: &OwnedFd) -> io::Result<PathBuf> {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    fs::read_link(link)
+}
+
+fn open_beneath(dir: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let path = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    };
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    for _ in 0..MAX_ATTEMPTS {
+        match openat2(dir, path, PLACE | flags, Mode::empty(), within) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            // Linux before 5.6, or a filter of system calls that does not know this one.
+            Err(Errno::NOSYS | Errno::PERM) => return open_without_links(dir, path),
+            done => return done,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// Goes step by step and follows no link at all.
+fn open_without_links(dir: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let mut at = openat(dir, ".", PLACE | OFlags::DIRECTORY, Mode::empty())?;
+    for name in path {
+        at = openat(&at, name, PLACE | OFlags::NOFOLLOW, Mode::empty())?;
+        if FileType::from_raw_mode(fstat(&at)?.st_mode).is_symlink() {
+            return Err(Errno::LOOP);
+        }
+    }
+    Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use domain::id::{HostId, SandboxId};
+
+    use super::*;
+    use crate::layout::Layout;
+
+    struct Fixture {
+        dir: tempfile::TempDir,
+        places: Places,
+    }
+
+    fn fixture() -> Fixture {
+        let dir = tempfile::Builder::new()
+            .prefix("c")
+            .tempdir_in("/tmp")
+            .unwrap();
+        let host = HostId::parse("h").unwrap();
+        let layout = Layout::new(dir.path(), &dir.path().join("r"), host).unwrap();
+        let places = layout.places(&SandboxId::parse("s").unwrap());
+        layout.create().unwrap();
+        places.create().unwrap();
+        fs::write(dir.path().join("master.key"), "key").unwrap();
+        fs::write(places.state(), "{}").unwrap();
+        Fixture { dir, places }
+    }
+
+    #[test]
+    fn what_belongs_to_the_sandbox_is_found_and_may_be_made() {
+        let Fixture { places, .. } = &fixture();
+        let workspace = places.workspace();
+        fs::create_dir_all(workspace.join("a/b")).unwrap();
+        fs::write(workspace.join("a/file"), "").unwrap();
+        symlink("b", workspace.join("a/inner")).unwrap();
+        symlink("../home", places.root.join("workspace/house")).unwrap();
+        for (path, expected) in [
+            (workspace.clone(), workspace.clone()),
+            (workspace.join("a/file"), workspace.join("a/file")),
+            (workspace.join("a/../a/./file"), workspace.join("a/file")),
+            (workspace.join("a/inner/new/x"), workspace.join("a/b/new/x")),
+            (workspace.join("a/file/x"), workspace.join("a/file/x")),
+            (workspace.join("house/x"), places.home().join("x")),
+            (places.home().join("x"), places.home().join("x")),
+            (places.tmp().join("x"), places.tmp().join("x")),
+            (PathBuf::from("workspace/a"), workspace.join("a")),
+        ] {
+            let found = resolve(places, path.to_str().unwrap());
+            assert_eq!(found, Some(expected), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn no_path_and_no_link_leads_out() {
+        let Fixture { dir, places } = &fixture();
+        let workspace = places.workspace();
+        symlink("/etc", workspace.join("absolute")).unwrap();
+        symlink("../../../master.key", workspace.join("relative")).unwrap();
+        symlink("../process.json", workspace.join("state")).unwrap();
+        symlink("/proc/self/root", workspace.join("magic")).unwrap();
+        symlink("../../../new", workspace.join("dangling")).unwrap();
+        let text = |path: PathBuf| path.to_str().unwrap().to_owned();
+        for path in [
+            text(workspace.join("../../../master.key")),
+            text(workspace.join("absolute/passwd")),
+            text(workspace.join("absolute/none")),
+            text(workspace.join("relative")),
+            text(workspace.join("state")),
+            text(workspace.join("magic/etc/passwd")),
+            text(workspace.join("dangling")),
+            text(places.state()),
+            text(places.root.clone()),
+            text(places.short.clone()),
+            text(dir.path().join("master.key")),
+            "/etc/passwd".to_owned(),
+            "/".to_owned(),
+            "../../master.key".to_owned(),
+            "workspace/relative".to_owned(),
+            "workspace/absolute/passwd".to_owned(),
+        ] {
+            assert_eq!(resolve(places, &path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn without_openat2_no_link_is_followed() {
+        let Fixture { places, .. } = &fixture();
+        let workspace = places.workspace();
+        fs::create_dir_all(workspace.join("a/b")).unwrap();
+        symlink("b", workspace.join("a/inner")).unwrap();
+        let dir = open(&workspace, PLACE | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        assert!(open_without_links(&dir, Path::new("a/b")).is_ok());
+        let refused = |path: &str| open_without_links(&dir, Path::new(path)).unwrap_err();
+        assert_eq!(refused("a/inner"), Errno::LOOP);
+        assert_eq!(refused("a/none"), Errno::NOENT);
+    }
+}

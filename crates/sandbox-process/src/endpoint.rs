@@ -1,0 +1,83 @@
+//! Whether a listening socket is a sandbox's: keys are sent to no other.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use domain::id::SandboxId;
+use endpoint_guard::{EndpointGuard, GuardError, Listener, look_up};
+
+use crate::ProcessSandboxes;
+use crate::backend::Inner;
+use crate::marker;
+use crate::proc::{self, ProcessKey};
+use crate::state::{Phase, State};
+
+/// Processes of a sandbox that are looked at: an agent server is the first, or a child of it.
+const MAX_PROCESSES: usize = 64;
+
+#[async_trait]
+impl EndpointGuard for ProcessSandboxes {
+    async fn prove(
+        &self,
+        sandbox: &str,
+        address: SocketAddr,
+    ) -> Result<Option<Listener>, GuardError> {
+        let Ok(id) = SandboxId::parse(sandbox) else {
+            return Err(GuardError::HeldByAnother(address.port()));
+        };
+        self.inner().prove(&id, address).await.map(Some)
+    }
+}
+
+impl Inner {
+    /// The socket that listens at `address` of this machine, if the sandbox holds it.
+    pub(crate) async fn prove(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        address: SocketAddr,
+    ) -> Result<Listener, GuardError> {
+        let port = address.port();
+        let unknown = |source| GuardError::Unknown { port, source };
+        let found = look_up(address).await.map_err(unknown)?;
+        let found = found.ok_or(GuardError::NotListening(port))?;
+        // The semaphore is never closed. Requests of any number may make connections, and the store needs threads, too.
+        let _turn = self.proofs.acquire().await;
+        let (inner, id) = (Arc::clone(self), id.clone());
+        let is_held = self.runtime.spawn_blocking(move || inner.holds(&id, found));
+        match is_held.await {
+            Ok(true) => Ok(found),
+            Ok(false) => Err(GuardError::HeldByAnother(port)),
+            Err(error) => Err(unknown(error.into())),
+        }
+    }
+
+    /// Whether the main process or one that descends from it has the socket open. The marker does not count: any process can
+    /// be started with it. Blocks.
+    fn holds(&self, id: &SandboxId, found: Listener) -> bool {
+        let has = |key| proc::has_socket(key, found.inode);
+        let Some(main) = self.main_process(id) else {
+            // A service that shares the database may have started it on this machine; its files are not ours to read. Then a
+            // process of the same account counts that has the marker of that service.
+            let is_of_account = found.uid == rustix::process::geteuid().as_raw();
+            let others = || marker::of_other_instances(&self.config.instance, id);
+            return is_of_account && others().into_iter().any(has);
+        };
+        let below = || marker::tree(main).into_iter().take(MAX_PROCESSES);
+        has(main) || below().any(|stat| has(stat.key))
+    }
+
+    /// What runs. Until the service has adopted it, the state file says. Blocks.
+    fn main_process(&self, id: &SandboxId) -> Option<ProcessKey> {
+        if let Some(key) = self.tracked_key(id).filter(|key| proc::is_alive(*key)) {
+            return Some(key);
+        }
+        let (marker, state) = (self.marker(id), State::load(&self.places(id).state())?);
+        match state.phase {
+            Phase::Starting if state.boot == proc::boot_id() => {
+                marker::find_main(&marker, state.port)
+            }
+            _ => state.living(&marker),
+        }
+    }
+}

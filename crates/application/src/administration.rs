@@ -204,6 +204,7 @@ impl Administration {
         user: &UserId,
         role: Role,
     ) -> Result<User, AppError> {
+        self.0.refuse_second_user(user).await?;
         let change = Administered::CreateUser {
             user: user.clone(),
             role,

@@ -31,6 +31,14 @@ pub enum AppError {
     /// An idempotency key that stands for another request.
     #[error("{REUSED}")]
     KeyReused,
+    /// A sandbox reports faster than it may.
+    #[error("the sandbox reports more than {bytes_per_minute} bytes of events a minute")]
+    ReportRate {
+        /// How much it may.
+        bytes_per_minute: u64,
+        /// How long it has to wait.
+        wait: Duration,
+    },
     /// Our own rule: class and the text that the client reads.
     #[error("{detail}")]
     Refused {
@@ -84,6 +92,7 @@ impl Classify for AppError {
             Self::Cipher(e) => e.class(),
             Self::Elsewhere => ErrorClass::Unavailable,
             Self::KeyReused => ErrorClass::Unprocessable,
+            Self::ReportRate { .. } => ErrorClass::RateLimited,
             Self::Refused { class, .. } => *class,
         }
     }
@@ -96,6 +105,11 @@ impl Classify for AppError {
             Self::Cipher(e) => e.public(),
             Self::Elsewhere => Cow::Borrowed("Another process goes on with this. Try again."),
             Self::KeyReused => Cow::Borrowed(REUSED),
+            Self::ReportRate {
+                bytes_per_minute, ..
+            } => Cow::Owned(format!(
+                "This sandbox reports more than {bytes_per_minute} bytes of events a minute. Send them again later."
+            )),
             Self::Refused { detail, .. } => Cow::Borrowed(detail),
         }
     }
@@ -111,6 +125,7 @@ impl Classify for AppError {
                 class: ErrorClass::Unavailable,
                 ..
             } => Some(Duration::from_secs(5)),
+            Self::ReportRate { wait, .. } => Some(*wait),
             Self::KeyReused | Self::Refused { .. } => None,
         }
     }

@@ -13,6 +13,7 @@ use domain::sandbox::{Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use secrecy::SecretString;
 
+use crate::sandbox_paths::{believed, outside, unresolved};
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner};
 
@@ -34,6 +35,8 @@ pub struct Way {
     pub owner: UserId,
     /// Its address, and the key that it wants.
     pub at: AgentEndpoint,
+    /// Its workspace.
+    workspace: Option<String>,
 }
 
 impl Gateway {
@@ -89,6 +92,27 @@ impl Gateway {
         self.to(found.as_ref())
     }
 
+    /// Whether paths in requests must be confined by [`Self::path`], because no wall is around the sandbox.
+    pub fn confines_paths(&self) -> bool {
+        !self.0.ports.backend.capabilities().isolated
+    }
+
+    /// What an agent server that nothing isolates is asked for instead of this path. A relative path stays as it is.
+    ///
+    /// # Errors
+    /// Not found, if the path leads out of what belongs to the sandbox.
+    pub async fn path(&self, way: &Way, asked: &str) -> Result<String, AppError> {
+        let root = way.workspace.as_deref().ok_or_else(outside)?;
+        let path = believed(asked, root.trim_end_matches('/'));
+        let resolved = self.0.ports.backend.resolve(&way.sandbox, &path);
+        let resolved = resolved.await.map_err(unresolved)?;
+        Ok(if path.starts_with('/') {
+            resolved
+        } else {
+            path
+        })
+    }
+
     fn to(&self, sandbox: Option<&Sandbox>) -> Result<Way, AppError> {
         let sandbox = sandbox.ok_or_else(|| AppError::not_found("Not Found"))?;
         way(sandbox, || {
@@ -111,7 +135,12 @@ fn way(
     Ok(Way {
         sandbox: sandbox.id.clone(),
         owner: sandbox.owner.clone(),
-        at: AgentEndpoint { url, key: key()? },
+        at: AgentEndpoint {
+            sandbox: sandbox.id.clone(),
+            url,
+            key: key()?,
+        },
+        workspace: sandbox.workspace.clone(),
     })
 }
 

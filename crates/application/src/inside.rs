@@ -12,7 +12,7 @@ use domain::agent::{AgentEndpoint, AgentError};
 use domain::conversation::{Conversation, Observation};
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
-use domain::sandbox::{Desired, SandboxStatus};
+use domain::sandbox::{Desired, SandboxStatus, is_below};
 use domain::scope::Scope;
 use domain::workspace::Skill;
 use serde_json::Value;
@@ -20,6 +20,7 @@ use serde_json::Value;
 pub use hooks::{EventHooks, Hook, HookMatcher};
 
 use self::places::{Place, Places};
+use crate::sandbox_paths::{believed, outside, unresolved};
 use crate::sandboxes::endpoint;
 use crate::settings::SettingsService;
 use crate::start::{plan_path, project_of};
@@ -29,9 +30,6 @@ use crate::{AppError, Inner};
 const MOST_FILES: usize = 2_000;
 /// Bytes of a file that is shown.
 const LARGEST_FILE: usize = 1 << 20;
-/// Where clients believe the workspace to be, whatever the sandbox: it is so in the reference's containers, and front ends
-/// have it built in.
-const BELIEVED_ROOT: &str = "/workspace/project";
 
 /// The inside of sandboxes, through their agent servers.
 #[derive(Clone)]
@@ -85,7 +83,7 @@ impl Inside {
     }
 
     /// A text file of at most 1 MiB, the plan without a path. Empty if there is none, or nobody to ask: clients cannot
-    /// tell these apart, and do not expect to.
+    /// tell these apart, and do not expect to. A path that leads out of the workspace is not found.
     pub async fn file(
         &self,
         scope: &Scope,
@@ -95,10 +93,9 @@ impl Inside {
         let Some(reached) = self.reach(scope, id, Question::File).await? else {
             return Ok(String::new());
         };
-        let path = match path {
-            Some(path) => reached.path(path),
-            None => plan_path(&reached.project, reached.conversation.git_provider),
-        };
+        let plan = || plan_path(&reached.project, reached.conversation.git_provider);
+        let path = path.map_or_else(plan, str::to_owned);
+        let path = self.path(&reached, &path).await?;
         let workspace = &self.inner.ports.workspace;
         let read = workspace.read(&reached.at, &path, LARGEST_FILE).await;
         Ok(read
@@ -117,7 +114,8 @@ impl Inside {
         path: &str,
     ) -> Result<Vec<String>, AppError> {
         let reached = self.reached(scope, id, Question::Files).await?;
-        let (workspace, path) = (&self.inner.ports.workspace, reached.path(path));
+        let path = self.path(&reached, path).await?;
+        let workspace = &self.inner.ports.workspace;
         let files = workspace.list(&reached.at, &path, MOST_FILES).await;
         files.map_err(upstream)
     }
@@ -131,7 +129,8 @@ impl Inside {
         reference: Option<&str>,
     ) -> Result<Value, AppError> {
         let reached = self.reached(scope, id, Question::Git).await?;
-        let (workspace, path) = (&self.inner.ports.workspace, reached.path(path));
+        let path = self.path(&reached, path).await?;
+        let workspace = &self.inner.ports.workspace;
         let changes = workspace.changes(&reached.at, &path, reference).await;
         changes.map_err(upstream)
     }
@@ -145,7 +144,8 @@ impl Inside {
         reference: Option<&str>,
     ) -> Result<Value, AppError> {
         let reached = self.reached(scope, id, Question::Git).await?;
-        let (workspace, path) = (&self.inner.ports.workspace, reached.path(path));
+        let path = self.path(&reached, path).await?;
+        let workspace = &self.inner.ports.workspace;
         let diff = workspace.diff(&reached.at, &path, reference).await;
         diff.map_err(upstream)
     }
@@ -228,6 +228,18 @@ impl Inside {
         Ok(())
     }
 
+    /// The file that a client means. Not found if it is not in the sandbox's workspace, wherever links and `..` lead.
+    async fn path(&self, reached: &Reached, asked: &str) -> Result<String, AppError> {
+        let path = located(asked, &reached.root, &reached.project);
+        let resolved = self.inner.ports.backend.resolve(&reached.sandbox, &path);
+        let resolved = resolved.await.map_err(unresolved)?;
+        if is_below(&resolved, &reached.root) {
+            Ok(resolved)
+        } else {
+            Err(outside())
+        }
+    }
+
     /// Somebody to ask, or the answer where there is nobody.
     async fn reached(
         &self,
@@ -282,22 +294,11 @@ impl Inside {
     }
 }
 
-impl Reached {
-    fn path(&self, asked: &str) -> String {
-        located(asked, &self.root, &self.project)
-    }
-}
-
 /// The path inside the sandbox that a client means: what is below the place where it believes the workspace to be is below
-/// the workspace, and what is relative is below the project. Whatever else the sandbox's own user can read may be asked for.
+/// the workspace, and what is relative is below the project.
 fn located(asked: &str, root: &str, project: &str) -> String {
-    if let Some(rest) = asked.strip_prefix(BELIEVED_ROOT)
-        && (rest.is_empty() || rest.starts_with('/'))
-    {
-        return format!("{root}{rest}");
-    }
     if asked.starts_with('/') {
-        return asked.to_owned();
+        return believed(asked, root);
     }
     let relative = asked.trim_start_matches("./");
     if relative.is_empty() || relative == "." {

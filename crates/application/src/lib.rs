@@ -28,11 +28,14 @@ mod measures;
 pub mod pending;
 pub mod ports;
 pub mod pull_requests;
+pub mod quotas;
 pub mod repeat;
 pub mod rotation;
+mod sandbox_paths;
 pub mod sandboxes;
 pub mod secrets;
 pub mod settings;
+pub mod single_user;
 pub mod skills;
 pub mod start;
 pub mod sync;
@@ -48,6 +51,7 @@ use std::time::Duration;
 
 use domain::identity::KnownKey;
 use domain::sandbox::{Caps, Sandbox};
+use domain::usage::QuotaLimits;
 pub use error::AppError;
 pub use live::Live;
 pub use measures::Counted;
@@ -71,6 +75,7 @@ use crate::inside::Inside;
 use crate::look_ups::LookUps;
 use crate::measures::Measures;
 use crate::pending::PendingMessages;
+use crate::quotas::Quotas;
 use crate::sandboxes::{Keeper, LogReaders, Sandboxes, SessionKeys};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
@@ -120,6 +125,8 @@ pub struct App {
     pub administration: Administration,
     /// Who did what.
     pub audit: Audit,
+    /// What users store, and may store.
+    pub quotas: Quotas,
     pub(crate) inner: Arc<Inner>,
 }
 
@@ -135,6 +142,7 @@ pub(crate) struct Inner {
     pub(crate) followers: Followers,
     pub(crate) log_readers: LogReaders,
     pub(crate) measures: Measures,
+    pub(crate) quotas: Quotas,
     /// Users' keys that were looked up a moment ago.
     pub(crate) api_keys: LookUps<KnownKey>,
     /// Keys of sandboxes that were opened a moment ago.
@@ -156,20 +164,38 @@ impl Inner {
     }
 }
 
+fn settings_service(ports: &Ports, policy: &Policy) -> SettingsService {
+    let settings = SettingsService::new(
+        Arc::clone(&ports.settings),
+        Arc::clone(&ports.cipher),
+        Arc::clone(&ports.clock),
+    );
+    if policy.verify_git_tokens {
+        return settings.verifying(Arc::clone(&ports.git));
+    }
+    settings
+}
+
 impl App {
     /// Wires the use-cases. Nothing runs in the background before [`background::spawn`].
     pub fn new(ports: Ports, policy: Policy, tasks: Tasks) -> Self {
-        let mut settings = SettingsService::new(
-            Arc::clone(&ports.settings),
-            Arc::clone(&ports.cipher),
-            Arc::clone(&ports.clock),
+        let settings = settings_service(&ports, &policy);
+        let quotas = Quotas::new(
+            Arc::clone(&ports.usage),
+            policy.quota.clone(),
+            tasks.clone(),
         );
-        if policy.verify_git_tokens {
-            settings = settings.verifying(Arc::clone(&ports.git));
-        }
-        let secrets = SecretsService::new(ports.clone(), settings.clone(), &policy.webhook_url);
+        let secrets = SecretsService::new(
+            (ports.clone(), quotas.clone()),
+            settings.clone(),
+            &policy.webhook_url,
+        );
         let followers = Followers::default();
-        let syncer = Syncer::new(ports.clone(), policy.clone(), followers.clone());
+        let syncer = Syncer::new(
+            ports.clone(),
+            policy.clone(),
+            (followers.clone(), quotas.clone()),
+        );
         let keeper = Keeper::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
         let warm = Warm::new(ports.clone(), policy.clone(), keeper.clone(), tasks.clone());
         let inner = Arc::new(Inner {
@@ -183,6 +209,7 @@ impl App {
             followers,
             log_readers: LogReaders::default(),
             measures: Measures::default(),
+            quotas: quotas.clone(),
             api_keys: LookUps::default(),
             session_keys: SessionKeys::default(),
             trail: Trail::default(),
@@ -209,6 +236,7 @@ impl App {
             users: Users::new(Arc::clone(&inner)),
             administration: Administration::new(Arc::clone(&inner)),
             audit: Audit::new(Arc::clone(&inner)),
+            quotas,
             inner,
         }
     }
@@ -221,6 +249,11 @@ impl App {
     /// Other caps from now on. What is above them goes on; what is new has to find room.
     pub fn set_caps(&self, caps: Caps) {
         self.inner.policy.caps.set(caps);
+    }
+
+    /// Other quotas from now on. What is stored above them stays.
+    pub fn set_quota(&self, quota: QuotaLimits) {
+        self.inner.policy.quota.set(quota);
     }
 
     /// Keeps what nobody works with for other times from the next pass on.

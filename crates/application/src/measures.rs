@@ -6,6 +6,7 @@ use domain::measure::{Count, Durations, Entered, Level, Measured};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartQueue, StartStatus};
 
+use crate::quotas::QuotaCounts;
 use crate::{App, AppError};
 
 /// Counted by the use-cases.
@@ -95,6 +96,8 @@ pub struct Counted {
     pub event_streams: u64,
     /// Logs of sandboxes that are being read.
     pub log_readers: u64,
+    /// What was refused, shortened and left out because of quotas.
+    pub quotas: QuotaCounts,
 }
 
 impl App {
@@ -127,6 +130,7 @@ impl App {
             events: measures.events.get(),
             event_streams: inner.followers.count() as u64,
             log_readers: inner.log_readers.count() as u64,
+            quotas: inner.quotas.counts(),
         }
     }
 }

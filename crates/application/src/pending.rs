@@ -18,9 +18,11 @@ use domain::clock::Timestamp;
 use domain::conversation::{ExecutionStatus, MessageInput};
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
+use domain::json::serialized_bytes;
 use domain::pending::{Awaited, MOST_PENDING, NewPending, PendingMessage, Queued};
 use domain::scope::Scope;
 use domain::start_task::CLOCKS_APART;
+use domain::usage::Quota;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -75,6 +77,7 @@ impl PendingMessages {
         message: MessageInput,
     ) -> Result<Placed, AppError> {
         let new = self.new_message(owner, awaited, message);
+        self.check_quota(&new).await?;
         match self.add(&new).await? {
             Answer::New(placed) => Ok(placed),
             // Without a key there is nothing to be repeated.
@@ -91,6 +94,10 @@ impl PendingMessages {
         repeatable: &Repeatable<'_, Placed>,
     ) -> Result<Answer<Placed>, AppError> {
         let mut new = self.new_message(owner, awaited, message);
+        if let Err(refusal) = self.check_quota(&new).await {
+            let earlier = repeatable.earlier(&self.0.ports, owner).await?;
+            return earlier.map(Answer::Repeated).ok_or(refusal);
+        }
         let answer = |position| {
             let placed = Placed {
                 id: new.id,
@@ -113,9 +120,14 @@ impl PendingMessages {
         }
     }
 
+    async fn check_quota(&self, new: &NewPending) -> Result<(), AppError> {
+        self.0.quotas.check(&new.owner, &cost(new)).await
+    }
+
     async fn add(&self, new: &NewPending) -> Result<Answer<Placed>, AppError> {
         match self.0.ports.pending.queue(new).await? {
             Queued::At(position) => {
+                self.0.quotas.add(&new.owner, &cost(new));
                 self.0.syncer.ring();
                 Ok(Answer::New(Placed {
                     id: new.id,
@@ -139,6 +151,14 @@ impl PendingMessages {
             ))),
         }
     }
+}
+
+/// What a message takes of its owner's quotas.
+fn cost(new: &NewPending) -> [(Quota, u64); 2] {
+    [
+        (Quota::PendingMessages, 1),
+        (Quota::RequestBytes, serialized_bytes(&new.message)),
+    ]
 }
 
 /// Delivers messages to the agent servers of this host.

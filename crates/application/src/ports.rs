@@ -24,6 +24,7 @@ use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;
 use domain::skill::SkillLibrary;
 use domain::start_task::StartTaskRepository;
+use domain::usage::{QuotaLimits, UsageRepository};
 use domain::vault::{Fingerprints, VaultRepository};
 use domain::workspace::SandboxWorkspace;
 use url::Url;
@@ -71,6 +72,8 @@ pub struct Ports {
     pub administration: Arc<dyn AdministrationRepository>,
     /// Who did what.
     pub audit: Arc<dyn AuditLog>,
+    /// What users store.
+    pub usage: Arc<dyn UsageRepository>,
     /// Answers to requests with a key.
     pub answers: Arc<dyn IdempotencyRepository>,
     /// Hosts that the store knows.
@@ -102,6 +105,10 @@ pub enum AuthMode {
 
 /// Numbers and names that govern the use-cases.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a setting of its own"
+)]
 pub struct Policy {
     /// Whose sandboxes this process serves.
     pub host: HostId,
@@ -111,6 +118,8 @@ pub struct Policy {
     pub auth: AuthMode,
     /// Base of the webhooks as sandboxes reach us (`…/api/v1/webhooks`).
     pub webhook_url: Url,
+    /// Whether a second user is refused, because nothing isolates sandboxes from each other.
+    pub single_user: bool,
     /// Origins that browsers may come from, handed on to agent servers.
     pub cors_origins: Vec<String>,
     /// Whether a git provider is asked about its token before the token is stored.
@@ -119,6 +128,8 @@ pub struct Policy {
     pub mcp_in_conversations: bool,
     /// Caps on running sandboxes.
     pub caps: Live<Caps>,
+    /// What each user may store, and how fast sandboxes may report. Without limits unless they are set.
+    pub quota: Live<QuotaLimits>,
     /// From the start of a sandbox's process until its agent server must answer.
     pub sandbox_start_deadline: Duration,
     /// Agent servers that boot at the same time, whatever started them. Waiting for a turn is not part of the deadline.
@@ -196,6 +207,7 @@ impl Policy {
             is_host_shared: false,
             auth,
             webhook_url,
+            single_user: false,
             cors_origins: Vec::new(),
             verify_git_tokens: false,
             mcp_in_conversations: true,
@@ -203,6 +215,7 @@ impl Policy {
                 per_user: 10,
                 overall: 50,
             }),
+            quota: Live::default(),
             sandbox_start_deadline: Duration::from_secs(120),
             parallel_boots: 8,
             warm: WarmPolicy::default(),

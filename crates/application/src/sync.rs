@@ -26,6 +26,7 @@ use crate::AppError;
 use crate::conversations::provisional_title;
 use crate::followers::Followers;
 use crate::ports::{Policy, Ports};
+use crate::quotas::{Quotas, event_bytes};
 use crate::sandboxes::endpoint;
 
 /// Requests waiting at most; a dropped one is made up for by the periodic pass.
@@ -69,6 +70,7 @@ struct Shared {
     ports: Ports,
     policy: Policy,
     followers: Followers,
+    quotas: Quotas,
     requests: mpsc::Sender<SandboxId>,
     inbox: Mutex<Option<mpsc::Receiver<SandboxId>>>,
     /// Rung when an agent server has something to forget.
@@ -88,14 +90,30 @@ struct Known {
     complete_at: Option<Timestamp>,
 }
 
+/// How far a conversation's log was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Backfill {
+    /// To its end.
+    Complete,
+    /// As far as one pass reads.
+    More,
+    /// Until the sandbox had reported as much as it may for now.
+    TooFast,
+}
+
 impl Syncer {
-    pub(crate) fn new(ports: Ports, policy: Policy, followers: Followers) -> Self {
+    pub(crate) fn new(
+        ports: Ports,
+        policy: Policy,
+        (followers, quotas): (Followers, Quotas),
+    ) -> Self {
         let (requests, inbox) = mpsc::channel(QUEUE);
         let inbox = Mutex::new(Some(inbox));
         Self(Arc::new(Shared {
             ports,
             policy,
             followers,
+            quotas,
             requests,
             inbox,
             deleted: Notify::new(),
@@ -294,12 +312,14 @@ impl Syncer {
         let known = self.known(id);
         if known.complete_at.is_none() || known.complete_at != info.updated_at {
             match self.backfill(row, at, id, known).await {
-                Ok(true) => self.remember(id, |k| k.complete_at = info.updated_at),
+                Ok(Backfill::Complete) => self.remember(id, |k| k.complete_at = info.updated_at),
                 // More to read: a finish is not believed before the log is complete.
-                Ok(false) => {
+                Ok(Backfill::More) => {
                     self.request(&row.id);
                     return Ok(());
                 }
+                // The periodic pass goes on.
+                Ok(Backfill::TooFast) => return Ok(()),
                 Err(AppError::Agent(AgentError::NotFound)) => {}
                 Err(error) => return Err(error),
             }
@@ -314,41 +334,57 @@ impl Syncer {
         Ok(())
     }
 
-    /// Reads the log from where it is known to be complete; whether its end was reached.
+    /// Reads the log from where it is known to be complete.
     async fn backfill(
         &self,
         row: &Sandbox,
         at: &AgentEndpoint,
         id: ConversationId,
         known: Known,
-    ) -> Result<bool, AppError> {
-        let ports = &self.0.ports;
+    ) -> Result<Backfill, AppError> {
+        let (ports, quotas) = (&self.0.ports, &self.0.quotas);
         let mut cursor = known.last.map(|id| id.to_string());
         for _ in 0..MOST_PAGES {
+            // What is new in the log counts as if it had been reported.
+            if quotas.must_wait(&row.id) {
+                return Ok(Backfill::TooFast);
+            }
             let page = ports.agents.events(at, id, None, cursor.as_deref()).await?;
             let observation = Observation::from_events(&page.items);
+            let last = page.items.last().map(|event| event.id.clone());
+            let bytes = event_bytes(&page.items);
+            let admitted = quotas.admit(&row.owner, page.items, bytes).await;
             let appended = ports
                 .events
-                .append(&row.id, id, &page.items, &observation, ports.clock.now())
+                .append(
+                    &row.id,
+                    id,
+                    &admitted.events,
+                    &observation,
+                    ports.clock.now(),
+                )
                 .await?;
             match appended {
                 Appended::Stored { new } if new > 0 => {
+                    let bytes = quotas.stored(&row.owner, &admitted, new);
+                    quotas.reported(&row.id, bytes);
                     self.0.followers.wake(id);
                     tracing::debug!(conversation.id = %id, events = new, "back-filled from the agent server");
                 }
                 Appended::Stored { .. } => {}
-                Appended::Unknown | Appended::Deleted | Appended::Foreign => return Ok(true),
+                Appended::Unknown | Appended::Deleted | Appended::Foreign => {
+                    return Ok(Backfill::Complete);
+                }
             }
-            if let Some(event) = page.items.last() {
-                let last = event.id.clone();
+            if let Some(last) = last {
                 self.remember(id, |k| k.last = Some(last));
             }
             cursor = page.next;
             if cursor.is_none() {
-                return Ok(true);
+                return Ok(Backfill::Complete);
             }
         }
-        Ok(false)
+        Ok(Backfill::More)
     }
 
     /// A conversation was deleted whose sandbox lives on: its agent server is told soon.
@@ -457,23 +493,4 @@ fn differs(conversation: &Conversation, seen: &Observation) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_gets_its_turn_though_all_are_wanted_again_and_again() {
-        let all: BTreeSet<_> = ["a", "b", "c", "d"]
-            .iter()
-            .map(|id| SandboxId::parse(*id).unwrap())
-            .collect();
-        let busy = all.iter().take(1).cloned().collect();
-        let mut last = None;
-        let mut seen = Vec::new();
-        for _ in 0..6 {
-            last = next(&all, &busy, last.as_ref());
-            seen.push(last.as_ref().unwrap().to_string());
-        }
-        assert_eq!(seen, ["b", "c", "d", "b", "c", "d"]);
-        assert_eq!(next(&all, &all, last.as_ref()), None);
-    }
-}
+mod tests;

@@ -7,10 +7,13 @@ use domain::agent::AgentConversation;
 use domain::agent::document::STREAMING_DELTA;
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ExecutionStatus, Metrics, Observation};
+use domain::error::{Classify as _, ErrorClass};
 use domain::event::{Appended, Event};
 use domain::id::ConversationId;
+use domain::json::text_bytes;
 use domain::sandbox::Sandbox;
 use domain::scope::Scope;
+use domain::usage::Quota;
 use serde_json::Value;
 
 use crate::{AppError, Inner};
@@ -28,8 +31,8 @@ impl Webhooks {
     }
 
     /// A batch of events of one conversation. Unknown kinds and fields are as good as known ones; what has no usable id
-    /// is left out. A conversation that the agent server made by itself is adopted; one that was deleted stays deleted;
-    /// one of another sandbox is not found.
+    /// is left out. A conversation that the agent server made by itself is adopted; one that was deleted stays deleted.
+    /// A report about a conversation of another sandbox changes nothing and gets the answer of one that was stored.
     pub async fn events(
         &self,
         from: &Sandbox,
@@ -50,29 +53,33 @@ impl Webhooks {
     ) -> Result<(), AppError> {
         let now = self.0.ports.clock.now();
         let sent = batch.len();
+        let quotas = &self.0.quotas;
+        let bytes = batch.iter().map(|it| text_bytes(it) as u64).sum();
+        quotas.reported(&from.id, bytes);
         let events: Vec<_> = batch
             .into_iter()
             .filter_map(|body| Event::from_document(body, now))
             .filter(|event| event.kind != STREAMING_DELTA)
             .collect();
+        // Of the events as they came: a status is not lost with its event.
         let observation = Observation::from_events(&events);
+        let admitted = quotas.admit(&from.owner, events, bytes).await;
+        let events = &admitted.events;
         let append = || {
             self.0
                 .ports
                 .events
-                .append(&from.id, conversation, &events, &observation, now)
+                .append(&from.id, conversation, events, &observation, now)
         };
         let mut appended = append().await?;
-        if appended == Appended::Unknown && self.still_reports(from).await? {
-            self.0
-                .ports
-                .conversations
-                .adopt(&found(from, conversation, now))
-                .await?;
-            appended = append().await?;
+        if is_not_of_sandbox(&appended) {
+            let adopted = self.adopt(from, &found(from, conversation, now)).await?;
+            appended = settled(from, conversation, &adopted, append().await?)?;
         }
-        settle(from, conversation, &appended)?;
-        if matches!(appended, Appended::Stored { new } if new > 0) {
+        if let Appended::Stored { new } = appended
+            && new > 0
+        {
+            quotas.stored(&from.owner, &admitted, new);
             if let Some(oldest) = events.iter().map(|event| event.timestamp).min() {
                 let lag = self.0.ports.clock.now().since(oldest);
                 self.0.measures.lag(lag.min(LONGEST_LAG));
@@ -107,18 +114,47 @@ impl Webhooks {
                 .observe(&from.id, info.id, &info.observation(now), now)
                 .await
         };
-        let mut applied = observe().await?;
-        if applied == Appended::Unknown && self.still_reports(from).await? {
+        if is_not_of_sandbox(&observe().await?) {
             let mut found = found(from, info.id, now);
             found.agent_kind.clone_from(&info.agent_kind);
-            self.0.ports.conversations.adopt(&found).await?;
-            applied = observe().await?;
+            let adopted = self.adopt(from, &found).await?;
+            settled(from, info.id, &adopted, observe().await?)?;
         }
-        settle(from, info.id, &applied)
+        Ok(())
     }
 
-    /// Who reports was looked up a moment ago. Before a row is made for it, it is looked up again: it may be gone by now,
-    /// and its user with it.
+    /// Makes the conversation one of this sandbox, if it is of none and its owner may have one more. The sandbox that reports
+    /// was looked up a moment ago. Before a row is made for it, it is looked up again: it may be gone by now, and its user
+    /// with it.
+    async fn adopt(
+        &self,
+        from: &Sandbox,
+        conversation: &Conversation,
+    ) -> Result<Appended, AppError> {
+        if !self.still_reports(from).await? {
+            return Err(not_found());
+        }
+        let wanted = [(Quota::Conversations, 1)];
+        match self.0.quotas.check(&from.owner, &wanted).await {
+            Ok(()) => {}
+            // It stays unknown, as it would in a sandbox with too many of them.
+            Err(refusal) if refusal.class() == ErrorClass::QuotaExceeded => return Err(not_found()),
+            Err(error) => return Err(error),
+        }
+        let adopted = self.0.ports.conversations.adopt(conversation).await?;
+        if matches!(adopted, Appended::Stored { new } if new > 0) {
+            self.0.quotas.add(&from.owner, &wanted);
+        }
+        Ok(adopted)
+    }
+
+    /// Refuses reports of a sandbox that has sent too much in the last minute. Asked before a report is read.
+    ///
+    /// Nothing is lost: the agent server sends it again a few times, and what it gives up is read from its log later.
+    pub fn check_rate(&self, from: &Sandbox) -> Result<(), AppError> {
+        self.0.quotas.check_report(&from.id)
+    }
+
     async fn still_reports(&self, from: &Sandbox) -> Result<bool, AppError> {
         let found = self.0.ports.sandboxes.find(&Scope::System, &from.id);
         Ok(found.await?.is_some_and(|it| self.0.may_report(&it)))
@@ -150,14 +186,30 @@ fn found(from: &Sandbox, id: ConversationId, now: Timestamp) -> Conversation {
     }
 }
 
-fn settle(from: &Sandbox, id: ConversationId, outcome: &Appended) -> Result<(), AppError> {
-    match outcome {
-        Appended::Stored { .. } | Appended::Deleted => Ok(()),
-        Appended::Foreign | Appended::Unknown => {
-            tracing::warn!(conversation.id = %id, sandbox.id = %from.id, "report about a conversation of another sandbox refused");
-            Err(AppError::not_found(
-                "Conversation not found in this sandbox",
-            ))
-        }
+/// Whether the conversation is another sandbox's, or of none as yet.
+fn is_not_of_sandbox(outcome: &Appended) -> bool {
+    matches!(outcome, Appended::Foreign | Appended::Unknown)
+}
+
+/// What became of a report after the attempt to adopt its conversation. A conversation of another sandbox gets the same
+/// steps and the same answer as one that exists nowhere, so that no sandbox finds out which ids exist elsewhere.
+fn settled(
+    from: &Sandbox,
+    id: ConversationId,
+    adopted: &Appended,
+    outcome: Appended,
+) -> Result<Appended, AppError> {
+    if !is_not_of_sandbox(&outcome) {
+        return Ok(outcome);
     }
+    if is_not_of_sandbox(adopted) {
+        tracing::warn!(conversation.id = %id, sandbox.id = %from.id, "a report about a conversation that is not this sandbox's was dropped");
+        return Ok(outcome);
+    }
+    // Reserved for a start in this sandbox, which stores the row in a moment. The agent server sends the report again.
+    Err(not_found())
+}
+
+fn not_found() -> AppError {
+    AppError::not_found("Conversation not found in this sandbox")
 }

@@ -84,7 +84,7 @@ fn a_path_is_where_the_client_believes_it_to_be() {
             "/workspace/project/repo/a.txt",
             "/data/s/workspace/repo/a.txt",
         ),
-        ("/workspace/projects/a", "/workspace/projects/a"),
+        ("/workspace/projects/a", "/data/s/workspace/projects/a"),
         ("/etc/hosts", "/etc/hosts"),
         ("a/b.txt", "/data/s/workspace/repo/a/b.txt"),
         ("./b.txt", "/data/s/workspace/repo/b.txt"),

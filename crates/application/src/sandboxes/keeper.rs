@@ -360,6 +360,7 @@ pub(crate) fn endpoint(
         .cipher
         .open(&Sandbox::key_context(&sandbox.id), &sandbox.session_key)?;
     Ok(AgentEndpoint {
+        sandbox: sandbox.id.clone(),
         url: url.clone(),
         key,
     })

@@ -138,6 +138,7 @@ impl Sandboxes {
     /// Starts a sandbox of this spec (the default when none is named). The row is committed before the answer;
     /// the backend follows in the background.
     pub async fn start(&self, owner: &UserId, spec: Option<&str>) -> Result<Sandbox, AppError> {
+        self.0.refuse_second_owner(owner).await?;
         let spec = choose_spec(&self.0.ports, &self.1, owner, spec).await?;
         let (sandbox, claim) = self.reserve(owner, spec.id).await?;
         let (sandboxes, caps) = (&self.0.ports.sandboxes, &self.0.policy.caps.get());
@@ -161,6 +162,7 @@ impl Sandboxes {
         if let Some(answer) = repeatable.earlier(ports, owner).await? {
             return Ok(Answer::Repeated(answer));
         }
+        self.0.refuse_second_owner(owner).await?;
         let spec = choose_spec(ports, &self.1, owner, spec).await?;
         let (sandbox, claim) = self.reserve(owner, spec.id).await?;
         let answer = repeatable.answer(ports, owner, &sandbox);
@@ -214,6 +216,9 @@ impl Sandboxes {
     /// Resumes: answers when the intent is committed and within the caps; poll until RUNNING. Also brings back a
     /// sandbox in ERROR.
     pub async fn resume(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
+        if let Scope::User(owner) = scope {
+            self.0.refuse_second_owner(owner).await?;
+        }
         let row = self.intend(scope, id, Desired::Running).await?;
         if self.is_here(&row) {
             self.converge(id);

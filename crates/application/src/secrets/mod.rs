@@ -14,17 +14,22 @@ use domain::error::{ErrorClass, StoreError};
 use domain::id::{SecretId, UserId};
 use domain::page::{Page, PageRequest};
 use domain::secret::{CustomSecret, SecretChange, SecretSummary, SecretValue};
+use domain::usage::Quota;
 use secrecy::SecretString;
 use url::Url;
 
 use crate::AppError;
 use crate::ports::Ports;
+use crate::quotas::Quotas;
 use crate::settings::SettingsService;
 
 pub use access_token::{AccessTokens, TokenUse};
 pub(crate) use check::{LARGEST_VALUE, is_reserved};
 pub use check::{check_description, check_name, check_value};
 pub use for_sandbox::{SecretInfo, is_at_work};
+
+/// What a new secret takes.
+const ONE_SECRET: [(Quota, u64); 1] = [(Quota::Secrets, 1)];
 
 /// A secret as it comes in.
 #[derive(Debug, Clone)]
@@ -52,6 +57,7 @@ pub struct SecretUpdate {
 #[derive(Clone)]
 pub struct SecretsService {
     ports: Ports,
+    quotas: Quotas,
     settings: SettingsService,
     tokens: AccessTokens,
     /// `…/api/v1/`, as sandboxes reach us.
@@ -60,10 +66,15 @@ pub struct SecretsService {
 
 impl SecretsService {
     /// Over these ports; `webhook_url` is where sandboxes report to (`…/api/v1/webhooks`).
-    pub fn new(ports: Ports, settings: SettingsService, webhook_url: &Url) -> Self {
+    pub fn new(
+        (ports, quotas): (Ports, Quotas),
+        settings: SettingsService,
+        webhook_url: &Url,
+    ) -> Self {
         let tokens = AccessTokens::new(ports.cipher.clone(), ports.clock.clone());
         Self {
             ports,
+            quotas,
             settings,
             tokens,
             base: for_sandbox::base_of(webhook_url),
@@ -99,14 +110,30 @@ impl SecretsService {
             description: input.description.clone(),
             value: Some(secret.value.clone()),
         };
-        Ok(self.ports.secrets.put(&secret, &change).await?)
+        if let Err(refusal) = self.check_quota(owner).await
+            && self.ports.secrets.find(owner, &input.name).await?.is_none()
+        {
+            return Err(refusal);
+        }
+        let is_new = self.ports.secrets.put(&secret, &change).await?;
+        if is_new {
+            self.quotas.add(owner, &ONE_SECRET);
+        }
+        Ok(is_new)
     }
 
     /// Stores a secret whose name is free; `Invalid` if it is not.
     pub async fn create(&self, owner: &UserId, input: &NewSecret) -> Result<(), AppError> {
         let secret = self.sealed(owner, input)?;
+        self.check_quota(owner).await?;
         let stored = self.ports.secrets.insert(&secret).await;
-        stored.map_err(|error| taken(error, &input.name))
+        stored.map_err(|error| taken(error, &input.name))?;
+        self.quotas.add(owner, &ONE_SECRET);
+        Ok(())
+    }
+
+    async fn check_quota(&self, owner: &UserId) -> Result<(), AppError> {
+        self.quotas.check(owner, &ONE_SECRET).await
     }
 
     /// Changes the secret of this name. `NotFound` if there is none, `Invalid` if the new name is another's.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use domain::conversation::ConversationView;
 use domain::error::{StoreError, chain};
 use domain::id::{ConversationId, StartTaskId, UserId};
+use domain::json::serialized_bytes;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{MOST_TOGETHER, Sandbox};
 use domain::scope::Scope;
@@ -25,6 +26,7 @@ use domain::start_task::{
     Inserted, NewStart, PARENT, Place, StartRequest, StartStatus, StartTask, StartTaskFilter,
     StartTaskOrder,
 };
+use domain::usage::Quota;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Notify, mpsc};
 
@@ -246,6 +248,11 @@ impl Starts {
     ) -> Result<Answer<StartTask>, AppError> {
         match done {
             Ok(Inserted::New) => {
+                let stored = [
+                    (Quota::Conversations, 1),
+                    (Quota::RequestBytes, serialized_bytes(&task.request)),
+                ];
+                self.inner.quotas.add(&task.owner, &stored);
                 self.wake.notify_one();
                 Ok(Answer::New(task))
             }
@@ -281,6 +288,7 @@ impl Starts {
                 shared: Vec::new(),
             });
         }
+        self.inner.refuse_second_owner(owner).await?;
         let mut parent = None;
         if let Some(id) = input.request.parent_conversation_id {
             let found = self.inner.ports.conversations.find(&scope, id).await?;
@@ -289,6 +297,8 @@ impl Starts {
             inherit(&mut input.request, &found);
             parent = Some(found);
         }
+        let bytes = serialized_bytes(&input.request);
+        self.inner.check_new_conversation(owner, bytes).await?;
         let new_id = || ConversationId::new(self.inner.ports.ids.uuid());
         let id = input.request.conversation_id.unwrap_or_else(new_id);
         let request = &mut input.request;

@@ -149,12 +149,13 @@ impl Warm {
 
     async fn boot_dormant(&self, row: &WarmSandbox) -> Result<Outcome, AppError> {
         let located = self.0.keeper.boot_ahead(&self.launch(row)?).await?;
-        let is_dormant = self.0.ports.agents.is_dormant(&located.agent_url).await?;
+        let agents = &self.0.ports.agents;
+        let is_dormant = agents.is_dormant(&row.id, &located.agent_url).await?;
         if !is_dormant {
             return Ok(Outcome::Awake);
         }
         // What it has done now nobody waits for later.
-        self.0.ports.agents.limber(&located.agent_url).await;
+        agents.limber(&row.id, &located.agent_url).await;
         Ok(Outcome::Dormant(located))
     }
 

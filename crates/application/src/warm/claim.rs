@@ -59,7 +59,7 @@ impl Warm {
     async fn dormant(&self, it: WarmSandbox) -> Option<WarmSandbox> {
         self.state().ready.remove(&it.id);
         let at = it.located.as_ref()?;
-        let asked = self.0.ports.agents.is_dormant(&at.agent_url);
+        let asked = self.0.ports.agents.is_dormant(&it.id, &at.agent_url);
         let is_awake = match tokio::time::timeout(ANSWER, asked).await {
             Ok(Ok(true)) => return Some(it),
             Ok(Ok(false)) => true,

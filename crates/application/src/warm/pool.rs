@@ -241,7 +241,8 @@ impl Warm {
         let Some(located) = &row.located else {
             return false;
         };
-        let asked = self.0.ports.agents.is_dormant(&located.agent_url).await;
+        let agents = &self.0.ports.agents;
+        let asked = agents.is_dormant(&row.id, &located.agent_url).await;
         let mut state = self.state();
         if let Ok(is_dormant) = asked {
             state.silent.remove(&row.id);

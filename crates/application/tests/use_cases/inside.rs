@@ -39,6 +39,7 @@ async fn root(world: &World, task: &StartTask) -> String {
 
 async fn write(world: &World, path: &str, text: &str) {
     let at = domain::agent::AgentEndpoint {
+        sandbox: "any".parse().expect("an id"),
         url: "http://127.0.0.1:1".parse().expect("a URL"),
         key: "k".to_owned().into(),
     };
@@ -65,11 +66,21 @@ async fn a_file_is_shown_as_far_as_it_is_a_small_text_and_the_plan_by_itself() {
         (None, "# plan"),
         (Some("/workspace/project/a/b.txt"), "b"),
         (Some("a/b.txt"), "b"),
-        (Some("/nowhere"), ""),
+        (Some("/workspace/nowhere"), ""),
         (Some("big"), ""),
     ] {
         let text = inside.file(&mine(), id, path).await.expect("an answer");
         assert_eq!(text, expected, "{path:?}");
+    }
+    for outside in [
+        "/etc/passwd",
+        "../../../master.key",
+        "/workspace/../../x",
+        "/",
+    ] {
+        let refused = inside.file(&mine(), id, Some(outside)).await;
+        let class = refused.expect_err(outside).class();
+        assert_eq!(class, ErrorClass::NotFound, "{outside}");
     }
     let stranger = Scope::User(UserId::parse("bob").expect("an id"));
     let text = inside.file(&stranger, id, None).await;
@@ -101,7 +112,9 @@ async fn git_is_asked_inside_the_workspace_of_the_conversations_own_sandbox() {
     let refused = inside.git_changes(&stranger, id, "/", None).await;
     assert_eq!(refused.expect_err("not his").class(), ErrorClass::NotFound);
     world.workspace.mute();
-    let failed = inside.git_changes(&mine, id, "/", None).await;
+    let outside = inside.git_changes(&mine, id, "/", None).await;
+    assert_eq!(outside.expect_err("outside").class(), ErrorClass::NotFound);
+    let failed = inside.git_changes(&mine, id, ".", None).await;
     assert_eq!(failed.expect_err("mute").class(), ErrorClass::Upstream);
 }
 

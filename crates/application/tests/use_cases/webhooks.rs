@@ -5,7 +5,6 @@ use std::time::Duration;
 use domain::agent::AgentConversation;
 use domain::agent::document::STATE_UPDATE;
 use domain::conversation::ExecutionStatus;
-use domain::error::{Classify, ErrorClass};
 use domain::event::{Event, EventFilter};
 use domain::id::ConversationId;
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxRepository as _};
@@ -117,15 +116,20 @@ async fn a_late_report_neither_resurrects_nor_moves_a_conversation() {
     let world = World::new().await;
     let (task, sandbox) = started(&world).await;
     let (other, elsewhere) = started(&world).await;
-    let refused = world
+    let events = count(&world, task.conversation_id).await;
+    world
         .app
         .webhooks
         .events(&elsewhere, task.conversation_id, vec![event("x", "M")])
-        .await;
-    assert_eq!(
-        refused.expect_err("not its own").class(),
-        ErrorClass::NotFound
-    );
+        .await
+        .expect("answered like a report about an unknown conversation");
+    world
+        .app
+        .webhooks
+        .conversation(&elsewhere, &info(task.conversation_id, "error"))
+        .await
+        .expect("answered like a report about an unknown conversation");
+    assert_eq!(count(&world, task.conversation_id).await, events);
     let before = world
         .view(task.conversation_id)
         .await

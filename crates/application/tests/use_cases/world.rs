@@ -238,6 +238,7 @@ fn build(
         administration: Arc::clone(store) as _,
         audit: Arc::clone(store) as _,
         answers: Arc::clone(store) as _,
+        usage: Arc::clone(store) as _,
         hosts: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,
         changes: Arc::clone(store) as _,

@@ -32,14 +32,14 @@ impl Keeper {
         let Ok(awakening) = self.awakening(row) else {
             return false;
         };
-        let waking = self.0.ports.agents.wake(url, &awakening);
+        let waking = self.0.ports.agents.wake(&row.id, url, &awakening);
         matches!(tokio::time::timeout(AT_ONCE, waking).await, Ok(Ok(())))
     }
 
     /// Tells the agent server who it is, if it waits for that. To be called before anything says that it runs.
     pub(super) async fn wake_up(&self, row: &Sandbox, url: &Url) -> Result<(), AppError> {
         let (agents, until) = (&self.0.ports.agents, Instant::now() + LONGEST);
-        let sleeps = match patiently(until, || agents.is_dormant(url)).await {
+        let sleeps = match patiently(until, || agents.is_dormant(&row.id, url)).await {
             Err(error) if !self.may_sleep(&error) => {
                 tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "not known whether it sleeps; taken for awake");
                 false
@@ -48,7 +48,7 @@ impl Keeper {
         };
         if sleeps {
             let awakening = self.awakening(row)?;
-            let woken = patiently(until, || agents.wake(url, &awakening)).await;
+            let woken = patiently(until, || agents.wake(&row.id, url, &awakening)).await;
             woken.map_err(|error| cannot_wake(&error))?;
             tracing::debug!(sandbox.id = %row.id, "dormant agent server woken");
         }

@@ -366,7 +366,12 @@ impl<'a> Preparation<'a> {
         let answers = async {
             loop {
                 tokio::time::sleep(PAUSE).await;
-                if self.ports.agents.alive(&self.at.url).await {
+                if self
+                    .ports
+                    .agents
+                    .alive(&self.at.sandbox, &self.at.url)
+                    .await
+                {
                     break;
                 }
             }

@@ -84,7 +84,8 @@ async fn one_that_is_awake_is_given_to_nobody() {
         webhook_url: "http://127.0.0.1/".parse().expect("a URL"),
         cors_origins: Vec::new(),
     };
-    world.agents.wake(&url, &somebodys).await.expect("it wakes");
+    let woken = world.agents.wake(&warm.id, &url, &somebodys).await;
+    woken.expect("it wakes");
     let task = world.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     assert!(!was_warm(&task));

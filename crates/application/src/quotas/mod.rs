@@ -1,0 +1,461 @@
+//! Quotas: how much each user may store, and how fast each sandbox may report.
+//!
+//! The figures are sums over counters in the store. They are not asked for at each report: this process remembers them for a
+//! while and counts what it stores itself, so an append costs no further query. Several processes see each other's share
+//! only when they read the figures again; a quota is a bound with some tolerance, not a sharp one.
+//!
+//! * Requests of users are refused, never because of a remembered figure alone: it is read again before.
+//! * Reports of sandboxes are not refused for what is stored. Their events are shortened, and in the end left out; what
+//!   they say about the status, the title and the figures of their conversation is kept (see [`EventStorage`]).
+
+mod report_rate;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use domain::error::{ErrorClass, chain};
+use domain::event::Event;
+use domain::id::{SandboxId, UserId};
+use domain::json::text_bytes;
+use domain::measure::Count;
+use domain::scope::Scope;
+use domain::secret::MOST_SECRETS;
+use domain::usage::{EventStorage, Quota, QuotaLimits, Usage, UsageRepository};
+use tokio::time::Instant;
+
+use self::report_rate::ReportRate;
+use crate::live::Live;
+use crate::tasks::Tasks;
+use crate::{AppError, Inner};
+
+/// How long figures are believed that are within all quotas, and those that are not.
+const USAGE_TTL: Duration = Duration::from_secs(30);
+const EXCEEDED_USAGE_TTL: Duration = Duration::from_secs(2);
+
+/// How long a user who has no bulky observation any more is not asked for some again.
+const SHORTENING_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Users whose figures are remembered. With more, those that are too old are forgotten, and if there are none, all.
+const MAX_USERS: usize = 10_000;
+
+/// The figures of a user as they were read, with what this process has stored since.
+#[derive(Debug, Clone, Copy)]
+struct KnownUsage {
+    usage: Usage,
+    read_at: Instant,
+    /// Until then no other task begins to shorten the user's events.
+    no_shortening_before: Option<Instant>,
+}
+
+/// Checks and counts. Cheap to clone.
+#[derive(Clone)]
+pub struct Quotas(Arc<Shared>);
+
+struct Shared {
+    usage: Arc<dyn UsageRepository>,
+    limits: Live<QuotaLimits>,
+    tasks: Tasks,
+    users: Mutex<HashMap<UserId, KnownUsage>>,
+    report_rate: ReportRate,
+    refusals: [Count; Quota::ALL.len()],
+    slowed_reports: Count,
+    shortened_events: Count,
+    discarded_events: Count,
+}
+
+/// Events in the form in which they are stored.
+#[derive(Debug)]
+pub(crate) struct AdmittedEvents {
+    pub(crate) events: Vec<Event>,
+    /// Of their documents.
+    bytes: u64,
+}
+
+/// The bytes of the documents.
+pub(crate) fn event_bytes(events: &[Event]) -> u64 {
+    events.iter().map(|it| text_bytes(&it.body) as u64).sum()
+}
+
+/// What a user stores and may store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsageReport {
+    /// What is stored.
+    pub usage: Usage,
+    /// What may be.
+    pub limits: QuotaLimits,
+}
+
+/// What this process has counted about quotas since it began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaCounts {
+    /// Requests that were refused, by quota.
+    pub refusals: [(&'static str, u64); Quota::ALL.len()],
+    /// Reports that were refused because of the rate of their sandbox.
+    pub slowed_reports: u64,
+    /// Events that were shortened, before or after they were stored.
+    pub shortened_events: u64,
+    /// Events that were not stored.
+    pub discarded_events: u64,
+    /// Of the users who did something lately: those above four fifths of a quota, and those of whom one is used up.
+    pub users: [(&'static str, u64); 2],
+}
+
+impl Quotas {
+    pub(crate) fn new(
+        usage: Arc<dyn UsageRepository>,
+        limits: Live<QuotaLimits>,
+        tasks: Tasks,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            usage,
+            limits,
+            tasks,
+            users: Mutex::default(),
+            report_rate: ReportRate::default(),
+            refusals: std::array::from_fn(|_| Count::default()),
+            slowed_reports: Count::default(),
+            shortened_events: Count::default(),
+            discarded_events: Count::default(),
+        }))
+    }
+
+    /// What the user stores now, and what they may store.
+    pub async fn usage(&self, user: &UserId) -> Result<UsageReport, AppError> {
+        let usage = self.read(&Scope::User(user.clone()), user).await?;
+        Ok(UsageReport {
+            usage,
+            limits: self.limits(),
+        })
+    }
+
+    /// The limits in force, as users meet them.
+    fn limits(&self) -> QuotaLimits {
+        let limits = self.0.limits.get();
+        let most = MOST_SECRETS as u64;
+        let secrets = limits.of(Quota::Secrets).unwrap_or(most).min(most);
+        limits.with(Quota::Secrets, Some(secrets))
+    }
+
+    /// Refuses what would exceed a quota.
+    pub(crate) async fn check(
+        &self,
+        user: &UserId,
+        wanted: &[(Quota, u64)],
+    ) -> Result<(), AppError> {
+        let limits = self.0.limits.get();
+        let is_limited = |(quota, _): &&(Quota, u64)| limits.of(*quota).is_some();
+        if !wanted.iter().any(|it| is_limited(&it)) {
+            return Ok(());
+        }
+        let exceeded = |usage: &Usage| {
+            let mut wanted = wanted.iter();
+            let found = wanted.find(|(quota, more)| {
+                let limit = limits.of(*quota);
+                limit.is_some_and(|limit| usage.of(*quota).saturating_add(*more) > limit)
+            });
+            found.map(|(quota, _)| *quota)
+        };
+        if self
+            .remembered(user)
+            .is_some_and(|usage| exceeded(&usage).is_none())
+        {
+            return Ok(());
+        }
+        let usage = self.read(&Scope::User(user.clone()), user).await?;
+        let Some(quota) = exceeded(&usage) else {
+            return Ok(());
+        };
+        self.0.refusals[quota as usize].add(1);
+        let limit = limits.of(quota).unwrap_or_default();
+        Err(AppError::refused(
+            ErrorClass::QuotaExceeded,
+            refusal(quota, usage.of(quota), limit),
+        ))
+    }
+
+    /// Counts what was stored.
+    pub(crate) fn add(&self, user: &UserId, stored: &[(Quota, u64)]) {
+        if let Some(known) = self.lock().get_mut(user) {
+            for (quota, more) in stored {
+                known.usage.add(*quota, *more);
+            }
+        }
+    }
+
+    /// The form in which new events of a user, of so many bytes, are stored: as they are, shortened, or not at all.
+    pub(crate) async fn admit(
+        &self,
+        user: &UserId,
+        mut events: Vec<Event>,
+        bytes: u64,
+    ) -> AdmittedEvents {
+        let limits = self.0.limits.get();
+        let is_limited = [Quota::Events, Quota::EventBytes].map(|it| limits.of(it).is_some());
+        if events.is_empty() || is_limited == [false; 2] {
+            return AdmittedEvents { events, bytes };
+        }
+        let Some(usage) = self.recent(user, limits).await else {
+            return AdmittedEvents { events, bytes };
+        };
+        let storage = limits.event_storage(&usage);
+        let limit = limits.of(Quota::EventBytes);
+        if limit.is_some_and(|limit| usage.event_bytes >= limit) {
+            self.shorten_stored(user);
+        }
+        let bytes = match storage {
+            EventStorage::Complete => bytes,
+            EventStorage::Shortened => {
+                for event in events.iter_mut().filter(|it| it.is_bulky()) {
+                    event.shorten();
+                    self.0.shortened_events.add(1);
+                }
+                event_bytes(&events)
+            }
+            EventStorage::Stopped => {
+                self.0.discarded_events.add(events.len() as u64);
+                events.clear();
+                0
+            }
+        };
+        AdmittedEvents { events, bytes }
+    }
+
+    /// Counts events of which so many were new. How many bytes they took.
+    pub(crate) fn stored(&self, user: &UserId, admitted: &AdmittedEvents, new: usize) -> u64 {
+        let (all, new) = (admitted.events.len().max(1) as u64, new as u64);
+        // Which of them were new is not known; mostly all are.
+        let bytes = admitted.bytes / all * new;
+        self.add(user, &[(Quota::Events, new), (Quota::EventBytes, bytes)]);
+        bytes
+    }
+
+    /// Whether a sandbox has reported too much in the last minute to report more now.
+    pub(crate) fn must_wait(&self, sandbox: &SandboxId) -> bool {
+        let rate = self.0.limits.get().report_bytes_per_minute;
+        rate.is_some_and(|rate| self.0.report_rate.wait(sandbox, rate).is_some())
+    }
+
+    /// Refuses a report of a sandbox that has reported too much in the last minute.
+    pub(crate) fn check_report(&self, sandbox: &SandboxId) -> Result<(), AppError> {
+        let Some(bytes_per_minute) = self.0.limits.get().report_bytes_per_minute else {
+            return Ok(());
+        };
+        match self.0.report_rate.wait(sandbox, bytes_per_minute) {
+            None => Ok(()),
+            Some(wait) => {
+                self.0.slowed_reports.add(1);
+                Err(AppError::ReportRate {
+                    bytes_per_minute,
+                    wait,
+                })
+            }
+        }
+    }
+
+    /// Counts what a sandbox reported.
+    pub(crate) fn reported(&self, sandbox: &SandboxId, bytes: u64) {
+        if let Some(bytes_per_minute) = self.0.limits.get().report_bytes_per_minute {
+            self.0.report_rate.draw(sandbox, bytes, bytes_per_minute);
+        }
+    }
+
+    /// What was counted.
+    pub(crate) fn counts(&self) -> QuotaCounts {
+        let limits = self.limits();
+        let (mut near, mut exceeded) = (0, 0);
+        for known in self
+            .lock()
+            .values()
+            .filter(|it| !it.is_older_than(USAGE_TTL))
+        {
+            let uses = |share: u64| {
+                let quotas = Quota::ALL.into_iter();
+                quotas
+                    .filter_map(|(_, quota)| Some((known.usage.of(quota), limits.of(quota)?)))
+                    .any(|(used, limit)| used.saturating_mul(100) >= limit.saturating_mul(share))
+            };
+            if uses(100) {
+                exceeded += 1;
+            } else if uses(80) {
+                near += 1;
+            }
+        }
+        let refusals =
+            Quota::ALL.map(|(name, quota)| (name, self.0.refusals[quota as usize].get()));
+        QuotaCounts {
+            refusals,
+            slowed_reports: self.0.slowed_reports.get(),
+            shortened_events: self.0.shortened_events.get(),
+            discarded_events: self.0.discarded_events.get(),
+            users: [("near", near), ("exceeded", exceeded)],
+        }
+    }
+
+    /// The figures as they are remembered, unless they are old.
+    fn remembered(&self, user: &UserId) -> Option<Usage> {
+        let users = self.lock();
+        let known = users.get(user).filter(|it| !it.is_older_than(USAGE_TTL));
+        known.map(|it| it.usage)
+    }
+
+    /// The figures for a report, which waits for the store only if nothing is known. One of many reports reads them again
+    /// when they are old; the others go on with what was known.
+    async fn recent(&self, user: &UserId, limits: QuotaLimits) -> Option<Usage> {
+        let known = {
+            let mut users = self.lock();
+            let known = users.get_mut(user);
+            if let Some(known) = known {
+                let is_exceeded = limits.event_storage(&known.usage) != EventStorage::Complete;
+                let ttl = if is_exceeded {
+                    EXCEEDED_USAGE_TTL
+                } else {
+                    USAGE_TTL
+                };
+                if !known.is_older_than(ttl) {
+                    return Some(known.usage);
+                }
+                known.read_at = Instant::now();
+                Some(known.usage)
+            } else {
+                None
+            }
+        };
+        match self.read(&Scope::System, user).await {
+            Ok(usage) => {
+                let now = limits.event_storage(&usage);
+                let before = known.map_or(EventStorage::Complete, |it| limits.event_storage(&it));
+                if now > before {
+                    tracing::warn!(user = %user, events = usage.events, event_bytes = usage.event_bytes, storage = now.name(), "quota of events is used up: events of {user} are {} from now on", now.name());
+                }
+                Some(usage)
+            }
+            Err(error) => {
+                tracing::debug!(user = %user, error = %chain(&error), "cannot read the usage of {user}; going on with what was known");
+                known
+            }
+        }
+    }
+
+    async fn read(&self, scope: &Scope, user: &UserId) -> Result<Usage, AppError> {
+        let read_at = Instant::now();
+        let usage = self.0.usage.usage(scope, user).await?;
+        let mut users = self.lock();
+        if users.len() >= MAX_USERS && !users.contains_key(user) {
+            users.retain(|_, it| !it.is_older_than(USAGE_TTL));
+            if users.len() >= MAX_USERS {
+                users.clear();
+            }
+        }
+        let no_shortening_before = users.get(user).and_then(|it| it.no_shortening_before);
+        let known = KnownUsage {
+            usage,
+            read_at,
+            no_shortening_before,
+        };
+        users.insert(user.clone(), known);
+        Ok(usage)
+    }
+
+    /// Shortens stored events of the user until they are within nine tenths of the quota, in the background and once at a
+    /// time. It is begun again by a later report if it is cut off.
+    fn shorten_stored(&self, user: &UserId) {
+        {
+            let (mut users, now) = (self.lock(), Instant::now());
+            let Some(known) = users.get_mut(user) else {
+                return;
+            };
+            if known.no_shortening_before.is_some_and(|at| now < at) {
+                return;
+            }
+            known.no_shortening_before = Some(now + SHORTENING_INTERVAL);
+        }
+        let (this, user) = (self.clone(), user.clone());
+        self.0.tasks.spawn(async move {
+            if let Err(error) = this.shorten_until_it_fits(&user).await {
+                tracing::warn!(user = %user, error = %chain(&error), "cannot shorten the events of {user}; trying again later");
+            }
+        });
+    }
+
+    async fn shorten_until_it_fits(&self, user: &UserId) -> Result<(), AppError> {
+        loop {
+            let usage = self.read(&Scope::System, user).await?;
+            let limit = self.0.limits.get().of(Quota::EventBytes);
+            if limit.is_none_or(|limit| usage.event_bytes <= limit / 10 * 9) {
+                self.set_no_shortening_before(user, None);
+                return Ok(());
+            }
+            // A hundred parts between two looks at the figures.
+            for _ in 0..100 {
+                let done = self.0.usage.shorten_events(user).await?;
+                self.0.shortened_events.add(done.events);
+                if done.events == 0 {
+                    return Ok(());
+                }
+                // It goes on: no other task begins meanwhile.
+                self.set_no_shortening_before(user, Some(Instant::now() + SHORTENING_INTERVAL));
+            }
+        }
+    }
+
+    fn set_no_shortening_before(&self, user: &UserId, time: Option<Instant>) {
+        if let Some(known) = self.lock().get_mut(user) {
+            known.no_shortening_before = time;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<UserId, KnownUsage>> {
+        self.0.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KnownUsage {
+    fn is_older_than(&self, ttl: Duration) -> bool {
+        self.read_at.elapsed() >= ttl
+    }
+}
+
+/// What a client reads: how much there is, and what makes room.
+fn refusal(quota: Quota, used: u64, limit: u64) -> String {
+    match quota {
+        Quota::Conversations => format!(
+            "You have {used} conversations, and {limit} is the most one user may have. Delete some that you no longer need."
+        ),
+        Quota::Events => format!(
+            "Your conversations have {used} events, and {limit} is the most one user may have. Delete conversations that you no \
+             longer need."
+        ),
+        Quota::EventBytes => format!(
+            "The events of your conversations take {used} bytes, and {limit} is the most one user may store. Delete conversations \
+             that you no longer need."
+        ),
+        Quota::RequestBytes => format!(
+            "Your start requests and pending messages take {used} bytes, and with this one it would be more than {limit}, the most \
+             one user may store. Delete conversations that you no longer need: their requests go with them."
+        ),
+        Quota::Secrets => format!(
+            "You have {used} secrets, and {limit} is the most one user may have. Delete some that you no longer need."
+        ),
+        Quota::PendingMessages => format!(
+            "{used} of your messages wait for their conversations, and {limit} is the most one user may have waiting. Wait until \
+             some are delivered, or delete their conversations."
+        ),
+    }
+}
+
+impl Inner {
+    /// Refuses a conversation more, with a request of so many bytes.
+    pub(crate) async fn check_new_conversation(
+        &self,
+        user: &UserId,
+        request_bytes: u64,
+    ) -> Result<(), AppError> {
+        let wanted = [
+            (Quota::Conversations, 1),
+            (Quota::Events, 1),
+            (Quota::RequestBytes, request_bytes),
+        ];
+        self.quotas.check(user, &wanted).await
+    }
+}

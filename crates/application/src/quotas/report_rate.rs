@@ -1,0 +1,123 @@
+//! How many bytes of events each sandbox may report: a token bucket of one minute's worth.
+//!
+//! A report is admitted before its body is read, so its size is not known yet. It is admitted while the bucket is not
+//! empty, and what it takes beyond that is owed: a batch of any size gets through, and the next one waits for it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use domain::id::SandboxId;
+use tokio::time::Instant;
+
+/// Buckets that are remembered. With more, the full ones are forgotten, and if there are none, all.
+const MAX_BUCKETS: usize = 10_000;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Bytes that may still be reported; what is owed is negative.
+#[derive(Debug, Clone, Copy)]
+struct ByteBucket {
+    left: i128,
+    at: Instant,
+}
+
+impl ByteBucket {
+    fn filled(self, bytes_per_minute: u64, now: Instant) -> Self {
+        let passed = i128::try_from(now.duration_since(self.at).as_millis()).unwrap_or(i128::MAX);
+        let most = i128::from(bytes_per_minute);
+        let more = passed.saturating_mul(most) / 60_000;
+        // What is less than a byte is not lost: the time goes on only when something was filled in.
+        let at = if more > 0 { now } else { self.at };
+        Self {
+            left: self.left.saturating_add(more).min(most),
+            at,
+        }
+    }
+}
+
+/// A bucket for each sandbox that reported lately.
+#[derive(Debug, Default)]
+pub(super) struct ReportRate(Mutex<HashMap<SandboxId, ByteBucket>>);
+
+impl ReportRate {
+    /// How long the sandbox has to wait before it may report; `None`: not at all.
+    pub(super) fn wait(&self, sandbox: &SandboxId, bytes_per_minute: u64) -> Option<Duration> {
+        let buckets = self.lock();
+        let bucket = buckets.get(sandbox)?;
+        let owed = 1 - bucket.filled(bytes_per_minute, Instant::now()).left;
+        let owed = u128::try_from(owed).ok().filter(|owed| *owed > 0)?;
+        let millis = owed.saturating_mul(MINUTE.as_millis()) / u128::from(bytes_per_minute.max(1));
+        Some(
+            Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+                + Duration::from_secs(1),
+        )
+    }
+
+    /// It has reported so much.
+    pub(super) fn draw(&self, sandbox: &SandboxId, bytes: u64, bytes_per_minute: u64) {
+        let (mut buckets, now) = (self.lock(), Instant::now());
+        if buckets.len() >= MAX_BUCKETS && !buckets.contains_key(sandbox) {
+            let most = i128::from(bytes_per_minute);
+            buckets.retain(|_, it| it.filled(bytes_per_minute, now).left < most);
+            if buckets.len() >= MAX_BUCKETS {
+                buckets.clear();
+            }
+        }
+        let full = ByteBucket {
+            left: i128::from(bytes_per_minute),
+            at: now,
+        };
+        let bucket = buckets.entry(sandbox.clone()).or_insert(full);
+        *bucket = bucket.filled(bytes_per_minute, now);
+        bucket.left -= i128::from(bytes);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, ByteBucket>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sandbox(n: usize) -> SandboxId {
+        SandboxId::parse(format!("s{n}")).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_minutes_worth_goes_at_once_and_what_is_owed_is_waited_for() {
+        let (rate, one) = (ReportRate::default(), sandbox(1));
+        assert_eq!(rate.wait(&one, 600), None);
+        rate.draw(&one, 599, 600);
+        assert_eq!(rate.wait(&one, 600), None, "one byte is left");
+        rate.draw(&one, 300, 600);
+        let wait = rate.wait(&one, 600).unwrap();
+        assert_eq!(wait.as_secs(), 31);
+        assert_eq!(rate.wait(&sandbox(2), 600), None, "each by itself");
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        assert!(rate.wait(&one, 600).is_some());
+        tokio::time::sleep(wait).await;
+        assert_eq!(rate.wait(&one, 600), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bucket_fills_to_the_brim_and_no_further() {
+        let (rate, one) = (ReportRate::default(), sandbox(1));
+        rate.draw(&one, 100, 600);
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        rate.draw(&one, 600, 600);
+        assert!(rate.wait(&one, 600).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn buckets_are_bounded() {
+        let rate = ReportRate::default();
+        for n in 0..=MAX_BUCKETS {
+            rate.draw(&sandbox(n), 1_000, 600);
+        }
+        assert!(rate.lock().len() <= MAX_BUCKETS);
+        assert!(rate.wait(&sandbox(MAX_BUCKETS), 600).is_some());
+    }
+}

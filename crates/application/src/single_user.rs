@@ -1,0 +1,53 @@
+//! Sandboxes that nothing isolates from each other belong to one user, unless the operator accepts that users read each
+//! other's files and keys.
+
+use domain::error::ErrorClass;
+use domain::id::UserId;
+use domain::identity::UserRepository;
+
+use crate::ports::AuthMode;
+use crate::{AppError, Inner};
+
+/// What the operator can do.
+const ADVICE: &str = "Run sandboxes in containers (WORKSPACE_SANDBOX__BACKEND=docker), or accept that users can read each \
+     other's files and keys (WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS=true).";
+
+/// Refuses to make a user beside another one.
+///
+/// # Errors
+/// 409 with what the operator can do.
+pub async fn refuse_second_user(users: &dyn UserRepository, user: &UserId) -> Result<(), AppError> {
+    match users.oldest().await? {
+        Some(oldest) if oldest.id != *user => Err(AppError::conflict(format!(
+            "Sandboxes are processes of one machine account, so this service takes no second user. {ADVICE}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl Inner {
+    /// The same, where it matters.
+    pub(crate) async fn refuse_second_user(&self, user: &UserId) -> Result<(), AppError> {
+        if self.policy.single_user {
+            refuse_second_user(self.ports.users.as_ref(), user).await?;
+        }
+        Ok(())
+    }
+
+    /// An installation may have several users from before: only the first one starts sandboxes.
+    pub(crate) async fn refuse_second_owner(&self, owner: &UserId) -> Result<(), AppError> {
+        // Where requests need no key, everybody is the same user.
+        if !self.policy.single_user || matches!(self.policy.auth, AuthMode::Open(_)) {
+            return Ok(());
+        }
+        match self.ports.users.oldest().await? {
+            Some(oldest) if oldest.id != *owner => Err(AppError::refused(
+                ErrorClass::Forbidden,
+                format!(
+                    "Sandboxes are processes of one machine account, so only the first user of this service starts them. {ADVICE}"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+}

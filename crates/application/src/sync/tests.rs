@@ -1,0 +1,20 @@
+//! Whose turn it is.
+
+use super::*;
+
+#[test]
+fn each_gets_its_turn_though_all_are_wanted_again_and_again() {
+    let all: BTreeSet<_> = ["a", "b", "c", "d"]
+        .iter()
+        .map(|id| SandboxId::parse(*id).unwrap())
+        .collect();
+    let busy = all.iter().take(1).cloned().collect();
+    let mut last = None;
+    let mut seen = Vec::new();
+    for _ in 0..6 {
+        last = next(&all, &busy, last.as_ref());
+        seen.push(last.as_ref().unwrap().to_string());
+    }
+    assert_eq!(seen, ["b", "c", "d", "b", "c", "d"]);
+    assert_eq!(next(&all, &all, last.as_ref()), None);
+}

@@ -1,0 +1,47 @@
+//! Where nothing isolates sandboxes, they are one user's.
+
+use application::administration::Origin;
+use domain::error::{Classify, ErrorClass};
+use domain::id::UserId;
+use domain::identity::Role;
+use domain::scope::Scope;
+
+use crate::world::World;
+
+fn user(name: &str) -> UserId {
+    UserId::parse(name).expect("an id")
+}
+
+async fn make(world: &World, name: &str) -> Result<(), ErrorClass> {
+    let (origin, name) = (Origin::command("test"), user(name));
+    let administration = &world.app.administration;
+    let made = administration.create_user(&origin, &name, Role::User);
+    made.await.map(drop).map_err(|error| error.class())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_user_is_refused_and_one_from_before_starts_nothing() {
+    let several = World::new().await;
+    make(&several, "first").await.expect("there is nobody");
+    make(&several, "second").await.expect("several may be");
+    let world = several.replica(|policy| policy.single_user = true);
+    assert_eq!(make(&world, "third").await, Err(ErrorClass::Conflict));
+
+    let sandboxes = &world.app.sandboxes;
+    let sandbox = sandboxes.start(&user("first"), None).await.expect("theirs");
+    let refused = sandboxes.start(&user("second"), None).await;
+    let refused = refused.expect_err("not the first");
+    assert_eq!(refused.class(), ErrorClass::Forbidden);
+    let told = refused.public();
+    for part in ["WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS", "docker"] {
+        assert!(told.contains(part), "{told}");
+    }
+    let scope = Scope::User(user("second"));
+    let refused = sandboxes.resume(&scope, &sandbox.id).await;
+    assert_eq!(
+        refused.expect_err("not the first").class(),
+        ErrorClass::Forbidden
+    );
+    let scope = Scope::User(user("first"));
+    sandboxes.resume(&scope, &sandbox.id).await.expect("theirs");
+}

@@ -18,6 +18,7 @@ use crate::download::{Counted, Download, Rest, already_there};
 use crate::limits::Kind;
 use crate::plain::{self, Whole};
 use crate::pool::{Lease, Reply};
+use crate::unauthenticated::Admission;
 use crate::upload::{Upload, channel, pump};
 use crate::{Failure, Gateway, Target, Until, headers, tunnel};
 
@@ -84,8 +85,15 @@ impl Gateway {
         };
         let (answer, rest) = match shape {
             Shape::Upgrade => {
-                let answer = ask.once(true, &mut end).await?;
-                return tunnel::open(answer, payload, target, counted, end).await;
+                let admission = target.unauthenticated;
+                let admission = admission
+                    .map(|address| self.shared.unauthenticated.admit(&target.lane, address));
+                let asked = ask.once(true, &mut end);
+                let answer = match &admission {
+                    Some(admission) => self.in_time(admission, asked).await?,
+                    None => asked.await?,
+                };
+                return tunnel::open(answer, payload, target, counted, end, admission).await;
             }
             Shape::Empty => match ask.again(&mut end).await? {
                 Reply::Whole(whole) => return Ok(whole_answer(whole, target, &counted)),
@@ -95,6 +103,23 @@ impl Gateway {
             Shape::Chunked => ask.with_body(None, payload, &mut end).await?,
         };
         answered(answer, target, req.method(), rest, counted, end)
+    }
+}
+
+impl Gateway {
+    /// The answer of the server behind, for a client that has yet to authenticate.
+    async fn in_time(
+        &self,
+        admission: &Admission,
+        asked: impl Future<Output = Result<Answer, Failure>>,
+    ) -> Result<Answer, Failure> {
+        tokio::select! {
+            biased;
+            answer = timeout(self.shared.limits.authentication_timeout, asked) => {
+                answer.unwrap_or(Err(Failure::Silent))
+            }
+            () = admission.evicted() => Err(Failure::LaneFull),
+        }
     }
 }
 
@@ -125,7 +150,7 @@ impl Ask<'_> {
     }
 
     async fn send(&self, request: Request<Upload>) -> Result<Answer, Failure> {
-        self.gateway.pool.send(server(self.target), request).await
+        self.gateway.pool.send(&peer(self.target), request).await
     }
 
     async fn once(&self, is_upgrade: bool, end: &mut Until) -> Result<Answer, Failure> {
@@ -141,7 +166,8 @@ impl Ask<'_> {
         };
         let request = || self.request(false, Upload::None);
         let pool = &self.gateway.pool;
-        let asked = pool.get(server(self.target), head, request);
+        let peer = peer(self.target);
+        let asked = pool.get(&peer, head, request);
         self.awaited(pin!(asked), end).await
     }
 
@@ -205,6 +231,11 @@ impl Ask<'_> {
 /// The host and port of a target, as its requests say them.
 pub(crate) fn server(target: &Target) -> &str {
     &target.base_url[Position::BeforeHost..Position::AfterPort]
+}
+
+/// The same with whose server it must be, as connections are kept.
+fn peer(target: &Target) -> String {
+    format!("{}@{}", target.lane, server(target))
 }
 
 /// What a request announces of its body.

@@ -7,6 +7,8 @@ use actix_web::web::Bytes;
 const LONGEST_HEAD: usize = 14;
 /// The operation of the frame with which a side ends.
 const CLOSE: u8 = 0x8;
+/// The last of the operations of frames that carry a message: continuation, text, binary.
+const BINARY: u8 = 0x2;
 
 /// Why the end is said by us, as clients are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub(crate) enum Reason {
     Restart,
     /// 1008: whoever opened the tunnel may not have it any more.
     Refused,
+    /// 1013: there are too many of them; try again.
+    Crowded,
 }
 
 impl Reason {
@@ -25,6 +29,8 @@ impl Reason {
             Self::Restart => &[0x80 | CLOSE, 2, 0x03, 0xf4],
             // 1008 is 0x3f0.
             Self::Refused => &[0x80 | CLOSE, 2, 0x03, 0xf0],
+            // 1013 is 0x3f5.
+            Self::Crowded => &[0x80 | CLOSE, 2, 0x03, 0xf5],
         })
     }
 }
@@ -38,6 +44,9 @@ pub(crate) struct Frames {
     /// Bytes of the payload that are to come.
     left: u64,
     has_closed: bool,
+    /// Whether the frame that is passing carries a message, and whether one has passed.
+    is_message: bool,
+    has_message: bool,
 }
 
 impl Frames {
@@ -49,13 +58,17 @@ impl Frames {
                 let some = some.min(bytes.len());
                 self.left -= some as u64;
                 bytes = &bytes[some..];
+                self.has_message |= self.is_message && self.left == 0;
                 continue;
             }
             self.head[self.have] = *first;
             self.have += 1;
             bytes = rest;
             if let Some(length) = self.length() {
-                self.has_closed |= self.head[0] & 0xf == CLOSE;
+                let operation = self.head[0] & 0xf;
+                self.has_closed |= operation == CLOSE;
+                self.is_message = operation <= BINARY;
+                self.has_message |= self.is_message && length == 0;
                 (self.have, self.left) = (0, length);
             }
         }
@@ -64,6 +77,16 @@ impl Frames {
     /// Whether a frame of ours may come next.
     pub(crate) fn may_end(&self) -> bool {
         self.have == 0 && self.left == 0 && !self.has_closed
+    }
+
+    /// Whether a whole frame of a message has passed.
+    pub(crate) fn has_message(&self) -> bool {
+        self.has_message
+    }
+
+    /// Whether this side has begun to end it.
+    pub(crate) fn has_closed(&self) -> bool {
+        self.has_closed
     }
 
     /// Of the payload, once the head is complete.
@@ -135,6 +158,19 @@ mod tests {
     }
 
     #[test]
+    fn a_message_has_passed_when_its_frame_is_whole() {
+        let ping = frame(9, 3, true);
+        for message in [frame(1, 5, true), frame(2, 300, false), frame(1, 0, true)] {
+            let mut frames = Frames::default();
+            frames.pass(&ping);
+            frames.pass(&message[..message.len() - 1]);
+            assert!(!frames.has_message());
+            frames.pass(&message[message.len() - 1..]);
+            assert!(frames.has_message() && !frames.has_closed());
+        }
+    }
+
+    #[test]
     fn what_the_server_has_ended_is_not_ended_again() {
         let mut frames = Frames::default();
         frames.pass(&frame(CLOSE, 2, false));
@@ -143,7 +179,11 @@ mod tests {
 
     #[test]
     fn the_frames_of_an_end_are_whole() {
-        for (reason, code) in [(Reason::Restart, 1012_u16), (Reason::Refused, 1008)] {
+        for (reason, code) in [
+            (Reason::Restart, 1012_u16),
+            (Reason::Refused, 1008),
+            (Reason::Crowded, 1013),
+        ] {
             let said = reason.frame();
             assert_eq!(said[2..], code.to_be_bytes());
             let mut frames = Frames::default();

@@ -229,7 +229,7 @@ mod tests {
         Target {
             lane: "a".into(),
             owner: "a".into(),
-            is_unchecked: false,
+            unauthenticated: None,
             base_url: Url::parse("http://127.0.0.1:4321").unwrap(),
             path_and_query: "/api/file".into(),
             headers: vec![(

@@ -23,12 +23,15 @@ mod plain;
 mod pool;
 mod replay;
 mod tunnel;
+mod unauthenticated;
 mod until;
 mod upload;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use actix_web::http::header::{HeaderName, HeaderValue};
+use endpoint_guard::EndpointGuard;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
@@ -40,16 +43,19 @@ pub use until::Until;
 
 use limits::Places;
 use pool::Pool;
+use unauthenticated::Unauthenticated;
 
 /// Where a request goes.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// What is limited together, for example one sandbox; see [`Limits::requests_per_lane`].
+    /// What is limited together, one sandbox; see [`Limits::requests_per_lane`]. A connection is used for it once the
+    /// [`EndpointGuard`] has proven that it is this one's. Letters, digits, `-` and `_`.
     pub lane: Arc<str>,
     /// What has a share of all places, for example all sandboxes of one user; see [`Limits::requests_per_owner`].
     pub owner: Arc<str>,
-    /// Nobody knows yet whether who asks may: such ones have few places, apart from the lane's.
-    pub is_unchecked: bool,
+    /// The client's address, if the client of a tunnel authenticates to the server behind in its first frame: until then
+    /// it is not known whether it may, and it takes none of the places of the lane and the owner.
+    pub unauthenticated: Option<IpAddr>,
     /// Scheme, host and port; `http` only.
     pub base_url: Url,
     /// The path and query to ask for, as they go on the wire. Holds no key that is not for the server behind.
@@ -65,19 +71,23 @@ pub struct Target {
 }
 
 /// What all workers share.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Shared {
+    guard: Arc<dyn EndpointGuard>,
     limits: Limits,
     places: Arc<Places>,
+    unauthenticated: Arc<Unauthenticated>,
     meter: Arc<Meter>,
     stopping: CancellationToken,
 }
 
 impl Shared {
     /// Nothing is under way.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: Limits, guard: Arc<dyn EndpointGuard>) -> Self {
         Self {
+            guard,
             places: Arc::new(Places::new(&limits)),
+            unauthenticated: Arc::new(Unauthenticated::new(&limits)),
             limits,
             meter: Arc::default(),
             stopping: CancellationToken::new(),
@@ -105,7 +115,7 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway without connections.
     pub fn new(shared: Shared) -> Self {
-        let pool = Pool::new(&shared.limits);
+        let pool = Pool::new(&shared.limits, Arc::clone(&shared.guard));
         Self { shared, pool }
     }
 }

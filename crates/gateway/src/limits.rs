@@ -47,10 +47,16 @@ pub struct Limits {
     pub tunnels_per_lane: usize,
     /// Open tunnels of all lanes of one owner.
     pub tunnels_per_owner: usize,
-    /// Requests and tunnels, each, of those in one lane of whom nobody knows whether they may.
-    pub unchecked_per_lane: usize,
-    /// Requests and tunnels, each, of all such ones.
-    pub unchecked: usize,
+    /// Tunnels to one lane whose clients have yet to authenticate ([`Target::unauthenticated`]). One more closes another one.
+    pub unauthenticated_per_lane: usize,
+    /// The same of one client.
+    pub unauthenticated_per_client: usize,
+    /// The same in all.
+    pub unauthenticated: usize,
+    /// Longest wait for the first frame of such a client. Longer than the servers behind wait (10 s), so that they say why.
+    pub authentication_timeout: Duration,
+    /// Time after that frame in which the server behind refuses a client, and in which a client answers to the refusal.
+    pub authentication_grace: Duration,
     /// How long a tunnel may go on in one direction once the other one is at its end.
     pub half_open: Duration,
 }
@@ -75,8 +81,11 @@ impl Default for Limits {
             tunnels: 4_096,
             tunnels_per_lane: 1_024,
             tunnels_per_owner: 1_024,
-            unchecked_per_lane: 32,
-            unchecked: 1_024,
+            unauthenticated_per_lane: 32,
+            unauthenticated_per_client: 64,
+            unauthenticated: 1_024,
+            authentication_timeout: Duration::from_secs(12),
+            authentication_grace: Duration::from_secs(2),
             half_open: Duration::from_secs(30),
         }
     }
@@ -95,9 +104,6 @@ enum Group {
     All,
     Owner(Arc<str>),
     Lane(Arc<str>),
-    /// Of one lane.
-    UncheckedOf(Arc<str>),
-    Unchecked,
 }
 
 /// The places that are taken.
@@ -125,9 +131,34 @@ impl Places {
 
     /// Takes a place, if there is one. Nobody waits: a client that is told when to come back costs nothing meanwhile.
     pub(crate) fn take(self: &Arc<Self>, kind: Kind, target: &Target) -> Result<Place, Failure> {
-        let wanted = self.wanted(kind, target);
+        let is_known = kind == Kind::Request || target.unauthenticated.is_none();
+        let all = (Group::All, self.all(kind), Failure::Full);
+        let shares = self.shares(kind, &target.owner, &target.lane);
+        self.take_all(
+            kind,
+            [all]
+                .into_iter()
+                .chain(shares.into_iter().filter(|_| is_known)),
+        )
+    }
+
+    /// Takes the places of the owner and of the lane for a tunnel that has one of all, and whose client is known now.
+    pub(crate) fn take_shares(
+        self: &Arc<Self>,
+        owner: &Arc<str>,
+        lane: &Arc<str>,
+    ) -> Result<Place, Failure> {
+        let kind = Kind::Tunnel;
+        self.take_all(kind, self.shares(kind, owner, lane).into_iter())
+    }
+
+    fn take_all(
+        self: &Arc<Self>,
+        kind: Kind,
+        wanted: impl Iterator<Item = (Group, usize, Failure)>,
+    ) -> Result<Place, Failure> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut groups = Vec::with_capacity(wanted.len());
+        let mut groups = Vec::with_capacity(3);
         for (group, most, failure) in wanted {
             let group = (kind, group);
             if taken.get(&group).is_some_and(|it| *it >= most) || most == 0 {
@@ -148,26 +179,30 @@ impl Places {
         })
     }
 
-    /// The groups in which a place is needed, the most that each has, and what is said if it has none.
-    fn wanted(&self, kind: Kind, target: &Target) -> Vec<(Group, usize, Failure)> {
-        let it = &self.limits;
-        let (all, of_owner, of_lane) = match kind {
-            Kind::Request => (it.requests, it.requests_per_owner, it.requests_per_lane),
-            Kind::Tunnel => (it.tunnels, it.tunnels_per_owner, it.tunnels_per_lane),
-        };
-        let (lane, owner) = (Arc::clone(&target.lane), Arc::clone(&target.owner));
-        let mut wanted = vec![
-            (Group::All, all, Failure::Full),
-            (Group::Owner(owner), of_owner, Failure::OwnerFull),
-        ];
-        if target.is_unchecked {
-            let few = (Group::UncheckedOf(lane), it.unchecked_per_lane);
-            wanted.push((few.0, few.1, Failure::LaneFull));
-            wanted.push((Group::Unchecked, it.unchecked, Failure::Full));
-        } else {
-            wanted.push((Group::Lane(lane), of_lane, Failure::LaneFull));
+    fn all(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Request => self.limits.requests,
+            Kind::Tunnel => self.limits.tunnels,
         }
-        wanted
+    }
+
+    /// The groups in which known clients need a place, the most that each has, and what is said if it has none.
+    fn shares(
+        &self,
+        kind: Kind,
+        owner: &Arc<str>,
+        lane: &Arc<str>,
+    ) -> [(Group, usize, Failure); 2] {
+        let it = &self.limits;
+        let (of_owner, of_lane) = match kind {
+            Kind::Request => (it.requests_per_owner, it.requests_per_lane),
+            Kind::Tunnel => (it.tunnels_per_owner, it.tunnels_per_lane),
+        };
+        let (owner, lane) = (Arc::clone(owner), Arc::clone(lane));
+        [
+            (Group::Owner(owner), of_owner, Failure::OwnerFull),
+            (Group::Lane(lane), of_lane, Failure::LaneFull),
+        ]
     }
 }
 
@@ -193,11 +228,11 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn target(lane: &str, owner: &str, is_unchecked: bool) -> Target {
+    fn target(lane: &str, owner: &str, is_unauthenticated: bool) -> Target {
         Target {
             lane: lane.into(),
             owner: owner.into(),
-            is_unchecked,
+            unauthenticated: is_unauthenticated.then_some([192, 0, 2, 1].into()),
             base_url: "http://127.0.0.1:1".parse().unwrap(),
             path_and_query: "/".to_owned(),
             headers: Vec::new(),
@@ -238,23 +273,24 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_checked_yet_takes_few_places_and_none_of_the_lane() {
+    fn an_unauthenticated_client_takes_nothing_of_the_owner_until_it_is_known() {
         let limits = Limits {
+            tunnels: 2,
             tunnels_per_lane: 1,
-            unchecked_per_lane: 1,
-            unchecked: 2,
             ..Limits::default()
         };
         let places = Arc::new(Places::new(&limits));
-        let take = |lane, is_unchecked| {
-            let owner = format!("owner of {lane}");
-            places.take(Kind::Tunnel, &target(lane, &owner, is_unchecked))
-        };
-        let _strange = take("a", true).unwrap();
-        assert!(matches!(take("a", true), Err(Failure::LaneFull)));
-        let _known = take("a", false).unwrap();
-        let _other = take("b", true).unwrap();
-        assert!(matches!(take("c", true), Err(Failure::Full)));
-        let _known = take("c", false).unwrap();
+        let take =
+            |is_unauthenticated| places.take(Kind::Tunnel, &target("a", "ada", is_unauthenticated));
+        let shares = || places.take_shares(&"ada".into(), &"a".into());
+        let stranger = take(true).unwrap();
+        let known = take(false).unwrap();
+        assert!(matches!(take(true), Err(Failure::Full)));
+        assert!(matches!(shares(), Err(Failure::LaneFull)));
+        drop(known);
+        let accepted = shares().unwrap();
+        assert!(matches!(take(false), Err(Failure::LaneFull)));
+        drop((stranger, accepted));
+        assert!(places.taken.lock().unwrap().is_empty());
     }
 }

@@ -9,15 +9,16 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
+use endpoint_guard::{Connector, EndpointGuard};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
-use hyper::{Request, Response, Uri};
+use hyper::{Request, Response};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::{Duration, Instant, sleep, timeout};
-use tower_service::Service as _;
 
 use crate::alarm::Alarms;
 use crate::beside::apart;
@@ -37,7 +38,7 @@ const SETTLE: Duration = Duration::from_millis(50);
 pub(crate) struct Pool(Rc<Inner>);
 
 struct Inner {
-    connector: HttpConnector,
+    connector: Connector,
     /// For how long one may be idle, and how many of one server.
     longest: Duration,
     most: usize,
@@ -48,7 +49,7 @@ struct Inner {
     alarms: Alarms,
 }
 
-/// Idle connections of one kind, by host and port; the one that was used last is the last.
+/// Idle connections of one kind, by sandbox, host and port; the one that was used last is the last.
 struct Shelf<T>(RefCell<HashMap<Rc<str>, Vec<Idle<T>>>>);
 
 struct Idle<T> {
@@ -73,13 +74,13 @@ pub(crate) struct Lease {
 }
 
 impl Pool {
-    pub(crate) fn new(limits: &Limits) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(limits.connect));
-        connector.set_nodelay(true);
-        connector.set_keepalive(Some(limits.tcp_keep_alive));
-        connector.set_keepalive_interval(Some(limits.tcp_keep_alive));
-        connector.set_keepalive_retries(Some(KEEP_ALIVE_TRIES));
+    pub(crate) fn new(limits: &Limits, guard: Arc<dyn EndpointGuard>) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(limits.tcp_keep_alive));
+        tcp.set_keepalive_interval(Some(limits.tcp_keep_alive));
+        tcp.set_keepalive_retries(Some(KEEP_ALIVE_TRIES));
+        let connector = Connector::new(tcp, limits.connect, guard);
         Self(Rc::new(Inner {
             connector,
             longest: limits.idle_connection,
@@ -138,7 +139,7 @@ impl Pool {
         }
     }
 
-    /// Sends a request to the server at this host and port, over an idle connection if there is one, and waits for the head of
+    /// Sends a request to the server at this sandbox, host and port, over an idle connection if there is one, and waits for the head of
     /// its answer. A request that a connection did not begin to send is sent over another one.
     ///
     /// # Errors
@@ -188,11 +189,7 @@ impl Pool {
     }
 
     async fn connect(&self, server: &str) -> Result<TokioIo<TcpStream>, Failure> {
-        let uri: Uri = format!("http://{server}/")
-            .parse()
-            .map_err(|_| Failure::BadRequest)?;
-        let mut connector = self.0.connector.clone();
-        let io = connector.call(uri).await;
+        let io = self.0.connector.connect(server).await;
         let io = io.map_err(|error| Failure::Unreachable(error.into()))?;
         if !self.0.is_swept.replace(true) {
             apart(sweep(Rc::downgrade(&self.0), self.0.longest));

@@ -6,9 +6,11 @@
 
 use std::cell::Cell;
 use std::error::Error;
+use std::future::pending;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,7 +23,8 @@ use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::time::timeout;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 
 use crate::beside::Beside;
 use crate::download::Counted;
@@ -29,6 +32,7 @@ use crate::frames::{Frames, Reason};
 use crate::limits::Kind;
 use crate::pool::Lease;
 use crate::replay::Replay;
+use crate::unauthenticated::Admission;
 use crate::{Failure, Shared, Target, Until, forward, headers};
 
 /// Most that is read of the server behind at once.
@@ -45,6 +49,7 @@ pub(crate) async fn open(
     target: &Target,
     counted: Counted,
     end: Until,
+    admission: Option<Admission>,
 ) -> Result<HttpResponse<BoxBody>, Failure> {
     // What refuses an upgrade may have no end of its own: its connection is not used again either.
     lease.give_up();
@@ -73,13 +78,24 @@ pub(crate) async fn open(
     counted.shared.meter.answered(Kind::Tunnel);
     let ended = Rc::new(Cell::new(None));
     let (shared, why) = (counted.shared.clone(), Rc::clone(&ended));
+    let progress = admission.is_some().then(Rc::<AuthProgress>::default);
+    let (seen, owner, lane) = (progress.clone(), target.owner.clone(), target.lane.clone());
     // In the task, and not where actix asks for more: a client that reads nothing does not hold it up.
     let up = async move {
+        let turned_away = async {
+            match (admission, &seen) {
+                (Some(admission), Some(seen)) => {
+                    turned_away(admission, seen, &shared, (&owner, &lane)).await
+                }
+                _ => pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = end => why.set(Some(Reason::Refused)),
             () = shared.stopping.cancelled() => why.set(Some(Reason::Restart)),
-            () = upwards(payload, to, &shared) => {}
+            reason = turned_away => why.set(Some(reason)),
+            () = upwards(payload, to, &shared, seen.as_deref()) => {}
         }
     };
     Ok(builder.body(BoxBody::new(Tunnel {
@@ -87,6 +103,7 @@ pub(crate) async fn open(
         from,
         up: Some(Beside::spawn(up)),
         frames: is_socket.then(Frames::default),
+        progress,
         ended,
         counted,
     })))
@@ -115,11 +132,74 @@ async fn refusal(
     Ok(builder.force_close().body(whole.freeze()))
 }
 
+/// What is seen of a client that authenticates to the server behind. The server does not say that it has accepted the client;
+/// but it refuses at once, and sends nothing before.
+#[derive(Default)]
+struct AuthProgress {
+    /// The client has sent a whole frame.
+    client_spoke: Notify,
+    /// The server has sent one, or has begun to end the connection.
+    server_answered: Notify,
+    is_refused: Cell<bool>,
+}
+
+/// Ends when a client that has yet to authenticate is turned away: it is silent for too long, was refused by the server, or has
+/// to make room. Never, once it was accepted: then it takes a place of the owner and the lane, which this holds.
+async fn turned_away(
+    admission: Admission,
+    seen: &AuthProgress,
+    shared: &Shared,
+    (owner, lane): (&Arc<str>, &Arc<str>),
+) -> Reason {
+    let limits = &shared.limits;
+    let not_refused = async {
+        let spoke = seen.client_spoke.notified();
+        if timeout(limits.authentication_timeout, spoke).await.is_err() {
+            return Err(Reason::Refused);
+        }
+        admission.note_spoken();
+        sleep(limits.authentication_grace).await;
+        Ok(())
+    };
+    let accepted = tokio::select! {
+        biased;
+        () = seen.server_answered.notified() => Ok(()),
+        () = admission.evicted() => Err(Reason::Crowded),
+        accepted = not_refused => accepted,
+    };
+    if let Err(reason) = accepted {
+        return reason;
+    }
+    if seen.is_refused.get() {
+        // The client answers to it, and leaves.
+        let _ = timeout(limits.authentication_grace, admission.evicted()).await;
+        return Reason::Refused;
+    }
+    drop(admission);
+    match shared.places.take_shares(owner, lane) {
+        Ok(_place) => pending().await,
+        Err(_) => Reason::Crowded,
+    }
+}
+
 /// Copies what the client sends; then tells the server behind that there is no more.
-async fn upwards(mut payload: Payload, mut to: OwnedWriteHalf, shared: &Shared) {
+async fn upwards(
+    mut payload: Payload,
+    mut to: OwnedWriteHalf,
+    shared: &Shared,
+    seen: Option<&AuthProgress>,
+) {
+    let mut first = seen.map(|seen| (seen, Frames::default()));
     while let Some(Ok(piece)) = payload.next().await {
         if to.write_all(&piece).await.is_err() {
             return;
+        }
+        if let Some((seen, frames)) = &mut first {
+            frames.pass(&piece);
+            if frames.has_message() {
+                seen.client_spoke.notify_one();
+                first = None;
+            }
         }
         shared.meter.up(piece.len());
     }
@@ -137,6 +217,8 @@ struct Tunnel {
     up: Option<Beside>,
     /// Where frames end, if there are any; none once nothing more may follow.
     frames: Option<Frames>,
+    /// Of a client that has yet to authenticate.
+    progress: Option<Rc<AuthProgress>>,
     /// Why it is over, when nothing may pass any more, in either direction.
     ended: Rc<Cell<Option<Reason>>>,
     counted: Counted,
@@ -147,6 +229,11 @@ impl Tunnel {
         self.counted.shared.meter.down(piece.len());
         if let Some(frames) = &mut self.frames {
             frames.pass(piece);
+            let has_answered = frames.has_message() || frames.has_closed();
+            if let Some(seen) = self.progress.take_if(|_| has_answered) {
+                seen.is_refused.set(frames.has_closed());
+                seen.server_answered.notify_one();
+            }
         }
     }
 
@@ -204,5 +291,54 @@ impl MessageBody for Tunnel {
             return Poll::Ready(None);
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use endpoint_guard::Unguarded;
+
+    use super::*;
+    use crate::Limits;
+
+    /// What becomes of a client after an hour, if this was seen of it; and whether it has the lane's only place then.
+    async fn after_an_hour(see: impl FnOnce(&AuthProgress, &Shared)) -> (Option<Reason>, bool) {
+        let limits = Limits {
+            tunnels_per_lane: 1,
+            unauthenticated_per_lane: 1,
+            ..Limits::default()
+        };
+        let shared = Shared::new(limits, Arc::new(Unguarded));
+        let (owner, lane) = ("ada".into(), "a".into());
+        let admission = shared.unauthenticated.admit(&lane, [192, 0, 2, 1].into());
+        let seen = AuthProgress::default();
+        see(&seen, &shared);
+        let turned_away = turned_away(admission, &seen, &shared, (&owner, &lane));
+        let mut turned_away = std::pin::pin!(turned_away);
+        let hour = Duration::from_secs(3600);
+        let reason = timeout(hour, turned_away.as_mut()).await.ok();
+        (reason, shared.places.take_shares(&owner, &lane).is_err())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_who_speaks_and_is_not_refused_is_accepted() {
+        let silent = after_an_hour(|_, _| ()).await;
+        assert_eq!(silent, (Some(Reason::Refused), false));
+        // The agent server has not found the time for a frame of its own.
+        let unanswered = after_an_hour(|seen, _| seen.client_spoke.notify_one()).await;
+        assert_eq!(unanswered, (None, true));
+        let answered = after_an_hour(|seen, _| seen.server_answered.notify_one()).await;
+        assert_eq!(answered, (None, true));
+        let refused = after_an_hour(|seen, _| {
+            seen.client_spoke.notify_one();
+            seen.is_refused.set(true);
+            seen.server_answered.notify_one();
+        });
+        assert_eq!(refused.await, (Some(Reason::Refused), false));
+        let evicted = after_an_hour(|_, shared| {
+            let lane = "a".into();
+            drop(shared.unauthenticated.admit(&lane, [192, 0, 2, 1].into()));
+        });
+        assert_eq!(evicted.await, (Some(Reason::Crowded), false));
     }
 }

@@ -138,7 +138,8 @@ fn origin(req: &HttpRequest) -> administration::Origin {
     }
 }
 
-fn acting(req: &HttpRequest) -> (AuditActor, Option<ApiKeyId>) {
+/// Who acts, and by which key.
+pub(crate) fn acting(req: &HttpRequest) -> (AuditActor, Option<ApiKeyId>) {
     let found = req
         .extensions()
         .get::<Noted>()

@@ -67,6 +67,7 @@
 //!    shape, `security(("ApiKey" = []))` a route for sandbox keys.
 //! 5. Test with `actix_web::test::init_service(http_api::app(state, application))`.
 
+mod access_recheck;
 mod addresses;
 mod audit;
 mod connections;
@@ -87,6 +88,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod unsent_bytes;
 mod zip;
 
 use actix_web::body::BoxBody;
@@ -105,7 +107,9 @@ pub use dto::web_client::WebClient;
 pub use gateway::{Limits as GatewayLimits, Shared as Gateway};
 pub use metrics::Pools;
 pub use readiness::{Check, Readiness};
+pub use routes::open_io_counters;
 pub use state::{Door, HttpConfig, HttpPorts, HttpState, Limits};
+pub use unsent_bytes::UnsentLimits;
 
 /// The whole surface, as tests run it in memory.
 pub fn app(

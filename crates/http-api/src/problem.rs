@@ -50,6 +50,7 @@ const fn status_of(class: ErrorClass) -> StatusCode {
         ErrorClass::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorClass::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorClass::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        ErrorClass::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
         ErrorClass::Unsupported => StatusCode::NOT_IMPLEMENTED,
         ErrorClass::Upstream => StatusCode::BAD_GATEWAY,
         ErrorClass::TimedOut => StatusCode::GATEWAY_TIMEOUT,
@@ -224,7 +225,8 @@ impl ResponseError for Problem {
     }
 
     fn error_response(&self) -> HttpResponse<BoxBody> {
-        if self.status.is_server_error() {
+        // A quota that is used up is no fault of the service, and a full disk is logged once.
+        if self.status.is_server_error() && self.status != StatusCode::INSUFFICIENT_STORAGE {
             let status = self.status.as_u16();
             let cause = self.cause.as_deref().unwrap_or("-");
             tracing::error!(
@@ -272,6 +274,7 @@ mod tests {
             (ErrorClass::Upstream, 502),
             (ErrorClass::Unavailable, 503),
             (ErrorClass::TimedOut, 504),
+            (ErrorClass::QuotaExceeded, 507),
         ];
         for (class, status) in table {
             assert_eq!(refused(class), status, "{class:?}");

@@ -5,7 +5,7 @@
 //! making keys. Not for each address: behind a proxy all users have one. What sandboxes look up is counted for each sandbox
 //! by itself, so that one that runs wild takes nothing from its owner, nor from the sandboxes beside it. What they report is
 //! not counted: an agent server gives up after four tries and loses what it had to say, and reports have bounds of their own
-//! (their size, the memory for reading them, their own connections to the store). Health is not counted either.
+//! (their size and their bytes a minute, the memory for reading them, their own connections to the store). Health is not counted either.
 //!
 //! A wrong key costs a look-up in the store. So addresses that have tried too many are refused before it, but for keys that
 //! were good before ([`Known`]): whoever guesses costs those behind the same proxy nothing. A key is counted after the look-up;

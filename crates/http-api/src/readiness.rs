@@ -29,6 +29,12 @@ pub trait Readiness: Send + Sync + 'static {
     /// Looks at every part. Called under a deadline, by one caller at a time and not for every request; must not hold
     /// anything when dropped.
     async fn checks(&self) -> Vec<Check>;
+
+    /// Why nothing new can be stored at this moment, in words for the public. Cheap: asked for each request that changes
+    /// something.
+    fn refuses_writes(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The last look, and the turn to look again; one for all workers.

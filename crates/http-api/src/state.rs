@@ -10,6 +10,7 @@ use domain::clock::Clock;
 use domain::id::IdGenerator;
 use domain::network::Network;
 use domain::vault::Fingerprints;
+use endpoint_guard::EndpointGuard;
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
 
@@ -23,6 +24,7 @@ use crate::openapi::Surface;
 use crate::rate::RateLimit;
 use crate::readiness::{Check, Looks, Readiness};
 use crate::routes::{ProcessStats, ShownSpecs};
+use crate::unsent_bytes::{UnsentBytes, UnsentLimits};
 
 /// Bounds on what a request may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,10 +43,11 @@ pub struct Limits {
     pub ready_deadline: Duration,
     /// Longest wait for a client that takes nothing of a download.
     pub stalled_deadline: Duration,
-    /// How often it is asked whether the key still is good that a stream of events was opened with.
-    pub ask_again: Duration,
-    /// How often it is asked whether whoever opened a socket to a sandbox still may.
-    pub ask_sockets_again: Duration,
+    /// Time between two questions whether the caller of a long answer (stream, log, download, socket) still may have it. A key
+    /// is remembered for a second, so what it opened ends within this time and a second after it was revoked.
+    pub access_recheck_interval: Duration,
+    /// Bytes of answers that clients have not read yet.
+    pub unsent: UnsentLimits,
 }
 
 /// Pages of downloads that are read and packed at the same time: each keeps a core busy, and its events in memory.
@@ -60,8 +63,8 @@ impl Default for Limits {
             body_deadline: Duration::from_secs(30),
             ready_deadline: Duration::from_secs(2),
             stalled_deadline: Duration::from_secs(60),
-            ask_again: Duration::from_secs(60),
-            ask_sockets_again: Duration::from_secs(5),
+            access_recheck_interval: Duration::from_secs(3),
+            unsent: UnsentLimits::default(),
         }
     }
 }
@@ -105,6 +108,8 @@ pub struct HttpPorts {
     pub ids: Arc<dyn IdGenerator>,
     /// Signs addresses.
     pub fingerprints: Arc<dyn Fingerprints>,
+    /// Proves of connections to agent servers that their sandboxes have accepted them.
+    pub endpoints: Arc<dyn EndpointGuard>,
 }
 
 /// Shared by all workers; cheap to clone.
@@ -149,6 +154,7 @@ struct Shared {
     parse_budget: ParseBudget,
     intake: Intake,
     packers: Arc<Semaphore>,
+    unsent: UnsentBytes,
     rate: RateLimit,
     shown_settings: ShownSettings,
     shown_specs: ShownSpecs,
@@ -170,6 +176,7 @@ impl HttpState {
         );
         let (limits, open) = (config.limits, config.open);
         let addresses = Addresses::new(&config.addresses, Arc::clone(&ports.fingerprints));
+        let gateway = gateway::Shared::new(config.gateway.clone(), Arc::clone(&ports.endpoints));
         Self {
             shared: Arc::new(Shared {
                 limits,
@@ -184,10 +191,11 @@ impl HttpState {
                 parse_budget: ParseBudget::new(),
                 intake: Intake::default(),
                 packers: Arc::new(Semaphore::new(PACKERS)),
+                unsent: UnsentBytes::new(limits.unsent),
                 rate: RateLimit::new(limits.requests_per_second, limits.wrong_keys_per_second),
                 shown_settings: ShownSettings::default(),
                 shown_specs: ShownSpecs::default(),
-                gateway: gateway::Shared::new(config.gateway.clone()),
+                gateway,
                 measuring: Measuring::new(config.metrics_key.as_ref(), config.metrics_have_door),
                 looks: Looks::default(),
                 web_client,
@@ -226,6 +234,11 @@ impl HttpState {
     /// Turns in packing downloads; one count for all workers.
     pub(crate) fn packers(&self) -> &Arc<Semaphore> {
         &self.shared.packers
+    }
+
+    /// Bytes that clients have not read yet; one count for all workers.
+    pub(crate) fn unsent(&self) -> &UnsentBytes {
+        &self.shared.unsent
     }
 
     /// What web front ends are told.

@@ -5,12 +5,14 @@ import { h, only, table } from "./dom.js";
 import { short, state, when } from "./format.js";
 import { keysAt } from "./keys.js";
 import { live, more } from "./live.js";
+import { usageAt } from "./usage.js";
 
 /** Opens the list of users, or the keys of one. */
 export function users(place, { signal, rest, name }) {
   if (rest) {
     name(`Keys of ${rest}`);
     keysAt(`api/v1/admin/users/${part(rest)}/keys`, `Keys of ${rest}`, place, signal);
+    usageAt(`api/v1/admin/users/${part(rest)}/usage`, `What ${rest} stores`, place, signal);
     return;
   }
   const count = { count: 1 };

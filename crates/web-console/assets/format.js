@@ -63,3 +63,11 @@ export function state(word) {
 export function money(amount) {
   return amount ? `$${amount.toFixed(amount < 1 ? 4 : 2)}` : "–";
 }
+
+/** A number of bytes. */
+export function bytes(count) {
+  const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+  let [amount, unit] = [count, 0];
+  while (amount >= 1024 && unit < units.length - 1) [amount, unit] = [amount / 1024, unit + 1];
+  return `${unit && amount < 10 ? amount.toFixed(1) : Math.round(amount)} ${units[unit]}`;
+}

@@ -6,6 +6,7 @@ import { h, section } from "./dom.js";
 import { duration } from "./format.js";
 import { live } from "./live.js";
 import { STEPS, brief, hasFailed, isCold, isReady, isWarm, quantile, total } from "./starts.js";
+import { usageAt } from "./usage.js";
 
 const HOUR = 3_600_000;
 /** Pages of a hundred: what a chart is made of at most. */
@@ -131,4 +132,5 @@ export function overview(place, { signal }) {
     h("div", { class: "two" }, charts(items, span)),
   ];
   const look = live(place, signal, load, render, { isSlow: () => true });
+  usageAt("api/v1/usage", "What you store", place, signal);
 }

@@ -33,7 +33,7 @@ macro_rules! source {
 }
 
 /// Name below `/console/`, kind, and content. The page itself is [`PAGE`].
-const SOURCES: [(&str, &str, &[u8]); 17] = [
+const SOURCES: [(&str, &str, &[u8]); 18] = [
     source!("index.html", HTML),
     source!("style.css", CSS),
     source!("icon.svg", SVG),
@@ -49,6 +49,7 @@ const SOURCES: [(&str, &str, &[u8]); 17] = [
     source!("conversations.js", SCRIPT),
     source!("sandboxes.js", SCRIPT),
     source!("templates.js", SCRIPT),
+    source!("usage.js", SCRIPT),
     source!("keys.js", SCRIPT),
     source!("administration.js", SCRIPT),
 ];

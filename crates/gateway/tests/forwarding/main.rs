@@ -5,6 +5,7 @@
     reason = "test code: a panic is the failure report"
 )]
 
+mod authentication;
 mod bodies;
 mod endings;
 mod failures;

@@ -2,12 +2,14 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use endpoint_guard::Unguarded;
 use futures::FutureExt;
 use gateway::{Gateway, Limits, Shared, Target, Until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,6 +27,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 pub(crate) fn spawn(work: impl Future<Output = ()> + 'static) {
     actix_web::rt::spawn(work);
 }
+
+/// A header of clients that authenticate in their first frame.
+pub(crate) const UNAUTHENTICATED: &str = "x-unauthenticated";
 
 /// What the service is here: everything goes to one place.
 pub(crate) struct World {
@@ -52,7 +57,7 @@ impl World {
     }
 
     pub(crate) fn before_address(limits: Limits, behind: SocketAddr) -> Self {
-        let shared = Shared::new(limits);
+        let shared = Shared::new(limits, Arc::new(Unguarded));
         let state = shared.clone();
         let revoked = CancellationToken::new();
         let end = revoked.clone();
@@ -107,7 +112,10 @@ async fn pass(
     let target = Target {
         lane: "one".into(),
         owner: "one".into(),
-        is_unchecked: false,
+        unauthenticated: req
+            .headers()
+            .contains_key(UNAUTHENTICATED)
+            .then(|| [192, 0, 2, 1].into()),
         base_url: format!("http://{}/", behind.get_ref()).parse().unwrap(),
         path_and_query: req.uri().path_and_query().unwrap().to_string(),
         headers: vec![(

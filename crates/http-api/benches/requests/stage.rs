@@ -147,6 +147,7 @@ fn state(world: &World) -> HttpState {
         clock: world.clock.clone(),
         ids: Arc::new(SequentialIds::default()),
         fingerprints: Arc::new(InstallationKey::generate().expect("a key")),
+        endpoints: Arc::new(endpoint_guard::Unguarded),
     };
     let mut config = HttpConfig::default();
     config.limits.requests_per_second = 0;

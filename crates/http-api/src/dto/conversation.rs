@@ -12,17 +12,18 @@ use domain::conversation::{
 };
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::page::{PageLimit, PageRequest};
+use domain::patch::Patch;
 use domain::sandbox::SandboxStatus;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::PageDto;
 use super::shown::Shown;
 use super::words::{ExecutionStatusWord, GitProviderWord, SandboxStatusWord, TriggerWord};
+use super::{MAX_TITLE_CHARS, PageDto};
 use crate::addresses::Addresses;
-use crate::decode::{Decode, Errors, Object, Path};
+use crate::decode::{Decode, Errors, Object, Path, characters};
 
 /// A conversation.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -361,7 +362,10 @@ pub struct ConversationPatch(pub ConversationChange);
 impl Decode for ConversationPatch {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        let title = object.patch("title");
+        let title = object.patch::<String>("title");
+        if let Some(Patch::Set(title)) = &title {
+            object.rule("title", Some(title), characters(..=MAX_TITLE_CHARS));
+        }
         let public = object.patch("public");
         let selected_repository = object.patch("selected_repository");
         let selected_branch = object.patch("selected_branch");
@@ -380,6 +384,7 @@ impl Decode for ConversationPatch {
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "for the document only; see `ConversationPatch`")]
 pub struct AppConversationUpdateRequest {
+    #[schema(max_length = 20_000)]
     title: Option<String>,
     public: Option<bool>,
     /// `owner/repo`, with groups between where the provider has them.
@@ -391,4 +396,24 @@ pub struct AppConversationUpdateRequest {
     selected_branch: Option<String>,
     #[schema(value_type = Option<GitProviderWord>)]
     git_provider: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::decode::decode;
+
+    #[test]
+    fn a_title_is_as_long_as_clients_are_known_to_send_and_no_longer() {
+        let most = usize::try_from(MAX_TITLE_CHARS).unwrap();
+        for (chars, is_taken) in [(most, true), (most + 1, false)] {
+            let body = json!({"title": "é".repeat(chars)});
+            let patch = decode::<ConversationPatch>(&body, &Path::body(false));
+            assert_eq!(patch.is_ok(), is_taken, "{chars}");
+        }
+        let cleared = decode::<ConversationPatch>(&json!({"title": null}), &Path::body(false));
+        assert_eq!(cleared.unwrap().0.title, Patch::Clear);
+    }
 }

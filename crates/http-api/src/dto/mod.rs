@@ -27,11 +27,13 @@ pub mod spec;
 pub mod start_request;
 pub mod start_task;
 pub mod timed;
+pub mod usage;
 pub mod warm;
 pub mod web_client;
 pub mod words;
 pub mod written;
 
+use actix_web::http::StatusCode;
 use domain::page::Page;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -85,6 +87,50 @@ impl Message {
         Self {
             message: message.into(),
         }
+    }
+}
+
+/// Longest title of a conversation: as long as clients of the reference are known to send, and short enough for lists.
+pub const MAX_TITLE_CHARS: u64 = 20_000;
+/// Longest name of a model, or of an agent profile.
+pub const MAX_NAME_CHARS: u64 = 1_000;
+/// Bytes of documents in the answer to one batch read.
+pub const MAX_BATCH_BYTES: usize = 32 * 1024 * 1024;
+/// Documents that a batch read takes from the store at a time: as large as they may be, so many fit into memory.
+pub const DOCUMENTS_AT_ONCE: usize = 8;
+
+/// The bytes of a batch read's answer so far.
+#[derive(Debug, Default)]
+pub struct BatchBytes(usize);
+
+impl BatchBytes {
+    /// Counts a document. 413 if the answer is too large with it (`what`: `events`).
+    pub fn add(&mut self, document: &impl Serialize, what: &str) -> Result<(), Problem> {
+        let mut length = Length(0);
+        // What cannot be written is refused when it is.
+        let _ = serde_json::to_writer(&mut length, document);
+        self.0 = self.0.saturating_add(length.0);
+        if self.0 <= MAX_BATCH_BYTES {
+            return Ok(());
+        }
+        Err(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("The {what} are too large for one answer: ask for fewer"),
+        ))
+    }
+}
+
+/// Counts what is written.
+struct Length(usize);
+
+impl std::io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use application::start::StartInput;
-use domain::conversation::GitProvider;
+use domain::conversation::{GitProvider, MOST_PULL_REQUESTS};
 use domain::start_task::{AgentType, StartRequest};
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
@@ -11,7 +11,8 @@ use utoipa::ToSchema;
 
 use super::message::{FirstMessage, SendMessageRequest};
 use super::words::{AgentTypeWord, GitProviderWord, TriggerWord};
-use crate::decode::{Choice, Decode, Errors, Fault, Object, Path, items};
+use super::{MAX_NAME_CHARS, MAX_TITLE_CHARS};
+use crate::decode::{Choice, Decode, Errors, Fault, Object, Path, characters, items};
 
 /// Each is tried before the agent gets it.
 const MOST_PLUGINS: u64 = 20;
@@ -30,15 +31,20 @@ impl Decode for StartBody {
         let initial_message = object.optional::<FirstMessage>("initial_message");
         let system_message_suffix = object.optional("system_message_suffix");
         let processors = object.optional::<Vec<Processor>>("processors");
-        let llm_model = object.optional("llm_model");
-        let agent_profile_id = object.optional("agent_profile_id");
+        let llm_model = text(&mut object, "llm_model", MAX_NAME_CHARS);
+        let agent_profile_id = text(&mut object, "agent_profile_id", MAX_NAME_CHARS);
         let selected_repository = object.optional("selected_repository");
         let selected_branch = object.optional("selected_branch");
         let git_provider = object.optional("git_provider");
         let suggested_task = object.optional::<SuggestedTask>("suggested_task");
-        let title = object.optional("title");
+        let title = text(&mut object, "title", MAX_TITLE_CHARS);
         let trigger = object.optional("trigger");
-        let pr_number = object.default("pr_number", Vec::new);
+        let pr_number = object.default::<Vec<i64>>("pr_number", Vec::new);
+        object.rule(
+            "pr_number",
+            pr_number.as_ref(),
+            items(..=MOST_PULL_REQUESTS as u64),
+        );
         let parent_conversation_id = object.optional("parent_conversation_id");
         let agent_type = object.default("agent_type", || AgentType::Default);
         let public = object.optional("public");
@@ -74,6 +80,21 @@ impl Decode for StartBody {
             secrets: secrets?,
         }))
     }
+}
+
+/// A text of at most so many characters, which may be missing.
+#[expect(
+    clippy::option_option,
+    reason = "what a decoder gives: a fault, or an optional value"
+)]
+fn text(
+    object: &mut Object<'_, StartBody>,
+    key: &'static str,
+    most: u64,
+) -> Option<Option<String>> {
+    let text = object.optional::<String>(key);
+    object.rule(key, text.as_ref(), characters(..=most));
+    text
 }
 
 /// A callback processor. Only its kind means anything.
@@ -214,7 +235,9 @@ pub struct AppConversationStartRequest {
     system_message_suffix: Option<String>,
     processors: Option<Vec<ProcessorSchema>>,
     /// Instead of the model in the settings.
+    #[schema(max_length = 1_000)]
     llm_model: Option<String>,
+    #[schema(max_length = 1_000)]
     agent_profile_id: Option<String>,
     /// `owner/repo`, with groups between where the provider has them.
     #[schema(
@@ -227,10 +250,12 @@ pub struct AppConversationStartRequest {
     git_provider: Option<String>,
     /// Makes the first message.
     suggested_task: Option<SuggestedTaskSchema>,
+    #[schema(max_length = 20_000)]
     title: Option<String>,
     #[schema(value_type = Option<TriggerWord>)]
     trigger: Option<String>,
     #[schema(required = false)]
+    #[schema(max_items = 100)]
     pr_number: Vec<i64>,
     /// The conversation that this is a part of.
     #[schema(format = Uuid)]

@@ -27,6 +27,7 @@ use crate::decode::{Errors, Flavour};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
+pub use crate::access_recheck::AccessRecheck;
 pub use crate::audit::Origin;
 pub use crate::rate::Attempt;
 pub use batch::{EventBatch, EventPart};
@@ -37,10 +38,10 @@ pub(crate) use intake::Intake;
 pub use params::{Named, PathParam, PathParams, Query};
 pub(crate) use parse::ParseBudget;
 pub use who::{
-    Actor, Admin, Anyone, Authenticator, LegacyActor, Reporter, SandboxCaller, Standing,
+    Actor, Admin, Anyone, Authenticator, EventReporter, LegacyActor, Reporter, SandboxCaller,
     UserOrSandbox, Who, key_of,
 };
-pub(crate) use who::{KEY_HEADER, LONGEST_KEY, user_of};
+pub(crate) use who::{KEY_HEADER, LONGEST_KEY, bearer_of, user_of};
 
 /// The application, as handlers take it: `app: Application`.
 pub type Application = web::Data<application::App>;

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::sync::Arc;
 
 use actix_web::HttpRequest;
-use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{AUTHORIZATION, HeaderName};
 use application::App;
@@ -19,11 +18,10 @@ use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{Attempt, Part, attempts, came, state_of};
+use super::{Attempt, attempts, came, state_of};
 use crate::audit::Noted;
 use crate::decode::{Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
-use crate::state::HttpState;
 
 /// The header that carries the key of a user, or of a sandbox; as text it would be read anew for each request.
 pub(crate) static KEY_HEADER: HeaderName = HeaderName::from_static("x-session-api-key");
@@ -206,45 +204,6 @@ impl Who for Actor {
     }
 }
 
-/// Whether the caller may still call: for an answer that goes on for long, while keys are revoked and expire.
-pub struct Standing {
-    state: HttpState,
-    /// As [`Actor`] tries them.
-    keys: [Option<SecretString>; 2],
-}
-
-impl Standing {
-    /// Whether one of the request's keys still is this user's. `Err`: nobody can tell at the moment.
-    pub async fn holds(&self, actor: &Actor) -> Result<bool, Problem> {
-        let [key, beside] = &self.keys;
-        let authenticator = self.state.authenticator();
-        let is_theirs = |found: Option<Actor>| found.is_some_and(|it| it.user == actor.user);
-        if is_theirs(authenticator.user(key.as_ref()).await?) {
-            return Ok(true);
-        }
-        match beside {
-            Some(_) => Ok(is_theirs(authenticator.user(beside.as_ref()).await?)),
-            None => Ok(false),
-        }
-    }
-}
-
-impl Part for Standing {
-    async fn extract(
-        req: &HttpRequest,
-        _: &mut Payload,
-        _: Flavour,
-        _: &mut Errors,
-    ) -> Result<Option<Self>, Problem> {
-        let key = key_of(req);
-        let beside = key.as_ref().and_then(|_| bearer_of(req));
-        Ok(Some(Self {
-            state: state_of(req)?.clone(),
-            keys: [key, beside],
-        }))
-    }
-}
-
 /// A user on one of the two legacy operations, whose errors have another shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LegacyActor(pub Actor);
@@ -315,6 +274,22 @@ impl Who for Reporter {
     }
 }
 
+/// The same that reports events, and has not reported too many. The body is not read before that is known.
+#[derive(Debug)]
+pub struct EventReporter(pub Reporter);
+
+impl Who for EventReporter {
+    const ATTEMPT: Option<Attempt> = Reporter::ATTEMPT;
+
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        let reporter = Reporter::identify(req).await?;
+        let app = req.app_data::<super::Application>();
+        let app = app.ok_or_else(|| Problem::internal("the application is not registered"))?;
+        app.webhooks.check_rate(&reporter.0)?;
+        Ok(Self(reporter))
+    }
+}
+
 /// A user, or a sandbox that acts for its owner.
 #[derive(Debug, Clone)]
 pub enum UserOrSandbox {
@@ -354,7 +329,7 @@ pub fn key_of(req: &HttpRequest) -> Option<SecretString> {
 }
 
 /// The key in `Authorization: Bearer`.
-pub(super) fn bearer_of(req: &HttpRequest) -> Option<SecretString> {
+pub(crate) fn bearer_of(req: &HttpRequest) -> Option<SecretString> {
     bearer_text(req).map(SecretString::from)
 }
 

@@ -4,9 +4,12 @@
 //! told by their keys, and the crate `gateway` does the forwarding. See docs/gateway.md.
 
 mod client;
+mod file_paths;
 mod places;
 mod query;
-mod standing;
+mod route_recheck;
+
+use std::net::{IpAddr, Ipv4Addr};
 
 use actix_web::dev::ServiceRequest;
 use actix_web::http::header::{
@@ -25,13 +28,13 @@ use secrecy::{ExposeSecret, SecretString};
 pub(crate) use self::client::forwarded;
 use self::places::{Caller, Course, Place};
 pub(crate) use self::query::target;
-use self::standing::Standing;
-pub(crate) use self::standing::end_when;
+use self::route_recheck::RouteRecheck;
+use crate::access_recheck::AccessRecheck;
 use crate::extract::{
-    Actor, Application, KEY_HEADER, LONGEST_KEY, attempts, key_of, state_of, user_of,
+    Actor, Application, ClientAddress, KEY_HEADER, LONGEST_KEY, attempts, key_of, state_of, user_of,
 };
 use crate::problem::Problem;
-use crate::rate::Attempt;
+use crate::rate::{self, Attempt};
 use crate::trace;
 
 /// No scripts, no origin, and nothing fetched from anywhere.
@@ -68,9 +71,15 @@ pub(crate) async fn answer(
         Err(problem) => return Some(Err(problem)),
     };
     let payload = req.take_payload();
-    let (way, has_key, standing) = (found.way, found.has_key, found.standing);
-    let end = Until::over(move || standing.end(app, state));
-    let target = match to(req.request(), way, has_key, request_id) {
+    let (way, has_key, recheck) = (found.way, found.has_key, found.recheck);
+    let uri = req.uri();
+    let asked = file_paths::target(&app, &way, uri.path(), uri.query().unwrap_or_default());
+    let asked = match asked.await {
+        Ok(asked) => asked,
+        Err(error) => return Some(Err(error.into())),
+    };
+    let end = Until::over(move || recheck.refused(app, &state));
+    let target = match to(req.request(), way, has_key, (asked, request_id)) {
         Ok(target) => target,
         Err(problem) => return Some(Err(problem)),
     };
@@ -102,7 +111,7 @@ fn to(
     req: &HttpRequest,
     way: Way,
     has_key: bool,
-    request_id: &HeaderValue,
+    (path_and_query, request_id): (String, &HeaderValue),
 ) -> Result<Target, Problem> {
     let mut headers = client::forwarded(req);
     headers.push((HeaderName::from_static("x-request-id"), request_id.clone()));
@@ -116,13 +125,21 @@ fn to(
     Ok(Target {
         lane: way.sandbox.as_str().into(),
         owner: way.owner.as_str().into(),
-        is_unchecked: !has_key,
+        unauthenticated: (!has_key).then(|| address_of(req)),
         base_url: way.at.url,
-        path_and_query: target(req.uri().path(), req.query_string()),
+        path_and_query,
         headers,
         cookies: false,
         prefix: String::new(),
     })
+}
+
+/// By what unauthenticated clients are counted: the address that trusted proxies say, or the connection has.
+fn address_of(req: &HttpRequest) -> IpAddr {
+    let client = ClientAddress::of(req);
+    client
+        .address
+        .map_or(Ipv4Addr::UNSPECIFIED.into(), rate::network)
 }
 
 /// What a sandbox answers is not a page of ours: should a browser show it, then without the rights of this origin, without
@@ -167,7 +184,7 @@ struct Found {
     way: Way,
     /// Whether it gets the sandbox's key.
     has_key: bool,
-    standing: Standing,
+    recheck: RouteRecheck,
 }
 
 /// Where the request goes; `None`: to our own routes.
@@ -230,13 +247,12 @@ async fn find(
         }
         return Err(refusal(&keys));
     }
-    follow(
-        app,
-        course,
-        by_key,
-        user.map(|actor| (actor, of_user.to_vec())),
-    )
-    .await
+    let state = state_of(req)?;
+    let user = user.map(|actor| {
+        let access = AccessRecheck::new(state.clone(), of_user.to_vec());
+        (actor, access)
+    });
+    follow(app, course, by_key, user).await
 }
 
 /// Counts keys that were looked up and are no sandbox's. One that was good before may be a user's: those that the configuration
@@ -256,42 +272,42 @@ async fn follow(
     app: &Application,
     course: Course,
     by_key: Option<Way>,
-    user: Option<(Actor, Vec<SecretString>)>,
+    user: Option<(Actor, AccessRecheck)>,
 ) -> Result<Option<Found>, Problem> {
     match (course, user) {
         (Course::ByKey, _) => Ok(by_key.map(|way| Found {
-            standing: Standing::Sandbox {
+            recheck: RouteRecheck::Sandbox {
                 key: way.at.key.clone(),
                 sandbox: way.sandbox.clone(),
             },
             way,
             has_key: true,
         })),
-        (Course::ByConversation(conversation), Some((actor, keys))) => {
+        (Course::ByConversation(conversation), Some((actor, access))) => {
             let scope = actor.scope();
             let way = app.gateway.by_conversation(&scope, conversation).await?;
-            let standing = Standing::User {
+            let recheck = RouteRecheck::User {
                 actor,
-                keys,
+                access,
                 conversation,
                 sandbox: way.sandbox.clone(),
             };
             Ok(Some(Found {
                 way,
                 has_key: true,
-                standing,
+                recheck,
             }))
         }
         (Course::Unchecked(conversation), _) => {
             let way = unchecked(app, conversation).await?;
-            let standing = Standing::Unchecked {
+            let recheck = RouteRecheck::Unchecked {
                 conversation,
                 sandbox: way.sandbox.clone(),
             };
             Ok(Some(Found {
                 way,
                 has_key: false,
-                standing,
+                recheck,
             }))
         }
         (Course::Ours, _) => Ok(None),

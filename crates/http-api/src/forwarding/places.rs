@@ -147,7 +147,7 @@ impl Place {
     }
 }
 
-fn is_below(path: &str, place: &str) -> bool {
+pub(super) fn is_below(path: &str, place: &str) -> bool {
     path.strip_prefix(place)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

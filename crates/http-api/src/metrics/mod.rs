@@ -315,6 +315,7 @@ fn write_reports(page: &mut Page, app: &App) {
         "Logs of sandboxes that are being read.",
         one(counted.log_readers),
     );
+    parts::write_quotas(page, &counted.quotas);
 }
 
 fn write_warm(page: &mut Page, app: &App) {

@@ -1,5 +1,6 @@
 //! Series of what is in front of the use-cases: the gateway, and the limits.
 
+use application::quotas::QuotaCounts;
 use gateway::Numbers;
 
 use super::one;
@@ -51,4 +52,47 @@ pub(super) fn write_refusals(page: &mut Page, refused: [(&'static str, u64); 2])
             .iter()
             .map(|(labels, count)| (labels as Labels<'_>, *count)),
     );
+}
+
+/// What quotas have done, and who meets them.
+pub(super) fn write_quotas(page: &mut Page, counted: &QuotaCounts) {
+    let refused = counted
+        .refusals
+        .map(|(name, count)| ([("quota", name)], count));
+    page.counter(
+        "quota_refusals_total",
+        "Requests of users that were refused because a quota is used up.",
+        refused
+            .iter()
+            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+    );
+    let users = counted
+        .users
+        .map(|(state, count)| ([("state", state)], count));
+    page.gauge(
+        "quota_users",
+        "Users of the last 30 s who use four fifths of a quota or more, and those who use all of one.",
+        users
+            .iter()
+            .map(|(labels, count)| (labels as Labels<'_>, *count)),
+    );
+    for (name, help, count) in [
+        (
+            "webhook_slowed_batches_total",
+            "Batches of events that were refused because of the rate of their sandbox.",
+            counted.slowed_reports,
+        ),
+        (
+            "shortened_events_total",
+            "Events whose long texts were cut because a quota is used up.",
+            counted.shortened_events,
+        ),
+        (
+            "discarded_events_total",
+            "Events that were not stored because a quota is used up.",
+            counted.discarded_events,
+        ),
+    ] {
+        page.counter(name, help, [(&[] as Labels<'_>, count)]);
+    }
 }

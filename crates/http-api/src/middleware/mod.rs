@@ -14,23 +14,24 @@ mod seat;
 mod shown;
 mod slash;
 mod unread;
+mod unsent;
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ResponseHead, ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
 use actix_web::http::header::{CACHE_CONTROL, EXPIRES, HOST, HeaderName, HeaderValue, PRAGMA};
-use actix_web::http::{ConnectionType, Method};
+use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpResponse, ResponseError};
 use futures::FutureExt;
 use tracing::Instrument;
 
 use crate::audit::{self, Noted};
-use crate::extract::{ClientAddress, State};
+use crate::extract::{ClientAddress, State, state_of};
 use crate::forwarding;
 use crate::problem::Problem;
 use crate::rate::Quota;
@@ -117,6 +118,9 @@ pub(crate) async fn edge(
     served.map(|answer| seat.kept_by(answer))
 }
 
+/// When a client may ask again for what there was no room for.
+const NO_ROOM_RETRY: Duration = Duration::from_secs(30);
+
 fn warn_of_claim() {
     tracing::warn!(
         "a request came with forwarding headers from a machine that is not trusted, so the client's address and scheme are \
@@ -146,6 +150,9 @@ async fn serve(
     let took = arrived.elapsed();
     let served = match outcome {
         Ok(Ok((mut response, is_forwarded))) => {
+            if !is_forwarded {
+                response = unsent::counted(&facts.state, response);
+            }
             if let Some(quota) = Quota::of(response.request()) {
                 quota.tell(response.headers_mut());
             }
@@ -199,8 +206,26 @@ async fn forward_or_serve(
             }
             Err(InternalError::from_response("not forwarded", answer).into())
         }
-        None => Ok((next.call(req).await?.map_into_boxed_body(), false)),
+        None => {
+            if let Some(problem) = no_room(&req) {
+                let answer = problem.error_response();
+                return Err(InternalError::from_response("no room", answer).into());
+            }
+            Ok((next.call(req).await?.map_into_boxed_body(), false))
+        }
     }
+}
+
+/// Why a request that would store something new is refused while a disk is nearly full. What frees room is not, nor what
+/// stops work.
+fn no_room(req: &ServiceRequest) -> Option<Problem> {
+    let stores = matches!(*req.method(), Method::POST | Method::PUT | Method::PATCH);
+    if !stores || req.path().ends_with("/pause") {
+        return None;
+    }
+    let state = state_of(req.request()).ok()?;
+    let reason = state.ports().readiness.refuses_writes()?;
+    Some(Problem::new(StatusCode::INSUFFICIENT_STORAGE, reason).retry_after(NO_ROOM_RETRY))
 }
 
 /// The request itself is gone by now, so the answer travels as an error that already has its form.

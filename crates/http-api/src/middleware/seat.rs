@@ -75,13 +75,13 @@ impl Seat {
 }
 
 /// A whole body, handed over as fast as the client takes it.
-struct Pieces {
+pub(super) struct Pieces {
     length: u64,
     rest: Bytes,
 }
 
 impl Pieces {
-    fn of(rest: Bytes) -> Self {
+    pub(super) fn of(rest: Bytes) -> Self {
         let length = rest.len() as u64;
         Self { length, rest }
     }

@@ -33,7 +33,7 @@ pub(crate) fn complete(document: &OpenApi) -> Value {
         let operations = item.as_object_mut().into_iter().flatten();
         for (method, operation) in operations.filter(|(name, _)| METHODS.contains(&name.as_str())) {
             operation["operationId"] = unique_id(operation, path, method).into();
-            add_answers(path, operation);
+            add_answers((path.as_str(), method.as_str()), operation);
         }
     }
     words::close(&mut document);
@@ -133,8 +133,8 @@ fn security_schemes() -> [Component; 3] {
     ]
 }
 
-fn add_answers(path: &str, operation: &mut Value) {
-    let shared = shared_answers(path, operation);
+fn add_answers(route: (&str, &str), operation: &mut Value) {
+    let shared = shared_answers(route, operation);
     let own = operation
         .as_object_mut()
         .map(|operation| operation.entry("responses").or_insert_with(|| json!({})));
@@ -181,7 +181,7 @@ fn widen(own: &mut Value, shared: &Value) {
 
 /// Status, description and schema of what extractors and layers may answer to this operation.
 fn shared_answers(
-    path: &str,
+    (path, method): (&str, &str),
     operation: &Value,
 ) -> Vec<(&'static str, &'static str, &'static str)> {
     let has = |member: &str| operation.get(member).is_some_and(|value| !value.is_null());
@@ -209,6 +209,13 @@ fn shared_answers(
         shared.push(("429", "A cap or a rate was reached", "Detail"));
         shared.push(("503", "Not available right now", "Detail"));
     }
+    if matches!(method, "post" | "put" | "patch") && !path.ends_with("/pause") {
+        shared.push((
+            "507",
+            "The disk is nearly full, or a quota of the user is used up",
+            "Detail",
+        ));
+    }
     if path.contains('{') {
         shared.push(("404", "Unknown, or not the caller's", "Detail"));
     }
@@ -233,7 +240,7 @@ fn answer(status: &str, description: &str, schema: &str) -> Value {
         "description": description,
         "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{schema}")}}},
     });
-    if matches!(status, "429" | "503") {
+    if matches!(status, "429" | "503" | "507") {
         answer["headers"] = json!({
             "Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}},
         });

@@ -11,7 +11,7 @@ use crate::dto::event::{EventCountQuery, EventDocument, EventSearchQuery};
 use crate::dto::sandbox::IdsQuery;
 use crate::dto::{PageDto, Success};
 use crate::extract::{
-    Actor, Application, Call, EventBatch, PathParam, Query, Reporter, WebhookBody,
+    Actor, Application, Call, EventBatch, EventReporter, PathParam, Query, Reporter, WebhookBody,
 };
 use crate::problem::{Detail, Problem};
 
@@ -139,13 +139,16 @@ pub(super) async fn report_conversation(
         ("conversation_id" = Uuid, Path),
     ),
     request_body = Vec<EventDocument>,
-    responses((status = 200, description = "Stored", body = Success))
+    responses(
+        (status = 200, description = "Stored", body = Success),
+        (status = 429, description = "The sandbox has reported too many bytes in the last minute", body = Detail),
+    )
 )]
 #[post("/api/v1/webhooks/{sandbox_id}/events/{conversation_id}")]
 pub(super) async fn report_events(
     app: Application,
-    Call(caller, (PathParam(named), PathParam(id), mut batch)): Call<
-        Reporter,
+    Call(EventReporter(caller), (PathParam(named), PathParam(id), mut batch)): Call<
+        EventReporter,
         (PathParam<SandboxId>, PathParam<ConversationId>, EventBatch),
     >,
 ) -> Result<web::Json<Success>, Problem> {

@@ -20,7 +20,10 @@ type Conversation = PathParam<ConversationId>;
 #[utoipa::path(
     tag = "Conversations",
     params(("conversation_id" = Uuid, Path), FileQuery),
-    responses((status = 200, description = "The text", body = String, content_type = "application/json"))
+    responses(
+        (status = 200, description = "The text", body = String, content_type = "application/json"),
+        (status = 404, description = "The path leads out of the workspace", body = Detail),
+    )
 )]
 #[get("/api/v1/app-conversations/{conversation_id}/file")]
 pub(super) async fn file(

@@ -1,5 +1,8 @@
 //! Conversations: start, list, change, delete, say something.
 
+use std::io;
+use std::pin::pin;
+
 use actix_web::http::header::ContentType;
 use actix_web::web::Bytes;
 use actix_web::{HttpResponse, delete, get, patch, post, web};
@@ -7,7 +10,8 @@ use application::repeat::Answer;
 use domain::id::{ConversationId, StartTaskId};
 use domain::page::Page;
 use domain::start_task::StartTask;
-use futures::{Stream, StreamExt, stream};
+use futures::future::{BoxFuture, Either, select};
+use futures::{FutureExt as _, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 
 use crate::audit::{Made, made};
@@ -23,8 +27,8 @@ use crate::dto::start_task::StartTaskDto;
 use crate::dto::written::{self, listed};
 use crate::dto::{PageDto, Success};
 use crate::extract::{
-    Actor, Application, Body, BodyWithBytes, Call, IdempotencyKey, PathParam, PathParams, Query,
-    State,
+    AccessRecheck, Actor, Application, Body, BodyWithBytes, Call, IdempotencyKey, PathParam,
+    PathParams, Query, State,
 };
 use crate::problem::{Detail, Problem};
 use crate::repeat::{KeyHeader, repeatable, respond, written};
@@ -39,6 +43,7 @@ const MOST_IDS: usize = 99;
     request_body = AppConversationStartRequest,
     responses(
         (status = 200, description = "The task", body = StartTaskDto),
+        (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
         (status = 404, description = "Unknown sandbox or parent", body = Detail),
         (status = 409, description = "The id is taken, or the sandbox cannot be used", body = Detail),
     )
@@ -56,6 +61,7 @@ pub(super) async fn start(
 }
 
 type KeyedStart = (IdempotencyKey, BodyWithBytes<StartBody>);
+type FollowedStart = (IdempotencyKey, BodyWithBytes<StartBody>, AccessRecheck);
 
 /// Starts, or with a key of the client's finds what was answered before. Both ways to start are the same operation: they
 /// make the same thing.
@@ -84,6 +90,7 @@ async fn started(
     request_body = AppConversationStartRequest,
     responses(
         (status = 200, description = "The states of the task", body = Vec<StartTaskDto>),
+        (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
         (status = 404, description = "Unknown sandbox or parent", body = Detail),
         (status = 409, description = "The id is taken, or the sandbox cannot be used", body = Detail),
     )
@@ -91,7 +98,7 @@ async fn started(
 #[post("/api/v1/app-conversations/stream-start")]
 pub(super) async fn stream_start(
     app: Application,
-    Call(actor, (IdempotencyKey(key), body)): Call<Actor, KeyedStart>,
+    Call(actor, (IdempotencyKey(key), body, recheck)): Call<Actor, FollowedStart>,
 ) -> Result<HttpResponse, Problem> {
     let (task, updates) = if key.is_some() {
         let id = match started(&app, &actor, key, body).await? {
@@ -108,7 +115,7 @@ pub(super) async fn stream_start(
     };
     Ok(HttpResponse::Ok()
         .content_type(ContentType::json())
-        .streaming(states(task, updates)))
+        .streaming(states(task, updates, recheck.refused(actor).boxed())))
 }
 
 /// The id in an answer that we wrote.
@@ -118,23 +125,32 @@ fn id_in(answer: &str) -> Result<StartTaskId, Problem> {
     id.ok_or_else(|| Problem::internal("a kept answer has no id"))
 }
 
-/// The array, element by element. The client may leave at any time: the start does not depend on it.
+/// The array, element by element. The client may leave at any time: the start does not depend on it. It breaks off when the
+/// client may not have more of it (`refused`).
 fn states(
     first: StartTask,
     updates: mpsc::Receiver<StartTask>,
-) -> impl Stream<Item = Result<Bytes, serde_json::Error>> {
-    let ended = first.status.is_terminal();
-    let later = stream::unfold((updates, ended), |(mut updates, ended)| async move {
-        let task = if ended { None } else { updates.recv().await }?;
-        let ended = task.status.is_terminal();
-        Some((element(",\n", task), (updates, ended)))
+    refused: BoxFuture<'static, ()>,
+) -> impl Stream<Item = io::Result<Bytes>> {
+    let open = (!first.status.is_terminal()).then_some((updates, refused));
+    let later = stream::unfold(open, |open| async move {
+        let (mut updates, mut refused) = open?;
+        let task = match select(pin!(updates.recv()), &mut refused).await {
+            Either::Left((task, _)) => task?,
+            Either::Right(_) => {
+                let cut = io::Error::from(io::ErrorKind::PermissionDenied);
+                return Some((Err(cut), None));
+            }
+        };
+        let open = (!task.status.is_terminal()).then_some((updates, refused));
+        Some((element(",\n", task), open))
     });
     stream::once(async move { element("[\n", first) })
         .chain(later)
         .chain(stream::once(async { Ok(Bytes::from_static(b"]")) }))
 }
 
-fn element(before: &str, task: StartTask) -> Result<Bytes, serde_json::Error> {
+fn element(before: &str, task: StartTask) -> io::Result<Bytes> {
     let json = serde_json::to_string(&StartTaskDto::from(task))?;
     Ok(Bytes::from(format!("{before}{json}")))
 }

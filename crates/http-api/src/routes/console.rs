@@ -1,11 +1,9 @@
 //! The web console: its files, from the binary (`crates/web-console`). Everything that it shows it asks of the public API.
 
-use actix_web::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, IF_NONE_MATCH, LOCATION, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-};
+use actix_web::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, LOCATION};
 use actix_web::{HttpRequest, HttpResponse, route, web};
 
+use super::page_security;
 use crate::problem::Problem;
 
 /// The page refers to its files relative to `/console/`. So does this, under whatever path a proxy has it.
@@ -35,11 +33,8 @@ pub(super) async fn file(
     };
     answer
         .insert_header((CACHE_CONTROL, "no-cache"))
-        .insert_header((ETAG, file.tag.as_str()))
-        .insert_header((CONTENT_SECURITY_POLICY, web_console::POLICY))
-        .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .insert_header((X_FRAME_OPTIONS, "DENY"))
-        .insert_header((REFERRER_POLICY, "no-referrer"));
+        .insert_header((ETAG, file.tag.as_str()));
+    page_security::add(&mut answer, web_console::POLICY);
     Ok(if is_known {
         answer.finish()
     } else {

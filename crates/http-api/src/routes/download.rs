@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::dto::conversation::ConversationDto;
-use crate::extract::{Actor, Application, Call, PathParam, State};
+use crate::extract::{AccessRecheck, Actor, Application, Call, PathParam, State};
 use crate::problem::{Detail, Problem};
 use crate::zip::{Archive, safe};
 
@@ -45,7 +45,7 @@ const PASSING: [&str; 4] = [
 pub(super) async fn download(
     app: Application,
     state: State,
-    Call(actor, PathParam(id)): Call<Actor, PathParam<ConversationId>>,
+    Call(actor, (PathParam(id), recheck)): Call<Actor, (PathParam<ConversationId>, AccessRecheck)>,
 ) -> Result<HttpResponse, Problem> {
     let export = app.exports.begin(&actor.user, id).await?;
     let view = export.conversation.clone();
@@ -64,7 +64,11 @@ pub(super) async fn download(
     let packers = Arc::clone(state.packers());
     app.exports.run(async move {
         // The client sees a transfer that breaks off: there is no end without `Part::End`.
-        match write(export, (meta, changed), &packers, &out).await {
+        let written = tokio::select! {
+            written = write(export, (meta, changed), &packers, &out) => written,
+            () = recheck.refused(actor) => Err(Broken::Refused),
+        };
+        match written {
             Ok(()) => {}
             Err(Broken::Left) => tracing::debug!(conversation.id = %id, "a download was left"),
             Err(reason) => {
@@ -99,6 +103,8 @@ enum Broken {
     Left,
     #[error("the client took nothing for too long")]
     Stalled,
+    #[error("the key that it was asked for with is not valid any more")]
+    Refused,
     #[error("the service stops, or reading failed")]
     Unfinished,
     #[error(transparent)]

@@ -7,22 +7,29 @@ use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpResponse, get};
 use application::AppError;
 use application::follow::{Begin, End, Following, News};
+use domain::audit::AuditActor;
 use domain::error::{Classify, ErrorClass};
 use domain::event::Arrived;
 use domain::id::ConversationId;
+use futures::FutureExt as _;
 use tokio::time::sleep;
 
-use super::outlet::{Caller, Gone, Outlet};
+use super::outlet::{Gone, Outlet};
 use crate::decode::{Fault, Path};
 use crate::dto::event::EventStreamQuery;
-use crate::extract::{Actor, Application, Call, LastEventId, PathParam, Query, Standing, State};
+use crate::extract::{
+    AccessRecheck, Actor, Application, Call, LastEventId, PathParam, Query, State,
+};
 use crate::problem::{Detail, Problem};
+use crate::unsent_bytes::{self, MIN_COUNTED_BYTES, UnsentBytes, UnsentShare};
 
 /// After how many milliseconds a client comes back whose stream has ended.
 const RETRY: &str = "retry: 1000\n";
 /// Between the halves of a keep-alive. A peer that is gone answers the first one with a reset, and the second one fails:
 /// while nothing is sent, nobody learns that it is gone.
 const HALVES: Duration = Duration::from_millis(200);
+/// For a client whose key was revoked to take what it was sent, and the reason of the end.
+const END_GRACE: Duration = Duration::from_secs(1);
 
 /// Streams the events of a conversation as they arrive (Server-Sent Events). Each has its number as `id` and its document
 /// as `data`; `Last-Event-ID` goes on after one. A stream that will bring nothing more says `event: end` with a `reason`:
@@ -45,7 +52,7 @@ pub(super) async fn follow(
     state: State,
     call: StreamCall,
 ) -> Result<HttpResponse, Problem> {
-    let Call(actor, (PathParam(id), Query(query), LastEventId(header), standing)) = call;
+    let Call(actor, (PathParam(id), Query(query), LastEventId(header), recheck)) = call;
     let (begin, kind) = query.into_parts(header);
     let opened = app.follow.open(&actor.user, id, begin, kind).await;
     let following = opened.map_err(|error| refused(error, header.is_some()))?;
@@ -55,14 +62,15 @@ pub(super) async fn follow(
         Begin::First | Begin::After(_) => format!("{RETRY}\n"),
     };
     let (outlet, body) = Outlet::new();
-    let caller = Caller {
-        actor,
-        standing,
-        ask_again: state.limits().ask_again,
+    let unsent = StreamBytes {
+        unsent: state.unsent().clone(),
+        caller: unsent_bytes::Caller::Known(AuditActor::User(actor.user.clone())),
     };
     app.follow.spawn(async move {
-        let said = say(following, caller, first, &outlet);
-        outlet.until_closed(said).await;
+        let refused = recheck.refused(actor).boxed().shared();
+        let cut = refused.clone().then(|()| sleep(END_GRACE));
+        let said = say(following, refused, first, (&outlet, unsent));
+        outlet.until_closed(said, cut).await;
     });
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream; charset=utf-8")
@@ -78,7 +86,7 @@ type StreamCall = Call<
         PathParam<ConversationId>,
         Query<EventStreamQuery>,
         LastEventId,
-        Standing,
+        AccessRecheck,
     ),
 >;
 
@@ -97,23 +105,22 @@ fn refused(error: AppError, in_header: bool) -> Problem {
 
 async fn say(
     mut following: Following,
-    caller: Caller,
+    mut refused: impl Future<Output = ()> + Unpin,
     first: String,
-    outlet: &Outlet,
+    (outlet, unsent): (&Outlet, StreamBytes),
 ) -> Result<(), Gone> {
     outlet.send(first.as_bytes()).await?;
-    let mut ask = caller.times_to_ask();
     loop {
         tokio::select! {
             biased;
-            _ = ask.tick() => {
-                if caller.is_refused().await {
-                    return outlet.send(end("unauthorized").as_bytes()).await;
-                }
-            }
+            () = &mut refused => return outlet.send(end("unauthorized").as_bytes()).await,
             news = following.next() => match news {
                 News::Arrived(events) => {
                     let text = written(events);
+                    let Ok(_until_it_is_sent) = unsent.try_take(text.len()) else {
+                        // The client comes back to this place, and may have read the rest by then.
+                        return outlet.send(end(reason(End::Failed)).as_bytes()).await;
+                    };
                     outlet.send(text.as_bytes()).await?;
                 }
                 News::Idle => {
@@ -124,6 +131,21 @@ async fn say(
                 News::End(why) => return outlet.send(end(reason(why)).as_bytes()).await,
             }
         }
+    }
+}
+
+/// What a stream has written and its client has not taken, counted with the rest of what the user leaves unread.
+struct StreamBytes {
+    unsent: UnsentBytes,
+    caller: unsent_bytes::Caller,
+}
+
+impl StreamBytes {
+    fn try_take(&self, bytes: usize) -> Result<Option<UnsentShare>, Problem> {
+        if bytes <= MIN_COUNTED_BYTES {
+            return Ok(None);
+        }
+        self.unsent.try_take(self.caller.clone(), bytes).map(Some)
     }
 }
 

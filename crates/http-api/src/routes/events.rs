@@ -1,20 +1,14 @@
 //! The events of a conversation.
 
-use actix_web::http::StatusCode;
 use actix_web::{get, web};
 use domain::id::{ConversationId, EventId};
 use serde_json::Value;
 
 use crate::dto::event::{EventCountQuery, EventDocument, EventSearchQuery};
 use crate::dto::sandbox::IdsQuery;
-use crate::dto::{PageDto, check_batch};
+use crate::dto::{BatchBytes, DOCUMENTS_AT_ONCE, PageDto, check_batch};
 use crate::extract::{Actor, Application, Call, PathParam, Query};
 use crate::problem::{Detail, Problem};
-
-/// Events by id that are read at once: as large as events may be, so many fit into memory.
-const AT_ONCE: usize = 8;
-/// Bytes of events by id in one answer.
-const MOST_BYTES: usize = 32 * 1024 * 1024;
 
 /// Searches the events of a conversation. An unknown conversation has none. A page of large events ends before its
 /// limit: `next_page_id` says whether there are more.
@@ -114,17 +108,11 @@ pub(super) async fn by_id(
         .map(|text| EventId::parse(text).ok())
         .collect();
     let known: Vec<_> = ids.iter().flatten().cloned().collect();
-    let (mut found, mut bytes) = (Vec::new(), 0);
-    for some in known.chunks(AT_ONCE) {
+    let (mut found, mut bytes) = (Vec::new(), BatchBytes::default());
+    for some in known.chunks(DOCUMENTS_AT_ONCE) {
         for event in app.events.find_many(&actor.scope(), id, some).await? {
             let body = event.map(|event| event.body);
-            bytes = body.as_ref().map_or(0, length).saturating_add(bytes);
-            if bytes > MOST_BYTES {
-                return Err(Problem::new(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    "The events are too large for one answer: ask for fewer",
-                ));
-            }
+            bytes.add(&body, "events")?;
             found.push(body);
         }
     }
@@ -133,26 +121,4 @@ pub(super) async fn by_id(
         .into_iter()
         .map(|id| id.and_then(|_| found.next().flatten()));
     Ok(web::Json(events.collect()))
-}
-
-/// Bytes of the document when it is written.
-fn length(document: &Value) -> usize {
-    struct Count(usize);
-
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    let mut written = Count(0);
-    match serde_json::to_writer(&mut written, document) {
-        Ok(()) => written.0,
-        Err(_) => usize::MAX,
-    }
 }

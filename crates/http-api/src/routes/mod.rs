@@ -25,6 +25,7 @@ mod mcp;
 mod metrics;
 mod organizations;
 mod outlet;
+mod page_security;
 mod pending_messages;
 mod process_stats;
 mod profiles;
@@ -38,6 +39,7 @@ mod settings;
 mod signed;
 mod skills;
 mod start_tasks;
+mod usage;
 mod users;
 mod warm;
 mod web_client;
@@ -48,6 +50,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use crate::extract::state_of;
 use crate::problem::Problem;
 
+pub use process_stats::open_io_counters;
 pub(crate) use process_stats::{Process, ProcessStats};
 pub(crate) use registry::{Registry, Table};
 pub(crate) use sandbox_specs::ShownSpecs;
@@ -142,6 +145,8 @@ fn register_administration(config: &mut impl Registry) {
         .service(administration::create_key)
         .service(administration::rotate_key)
         .service(administration::revoke_key)
+        .service(usage::own)
+        .service(usage::of_user)
         .service(audit::search)
         .service(warm::read);
 }

@@ -9,16 +9,12 @@ use std::time::Duration;
 use actix_web::web::Bytes;
 use futures::{Stream, stream};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
-
-use crate::extract::{Actor, Standing};
+use tokio::time::timeout;
 
 /// Bytes that are handed over at once.
 const CHUNK: usize = 64 * 1024;
 /// A client that takes no such piece for this long is given up; it may come back.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Longest wait for the answer. A store that does not answer revokes nobody.
-const ANSWER: Duration = Duration::from_secs(5);
 
 /// The near end of a client's connection.
 pub(super) struct Outlet(mpsc::Sender<Bytes>);
@@ -49,34 +45,17 @@ impl Outlet {
         Ok(())
     }
 
-    /// Writes until the end, or until nobody reads.
-    pub(super) async fn until_closed(&self, write: impl Future<Output = Result<(), Gone>>) {
+    /// Writes until the end, until the client is gone, or until it may not have more (`refused`), also if it reads nothing.
+    pub(super) async fn until_closed(
+        &self,
+        write: impl Future<Output = Result<(), Gone>>,
+        refused: impl Future<Output = ()>,
+    ) {
         tokio::select! {
             () = self.0.closed() => {}
+            () = refused => {}
             // Gone: then there is nobody to tell.
             _ = write => {}
         }
-    }
-}
-
-/// Whose answer it is, and how often it is asked whether they may still have it.
-pub(super) struct Caller {
-    pub(super) actor: Actor,
-    pub(super) standing: Standing,
-    pub(super) ask_again: Duration,
-}
-
-impl Caller {
-    /// When to ask.
-    pub(super) fn times_to_ask(&self) -> Interval {
-        let mut ask = interval_at(Instant::now() + self.ask_again, self.ask_again);
-        ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        ask
-    }
-
-    /// Whether they may not have it any more: their key was revoked, or has expired.
-    pub(super) async fn is_refused(&self) -> bool {
-        let holds = timeout(ANSWER, self.standing.holds(&self.actor)).await;
-        matches!(holds, Ok(Ok(false)))
     }
 }

@@ -1,8 +1,9 @@
 //! What the process uses, read from `/proc` (kernel memory: it never waits for a disk). Zeros where there is none.
 
-use std::fs;
-use std::sync::Mutex;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use domain::clock::Timestamp;
@@ -192,8 +193,19 @@ fn memory() -> Memory {
     }
 }
 
+/// Root's alone once the process is closed to debuggers; what was opened before can still be read.
+static IO_COUNTERS: LazyLock<Option<File>> = LazyLock::new(|| File::open("/proc/self/io").ok());
+
+/// Opens what this process may not open any more once it is not dumpable.
+pub fn open_io_counters() {
+    LazyLock::force(&IO_COUNTERS);
+}
+
 fn io() -> Io {
-    let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let mut text = [0; 1024];
+    let counters = IO_COUNTERS.as_ref();
+    let length = counters.and_then(|file| file.read_at(&mut text, 0).ok());
+    let io = String::from_utf8_lossy(&text[..length.unwrap_or_default()]);
     Io {
         read_bytes: number(&io, "read_bytes:"),
         write_bytes: number(&io, "write_bytes:"),

@@ -5,9 +5,9 @@ use actix_web::{HttpResponse, get};
 use application::sandboxes::Reading;
 use domain::id::SandboxId;
 
-use super::outlet::{Caller, Gone, Outlet};
+use super::outlet::{Gone, Outlet};
 use crate::dto::sandbox::LogsQuery;
-use crate::extract::{Actor, Application, Call, PathParam, Query, Standing, State};
+use crate::extract::{AccessRecheck, Actor, Application, Call, PathParam, Query};
 use crate::problem::{Detail, Problem};
 
 /// Reads what a sandbox's agent server has written: its last lines, and with `follow` what it writes from then on, until the
@@ -26,21 +26,16 @@ use crate::problem::{Detail, Problem};
 #[get("/api/v1/sandboxes/{sandbox_id}/logs")]
 pub(super) async fn read(
     app: Application,
-    state: State,
-    Call(actor, (PathParam(id), Query(query), standing)): Call<
+    Call(actor, (PathParam(id), Query(query), recheck)): Call<
         Actor,
-        (PathParam<SandboxId>, Query<LogsQuery>, Standing),
+        (PathParam<SandboxId>, Query<LogsQuery>, AccessRecheck),
     >,
 ) -> Result<HttpResponse, Problem> {
     let reading = app.sandboxes.logs(&actor.user, &id, query.into()).await?;
     let (outlet, body) = Outlet::new();
-    let caller = Caller {
-        actor,
-        standing,
-        ask_again: state.limits().ask_again,
-    };
     app.follow.spawn(async move {
-        outlet.until_closed(write(reading, caller, &outlet)).await;
+        let written = write(reading, &outlet);
+        outlet.until_closed(written, recheck.refused(actor)).await;
     });
     Ok(HttpResponse::Ok()
         .content_type("text/plain; charset=utf-8")
@@ -52,20 +47,9 @@ pub(super) async fn read(
         .streaming(body))
 }
 
-async fn write(mut reading: Reading, caller: Caller, outlet: &Outlet) -> Result<(), Gone> {
-    let mut ask = caller.times_to_ask();
-    loop {
-        tokio::select! {
-            biased;
-            _ = ask.tick() => {
-                if caller.is_refused().await {
-                    return Ok(());
-                }
-            }
-            lines = reading.next() => match lines {
-                Some(lines) => outlet.send(&lines).await?,
-                None => return Ok(()),
-            },
-        }
+async fn write(mut reading: Reading, outlet: &Outlet) -> Result<(), Gone> {
+    while let Some(lines) = reading.next().await {
+        outlet.send(&lines).await?;
     }
+    Ok(())
 }

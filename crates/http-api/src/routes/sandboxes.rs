@@ -76,6 +76,7 @@ pub(super) async fn batch(
     params(NewSandboxQuery, KeyHeader),
     responses(
         (status = 200, description = "The sandbox", body = SandboxDto),
+        (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
         (status = 404, description = "Unknown spec", body = Detail),
     )
 )]
@@ -128,7 +129,10 @@ pub(super) async fn pause(
 #[utoipa::path(
     tag = "Sandboxes",
     params(("sandbox_id" = String, Path)),
-    responses((status = 200, description = "It will run", body = Success))
+    responses(
+        (status = 200, description = "It will run", body = Success),
+        (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
+    )
 )]
 #[post("/api/v1/sandboxes/{sandbox_id}/resume")]
 pub(super) async fn resume(

@@ -16,6 +16,7 @@ use futures::future::LocalBoxFuture;
 use gateway::{Gateway, Target, Until};
 use url::Url;
 
+use crate::access_recheck::until_refused;
 use crate::addresses::{Addresses, SIGNED};
 use crate::extract::{Application, State};
 use crate::forwarding;
@@ -72,7 +73,7 @@ async fn pass(
     let target = Target {
         lane: sandbox.id.as_str().into(),
         owner: sandbox.owner.as_str().into(),
-        is_unchecked: false,
+        unauthenticated: None,
         base_url,
         path_and_query: forwarding::target(rest, req.query_string()),
         headers: headers(&req, &path),
@@ -134,9 +135,9 @@ fn end(
     (app, state, path): (Application, State, String),
     id: SandboxId,
 ) -> LocalBoxFuture<'static, ()> {
-    let every = state.limits().ask_sockets_again;
+    let interval = state.limits().access_recheck_interval;
     let asked = Rc::new((app, state, path, [id]));
-    forwarding::end_when(every, move || {
+    until_refused(interval, move || {
         let asked = Rc::clone(&asked);
         async move {
             let (app, state, path, ids) = &*asked;
@@ -149,6 +150,7 @@ fn end(
         }
         .boxed_local()
     })
+    .boxed_local()
 }
 
 /// Where the service reaches this port. Clients may see another host (`docker.exposed_host`), the port is the same. Not the

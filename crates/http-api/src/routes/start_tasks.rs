@@ -5,11 +5,11 @@ use actix_web::{get, web};
 use crate::dto::start_task::{
     StartTaskCountQuery, StartTaskDto, StartTaskIdsQuery, StartTaskSearchQuery,
 };
-use crate::dto::{PageDto, check_batch};
+use crate::dto::{BatchBytes, DOCUMENTS_AT_ONCE, PageDto, check_batch};
 use crate::extract::{Actor, Application, Call, Query};
 use crate::problem::{Detail, Problem};
 
-/// Searches start tasks.
+/// Searches start tasks. A page of large requests ends before its limit: `next_page_id` says whether there are more.
 #[utoipa::path(
     tag = "Start tasks",
     params(StartTaskCountQuery, StartTaskSearchQuery),
@@ -51,6 +51,7 @@ pub(super) async fn count(
     responses(
         (status = 200, description = "One entry per id", body = Vec<Option<StartTaskDto>>),
         (status = 400, description = "Too many ids", body = Detail),
+        (status = 413, description = "More than 32 MiB of start tasks", body = Detail),
     )
 )]
 #[get("/api/v1/app-conversations/start-tasks")]
@@ -59,11 +60,13 @@ pub(super) async fn batch(
     Call(actor, Query(query)): Call<Actor, Query<StartTaskIdsQuery>>,
 ) -> Result<web::Json<Vec<Option<StartTaskDto>>>, Problem> {
     check_batch(&query.ids, "start tasks")?;
-    let found = app.starts.find_many(&actor.scope(), &query.ids).await?;
-    Ok(web::Json(
-        found
-            .into_iter()
-            .map(|task| task.map(StartTaskDto::from))
-            .collect(),
-    ))
+    let (mut found, mut bytes) = (Vec::new(), BatchBytes::default());
+    for some in query.ids.chunks(DOCUMENTS_AT_ONCE) {
+        for task in app.starts.find_many(&actor.scope(), some).await? {
+            let task = task.map(StartTaskDto::from);
+            bytes.add(&task, "start tasks")?;
+            found.push(task);
+        }
+    }
+    Ok(web::Json(found))
 }

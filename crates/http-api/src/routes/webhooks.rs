@@ -8,7 +8,9 @@ use serde_json::Value;
 use crate::decode::{Decode, Errors, Fault, Object, Path};
 use crate::dto::Success;
 use crate::dto::event::EventDocument;
-use crate::extract::{Application, Call, EventBatch, EventPart, PathParam, Reporter, WebhookBody};
+use crate::extract::{
+    Application, Call, EventBatch, EventPart, EventReporter, PathParam, Reporter, WebhookBody,
+};
 use crate::problem::Problem;
 
 /// A conversation's record. All but its id is optional, and what is not understood is left alone.
@@ -44,7 +46,7 @@ pub(super) struct ConversationInfo {
     request_body = ConversationInfo,
     responses(
         (status = 200, description = "Stored", body = Success),
-        (status = 404, description = "A conversation of another sandbox", body = crate::problem::Detail),
+        (status = 404, description = "The conversation is being started, or the sandbox is being deleted", body = crate::problem::Detail),
     )
 )]
 #[post("/api/v1/webhooks/conversations")]
@@ -62,17 +64,20 @@ pub(super) async fn conversation(
     security(("ApiKey" = [])),
     params(("conversation_id" = Uuid, Path)),
     request_body = Vec<EventDocument>,
-    responses((status = 200, description = "Stored", body = Success))
+    responses(
+        (status = 200, description = "Stored", body = Success),
+        (status = 429, description = "The sandbox has reported too many bytes in the last minute", body = crate::problem::Detail),
+    )
 )]
 #[post("/api/v1/webhooks/events/{conversation_id}")]
 pub(super) async fn events(
     app: Application,
     Call(caller, (PathParam(id), mut batch)): Call<
-        Reporter,
+        EventReporter,
         (PathParam<ConversationId>, EventBatch),
     >,
 ) -> Result<web::Json<Success>, Problem> {
-    take(&app, &caller, id, &mut batch).await
+    take(&app, &caller.0, id, &mut batch).await
 }
 
 /// Takes in a batch, whatever the path it came under.

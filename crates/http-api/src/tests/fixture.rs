@@ -121,6 +121,7 @@ pub(super) fn state(config: &HttpConfig, failing: Option<&'static str>) -> HttpS
         clock: Arc::new(SystemClock),
         ids: Arc::new(Ids),
         fingerprints: Arc::new(InstallationKey::generate().unwrap()),
+        endpoints: Arc::new(endpoint_guard::Unguarded),
     };
     HttpState::new(config, ports)
 }

@@ -314,7 +314,7 @@ async fn documentation_is_complete_and_local() {
     assert_eq!(
         statuses,
         [
-            "200", "400", "401", "404", "408", "413", "415", "422", "429", "500", "503"
+            "200", "400", "401", "404", "408", "413", "415", "422", "429", "500", "503", "507"
         ]
     );
     let schema = |operation: &Value, status: &str| {
@@ -402,4 +402,27 @@ async fn every_guarded_operation_refuses_strangers() {
     }
     // Those of the fixture alone are five.
     assert!(guarded >= 5, "{guarded}");
+}
+
+#[actix_web::test]
+async fn who_leaves_large_answers_unread_gets_no_more_of_them() {
+    let mut config = config();
+    config.limits.unsent = crate::UnsentLimits {
+        of_caller: 1,
+        in_all: usize::MAX,
+    };
+    let state = state(&config, None);
+    let application = application(&MemoryStore::new(), &state.ports().clock);
+    let app = test::init_service(crate::app(state, application)).await;
+    let get = async |path: &str| app.call(getting(path).to_request()).await.unwrap();
+    let large = "/docs/swagger-ui-bundle.js";
+    let unread = get(large).await;
+    assert_eq!(unread.status(), 200);
+    let refused = get(large).await;
+    assert_eq!(refused.status(), 429);
+    assert!(refused.headers().contains_key("retry-after"));
+    assert!(refused.headers().contains_key("x-request-id"));
+    assert_eq!(get("/alive").await.status(), 200);
+    drop((unread, refused));
+    assert_eq!(get(large).await.status(), 200);
 }

@@ -32,6 +32,7 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         administration: store.clone(),
         audit: store.clone(),
         answers: store.clone(),
+        usage: store.clone(),
         hosts: store.clone(),
         leases: store.clone(),
         changes: store.clone(),

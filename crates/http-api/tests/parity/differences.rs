@@ -111,6 +111,22 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         "body processors[].kind",
         "one without `kind` is refused, by both",
     ),
+    other("*", "body title", "nothing unbounded: lists show it"),
+    other(
+        "POST /api/v1/app-conversations*",
+        "body agent_profile_id",
+        "nothing unbounded",
+    ),
+    other(
+        "POST /api/v1/app-conversations*",
+        "body llm_model",
+        "nothing unbounded",
+    ),
+    other(
+        "POST /api/v1/app-conversations*",
+        "body pr_number",
+        "nothing unbounded",
+    ),
     other("*/switch_acp_model", "body model", "nothing unbounded"),
     other(
         "POST /api/v1/secrets",

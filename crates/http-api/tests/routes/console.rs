@@ -22,6 +22,33 @@ fn header<'a>(answer: &'a Opened, name: &str) -> &'a str {
     answer.headers.get(name).unwrap().to_str().unwrap()
 }
 
+/// In a frame of another site, a click would run an operation.
+#[actix_web::test]
+async fn the_documentation_runs_nothing_of_others_and_is_in_no_frame() {
+    let world = World::idle().await;
+    for path in [
+        "/docs/",
+        "/docs/swagger-initializer.js",
+        "/docs/swagger-ui.css",
+    ] {
+        let answer = open(&world, path, None).await;
+        assert_eq!(answer.status, 200, "{path}");
+        assert_eq!(header(&answer, "x-content-type-options"), "nosniff");
+        assert_eq!(header(&answer, "x-frame-options"), "DENY");
+        assert_eq!(header(&answer, "referrer-policy"), "no-referrer");
+        let policy = header(&answer, "content-security-policy");
+        for part in [
+            "default-src 'none'",
+            "script-src 'self';",
+            "connect-src 'self';",
+            "frame-ancestors 'none'",
+            "form-action 'none'",
+        ] {
+            assert!(policy.contains(part), "{part} in {policy}");
+        }
+    }
+}
+
 /// Without a key: there is nothing in them.
 #[actix_web::test]
 async fn files_are_kept_by_browsers_and_run_nothing_of_others() {

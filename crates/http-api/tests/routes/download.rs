@@ -103,6 +103,28 @@ async fn what_is_not_there_is_told_in_the_words_of_the_reference() {
 }
 
 #[actix_web::test]
+async fn a_download_breaks_off_when_its_key_is_revoked() {
+    let world = World::working().await;
+    let id = conversation(&world, 1).await;
+    let made = world.post(ADA, "/api/v1/keys", &json!({})).await.json();
+    let download = world
+        .unread(made["key"].as_str().unwrap(), &path(&id))
+        .await;
+    assert_eq!(download.status(), 200);
+    assert_eq!(world.get(ADA, &path(&id)).await.status, 409, "it goes on");
+    let key = format!("/api/v1/keys/{}", made["record"]["id"].as_str().unwrap());
+    world.delete(ADA, &key).await;
+    let over = async {
+        while world.unread(ADA, &path(&id)).await.status() == 409 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let over = tokio::time::timeout(std::time::Duration::from_secs(30), over);
+    over.await.expect("its place is free");
+    assert!(to_bytes(download.into_body()).await.is_err());
+}
+
+#[actix_web::test]
 async fn downloads_at_once_are_few() {
     let world = World::working().await;
     let (one, two, three) = (

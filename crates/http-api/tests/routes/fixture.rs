@@ -144,6 +144,13 @@ impl Opened {
         Some(String::from_utf8(bytes.to_vec()).unwrap())
     }
 
+    /// Whether it breaks off, within a generous while, where more of it was to come.
+    pub(crate) async fn breaks_off(mut self) -> bool {
+        let next = std::future::poll_fn(|cx| Pin::new(&mut self.body).poll_next(cx));
+        let next = tokio::time::timeout(Duration::from_secs(30), next).await;
+        matches!(next, Ok(Some(Err(_))))
+    }
+
     /// All of it, which ends.
     pub(crate) async fn whole(mut self) -> Value {
         let mut text = String::new();
@@ -223,6 +230,7 @@ fn ports(
         administration: store.clone(),
         audit: store.clone(),
         answers: store.clone(),
+        usage: store.clone(),
         hosts: store.clone(),
         leases: store.clone(),
         changes: store.clone(),
@@ -266,13 +274,13 @@ impl World {
             clock: clock.clone(),
             ids: Arc::new(SequentialIds::default()),
             fingerprints: Arc::new(InstallationKey::generate().unwrap()),
+            endpoints: Arc::new(endpoint_guard::Unguarded),
         };
         let mut config = HttpConfig {
             addresses,
             ..HttpConfig::default()
         };
-        config.limits.ask_again = Duration::from_millis(100);
-        config.limits.ask_sockets_again = Duration::from_millis(100);
+        config.limits.access_recheck_interval = Duration::from_millis(100);
         let state = HttpState::new(&config, http);
         Self {
             app,

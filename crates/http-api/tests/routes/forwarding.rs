@@ -1,11 +1,7 @@
 //! Requests that are for the agent server in a sandbox: who gets there, with which key, and who does not.
 
-use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::time::Duration;
 
-use actix_web::body::MessageBody as _;
 use actix_web::dev::ServerHandle;
 use actix_web::test::TestRequest;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
@@ -13,7 +9,7 @@ use futures::{StreamExt as _, stream};
 use http_api::Door;
 use serde_json::{Value, json};
 
-use crate::fixture::{ADA, Answer, BOB, Opened, UNKNOWN, World};
+use crate::fixture::{ADA, Answer, BOB, UNKNOWN, World};
 
 /// An agent server that says what it was asked.
 struct Agent {
@@ -137,9 +133,9 @@ async fn a_sandboxs_key_opens_its_agent_server_and_what_is_ours_stays_ours() {
             assert!(told["id"].is_string(), "{told}");
         }
     }
-    let by_query = format!("/api/file/download?path=%2Fa&session_api_key={key}");
+    let by_query = format!("/api/tools/?path=%2Fa&session_api_key={key}");
     let told = stage.ask(&by_query, &[]).await.ok();
-    assert_eq!(told["asked"], "GET /api/file/download?path=%2Fa");
+    assert_eq!(told["asked"], "GET /api/tools/?path=%2Fa");
     assert_eq!(told["key"], key);
     let request = TestRequest::post().uri("/api/bash/start_bash_command");
     let request = request.insert_header((KEY, key)).set_payload("text");
@@ -152,6 +148,57 @@ async fn a_sandboxs_key_opens_its_agent_server_and_what_is_ours_stays_ours() {
     let ours = format!("/api/v1/sandboxes/{}/settings/secrets", stage.sandbox);
     let answer = stage.ask(&ours, &[(KEY, key)]).await.ok();
     assert!(answer.get("asked").is_none(), "{answer}");
+    stage.end().await;
+}
+
+/// The fake's sandboxes are not isolated: what a client names is the sandbox's own, or does not reach the agent server.
+#[actix_web::test]
+async fn paths_of_files_stay_inside_of_a_sandbox_that_nothing_isolates() {
+    let stage = Stage::set().await;
+    let header = [(KEY, stage.key.as_str())];
+    let root = format!("/sandboxes/{}/workspace", stage.sandbox);
+    let encoded = root.replace('/', "%2F");
+    for (path, asked) in [
+        (
+            "/api/file/download?path=/workspace/a%20b&x=1".to_owned(),
+            format!("/api/file/download?path={encoded}%2Fa+b&x=1"),
+        ),
+        (
+            "/api/git/changes?path=%2Fworkspace%2Fproject&ref=HEAD".to_owned(),
+            format!("/api/git/changes?path={encoded}&ref=HEAD"),
+        ),
+        (
+            "/api/file/download//workspace/project/a%20b".to_owned(),
+            format!("/api/file/download/{root}/a%20b"),
+        ),
+        (
+            format!("/api/git/diff/{encoded}%2Fa"),
+            format!("/api/git/diff/{root}/a"),
+        ),
+        (
+            "/api/git/changes/workspace".to_owned(),
+            "/api/git/changes/workspace".to_owned(),
+        ),
+        ("/api/file/home".to_owned(), "/api/file/home".to_owned()),
+    ] {
+        let told = stage.ask(&path, &header).await.ok();
+        assert_eq!(told["asked"], format!("GET {asked}"), "{path}");
+    }
+    for path in [
+        "/api/file/download?path=/etc/passwd",
+        "/api/file/download?path=/workspace/a&path=/etc/passwd",
+        "/api/file/download?p%61th=/etc/passwd",
+        "/api/file/upload?path=/workspace/../../x",
+        "/api/file/search_subdirs?path=/",
+        "/api/file/upload//etc/passwd",
+        "/api/file/download/%2Fetc%2Fpasswd",
+        "/api/git/changes?path=..%2F..",
+        "/api/git/commits/abc/changes?path=/etc",
+    ] {
+        let refused = stage.ask(path, &header).await;
+        let detail = json!({"detail": "The path leads out of the workspace of this sandbox"});
+        refused.is(404, &detail);
+    }
     stage.end().await;
 }
 
@@ -281,19 +328,11 @@ async fn an_answer_goes_on_as_long_as_whoever_asked_could_ask_again() {
     }
     let key = format!("/api/v1/keys/{}", made["record"]["id"].as_str().unwrap());
     stage.world.delete(ADA, &key).await;
-    assert!(is_cut(of_key).await, "its key is revoked");
+    assert!(of_key.breaks_off().await, "its key is revoked");
     let pause = format!("/api/v1/sandboxes/{}/pause", stage.sandbox);
     stage.world.post(ADA, &pause, &json!({})).await.ok();
-    assert!(is_cut(of_sandbox).await, "its sandbox is paused");
+    assert!(of_sandbox.breaks_off().await, "its sandbox is paused");
     stage.end().await;
-}
-
-/// Whether an answer breaks off, within a generous while, where more of it was to come.
-async fn is_cut(mut opened: Opened) -> bool {
-    let mut body = Pin::new(&mut opened.body);
-    let next = poll_fn(|cx| body.as_mut().poll_next(cx));
-    let next = tokio::time::timeout(Duration::from_secs(30), next).await;
-    matches!(next, Ok(Some(Err(_))))
 }
 
 #[actix_web::test]

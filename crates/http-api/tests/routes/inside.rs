@@ -26,6 +26,7 @@ fn dashed(id: &str) -> String {
 
 async fn write(world: &World, path: &str, text: &str) {
     let at = AgentEndpoint {
+        sandbox: "any".parse().expect("an id"),
         url: "http://127.0.0.1:1".parse().unwrap(),
         key: "k".to_owned().into(),
     };
@@ -63,7 +64,7 @@ async fn the_inside_of_a_running_sandbox_has_the_shapes_that_clients_know() {
     let id = world.conversation(ADA).await;
     let root = format!("/sandboxes/{}/workspace", sandbox(&world, &id).await);
     write(&world, &format!("{root}/.agents_tmp/PLAN.md"), "# plan ✓").await;
-    write(&world, "/etc/x", "x").await;
+    write(&world, &format!("{root}/x"), "x").await;
     let skills = json!({"skills": [{"name": "deploy", "type": "knowledge", "content": "How.", "triggers": ["ship"]}]});
     let hook = json!({"type": "command", "command": "echo hi", "timeout": 5, "async": false});
     let hooks =
@@ -72,9 +73,23 @@ async fn the_inside_of_a_running_sandbox_has_the_shapes_that_clients_know() {
     for (what, expected) in READS.iter().zip(expected) {
         world.get(ADA, &of(&id, what)).await.is(200, &expected);
     }
-    let file = world.get(ADA, &of(&id, "file?file_path=/etc/x")).await;
+    let file = world
+        .get(ADA, &of(&id, "file?file_path=/workspace/project/x"))
+        .await;
     file.is(200, &json!("x"));
     assert_eq!(file.content_type, "application/json");
+    let outside = json!({"detail": "The path leads out of the workspace of this sandbox"});
+    for path in ["/etc/passwd", "../../../master.key", "%2e%2e/%2e%2e"] {
+        for what in [
+            "file?file_path=",
+            "files?path=",
+            "git/changes?path=",
+            "git/diff?path=",
+        ] {
+            let refused = world.get(ADA, &of(&id, &format!("{what}{path}"))).await;
+            refused.is(404, &outside);
+        }
+    }
     let missing = of(&id, "file?file_path=missing.txt");
     world.get(ADA, &missing).await.is(200, &json!(""));
     // Nobody else's.
@@ -242,11 +257,10 @@ async fn the_files_of_a_workspace_are_listed_for_its_owner_while_it_runs() {
     for name in ["b.txt", "dir/a.txt"] {
         write(&world, &format!("{root}/{name}"), "x").await;
     }
-    write(&world, "/etc/y", "y").await;
     for (query, expected) in [
         ("files", json!(["b.txt", "dir/a.txt"])),
         ("files?path=/workspace/project/dir", json!(["a.txt"])),
-        ("files?path=/none", json!([])),
+        ("files?path=/workspace/project/none", json!([])),
     ] {
         world.get(ADA, &of(&id, query)).await.is(200, &expected);
     }

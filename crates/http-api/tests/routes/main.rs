@@ -59,3 +59,5 @@ mod starts;
 mod strangers;
 #[cfg(test)]
 mod surface;
+#[cfg(test)]
+mod usage;

@@ -1,5 +1,6 @@
 //! Starting: the task's echo, the stream, reading tasks.
 
+use actix_web::test::TestRequest;
 use serde_json::{Value, json};
 
 use crate::fixture::{ADA, BOB, NOW, UNKNOWN, World};
@@ -275,4 +276,21 @@ async fn a_cap_is_429_and_says_when_to_try_again() {
     }
     assert_eq!(world.post(ADA, START, &json!({})).await.status, 429);
     assert_eq!(world.post(BOB, START, &json!({})).await.status, 200);
+}
+
+#[actix_web::test]
+async fn a_followed_start_breaks_off_when_its_key_is_revoked() {
+    let world = World::idle().await;
+    let made = world.post(ADA, "/api/v1/keys", &json!({})).await.json();
+    let request = TestRequest::post()
+        .uri(&format!("{START}/stream-start"))
+        .insert_header(("X-Session-API-Key", made["key"].as_str().unwrap()))
+        .set_json(json!({"llm_model": "m"}));
+    let mut states = world.open_as(request).await;
+    assert_eq!(states.status, 200);
+    let first = states.next().await.unwrap();
+    assert!(first.starts_with("[\n{"), "{first}");
+    let key = format!("/api/v1/keys/{}", made["record"]["id"].as_str().unwrap());
+    world.delete(ADA, &key).await;
+    assert!(states.breaks_off().await);
 }

@@ -121,6 +121,7 @@ impl World {
             clock,
             ids: Arc::new(SequentialIds::default()),
             fingerprints: Arc::new(keyring::InstallationKey::generate().unwrap()),
+            endpoints: Arc::new(endpoint_guard::Unguarded),
         };
         let limits = Limits {
             requests_per_second,

@@ -1,0 +1,186 @@
+//! Tunnels whose client has yet to authenticate to the server behind, in its first frame.
+//!
+//! There are few of them at once, but a new one is never refused for the sake of others: when there are too many, another one
+//! is closed. So a client that authenticates at once gets in, however many silent sockets strangers hold open.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::Limits;
+
+/// All of them, of all workers.
+#[derive(Debug)]
+pub(crate) struct Unauthenticated {
+    limits: Limits,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    /// Ids grow: the oldest come first.
+    next_id: u64,
+    clients: BTreeMap<u64, WaitingClient>,
+}
+
+#[derive(Debug)]
+struct WaitingClient {
+    lane: Arc<str>,
+    address: IpAddr,
+    has_spoken: bool,
+    evicted: CancellationToken,
+}
+
+/// One tunnel among them, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    all: Arc<Unauthenticated>,
+    id: u64,
+    evicted: CancellationToken,
+}
+
+impl Unauthenticated {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            limits: limits.clone(),
+            open: Mutex::default(),
+        }
+    }
+
+    /// Admits one more. Where that is one too many, another one is evicted.
+    pub(crate) fn admit(self: &Arc<Self>, lane: &Arc<str>, address: IpAddr) -> Admission {
+        let limits = &self.limits;
+        let evicted = CancellationToken::new();
+        let mut open = self.open();
+        open.make_room(limits.unauthenticated_per_client, |it| {
+            it.address == address
+        });
+        open.make_room(limits.unauthenticated_per_lane, |it| it.lane == *lane);
+        open.make_room(limits.unauthenticated, |_| true);
+        let id = open.next_id;
+        open.next_id += 1;
+        open.clients.insert(
+            id,
+            WaitingClient {
+                lane: Arc::clone(lane),
+                address,
+                has_spoken: false,
+                evicted: evicted.clone(),
+            },
+        );
+        drop(open);
+        Admission {
+            all: Arc::clone(self),
+            id,
+            evicted,
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    /// Evicts clients of a group until there are fewer than this many.
+    fn make_room(&mut self, max: usize, is_of_group: impl Fn(&WaitingClient) -> bool) {
+        loop {
+            let group = self.clients.iter().filter(|(_, it)| is_of_group(it));
+            if group.clone().count() < max.max(1) {
+                return;
+            }
+            let mut of_address = HashMap::<IpAddr, usize>::new();
+            for (_, client) in group.clone() {
+                *of_address.entry(client.address).or_default() += 1;
+            }
+            // Of the address that has most of them; of these one that is silent; of these the oldest.
+            let victim = group.max_by_key(|(id, it)| {
+                (of_address.get(&it.address), !it.has_spoken, Reverse(**id))
+            });
+            let victim = victim.map(|(id, _)| *id);
+            let Some(victim) = victim.and_then(|id| self.clients.remove(&id)) else {
+                return;
+            };
+            victim.evicted.cancel();
+        }
+    }
+}
+
+impl Admission {
+    /// The client has sent its first frame.
+    pub(crate) fn note_spoken(&self) {
+        if let Some(client) = self.all.open().clients.get_mut(&self.id) {
+            client.has_spoken = true;
+        }
+    }
+
+    /// Ends when it is to make room for another one.
+    pub(crate) async fn evicted(&self) {
+        self.evicted.cancelled().await;
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.all.open().clients.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(per_lane: usize, per_client: usize, overall: usize) -> Arc<Unauthenticated> {
+        Arc::new(Unauthenticated::new(&Limits {
+            unauthenticated_per_lane: per_lane,
+            unauthenticated_per_client: per_client,
+            unauthenticated: overall,
+            ..Limits::default()
+        }))
+    }
+
+    fn address(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    /// Which of these are still there.
+    fn kept(admissions: &[Admission]) -> Vec<bool> {
+        let kept = admissions.iter().map(|it| !it.evicted.is_cancelled());
+        kept.collect()
+    }
+
+    #[test]
+    fn each_limit_evicts_one_for_one() {
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        for (limits, lanes, addresses) in [
+            ((2, 9, 9), [&a, &a, &a], [1, 2, 3]),
+            ((9, 2, 9), [&a, &b, &a], [1, 1, 1]),
+            ((9, 9, 2), [&a, &b, &a], [1, 2, 3]),
+        ] {
+            let all = all(limits.0, limits.1, limits.2);
+            let wanted = lanes.into_iter().zip(addresses);
+            let admitted = wanted.map(|(lane, last)| all.admit(lane, address(last)));
+            let admitted: Vec<Admission> = admitted.collect();
+            assert_eq!(kept(&admitted), [false, true, true], "{limits:?}");
+            drop(admitted);
+            assert!(all.open().clients.is_empty());
+        }
+    }
+
+    #[test]
+    fn silent_clients_of_the_busiest_address_go_first() {
+        let (all, lane) = (all(4, 9, 9), "a".into());
+        let admit = |last| all.admit(&lane, address(last));
+        let owner = admit(1);
+        let strangers = [admit(2), admit(2), admit(2)];
+        strangers[0].note_spoken();
+        let fifth = admit(3);
+        assert_eq!(kept(&strangers), [true, false, true]);
+        let sixth = admit(4);
+        assert_eq!(kept(&strangers), [true, false, false]);
+        assert_eq!(kept(&[owner, fifth, sixth]), [true, true, true]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Whether an answer that goes on for long may go on: as long as the caller could open it again.
+//!
+//! One mechanism for all of them: event streams, followed logs, downloads, followed starts, forwarded answers and sockets.
+//! Each asks in intervals. The application remembers a key that it found for a second, so thousands of streams with the same
+//! key are one query a second. What another process revokes is found in the same way.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use actix_web::HttpRequest;
+use actix_web::dev::Payload;
+use secrecy::SecretString;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+
+use crate::decode::{Errors, Flavour};
+use crate::extract::{Actor, Part, bearer_of, key_of, state_of};
+use crate::problem::Problem;
+use crate::state::HttpState;
+
+/// Longest wait for one query. A store that does not answer ends nothing.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Answers that began in the same moment (all of them after a restart) ask at so many different times.
+const PHASES: u32 = 32;
+
+/// Ends when `is_refused` says so, which is asked in intervals.
+pub(crate) async fn until_refused<F>(interval: Duration, is_refused: impl Fn() -> F)
+where
+    F: Future<Output = bool>,
+{
+    let mut ticks = interval_at(Instant::now() + first_wait(interval), interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if timeout(QUERY_TIMEOUT, is_refused()).await == Ok(true) {
+            return;
+        }
+    }
+}
+
+/// Until the first question: at most an interval, and each time another part of it.
+fn first_wait(interval: Duration) -> Duration {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let phase = STARTED.fetch_add(1, Ordering::Relaxed) % PHASES + 1;
+    interval * phase / PHASES
+}
+
+/// The keys of a request, to ask again whether they still are the caller's. As a part of a [`Call`](crate::extract::Call):
+/// the keys that [`Actor`] tries.
+pub struct AccessRecheck {
+    state: HttpState,
+    /// One of them is enough. None: an open service wants no key.
+    keys: Vec<SecretString>,
+}
+
+impl AccessRecheck {
+    pub(crate) fn new(state: HttpState, keys: Vec<SecretString>) -> Self {
+        Self { state, keys }
+    }
+
+    /// Ends when none of the keys is this user's any more: revoked, expired, or the user was deleted.
+    pub(crate) async fn refused(self, actor: Actor) {
+        let interval = self.state.limits().access_recheck_interval;
+        until_refused(interval, || self.is_refused(&actor)).await;
+    }
+
+    /// Whether none of the keys is this user's any more. No, while the store cannot tell.
+    pub(crate) async fn is_refused(&self, actor: &Actor) -> bool {
+        let authenticator = self.state.authenticator();
+        let keyless = self.keys.is_empty().then_some(None);
+        for key in self.keys.iter().map(Some).chain(keyless) {
+            match authenticator.user(key).await {
+                Ok(Some(found)) if found.user != actor.user => {}
+                Ok(None) => {}
+                _ => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Part for AccessRecheck {
+    async fn extract(
+        req: &HttpRequest,
+        _: &mut Payload,
+        _: Flavour,
+        _: &mut Errors,
+    ) -> Result<Option<Self>, Problem> {
+        let key = key_of(req);
+        let bearer = key.as_ref().and_then(|_| bearer_of(req));
+        let keys = key.into_iter().chain(bearer).collect();
+        Ok(Some(Self::new(state_of(req)?.clone(), keys)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn answers_that_begin_together_do_not_ask_together() {
+        let interval = Duration::from_secs(3);
+        let all: HashSet<Duration> = (0..PHASES).map(|_| first_wait(interval)).collect();
+        assert_eq!(all.len(), PHASES as usize);
+        assert!(all.iter().all(|it| !it.is_zero() && *it <= interval));
+    }
+}

@@ -1,0 +1,114 @@
+//! Paths of files in requests for agent servers that nothing isolates: such a server reads and writes whatever its user may,
+//! so what a client names is confined to what belongs to the sandbox. Walls around containers do that by themselves.
+//!
+//! Releases name a path in the query (1.34, 1.58) or behind the route (older ones); bodies name none.
+
+use application::AppError;
+use application::gateway::Way;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use url::form_urlencoded::{Serializer, parse};
+
+use super::places::is_below;
+use super::query;
+use crate::extract::Application;
+
+/// What takes paths.
+const FAMILIES: [&str; 2] = ["/api/file", "/api/git"];
+/// What has a path behind it.
+const WITH_PATH: [&str; 4] = [
+    "/api/file/upload/",
+    "/api/file/download/",
+    "/api/git/changes/",
+    "/api/git/diff/",
+];
+/// The name of a path in a query.
+const PATH: &str = "path";
+/// Whatever ends a path or is no part of one in a URL.
+const NOT_IN_PATHS: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// Path and query as the agent server gets them: without keys, and with no path that leads out of the sandbox.
+///
+/// # Errors
+/// Not found, if one does.
+pub(super) async fn target(
+    app: &Application,
+    way: &Way,
+    path: &str,
+    query: &str,
+) -> Result<String, AppError> {
+    let names_files = FAMILIES.iter().any(|family| is_below(path, family));
+    if !names_files || !app.gateway.confines_paths() {
+        return Ok(query::target(path, query));
+    }
+    let mut path = path.to_owned();
+    if let Some((route, asked)) = behind_route(&path) {
+        let confined = app.gateway.path(way, &asked).await?;
+        path = format!("{route}{}", utf8_percent_encode(&confined, NOT_IN_PATHS));
+    }
+    if !parse(query.as_bytes()).any(|(name, _)| name == PATH) {
+        return Ok(query::target(&path, query));
+    }
+    let mut confined = Serializer::new(String::new());
+    for (name, value) in parse(query.as_bytes()) {
+        if name == PATH {
+            let value = app.gateway.path(way, &value).await?;
+            confined.append_pair(&name, &value);
+        } else {
+            confined.append_pair(&name, &value);
+        }
+    }
+    Ok(query::target(&path, &confined.finish()))
+}
+
+/// The route, and what is behind it as the agent server reads it.
+fn behind_route(path: &str) -> Option<(&'static str, String)> {
+    WITH_PATH.iter().find_map(|route| {
+        let rest = path.strip_prefix(route)?;
+        let asked = percent_decode_str(rest).decode_utf8_lossy();
+        Some((*route, asked.into_owned()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_behind_a_route_is_read_as_the_agent_server_reads_it() {
+        for (path, expected) in [
+            ("/api/file/upload//workspace/x", Some("/workspace/x")),
+            ("/api/file/download/%2Fetc%2Fpasswd", Some("/etc/passwd")),
+            ("/api/git/changes/a+b%20c", Some("a+b c")),
+            ("/api/git/diff/", Some("")),
+            ("/api/file/upload", None),
+            ("/api/file/download-trajectory/x", None),
+        ] {
+            let found = behind_route(path).map(|(_, asked)| asked);
+            assert_eq!(found.as_deref(), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_put_behind_a_route_is_read_as_it_was() {
+        let path = "/a b/ü%2F?x#[1]+{}/y";
+        let written = format!("/api/git/diff/{}", utf8_percent_encode(path, NOT_IN_PATHS));
+        assert!(written.parse::<actix_web::http::Uri>().is_ok(), "{written}");
+        let (_, read) = behind_route(&written).expect("a path");
+        assert_eq!(read, path);
+    }
+}

@@ -1,0 +1,101 @@
+//! Whether a forwarded answer or socket may go on, by what it was opened with.
+
+use std::rc::Rc;
+
+use application::AppError;
+use application::gateway::Way;
+use domain::id::{ConversationId, SandboxId};
+use domain::scope::Scope;
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::access_recheck::{AccessRecheck, until_refused};
+use crate::extract::{Actor, Application};
+use crate::state::HttpState;
+
+/// By what a socket or an answer was opened, as far as it is asked for again.
+pub(crate) enum RouteRecheck {
+    /// By the key of this sandbox.
+    Sandbox {
+        /// The key.
+        key: SecretString,
+        /// Whose it was.
+        sandbox: SandboxId,
+    },
+    /// By a user who may see this conversation.
+    User {
+        /// Who.
+        actor: Actor,
+        /// Their keys.
+        access: AccessRecheck,
+        /// Which conversation.
+        conversation: ConversationId,
+        /// Where it ran.
+        sandbox: SandboxId,
+    },
+    /// By an unknown caller, for a conversation that ran in this sandbox.
+    Unchecked {
+        /// Which conversation.
+        conversation: ConversationId,
+        /// Where it ran.
+        sandbox: SandboxId,
+    },
+}
+
+impl RouteRecheck {
+    /// Ends when the socket or the answer may not go on any more. Boxed: thousands of sockets wait, and few of them ask.
+    pub(crate) fn refused(
+        self,
+        app: Application,
+        state: &HttpState,
+    ) -> LocalBoxFuture<'static, ()> {
+        let interval = state.limits().access_recheck_interval;
+        let asked = Rc::new((self, app));
+        until_refused(interval, move || {
+            let asked = Rc::clone(&asked);
+            async move { asked.0.is_refused(&asked.1).await }.boxed_local()
+        })
+        .boxed_local()
+    }
+
+    async fn is_refused(&self, app: &Application) -> bool {
+        match self {
+            Self::Sandbox { key, sandbox } => match app.gateway.by_key(key.expose_secret()).await {
+                Ok(way) => way.is_none_or(|way| way.sandbox != *sandbox),
+                Err(error) => is_refusal(&error),
+            },
+            Self::User {
+                actor,
+                access,
+                conversation,
+                sandbox,
+            } => {
+                access.is_refused(actor).await
+                    || leads_elsewhere(app, &actor.scope(), *conversation, sandbox).await
+            }
+            Self::Unchecked {
+                conversation,
+                sandbox,
+            } => leads_elsewhere(app, &Scope::System, *conversation, sandbox).await,
+        }
+    }
+}
+
+async fn leads_elsewhere(
+    app: &Application,
+    scope: &Scope,
+    conversation: ConversationId,
+    sandbox: &SandboxId,
+) -> bool {
+    let found = app.gateway.by_conversation(scope, conversation).await;
+    match found {
+        Ok(Way { sandbox: now, .. }) => now != *sandbox,
+        Err(error) => is_refusal(&error),
+    }
+}
+
+/// Whether this is a rule of ours, and not a store that is out of reach.
+fn is_refusal(error: &AppError) -> bool {
+    matches!(error, AppError::Refused { .. })
+}

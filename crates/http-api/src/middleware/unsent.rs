@@ -1,0 +1,57 @@
+//! Large answers count until they are sent ([`crate::unsent_bytes`]).
+
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::dev::ServiceResponse;
+use actix_web::{HttpRequest, ResponseError as _};
+use domain::audit::AuditActor;
+
+use super::beside::holding;
+use super::seat::Pieces;
+use crate::audit::acting;
+use crate::extract::ClientAddress;
+use crate::rate::network;
+use crate::state::HttpState;
+use crate::unsent_bytes::{Caller, MIN_COUNTED_BYTES};
+
+/// The answer, counted until it is sent; or a refusal, if too much is unsent already and nothing was changed.
+pub(super) fn counted(
+    state: &HttpState,
+    answer: ServiceResponse<BoxBody>,
+) -> ServiceResponse<BoxBody> {
+    let is_large =
+        |size| matches!(size, BodySize::Sized(bytes) if bytes > MIN_COUNTED_BYTES as u64);
+    if !is_large(answer.response().body().size()) {
+        return answer;
+    }
+    let (request, response) = answer.into_parts();
+    let (response, body) = response.into_parts();
+    let response = match body.try_into_bytes() {
+        // What goes on is bounded where it is written.
+        Err(body) => response.set_body(body),
+        Ok(bytes) => {
+            let (caller, unsent) = (caller_of(&request), state.unsent());
+            let share = if request.method().is_safe() {
+                unsent.try_take(caller, bytes.len())
+            } else {
+                Ok(unsent.take(caller, bytes.len()))
+            };
+            match share {
+                Ok(share) => {
+                    let body = holding(BoxBody::new(Pieces::of(bytes)), share);
+                    response.set_body(body)
+                }
+                Err(problem) => problem.error_response(),
+            }
+        }
+    };
+    ServiceResponse::new(request, response)
+}
+
+fn caller_of(request: &HttpRequest) -> Caller {
+    match acting(request) {
+        (AuditActor::Unknown, _) => {
+            Caller::Stranger(ClientAddress::of(request).address.map(network))
+        }
+        (known, _) => Caller::Known(known),
+    }
+}

@@ -1,0 +1,171 @@
+//! Bytes of answers that clients have asked for and not read yet: so many of one caller, and so many in all.
+//!
+//! An answer is in memory until the client has taken it, which is up to the client. Small answers are not counted: what the
+//! kernel does not take of them is bounded by the number of connections.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use actix_web::http::StatusCode;
+use domain::audit::AuditActor;
+
+use crate::problem::Problem;
+
+/// Answers that are not larger are not counted.
+pub(crate) const MIN_COUNTED_BYTES: usize = 64 * 1024;
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Caller {
+    /// With a key.
+    Known(AuditActor),
+    /// Without one, from this address (IPv6: this network of a machine).
+    Stranger(Option<IpAddr>),
+}
+
+/// How many bytes may be unsent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnsentLimits {
+    /// Of one user, of one sandbox, or of one address without a key.
+    pub of_caller: usize,
+    /// In all.
+    pub in_all: usize,
+}
+
+impl Default for UnsentLimits {
+    fn default() -> Self {
+        Self {
+            of_caller: 64 * 1024 * 1024,
+            in_all: 256 * 1024 * 1024,
+        }
+    }
+}
+
+/// What is unsent now; one count for all workers.
+#[derive(Clone)]
+pub(crate) struct UnsentBytes(Arc<Inner>);
+
+struct Inner {
+    limits: UnsentLimits,
+    unsent: Mutex<Unsent>,
+}
+
+#[derive(Default)]
+struct Unsent {
+    in_all: usize,
+    /// Only callers that have some.
+    of_caller: HashMap<Caller, usize>,
+}
+
+/// Bytes that count until this is dropped.
+pub(crate) struct UnsentShare {
+    inner: Arc<Inner>,
+    caller: Caller,
+    bytes: usize,
+}
+
+impl UnsentBytes {
+    pub(crate) fn new(limits: UnsentLimits) -> Self {
+        Self(Arc::new(Inner {
+            limits,
+            unsent: Mutex::default(),
+        }))
+    }
+
+    /// Counts an answer if there is room for it. A caller who has read everything gets an answer of any size, unless there is
+    /// no room in all.
+    pub(crate) fn try_take(&self, caller: Caller, bytes: usize) -> Result<UnsentShare, Problem> {
+        let limits = self.0.limits;
+        let mut unsent = self.0.lock();
+        let of_caller = unsent.of_caller.get(&caller).copied().unwrap_or_default();
+        if of_caller > 0 && of_caller.saturating_add(bytes) > limits.of_caller {
+            return Err(Problem::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many answers are unread; read or close the open ones, then ask again",
+            ));
+        }
+        if unsent.in_all > 0 && unsent.in_all.saturating_add(bytes) > limits.in_all {
+            return Err(Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The service holds too many unread answers; try again later",
+            ));
+        }
+        Ok(self.0.count(&mut unsent, caller, bytes))
+    }
+
+    /// Counts an answer, whether there is room or not: to a request that has changed something.
+    pub(crate) fn take(&self, caller: Caller, bytes: usize) -> UnsentShare {
+        let mut unsent = self.0.lock();
+        self.0.count(&mut unsent, caller, bytes)
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Unsent> {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(self: &Arc<Self>, unsent: &mut Unsent, caller: Caller, bytes: usize) -> UnsentShare {
+        unsent.in_all += bytes;
+        *unsent.of_caller.entry(caller.clone()).or_default() += bytes;
+        UnsentShare {
+            inner: Arc::clone(self),
+            caller,
+            bytes,
+        }
+    }
+}
+
+impl Drop for UnsentShare {
+    fn drop(&mut self) {
+        let mut unsent = self.inner.lock();
+        unsent.in_all -= self.bytes;
+        if let Some(of_caller) = unsent.of_caller.get_mut(&self.caller) {
+            *of_caller -= self.bytes;
+            if *of_caller == 0 {
+                unsent.of_caller.remove(&self.caller);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::id::UserId;
+
+    use super::*;
+
+    fn user(name: &str) -> Caller {
+        Caller::Known(AuditActor::User(UserId::parse(name).unwrap()))
+    }
+
+    fn status(answer: Result<UnsentShare, Problem>) -> u16 {
+        answer.map_or_else(|problem| problem.status().as_u16(), |_share| 200)
+    }
+
+    #[test]
+    fn a_caller_who_reads_nothing_gets_so_much_and_keeps_no_other_from_theirs() {
+        let unsent = UnsentBytes::new(UnsentLimits {
+            of_caller: 10,
+            in_all: 25,
+        });
+        let first = unsent.try_take(user("a"), 6).unwrap();
+        assert_eq!(status(unsent.try_take(user("a"), 5)), 429);
+        let second = unsent.try_take(user("a"), 4).unwrap();
+        // Nothing of theirs is unread.
+        let large = unsent.try_take(user("b"), 12).unwrap();
+        assert_eq!(status(unsent.try_take(user("b"), 1)), 429);
+        assert_eq!(status(unsent.try_take(user("c"), 4)), 503);
+        assert_eq!(status(unsent.try_take(user("c"), 3)), 200);
+        // It has happened, so it is answered.
+        let written = unsent.take(user("a"), 100);
+        assert_eq!(status(unsent.try_take(user("c"), 1)), 503);
+        drop((written, large));
+        assert_eq!(status(unsent.try_take(user("c"), 4)), 200);
+        drop((first, second));
+        assert_eq!(status(unsent.try_take(user("a"), 1_000)), 200);
+        let left = unsent.0.lock();
+        assert_eq!((left.in_all, left.of_caller.len()), (0, 0));
+    }
+}

@@ -10,7 +10,7 @@ ARG RUNTIME_IMAGE=debian:bookworm-slim
 
 FROM ${BUILD_IMAGE} AS build
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends libssl-dev pkg-config \
+ && apt-get install --yes --no-install-recommends libssl-dev make pkg-config \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .

@@ -20,6 +20,7 @@ use domain::clock::{Clock, SystemClock};
 use domain::error::{Classify as _, chain};
 use domain::id::{HostId, IdGenerator, UserId};
 use domain::sandbox::{Caps, SandboxBackend, SandboxSpecCatalog};
+use endpoint_guard::EndpointGuard;
 use http_api::{
     AddressConfig, Check, GatewayLimits, HttpConfig, HttpPorts, HttpState, Limits, Readiness,
 };
@@ -31,6 +32,7 @@ use tokio::runtime::Handle;
 use crate::bootstrap::first_user;
 use crate::callback::Route;
 use crate::config::{Backend, Config, Mode};
+use crate::disk_space::DiskSpace;
 
 /// The store, for commands that look at it or administer it: they need not know which it is.
 pub(crate) use store_sql::{Look, Schema, SqlStore as Store};
@@ -90,6 +92,8 @@ pub(crate) fn local_user(config: &Config) -> Option<UserId> {
 /// What runs sandboxes, and why it was chosen.
 pub(crate) struct Sandboxes {
     pub(crate) backend: Arc<dyn SandboxBackend>,
+    /// The same backend, as it tells its sandboxes' listeners from others.
+    pub(crate) endpoints: Arc<dyn EndpointGuard>,
     pub(crate) specs: Arc<dyn SandboxSpecCatalog>,
     /// For the banner: why this backend, and what to do for the other.
     pub(crate) why: String,
@@ -172,12 +176,13 @@ pub(crate) fn service(
     store: &Arc<Store>,
     sandboxes: &Sandboxes,
     tasks: Tasks,
-    (bound, route): (SocketAddr, &Route),
+    (bound, route, disk): (SocketAddr, &Route, &DiskSpace),
 ) -> anyhow::Result<Service> {
-    let agents = Arc::new(
-        HttpAgentRuntime::new(agents_config(config), clock())
-            .context("cannot make an HTTP client")?,
-    );
+    let agents = Arc::new(HttpAgentRuntime::new(
+        agents_config(config),
+        clock(),
+        Arc::clone(&sandboxes.endpoints),
+    ));
     let git = git::open(&config.git)?;
     let fingerprints = vault.installation;
     let ports = Ports {
@@ -200,6 +205,7 @@ pub(crate) fn service(
         administration: Arc::clone(store) as _,
         audit: Arc::clone(store) as _,
         answers: Arc::clone(store) as _,
+        usage: Arc::clone(store) as _,
         hosts: Arc::clone(store) as _,
         leases: Arc::clone(store) as _,
         changes: Arc::clone(store) as _,
@@ -210,6 +216,8 @@ pub(crate) fn service(
         ids: ids(),
     };
     let mut policy = policy(config, host, route)?;
+    let is_isolated = sandboxes.backend.capabilities().isolated;
+    policy.single_user = !is_isolated && !config.process.allow_multiple_users;
     policy.warm.keep = config.sandbox.kept_warm(sandboxes.engine.is_some());
     let app = App::new(ports, policy, tasks);
     let http_ports = HttpPorts {
@@ -217,10 +225,12 @@ pub(crate) fn service(
         readiness: Arc::new(Parts {
             app: app.clone(),
             store: Arc::clone(store),
+            disk: disk.clone(),
         }),
         clock: clock(),
         ids: ids(),
         fingerprints,
+        endpoints: Arc::clone(&sandboxes.endpoints),
     };
     let http = HttpState::new(&http_config(config, bound), http_ports);
     let measured = Arc::clone(store);
@@ -258,6 +268,7 @@ fn policy(config: &Config, host: HostId, route: &Route) -> anyhow::Result<Policy
     policy.parallel_boots = config.sandbox.parallel_starts;
     policy.warm.max_age = config.sandbox.warm_max_age;
     policy.retention.set(config.retention);
+    policy.quota.set(config.quota);
     policy.verify_git_tokens = config.git.verify_tokens;
     policy.mcp_in_conversations = config.mcp_in_conversations;
     policy.traces = traces::handed_on(config);
@@ -300,15 +311,17 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
 struct Parts {
     app: App,
     store: Arc<Store>,
+    disk: DiskSpace,
 }
 
 #[async_trait]
 impl Readiness for Parts {
     async fn checks(&self) -> Vec<Check> {
-        let (store, missing, sandboxes) = tokio::join!(
+        let (store, missing, sandboxes, disk) = tokio::join!(
             self.store.ping(),
             self.store.missing_migrations(),
-            self.app.check_backend()
+            self.app.check_backend(),
+            self.disk.trouble()
         );
         let store = store
             .inspect_err(|error| tracing::warn!(error = %chain(&error), "the store is not ready"));
@@ -335,6 +348,14 @@ impl Readiness for Parts {
                 name: "sandboxes",
                 failure: sandboxes.err().map(|error| error.public().into_owned()),
             },
+            Check {
+                name: "disk",
+                failure: disk,
+            },
         ]
+    }
+
+    fn refuses_writes(&self) -> Option<String> {
+        self.disk.refusal()
     }
 }

@@ -89,7 +89,7 @@ impl Reception {
     /// Called for each new connection; what it leaves there lives as long as that does.
     pub(crate) fn receive(&self, io: &Endable, data: &mut Extensions) {
         let stream = io.stream();
-        if let Err(error) = self.tune(stream) {
+        if let Err(error) = self.tune(&stream) {
             tracing::debug!(error = %chain(&error), "a connection is used as it is");
         }
         let Ok(peer) = stream.peer_addr() else {

@@ -1,11 +1,12 @@
 //! The data directory: made for its owner only, and used by one service at a time.
 
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use domain::error::chain;
 use domain::id::{HostId, IdGenerator};
 use secrecy::ExposeSecret as _;
 
@@ -32,7 +33,31 @@ impl DataDir {
                     path.display()
                 )
             })?;
-        Ok(Self(path.to_owned()))
+        let dir = Self(path.to_owned());
+        dir.narrow();
+        Ok(dir)
+    }
+
+    /// Takes from other users what an earlier release, or a copy, let them read: the directory, and the files and the
+    /// directory of sandboxes that are directly in it. What cannot be changed belongs to another account, and stays.
+    fn narrow(&self) {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let entries = entries
+            .map(|entry| entry.path())
+            .filter(|path| !path.is_dir() || path.ends_with("sandboxes"));
+        for path in std::iter::once(self.0.clone()).chain(entries) {
+            // Not of what a link leads to.
+            let Ok(found) = fs::symlink_metadata(&path) else {
+                continue;
+            };
+            let mode = found.permissions().mode() & 0o7777;
+            if found.is_symlink() || mode & !0o7700 == 0 {
+                continue;
+            }
+            if let Err(error) = fs::set_permissions(&path, Permissions::from_mode(mode & 0o7700)) {
+                tracing::warn!(error = %chain(&error), path = %path.display(), "other users of this machine may look into {}", path.display());
+            }
+        }
     }
 
     /// The directory.
@@ -103,9 +128,11 @@ impl DataDir {
                 return Err(error).with_context(|| format!("cannot lock {}", path.display()));
             }
         }
-        file.set_len(0)?;
-        file.rewind()?;
-        writeln!(file, "{}", std::process::id())?;
+        // Only for messages: on a full disk the lock holds all the same.
+        let _ = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Lock { _file: file })
     }
 
@@ -190,6 +217,28 @@ mod tests {
             DataDir::open(&path).unwrap().host(&RandomIds).unwrap(),
             host
         );
+    }
+
+    #[test]
+    fn what_others_may_read_is_taken_from_them_and_links_are_left_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let outside = parent.path().join("outside");
+        fs::write(&outside, "").unwrap();
+        fs::create_dir_all(path.join("sandboxes")).unwrap();
+        fs::write(path.join("master.key"), "").unwrap();
+        std::os::unix::fs::symlink(&outside, path.join("link")).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for open in [&path, &path.join("sandboxes")] {
+            fs::set_permissions(open, Permissions::from_mode(0o755)).unwrap();
+        }
+        for open in [&outside, &path.join("master.key")] {
+            fs::set_permissions(open, Permissions::from_mode(0o644)).unwrap();
+        }
+        DataDir::open(&path).unwrap();
+        assert_eq!((mode(&path), mode(&path.join("sandboxes"))), (0o700, 0o700));
+        assert_eq!(mode(&path.join("master.key")), 0o600);
+        assert_eq!(mode(&outside), 0o644);
     }
 
     #[test]

@@ -3,11 +3,15 @@
 
 use std::future::Future;
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 
+use actix_http::error::DispatchError;
 use actix_http::{HttpService, Protocol, Response};
 use actix_server::{Server, ServerHandle};
-use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
+use actix_service::{
+    IntoServiceFactory as _, Service as _, ServiceFactoryExt as _, apply_fn_factory, map_config,
+};
 use actix_web::dev::AppConfig;
 use anyhow::Context as _;
 use application::App;
@@ -16,6 +20,7 @@ use tokio::net::TcpStream;
 
 use crate::config::Http;
 use crate::connections::{HEAD_LIMIT, Reception};
+use crate::malformed::MalformedLog;
 use crate::stream::Endable;
 
 /// How long what a client still sends is read before its connection is closed: else it might lose the answer that says why.
@@ -39,6 +44,7 @@ pub(crate) fn http_server(
     };
     http_api::prepare(door, &state);
     let reception = Reception::new(config, door);
+    let malformed = Arc::new(MalformedLog::new());
     let builder = Server::build()
         .workers(workers)
         .max_concurrent_connections(reception.most_of_worker)
@@ -49,7 +55,7 @@ pub(crate) fn http_server(
     // Called once in each worker.
     let serve = move || {
         let (stopping, reception) = (stopping.clone(), reception.clone());
-        let at_connect = reception.clone();
+        let (at_connect, malformed) = (reception.clone(), Arc::clone(&malformed));
         let routes = http_api::behind(door, state.clone(), app.clone())
             .into_factory()
             .map_err(|error: actix_web::Error| Response::from(error.error_response()));
@@ -64,11 +70,23 @@ pub(crate) fn http_server(
             .on_connect_ext(move |io: &Endable, data| at_connect.receive(io, data))
             // Nobody asks it: hosts are what requests and the configuration say.
             .finish(map_config(routes, |()| AppConfig::default()));
-        fn_service(|io: TcpStream| async move {
+        apply_fn_factory(http, move |io: TcpStream, http| {
             let peer = io.peer_addr().ok();
-            Ok((Endable::new(io), Protocol::Http1, peer))
+            let (io, leftover) = Endable::new(io);
+            let served = http.call((io, Protocol::Http1, peer));
+            let malformed = Arc::clone(&malformed);
+            async move {
+                let served = served.await;
+                if let Err(error) = &served {
+                    malformed.note(peer, error);
+                }
+                if matches!(served, Err(DispatchError::Parse(_))) {
+                    // Actix drops the connection with what it has not read: a reset, which may overtake the answer.
+                    Box::pin(leftover.linger(LINGER)).await;
+                }
+                served
+            }
         })
-        .and_then(http)
     };
     let server = builder
         .listen("http", listener, serve)

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context as _, anyhow, bail};
 use application::administration::{KeyWish, Origin, administer, new_key, successor};
+use application::single_user::refuse_second_user;
 use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
 use domain::id::{ApiKeyId, IdGenerator};
@@ -16,13 +17,19 @@ use crate::compose::Store;
 /// Does what was asked and returns what standard output gets.
 pub(crate) async fn run(
     command: Keys,
+    single_user: bool,
     store: &Store,
     ids: &dyn IdGenerator,
     clock: &dyn Clock,
 ) -> anyhow::Result<String> {
     let keys: &dyn ApiKeyRepository = store;
     match command {
-        Keys::Create(create) => self::create(create, store, ids, clock.now()).await,
+        Keys::Create(create) => {
+            if single_user {
+                refuse_second_user(store, &create.user).await?;
+            }
+            self::create(create, store, ids, clock.now()).await
+        }
         Keys::Rotate(rotate) => self::rotate(rotate, store, ids, clock.now()).await,
         Keys::List { user } => {
             let found = keys.list(user.as_ref()).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use telemetry::lines::{Fields, Lines, Text, Wanted};
 use tracing::Subscriber;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
@@ -18,8 +18,12 @@ use tracing_subscriber::{Layer, Registry, fmt, registry, reload};
 use crate::compose::Telemetry;
 use crate::config::{Format, Log};
 
-/// Says nothing at `info` that we do not say ourselves.
-const QUIET: (&str, tracing::Level) = ("actix_server", tracing::Level::WARN);
+/// Crates that say too much: at `info` what we say ourselves, or an error for each client that does not speak HTTP
+/// ([`crate::malformed`]).
+const QUIET: [(&str, LevelFilter); 2] = [
+    ("actix_server", LevelFilter::WARN),
+    ("actix_http", LevelFilter::OFF),
+];
 /// How long lines that wait may take, where something is to follow them.
 const SETTLING: Duration = Duration::from_secs(1);
 
@@ -43,10 +47,9 @@ impl Debug for Level {
     }
 }
 
-/// What an operator says of the crate has the last word.
+/// What an operator says of a crate has the last word.
 fn filter(log: &Log) -> Targets {
-    let (target, level) = QUIET;
-    let quiet = Targets::new().with_target(target, level);
+    let quiet = Targets::new().with_targets(QUIET);
     let quiet = match log.level.default_level() {
         Some(level) => quiet.with_default(level),
         None => quiet,

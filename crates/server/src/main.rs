@@ -12,11 +12,14 @@ mod connections;
 #[cfg(debug_assertions)]
 mod crash_points;
 mod data_dir;
+mod disk_space;
 mod doctor;
+mod hardening;
 mod healthcheck;
 mod http_server;
 mod keys;
 mod logging;
+mod malformed;
 mod notify;
 mod operators;
 mod reload;
@@ -37,9 +40,14 @@ use clap::Parser as _;
 
 use crate::cli::{Cli, Command, Where};
 use crate::compose::{Telemetry, Variables};
-use crate::config::{Config, ConfigError};
+use crate::config::{Backend, Config, ConfigError};
 use crate::data_dir::DataDir;
 use crate::logging::Level;
+
+/// The system's allocator keeps most of what a burst of large answers took: its arenas end at their highest allocation. This
+/// one gives pages back by a thread of its own, a second after they were last used (`.cargo/config.toml`).
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// `EX_USAGE` of sysexits.h: the configuration is wrong, and starting again will not help.
 const BAD_CONFIGURATION: u8 = 64;
@@ -68,6 +76,14 @@ fn main() -> ExitCode {
         Some(Where::Here(Command::Openapi)) => return finish(print_openapi()),
         Some(Where::Here(command)) => command,
         None => Command::Serve,
+    };
+    hardening::make_files_private();
+    let variables = match command {
+        Command::Serve => match hardening::close_process(variables) {
+            Ok(variables) => variables,
+            Err(error) => return finish(Err(error)),
+        },
+        _ => variables,
     };
     let config = match Config::load(cli.config.as_deref(), &variables) {
         Ok(config) => config,
@@ -151,12 +167,7 @@ fn run(
                 let words: Vec<&str> = words.collect::<anyhow::Result<_>>()?;
                 to_stdout(&format!("{}\n", shlex::try_join(words)?))?;
             }
-            Command::Keys(command) => {
-                DataDir::open(&config.data_dir)?;
-                let store = compose::open_store(config).await?;
-                let (ids, clock) = (compose::ids(), compose::clock());
-                to_stdout(&keys::run(command, &store, ids.as_ref(), clock.as_ref()).await?)?;
-            }
+            Command::Keys(command) => to_stdout(&manage_keys(command, config).await?)?,
             Command::Users(command) => {
                 DataDir::open(&config.data_dir)?;
                 let store = compose::open_store(config).await?;
@@ -180,6 +191,25 @@ fn run(
     // Blocking work cannot be cancelled; a stuck disk must not keep the process from ending.
     runtime.shutdown_timeout(SHUTDOWN_LIMIT);
     result
+}
+
+async fn manage_keys(command: cli::Keys, config: &Config) -> anyhow::Result<String> {
+    let data_dir = DataDir::open(&config.data_dir)?;
+    let single_user = has_single_user(config, &data_dir)?;
+    let store = compose::open_store(config).await?;
+    let (ids, clock) = (compose::ids(), compose::clock());
+    keys::run(command, single_user, &store, ids.as_ref(), clock.as_ref()).await
+}
+
+/// Whether nothing isolates the sandboxes of one user from another. Before the first start of a service it is not known which
+/// sandboxes it will have, unless the configuration says so; the service refuses then.
+fn has_single_user(config: &Config, data_dir: &DataDir) -> anyhow::Result<bool> {
+    let are_processes = match config.sandbox.backend {
+        Backend::Process => true,
+        Backend::Docker => false,
+        Backend::Auto => data_dir.backend()?.as_deref() == Some("process"),
+    };
+    Ok(are_processes && !config.process.allow_multiple_users)
 }
 
 /// The exit code also says whether all secrets open.

@@ -10,9 +10,10 @@ use crate::logging::Level;
 
 /// Keys that need no restart, by how they begin. Not the origins of browsers: agent servers keep those that they were
 /// started with.
-const LIVE: [&str; 5] = [
+const LIVE: [&str; 6] = [
     "http.requests_per_second",
     "log.level",
+    "quota.",
     "retention.",
     "sandbox.max_running",
     "sandbox.max_running_per_user",
@@ -70,6 +71,7 @@ impl<'a> Reloading<'a> {
         self.level.set(&read.log);
         self.app.set_caps(compose::caps(&read));
         self.app.set_retention(read.retention);
+        self.app.set_quota(read.quota);
         self.http
             .set_requests_per_second(read.http.requests_per_second);
         let before = self.last.as_ref().unwrap_or(self.started);

@@ -20,6 +20,7 @@ use crate::callback::{CallbackListener, Route};
 use crate::compose::{self, Follower, Sandboxes, Service, Variables};
 use crate::config::{Config, Mode, without_password};
 use crate::data_dir::{DataDir, Lock};
+use crate::disk_space::DiskSpace;
 use crate::http_server::http_server;
 use crate::logging::Level;
 use crate::notify::Manager;
@@ -52,6 +53,8 @@ pub(crate) async fn serve(
     let bound = listener.local_addr()?;
     let for_operators = operators::listen(config)?;
 
+    // Before the database is opened, which needs some room.
+    let disk = DiskSpace::new(config);
     let host = host_of(config, &data_dir)?;
     let store = compose::open_store(config).await?;
     let id = format!("{host}/{}", compose::ids().uuid().simple());
@@ -71,8 +74,9 @@ pub(crate) async fn serve(
         &store,
         &sandboxes,
         tasks.clone(),
-        (bound, &route),
+        (bound, &route, &disk),
     )?;
+    disk.spawn(&store, &tasks);
 
     let mut signals = Signals::new()?;
     let (server, main) = http_server(

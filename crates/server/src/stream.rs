@@ -4,22 +4,32 @@
 //! shut it down, would halve the connections that the limit of open files allows. So others say that it is over, and the
 //! server reads its end.
 
+use std::cell::{Ref, RefCell};
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::task::AtomicWaker;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Most that is read and thrown away of what a client still sends after its connection's last answer.
+const MAX_LINGER_BYTES: usize = 1 << 20;
 
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Endable {
-    stream: TcpStream,
+    stream: Rc<RefCell<TcpStream>>,
     end: Arc<End>,
 }
+
+/// A connection after its server has dropped it.
+pub(crate) struct Leftover(Rc<RefCell<TcpStream>>);
 
 /// By which a connection is ended.
 #[derive(Debug, Default)]
@@ -38,13 +48,16 @@ impl End {
 }
 
 impl Endable {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    /// For the server; and what is left of it when the server has dropped it.
+    pub(crate) fn new(stream: TcpStream) -> (Self, Leftover) {
+        let stream = Rc::new(RefCell::new(stream));
+        let leftover = Leftover(Rc::clone(&stream));
         let end = Arc::default();
-        Self { stream, end }
+        (Self { stream, end }, leftover)
     }
 
-    pub(crate) fn stream(&self) -> &TcpStream {
-        &self.stream
+    pub(crate) fn stream(&self) -> Ref<'_, TcpStream> {
+        self.stream.borrow()
     }
 
     pub(crate) fn end(&self) -> &Arc<End> {
@@ -61,7 +74,7 @@ impl Endable {
         if self.is_over() {
             return Poll::Ready(over());
         }
-        let said = ask(Pin::new(&mut self.stream), cx);
+        let said = ask(Pin::new(&mut *self.stream.borrow_mut()), cx);
         if said.is_pending() {
             self.end.waiting.register(cx.waker());
             // It may have been ended before there was somebody to wake.
@@ -76,7 +89,8 @@ impl Endable {
     fn forget_rest(&self) {
         let mut some = [0; 4096];
         for _ in 0..16 {
-            if !self.stream.try_read(&mut some).is_ok_and(|read| read > 0) {
+            let read = self.stream().try_read(&mut some);
+            if !read.is_ok_and(|read| read > 0) {
                 return;
             }
         }
@@ -85,6 +99,38 @@ impl Endable {
     fn is_over(&self) -> bool {
         self.end.is_over.load(Ordering::Acquire)
     }
+}
+
+impl Leftover {
+    /// Ends our direction, and reads for a while what the client still sends: a connection that is closed with something unread
+    /// is reset, and the client may lose the answer that says what was wrong.
+    pub(crate) async fn linger(self, longest: Duration) {
+        let Ok(stream) = Rc::try_unwrap(self.0) else {
+            return;
+        };
+        let mut stream = stream.into_inner();
+        let drain = async {
+            stream.shutdown().await?;
+            let mut left = MAX_LINGER_BYTES;
+            while left > 0 {
+                stream.readable().await?;
+                match discard(&stream) {
+                    Ok(0) => break,
+                    Ok(read) => left = left.saturating_sub(read),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        };
+        // Whatever goes wrong: the connection is closed now.
+        let _ = timeout(longest, drain).await;
+    }
+}
+
+/// Not in the future, which each connection has: it would be as large as this.
+fn discard(stream: &TcpStream) -> io::Result<usize> {
+    stream.try_read(&mut [0; 16 * 1024])
 }
 
 fn broken<T>() -> io::Result<T> {
@@ -126,15 +172,15 @@ impl AsyncWrite for Endable {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream().is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.borrow_mut()).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.borrow_mut()).poll_shutdown(cx)
     }
 }
 
@@ -149,7 +195,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, accepted) = tokio::join!(client, listener.accept());
-        (Endable::new(accepted.unwrap().0), client.unwrap())
+        (Endable::new(accepted.unwrap().0).0, client.unwrap())
     }
 
     #[tokio::test]
@@ -190,5 +236,26 @@ mod tests {
         let more_than_fits = vec![0; 64 << 20];
         let (written, ()) = tokio::join!(ours.write_all(&more_than_fits), elsewhere(end));
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_still_sends_reads_the_answer_to_its_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(client, listener.accept());
+        let (mut ours, leftover) = Endable::new(accepted.unwrap().0);
+        let mut client = client.unwrap();
+        ours.write_all(b"431").await.unwrap();
+        drop(ours);
+        let more = vec![0; MAX_LINGER_BYTES / 2];
+        let talk = async {
+            client.write_all(&more).await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let (answer, ()) = tokio::join!(talk, leftover.linger(Duration::from_secs(30)));
+        assert_eq!(answer, "431");
     }
 }

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use super::*;
 use crate::compose;
 use crate::data_dir::DataDir;
+use crate::disk_space::DiskSpace;
 
 fn route(variables: &[(&str, &str)], in_containers: bool, bound: &str) -> Route {
     let mut all = vec![("HOME".into(), "/home/someone".into())];
@@ -134,7 +135,8 @@ impl World {
         let sandboxes = compose::open_sandboxes(&config, &variables, &host, None).await;
         let route = Route::new(&config, true, config.http.bind);
         let tasks = Tasks::new(Handle::current());
-        let place = (config.http.bind, &route);
+        let disk = DiskSpace::new(&config);
+        let place = (config.http.bind, &route, &disk);
         let sandboxes = sandboxes.unwrap();
         let service = compose::service(
             &config,

@@ -49,6 +49,7 @@ pub(super) fn open(config: &Config, host: &HostId, why: &str) -> anyhow::Result<
     let backend = Arc::new(DockerSandboxes::new(docker).context("cannot use Docker")?);
     Ok(Sandboxes {
         backend: Arc::clone(&backend) as _,
+        endpoints: Arc::clone(&backend) as _,
         specs: Arc::new(specs),
         why: why.to_owned(),
         engine: Some(Engine(backend)),

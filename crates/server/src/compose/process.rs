@@ -49,8 +49,10 @@ pub(super) async fn open(
     let backend = ProcessSandboxes::new(process)
         .await
         .context("cannot use process sandboxes")?;
+    let backend = Arc::new(backend);
     Ok(Sandboxes {
-        backend: Arc::new(backend),
+        backend: Arc::clone(&backend) as _,
+        endpoints: backend,
         specs: Arc::new(specs),
         why,
         engine: None,

@@ -11,6 +11,8 @@ mod layers;
 mod log;
 mod marks;
 mod metrics;
+mod process;
+mod quota;
 mod reader;
 mod retention;
 mod sandbox;
@@ -33,6 +35,7 @@ pub(crate) use git::Git;
 pub(crate) use http::{Http, reachable};
 pub(crate) use log::{Format, Log};
 pub(crate) use metrics::Metrics;
+pub(crate) use process::Process;
 pub(crate) use reader::parse_duration;
 pub(crate) use sandbox::{Backend, Sandbox, Start};
 use secrecy::ExposeSecret as _;
@@ -55,6 +58,7 @@ pub(crate) struct Config {
     pub(crate) auth: Auth,
     pub(crate) secrets: Secrets,
     pub(crate) sandbox: Sandbox,
+    pub(crate) process: Process,
     pub(crate) docker: Docker,
     pub(crate) start: Start,
     pub(crate) git: Git,
@@ -62,6 +66,7 @@ pub(crate) struct Config {
     /// Whether agents are told of our own MCP server.
     pub(crate) mcp_in_conversations: bool,
     pub(crate) retention: application::Retention,
+    pub(crate) quota: domain::usage::QuotaLimits,
     pub(crate) log: Log,
     pub(crate) telemetry: Telemetry,
     pub(crate) metrics: Metrics,
@@ -137,12 +142,14 @@ impl Config {
             auth: Auth::read(reader, &http),
             secrets: Secrets::read(reader, &storage),
             sandbox: Sandbox::read(reader, &storage),
+            process: Process::read(reader),
             docker: Docker::read(reader, docker_host(variables)),
             start: Start::read(reader),
             git: Git::read(reader),
             skills: Skills::read(reader),
             mcp_in_conversations: reader.switch("mcp.in_conversations"),
             retention: retention::read(reader),
+            quota: quota::read(reader),
             log: Log::read(reader),
             telemetry: Telemetry::read(reader),
             metrics: Metrics::read(reader, &http),

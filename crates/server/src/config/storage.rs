@@ -1,10 +1,11 @@
 //! Section `storage`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
+use super::docker::values::parse_size;
 use super::reader::Reader;
 
 /// The database.
@@ -18,9 +19,17 @@ pub(crate) struct Storage {
     pub(crate) connections: u32,
     /// How long to wait for one.
     pub(crate) wait: Duration,
+    /// Bytes of a disk below which nothing new is stored; 0: none.
+    pub(crate) min_free: u64,
 }
 
 impl Storage {
+    /// The file of the database, if it is one.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        let url = self.url.expose_secret();
+        url.strip_prefix("sqlite://").map(PathBuf::from)
+    }
+
     pub(super) fn read(reader: &Reader<'_>, data_dir: &Path) -> Self {
         let url = reader.secret("storage.url").unwrap_or_else(|| {
             format!("sqlite://{}", data_dir.join("agent-workspace.db").display()).into()
@@ -39,6 +48,11 @@ impl Storage {
             is_shared,
             connections: reader.number("storage.connections", 1..=1000),
             wait: reader.duration("storage.wait"),
+            min_free: reader.parsed(
+                "storage.min_free",
+                "a number and a unit (KiB, MiB, GiB, TiB), or 0",
+                parse_size,
+            ),
             url,
         }
     }

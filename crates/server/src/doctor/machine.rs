@@ -104,7 +104,7 @@ pub(super) fn permissions(config: &Config, data_dir: Option<&DataDir>, report: &
         for file in [dir.master_key(), dir.bootstrap_key()] {
             open.extend(is_open(&file).then(|| format!("chmod 600 {}", file.display())));
         }
-        if let Some(file) = database(config) {
+        if let Some(file) = config.storage.file() {
             open.extend(is_open(&file).then(|| format!("chmod 600 {}", file.display())));
         }
     }
@@ -120,12 +120,6 @@ pub(super) fn permissions(config: &Config, data_dir: Option<&DataDir>, report: &
         );
         report.warn(what, text);
     }
-}
-
-fn database(config: &Config) -> Option<PathBuf> {
-    use secrecy::ExposeSecret as _;
-    let url = config.storage.url.expose_secret();
-    url.strip_prefix("sqlite://").map(PathBuf::from)
 }
 
 fn is_open(file: &Path) -> bool {

@@ -1,6 +1,7 @@
 //! The binary from outside: exit codes, what goes to which output, and starts that must be refused.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod closed;
 mod doctor;
 mod rotation;
 mod support;

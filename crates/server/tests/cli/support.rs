@@ -17,6 +17,7 @@ pub(crate) fn service(data_dir: &Path, arguments: &[&str], variables: &[(&str, &
         // Nothing is to be installed or pulled here.
         .env("WORKSPACE_SANDBOX__BACKEND", "process")
         .env("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND", "/bin/true")
+        .env("WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS", "true")
         .envs(variables.iter().copied());
     command
 }

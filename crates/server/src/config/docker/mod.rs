@@ -1,7 +1,7 @@
 //! Section `docker`: the engine, and the templates for sandboxes.
 
 pub(super) mod template;
-mod values;
+pub(super) mod values;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,6 +13,7 @@ use super::reader::Reader;
 use values::{is_socket, is_word};
 
 pub(crate) use template::{Pause, Template};
+pub(super) use values::parse_size;
 
 /// What is to be done about the cloud's metadata address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -55,7 +55,7 @@ pub(super) fn is_inside(path: &str, place: &str) -> bool {
 }
 
 /// Bytes in `4GiB`, `512 MiB`, `0`.
-pub(super) fn parse_size(text: &str) -> Option<u64> {
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text
         .find(|c: char| !c.is_ascii_digit())

@@ -1,0 +1,229 @@
+//! Room on the disks of the database and of the data directory.
+//!
+//! A disk that fills up is an illness, not the end: while less than `storage.min_free` is left, `/ready` says so, and nothing
+//! new is stored, so that what is left goes to deletions, pauses and what is under way. Sandboxes and other programs may use
+//! that up, too: then a file that was kept for this moment is removed, because also a deletion needs room (`SQLite` writes it
+//! into its log first), and a start (the log's index).
+//!
+//! ```text
+//!   free        ≥ min_free + reserve       < min_free               < reserve
+//!               all is well                nothing new is stored    … and the reserve is given up
+//!               the reserve is made        /ready answers 503
+//! ```
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use application::Tasks;
+use domain::error::chain;
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::io::Errno;
+use tokio::runtime::Handle;
+use tokio::time::MissedTickBehavior;
+
+use crate::compose::Store;
+use crate::config::Config;
+
+/// How often it is looked.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// What is kept for deletions on a full disk: some thousand rows, or a start.
+const RESERVE_BYTES: u64 = 16 << 20;
+/// `SQLite`'s log is started over when it is larger.
+const MAX_LOG_BYTES: u64 = 64 << 20;
+
+/// What is known about the disks; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct DiskSpace(Arc<Disks>);
+
+#[derive(Debug)]
+struct Disks {
+    data_dir: PathBuf,
+    /// The directory of the database, if it is a file.
+    database: Option<PathBuf>,
+    min_free: u64,
+    is_low: AtomicBool,
+}
+
+impl DiskSpace {
+    /// Looks for the first time, and gives up the reserve if a start would need it. Blocks for a moment.
+    pub(crate) fn new(config: &Config) -> Self {
+        let database = config.storage.file();
+        let database = database.map(|file| match file.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        });
+        let space = Self(Arc::new(Disks {
+            data_dir: config.data_dir.clone(),
+            database,
+            min_free: config.storage.min_free,
+            is_low: AtomicBool::new(false),
+        }));
+        space.0.look();
+        space
+    }
+
+    /// Looks again and again until the service stops, and keeps `SQLite`'s log short.
+    pub(crate) fn spawn(&self, store: &Arc<Store>, tasks: &Tasks) {
+        let (space, store) = (self.clone(), Arc::clone(store));
+        tasks.spawn(async move {
+            let mut tick = tokio::time::interval(LOOK_INTERVAL);
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                tick.tick().await;
+                let disks = Arc::clone(&space.0);
+                let _ = Handle::current().spawn_blocking(move || disks.look()).await;
+                if let Err(error) = store.shorten_log(MAX_LOG_BYTES).await {
+                    tracing::debug!(error = %chain(&error), "the database's log stays as long as it is");
+                }
+            }
+        });
+    }
+
+    /// Why nothing new is stored at this moment.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.0.is_low.load(Ordering::Relaxed).then(|| {
+            "The disk of this service is nearly full, so nothing new is stored: delete something, or let its operator make room"
+                .to_owned()
+        })
+    }
+
+    /// What is wrong, for `/ready`.
+    pub(crate) async fn trouble(&self) -> Option<String> {
+        let disks = Arc::clone(&self.0);
+        let looked = Handle::current().spawn_blocking(move || disks.trouble());
+        looked.await.unwrap_or_default()
+    }
+}
+
+impl Disks {
+    fn look(&self) {
+        let Some(directory) = self.database.as_deref().filter(|_| self.min_free > 0) else {
+            return;
+        };
+        let Ok(free) = free_bytes(directory) else {
+            return;
+        };
+        let is_low = free < self.min_free;
+        if self.is_low.swap(is_low, Ordering::Relaxed) != is_low {
+            let (megabytes, place) = (free >> 20, directory.display());
+            if is_low {
+                tracing::error!(path = %place, free_mib = megabytes, "{place} has {megabytes} MiB left: nothing new is stored until there is more");
+            } else {
+                tracing::info!(path = %place, free_mib = megabytes, "{place} has room again");
+            }
+        }
+        let reserve = directory.join(".agent-workspace.reserve");
+        if free < RESERVE_BYTES {
+            give_up(&reserve);
+        } else if free >= self.min_free.saturating_add(RESERVE_BYTES)
+            && let Err(error) = keep(&reserve)
+        {
+            tracing::debug!(error = %chain(&error), "there is no reserve for a full disk");
+        }
+    }
+
+    fn trouble(&self) -> Option<String> {
+        let places = self.database.iter().chain([&self.data_dir]);
+        let mut places = places.filter(|_| self.min_free > 0);
+        places.find_map(|place| {
+            let free = free_bytes(place).ok()?;
+            (free < self.min_free).then(|| {
+                format!(
+                    "{} has {} MiB left, less than storage.min_free ({} MiB): make room",
+                    place.display(),
+                    free >> 20,
+                    self.min_free >> 20
+                )
+            })
+        })
+    }
+}
+
+/// What this user may still use.
+fn free_bytes(place: &Path) -> rustix::io::Result<u64> {
+    let found = statvfs(place)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Makes the reserve unless it is there. Some file systems cannot promise room; there is none then.
+fn keep(reserve: &Path) -> io::Result<()> {
+    if fs::metadata(reserve).is_ok_and(|found| found.len() == RESERVE_BYTES) {
+        return Ok(());
+    }
+    let mut options = File::options();
+    let file = options.write(true).create(true).truncate(true).mode(0o600);
+    let made = fallocate(
+        file.open(reserve)?,
+        FallocateFlags::empty(),
+        0,
+        RESERVE_BYTES,
+    );
+    made.or_else(|error| {
+        fs::remove_file(reserve)?;
+        match error {
+            Errno::OPNOTSUPP => Ok(()),
+            error => Err(error.into()),
+        }
+    })
+}
+
+fn give_up(reserve: &Path) {
+    match fs::remove_file(reserve) {
+        Ok(()) => tracing::error!(
+            path = %reserve.display(),
+            "the disk is full: what was kept for deletions is used now"
+        ),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!(error = %chain(&error), "cannot remove {}", reserve.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disks(directory: &Path, min_free: u64) -> Disks {
+        Disks {
+            data_dir: directory.to_owned(),
+            database: Some(directory.to_owned()),
+            min_free,
+            is_low: AtomicBool::new(false),
+        }
+    }
+
+    #[test]
+    fn a_disk_with_room_has_a_reserve_and_one_without_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let reserve = directory.path().join(".agent-workspace.reserve");
+        let well = disks(directory.path(), 1);
+        well.look();
+        assert_eq!(well.trouble(), None);
+        assert!(!well.is_low.into_inner());
+        assert_eq!(fs::metadata(&reserve).unwrap().len(), RESERVE_BYTES);
+
+        let ill = disks(directory.path(), u64::MAX);
+        ill.look();
+        let told = ill.trouble().unwrap();
+        let place = directory.path().display().to_string();
+        assert!(told.starts_with(&place), "{told}");
+        assert!(ill.is_low.into_inner());
+        assert!(reserve.exists(), "there is still room for deletions");
+        give_up(&reserve);
+        give_up(&reserve);
+        assert!(!reserve.exists());
+    }
+
+    #[test]
+    fn with_no_threshold_nothing_is_looked_at() {
+        let directory = tempfile::tempdir().unwrap();
+        let off = disks(directory.path(), 0);
+        off.look();
+        assert_eq!((off.trouble(), off.is_low.into_inner()), (None, false));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}

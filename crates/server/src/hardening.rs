@@ -1,0 +1,179 @@
+//! Closes the process of the service against others of the same machine.
+//!
+//! `/proc/<pid>/environ` shows the memory in which the kernel put the variables when the program was loaded: nothing that is
+//! removed later disappears from it. So the service loads its own program once more, with an environment that lacks what may
+//! be secret, and hands that over in a file that exists in memory only. The process id stays the same, so a service manager
+//! does not notice.
+//!
+//! ```text
+//!   start ── has variables of ours? ── yes ──► memory file = those, stdin = that file, exec ──► start
+//!              │ no                                                                              │ HANDED_OVER is set
+//!              ▼                                                                                 ▼
+//!            serve ◄──────────────────────────────────────────── read the file, empty it ────────┘
+//! ```
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+use rustix::fs::{MemfdFlags, Mode, ftruncate, memfd_create};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit, umask,
+};
+
+use crate::compose::Variables;
+
+/// Says that standard input holds variables. A process that is started with it loads no program again, so this cannot loop.
+const HANDED_OVER: &str = "AGENT_WORKSPACE_VARIABLES_ON_STDIN";
+/// Variables that may hold a secret and that nothing but our own code reads: the configuration, and where packages come from
+/// (addresses with passwords). Libraries read `HTTPS_PROXY` or `PGPASSWORD` themselves, so those stay.
+const CONCEALED: [&str; 3] = ["WORKSPACE_", "PIP_", "UV_"];
+
+/// Whatever this process makes from now on is its user's alone.
+pub(crate) fn make_files_private() {
+    umask(Mode::RWXG | Mode::RWXO);
+}
+
+/// Keeps others of the same user from reading this process's memory, forbids core dumps, and takes the variables that may be
+/// secret out of `/proc/<pid>/environ`. Returns all variables. Call it before threads exist.
+pub(crate) fn close_process(
+    variables: Vec<(OsString, OsString)>,
+) -> anyhow::Result<Vec<(OsString, OsString)>> {
+    let is_handed_over = variables.iter().any(|(name, _)| name == HANDED_OVER);
+    if !is_handed_over && variables.iter().any(|(name, _)| is_concealed(name)) {
+        let error = load_again(&variables);
+        return Err(error).context("cannot start again without secrets in the environment");
+    }
+    http_api::open_io_counters();
+    forbid_dumps().context("cannot close the process against others")?;
+    if !is_handed_over {
+        return Ok(variables);
+    }
+    let received = receive().context("cannot read the variables from standard input")?;
+    Ok(variables.into_iter().chain(received).collect())
+}
+
+/// Loading a program makes a process dumpable again, so this comes after [`load_again`], and what it starts is not concerned.
+fn forbid_dumps() -> rustix::io::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    setrlimit(Resource::Core, none)
+}
+
+fn is_concealed(name: &OsString) -> bool {
+    let name = name.as_bytes();
+    CONCEALED
+        .iter()
+        .any(|prefix| name.starts_with(prefix.as_bytes()))
+}
+
+/// Becomes this program again. Returns only if that fails.
+fn load_again(variables: &Variables) -> io::Error {
+    let (concealed, shown): (Vec<_>, Vec<_>) = variables
+        .iter()
+        .cloned()
+        .partition(|(name, _)| is_concealed(name));
+    let file = match memory_file(&concealed) {
+        Ok(file) => file,
+        Err(error) => return error,
+    };
+    // The path and not `/proc/self/exe`, by which the process would be called `exe` in lists.
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return error,
+    };
+    let mut arguments = std::env::args_os();
+    let mut command = Command::new(program);
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(shown)
+        .env(HANDED_OVER, "1")
+        .stdin(Stdio::from(file))
+        .exec()
+}
+
+/// Of pairs `NAME=VALUE`, each with a NUL behind it, as in `/proc/<pid>/environ`.
+fn memory_file(variables: &Variables) -> io::Result<File> {
+    let mut file = File::from(memfd_create("variables", MemfdFlags::CLOEXEC)?);
+    for (name, value) in variables {
+        let pair = [name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat();
+        file.write_all(&pair)?;
+    }
+    file.rewind()?;
+    Ok(file)
+}
+
+/// Reads what [`load_again`] has handed over, and empties the file: `/proc/<pid>/fd/0` shows it.
+fn receive() -> io::Result<Vec<(OsString, OsString)>> {
+    let mut stdin = io::stdin().lock();
+    let mut bytes = Vec::new();
+    stdin.read_to_end(&mut bytes)?;
+    ftruncate(&stdin, 0)?;
+    Ok(parse(&bytes))
+}
+
+fn parse(bytes: &[u8]) -> Vec<(OsString, OsString)> {
+    let pairs = bytes.split(|byte| *byte == 0);
+    let parsed = pairs.filter_map(|pair| {
+        let equals = pair.iter().position(|byte| *byte == b'=')?;
+        let (name, value) = (&pair[..equals], &pair[equals + 1..]);
+        let [name, value] = [name, value].map(|it| OsString::from_vec(it.to_vec()));
+        Some((name, value))
+    });
+    parsed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_survive_the_memory_file() {
+        let variables: Vec<(OsString, OsString)> = [
+            (&b"WORKSPACE_A"[..], &b"x=y\nz"[..]),
+            (b"WORKSPACE_EMPTY", b""),
+            (b"PIP_INDEX_URL", b"\xff"),
+        ]
+        .map(|(name, value)| [name, value].map(|it| OsString::from_vec(it.to_vec())))
+        .map(|[name, value]| (name, value))
+        .into();
+        let mut bytes = Vec::new();
+        let mut file = memory_file(&variables).unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        assert_eq!(parse(&bytes), variables);
+    }
+
+    #[test]
+    fn nothing_is_dumped_any_more() {
+        forbid_dumps().unwrap();
+        let behavior = rustix::process::dumpable_behavior().unwrap();
+        assert_eq!(behavior, DumpableBehavior::NotDumpable);
+        assert_eq!(rustix::process::getrlimit(Resource::Core).maximum, Some(0));
+    }
+
+    #[test]
+    fn what_libraries_read_themselves_stays_in_the_environment() {
+        for (name, expected) in [
+            ("WORKSPACE_SECRETS__MASTER_KEY", true),
+            ("WORKSPACE_LOG__LEVEL", true),
+            ("PIP_INDEX_URL", true),
+            ("HTTPS_PROXY", false),
+            ("PGPASSWORD", false),
+            ("NOTIFY_SOCKET", false),
+            (HANDED_OVER, false),
+        ] {
+            assert_eq!(is_concealed(&name.into()), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Log lines about connections that do not speak HTTP. Any client can open one, so there are only a few lines a second, for
+//! an operator who looks for a cause (level `debug`).
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use actix_http::error::DispatchError;
+use domain::error::chain;
+
+/// Lines of one second, of all connections of a listener.
+const MAX_LINES_PER_SECOND: u32 = 3;
+
+/// Notes broken connections in the log.
+#[derive(Debug)]
+pub(crate) struct MalformedLog {
+    began: Instant,
+    budget: Mutex<LineBudget>,
+}
+
+#[derive(Debug, Default)]
+struct LineBudget {
+    second: u64,
+    lines: u32,
+    left_out: u64,
+}
+
+impl MalformedLog {
+    pub(crate) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            budget: Mutex::default(),
+        }
+    }
+
+    /// Notes why a connection of this peer was ended.
+    pub(crate) fn note(&self, peer: Option<SocketAddr>, error: &DispatchError) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = budget.take(self.began.elapsed());
+        drop(budget);
+        let Some(left_out) = line else { return };
+        let peer = peer.map(|it| it.ip().to_canonical());
+        tracing::debug!(
+            client.address = peer.map(tracing::field::display),
+            error = %chain(error),
+            left_out,
+            "a connection was closed that did not speak HTTP"
+        );
+    }
+}
+
+impl LineBudget {
+    /// Takes a line: how many were left out before it. `None`: this one is left out, too.
+    fn take(&mut self, now: Duration) -> Option<u64> {
+        if self.second != now.as_secs() {
+            (self.second, self.lines) = (now.as_secs(), 0);
+        }
+        if self.lines >= MAX_LINES_PER_SECOND {
+            self.left_out += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_has_few_lines_and_the_next_one_says_how_many_there_were() {
+        let mut budget = LineBudget::default();
+        let mut at = |millis| budget.take(Duration::from_millis(millis));
+        for _ in 0..MAX_LINES_PER_SECOND {
+            assert_eq!(at(10), Some(0));
+        }
+        for _ in 0..1_000 {
+            assert_eq!(at(999), None);
+        }
+        assert_eq!(at(1_000), Some(1_000));
+        assert_eq!(at(1_001), Some(0));
+    }
+}

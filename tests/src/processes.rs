@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 
 /// The variable that every process of a sandbox carries: `<installation>/<sandbox>`.
 const MARKER: &str = "AGENT_WORKSPACE_SANDBOX";
@@ -196,6 +196,23 @@ pub fn resident(pid: u32) -> Option<u64> {
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
+}
+
+/// Raises the limit of open files of this process, and with it that of the services that it starts: a connection takes one
+/// of each.
+///
+/// # Panics
+/// When not even the soft limit may be raised.
+pub fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    let enough = limit.maximum.map(|maximum| maximum.max(65_536));
+    (limit.current, limit.maximum) = (enough, enough);
+    if setrlimit(Resource::Nofile, limit).is_err() {
+        // Only root may raise the hard one.
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = limit.maximum;
+        setrlimit(Resource::Nofile, limit).expect("a soft limit may be raised");
+    }
 }
 
 /// What a process started and did not leave behind.

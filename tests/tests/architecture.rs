@@ -15,13 +15,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("port-conformance", &["domain"]),
     ("store-memory", &["domain"]),
     ("store-sql", &["domain"]),
-    ("sandbox-process", &["domain"]),
-    ("sandbox-docker", &["domain"]),
-    ("agent-client", &["domain"]),
+    // Sockets of this machine, and connections to them.
+    ("endpoint-guard", &[]),
+    ("sandbox-process", &["domain", "endpoint-guard"]),
+    ("sandbox-docker", &["domain", "endpoint-guard"]),
+    ("agent-client", &["domain", "endpoint-guard"]),
     ("git-hosting", &["domain"]),
     ("keyring", &["domain"]),
     // It forwards HTTP, whatever it is about.
-    ("gateway", &[]),
+    ("gateway", &["endpoint-guard"]),
     ("skill-library", &["domain"]),
     // Files for browsers, and nothing that serves them.
     ("web-console", &[]),
@@ -30,7 +32,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("telemetry", &[]),
     (
         "http-api",
-        &["domain", "application", "gateway", "web-console"],
+        &[
+            "domain",
+            "application",
+            "endpoint-guard",
+            "gateway",
+            "web-console",
+        ],
     ),
     (
         "server",
@@ -42,6 +50,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "sandbox-process",
             "sandbox-docker",
             "agent-client",
+            "endpoint-guard",
             "git-hosting",
             "keyring",
             "skill-library",
@@ -76,11 +85,30 @@ const OWNED: &[(&str, &[&str])] = &[
     ("bollard", &["sandbox-docker"]),
     ("reqwest", &["agent-client", "acceptance"]),
     // TLS is one switch of reqwest for the whole workspace; who speaks it to the world has a client of its own.
-    ("hyper", &["git-hosting", "client", "gateway", "telemetry"]),
+    (
+        "hyper",
+        &[
+            "agent-client",
+            "client",
+            "endpoint-guard",
+            "gateway",
+            "git-hosting",
+            "telemetry",
+        ],
+    ),
     ("hyper-rustls", &["git-hosting", "client", "telemetry"]),
     (
         "hyper-util",
-        &["git-hosting", "client", "gateway", "telemetry"],
+        &[
+            "agent-client",
+            "client",
+            "endpoint-guard",
+            "gateway",
+            "git-hosting",
+            // Its tests connect as the service does.
+            "sandbox-process",
+            "telemetry",
+        ],
     ),
     ("rustls", &["git-hosting", "client", "telemetry"]),
     ("opentelemetry", &["telemetry"]),

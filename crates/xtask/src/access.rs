@@ -15,10 +15,14 @@ pub(crate) enum Access {
 }
 
 /// Every suite of `tests/tests`.
-pub(crate) const SUITES: [(&str, Access); 20] = [
+pub(crate) const SUITES: [(&str, Access); 21] = [
     (
         "architecture",
         Access::Direct("reads the sources; no service runs"),
+    ),
+    (
+        "attack",
+        Access::Direct("is about the service's own limits, which nginx would keep to itself"),
     ),
     (
         "benchmarks",

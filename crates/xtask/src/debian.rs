@@ -100,8 +100,8 @@ pub(crate) fn libraries() -> anyhow::Result<()> {
             &["libssl-dev", "pkg-config"],
         )?;
     }
-    if !has_program("cc") {
-        install("a C compiler", &["build-essential"])?;
+    if !has_program("cc") || !has_program("make") {
+        install("a C compiler and make", &["build-essential"])?;
     }
     Ok(())
 }

@@ -4,8 +4,10 @@
 
 mod access;
 mod agent_servers;
+mod attack;
 mod bench;
 mod debian;
+mod deny;
 mod engine;
 mod images;
 mod micro;
@@ -93,8 +95,14 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
+    /// Attack the service as three hostile users beside three normal ones, while it is killed now and then. Prints what the
+    /// normal users wait with and without attackers, and fails when a bound is broken (docs/attacks.md). The tests have a
+    /// short form.
+    Attack(attack::Args),
     /// Measure the service, over HTTP, in a release build, and print a table. Without a choice: the service alone.
     Bench(bench::Args),
+    /// Check bans, licenses and sources of dependencies (`deny.toml`); `cargo-deny` is installed where it is missing.
+    Deny,
     /// Write `config/models.txt` and `config/acp-providers.json` from what the pinned agent server's environment knows.
     Models,
     /// Write `config/openapi.json` from the code.
@@ -155,17 +163,17 @@ fn main() -> ExitCode {
             release,
             ..
         } => soak::replicas(minutes, seed, release),
+        Task::Attack(arguments) => attack::attack(&arguments),
         Task::Bench(arguments) => bench::bench(&arguments),
+        Task::Deny => deny::check(),
         Task::Models => models::write(),
         Task::Openapi { check } => openapi::write(check),
     };
-    done.map_or_else(
-        |error| {
-            say(&format!("failed: {error:#}"));
-            ExitCode::FAILURE
-        },
-        |()| ExitCode::SUCCESS,
-    )
+    let Err(error) = done else {
+        return ExitCode::SUCCESS;
+    };
+    say(&format!("failed: {error:#}"));
+    ExitCode::FAILURE
 }
 
 fn serve(args: &[String]) -> anyhow::Result<()> {
@@ -198,6 +206,8 @@ fn ci() -> anyhow::Result<()> {
         "--document-private-items",
     ];
     run::run(cargo().args(document).env("RUSTDOCFLAGS", "-D warnings"))?;
+    say("dependencies");
+    deny::check()?;
     say("OpenAPI document");
     openapi::write(true)?;
     suites::test(true, &[])

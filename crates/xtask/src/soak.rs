@@ -7,18 +7,18 @@ use crate::{debian, engine, images};
 
 /// `cargo` for programs whose speed and size nobody asks for here: a release build of each of them, linked as one unit, would
 /// take half an hour.
-fn builder() -> Command {
+pub(crate) fn builder() -> Command {
     let mut cargo = cargo();
     cargo.env("CARGO_PROFILE_RELEASE_LTO", "off");
     cargo
 }
 
-fn profile(release: bool) -> Option<&'static str> {
+pub(crate) fn profile(release: bool) -> Option<&'static str> {
     release.then_some("--release")
 }
 
 /// The service, and what tests start beside it.
-fn build(profile: Option<&str>) -> anyhow::Result<()> {
+pub(crate) fn build(profile: Option<&str>) -> anyhow::Result<()> {
     debian::libraries()?;
     run(builder()
         .args(["build", "-p", "server", "-p", "acceptance", "--bins"])

@@ -91,6 +91,12 @@ impl Connection {
         Ok(Answer { status, bytes })
     }
 
+    /// The last answer as it came, with its head.
+    #[must_use]
+    pub fn received(&self) -> &[u8] {
+        &self.buffer
+    }
+
     /// The stream, for what is no request: after an upgrade.
     pub fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream

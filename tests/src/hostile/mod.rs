@@ -10,6 +10,7 @@ mod requests;
 mod rules;
 mod smaller;
 mod surface;
+pub mod tenancy;
 mod values;
 mod wire;
 mod world;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt as _, stream};
 use serde_json::json;
 
-use self::random::Random;
+pub use self::random::Random;
 use self::requests::Keys;
 use self::rules::{Broken, OTHERS};
 use self::surface::Surface;

@@ -2,11 +2,12 @@
 
 /// State of the generator.
 #[derive(Debug, Clone)]
-pub(super) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     /// One of many independent generators of a run.
-    pub(super) fn new(seed: u64, number: u64) -> Self {
+    #[must_use]
+    pub fn new(seed: u64, number: u64) -> Self {
         let mut random = Self(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         random.next();
         random
@@ -21,7 +22,7 @@ impl Random {
     }
 
     /// Below `end`, which is not 0.
-    pub(super) fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).unwrap_or(1);
         usize::try_from(self.next() % end).unwrap_or(0)
     }

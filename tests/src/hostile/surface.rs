@@ -95,9 +95,19 @@ impl Surface {
     /// # Panics
     /// When it describes nothing.
     pub(super) fn read(document: Value) -> Self {
+        let mut surface = Self::read_all(document);
+        surface.operations.retain(|it| !ends_accounts(&it.path));
+        surface
+    }
+
+    /// The same, with what ends accounts.
+    ///
+    /// # Panics
+    /// When it describes nothing.
+    pub(super) fn read_all(document: Value) -> Self {
         let mut operations = Vec::new();
         let paths = document["paths"].as_object().into_iter().flatten();
-        for (path, methods) in paths.filter(|(path, _)| !ends_accounts(path)) {
+        for (path, methods) in paths {
             for (method, operation) in methods.as_object().into_iter().flatten() {
                 operations.push(Operation::read(path, method, operation));
             }

@@ -100,6 +100,8 @@ impl Builder {
             ("WORKSPACE_LOG__LEVEL", log.to_owned()),
             // Suites and benchmarks are many users with one key.
             ("WORKSPACE_HTTP__REQUESTS_PER_SECOND", "0".to_owned()),
+            // Suites have several users, whose processes nothing isolates.
+            ("WORKSPACE_PROCESS__ALLOW_MULTIPLE_USERS", "true".to_owned()),
             // Suites count sandboxes; those of warm ones ask for some.
             ("WORKSPACE_SANDBOX__WARM", "0".to_owned()),
         ];

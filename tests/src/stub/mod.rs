@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `exit-at-start` | says why on standard error and ends |
 //! | `exit-at-start-N` | only the first N starts |
+//! | `boots-slowly` | listens some tenths of a second after its start |
 //! | `silent` | accepts connections and never answers |
 //! | `create-hang`, `create-500`, `create-garbage`, `create-huge` | what becomes of POST /api/conversations |
 //! | `create-echo` | making a conversation is refused with an error that quotes the request |

@@ -28,6 +28,8 @@ pub(super) const CALLS: &str = "calls";
 pub(super) const CREATES: &str = "creates";
 /// The file with a line for each start.
 pub(super) const STARTS: &str = "starts";
+/// Between the start of a process and its listener, as real ones have seconds.
+const SLOW_BOOT: Duration = Duration::from_millis(300);
 /// More than the service reads.
 const HUGE: usize = 64 << 20;
 
@@ -70,6 +72,9 @@ pub async fn serve(options: Options) -> anyhow::Result<()> {
     let starts = std::fs::read_to_string(options.dir.join(STARTS))?;
     if faults.exits_at_start(starts.lines().count()) {
         anyhow::bail!("the stub was told to end at its start");
+    }
+    if faults.has("boots-slowly") {
+        tokio::time::sleep(SLOW_BOOT).await;
     }
     // The standard library allows reuse, which the holder of a reserved port relies on.
     let listener = TcpListener::bind((options.host.as_str(), options.port))

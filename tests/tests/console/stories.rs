@@ -355,3 +355,24 @@ pub(crate) async fn a_revoked_key(desk: &mut Desk) {
     assert_eq!(desk.browser.eval("sessionStorage.length").await, 0);
     desk.assert_quiet(&["401 (Unauthorized)"]).await;
 }
+
+/// The page of the documentation works under its policy. Afterwards the console is open again.
+pub(crate) async fn documentation(desk: &mut Desk) {
+    let (docs, console) = (desk.at("/docs/"), desk.at("/console/"));
+    let browser = &mut desk.browser;
+    browser.go(&docs).await;
+    let operation = "document.querySelector('[data-path=\"/alive\"]')";
+    let in_operation =
+        |what: &str| format!("{operation}?.closest('.opblock').querySelector('{what}')");
+    browser.until("the operations are listed", operation).await;
+    browser
+        .click(operation, &in_operation(".try-out__btn"))
+        .await;
+    let (try_out, execute) = (in_operation(".try-out__btn"), in_operation(".execute"));
+    browser.click(&try_out, &execute).await;
+    let answered = in_operation(".live-responses-table tbody .response-col_status");
+    let answered = format!("{answered}?.innerText.includes('200')");
+    browser.click(&execute, &answered).await;
+    desk.assert_quiet(&[]).await;
+    desk.browser.go(&console).await;
+}

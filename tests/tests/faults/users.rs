@@ -2,6 +2,7 @@
 
 use acceptance::Client;
 use acceptance::client::{Conversation, Task, text};
+use acceptance::proxy::relay::way_to;
 use serde_json::json;
 
 use crate::support::{World, configure_model};
@@ -135,12 +136,13 @@ async fn a_sandbox_reports_nothing_about_the_conversation_of_another() {
     let forged =
         json!([{"id": "forged", "kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00"}]);
     let path = format!("/api/v1/webhooks/events/{id}");
-    assert_eq!(sandbox_of_his.post(&path, &forged).await.status, 404);
+    // The answer is the one for a conversation that exists nowhere: it tells nothing about hers.
+    assert_eq!(sandbox_of_his.post(&path, &forged).await.status, 200);
     let info = json!({"id": id, "execution_status": "error", "title": "forged", "agent": {"kind": "Agent"}});
     let reply = sandbox_of_his
         .post("/api/v1/webhooks/conversations", &info)
         .await;
-    assert_eq!(reply.status, 404, "{reply:?}");
+    assert_eq!(reply.status, 200, "{reply:?}");
     assert_untouched(&alice, &hers).await;
 }
 
@@ -168,6 +170,13 @@ async fn a_key_that_is_none_or_was_revoked_opens_nothing() {
     }
     let carol = world.service.user("carol");
     assert_eq!(carol.get("/api/v1/sandboxes/search").await.status, 200);
+    configure_model(&carol).await;
+    let conversation = carol.converse("hello").await;
+    let (http, way) = way_to(&world.service.url());
+    let path = format!("/api/v1/conversation/{}/events/stream", conversation.id);
+    let followed = http.build().expect("a client").get(format!("{way}{path}"));
+    let followed = followed.header("X-Session-API-Key", carol.key()).send();
+    let followed = followed.await.expect("the stream begins");
     let listed = world.service.run(&["keys", "list", "--user", "carol"]);
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     let id = listed
@@ -179,4 +188,8 @@ async fn a_key_that_is_none_or_was_revoked_opens_nothing() {
     // Another process revoked it: the service may have looked it up less than a second ago.
     tokio::time::sleep(std::time::Duration::from_millis(1_001)).await;
     assert_eq!(carol.get("/api/v1/sandboxes/search").await.status, 401);
+    let rest = tokio::time::timeout(std::time::Duration::from_secs(60), followed.text()).await;
+    let rest = rest.expect("what it opened ends").expect("all of it");
+    let end = "event: end\ndata: {\"reason\":\"unauthorized\"}\n\n";
+    assert!(rest.ends_with(end), "{rest}");
 }

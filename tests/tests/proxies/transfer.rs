@@ -36,7 +36,7 @@ pub(crate) async fn there_and_back(bench: &Bench) {
     let started = std::time::Instant::now();
 
     let mut connection = bench.proxy.connect().await;
-    let request = format!("POST {}/api/file/upload?path=/tmp/large", bench.path);
+    let request = format!("POST {}/api/file/upload?path=/workspace/large", bench.path);
     let headers = format!("{key}Content-Length: {size}\r\n");
     connection.begin(&request, &headers).await;
     let mut sent = 0;

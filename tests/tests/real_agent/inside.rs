@@ -81,7 +81,9 @@ async fn look_around(user: &Client, id: &str) {
         "a.txt",
     ];
     assert_eq!(files, json!(written), "and nothing of git's");
-    assert_eq!(look("files?path=/none").await, json!([]));
+    assert_eq!(look("files?path=/workspace/project/none").await, json!([]));
+    let outside = format!("/api/v1/app-conversations/{id}/file?file_path=../../../../master.key");
+    assert_eq!(user.get(&outside).await.status, 404);
     let listed = look("git/changes?path=/workspace/project&ref=HEAD").await;
     let status = |path: &str| {
         let mut all = listed.as_array().into_iter().flatten();

@@ -87,6 +87,16 @@ pub(super) async fn idle(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     all
 }
 
+/// Connections with this request behind them, whose answers are not read.
+pub(super) async fn asking(address: SocketAddr, count: usize, request: &str) -> Vec<TcpStream> {
+    let mut all = connect_all(address, count).await;
+    for stream in &mut all {
+        // The service may have given it up.
+        let _ = stream.write_all(request.as_bytes()).await;
+    }
+    all
+}
+
 /// How many of them are still open: of the others the end has come, or a reset.
 pub(super) fn open(all: &[TcpStream]) -> usize {
     let waits = |stream: &&TcpStream| {

@@ -4,6 +4,7 @@
 
 mod bystander;
 mod crowd;
+mod memory;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -12,10 +13,9 @@ use std::time::Duration;
 
 use acceptance::agent_server::variable_of;
 use acceptance::client::Client;
-use acceptance::processes::resident;
+use acceptance::processes::{raise_file_limit, resident};
 use acceptance::wait::wait_until;
 use acceptance::{Service, Stub, figures, tell};
-use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -36,19 +36,6 @@ fn is_full() -> bool {
 fn files_of(pid: u32) -> usize {
     let listed = std::fs::read_dir(format!("/proc/{pid}/fd"));
     listed.expect("the service runs").count()
-}
-
-/// For us, and for the service that we start: each connection takes one of both.
-fn raise_file_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    let enough = limit.maximum.map(|maximum| maximum.max(65_536));
-    (limit.current, limit.maximum) = (enough, enough);
-    if setrlimit(Resource::Nofile, limit).is_err() {
-        // Only root may raise the hard one.
-        let mut limit = getrlimit(Resource::Nofile);
-        limit.current = limit.maximum;
-        setrlimit(Resource::Nofile, limit).expect("a soft limit may be raised");
-    }
 }
 
 /// The path of a conversation with more events than fit into the buffers of a connection, and what reports there.

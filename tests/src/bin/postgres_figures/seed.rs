@@ -151,7 +151,9 @@ fn events(amounts: Amounts) -> String {
         "INSERT INTO events (conversation_id, seq, event_id, kind, happened_at, body) SELECT '{id}'::uuid, n, 'event-' || n, \
              e.kind, now() - n * interval '100 milliseconds', \
              jsonb_set(e.body::jsonb, '{{id}}', to_jsonb('event-' || n))::text \
-         FROM (SELECT * FROM events LIMIT 1) AS e, generate_series(1, {events}) AS n",
+         FROM (SELECT * FROM events LIMIT 1) AS e, generate_series(1, {events}) AS n; \
+         UPDATE conversations SET (event_count, event_bytes) = (SELECT count(*), coalesce(sum(octet_length(body)), 0) FROM events \
+             WHERE conversation_id = conversations.id)",
         id = conversation_id(0),
         events = amounts.events,
     )

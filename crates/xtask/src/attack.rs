@@ -1,0 +1,32 @@
+//! Three hostile users beside three normal ones.
+
+use crate::run::{run, say};
+use crate::soak::{build, builder, profile};
+
+/// How long, and which.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How long all attacks take together. Preparing, and the look at the memory at the end, take up to six minutes more.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=600))]
+    minutes: u64,
+    /// Which requests, and which attacks meet a kill.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Against a debug build: to see that it works.
+    #[arg(long)]
+    debug: bool,
+}
+
+/// Prints a table of what the normal users notice, and fails when a bound is broken.
+pub(crate) fn attack(args: &Args) -> anyhow::Result<()> {
+    say("the service");
+    let profile = profile(!args.debug);
+    build(profile)?;
+    say("hostile users beside normal ones");
+    run(builder()
+        .args(["test", "-p", "acceptance", "--test", "attack"])
+        .args(profile)
+        .args(["normal_users", "--", "--nocapture"])
+        .env("ATTACK_MINUTES", args.minutes.to_string())
+        .env("ATTACK_SEED", args.seed.to_string()))
+}

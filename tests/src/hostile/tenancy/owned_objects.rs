@@ -1,0 +1,239 @@
+//! Alice's objects.
+
+use serde_json::{Value, json};
+
+use super::CANARY;
+use crate::client::{Client, text};
+use crate::service::Service;
+use crate::wait::wait_for;
+use crate::world::LATE;
+
+pub(super) const ALICE: &str = "alice-the-owner";
+
+/// The id or name of one object of each kind.
+#[derive(Debug, Clone)]
+pub(super) struct OwnedObjects {
+    pub(super) user: String,
+    pub(super) organization: String,
+    pub(super) conversation: String,
+    pub(super) event: String,
+    pub(super) task: String,
+    pub(super) sandbox: String,
+    pub(super) key: String,
+    pub(super) secret: String,
+    pub(super) profile: String,
+}
+
+/// A conversation in a sandbox of its own; the sandbox's key.
+pub(super) async fn sandbox_key(user: &Client) -> String {
+    user.use_model("openai/stub", "http://127.0.0.1:9/v1", "sk-stub")
+        .await;
+    let conversation = user.converse("hello").await;
+    let conversation = user.executed(&conversation.id, "finished").await;
+    conversation
+        .session_api_key
+        .expect("a running sandbox has a key")
+}
+
+/// A key that was good and is refused.
+pub(super) async fn revoked_key(user: &Client) -> String {
+    let made = user
+        .post("/api/v1/keys", &json!({"name": "revoked"}))
+        .await
+        .ok();
+    let key = made["key"].as_str().expect("a key has a text").to_owned();
+    let id = made["record"]["id"].as_str().expect("it has an id");
+    let former = user.with_key(&key);
+    let _ = former.get("/api/v1/settings").await.ok();
+    let _ = user.delete(&format!("/api/v1/keys/{id}")).await.ok();
+    until_refused(&former, "/api/v1/settings").await;
+    key
+}
+
+/// The key of a sandbox that was deleted.
+pub(super) async fn deleted_sandbox_key(user: &Client) -> String {
+    let conversation = user.converse("hello").await;
+    let key = conversation.session_api_key;
+    let key = key.expect("a running sandbox has a key");
+    let sandbox = format!("/api/v1/sandboxes/{}", conversation.sandbox_id);
+    let _ = user.delete(&sandbox).await.ok();
+    let former = user.with_key(&key);
+    until_refused(&former, &format!("{sandbox}/settings/secrets")).await;
+    key
+}
+
+/// Keys are remembered for a second.
+async fn until_refused(former: &Client, path: &str) {
+    wait_for("a key is refused", LATE, || async {
+        (former.get(path).await.status == 401).then_some(())
+    })
+    .await;
+}
+
+impl OwnedObjects {
+    /// One object of each kind, with canaries in all texts; and the key of the sandbox.
+    pub(super) async fn make(service: &Service, alice: &Client) -> (Self, String) {
+        alice
+            .use_model(
+                "openai/stub",
+                &format!("http://127.0.0.1:9/{CANARY}"),
+                CANARY,
+            )
+            .await;
+        let (secret, profile) = ("SECRET_OF_ALICE", "profile-of-alice");
+        let tokens =
+            json!({"provider_tokens": {"gitlab": {"token": CANARY, "host": "http://127.0.0.1:9"}}});
+        let described = json!({"name": secret, "value": CANARY, "description": CANARY});
+        let llm = json!({"llm": {"model": "openai/stub", "api_key": CANARY, "base_url": format!("http://127.0.0.1:9/{CANARY}")}});
+        for (path, body) in [
+            ("/api/v1/secrets/git-providers", &tokens),
+            ("/api/v1/secrets", &described),
+            (&format!("/api/v1/settings/profiles/{profile}"), &llm),
+        ] {
+            let _ = alice.post(path, body).await.ok();
+        }
+        let key = alice
+            .post("/api/v1/keys", &json!({"name": "key-of-alice"}))
+            .await
+            .ok();
+        let message = json!({"role": "user", "run": true, "content": text(CANARY)});
+        let request =
+            json!({"title": CANARY, "initial_message": message, "secrets": {"MINE": CANARY}});
+        let task = alice.start(&request).await;
+        let conversation = alice.ready(&task).await;
+        let conversation = alice.executed(&conversation.id, "finished").await;
+        let sandbox_key = conversation.session_api_key.clone();
+        let sandbox_key = sandbox_key.expect("a running sandbox has a key");
+        // Newer than these: with it, lists have two pages.
+        let newer = json!({"title": CANARY, "sandbox_id": conversation.sandbox_id});
+        let _ = alice.ready(&alice.start(&newer).await).await;
+        let newer = json!({"name": "NEWER_SECRET", "value": CANARY, "description": CANARY});
+        let _ = alice.post("/api/v1/secrets", &newer).await.ok();
+        let events = alice.events(&conversation.id).await;
+        let organizations = alice.get("/api/organizations").await.ok();
+        let named = |value: &Value| value.as_str().expect("it has an id").to_owned();
+        let objects = Self {
+            user: ALICE.to_owned(),
+            organization: named(&organizations["items"][0]["id"]),
+            event: named(&events[0]["id"]),
+            conversation: conversation.id.clone(),
+            task: task.id,
+            sandbox: conversation.sandbox_id.clone(),
+            key: named(&key["record"]["id"]),
+            secret: secret.to_owned(),
+            profile: profile.to_owned(),
+        };
+        let file = service.workspace_file(&objects.sandbox, "stub.txt");
+        assert!(file.is_some(), "the run has written a file");
+        (objects, sandbox_key)
+    }
+
+    /// Ids of the same form that name no object.
+    pub(super) fn unknown(&self) -> Self {
+        Self {
+            user: unknown_like(&self.user),
+            organization: unknown_like(&self.organization),
+            conversation: unknown_like(&self.conversation),
+            event: unknown_like(&self.event),
+            task: unknown_like(&self.task),
+            sandbox: unknown_like(&self.sandbox),
+            key: unknown_like(&self.key),
+            secret: unknown_like(&self.secret),
+            profile: unknown_like(&self.profile),
+        }
+    }
+
+    /// What is unique in the installation, and so may not be told to others. Others may have secrets and profiles of the same
+    /// name.
+    pub(super) fn ids(&self) -> Vec<String> {
+        let ids = [
+            &self.user,
+            &self.conversation,
+            &self.event,
+            &self.task,
+            &self.sandbox,
+            &self.key,
+        ];
+        ids.into_iter().flat_map(|id| spellings(id)).collect()
+    }
+
+    /// An answer about `unknown` as if it were about these.
+    pub(super) fn rename(&self, unknown: &Self, text: &str) -> String {
+        let pairs = [
+            (&self.user, &unknown.user),
+            (&self.organization, &unknown.organization),
+            (&self.conversation, &unknown.conversation),
+            (&self.event, &unknown.event),
+            (&self.task, &unknown.task),
+            (&self.sandbox, &unknown.sandbox),
+            (&self.key, &unknown.key),
+            (&self.secret, &unknown.secret),
+            (&self.profile, &unknown.profile),
+        ];
+        pairs
+            .into_iter()
+            .fold(text.to_owned(), |text, (owned, unknown)| {
+                let pairs = spellings(unknown).into_iter().zip(spellings(owned));
+                pairs.fold(text, |text, (unknown, owned)| {
+                    text.replace(&unknown, &owned)
+                })
+            })
+    }
+
+    #[cfg(test)]
+    pub(super) fn sample() -> Self {
+        let id = || "0123456789abcdef0123456789abcdef".to_owned();
+        Self {
+            user: ALICE.to_owned(),
+            organization: id(),
+            conversation: id(),
+            event: id(),
+            task: id(),
+            sandbox: id(),
+            key: id(),
+            secret: "SECRET".to_owned(),
+            profile: "profile".to_owned(),
+        }
+    }
+}
+
+/// Other letters and digits in the same places.
+fn unknown_like(text: &str) -> String {
+    let is_hex = text
+        .chars()
+        .all(|char| char.is_ascii_hexdigit() || char == '-');
+    let turned = |char: char| match char {
+        '0'..='9' | 'a'..='f' if is_hex => {
+            let value = char.to_digit(16).unwrap_or_default();
+            char::from_digit(15 - value, 16).unwrap_or(char)
+        }
+        'a'..='y' | 'A'..='Y' => char::from_u32(u32::from(char) + 1).unwrap_or(char),
+        'z' => 'a',
+        'Z' => 'A',
+        other => other,
+    };
+    text.chars().map(turned).collect()
+}
+
+/// An id of 32 digits is also written with dashes.
+fn spellings(id: &str) -> Vec<String> {
+    let digits = id.replace('-', "");
+    let is_uuid = digits.len() == 32 && digits.chars().all(|char| char.is_ascii_hexdigit());
+    if !is_uuid {
+        return vec![id.to_owned()];
+    }
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| digits[range].to_owned());
+    vec![digits, parts.join("-")]
+}
+
+/// Takes out what time it is, and when something was used last.
+pub(super) fn mask(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|name, _| name != "last_used_at" && name != "current_datetime");
+            map.values_mut().for_each(mask);
+        }
+        Value::Array(items) => items.iter_mut().for_each(mask),
+        _ => {}
+    }
+}

@@ -1,0 +1,243 @@
+//! The service, its normal users and its attackers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use acceptance::client::text;
+use acceptance::figures::wire::{self, Connection};
+use acceptance::wait::wait_for;
+use acceptance::{Client, Service, Stub, tell};
+use serde_json::{Value, json};
+
+use crate::kills::KillClock;
+use crate::options::Scale;
+use crate::samples::MemoryWatch;
+
+const USERS: usize = 3;
+/// The attackers prepare as long as this, and go on with what they have then.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(240);
+/// Until sandboxes run again after a kill.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(120);
+/// Events in one report.
+const BATCH: usize = 500;
+/// Before something that was refused is asked again, and how often it is.
+const REFUSAL_BACKOFF: Duration = Duration::from_millis(500);
+const MAX_REFUSALS: usize = 20;
+/// Sizes of titles and first messages, from what is just below the limit of a body to what every service takes.
+const LARGE_START_BYTES: [(usize, usize); 4] = [
+    (300_000, 1_500_000),
+    (200, 1_500_000),
+    (200, 100_000),
+    (200, 1_000),
+];
+
+/// A user with a conversation in a running sandbox. Every text of theirs holds their mark.
+#[derive(Debug, Clone)]
+pub(crate) struct UserFixture {
+    pub(crate) url: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) key: String,
+    pub(crate) mark: String,
+    pub(crate) conversation: String,
+    pub(crate) sandbox: String,
+    pub(crate) sandbox_key: String,
+}
+
+impl UserFixture {
+    /// Makes the user. `named` is a word of letters and digits.
+    async fn create(service: &Service, named: &str) -> Self {
+        let mark = format!("MarkOf{named}Z");
+        let client = service.user(named);
+        client
+            .use_model("openai/stub", "http://127.0.0.1:9/v1", &mark)
+            .await;
+        let secret = json!({"name": "MINE", "value": mark, "description": mark});
+        let _ = client.post("/api/v1/secrets", &secret).await.ok();
+        let message =
+            json!({"role": "user", "run": true, "content": text(&format!("{mark} STEPS=20"))});
+        let request = json!({"title": format!("{mark} talk"), "initial_message": message});
+        let conversation = client.ready(&client.start(&request).await).await;
+        let sandbox_key = conversation.session_api_key.clone();
+        Self {
+            url: service.url(),
+            address: service.address(),
+            key: client.key().to_owned(),
+            mark,
+            conversation: conversation.id,
+            sandbox: conversation.sandbox_id,
+            sandbox_key: sandbox_key.expect("a running sandbox has a key"),
+        }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.url.clone(), &self.key)
+    }
+
+    /// A start in the sandbox that is there.
+    pub(crate) fn start_request(&self, title: &str, message: &str) -> Value {
+        let message = json!({"role": "user", "run": false, "content": text(message)});
+        json!({"title": title, "sandbox_id": self.sandbox, "initial_message": message})
+    }
+
+    /// A report of events of the conversation, as the agent server sends it.
+    pub(crate) fn report(&self, events: &Value) -> Vec<u8> {
+        let path = format!("/api/v1/webhooks/events/{}", self.conversation);
+        let key = wire::key(&self.sandbox_key);
+        wire::request("POST", &path, &[key], &events.to_string())
+    }
+
+    /// So many events, in reports. Refused ones are sent again until the time is over; how many were taken.
+    async fn fill(&self, count: usize) -> usize {
+        let began = Instant::now();
+        let mut connection = Connection::open(self.address).await.expect("it listens");
+        let mut taken = 0;
+        while taken < count && began.elapsed() < PREPARE_TIMEOUT {
+            let end = (taken + BATCH).min(count);
+            let events = (taken..end).map(|number| small_event(&format!("fill-{number}")));
+            let report = self.report(&events.collect());
+            let answer = connection.ask(&report).await.expect("an answer");
+            if answer.status == 200 {
+                taken = end;
+            } else {
+                tokio::time::sleep(REFUSAL_BACKOFF).await;
+            }
+        }
+        taken
+    }
+
+    /// Starts with bodies as large as the service takes them; how many were taken.
+    async fn start_large(&self, count: usize) -> usize {
+        let client = self.client();
+        let (mut taken, mut refused) = (0, 0);
+        let mut sizes = LARGE_START_BYTES.as_slice();
+        while taken < count
+            && refused < MAX_REFUSALS
+            && let [(title, message), smaller @ ..] = sizes
+        {
+            let request = self.start_request(&"t".repeat(*title), &"m".repeat(*message));
+            let answer = client.post("/api/v1/app-conversations", &request).await;
+            match answer.status {
+                200 => taken += 1,
+                413 | 422 => sizes = smaller,
+                // Too many at once, or a quota.
+                _ => {
+                    refused += 1;
+                    tokio::time::sleep(REFUSAL_BACKOFF).await;
+                }
+            }
+        }
+        taken
+    }
+}
+
+/// The smallest event that is worth counting.
+pub(crate) fn small_event(id: &str) -> Value {
+    json!({"kind": "ObservationEvent", "id": id, "timestamp": "2026-11-21T10:00:00.123456", "source": "environment"})
+}
+
+/// Everybody.
+pub(crate) struct Fixture {
+    pub(crate) service: Service,
+    pub(crate) normal: Vec<UserFixture>,
+    pub(crate) attackers: Vec<UserFixture>,
+    pub(crate) clock: Arc<KillClock>,
+    pub(crate) memory: Arc<MemoryWatch>,
+    _stub: Stub,
+}
+
+impl Fixture {
+    /// With the limits that the service has by default. `wait`: how long a request waits for the store.
+    pub(crate) async fn start(scale: Scale, wait: Option<&str>) -> Self {
+        let stub = Stub::new();
+        let mut builder = Service::builder()
+            .stub(&stub)
+            .env("WORKSPACE_LOG__LEVEL", "warn")
+            .env("WORKSPACE_HTTP__REQUESTS_PER_SECOND", "1000");
+        if let Some(wait) = wait {
+            builder = builder.env("WORKSPACE_STORAGE__WAIT", wait);
+        }
+        let service = builder.start().await;
+        let memory = Arc::new(MemoryWatch::default());
+        memory.follow(service.pid());
+        let mut fixture = Self {
+            normal: Vec::new(),
+            attackers: Vec::new(),
+            clock: Arc::default(),
+            memory,
+            _stub: stub,
+            service,
+        };
+        for number in 0..USERS {
+            let normal = UserFixture::create(&fixture.service, &format!("Normal{number}")).await;
+            let client = normal.client();
+            for _ in 1..scale.own_conversations {
+                let title = format!("{} further", normal.mark);
+                let request = normal.start_request(&title, &normal.mark);
+                let _ = client.ready(&client.start(&request).await).await;
+            }
+            fixture.normal.push(normal);
+            let attacker =
+                UserFixture::create(&fixture.service, &format!("Attacker{number}")).await;
+            fixture.attackers.push(attacker);
+        }
+        fixture
+    }
+
+    /// The first attacker has a long conversation, the second one large starts.
+    pub(crate) async fn prepare_attacks(&self, scale: Scale) {
+        let (events, starts) = tokio::join!(
+            self.attackers[0].fill(scale.events),
+            self.attackers[1].start_large(scale.large_starts)
+        );
+        let (wanted, large) = (scale.events, scale.large_starts);
+        tell(&format!(
+            "the attackers have {events} of {wanted} events and {starts} of {large} large starts"
+        ));
+        assert!(
+            events > 0 && starts > 0,
+            "the attackers have nothing to attack with"
+        );
+    }
+
+    /// `kill -9`, a start, and the sandboxes of the normal users; how long all of it took.
+    pub(crate) async fn kill(&mut self) -> Duration {
+        let began = Instant::now();
+        self.clock.killed();
+        self.memory.follow(0);
+        self.service.restart().await;
+        self.memory.follow(self.service.pid());
+        for user in &self.normal {
+            let client = user.client();
+            let what = format!("the sandbox of {} runs again", user.mark);
+            wait_for(&what, RECOVERY_TIMEOUT, || async {
+                let path = format!("/api/v1/sandboxes?id={}", user.sandbox);
+                let answer = client.try_call(reqwest::Method::GET, &path, None).await;
+                let answer = answer.ok().filter(|it| it.status == 200)?;
+                (answer.body[0]["status"] == "RUNNING").then_some(())
+            })
+            .await;
+        }
+        self.clock.recovered();
+        began.elapsed()
+    }
+
+    /// What the service says that the attackers use beyond their quotas.
+    pub(crate) async fn quota(&self) -> Result<(), String> {
+        for attacker in &self.attackers {
+            let usage = attacker.client().get("/api/v1/usage").await;
+            if usage.status != 200 {
+                return Err(format!("GET /api/v1/usage answers {}", usage.status));
+            }
+            for (name, entry) in usage.body.as_object().into_iter().flatten() {
+                let (used, limit) = (entry["used"].as_u64(), entry["limit"].as_u64());
+                if let (Some(used), Some(limit)) = (used, limit)
+                    && used > limit
+                {
+                    return Err(format!("{name}: {used} of {limit}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! How long the attacks last and how large they are.
+
+use std::time::Duration;
+
+use acceptance::agent_server::variable_of;
+
+/// What `cargo xtask attack` chooses by `ATTACK_MINUTES` and `ATTACK_SEED`. Without minutes: the short form.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    /// The length of all phases together; `None` in CI.
+    pub(crate) minutes: Option<u64>,
+    /// Chooses the order of requests and the moments of the kills.
+    pub(crate) seed: u64,
+}
+
+impl Options {
+    pub(crate) fn from_environment() -> Self {
+        let number = |name: &str| {
+            let text = variable_of(name)?;
+            let number = text.parse::<u64>();
+            Some(number.unwrap_or_else(|error| panic!("{name}={text} is not a number: {error}")))
+        };
+        Self {
+            minutes: number("ATTACK_MINUTES"),
+            seed: number("ATTACK_SEED").unwrap_or(1),
+        }
+    }
+
+    pub(crate) fn scale(self) -> Scale {
+        self.minutes.map_or(Scale::SHORT, Scale::full)
+    }
+}
+
+/// Lengths and numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale {
+    /// A phase with the normal users alone.
+    pub(crate) alone: Duration,
+    /// A phase with attackers.
+    pub(crate) attack: Duration,
+    /// Until resident memory must be back at the end.
+    pub(crate) settle: Duration,
+    /// Conversations that each normal user has.
+    pub(crate) own_conversations: usize,
+    /// Events of the long conversation.
+    pub(crate) events: usize,
+    /// Concurrent counts of these events.
+    pub(crate) counts: usize,
+    /// Starts with large bodies, and connections that ask for all of them and read nothing.
+    pub(crate) large_starts: usize,
+    pub(crate) unread_lists: usize,
+    /// Event streams of one user.
+    pub(crate) streams: usize,
+    /// Starts of tiny conversations.
+    pub(crate) conversations: usize,
+    /// Connections that say nothing, or a byte a second.
+    pub(crate) slow_sockets: usize,
+    /// Bytes that a flood of events, and uploads, may send in one phase.
+    pub(crate) flood_bytes: u64,
+    pub(crate) upload_bytes: u64,
+    /// How much of each piece that attackers read is searched for what is not theirs: a search takes processor time that
+    /// the service would get.
+    pub(crate) searched_bytes: usize,
+}
+
+impl Scale {
+    const SHORT: Self = Self {
+        alone: Duration::from_millis(300),
+        attack: Duration::from_millis(1_200),
+        settle: Duration::ZERO,
+        own_conversations: 2,
+        events: 2_000,
+        counts: 64,
+        large_starts: 3,
+        unread_lists: 6,
+        streams: 64,
+        conversations: 40,
+        slow_sockets: 90,
+        flood_bytes: 12 << 20,
+        upload_bytes: 64 << 20,
+        searched_bytes: usize::MAX,
+    };
+
+    /// With the numbers of the attacks that users may expect to be held. A quarter of the time is for the normal users alone.
+    fn full(minutes: u64) -> Self {
+        // Seven attacks, and all of them together.
+        let phase = Duration::from_secs(minutes * 60) / 8;
+        Self {
+            alone: phase / 4,
+            attack: phase * 3 / 4,
+            settle: Duration::from_secs(120),
+            own_conversations: 20,
+            events: 200_000,
+            counts: 1_000,
+            large_starts: 28,
+            unread_lists: 20,
+            streams: 1_500,
+            conversations: 10_000,
+            slow_sockets: 900,
+            flood_bytes: 600 << 20,
+            upload_bytes: 4 << 30,
+            searched_bytes: 4 << 10,
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What came of each attack, beside what is allowed.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use acceptance::figures::megabytes;
+
+use crate::samples::Samples;
+
+/// Normal users may wait so many times as long as without attackers, and so long at most.
+const MAX_P99_RATIO: f64 = 3.0;
+const MAX_P99_MS: f64 = 100.0;
+/// Resident memory of the service under attack, in MB.
+const MAX_RESIDENT_MB: f64 = 400.0;
+/// And at the end, beside what it was before the attacks.
+const MAX_RESIDENT_RATIO: f64 = 1.5;
+
+/// One attack.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) title: String,
+    pub(crate) alone: Samples,
+    pub(crate) beside: Samples,
+    pub(crate) peak_bytes: u64,
+    /// Resident memory when the normal users were alone again.
+    pub(crate) after_bytes: u64,
+    /// By which the data directory grew.
+    pub(crate) disk_bytes: u64,
+    pub(crate) quota: Result<(), String>,
+    /// What the attackers were answered.
+    pub(crate) statuses: BTreeMap<u16, u64>,
+    /// How long the service took to come back after each kill.
+    pub(crate) recoveries: Vec<Duration>,
+}
+
+impl Row {
+    /// The bounds that are broken, in words.
+    pub(crate) fn broken(&self) -> Vec<String> {
+        let mut broken = Vec::new();
+        let (alone, beside) = (self.alone.percentile(99), self.beside.percentile(99));
+        if self.beside.count() == 0 {
+            broken.push("no answer".to_owned());
+        }
+        if beside > MAX_P99_RATIO * alone {
+            broken.push(format!("p99 {:.1} times", beside / alone));
+        }
+        if beside > MAX_P99_MS {
+            broken.push(format!("p99 over {MAX_P99_MS:.0} ms"));
+        }
+        if self.beside.error_count > 0 {
+            broken.push(format!("{} errors", self.beside.error_count));
+        }
+        if megabytes(self.peak_bytes) > MAX_RESIDENT_MB {
+            broken.push(format!("memory over {MAX_RESIDENT_MB:.0} MB"));
+        }
+        if let Err(quota) = &self.quota {
+            broken.push(format!("quota: {quota}"));
+        }
+        broken
+    }
+
+    fn line(&self) -> String {
+        let times = |samples: &Samples| {
+            let (median, tail) = (samples.percentile(50), samples.percentile(99));
+            format!("{median:.1} / {tail:.1}")
+        };
+        let ratio = self.beside.percentile(99) / self.alone.percentile(99).max(0.001);
+        let statuses = self
+            .statuses
+            .iter()
+            .fold(String::new(), |mut text, (status, count)| {
+                // Writing to a String cannot fail.
+                let _ = write!(text, "{status}×{count} ");
+                text
+            });
+        let broken = self.broken();
+        let verdict = if broken.is_empty() {
+            "held".to_owned()
+        } else {
+            broken.join("; ")
+        };
+        let recoveries: Vec<String> = self
+            .recoveries
+            .iter()
+            .map(|it| format!("{:.1} s", it.as_secs_f64()))
+            .collect();
+        [
+            self.title.clone(),
+            self.beside.count().to_string(),
+            times(&self.alone),
+            times(&self.beside),
+            format!("{ratio:.1}"),
+            self.beside.error_count.to_string(),
+            format!("{:.0}", megabytes(self.peak_bytes)),
+            format!("{:.0}", megabytes(self.after_bytes)),
+            format!("{:.0}", megabytes(self.disk_bytes)),
+            statuses.trim_end().to_owned(),
+            recoveries.join(", "),
+            verdict,
+        ]
+        .join(" | ")
+    }
+}
+
+/// The memory before the attacks, and at the end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory {
+    pub(crate) before_bytes: u64,
+    pub(crate) end_bytes: u64,
+}
+
+impl Memory {
+    /// Whether it is back.
+    pub(crate) fn is_back(self) -> bool {
+        megabytes(self.end_bytes) <= MAX_RESIDENT_RATIO * megabytes(self.before_bytes)
+    }
+}
+
+/// For a person.
+pub(crate) fn table(rows: &[Row], memory: Memory) -> String {
+    const COLUMNS: [&str; 12] = [
+        "attack",
+        "normal requests",
+        "p50 / p99 alone (ms)",
+        "p50 / p99 beside (ms)",
+        "p99 ratio",
+        "errors",
+        "peak memory (MB)",
+        "memory after (MB)",
+        "disk (MB)",
+        "attackers' answers",
+        "back after kills",
+        "verdict",
+    ];
+    let mut text = format!(
+        "| {} |\n|{}\n",
+        COLUMNS.join(" | "),
+        "---|".repeat(COLUMNS.len())
+    );
+    for row in rows {
+        let _ = writeln!(text, "| {} |", row.line());
+    }
+    let (before, end) = (megabytes(memory.before_bytes), megabytes(memory.end_bytes));
+    let verdict = if memory.is_back() { "back" } else { "not back" };
+    let _ = writeln!(
+        text,
+        "resident memory before all attacks {before:.0} MB, at the end {end:.0} MB: {verdict}"
+    );
+    for row in rows {
+        for error in &row.beside.errors {
+            let _ = writeln!(text, "{}: {error}", row.title);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::Recorder;
+
+    fn samples(ms: u64) -> Samples {
+        let recorder = Recorder::default();
+        recorder.answered(Duration::from_millis(ms));
+        recorder.take()
+    }
+
+    fn row(alone: u64, beside: u64) -> Row {
+        Row {
+            title: "t".to_owned(),
+            alone: samples(alone),
+            beside: samples(beside),
+            peak_bytes: 399_000_000,
+            after_bytes: 0,
+            disk_bytes: 0,
+            quota: Ok(()),
+            statuses: BTreeMap::new(),
+            recoveries: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_bound_can_be_broken() {
+        assert_eq!(row(30, 89).broken(), [""; 0]);
+        assert_eq!(row(10, 40).broken(), ["p99 4.0 times"]);
+        assert_eq!(row(50, 120).broken(), ["p99 over 100 ms"]);
+        let mut bad = row(30, 80);
+        bad.beside.error_count = 2;
+        bad.peak_bytes = 401_000_000;
+        bad.quota = Err("too much".to_owned());
+        assert_eq!(
+            bad.broken(),
+            ["2 errors", "memory over 400 MB", "quota: too much"]
+        );
+        bad = row(30, 80);
+        bad.beside = Samples::default();
+        assert_eq!(bad.broken(), ["no answer"]);
+        let memory = |end_bytes| Memory {
+            before_bytes: 100_000_000,
+            end_bytes,
+        };
+        assert!(memory(150_000_000).is_back() && !memory(151_000_000).is_back());
+    }
+}

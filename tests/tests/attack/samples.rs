@@ -1,0 +1,167 @@
+//! What the normal users measured, and what the service used meanwhile.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use acceptance::processes::resident;
+
+/// Errors that are kept; the others are only counted.
+const MAX_ERRORS: usize = 20;
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The answers of one phase.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Samples {
+    latencies_us: Vec<u32>,
+    /// How many answers were wrong or missing.
+    pub(crate) error_count: usize,
+    /// The first of them.
+    pub(crate) errors: Vec<String>,
+}
+
+impl Samples {
+    pub(crate) fn count(&self) -> usize {
+        self.latencies_us.len()
+    }
+
+    /// Takes over errors that were met before or after.
+    pub(crate) fn add_errors(&mut self, of: &Self) {
+        self.error_count += of.error_count;
+        let room = MAX_ERRORS.saturating_sub(self.errors.len());
+        self.errors.extend(of.errors.iter().take(room).cloned());
+    }
+
+    /// In milliseconds; 0 without answers.
+    pub(crate) fn percentile(&self, percent: usize) -> f64 {
+        let mut sorted = self.latencies_us.clone();
+        sorted.sort_unstable();
+        let last = sorted.len().saturating_sub(1);
+        let at = (sorted.len() * percent / 100).min(last);
+        f64::from(sorted.get(at).copied().unwrap_or_default()) / 1_000.0
+    }
+}
+
+/// Takes samples from all normal users; the phase that is under way gets them.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder(Mutex<Samples>);
+
+impl Recorder {
+    fn lock(&self) -> MutexGuard<'_, Samples> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn answered(&self, took: Duration) {
+        let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
+        self.lock().latencies_us.push(took);
+    }
+
+    pub(crate) fn failed(&self, error: String) {
+        let mut samples = self.lock();
+        samples.error_count += 1;
+        if samples.errors.len() < MAX_ERRORS {
+            samples.errors.push(error);
+        }
+    }
+
+    /// Ends a phase and begins the next one.
+    pub(crate) fn take(&self) -> Samples {
+        std::mem::take(&mut *self.lock())
+    }
+}
+
+/// What the attackers were answered, by status; 0: the connection was cut.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    statuses: Mutex<BTreeMap<u16, u64>>,
+    leaks: Mutex<Vec<String>>,
+}
+
+impl Tally {
+    pub(crate) fn add(&self, status: u16) {
+        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
+        *statuses.entry(status).or_default() += 1;
+    }
+
+    /// An answer that holds what is a normal user's.
+    pub(crate) fn leaked(&self, what: String) {
+        let mut leaks = self.leaks.lock().unwrap_or_else(PoisonError::into_inner);
+        leaks.push(what);
+    }
+
+    /// The statuses since the last call.
+    pub(crate) fn take(&self) -> BTreeMap<u16, u64> {
+        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *statuses)
+    }
+
+    pub(crate) fn leaks(&self) -> Vec<String> {
+        let leaks = self.leaks.lock().unwrap_or_else(PoisonError::into_inner);
+        leaks.clone()
+    }
+}
+
+/// The resident memory of the service.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryWatch {
+    /// 0 while the service is down.
+    pid: AtomicU32,
+    peak: AtomicU64,
+}
+
+impl MemoryWatch {
+    pub(crate) fn follow(&self, pid: u32) {
+        self.pid.store(pid, Ordering::Relaxed);
+    }
+
+    /// In bytes.
+    pub(crate) fn now(&self) -> u64 {
+        resident(self.pid.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+
+    /// The largest sample since the last call.
+    pub(crate) fn take_peak(&self) -> u64 {
+        self.peak.swap(self.now(), Ordering::Relaxed)
+    }
+
+    /// Samples until it is dropped.
+    pub(crate) async fn sample(&self) {
+        loop {
+            self.peak.fetch_max(self.now(), Ordering::Relaxed);
+            tokio::time::sleep(SAMPLE_INTERVAL).await;
+        }
+    }
+}
+
+/// What the files below a directory occupy, in bytes.
+pub(crate) fn disk_usage(directory: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let sizes = entries.filter_map(|entry| {
+        // Files come and go meanwhile.
+        let metadata = entry.metadata().ok()?;
+        let below = if metadata.is_dir() {
+            disk_usage(&entry.path())
+        } else {
+            0
+        };
+        Some(metadata.blocks() * 512 + below)
+    });
+    sizes.sum()
+}
+
+#[test]
+fn percentiles_are_samples() {
+    let recorder = Recorder::default();
+    assert!(recorder.take().percentile(99) < f64::EPSILON);
+    for ms in (1..=200).rev() {
+        recorder.answered(Duration::from_millis(ms));
+    }
+    let samples = recorder.take();
+    let near = |found: f64, wanted: f64| (found - wanted).abs() < 1e-9;
+    assert!(near(samples.percentile(50), 101.0), "{samples:?}");
+    assert!(near(samples.percentile(99), 199.0), "{samples:?}");
+    assert_eq!((samples.count(), recorder.take().count()), (200, 0));
+}

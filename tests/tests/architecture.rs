@@ -375,7 +375,7 @@ fn the_tree_is_tidy() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A line of the log says its cause with `error`, as docs/logging.md tells: with all that caused it, so by `domain::error::chain`.
+/// A line of the log says its cause with `error`, as docs/reference/log.md tells: with all that caused it, so by `domain::error::chain`.
 #[test]
 fn an_error_in_the_log_has_its_causes() {
     // These know nothing of ours, and tell their own errors whole.

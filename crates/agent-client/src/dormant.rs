@@ -56,7 +56,7 @@ impl HttpAgentRuntime {
         })
     }
 
-    /// Asks for what costs most the first time (docs/agent-server.md, "Dormant").
+    /// Asks for what costs most the first time (docs/explanation/agent-server.md, "Dormant").
     pub(crate) async fn ask_in_advance(&self, at: Server<'_>) {
         for place in FIRST_TIMES {
             let Ok(call) = Call::open(Method::GET, at, place, self.config.wake) else {

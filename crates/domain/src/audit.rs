@@ -136,7 +136,7 @@ pub struct AuditEntry {
     pub status: Option<u16>,
     /// The id of the request, as in the log of the service.
     pub request_id: Option<String>,
-    /// How often: more than once only for what was refused again and again, see `docs/audit.md`.
+    /// How often: more than once only for what was refused again and again, see `docs/reference/audit-log.md`.
     pub count: u32,
 }
 

@@ -1,7 +1,7 @@
 //! The web console: the files that a browser gets, compiled into the binary.
 //!
 //! **Knows** its own files, and how a browser may treat them. **Must never know** HTTP, the service or its types: the page
-//! itself asks the public API, with the key of whoever sits in front of it. `docs/console.md` says what it shows.
+//! itself asks the public API, with the key of whoever sits in front of it. `docs/how-to/use-the-console.md` says what it shows.
 //!
 //! The files are what stands in `assets/`: no build step, no framework, nothing from another host. A new file is a line in
 //! `SOURCES`.

@@ -96,7 +96,7 @@ enum Task {
         release: bool,
     },
     /// Attack the service as three hostile users beside three normal ones, while it is killed now and then. Prints what the
-    /// normal users wait with and without attackers, and fails when a bound is broken (docs/attacks.md). The tests have a
+    /// normal users wait with and without attackers, and fails when a bound is broken (docs/explanation/attacks.md). The tests have a
     /// short form.
     Attack(attack::Args),
     /// Measure the service, over HTTP, in a release build, and print a table. Without a choice: the service alone.

@@ -1,4 +1,4 @@
-//! `docs/backup.md`, followed to the letter: what it says is saved while the service runs, everything is lost, and what it says
+//! `docs/how-to/back-up-and-restore.md`, followed to the letter: what it says is saved while the service runs, everything is lost, and what it says
 //! brings it back.
 
 use std::fs;
@@ -17,7 +17,7 @@ const FILE: &str = "kept.txt";
 
 /// The commands of a chapter, block by block.
 fn blocks(chapter: &str) -> Vec<String> {
-    let text = fs::read_to_string(root().join("docs/backup.md")).unwrap();
+    let text = fs::read_to_string(root().join("docs/how-to/back-up-and-restore.md")).unwrap();
     let chapter = text.split(&format!("\n## {chapter}\n")).nth(1).unwrap();
     let chapter = chapter.split("\n## ").next().unwrap();
     let blocks = chapter.split("```sh\n").skip(1);

@@ -3,7 +3,7 @@
 //! `tests/fixtures/recordings-*.json` holds one fact for each recorded exchange: the request, the status, and the body of
 //! an error word by word or the shape of an answer. Facts of a session are asked in their order. Where we answer
 //! otherwise on purpose, `differences.rs` says why; a difference that is not there fails, and so does an entry that no
-//! longer differs. `docs/compatibility-recordings.md` is written from both (`RECORDINGS_UPDATE=1`), and checked.
+//! longer differs. `docs/reference/compatibility-recordings.md` is written from both (`RECORDINGS_UPDATE=1`), and checked.
 
 mod compare;
 mod differences;
@@ -19,7 +19,7 @@ use acceptance::tell;
 use crate::differences::{DIFFERENCES, MEMBERS, NOT_REPLAYED};
 use crate::fact::Fact;
 
-const DOCUMENT: &str = "docs/compatibility-recordings.md";
+const DOCUMENT: &str = "docs/reference/compatibility-recordings.md";
 
 #[tokio::test]
 async fn recorded_exchanges_agree_apart_from_what_is_changed_on_purpose() {

@@ -1,7 +1,7 @@
 //! Requests for the agent servers inside sandboxes, on our own port.
 //!
 //! A layer before the routes: [`places`] says which paths may be meant for an agent server and what decides; here callers are
-//! told by their keys, and the crate `gateway` does the forwarding. See docs/gateway.md.
+//! told by their keys, and the crate `gateway` does the forwarding. See docs/reference/gateway.md.
 
 mod client;
 mod file_paths;

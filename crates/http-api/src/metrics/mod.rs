@@ -1,7 +1,7 @@
 //! What `/metrics` says: the service's own series, those of its parts, and those of every process.
 //!
 //! Nothing is asked of a store or an engine for it: a page costs some additions and reads of `/proc`. No label is free text,
-//! and none names a user, an object or an address. `docs/metrics.md` lists all of it; a test compares.
+//! and none names a user, an object or an address. `docs/reference/metrics.md` lists all of it; a test compares.
 
 mod parts;
 mod requests;

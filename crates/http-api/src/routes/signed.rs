@@ -1,6 +1,6 @@
 //! What sandboxes serve beside the agent server (editor, worker ports), under signed paths:
 //! `/s/{sandbox}/{name}/{signature}/…`. Whoever has the address may use it, without a key, as long as the sandbox has the
-//! key that it was made with. docs/gateway.md says what keeps such pages from others.
+//! key that it was made with. docs/reference/gateway.md says what keeps such pages from others.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! The tables in `docs/compatibility.md` that are written from rules, between markers.
+//! The tables in `docs/explanation/compatibility.md` that are written from rules, between markers.
 
 use std::path::{Path, PathBuf};
 
@@ -20,8 +20,8 @@ pub(crate) fn switch(name: &str) -> Option<String> {
 /// Whether the document says `text` between the markers of `name`. With `PARITY_UPDATE=1` it is made to.
 #[track_caller]
 pub(crate) fn says(name: &str, text: &str) {
-    let path = in_repository("docs/compatibility.md");
-    let present = std::fs::read_to_string(&path).expect("docs/compatibility.md can be read");
+    let path = in_repository("docs/explanation/compatibility.md");
+    let present = std::fs::read_to_string(&path).expect("docs/explanation/compatibility.md can be read");
     let (begin, end) = (
         format!("<!-- {name}: written by crates/http-api/tests/parity -->\n"),
         format!("<!-- /{name} -->\n"),
@@ -30,16 +30,16 @@ pub(crate) fn says(name: &str, text: &str) {
         .split_once(&begin)
         .and_then(|(before, rest)| Some((before, rest.split_once(&end)?)));
     let (before, (old, after)) = inside.unwrap_or_else(|| {
-        panic!("docs/compatibility.md has no lines {begin}{end}");
+        panic!("docs/explanation/compatibility.md has no lines {begin}{end}");
     });
     if old == text {
         return;
     }
     assert!(
         switch("PARITY_UPDATE").is_some(),
-        "the table {name} in docs/compatibility.md is out of date: \
+        "the table {name} in docs/explanation/compatibility.md is out of date: \
          PARITY_UPDATE=1 cargo test -p http-api --test parity"
     );
     let written = format!("{before}{begin}{text}{end}{after}");
-    std::fs::write(&path, written).expect("docs/compatibility.md can be written");
+    std::fs::write(&path, written).expect("docs/explanation/compatibility.md can be written");
 }

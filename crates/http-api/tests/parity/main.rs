@@ -1,6 +1,6 @@
 //! What the reference does, recorded from it, against what we do: its document (`openapi`), what it says of bad requests
 //! (`validation`), and what holds of every route (`transport`). Where we differ on purpose, a rule says why, and
-//! `docs/compatibility.md` shows the rules.
+//! `docs/explanation/compatibility.md` shows the rules.
 //!
 //! The facts are in `tests/fixtures`; nothing of the reference is needed to run this.
 

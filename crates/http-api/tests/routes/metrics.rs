@@ -70,7 +70,7 @@ async fn what_is_documented_is_what_there_is() {
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE "));
     let told: BTreeSet<_> = told.collect();
-    let rows = include_str!("../../../../docs/metrics.md").lines();
+    let rows = include_str!("../../../../docs/reference/metrics.md").lines();
     let rows = rows.filter(|line| line.starts_with("| `"));
     let documented: BTreeSet<_> = rows
         .map(|row| {

@@ -1,6 +1,6 @@
 //! The script in an installation that starts its agent server sooner than the agent server's own module does.
 //!
-//! Knows: how Python collects garbage, and uvicorn's `Server.startup`. See docs/agent-server.md, "Boot".
+//! Knows: how Python collects garbage, and uvicorn's `Server.startup`. See docs/explanation/agent-server.md, "Boot".
 
 use std::ffi::OsString;
 use std::fs;

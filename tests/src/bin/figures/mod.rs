@@ -1,4 +1,4 @@
-//! What programs that measure share: times, and a table for `docs/benchmarks.md`.
+//! What programs that measure share: times, and a table for `docs/reference/benchmarks.md`.
 
 use std::fmt::Write as _;
 use std::future::Future;

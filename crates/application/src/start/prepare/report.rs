@@ -253,7 +253,7 @@ fn in_words(trouble: Trouble, repository: &Repository) -> String {
         }
         Trouble::NoToken => format!(
             "the sandbox could not get the token of {provider} from this service. Look at the address that sandboxes \
-             call back (docs/repositories.md)."
+             call back (docs/reference/repositories.md)."
         ),
         Trouble::TokenRefused => format!(
             "the token of {provider} was deleted or exchanged while the start was under way, or its sandbox was paused. Look at \
@@ -275,7 +275,7 @@ fn in_words(trouble: Trouble, repository: &Repository) -> String {
         }
         Trouble::Distrusted => format!(
             "the sandbox does not trust the certificate of {host}. A private certificate authority has to be made known to \
-             sandboxes (docs/repositories.md)."
+             sandboxes (docs/reference/repositories.md)."
         ),
         Trouble::Unreachable => format!("{host} cannot be reached from the sandbox."),
         Trouble::Full => "the sandbox's disk is full.".to_owned(),

@@ -65,7 +65,7 @@ impl ClientAddress {
 }
 
 /// What proxies say. `X-Forwarded-For` counts if it is there, because most proxies write that, and pass on a `Forwarded`
-/// of the client's own; one that writes `Forwarded` must take `X-Forwarded-*` away (`docs/deployment.md`).
+/// of the client's own; one that writes `Forwarded` must take `X-Forwarded-*` away (`docs/how-to/deploy.md`).
 fn hops(headers: &HeaderMap) -> Vec<Hop> {
     let lines = |name| -> Vec<&str> {
         // A line that is no text is a hop that cannot be read.

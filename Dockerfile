@@ -1,4 +1,4 @@
-# The service as an image, for machines where its sandboxes are containers of a Docker engine (docs/deployment.md).
+# The service as an image, for machines where its sandboxes are containers of a Docker engine (docs/how-to/deploy.md).
 #
 #   docker build --tag agent-workspace .
 #

@@ -15,8 +15,8 @@ use domain::clock::Timestamp;
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{ApiKeyId, IdGenerator, UserId};
 use domain::identity::{
-    ADMINISTRATOR, Administered, AdministrationRepository, ApiKey, CALLER, CONFIGURED_KEY,
-    DELETED_USER, KeyHash, MOST_KEYS, Purged, Role, User,
+    ADMINISTRATOR_ENTITY, Administered, AdministrationRepository, ApiKey, CALLER_ENTITY, BOOTSTRAP_KEY_ID,
+    DELETED_USER_ENTITY, KeyHash, MAX_KEYS_PER_USER, Purged, Role, User,
 };
 use domain::page::{Page, PageRequest, PageToken};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -265,7 +265,7 @@ impl Administration {
     ) -> Result<MadeKey, AppError> {
         refuse_open(origin)?;
         let (ids, now) = (self.0.ports.ids.as_ref(), self.0.ports.clock.now());
-        refuse_surplus(&self.keys(user).await?, MOST_KEYS, now)?;
+        refuse_surplus(&self.keys(user).await?, MAX_KEYS_PER_USER, now)?;
         let made = new_key(ids, now, user, wish, &origin.actor);
         let key = made.key.clone();
         let change = Administered::CreateKey {
@@ -297,7 +297,7 @@ impl Administration {
             ));
         }
         // Who has as many as one may have can rotate one all the same, but not all of them for ever.
-        refuse_surplus(&keys, MOST_KEYS + 1, now)?;
+        refuse_surplus(&keys, MAX_KEYS_PER_USER + 1, now)?;
         let made = successor(ids, now, old, wish, &origin.actor);
         let change = Administered::RotateKey {
             old: id,
@@ -349,13 +349,13 @@ pub async fn administer(
     let entry = origin.entry(ids, now, change);
     let done = store.administer(change, &entry).await;
     done.map_err(|error| match (error, change) {
-        (StoreError::NotFound { entity: CALLER }, _) => AppError::refused(
+        (StoreError::NotFound { entity: CALLER_ENTITY }, _) => AppError::refused(
             ErrorClass::Unauthenticated,
             "The API key has been revoked or has expired",
         ),
         (
             StoreError::NotFound {
-                entity: ADMINISTRATOR,
+                entity: ADMINISTRATOR_ENTITY,
             },
             _,
         ) => AppError::refused(ErrorClass::Forbidden, "Only administrators may do this"),
@@ -372,7 +372,7 @@ pub async fn administer(
         }
         (
             StoreError::Conflict {
-                entity: DELETED_USER,
+                entity: DELETED_USER_ENTITY,
             },
             _,
         ) => AppError::conflict(
@@ -396,7 +396,7 @@ fn refuse_open(origin: &Origin) -> Result<(), AppError> {
 
 /// The next start would store it again.
 fn refuse_configured(id: ApiKeyId) -> Result<(), AppError> {
-    if id == CONFIGURED_KEY {
+    if id == BOOTSTRAP_KEY_ID {
         return Err(AppError::conflict(
             "This key is configured (auth.bootstrap_key): change it there",
         ));

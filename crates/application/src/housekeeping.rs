@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use domain::error::{StoreError, chain};
-use domain::identity::NAME_RESTS;
+use domain::identity::USER_NAME_REUSE_GRACE;
 
 use crate::ports::{Policy, Ports};
 use crate::repeat::KEPT_FOR;
@@ -151,7 +151,7 @@ impl Housekeeping {
             },
             Kind::Answers => ports.answers.prune(before(KEPT_FOR), BATCH).await,
             Kind::Leases => ports.leases.prune(before(LEASES_FOR), BATCH).await,
-            Kind::DeletedUsers => ports.users.prune(before(NAME_RESTS), BATCH).await,
+            Kind::DeletedUsers => ports.users.prune(before(USER_NAME_REUSE_GRACE), BATCH).await,
             Kind::KeyHolders => ports.vault.prune_holders(before(LEASES_FOR), BATCH).await,
             Kind::ExpiredKeys => {
                 let before = before(EXPIRED_KEYS_FOR);

@@ -19,9 +19,9 @@ use domain::conversation::{ExecutionStatus, MessageInput};
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::json::serialized_bytes;
-use domain::pending::{Awaited, MOST_PENDING, NewPending, PendingMessage, Queued};
+use domain::pending::{Awaited, MAX_PENDING_MESSAGES, NewPending, PendingMessage, Queued};
 use domain::scope::Scope;
-use domain::start_task::CLOCKS_APART;
+use domain::start_task::CLOCK_SKEW_GRACE;
 use domain::usage::Quota;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -105,7 +105,7 @@ impl PendingMessages {
             };
             repeatable.answer(&self.0.ports, owner, &placed)
         };
-        new.answers = (1..=MOST_PENDING).map(answer).collect();
+        new.answers = (1..=MAX_PENDING_MESSAGES).map(answer).collect();
         self.add(&new).await
     }
 
@@ -141,7 +141,7 @@ impl PendingMessages {
             Queued::Full => Err(AppError::refused(
                 ErrorClass::RateLimited,
                 format!(
-                    "Too many pending messages. Maximum {MOST_PENDING} messages per conversation."
+                    "Too many pending messages. Maximum {MAX_PENDING_MESSAGES} messages per conversation."
                 ),
             )),
             Queued::Unknown => Err(AppError::not_found("Conversation not found")),
@@ -324,7 +324,7 @@ impl Delivery {
                 .get(&id)
                 .is_some_and(|it| it.tried == Some(tried))
         };
-        let end = tried.plus(CALL + CLOCKS_APART);
+        let end = tried.plus(CALL + CLOCK_SKEW_GRACE);
         if !self.inner.policy.is_host_shared || is_ours() || self.inner.ports.clock.now() > end {
             Ok(())
         } else {

@@ -13,7 +13,7 @@ use crate::id::{ApiKeyId, SandboxId, UserId};
 use crate::page::{Page, PageRequest};
 
 /// Longest text of an entry, in characters; what is longer is cut off.
-pub const LONGEST_TEXT: usize = 256;
+pub const MAX_AUDIT_TEXT_CHARS: usize = 256;
 
 /// Who acts. As text `user:NAME`, `sandbox:ID`, `cli`, `service` or `unknown`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -140,10 +140,10 @@ pub struct AuditEntry {
     pub count: u32,
 }
 
-/// The text as an entry may have it: not longer than [`LONGEST_TEXT`], without control characters.
+/// The text as an entry may have it: not longer than [`MAX_AUDIT_TEXT_CHARS`], without control characters.
 pub fn clipped(text: &str) -> String {
     let kept = text.chars().filter(|c| !c.is_control());
-    kept.take(LONGEST_TEXT).collect()
+    kept.take(MAX_AUDIT_TEXT_CHARS).collect()
 }
 
 /// Which entries. What is `None` does not matter.
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn texts_are_short_and_of_one_line() {
         assert_eq!(clipped("a\nb\0c"), "abc");
-        assert_eq!(clipped(&"é".repeat(300)).chars().count(), LONGEST_TEXT);
+        assert_eq!(clipped(&"é".repeat(300)).chars().count(), MAX_AUDIT_TEXT_CHARS);
     }
 
     #[test]

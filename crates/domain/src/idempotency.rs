@@ -11,7 +11,7 @@ use crate::id::UserId;
 
 /// Answers that are kept for one user at most: with one more the oldest goes, and its key is free again. Whoever repeats a
 /// request does so within seconds, and an unbounded memory could be filled by starts that fail fast.
-pub const MOST_ANSWERS: usize = 2_000;
+pub const MAX_RESPONSES_PER_USER: usize = 2_000;
 
 /// A request with a key that its sender chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub enum Repetition {
 /// Answers that were given. They are written by the repositories of what the requests made
 /// ([`StartTaskRepository::insert`](crate::start_task::StartTaskRepository::insert),
 /// [`SandboxRepository::insert_once`](crate::sandbox::SandboxRepository::insert_once)), or by `keep` for a request that made
-/// nothing. Whoever writes one forgets those of the same owner beyond the latest [`MOST_ANSWERS`].
+/// nothing. Whoever writes one forgets those of the same owner beyond the latest [`MAX_RESPONSES_PER_USER`].
 #[async_trait]
 pub trait IdempotencyRepository: Send + Sync + 'static {
     /// What is known of this request.

@@ -99,14 +99,14 @@ pub struct ApiKey {
 }
 
 /// Longest name of a key, in characters.
-pub const LONGEST_KEY_NAME: usize = 100;
+pub const MAX_KEY_NAME_CHARS: usize = 100;
 
 /// Most keys of one user that have not expired. One that takes the place of another may be one more.
-pub const MOST_KEYS: usize = 100;
+pub const MAX_KEYS_PER_USER: usize = 100;
 
 /// The key that the operator configured (`auth.bootstrap_key`): always this one, so that another configured key replaces
 /// it. What it opens is changed in the configuration; each start stores it again.
-pub const CONFIGURED_KEY: ApiKeyId =
+pub const BOOTSTRAP_KEY_ID: ApiKeyId =
     ApiKeyId::new(Uuid::from_u128(0x6177_0000_0000_4000_8000_0000_0000_0001));
 
 /// What a user may do.
@@ -175,8 +175,8 @@ impl ApiKey {
 #[async_trait]
 pub trait ApiKeyRepository: Send + Sync + 'static {
     /// Stores a key, and its user ([`Role::User`]) when that is new. `Conflict` if the hash (or id) is taken, and with the entity
-    /// [`DELETED_USER`] if a user of this name was deleted and something of them is left, or it was less than
-    /// [`NAME_RESTS`] before `key.created_at`; after that the name is a new user's.
+    /// [`DELETED_USER_ENTITY`] if a user of this name was deleted and something of them is left, or it was less than
+    /// [`USER_NAME_REUSE_GRACE`] before `key.created_at`; after that the name is a new user's.
     async fn insert(&self, key: &ApiKey) -> Result<(), StoreError>;
     /// The key with this hash, also when it is expired (the caller decides). None of a user whose deletion has begun.
     async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<KnownKey>, StoreError>;
@@ -192,10 +192,10 @@ pub trait ApiKeyRepository: Send + Sync + 'static {
 
 /// How long the name of a deleted user stays taken: longer than any request that came with one of their keys, so that
 /// nothing of it ends up with another user of that name.
-pub const NAME_RESTS: Duration = Duration::from_secs(10 * 60);
+pub const USER_NAME_REUSE_GRACE: Duration = Duration::from_secs(10 * 60);
 
 /// What [`StoreError`] calls a user who was deleted.
-pub const DELETED_USER: &str = "deleted user";
+pub const DELETED_USER_ENTITY: &str = "deleted user";
 
 /// A user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -271,7 +271,7 @@ pub trait UserRepository: Send + Sync + 'static {
     /// All at once with the first call: `deleted_at` is set, API keys, settings and secrets go, unfinished starts end in
     /// ERROR without their secrets (a worker's next write is `Stale`), and all sandboxes become `Desired::Deleted`, so that
     /// their keys open nothing and whoever serves their host removes them. From then on nothing of this user can be stored:
-    /// sandboxes, starts, settings and secrets are refused (`NotFound` of a [`DELETED_USER`]), and so are keys
+    /// sandboxes, starts, settings and secrets are refused (`NotFound` of a [`DELETED_USER_ENTITY`]), and so are keys
     /// ([`ApiKeyRepository::insert`]). With the further ones go answers, start tasks, and conversations with their events;
     /// they are not remembered as deleted, for without a sandbox nobody can report about them.
     async fn purge(
@@ -338,10 +338,10 @@ pub enum Administered {
 }
 
 /// What [`StoreError`] calls whoever asks for a change with a key that opens nothing any more.
-pub const CALLER: &str = "caller";
+pub const CALLER_ENTITY: &str = "caller";
 
 /// What [`StoreError`] calls whoever asks for a change that takes an administrator, and is none any more.
-pub const ADMINISTRATOR: &str = "administrator";
+pub const ADMINISTRATOR_ENTITY: &str = "administrator";
 
 impl Administered {
     /// The key that has to be looked at before the change is made: the one that a user asks with. Whoever needs no key (the
@@ -354,7 +354,7 @@ impl Administered {
     }
 
     /// Whether the change may be made by the user of `entry`, as their key is found in the transaction that makes it.
-    /// `NotFound` of a [`CALLER`] or an [`ADMINISTRATOR`] if not.
+    /// `NotFound` of a [`CALLER_ENTITY`] or an [`ADMINISTRATOR_ENTITY`] if not.
     pub fn refuse_stranger(
         &self,
         entry: &AuditEntry,
@@ -364,7 +364,7 @@ impl Administered {
             entry.actor == AuditActor::User(it.key.user.clone()) && !it.key.is_expired(entry.at)
         });
         let Some(known) = good else {
-            return Err(StoreError::NotFound { entity: CALLER });
+            return Err(StoreError::NotFound { entity: CALLER_ENTITY });
         };
         let user = &known.key.user;
         let is_own = match self {
@@ -377,7 +377,7 @@ impl Administered {
             return Ok(());
         }
         Err(StoreError::NotFound {
-            entity: ADMINISTRATOR,
+            entity: ADMINISTRATOR_ENTITY,
         })
     }
 }

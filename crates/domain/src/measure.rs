@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Upper bounds of the classes of [`Durations`], in milliseconds. One set for everything, so that all can be compared.
-pub const BOUNDS_MS: [u64; 15] = [
+pub const BUCKET_BOUNDS_MS: [u64; 15] = [
     1, 3, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 120_000,
 ];
 
@@ -61,15 +61,15 @@ impl Drop for Entered<'_> {
 #[derive(Debug, Default)]
 pub struct Durations {
     /// One per bound, and one for what took longer.
-    classes: [AtomicU64; BOUNDS_MS.len() + 1],
+    classes: [AtomicU64; BUCKET_BOUNDS_MS.len() + 1],
     micros: AtomicU64,
 }
 
 /// What [`Durations`] held at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Measured {
-    /// How often it took at most as long as the bound at the same place of [`BOUNDS_MS`]; the last: how often it happened.
-    pub at_most: [u64; BOUNDS_MS.len() + 1],
+    /// How often it took at most as long as the bound at the same place of [`BUCKET_BOUNDS_MS`]; the last: how often it happened.
+    pub at_most: [u64; BUCKET_BOUNDS_MS.len() + 1],
     /// All together.
     pub sum: Duration,
 }
@@ -77,10 +77,10 @@ pub struct Measured {
 impl Durations {
     /// It took so long.
     pub fn note(&self, took: Duration) {
-        let class = BOUNDS_MS
+        let class = BUCKET_BOUNDS_MS
             .iter()
             .position(|ms| took <= Duration::from_millis(*ms));
-        let class = class.unwrap_or(BOUNDS_MS.len());
+        let class = class.unwrap_or(BUCKET_BOUNDS_MS.len());
         self.classes[class].fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.micros.fetch_add(micros, Ordering::Relaxed);

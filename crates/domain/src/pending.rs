@@ -9,10 +9,10 @@ use crate::id::{ConversationId, HostId, StartTaskId, UserId};
 use crate::idempotency::{KeptAnswer, Repetition};
 
 /// Messages that wait for one conversation, at most (contract v1, section 3.4).
-pub const MOST_PENDING: usize = 10;
+pub const MAX_PENDING_MESSAGES: usize = 10;
 
 /// Notes about dropped messages in one start task, at most.
-pub const MOST_NOTES: usize = 20;
+pub const MAX_START_TASK_NOTES: usize = 20;
 
 /// What a message waits for. Clients name a start task as `task-<32 hex>` before they know its conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,7 +36,7 @@ pub struct NewPending {
     pub message: MessageInput,
     /// When.
     pub created_at: Timestamp,
-    /// When the request has a key of its sender's: the answers to it, by the place that the message may get ([`MOST_PENDING`]
+    /// When the request has a key of its sender's: the answers to it, by the place that the message may get ([`MAX_PENDING_MESSAGES`]
     /// of them). Else none.
     pub answers: Vec<KeptAnswer>,
 }
@@ -57,7 +57,7 @@ pub struct PendingMessage {
 pub enum Queued {
     /// It waits as the so-and-so-many-th, from 1.
     At(usize),
-    /// [`MOST_PENDING`] wait already.
+    /// [`MAX_PENDING_MESSAGES`] wait already.
     Full,
     /// There is no such task or conversation for this user.
     Unknown,
@@ -97,7 +97,7 @@ pub trait PendingMessageRepository: Send + Sync + 'static {
     /// It was delivered. Fine if it is not there.
     async fn delivered(&self, id: uuid::Uuid) -> Result<(), StoreError>;
     /// It never will be: it goes, and the note is added to the READY task of its conversation, if there is one that has
-    /// fewer than [`MOST_NOTES`].
+    /// fewer than [`MAX_START_TASK_NOTES`].
     async fn drop_with(&self, id: uuid::Uuid, note: &str) -> Result<(), StoreError>;
     /// Forgets messages of before `before` that still wait, oldest first, at most `limit`; how many there were.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;

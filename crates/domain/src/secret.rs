@@ -9,7 +9,7 @@ use crate::id::{SecretId, UserId};
 use crate::page::{Page, PageRequest};
 
 /// Secrets that one user may keep.
-pub const MOST_SECRETS: usize = 1_000;
+pub const MAX_SECRETS_PER_USER: usize = 1_000;
 
 /// What [`StoreError::Full`] calls them.
 pub const SECRETS: &str = "secrets";
@@ -95,9 +95,9 @@ pub trait SecretRepository: Send + Sync + 'static {
         name_contains: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<SecretSummary>, StoreError>;
-    /// All of them in order of creation (ties by name): at most [`MOST_SECRETS`].
+    /// All of them in order of creation (ties by name): at most [`MAX_SECRETS_PER_USER`].
     async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError>;
-    /// Stores a new secret. `Conflict` if its name is taken, `Full` (of [`SECRETS`]) if the owner has [`MOST_SECRETS`],
+    /// Stores a new secret. `Conflict` if its name is taken, `Full` (of [`SECRETS`]) if the owner has [`MAX_SECRETS_PER_USER`],
     /// `NotFound` for a user who was deleted ([`UserRepository::purge`](crate::identity::UserRepository::purge)).
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError>;
     /// Stores a new secret as [`SecretRepository::insert`] does, or makes `change` if its name is taken. Whether it was new.

@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::error::StoreError;
 
 /// Associated data of the installation's secret.
-pub const INSTALLATION: &str = "installation/secret";
+pub const INSTALLATION_SECRET_CONTEXT: &str = "installation/secret";
 
 /// A process that seals and opens, as it last said of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct KeyHolder {
 /// it runs, and the key that it is sealed with is the key that all of them seal with.
 #[async_trait]
 pub trait VaultRepository: Send + Sync + 'static {
-    /// The installation's secret, sealed with context [`INSTALLATION`]; `None` before the first start.
+    /// The installation's secret, sealed with context [`INSTALLATION_SECRET_CONTEXT`]; `None` before the first start.
     async fn installation(&self) -> Result<Option<Sealed>, StoreError>;
     /// Stores it if there is none. Answers what is stored then: of several first starts one wins, and all get its record.
     async fn create_installation(

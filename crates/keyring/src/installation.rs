@@ -5,7 +5,7 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use domain::cipher::{Cipher, CipherError, Sealed};
-use domain::vault::{Fingerprints, INSTALLATION};
+use domain::vault::{Fingerprints, INSTALLATION_SECRET_CONTEXT};
 use hmac::{Hmac, Mac as _};
 use rand::TryRngCore as _;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -33,12 +33,12 @@ impl InstallationKey {
     /// For the store.
     pub fn seal(&self, cipher: &dyn Cipher) -> Result<Sealed, CipherError> {
         let text: SecretString = URL_SAFE_NO_PAD.encode(self.0.as_slice()).into();
-        cipher.seal(INSTALLATION, &text)
+        cipher.seal(INSTALLATION_SECRET_CONTEXT, &text)
     }
 
     /// What [`InstallationKey::seal`] made. An error means that the cipher has not this installation's master key.
     pub fn open(cipher: &dyn Cipher, sealed: &Sealed) -> Result<Self, CipherError> {
-        let text = cipher.open(INSTALLATION, sealed)?;
+        let text = cipher.open(INSTALLATION_SECRET_CONTEXT, sealed)?;
         let bytes = URL_SAFE_NO_PAD.decode(text.expose_secret());
         let bytes = Zeroizing::new(bytes.map_err(|_| CipherError::Damaged)?);
         let bytes = <[u8; 32]>::try_from(bytes.as_slice()).map_err(|_| CipherError::Damaged)?;

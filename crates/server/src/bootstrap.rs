@@ -13,8 +13,8 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::{
-    Administered, AdministrationRepository as _, ApiKey, ApiKeyRepository, CONFIGURED_KEY,
-    DELETED_USER, KeyHash, Role,
+    Administered, AdministrationRepository as _, ApiKey, ApiKeyRepository, BOOTSTRAP_KEY_ID,
+    DELETED_USER_ENTITY, KeyHash, Role,
 };
 use keyring::{ApiKeyText, private_file};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -132,7 +132,7 @@ async fn accept_configured(
         .chain("…".chars())
         .collect();
     let key = ApiKey {
-        id: CONFIGURED_KEY,
+        id: BOOTSTRAP_KEY_ID,
         user: first_user(),
         hash,
         prefix,
@@ -148,7 +148,7 @@ async fn accept_configured(
 /// Takes back the key that was configured before, if there is one, with a line in the audit log.
 async fn withdraw(store: &Store, action: &str, now: Timestamp) -> Result<(), StoreError> {
     let change = Administered::RevokeKey {
-        id: CONFIGURED_KEY,
+        id: BOOTSTRAP_KEY_ID,
         user: first_user(),
     };
     let entry = Origin::service(action).entry(compose::ids().as_ref(), now, &change);
@@ -205,7 +205,7 @@ async fn insert(store: &Store, key: ApiKey, now: Timestamp) -> anyhow::Result<()
     };
     let entry = Origin::service("first key").entry(compose::ids().as_ref(), now, &change);
     match store.administer(&change, &entry).await {
-        Err(StoreError::Conflict { entity }) if entity == DELETED_USER => {
+        Err(StoreError::Conflict { entity }) if entity == DELETED_USER_ENTITY => {
             tracing::warn!(user = %user, "the first user was deleted a moment ago; the first key opens nothing before a later start");
             Ok(())
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{LONGEST_KEY_NAME, Role};
+use domain::identity::{MAX_KEY_NAME_CHARS, Role};
 
 use crate::config::parse_duration;
 use crate::remote;
@@ -172,11 +172,11 @@ pub(crate) struct Rotate {
 }
 
 fn key_name(text: &str) -> Result<String, String> {
-    let is_name = (1..=LONGEST_KEY_NAME).contains(&text.chars().count())
+    let is_name = (1..=MAX_KEY_NAME_CHARS).contains(&text.chars().count())
         && !text.chars().any(char::is_control);
     is_name
         .then(|| text.to_owned())
-        .ok_or_else(|| format!("expected 1 to {LONGEST_KEY_NAME} characters in one line"))
+        .ok_or_else(|| format!("expected 1 to {MAX_KEY_NAME_CHARS} characters in one line"))
 }
 
 fn time(text: &str) -> Result<std::time::Duration, String> {

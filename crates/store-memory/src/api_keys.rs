@@ -5,7 +5,7 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::{
-    ApiKey, ApiKeyRepository, DELETED_USER, KeyHash, KnownKey, NAME_RESTS, Role, User,
+    ApiKey, ApiKeyRepository, DELETED_USER_ENTITY, KeyHash, KnownKey, USER_NAME_REUSE_GRACE, Role, User,
 };
 
 use crate::MemoryStore;
@@ -32,9 +32,9 @@ impl State {
             let Some(deleted_at) = row.deleted_at else {
                 return Ok(false);
             };
-            if deleted_at.plus(NAME_RESTS) > at || !self.is_gone(user) {
+            if deleted_at.plus(USER_NAME_REUSE_GRACE) > at || !self.is_gone(user) {
                 return Err(StoreError::Conflict {
-                    entity: DELETED_USER,
+                    entity: DELETED_USER_ENTITY,
                 });
             }
         }

@@ -5,7 +5,7 @@ use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, Forgotten, MOST_ADOPTED_INTO, Observation, Unsettled, add_number, fold_title,
+    ExecutionStatus, Forgotten, MAX_CONVERSATIONS_FOR_ADOPTION, Observation, Unsettled, add_number, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
@@ -210,7 +210,7 @@ impl ConversationRepository for MemoryStore {
         }
         let inside = state.conversations.values();
         let inside = inside.filter(|row| row.it.sandbox_id == conversation.sandbox_id);
-        if inside.count() >= MOST_ADOPTED_INTO as usize {
+        if inside.count() >= MAX_CONVERSATIONS_FOR_ADOPTION as usize {
             return Ok(Appended::Unknown);
         }
         match state.wanted_sandbox(&conversation.sandbox_id) {

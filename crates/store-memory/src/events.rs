@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::conversation::Observation;
 use domain::error::StoreError;
-use domain::event::{ARRIVED_BYTES, Appended, Arrived, Event, EventFilter, EventOrder, EventStore};
+use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, Arrived, Event, EventFilter, EventOrder, EventStore};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
@@ -120,7 +120,7 @@ impl EventStore for MemoryStore {
         if !row.is_some_and(|row| scope.sees(&row.it.owner)) {
             return Ok(None);
         }
-        let mut left = ARRIVED_BYTES;
+        let mut left = MAX_EVENT_BATCH_BYTES;
         let mut arrived: Vec<Arrived> = Vec::new();
         for (seq, event) in (1..).zip(state.log(scope, conversation)) {
             if seq <= after {

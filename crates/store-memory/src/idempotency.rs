@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::idempotency::{
-    IdempotencyRepository, KeptAnswer, KeyedRequest, MOST_ANSWERS, Repetition,
+    IdempotencyRepository, KeptAnswer, KeyedRequest, MAX_RESPONSES_PER_USER, Repetition,
 };
 
 use crate::MemoryStore;
@@ -33,7 +33,7 @@ impl State {
         let theirs = self.answers.iter().filter(|it| it.0.0 == request.owner);
         let mut theirs: Vec<_> = theirs.map(|(key, it)| (it.at, key.clone())).collect();
         theirs.sort();
-        for (_, key) in theirs.iter().rev().skip(MOST_ANSWERS) {
+        for (_, key) in theirs.iter().rev().skip(MAX_RESPONSES_PER_USER) {
             self.answers.remove(key);
         }
     }

@@ -9,7 +9,7 @@ use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, UserId};
 use domain::idempotency::Repetition;
 use domain::pending::{
-    Awaited, MOST_NOTES, MOST_PENDING, NewPending, PendingMessage, PendingMessageRepository, Queued,
+    Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPending, PendingMessage, PendingMessageRepository, Queued,
 };
 use domain::sandbox::{Desired, SandboxStatus};
 use domain::start_task::{StartStatus, StartTask};
@@ -103,7 +103,7 @@ impl PendingMessageRepository for MemoryStore {
         let waiting =
             waiting.filter(|it| it.conversation == conversation && it.owner == message.owner);
         let count = waiting.count();
-        if count >= MOST_PENDING {
+        if count >= MAX_PENDING_MESSAGES {
             return Ok(Queued::Full);
         }
         state.pending.push(PendingRow {
@@ -187,7 +187,7 @@ impl PendingMessageRepository for MemoryStore {
                 && it.owner == row.owner
                 && it.status == StartStatus::Ready
         });
-        if let Some(task) = task.filter(|task| task.notes.len() < MOST_NOTES) {
+        if let Some(task) = task.filter(|task| task.notes.len() < MAX_START_TASK_NOTES) {
             task.notes.push(note.to_owned());
             task.detail = Some(task.notes.join(" "));
             self.tell(Change::StartTask(task.id));

@@ -6,7 +6,7 @@ use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest};
 use domain::secret::{
-    CustomSecret, MOST_SECRETS, SECRETS, SecretChange, SecretRepository, SecretSummary,
+    CustomSecret, MAX_SECRETS_PER_USER, SECRETS, SecretChange, SecretRepository, SecretSummary,
 };
 
 use crate::page;
@@ -22,10 +22,10 @@ impl State {
             return Err(StoreError::Conflict { entity: "secret" });
         }
         let owners = self.secrets.keys().map(|(owner, _)| owner);
-        if owners.filter(|it| **it == secret.owner).count() >= MOST_SECRETS {
+        if owners.filter(|it| **it == secret.owner).count() >= MAX_SECRETS_PER_USER {
             return Err(StoreError::Full {
                 entity: SECRETS,
-                most: MOST_SECRETS,
+                most: MAX_SECRETS_PER_USER,
             });
         }
         self.secrets.insert(key, secret.clone());

@@ -13,7 +13,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCKS_APART, ClaimLimit, Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place,
+    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStart, PARENT, Place,
     StartQueue, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 
@@ -125,7 +125,7 @@ impl State {
         }
         let runs = |it: &Sandbox| it.desired == Desired::Running;
         let owned = task.owns_sandbox && self.wanted_sandbox(&task.sandbox_id).is_some_and(runs);
-        let since = task.created_at.minus(CLOCKS_APART);
+        let since = task.created_at.minus(CLOCK_SKEW_GRACE);
         let mut graves = self.deleted.values();
         let lost = graves.any(|it| it.sandbox == task.sandbox_id && it.at >= since);
         if owned || lost {
@@ -175,8 +175,8 @@ impl StartTaskRepository for MemoryStore {
         }
         let open = state.tasks.values().map(|row| &row.task);
         let open = open.filter(|it| it.owner == task.owner && !it.status.is_terminal());
-        if open.count() >= MOST_OPEN_STARTS as usize {
-            return Err(StoreError::CapReached(Cap::Starts(MOST_OPEN_STARTS)));
+        if open.count() >= MAX_UNFINISHED_STARTS as usize {
+            return Err(StoreError::CapReached(Cap::Starts(MAX_UNFINISHED_STARTS)));
         }
         if let Some(parent) = task.request.parent_conversation_id {
             let parent = state.conversations.get(&parent);

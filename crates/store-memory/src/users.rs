@@ -5,7 +5,7 @@ use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ConversationId, UserId};
-use domain::identity::{DELETED_USER, Purged, Role, User, UserRepository};
+use domain::identity::{DELETED_USER_ENTITY, Purged, Role, User, UserRepository};
 use domain::sandbox::Desired;
 use domain::start_task::StartStatus;
 
@@ -20,7 +20,7 @@ impl State {
     pub(crate) fn refuse_deleted(&self, user: &UserId) -> Result<(), StoreError> {
         match self.users.get(user) {
             Some(row) if row.deleted_at.is_some() => Err(StoreError::NotFound {
-                entity: DELETED_USER,
+                entity: DELETED_USER_ENTITY,
             }),
             _ => Ok(()),
         }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
-use domain::sandbox::{Located, MOST_WARM, WarmRepository, WarmSandbox, WarmState};
+use domain::sandbox::{Located, MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
 
 use crate::MemoryStore;
 use crate::state::State;
@@ -36,7 +36,7 @@ impl WarmRepository for MemoryStore {
             |it: &&WarmSandbox| it.spec_id == warm.spec_id && it.state != WarmState::Claimed;
         let counted = state.warm_of(&warm.host).filter(is_counted).count();
         let is_full = u32::try_from(counted).is_ok_and(|n| n >= most)
-            || state.warm_of(&warm.host).count() >= MOST_WARM;
+            || state.warm_of(&warm.host).count() >= MAX_WARM_SANDBOXES_PER_HOST;
         if is_full {
             return Ok(false);
         }
@@ -99,7 +99,7 @@ impl WarmRepository for MemoryStore {
         let state = self.lock();
         let mut all: Vec<_> = state.warm_of(host).cloned().collect();
         all.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
-        all.truncate(MOST_WARM);
+        all.truncate(MAX_WARM_SANDBOXES_PER_HOST);
         Ok(all)
     }
 

@@ -8,7 +8,7 @@ use diesel::sql_types::{Nullable, Text};
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, Forgotten, MOST_ADOPTED_INTO, Observation, Unsettled, fold_title,
+    ExecutionStatus, Forgotten, MAX_CONVERSATIONS_FOR_ADOPTION, Observation, Unsettled, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
@@ -171,7 +171,7 @@ fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<Appended, Fau
         .filter(conversations::sandbox_id.eq(it.sandbox_id.as_str()))
         .count()
         .get_result(conn)?;
-    if inside >= i64::from(MOST_ADOPTED_INTO) {
+    if inside >= i64::from(MAX_CONVERSATIONS_FOR_ADOPTION) {
         return Ok(Appended::Unknown);
     }
     // The sandbox may have been deleted since its key was checked.

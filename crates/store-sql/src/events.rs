@@ -8,7 +8,7 @@ use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::Observation;
 use domain::error::StoreError;
-use domain::event::{ARRIVED_BYTES, Appended, Arrived, Event, EventFilter, EventOrder, EventStore};
+use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, Arrived, Event, EventFilter, EventOrder, EventStore};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
@@ -230,7 +230,7 @@ fn arrivals(
         .limit(limit)
         .select(octet_length(events::body))
         .load(conn)?;
-    let fits = page_token::fitting(ARRIVED_BYTES, sizes);
+    let fits = page_token::fitting(MAX_EVENT_BATCH_BYTES, sizes);
     let rows: Vec<EventRow> = later()
         .limit(i64::try_from(fits).unwrap_or(limit).min(limit))
         .select(EventRow::as_select())

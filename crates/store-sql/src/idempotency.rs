@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::idempotency::{
-    IdempotencyRepository, KeptAnswer, KeyedRequest, MOST_ANSWERS, Repetition,
+    IdempotencyRepository, KeptAnswer, KeyedRequest, MAX_RESPONSES_PER_USER, Repetition,
 };
 
 use crate::connection::AnyConnection;
@@ -39,7 +39,7 @@ pub(crate) fn repetition(
 /// Rows of one statement.
 const PART: usize = 500;
 
-/// Stores an answer in place of one that is too old to count, and forgets the oldest ones beyond `MOST_ANSWERS`.
+/// Stores an answer in place of one that is too old to count, and forgets the oldest ones beyond `MAX_RESPONSES_PER_USER`.
 pub(crate) fn keep(conn: &mut AnyConnection, kept: &KeptAnswer) -> Result<(), Fault> {
     let request = &kept.request;
     let id = (request.owner.as_str(), request.key.as_str());
@@ -56,7 +56,7 @@ pub(crate) fn keep(conn: &mut AnyConnection, kept: &KeptAnswer) -> Result<(), Fa
     let surplus: Vec<String> = table
         .filter(keys::owner.eq(id.0))
         .order((keys::given_at.desc(), keys::key.desc()))
-        .offset(i64::try_from(MOST_ANSWERS).unwrap_or(i64::MAX))
+        .offset(i64::try_from(MAX_RESPONSES_PER_USER).unwrap_or(i64::MAX))
         .limit(i64::try_from(PART).unwrap_or(i64::MAX))
         .select(keys::key)
         .load(conn)?;

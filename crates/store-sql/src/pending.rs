@@ -9,7 +9,7 @@ use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, SandboxId};
 use domain::idempotency::Repetition;
 use domain::pending::{
-    Awaited, MOST_NOTES, MOST_PENDING, NewPending, PendingMessage, PendingMessageRepository, Queued,
+    Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPending, PendingMessage, PendingMessageRepository, Queued,
 };
 use domain::sandbox::{Desired, SandboxStatus};
 use domain::start_task::StartStatus;
@@ -92,7 +92,7 @@ fn queue(conn: &mut AnyConnection, message: &NewPending) -> Result<Queued, Fault
         .filter(pending::owner.eq(owner));
     let count: i64 = waiting.count().get_result(conn)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    if count >= MOST_PENDING {
+    if count >= MAX_PENDING_MESSAGES {
         return Ok(Queued::Full);
     }
     let last: Option<i64> = waiting.select(max(pending::place)).first(conn)?;
@@ -239,7 +239,7 @@ fn drop_with(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), Fault
         return Ok(());
     };
     let mut notes: Vec<String> = Decode("start task").json("notes", &notes)?;
-    if notes.len() >= MOST_NOTES {
+    if notes.len() >= MAX_START_TASK_NOTES {
         return Ok(());
     }
     notes.push(plain(note));

@@ -10,7 +10,7 @@ use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest};
 use domain::secret::{
-    CustomSecret, MOST_SECRETS, SECRETS, SecretChange, SecretRepository, SecretSummary, SecretValue,
+    CustomSecret, MAX_SECRETS_PER_USER, SECRETS, SecretChange, SecretRepository, SecretSummary, SecretValue,
 };
 
 use crate::codec::{Decode, plain};
@@ -127,10 +127,10 @@ fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), Fault> 
     }
     // As if alone: of a crowd that finds room for one, one gets it.
     let count: i64 = theirs.count().get_result(conn)?;
-    if usize::try_from(count).unwrap_or(usize::MAX) >= MOST_SECRETS {
+    if usize::try_from(count).unwrap_or(usize::MAX) >= MAX_SECRETS_PER_USER {
         return Err(StoreError::Full {
             entity: SECRETS,
-            most: MOST_SECRETS,
+            most: MAX_SECRETS_PER_USER,
         }
         .into());
     }

@@ -14,7 +14,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCKS_APART, ClaimLimit, Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place,
+    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStart, PARENT, Place,
     StartQueue, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 use uuid::Uuid;
@@ -95,7 +95,7 @@ fn fail(
     let runs = |it: &Sandbox| it.desired == Desired::Running;
     let owned =
         task.owns_sandbox && load_wanted(conn, &task.sandbox_id)?.is_some_and(|it| runs(&it));
-    let since = task.created_at.minus(CLOCKS_APART);
+    let since = task.created_at.minus(CLOCK_SKEW_GRACE);
     if owned || has_lost_one(conn, &row.sandbox_id, since)? {
         // The task itself is ended by now and does not count.
         let unneeded = unneeded_sandboxes(conn, &[row.sandbox_id])?;
@@ -165,8 +165,8 @@ fn insert(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<Inse
         .filter(start_tasks::is_open)
         .count()
         .get_result(conn)?;
-    if open >= i64::from(MOST_OPEN_STARTS) {
-        return Err(StoreError::CapReached(Cap::Starts(MOST_OPEN_STARTS)).into());
+    if open >= i64::from(MAX_UNFINISHED_STARTS) {
+        return Err(StoreError::CapReached(Cap::Starts(MAX_UNFINISHED_STARTS)).into());
     }
     if let Some(parent) = task.request.parent_conversation_id {
         conversations::load(conn, parent)?

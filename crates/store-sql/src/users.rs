@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::UserId;
-use domain::identity::{DELETED_USER, NAME_RESTS, Purged, Role, User, UserRepository};
+use domain::identity::{DELETED_USER_ENTITY, USER_NAME_REUSE_GRACE, Purged, Role, User, UserRepository};
 
 use crate::codec::Decode;
 use crate::connection::{Any, AnyConnection};
@@ -49,7 +49,7 @@ fn load(conn: &mut AnyConnection, user: &str) -> Result<Option<UserRow>, Fault> 
 /// the same moment comes before it, or finds what it stores.
 pub(crate) fn refuse_deleted(conn: &mut AnyConnection, user: &str) -> Result<(), Fault> {
     match load(conn, user)? {
-        Some(row) if row.deleted_at.is_some() => Err(not_found(DELETED_USER)),
+        Some(row) if row.deleted_at.is_some() => Err(not_found(DELETED_USER_ENTITY)),
         _ => Ok(()),
     }
 }
@@ -66,8 +66,8 @@ pub(crate) fn ensure(
         let Some(deleted_at) = row.deleted_at.map(|at| at.0) else {
             return Ok(false);
         };
-        if deleted_at.plus(NAME_RESTS) > at || !is_gone(conn, user)? {
-            return Err(conflict(DELETED_USER));
+        if deleted_at.plus(USER_NAME_REUSE_GRACE) > at || !is_gone(conn, user)? {
+            return Err(conflict(DELETED_USER_ENTITY));
         }
         diesel::delete(users::table.find(user)).execute(conn)?;
     }

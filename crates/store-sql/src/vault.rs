@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::vault::{INSTALLATION, KeyHolder, VaultRepository};
+use domain::vault::{INSTALLATION_SECRET_CONTEXT, KeyHolder, VaultRepository};
 
 use crate::connection::AnyConnection;
 use crate::error::{Fault, stale};
@@ -15,7 +15,7 @@ use crate::store::SqlStore;
 
 fn stored(conn: &mut AnyConnection) -> Result<Option<Sealed>, Fault> {
     let text: Option<String> = vault::table
-        .find(INSTALLATION)
+        .find(INSTALLATION_SECRET_CONTEXT)
         .select(vault::sealed)
         .first(conn)
         .optional()?;
@@ -52,7 +52,7 @@ impl VaultRepository for SqlStore {
                 }
                 diesel::insert_into(vault::table)
                     .values((
-                        vault::name.eq(INSTALLATION),
+                        vault::name.eq(INSTALLATION_SECRET_CONTEXT),
                         vault::sealed.eq(sealed.as_text()),
                         vault::changed_at.eq(At(at)),
                     ))
@@ -72,7 +72,7 @@ impl VaultRepository for SqlStore {
         self.db
             .background(move |conn| {
                 let unchanged = vault::table
-                    .find(INSTALLATION)
+                    .find(INSTALLATION_SECRET_CONTEXT)
                     .filter(vault::sealed.eq(before.as_text()));
                 let replaced = diesel::update(unchanged)
                     .set((

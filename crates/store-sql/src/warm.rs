@@ -8,7 +8,7 @@ use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
-use domain::sandbox::{Located, MOST_WARM, WarmRepository, WarmSandbox, WarmState};
+use domain::sandbox::{Located, MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
 
 use crate::codec::{Decode, plain, to_json};
 use crate::connection::{AnyConnection, on_backend};
@@ -98,7 +98,7 @@ fn has_room(conn: &mut AnyConnection, warm: &WarmSandbox, most: u32) -> Result<b
         .count()
         .get_result(conn)?;
     let all: i64 = of_host.count().get_result(conn)?;
-    Ok(counted < i64::from(most) && usize::try_from(all).is_ok_and(|all| all < MOST_WARM))
+    Ok(counted < i64::from(most) && usize::try_from(all).is_ok_and(|all| all < MAX_WARM_SANDBOXES_PER_HOST))
 }
 
 /// One statement, so that a claim costs one round trip besides its transaction. `{lock}` is where Postgres is told to pass over
@@ -223,7 +223,7 @@ impl WarmRepository for SqlStore {
 
     async fn on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
         let host = host.to_string();
-        let most = i64::try_from(MOST_WARM).unwrap_or(i64::MAX);
+        let most = i64::try_from(MAX_WARM_SANDBOXES_PER_HOST).unwrap_or(i64::MAX);
         self.db
             .background_read(move |conn| {
                 let rows: Vec<WarmRow> = warm_sandboxes::table

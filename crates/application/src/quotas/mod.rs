@@ -20,7 +20,7 @@ use domain::id::{SandboxId, UserId};
 use domain::json::text_bytes;
 use domain::measure::Count;
 use domain::scope::Scope;
-use domain::secret::MOST_SECRETS;
+use domain::secret::MAX_SECRETS_PER_USER;
 use domain::usage::{EventStorage, Quota, QuotaLimits, Usage, UsageRepository};
 use tokio::time::Instant;
 
@@ -132,7 +132,7 @@ impl Quotas {
     /// The limits in force, as users meet them.
     fn limits(&self) -> QuotaLimits {
         let limits = self.0.limits.get();
-        let most = MOST_SECRETS as u64;
+        let most = MAX_SECRETS_PER_USER as u64;
         let secrets = limits.of(Quota::Secrets).unwrap_or(most).min(most);
         limits.with(Quota::Secrets, Some(secrets))
     }

@@ -11,13 +11,13 @@ use crate::conversations::{check_branch, check_repository};
 use crate::secrets::{LARGEST_VALUE, is_reserved};
 
 /// Secrets in one request at most (contract v1, section 3.2).
-const MOST_SECRETS: usize = 50;
+const MAX_SECRETS_PER_USER: usize = 50;
 const LONGEST_NAME: usize = 256;
 /// Number, size and names of a request's secrets.
 pub fn check_secrets(secrets: &BTreeMap<String, SecretString>) -> Result<(), String> {
-    if secrets.len() > MOST_SECRETS {
+    if secrets.len() > MAX_SECRETS_PER_USER {
         return Err(format!(
-            "Too many secrets: {} (at most {MOST_SECRETS})",
+            "Too many secrets: {} (at most {MAX_SECRETS_PER_USER})",
             secrets.len()
         ));
     }

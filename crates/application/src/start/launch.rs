@@ -19,7 +19,7 @@ use crate::settings::LaunchProfile;
 use crate::{AppError, Inner, pull_requests};
 
 /// Secrets that are named as ones that cannot be opened.
-const MOST_NOTES: usize = 10;
+const MAX_START_TASK_NOTES: usize = 10;
 
 /// The tag that names the program of an ACP agent (contract v1, section 2.1).
 const ACP_SERVER_TAG: &str = "acpserver";
@@ -184,7 +184,7 @@ async fn all_secrets(
             Err(error) if error.class() == ErrorClass::NotFound => {}
             Err(AppError::Cipher(error)) => {
                 tracing::warn!(error = %chain(&error), "a secret cannot be opened; the agent starts without it");
-                if notes.len() < MOST_NOTES {
+                if notes.len() < MAX_START_TASK_NOTES {
                     notes.push(format!(
                         "The secret {name} cannot be opened and was left out. Store it again."
                     ));

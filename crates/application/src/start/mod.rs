@@ -20,7 +20,7 @@ use domain::error::{StoreError, chain};
 use domain::id::{ConversationId, StartTaskId, UserId};
 use domain::json::serialized_bytes;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{MOST_TOGETHER, Sandbox};
+use domain::sandbox::{MAX_SHARED_CONVERSATIONS, Sandbox};
 use domain::scope::Scope;
 use domain::start_task::{
     Inserted, NewStart, PARENT, Place, StartRequest, StartStatus, StartTask, StartTaskFilter,
@@ -220,7 +220,7 @@ impl Starts {
             start.task.sandbox_id = sandbox.id;
             start.task.owns_sandbox = false;
             start.place = Place::Shared {
-                most: MOST_TOGETHER,
+                most: MAX_SHARED_CONVERSATIONS,
             };
             match self.insert(&start).await {
                 Err(StoreError::Full { .. } | StoreError::NotFound { entity: SANDBOX }) => {}

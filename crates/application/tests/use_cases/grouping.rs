@@ -6,7 +6,7 @@ use domain::agent::LaunchSecret;
 use domain::cipher::Sealed;
 use domain::conversation::GitProvider;
 use domain::id::{HostId, SandboxId, SecretId};
-use domain::sandbox::{Desired, MOST_TOGETHER, SandboxRepository};
+use domain::sandbox::{Desired, MAX_SHARED_CONVERSATIONS, SandboxRepository};
 use domain::secret::{CustomSecret, SecretRepository, SecretValue};
 use domain::start_task::{AgentType, StartStatus, StartTask, StartTaskRepository};
 use futures::future::join_all;
@@ -100,10 +100,10 @@ async fn the_strategy_decides_which() {
 async fn starts_at_once_never_overfill_a_sandbox() {
     let world = grouped("ADD_TO_ANY").await;
     let first = started(&world).await;
-    let starts = (0..MOST_TOGETHER + 4).map(|_| world.start(input(|_| {})));
+    let starts = (0..MAX_SHARED_CONVERSATIONS + 4).map(|_| world.start(input(|_| {})));
     let tasks = join_all(starts).await;
     let shared = tasks.iter().filter(|it| it.sandbox_id == first.sandbox_id);
-    assert_eq!(shared.count() + 1, MOST_TOGETHER as usize);
+    assert_eq!(shared.count() + 1, MAX_SHARED_CONVERSATIONS as usize);
     for task in &tasks {
         let ended = world.ended(task).await;
         assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);

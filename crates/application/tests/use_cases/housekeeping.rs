@@ -6,7 +6,7 @@ use application::{Policy, Retention};
 use domain::clock::{Clock as _, SystemClock, Timestamp};
 use domain::conversation::ConversationRepository;
 use domain::id::ApiKeyId;
-use domain::identity::{ApiKey, ApiKeyRepository as _, KeyHash, NAME_RESTS, UserRepository as _};
+use domain::identity::{ApiKey, ApiKeyRepository as _, KeyHash, USER_NAME_REUSE_GRACE, UserRepository as _};
 use domain::lease::LeaseRepository;
 use domain::scope::Scope;
 use domain::start_task::StartTask;
@@ -146,7 +146,7 @@ async fn the_name_of_a_deleted_user_is_forgotten_when_it_has_rested() {
         };
         world.store.insert(&key).await.expect("it is new");
         let when = if n == 1 {
-            now().minus(NAME_RESTS + HOUR)
+            now().minus(USER_NAME_REUSE_GRACE + HOUR)
         } else {
             now()
         };

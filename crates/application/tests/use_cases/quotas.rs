@@ -6,7 +6,7 @@ use domain::agent::document::STATE_UPDATE;
 use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
 use domain::error::{Classify, ErrorClass};
-use domain::event::{BULKY_BYTES, Event, EventFilter, EventOrder};
+use domain::event::{BULKY_EVENT_BYTES, Event, EventFilter, EventOrder};
 use domain::id::ConversationId;
 use domain::page::{PageLimit, PageRequest};
 use domain::pending::Awaited;
@@ -35,7 +35,7 @@ async fn started(world: &World) -> (StartTask, Sandbox) {
 }
 
 fn large(n: u64, kind: &str) -> Value {
-    let text = "x".repeat(2 * BULKY_BYTES);
+    let text = "x".repeat(2 * BULKY_EVENT_BYTES);
     let at = format!("2026-01-01T00:00:{n:02}");
     json!({"id": format!("e{n}"), "kind": kind, "timestamp": at, "source": "environment",
         "observation": {"content": [{"type": "text", "text": text}]}})

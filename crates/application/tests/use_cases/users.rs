@@ -7,7 +7,7 @@ use domain::audit::AuditActor;
 use domain::clock::Timestamp;
 use domain::error::{Classify as _, ErrorClass};
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{ApiKey, ApiKeyRepository as _, CONFIGURED_KEY, KeyHash};
+use domain::identity::{ApiKey, ApiKeyRepository as _, BOOTSTRAP_KEY_ID, KeyHash};
 use domain::page::{PageLimit, PageRequest};
 use domain::scope::Scope;
 use domain::start_task::StartStatus;
@@ -232,7 +232,7 @@ async fn nobody_makes_a_key_without_one() {
 async fn the_configured_key_is_changed_where_it_is_configured() {
     let world = World::new().await;
     let configured = ApiKey {
-        id: CONFIGURED_KEY,
+        id: BOOTSTRAP_KEY_ID,
         user: alice(),
         hash: KeyHash::of("configured"),
         prefix: "conf".to_owned(),
@@ -247,11 +247,11 @@ async fn the_configured_key_is_changed_where_it_is_configured() {
     let by = asked_with(Some(ApiKeyId::new(Uuid::from_u128(1))));
     let (administration, wish) = (&world.app.administration, KeyWish::default());
     let revoked = administration
-        .revoke_key(&by, &alice(), CONFIGURED_KEY)
+        .revoke_key(&by, &alice(), BOOTSTRAP_KEY_ID)
         .await;
     let refused = revoked.expect_err("the next start would store it again");
     assert_eq!(refused.class(), ErrorClass::Conflict);
-    let (id, grace) = (CONFIGURED_KEY, Duration::ZERO);
+    let (id, grace) = (BOOTSTRAP_KEY_ID, Duration::ZERO);
     let rotated = administration
         .rotate_key(&by, &alice(), id, &wish, grace)
         .await;

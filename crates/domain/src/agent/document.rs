@@ -20,7 +20,7 @@ pub const STREAMING_DELTA: &str = "StreamingDeltaEvent";
 /// Characters of a text (title, model, tag) that are kept; sandboxes may be hostile.
 const LONGEST: usize = 1_000;
 /// Tags that are kept of one conversation.
-pub const MOST_TAGS: usize = 64;
+pub const MAX_TAGS: usize = 64;
 /// Bytes of the names and values of all tags of one conversation: a list of conversations shows them all.
 pub const MAX_TAG_BYTES: usize = 16 * 1024;
 
@@ -112,7 +112,7 @@ impl AgentConversation {
                 .iter()
                 .filter_map(|(name, value)| Some((name, value.as_str()?)));
             texts
-                .take(MOST_TAGS)
+                .take(MAX_TAGS)
                 .map(|(name, value)| (bounded(name, 256), bounded(value, LONGEST)))
                 .collect()
         });

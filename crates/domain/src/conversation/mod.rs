@@ -156,10 +156,10 @@ pub struct Metrics {
 
 /// Conversations that one sandbox may have when its agent server brings in one of its own making: a hostile one must
 /// not fill its owner's list.
-pub const MOST_ADOPTED_INTO: u32 = 500;
+pub const MAX_CONVERSATIONS_FOR_ADOPTION: u32 = 500;
 
 /// Pull requests that are noted of one conversation: agents open them.
-pub const MOST_PULL_REQUESTS: usize = 100;
+pub const MAX_PULL_REQUESTS: usize = 100;
 
 /// The record of one conversation.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,7 @@
 //! How a report of the agent server changes a conversation: one pure rule, shared by every store.
 
-use super::{Conversation, MOST_PULL_REQUESTS, Metrics, Observation};
-use crate::agent::document::{MAX_TAG_BYTES, MOST_TAGS};
+use super::{Conversation, MAX_PULL_REQUESTS, Metrics, Observation};
+use crate::agent::document::{MAX_TAG_BYTES, MAX_TAGS};
 use crate::clock::Timestamp;
 
 impl Conversation {
@@ -31,7 +31,7 @@ impl Conversation {
             let known = self.tags.get(name);
             let others = bytes - known.map_or(0, |old| length(name, old));
             let with = others + length(name, value);
-            let is_room = self.tags.len() < MOST_TAGS || known.is_some();
+            let is_room = self.tags.len() < MAX_TAGS || known.is_some();
             if is_room && with <= MAX_TAG_BYTES {
                 self.tags.insert(name.clone(), value.clone());
                 bytes = with;
@@ -41,10 +41,10 @@ impl Conversation {
     }
 }
 
-/// Adds a pull request to those of a conversation: last, once, and no more than [`MOST_PULL_REQUESTS`]. Answers whether it
+/// Adds a pull request to those of a conversation: last, once, and no more than [`MAX_PULL_REQUESTS`]. Answers whether it
 /// is new.
 pub fn add_number(numbers: &mut Vec<i64>, number: i64) -> bool {
-    let is_new = !numbers.contains(&number) && numbers.len() < MOST_PULL_REQUESTS;
+    let is_new = !numbers.contains(&number) && numbers.len() < MAX_PULL_REQUESTS;
     if is_new {
         numbers.push(number);
     }

@@ -71,7 +71,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<Option<ConversationView>, StoreError>;
     /// Notes a pull request of the conversation by its number: last, and only once; bumps `updated_at` if it is new. A
-    /// conversation has at most [`MOST_PULL_REQUESTS`](crate::conversation::MOST_PULL_REQUESTS); more are not noted. `false`
+    /// conversation has at most [`MAX_PULL_REQUESTS`](crate::conversation::MAX_PULL_REQUESTS); more are not noted. `false`
     /// if there is no such conversation.
     async fn add_pull_request(
         &self,
@@ -83,7 +83,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
     /// Stores a conversation that the agent server of `conversation.sandbox_id` made by itself. Writes only if the id is
     /// neither known nor deleted: `Stored{new:1}` then, else `Stored{new:0}`, `Foreign` or `Deleted`. A conversation whose
     /// start failed in this sandbox is `Deleted`, too: its agent server may have gone on with it. A sandbox that has
-    /// [`MOST_ADOPTED_INTO`](crate::conversation::MOST_ADOPTED_INTO) conversations gets no more: `Unknown`.
+    /// [`MAX_CONVERSATIONS_FOR_ADOPTION`](crate::conversation::MAX_CONVERSATIONS_FOR_ADOPTION) conversations gets no more: `Unknown`.
     async fn adopt(&self, conversation: &Conversation) -> Result<Appended, StoreError>;
     /// Applies a report of sandbox `origin` about its own conversation.
     async fn observe(

@@ -11,7 +11,7 @@ use crate::page::{Page, PageRequest};
 
 mod shorten;
 
-pub use shorten::{BULKY_BYTES, BULKY_KIND, shortened};
+pub use shorten::{BULKY_EVENT_BYTES, BULKY_EVENT_KIND, shortened};
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,7 +73,7 @@ pub enum Appended {
 }
 
 /// Bytes of documents after which a part of what arrived ends: there are many followers, and each holds one part until it is written.
-pub const ARRIVED_BYTES: usize = 256 * 1024;
+pub const MAX_EVENT_BATCH_BYTES: usize = 256 * 1024;
 
 /// Where events are kept. Visibility of a conversation is checked in the same transaction: reads of a conversation
 /// outside the scope find nothing.
@@ -108,7 +108,7 @@ pub trait EventStore: Send + Sync + 'static {
         page: &PageRequest,
     ) -> Result<Page<Event>, StoreError>;
     /// What arrived after `after` (0: from the beginning), in the order of arrival, at most `limit` and within
-    /// [`ARRIVED_BYTES`] (but at least one, if there is one). `None` if the scope has no such conversation.
+    /// [`MAX_EVENT_BATCH_BYTES`] (but at least one, if there is one). `None` if the scope has no such conversation.
     ///
     /// Arrival is the commit: whoever has seen a number will never see a smaller one come up. So who asks again and again
     /// for what came after the last one sees every event once.

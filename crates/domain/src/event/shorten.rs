@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use super::Event;
 
 /// The kind of the events that are shortened after they were stored: what tools printed.
-pub const BULKY_KIND: &str = "ObservationEvent";
+pub const BULKY_EVENT_KIND: &str = "ObservationEvent";
 
 /// A document of more bytes than this is bulky. A shortened one is not.
-pub const BULKY_BYTES: usize = 16 * 1024;
+pub const BULKY_EVENT_BYTES: usize = 16 * 1024;
 
 /// Characters that are left of a text, in the first attempt and in the second one.
 const KEPT_CHARS: [usize; 2] = [1_000, 100];
@@ -27,12 +27,12 @@ const ENVELOPE: [&str; 4] = ["id", "kind", "timestamp", "source"];
 impl Event {
     /// Whether its document may be shortened after it was stored.
     pub fn is_bulky_observation(&self) -> bool {
-        self.kind == BULKY_KIND && self.is_bulky()
+        self.kind == BULKY_EVENT_KIND && self.is_bulky()
     }
 
     /// Whether its document is large.
     pub fn is_bulky(&self) -> bool {
-        crate::json::text_bytes(&self.body) > BULKY_BYTES
+        crate::json::text_bytes(&self.body) > BULKY_EVENT_BYTES
     }
 
     /// Cuts long texts in the document, so that it is no longer bulky. Id, kind and time stay.
@@ -41,9 +41,9 @@ impl Event {
     }
 }
 
-/// The short form of a document of more than [`BULKY_BYTES`]; others are left as they are.
+/// The short form of a document of more than [`BULKY_EVENT_BYTES`]; others are left as they are.
 pub fn shortened(mut document: Value) -> Value {
-    let fits = |document: &Value| crate::json::text_bytes(document) <= BULKY_BYTES;
+    let fits = |document: &Value| crate::json::text_bytes(document) <= BULKY_EVENT_BYTES;
     if fits(&document) {
         return document;
     }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn is_small(document: &Value) -> bool {
-        document.to_string().len() <= BULKY_BYTES
+        document.to_string().len() <= BULKY_EVENT_BYTES
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_is_small_is_left_alone() {
-        let small = json!({"id": "1", "text": "x".repeat(BULKY_BYTES / 2)});
+        let small = json!({"id": "1", "text": "x".repeat(BULKY_EVENT_BYTES / 2)});
         assert_eq!(shortened(small.clone()), small);
     }
 

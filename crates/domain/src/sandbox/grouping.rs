@@ -4,7 +4,7 @@ use super::Sandbox;
 use crate::clock::Timestamp;
 
 /// Conversations that a shared sandbox holds at most. Whoever names a sandbox may put more into it.
-pub const MOST_TOGETHER: u32 = 20;
+pub const MAX_SHARED_CONVERSATIONS: u32 = 20;
 
 /// Which of the user's running sandboxes a new conversation shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Occupancy {
 impl Grouping {
     /// Those with room for one more, best first. Ties: the one made first, then by id.
     pub fn order(self, mut running: Vec<Occupancy>) -> Vec<Sandbox> {
-        running.retain(|it| it.conversations < MOST_TOGETHER);
+        running.retain(|it| it.conversations < MAX_SHARED_CONVERSATIONS);
         running.sort_by(|a, b| {
             (a.sandbox.created_at, &a.sandbox.id).cmp(&(b.sandbox.created_at, &b.sandbox.id))
         });

@@ -23,7 +23,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-pub use grouping::{Grouping, MOST_TOGETHER, Occupancy};
+pub use grouping::{Grouping, MAX_SHARED_CONVERSATIONS, Occupancy};
 pub use mask::{LogMask, masked};
 pub use path::{is_below, normalized};
 pub use port::{
@@ -31,7 +31,7 @@ pub use port::{
     SandboxBackend, SandboxError, SandboxLaunch, SandboxRepository, SandboxSpecCatalog,
 };
 pub use view::{SandboxView, SessionKeyOf};
-pub use warm::{MOST_WARM, WarmRepository, WarmSandbox, WarmState};
+pub use warm::{MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
 
 use crate::cipher::Sealed;
 use crate::clock::Timestamp;

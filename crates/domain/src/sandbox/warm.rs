@@ -25,7 +25,7 @@ use crate::id::{HostId, SandboxId, SpecId};
 use crate::identity::KeyHash;
 
 /// Warm sandboxes of one host at most, whatever the configuration says.
-pub const MOST_WARM: usize = 200;
+pub const MAX_WARM_SANDBOXES_PER_HOST: usize = 200;
 
 wire_enum! {
     /// How far it is.
@@ -70,7 +70,7 @@ pub struct WarmSandbox {
 /// Rows of warm sandboxes.
 #[async_trait]
 pub trait WarmRepository: Send + Sync + 'static {
-    /// Stores a new one unless `most` of this host and template are there already (in any state but CLAIMED), or [`MOST_WARM`]
+    /// Stores a new one unless `most` of this host and template are there already (in any state but CLAIMED), or [`MAX_WARM_SANDBOXES_PER_HOST`]
     /// of this host in any state: counting and inserting are one transaction. `false` if it was not stored, `Conflict` if its
     /// id or key is there already.
     async fn insert(&self, warm: &WarmSandbox, most: u32) -> Result<bool, StoreError>;
@@ -93,7 +93,7 @@ pub trait WarmRepository: Send + Sync + 'static {
     ) -> Result<Option<WarmSandbox>, StoreError>;
     /// Nothing came of a claim: it is READY again. `false` if it is not CLAIMED, or a sandbox's row has its id.
     async fn release(&self, id: &SandboxId, at: Timestamp) -> Result<bool, StoreError>;
-    /// All of a host, in any state, oldest first, at most [`MOST_WARM`].
+    /// All of a host, in any state, oldest first, at most [`MAX_WARM_SANDBOXES_PER_HOST`].
     async fn on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError>;
     /// Removes the row; the sandbox that it became stays. `false` if there is none.
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError>;

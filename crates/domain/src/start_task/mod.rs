@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use port::{
-    CLOCKS_APART, ClaimLimit, Claimed, Inserted, MOST_OPEN_STARTS, NewStart, PARENT, Place,
+    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStart, PARENT, Place,
     StartQueue, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 

@@ -17,7 +17,7 @@ use crate::scope::Scope;
 
 /// Unfinished start tasks that one user may have: starts in a named sandbox need no room under the caps on sandboxes,
 /// and the queue must end somewhere.
-pub const MOST_OPEN_STARTS: u32 = 100;
+pub const MAX_UNFINISHED_STARTS: u32 = 100;
 
 /// The entity of a `NotFound` that means the conversation which a new one is part of.
 pub const PARENT: &str = "parent conversation";
@@ -96,7 +96,7 @@ pub struct StartTaskFilter {
 }
 
 /// How far the clocks of two replicas may be apart where one has written what the other compares with its own time.
-pub const CLOCKS_APART: Duration = Duration::from_secs(60);
+pub const CLOCK_SKEW_GRACE: Duration = Duration::from_secs(60);
 
 /// How much is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +149,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     /// its owner does not have (any more): `NotFound` of [`PARENT`].
     /// At most one unfailed task per conversation id: the same owner gets `Existing`; a conversation of somebody else
     /// with this id, a conversation without a task, or a deleted one is `Conflict`. A named sandbox that was deleted meanwhile is `NotFound`.
-    /// More than [`MOST_OPEN_STARTS`] unfinished tasks of one owner are refused (`CapReached`).
+    /// More than [`MAX_UNFINISHED_STARTS`] unfinished tasks of one owner are refused (`CapReached`).
     async fn insert(&self, start: &NewStart, caps: &Caps) -> Result<Inserted, StoreError>;
     /// Several, in the order asked for.
     async fn find_many(

@@ -6,7 +6,7 @@ use application::administration::{KeyWish, MadeKey};
 use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditOutcome};
 use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{ApiKey, LONGEST_KEY_NAME, Role, User};
+use domain::identity::{ApiKey, MAX_KEY_NAME_CHARS, Role, User};
 use domain::page::{PageLimit, PageRequest, PageToken};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
@@ -196,9 +196,9 @@ fn seconds(count: i64) -> Duration {
 }
 
 fn is_name(name: &str) -> Option<Fault> {
-    let is_name = (1..=LONGEST_KEY_NAME).contains(&name.chars().count())
+    let is_name = (1..=MAX_KEY_NAME_CHARS).contains(&name.chars().count())
         && !name.chars().any(char::is_control);
-    let refusal = format!("a name has 1 to {LONGEST_KEY_NAME} characters in one line");
+    let refusal = format!("a name has 1 to {MAX_KEY_NAME_CHARS} characters in one line");
     (!is_name).then(|| Fault::value_error(refusal))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use application::start::StartInput;
-use domain::conversation::{GitProvider, MOST_PULL_REQUESTS};
+use domain::conversation::{GitProvider, MAX_PULL_REQUESTS};
 use domain::start_task::{AgentType, StartRequest};
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
@@ -43,7 +43,7 @@ impl Decode for StartBody {
         object.rule(
             "pr_number",
             pr_number.as_ref(),
-            items(..=MOST_PULL_REQUESTS as u64),
+            items(..=MAX_PULL_REQUESTS as u64),
         );
         let parent_conversation_id = object.optional("parent_conversation_id");
         let agent_type = object.default("agent_type", || AgentType::Default);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use domain::measure::{BOUNDS_MS, Measured};
+use domain::measure::{BUCKET_BOUNDS_MS, Measured};
 
 /// How this text is announced.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -86,14 +86,14 @@ impl Page {
             format!("{name}_count"),
         );
         for (labels, measured) in values {
-            let bounds = BOUNDS_MS.iter().map(|ms| seconds(*ms));
+            let bounds = BUCKET_BOUNDS_MS.iter().map(|ms| seconds(*ms));
             let bounds = bounds.chain(["+Inf".to_owned()]);
             for (bound, at_most) in bounds.zip(measured.at_most) {
                 let labels = [labels, &[("le", bound.as_str())]].concat();
                 self.sample(&bucket, &labels, at_most);
             }
             self.sample(&sum, labels, measured.sum.as_secs_f64());
-            self.sample(&count, labels, measured.at_most[BOUNDS_MS.len()]);
+            self.sample(&count, labels, measured.at_most[BUCKET_BOUNDS_MS.len()]);
         }
     }
 

@@ -7,7 +7,7 @@ use application::secrets::{NewSecret, TokenUse};
 use application::settings::ProviderToken;
 use domain::conversation::GitProvider;
 use domain::id::{SandboxId, UserId};
-use domain::secret::MOST_SECRETS;
+use domain::secret::MAX_SECRETS_PER_USER;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
@@ -229,7 +229,7 @@ async fn names_and_values_are_checked_and_never_repeated() {
 async fn a_user_may_keep_so_many() {
     let world = World::idle().await;
     let ada = UserId::parse("ada").unwrap();
-    for n in 0..MOST_SECRETS {
+    for n in 0..MAX_SECRETS_PER_USER {
         let secret = NewSecret {
             name: format!("S{n}"),
             value: SecretString::from("v"),

@@ -4,7 +4,7 @@ use domain::audit::{AuditEntry, AuditFilter};
 use domain::cipher::Sealed;
 use domain::error::StoreError;
 use domain::identity::{
-    ADMINISTRATOR, Administered, ApiKey, CALLER, DELETED_USER, KnownKey, Purged, Role,
+    ADMINISTRATOR_ENTITY, Administered, ApiKey, CALLER_ENTITY, DELETED_USER_ENTITY, KnownKey, Purged, Role,
 };
 
 use super::audit_log::entry;
@@ -197,7 +197,7 @@ pub async fn a_deletion_begins(ports: &Ports) {
     assert_is!(
         administer(ports, 4, create("ada", Role::User)).await,
         Err(StoreError::Conflict {
-            entity: DELETED_USER
+            entity: DELETED_USER_ENTITY
         })
     );
     let purged = ports.users.purge(&user("ada"), at(3), 9).await.unwrap();
@@ -271,12 +271,12 @@ pub async fn whoever_asks_still_may(ports: &Ports) {
     for (change, n) in own.iter().chain(&others).zip(20..) {
         for bad in [&key(99, "ada", 0), &expired, &theirs] {
             let done = by(ports, n, bad, change).await;
-            assert_is!(done, Err(StoreError::NotFound { entity: CALLER }));
+            assert_is!(done, Err(StoreError::NotFound { entity: CALLER_ENTITY }));
         }
     }
     for (change, n) in others.iter().zip(30..) {
         let done = by(ports, n, &hers, change).await;
-        let entity = ADMINISTRATOR;
+        let entity = ADMINISTRATOR_ENTITY;
         assert_is!(done, Err(StoreError::NotFound { entity: e }) if e == entity);
     }
     assert_eq!(ports.keys.list(None).await.unwrap(), before);
@@ -298,7 +298,7 @@ pub async fn whoever_asks_still_may(ports: &Ports) {
     }
     ports.users.purge(&user("ada"), at(5), 9).await.unwrap();
     let done = by(ports, 70, &hers, &create("dave", Role::User)).await;
-    assert_is!(done, Err(StoreError::NotFound { entity: CALLER }));
+    assert_is!(done, Err(StoreError::NotFound { entity: CALLER_ENTITY }));
 }
 
 /// Stamps the laws of `AdministrationRepository` into tests. `$fresh`: a future of something that derefs to [`Ports`].

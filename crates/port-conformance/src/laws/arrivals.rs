@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use domain::conversation::Observation;
-use domain::event::{ARRIVED_BYTES, Appended, Arrived, Event};
+use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, Arrived, Event};
 use domain::id::ConversationId;
 use domain::scope::Scope;
 use futures::future::join_all;
@@ -87,9 +87,9 @@ pub async fn parts_of_large_documents_end_early(ports: &Ports) {
     for n in 0..5 {
         let mut large = event(&n.to_string(), "A", at(n));
         let bytes = if n == 2 {
-            2 * ARRIVED_BYTES
+            2 * MAX_EVENT_BATCH_BYTES
         } else {
-            ARRIVED_BYTES * 2 / 5
+            MAX_EVENT_BATCH_BYTES * 2 / 5
         };
         large.body = json!({"text": "x".repeat(bytes)});
         append(ports, id, &[large]).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
-    GitProvider, MOST_PULL_REQUESTS, Metrics, Trigger, Unsettled,
+    GitProvider, MAX_PULL_REQUESTS, Metrics, Trigger, Unsettled,
 };
 use domain::event::Appended;
 use domain::id::HostId;
@@ -94,18 +94,18 @@ pub async fn pull_requests_are_noted(ports: &Ports) {
     assert!(!noted(&scope("bob"), id, 8, 3).await);
     assert!(!noted(&alice, conversation_id(9), 8, 3).await);
 
-    let most = i64::try_from(MOST_PULL_REQUESTS).unwrap();
+    let most = i64::try_from(MAX_PULL_REQUESTS).unwrap();
     let all = (100..100 + most).map(|number| noted(&alice, id, number, 4));
     let all = futures::future::join_all(all).await;
     assert!(all.into_iter().all(|noted| noted));
     let mut numbers = ports.view(id).await.unwrap().conversation.pr_numbers;
     assert_eq!(
         (numbers.len(), &numbers[..2]),
-        (MOST_PULL_REQUESTS, &[3, 7][..])
+        (MAX_PULL_REQUESTS, &[3, 7][..])
     );
     numbers.sort_unstable();
     numbers.dedup();
-    assert_eq!(numbers.len(), MOST_PULL_REQUESTS, "each once");
+    assert_eq!(numbers.len(), MAX_PULL_REQUESTS, "each once");
 }
 
 /// Somebody else's conversation is not there, for any method; the system sees all.

@@ -1,7 +1,7 @@
 //! Laws of `IdempotencyRepository`, and of the repositories that write its rows.
 
 use domain::error::{Cap, StoreError};
-use domain::idempotency::{KeptAnswer, KeyedRequest, MOST_ANSWERS, Repetition};
+use domain::idempotency::{KeptAnswer, KeyedRequest, MAX_RESPONSES_PER_USER, Repetition};
 use domain::sandbox::Caps;
 use domain::start_task::{Inserted, NewStart};
 use futures::future::join_all;
@@ -188,13 +188,13 @@ pub async fn answers_of_one_user_are_bounded(ports: &Ports) {
     let bobs = request("bob", "k", "this");
     answers.keep(&kept(bobs.clone(), "bob's")).await.unwrap();
     let number = |n: usize| request("alice", &format!("k{n}"), "this");
-    for n in 0..=MOST_ANSWERS {
+    for n in 0..=MAX_RESPONSES_PER_USER {
         let mut answer = kept(number(n), "an answer");
         answer.at = at(2 + i64::try_from(n).unwrap());
         assert_eq!(answers.keep(&answer).await.unwrap(), Repetition::First);
     }
     let same = Repetition::Same("an answer".to_owned());
-    for (n, known) in [(0, &Repetition::First), (1, &same), (MOST_ANSWERS, &same)] {
+    for (n, known) in [(0, &Repetition::First), (1, &same), (MAX_RESPONSES_PER_USER, &same)] {
         assert_eq!(answers.look_up(&number(n)).await.unwrap(), *known, "{n}");
     }
     assert_ne!(answers.look_up(&bobs).await.unwrap(), Repetition::First);

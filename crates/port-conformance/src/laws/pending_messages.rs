@@ -3,7 +3,7 @@
 use domain::conversation::MessageInput;
 use domain::id::HostId;
 use domain::idempotency::{KeptAnswer, KeyedRequest, Repetition};
-use domain::pending::{Awaited, MOST_NOTES, MOST_PENDING, NewPending, Queued};
+use domain::pending::{Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPending, Queued};
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTask};
@@ -120,7 +120,7 @@ pub async fn messages_wait_in_the_order_of_their_arrival(ports: &Ports) {
 pub async fn a_conversation_has_a_bounded_queue(ports: &Ports) {
     ports.start(&start(1, "alice", "s1", at(0))).await;
     talk(ports, 2).await;
-    for (n, place) in (1..).zip(1..=MOST_PENDING) {
+    for (n, place) in (1..).zip(1..=MAX_PENDING_MESSAGES) {
         let name = if n % 2 == 0 { TASK } else { CONVERSATION };
         assert_eq!(queue(ports, n, name(1)).await, Queued::At(place));
     }
@@ -129,20 +129,20 @@ pub async fn a_conversation_has_a_bounded_queue(ports: &Ports) {
     }
     assert_eq!(queue(ports, 51, CONVERSATION(2)).await, Queued::At(1));
     ports.pending.delivered(uuid(3)).await.unwrap();
-    assert_eq!(queue(ports, 52, TASK(1)).await, Queued::At(MOST_PENDING));
+    assert_eq!(queue(ports, 52, TASK(1)).await, Queued::At(MAX_PENDING_MESSAGES));
 }
 
 /// Of many who want the last place one gets it.
 pub async fn the_last_place_is_given_once(ports: &Ports) {
     talk(ports, 1).await;
-    for n in 1..MOST_PENDING as u64 {
+    for n in 1..MAX_PENDING_MESSAGES as u64 {
         queue(ports, n, CONVERSATION(1)).await;
     }
     let asked = (100..108).map(|n| queue(ports, n, CONVERSATION(1)));
     let given = join_all(asked).await;
-    let last = |it: &&Queued| **it == Queued::At(MOST_PENDING);
+    let last = |it: &&Queued| **it == Queued::At(MAX_PENDING_MESSAGES);
     assert_eq!(given.iter().filter(last).count(), 1, "{given:?}");
-    assert_eq!(waiting(ports, 1).await.len(), MOST_PENDING);
+    assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
 }
 
 /// Somebody else's is as good as none; a start that failed says why, until another one makes the conversation.
@@ -253,11 +253,11 @@ pub async fn a_dropped_message_leaves_a_note(ports: &Ports) {
     let it = task(ports, 1).await;
     assert_eq!(it.notes, ["Too odd."]);
     assert_eq!(it.detail.as_deref(), Some("Too odd."));
-    for n in 3..3 + MOST_NOTES as u64 {
+    for n in 3..3 + MAX_START_TASK_NOTES as u64 {
         queue(ports, n, TASK(1)).await;
         ports.pending.drop_with(uuid(n), "More.").await.unwrap();
     }
-    assert_eq!(task(ports, 1).await.notes.len(), MOST_NOTES);
+    assert_eq!(task(ports, 1).await.notes.len(), MAX_START_TASK_NOTES);
     // Without a task there is nowhere to write it.
     talk(ports, 2).await;
     queue(ports, 50, CONVERSATION(2)).await;
@@ -339,7 +339,7 @@ pub async fn a_repeated_message_waits_once(ports: &Ports) {
             answer: format!("{n} is {place}"),
             at: at(1),
         };
-        it.answers = (1..=MOST_PENDING).map(answer).collect();
+        it.answers = (1..=MAX_PENDING_MESSAGES).map(answer).collect();
         it
     };
     queue(ports, 1, CONVERSATION(1)).await;
@@ -353,7 +353,7 @@ pub async fn a_repeated_message_waits_once(ports: &Ports) {
     assert_eq!(again, Queued::Repeated(same));
     let other = ports.pending.queue(&keyed(4, "b")).await.unwrap();
     assert_eq!(other, Queued::Repeated(Repetition::Other));
-    assert_eq!(waiting(ports, 1).await.len(), MOST_PENDING);
+    assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
 }
 
 /// Stamps the laws into tests. `$fresh`: a future of something that derefs to [`Ports`].

@@ -6,7 +6,7 @@ use domain::error::StoreError;
 use domain::event::{Appended, EventFilter, EventOrder};
 use domain::id::{HostId, UserId};
 use domain::idempotency::{KeptAnswer, KeyedRequest, Repetition};
-use domain::identity::{DELETED_USER, Purged};
+use domain::identity::{DELETED_USER_ENTITY, Purged};
 use domain::pending::{Awaited, PendingMessage, Queued};
 use domain::sandbox::Desired;
 use domain::scope::Scope;
@@ -318,7 +318,7 @@ pub async fn nothing_new_of_a_deleted_user_is_stored(ports: &Ports) {
         assert_is!(
             error,
             Some(StoreError::NotFound {
-                entity: DELETED_USER
+                entity: DELETED_USER_ENTITY
             })
         );
     };
@@ -359,7 +359,7 @@ pub async fn nothing_new_of_a_deleted_user_is_stored(ports: &Ports) {
     assert_is!(
         inserted,
         Err(StoreError::Conflict {
-            entity: DELETED_USER
+            entity: DELETED_USER_ENTITY
         })
     );
     purge(ports, &alice, 1000).await;

@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::page::{PageLimit, PageRequest, PageToken};
-use domain::secret::{CustomSecret, MOST_SECRETS, SECRETS, SecretChange, SecretSummary};
+use domain::secret::{CustomSecret, MAX_SECRETS_PER_USER, SECRETS, SecretChange, SecretSummary};
 use futures::future::join_all;
 
 use crate::fixtures::{at, secret, secret_value, user};
@@ -291,7 +291,7 @@ pub async fn writers_lose_nothing(ports: &Ports) {
 
 /// Nobody has more than the cap, and of a crowd that finds room for three, three get it. What is there can be changed.
 pub async fn the_cap_is_exact(ports: &Ports) {
-    let most = u64::try_from(MOST_SECRETS).unwrap();
+    let most = u64::try_from(MAX_SECRETS_PER_USER).unwrap();
     for n in 0..most - 3 {
         insert(ports, n, "alice", &format!("S{n}")).await;
     }
@@ -311,7 +311,7 @@ pub async fn the_cap_is_exact(ports: &Ports) {
         Err(other) => panic!("{other:?}"),
     });
     assert_eq!(stored.count(), 3);
-    assert_eq!(names(ports, "alice").await.len(), MOST_SECRETS);
+    assert_eq!(names(ports, "alice").await.len(), MAX_SECRETS_PER_USER);
     let there = secret(20_000, "alice", "S0", at(2));
     let again = ports.secrets.insert(&there).await;
     assert_is!(again, Err(StoreError::Conflict { .. }));

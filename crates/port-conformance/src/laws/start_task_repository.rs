@@ -10,7 +10,7 @@ use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
 use domain::sandbox::{Caps, Desired};
 use domain::scope::Scope;
 use domain::start_task::{
-    AgentType, ClaimLimit, Inserted, MOST_OPEN_STARTS, Place, StartRequest, StartStatus, StartTask,
+    AgentType, ClaimLimit, Inserted, MAX_UNFINISHED_STARTS, Place, StartRequest, StartStatus, StartTask,
     StartTaskFilter, StartTaskOrder,
 };
 use futures::future::join_all;
@@ -198,14 +198,14 @@ pub async fn the_queue_of_one_user_is_bounded(ports: &Ports) {
     for owner in ["alice", "bob"] {
         ports.sandbox(&format!("of-{owner}"), owner).await;
     }
-    for n in 1..=u64::from(MOST_OPEN_STARTS) {
+    for n in 1..=u64::from(MAX_UNFINISHED_STARTS) {
         ports.start(&start_in(n, "alice", "of-alice", at(0))).await;
     }
     let more = start_in(1_000, "alice", "of-alice", at(1));
     let answer = ports.tasks.insert(&more, &PLENTY).await;
     assert_is!(
         answer,
-        Err(StoreError::CapReached(Cap::Starts(MOST_OPEN_STARTS)))
+        Err(StoreError::CapReached(Cap::Starts(MAX_UNFINISHED_STARTS)))
     );
     ports.start(&start_in(1_001, "bob", "of-bob", at(1))).await;
 }

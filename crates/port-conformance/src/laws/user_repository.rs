@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
-use domain::identity::{ApiKey, DELETED_USER, KeyHash, NAME_RESTS, Purged, Role, User};
+use domain::identity::{ApiKey, DELETED_USER_ENTITY, KeyHash, USER_NAME_REUSE_GRACE, Purged, Role, User};
 
 use crate::fixtures::{at, sandbox_id, user, uuid};
 use crate::{Ports, assert_is};
@@ -22,7 +22,7 @@ pub(crate) fn key(n: u64, owner: &str, when: i64) -> ApiKey {
 }
 
 fn rested(when: i64) -> i64 {
-    when + i64::try_from(NAME_RESTS.as_secs()).unwrap()
+    when + i64::try_from(USER_NAME_REUSE_GRACE.as_secs()).unwrap()
 }
 
 async fn users(ports: &Ports) -> Vec<User> {
@@ -104,14 +104,14 @@ pub async fn a_name_rests_before_it_is_used_again(ports: &Ports) {
     assert_is!(
         insert(2, late).await,
         Err(StoreError::Conflict {
-            entity: DELETED_USER
+            entity: DELETED_USER_ENTITY
         })
     );
     ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
     assert_is!(
         insert(2, early).await,
         Err(StoreError::Conflict {
-            entity: DELETED_USER
+            entity: DELETED_USER_ENTITY
         })
     );
     ports.keys.insert(&key(3, "bob", early)).await.unwrap();

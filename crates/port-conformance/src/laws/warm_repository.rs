@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use domain::error::StoreError;
 use domain::id::{HostId, SpecId};
 use domain::identity::KeyHash;
-use domain::sandbox::{Located, MOST_WARM, WarmSandbox, WarmState};
+use domain::sandbox::{Located, MAX_WARM_SANDBOXES_PER_HOST, WarmSandbox, WarmState};
 use futures::future::join_all;
 
 use crate::Ports;
@@ -202,7 +202,7 @@ pub async fn a_race_of_inserts_stores_no_more_than_wanted(ports: &Ports) {
 
 /// A host has a bounded number, in any state, whatever is asked for.
 pub async fn a_host_has_only_so_many(ports: &Ports) {
-    for n in 0..MOST_WARM {
+    for n in 0..MAX_WARM_SANDBOXES_PER_HOST {
         let mut it = warm(&format!("w{n:04}"), at(0));
         it.spec_id = SpecId::parse(format!("spec-{}", n % 7)).unwrap();
         if n % 2 == 0 {
@@ -217,7 +217,7 @@ pub async fn a_host_has_only_so_many(ports: &Ports) {
             .await
             .unwrap()
     );
-    assert_eq!(all(ports).await.len(), MOST_WARM);
+    assert_eq!(all(ports).await.len(), MAX_WARM_SANDBOXES_PER_HOST);
     assert!(ports.warm.remove(&sandbox_id("w0000")).await.unwrap());
     assert!(
         ports

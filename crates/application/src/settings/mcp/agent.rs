@@ -12,7 +12,7 @@ use super::{McpConfig, McpRemote};
 /// Servers that one agent gets.
 const MOST_SERVERS: usize = 100;
 /// Servers that the notes name one by one.
-const MOST_NOTES: usize = 20;
+const MAX_START_TASK_NOTES: usize = 20;
 
 /// The servers for an agent, and what could not be used (in words that name no secret). Names are unique; a remote
 /// server that both forms name by the same URL appears once.
@@ -77,7 +77,7 @@ impl List {
     }
 
     fn finish(mut self) -> (Vec<McpServer>, Vec<String>) {
-        self.notes.truncate(MOST_NOTES);
+        self.notes.truncate(MAX_START_TASK_NOTES);
         if self.left_out > 0 {
             let n = self.left_out;
             self.notes.push(format!(

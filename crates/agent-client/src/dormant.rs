@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use domain::agent::{AgentError, Awakening, WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
+use domain::agent::{AgentError, InitRequest, WEBHOOK_BATCH, WEBHOOK_FLUSH_SECONDS};
 use domain::error::chain;
 use hyper::Method;
 use secrecy::ExposeSecret;
@@ -73,7 +73,7 @@ impl HttpAgentRuntime {
     pub(crate) async fn rouse(
         &self,
         at: Server<'_>,
-        awakening: &Awakening,
+        awakening: &InitRequest,
     ) -> Result<(), AgentError> {
         let limit = self.config.wake;
         let whole = self.rouse_patiently(at, awakening);
@@ -84,7 +84,7 @@ impl HttpAgentRuntime {
     async fn rouse_patiently(
         &self,
         at: Server<'_>,
-        awakening: &Awakening,
+        awakening: &InitRequest,
     ) -> Result<(), AgentError> {
         // Repeating it does no harm: whoever is late is told so.
         let call = Call::waking(at, &awakening.secret_key, &PLACE, self.config.wake)?
@@ -112,7 +112,7 @@ impl HttpAgentRuntime {
 /// What one that is not dormant finds in its environment. Paths, limits, switches and the keys are there when it boots, dormant
 /// or not. Nothing goes into its environment: nobody looks for webhooks there later, and the agent server begins a process for
 /// each variable when an agent gets its terminal.
-fn body(awakening: &Awakening) -> Value {
+fn body(awakening: &InitRequest) -> Value {
     let webhooks = awakening.webhook_url.as_str().trim_end_matches('/');
     json!({
         "session_api_keys": [awakening.session_key.expose_secret()],

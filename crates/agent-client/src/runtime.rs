@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::agent::{
-    AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, Awakening,
+    AgentConversation, AgentEndpoint, AgentError, AgentEventPage, AgentRuntime, InitRequest,
     LaunchRequest, LlmProfile, Plugin, Sent,
 };
 use domain::clock::{Clock, Timestamp};
@@ -188,8 +188,8 @@ impl AgentRuntime for HttpAgentRuntime {
         self.sleeps(Server { sandbox, url }).await
     }
 
-    async fn limber(&self, sandbox: &SandboxId, url: &Url) {
-        let span = debug_span!("agent.limber");
+    async fn prewarm(&self, sandbox: &SandboxId, url: &Url) {
+        let span = debug_span!("agent.prewarm");
         let asked = self.ask_in_advance(Server { sandbox, url });
         asked.instrument(span).await;
     }
@@ -198,7 +198,7 @@ impl AgentRuntime for HttpAgentRuntime {
         &self,
         sandbox: &SandboxId,
         url: &Url,
-        awakening: &Awakening,
+        awakening: &InitRequest,
     ) -> Result<(), AgentError> {
         let span = debug_span!("agent.wake");
         let woken = self.rouse(Server { sandbox, url }, awakening);
@@ -267,7 +267,7 @@ impl AgentRuntime for HttpAgentRuntime {
         id: ConversationId,
         from: Option<Timestamp>,
         cursor: Option<&str>,
-    ) -> Result<AgentEvents, AgentError> {
+    ) -> Result<AgentEventPage, AgentError> {
         let mut reply = Err(Fault::TooLarge(self.config.max_body));
         for limit in PAGE_SIZES {
             reply = self.page(at, id, from, cursor, limit).await;
@@ -282,7 +282,7 @@ impl AgentRuntime for HttpAgentRuntime {
             ));
         };
         let received = self.clock.now();
-        Ok(AgentEvents {
+        Ok(AgentEventPage {
             items: items
                 .into_iter()
                 .filter_map(|e| Event::from_document(e, received))

@@ -15,8 +15,8 @@ use domain::clock::Timestamp;
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{ApiKeyId, IdGenerator, UserId};
 use domain::identity::{
-    ADMINISTRATOR_ENTITY, Administered, AdministrationRepository, ApiKey, CALLER_ENTITY, BOOTSTRAP_KEY_ID,
-    DELETED_USER_ENTITY, KeyHash, MAX_KEYS_PER_USER, Purged, Role, User,
+    ADMINISTRATOR_ENTITY, AdminChange, AdministrationRepository, ApiKey, CALLER_ENTITY, BOOTSTRAP_KEY_ID,
+    DELETED_USER_ENTITY, KeyHash, MAX_KEYS_PER_USER, PurgeCounts, Role, User,
 };
 use domain::page::{Page, PageRequest, PageToken};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -66,7 +66,7 @@ impl Origin {
     }
 
     /// The line about a change.
-    pub fn entry(&self, ids: &dyn IdGenerator, at: Timestamp, change: &Administered) -> AuditEntry {
+    pub fn entry(&self, ids: &dyn IdGenerator, at: Timestamp, change: &AdminChange) -> AuditEntry {
         let (object, detail) = told(change);
         AuditEntry {
             id: ids.uuid(),
@@ -86,22 +86,22 @@ impl Origin {
 }
 
 /// What is changed, and how.
-fn told(change: &Administered) -> (String, Option<String>) {
+fn told(change: &AdminChange) -> (String, Option<String>) {
     match change {
-        Administered::CreateUser { user, role } | Administered::SetRole { user, role } => (
+        AdminChange::CreateUser { user, role } | AdminChange::SetRole { user, role } => (
             format!("user:{user}"),
             Some(format!("role:{}", role.as_str())),
         ),
-        Administered::DeleteUser { user } => (format!("user:{user}"), None),
-        Administered::CreateKey { key, .. } => (
+        AdminChange::DeleteUser { user } => (format!("user:{user}"), None),
+        AdminChange::CreateKey { key, .. } => (
             format!("key:{}", key.id),
             Some(format!("user:{}", key.user)),
         ),
-        Administered::RotateKey { old, new, .. } => (
+        AdminChange::RotateKey { old, new, .. } => (
             format!("key:{old}"),
             Some(format!("new:{} user:{}", new.id, new.user)),
         ),
-        Administered::RevokeKey { id, user } => (format!("key:{id}"), Some(format!("user:{user}"))),
+        AdminChange::RevokeKey { id, user } => (format!("key:{id}"), Some(format!("user:{user}"))),
     }
 }
 
@@ -205,7 +205,7 @@ impl Administration {
         role: Role,
     ) -> Result<User, AppError> {
         self.0.refuse_second_user(user).await?;
-        let change = Administered::CreateUser {
+        let change = AdminChange::CreateUser {
             user: user.clone(),
             role,
         };
@@ -225,7 +225,7 @@ impl Administration {
                 "You cannot take the role from yourself: another administrator can",
             ));
         }
-        let change = Administered::SetRole {
+        let change = AdminChange::SetRole {
             user: user.clone(),
             role,
         };
@@ -234,13 +234,13 @@ impl Administration {
     }
 
     /// Deletes a user with everything of theirs; see [`crate::users::Users::delete`]. Nobody deletes themself.
-    pub async fn delete_user(&self, origin: &Origin, user: &UserId) -> Result<Purged, AppError> {
+    pub async fn delete_user(&self, origin: &Origin, user: &UserId) -> Result<PurgeCounts, AppError> {
         if is_themself(origin, user) {
             return Err(AppError::conflict(
                 "You cannot delete yourself: another administrator can",
             ));
         }
-        let change = Administered::DeleteUser { user: user.clone() };
+        let change = AdminChange::DeleteUser { user: user.clone() };
         let begun = self.administer(origin, &change).await;
         // Now, and not after the rest, which may fail: also after a failure here, for it may have been done.
         self.0.keeper.reporters().clear();
@@ -268,7 +268,7 @@ impl Administration {
         refuse_surplus(&self.keys(user).await?, MAX_KEYS_PER_USER, now)?;
         let made = new_key(ids, now, user, wish, &origin.actor);
         let key = made.key.clone();
-        let change = Administered::CreateKey {
+        let change = AdminChange::CreateKey {
             key,
             new_user: None,
         };
@@ -299,7 +299,7 @@ impl Administration {
         // Who has as many as one may have can rotate one all the same, but not all of them for ever.
         refuse_surplus(&keys, MAX_KEYS_PER_USER + 1, now)?;
         let made = successor(ids, now, old, wish, &origin.actor);
-        let change = Administered::RotateKey {
+        let change = AdminChange::RotateKey {
             old: id,
             new: made.key.clone(),
             until: now.plus(grace),
@@ -322,12 +322,12 @@ impl Administration {
         }
         refuse_configured(id)?;
         let user = user.clone();
-        let change = Administered::RevokeKey { id, user };
+        let change = AdminChange::RevokeKey { id, user };
         self.administer(origin, &change).await?;
         Ok(())
     }
 
-    async fn administer(&self, origin: &Origin, change: &Administered) -> Result<Purged, AppError> {
+    async fn administer(&self, origin: &Origin, change: &AdminChange) -> Result<PurgeCounts, AppError> {
         let ports = &self.0.ports;
         let (ids, now) = (ports.ids.as_ref(), ports.clock.now());
         let done = administer(ports.administration.as_ref(), origin, ids, now, change).await;
@@ -344,8 +344,8 @@ pub async fn administer(
     origin: &Origin,
     ids: &dyn IdGenerator,
     now: Timestamp,
-    change: &Administered,
-) -> Result<Purged, AppError> {
+    change: &AdminChange,
+) -> Result<PurgeCounts, AppError> {
     let entry = origin.entry(ids, now, change);
     let done = store.administer(change, &entry).await;
     done.map_err(|error| match (error, change) {
@@ -359,15 +359,15 @@ pub async fn administer(
             },
             _,
         ) => AppError::refused(ErrorClass::Forbidden, "Only administrators may do this"),
-        (StoreError::NotFound { entity: "user" }, Administered::CreateKey { key, .. }) => {
+        (StoreError::NotFound { entity: "user" }, AdminChange::CreateKey { key, .. }) => {
             no_user(&key.user)
         }
         (
             StoreError::NotFound { entity: "user" },
-            Administered::SetRole { user, .. } | Administered::DeleteUser { user },
+            AdminChange::SetRole { user, .. } | AdminChange::DeleteUser { user },
         ) => no_user(user),
         (StoreError::NotFound { entity: "API key" }, _) => no_key(),
-        (StoreError::Conflict { entity: "user" }, Administered::CreateUser { user, .. }) => {
+        (StoreError::Conflict { entity: "user" }, AdminChange::CreateUser { user, .. }) => {
             AppError::conflict(format!("There is a user {user} already"))
         }
         (

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::clock::Timestamp;
 use domain::error::chain;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{KeyHash, KnownKey, Role};
+use domain::identity::{KeyHash, ApiKeyWithRole, Role};
 use domain::sandbox::Sandbox;
 
 use crate::{AppError, AuthMode, Inner};
@@ -28,7 +28,7 @@ pub struct Identified {
 }
 
 impl Identified {
-    fn by(known: &KnownKey) -> Self {
+    fn by(known: &ApiKeyWithRole) -> Self {
         Self {
             user: known.key.user.clone(),
             role: known.role,

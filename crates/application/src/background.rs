@@ -89,7 +89,7 @@ async fn follow(inner: Arc<Inner>, starts: Starts) {
 
 async fn note(inner: &Arc<Inner>, starts: &Starts, change: Change) {
     match change {
-        Change::StartWaits(host) if host == inner.policy.host => starts.wake(),
+        Change::StartTaskQueued(host) if host == inner.policy.host => starts.wake(),
         Change::StartTask(id) if inner.updates.elsewhere().contains(&id) => {
             starts.look_elsewhere().await;
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::error::{Classify, ErrorClass, chain};
-use domain::event::Arrived;
+use domain::event::SequencedEvent;
 use domain::id::{ConversationId, UserId};
 use domain::scope::Scope;
 use tokio::sync::watch;
@@ -47,7 +47,7 @@ pub enum Begin {
 #[derive(Debug)]
 pub enum News {
     /// These events arrived, in this order; at least one.
-    Arrived(Vec<Arrived>),
+    SequencedEvent(Vec<SequencedEvent>),
     /// Nothing, for [`IDLE`].
     Idle,
     /// Nothing more will come.
@@ -94,7 +94,7 @@ impl Follow {
     ) -> Result<Following, AppError> {
         let (place, woken) = self.0.followers.enter(user, conversation)?;
         let scope = Scope::User(user.clone());
-        let last = self.0.ports.events.last_arrived(&scope, conversation);
+        let last = self.0.ports.events.last_sequence(&scope, conversation);
         let last = last.await?;
         let last = last.ok_or_else(|| AppError::not_found("Conversation not found"))?;
         let at = match begin {
@@ -171,7 +171,7 @@ impl Following {
                         let events = self.wanted(events);
                         if !events.is_empty() {
                             self.said = Instant::now();
-                            return News::Arrived(events);
+                            return News::SequencedEvent(events);
                         }
                         None
                     }
@@ -189,7 +189,7 @@ impl Following {
         }
     }
 
-    fn wanted(&self, mut events: Vec<Arrived>) -> Vec<Arrived> {
+    fn wanted(&self, mut events: Vec<SequencedEvent>) -> Vec<SequencedEvent> {
         if let Some(kind) = &self.kind {
             events.retain(|arrived| arrived.event.kind == *kind);
         }

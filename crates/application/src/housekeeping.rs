@@ -97,7 +97,7 @@ impl Housekeeping {
     /// Users whose deletion was cut off.
     async fn finish_deletions(&self) -> Result<(), AppError> {
         let (users, clock) = (self.ports.users.as_ref(), self.ports.clock.as_ref());
-        for user in users.half_deleted(BATCH).await? {
+        for user in users.list_partially_deleted(BATCH).await? {
             users::purge(users, clock, &user).await?;
         }
         Ok(())

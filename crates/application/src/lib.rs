@@ -49,7 +49,7 @@ pub mod webhooks;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::identity::KnownKey;
+use domain::identity::ApiKeyWithRole;
 use domain::sandbox::{Caps, Sandbox};
 use domain::usage::QuotaLimits;
 pub use error::AppError;
@@ -144,7 +144,7 @@ pub(crate) struct Inner {
     pub(crate) measures: Measures,
     pub(crate) quotas: Quotas,
     /// Users' keys that were looked up a moment ago.
-    pub(crate) api_keys: LookUps<KnownKey>,
+    pub(crate) api_keys: LookUps<ApiKeyWithRole>,
     /// Keys of sandboxes that were opened a moment ago.
     pub(crate) session_keys: SessionKeys,
     /// Lines of the audit log that are not stored yet.

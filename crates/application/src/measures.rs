@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::measure::{Count, Durations, Entered, Level, Measured};
 use domain::sandbox::SandboxStatus;
-use domain::start_task::{StartQueue, StartStatus};
+use domain::start_task::{StartQueueCounts, StartStatus};
 
 use crate::quotas::QuotaCounts;
 use crate::{App, AppError};
@@ -59,7 +59,7 @@ impl Measures {
     }
 
     /// So many starts of this host are unfinished.
-    pub(crate) fn queue(&self, now: StartQueue) {
+    pub(crate) fn queue(&self, now: StartQueueCounts) {
         self.queue[0].set(now.waiting);
         self.queue[1].set(now.leased);
     }

@@ -19,7 +19,7 @@ use domain::conversation::{ExecutionStatus, MessageInput};
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::json::serialized_bytes;
-use domain::pending::{Awaited, MAX_PENDING_MESSAGES, NewPending, PendingMessage, Queued};
+use domain::pending::{Awaited, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, Queued};
 use domain::scope::Scope;
 use domain::start_task::CLOCK_SKEW_GRACE;
 use domain::usage::Quota;
@@ -109,8 +109,8 @@ impl PendingMessages {
         self.add(&new).await
     }
 
-    fn new_message(&self, owner: &UserId, awaited: Awaited, message: MessageInput) -> NewPending {
-        NewPending {
+    fn new_message(&self, owner: &UserId, awaited: Awaited, message: MessageInput) -> NewPendingMessage {
+        NewPendingMessage {
             id: self.0.ports.ids.uuid(),
             owner: owner.clone(),
             awaited,
@@ -120,11 +120,11 @@ impl PendingMessages {
         }
     }
 
-    async fn check_quota(&self, new: &NewPending) -> Result<(), AppError> {
+    async fn check_quota(&self, new: &NewPendingMessage) -> Result<(), AppError> {
         self.0.quotas.check(&new.owner, &cost(new)).await
     }
 
-    async fn add(&self, new: &NewPending) -> Result<Answer<Placed>, AppError> {
+    async fn add(&self, new: &NewPendingMessage) -> Result<Answer<Placed>, AppError> {
         match self.0.ports.pending.queue(new).await? {
             Queued::At(position) => {
                 self.0.quotas.add(&new.owner, &cost(new));
@@ -154,7 +154,7 @@ impl PendingMessages {
 }
 
 /// What a message takes of its owner's quotas.
-fn cost(new: &NewPending) -> [(Quota, u64); 2] {
+fn cost(new: &NewPendingMessage) -> [(Quota, u64); 2] {
     [
         (Quota::PendingMessages, 1),
         (Quota::RequestBytes, serialized_bytes(&new.message)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::clock::Timestamp;
 use domain::id::UserId;
-use domain::idempotency::{KeptAnswer, KeyedRequest, Repetition};
+use domain::idempotency::{IdempotentResponse, IdempotentRequest, Repetition};
 
 use crate::AppError;
 use crate::ports::Ports;
@@ -34,9 +34,9 @@ pub enum Answer<T> {
 }
 
 impl<T> Repeatable<'_, T> {
-    fn request(&self, ports: &Ports, owner: &UserId, now: Timestamp) -> KeyedRequest {
+    fn request(&self, ports: &Ports, owner: &UserId, now: Timestamp) -> IdempotentRequest {
         let purpose = format!("idempotency/{}", self.operation);
-        KeyedRequest {
+        IdempotentRequest {
             owner: owner.clone(),
             key: self.key.clone(),
             fingerprint: ports.fingerprints.fingerprint(&purpose, self.input),
@@ -45,9 +45,9 @@ impl<T> Repeatable<'_, T> {
     }
 
     /// What is to be stored with `made`.
-    pub(crate) fn answer(&self, ports: &Ports, owner: &UserId, made: &T) -> KeptAnswer {
+    pub(crate) fn answer(&self, ports: &Ports, owner: &UserId, made: &T) -> IdempotentResponse {
         let at = ports.clock.now();
-        KeptAnswer {
+        IdempotentResponse {
             request: self.request(ports, owner, at),
             answer: (self.render)(made),
             at,

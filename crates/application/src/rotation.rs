@@ -13,7 +13,7 @@ use std::time::Duration;
 use domain::cipher::Cipher;
 use domain::clock::Clock;
 use domain::error::{StoreError, chain};
-use domain::sealed::{Resealed, SealedKind, SealedRecord, SealedRecords};
+use domain::sealed::{ResealedRecord, SealedKind, SealedRecord, SealedRecordRepository};
 use domain::vault::{KeyHolder, VaultRepository};
 use tokio::time::Instant;
 
@@ -69,7 +69,7 @@ pub struct Rotation<'a> {
     /// Says who has which key.
     pub vault: &'a dyn VaultRepository,
     /// What is sealed.
-    pub records: &'a dyn SealedRecords,
+    pub records: &'a dyn SealedRecordRepository,
     /// Seals with the new key, opens with it and with former ones.
     pub cipher: &'a dyn Cipher,
     /// Time.
@@ -214,14 +214,14 @@ impl Rotation<'_> {
     }
 
     /// The same secret under the present key; `None` if it does not open.
-    fn anew(&self, it: SealedRecord) -> Option<Resealed> {
+    fn anew(&self, it: SealedRecord) -> Option<ResealedRecord> {
         let context = it.place.context();
         let after = self
             .cipher
             .open(&context, &it.sealed)
             .and_then(|secret| self.cipher.seal(&context, &secret));
         match after {
-            Ok(after) => Some(Resealed {
+            Ok(after) => Some(ResealedRecord {
                 place: it.place,
                 before: it.sealed,
                 after,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
 use domain::clock::Timestamp;
-use domain::conversation::{Conversation, ExecutionStatus, Observation, Unsettled};
+use domain::conversation::{Conversation, ExecutionStatus, Observation, UnsettledConversation};
 use domain::error::chain;
 use domain::event::Appended;
 use domain::id::{ConversationId, EventId, SandboxId};
@@ -433,7 +433,7 @@ impl Syncer {
         let at = endpoint(ports, &row, &url)?;
         for id in ids {
             ports.agents.forget(&at, *id).await?;
-            ports.conversations.mark_forgotten(*id).await?;
+            ports.conversations.complete_agent_deletion(*id).await?;
             self.0
                 .known
                 .lock()
@@ -468,7 +468,7 @@ fn is_up(row: &Sandbox) -> bool {
 
 /// Whether the agent server may have news without our having heard of it. A title comes with no event and no webhook,
 /// some time after the first message: it is looked for until it is there, or long enough.
-fn may_change(it: &Unsettled) -> bool {
+fn may_change(it: &UnsettledConversation) -> bool {
     let untitled = it.title == Some(provisional_title(it.id));
     untitled
         || it

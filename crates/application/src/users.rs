@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::clock::Clock;
 use domain::id::UserId;
-use domain::identity::{Purged, User, UserRepository};
+use domain::identity::{PurgeCounts, User, UserRepository};
 
 use crate::{AppError, Inner};
 
@@ -27,7 +27,7 @@ impl Users {
 
     /// Deletes a user with everything of theirs. Their sandboxes are removed at once where this process serves their host,
     /// and soon elsewhere. `None` if there is no such user.
-    pub async fn delete(&self, user: &UserId) -> Result<Option<Purged>, AppError> {
+    pub async fn delete(&self, user: &UserId) -> Result<Option<PurgeCounts>, AppError> {
         let ports = &self.0.ports;
         let purged = purge(ports.users.as_ref(), ports.clock.as_ref(), user).await;
         // Also after a failure: the keys are gone with the first step.
@@ -46,8 +46,8 @@ pub async fn purge(
     users: &dyn UserRepository,
     clock: &dyn Clock,
     user: &UserId,
-) -> Result<Option<Purged>, AppError> {
-    let mut sum: Option<Purged> = None;
+) -> Result<Option<PurgeCounts>, AppError> {
+    let mut sum: Option<PurgeCounts> = None;
     while let Some(purged) = users.purge(user, clock.now(), BATCH).await? {
         *sum.get_or_insert_default() += purged;
         if !purged.more {

@@ -216,7 +216,7 @@ pub struct AgentConversation {
 
 /// One page of the agent server's log, oldest first.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AgentEvents {
+pub struct AgentEventPage {
     /// Events that could be read (an item without a usable id is left out).
     pub items: Vec<Event>,
     /// The agent server's own cursor for the next page.
@@ -249,7 +249,7 @@ pub const WEBHOOK_BATCH: u8 = 5;
 
 /// What a dormant agent server is told to wake up with.
 #[derive(Debug, Clone)]
-pub struct Awakening {
+pub struct InitRequest {
     /// The key that it asks for from then on.
     pub session_key: SecretString,
     /// Its encryption key, by which it also knows that it is us.
@@ -271,13 +271,13 @@ pub trait AgentRuntime: Send + Sync + 'static {
     async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError>;
     /// Has a dormant one do beforehand what it would only do at its first requests, as far as that can be had by asking, and
     /// without a trace in it. May take seconds. Whatever fails is left to the first requests.
-    async fn limber(&self, sandbox: &SandboxId, url: &Url);
+    async fn prewarm(&self, sandbox: &SandboxId, url: &Url);
     /// Tells a dormant one who it is; takes some milliseconds. `Ok` if it is awake already.
     async fn wake(
         &self,
         sandbox: &SandboxId,
         url: &Url,
-        awakening: &Awakening,
+        awakening: &InitRequest,
     ) -> Result<(), AgentError>;
     /// How long nobody has asked it for anything but its health (`idle_time` of `/server_info`); `None` if it does not say.
     async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError>;
@@ -303,7 +303,7 @@ pub trait AgentRuntime: Send + Sync + 'static {
         id: ConversationId,
         from: Option<crate::clock::Timestamp>,
         cursor: Option<&str>,
-    ) -> Result<AgentEvents, AgentError>;
+    ) -> Result<AgentEventPage, AgentError>;
     /// Number of events in its log.
     async fn count_events(&self, at: &AgentEndpoint, id: ConversationId)
     -> Result<u64, AgentError>;

@@ -8,7 +8,7 @@ use crate::id::{ConversationId, HostId, SandboxId, StartTaskId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// There is a start task for this host that nobody has claimed.
-    StartWaits(HostId),
+    StartTaskQueued(HostId),
     /// A start task has a new state.
     StartTask(StartTaskId),
     /// A sandbox has a new intent or a new state.

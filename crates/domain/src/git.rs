@@ -314,7 +314,7 @@ impl Classify for GitError {
 /// A host that is not called. The text is for the user and tells nothing of the addresses behind a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct HostRefused(pub String);
+pub struct HostNotAllowed(pub String);
 
 /// The APIs of git providers. Only the named provider's host is ever called, and only with its own token; every call has a
 /// deadline and reads a bounded answer.
@@ -365,5 +365,5 @@ pub trait GitHosting: Send + Sync + 'static {
         repository: &str,
     ) -> Result<CloneSource, GitError>;
     /// The addresses of the host in an address that something else than this port is going to call, if all of them may be.
-    async fn admit(&self, url: &Url) -> Result<Vec<IpAddr>, HostRefused>;
+    async fn admit(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed>;
 }

@@ -15,7 +15,7 @@ pub const MAX_RESPONSES_PER_USER: usize = 2_000;
 
 /// A request with a key that its sender chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyedRequest {
+pub struct IdempotentRequest {
     /// Who sent it. Keys of different users have nothing to do with each other.
     pub owner: UserId,
     /// The key, 1 to 255 visible ASCII characters.
@@ -29,9 +29,9 @@ pub struct KeyedRequest {
 
 /// The answer to a request, to be stored with what it made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptAnswer {
+pub struct IdempotentResponse {
     /// The request.
-    pub request: KeyedRequest,
+    pub request: IdempotentRequest,
     /// The body of its answer.
     pub answer: String,
     /// When it was given.
@@ -56,10 +56,10 @@ pub enum Repetition {
 #[async_trait]
 pub trait IdempotencyRepository: Send + Sync + 'static {
     /// What is known of this request.
-    async fn look_up(&self, request: &KeyedRequest) -> Result<Repetition, StoreError>;
+    async fn look_up(&self, request: &IdempotentRequest) -> Result<Repetition, StoreError>;
     /// Stores the answer to a request that made nothing, because what it asks for was there. [`Repetition::First`] if it is
     /// stored now; else what was known, and nothing is written.
-    async fn keep(&self, answer: &KeptAnswer) -> Result<Repetition, StoreError>;
+    async fn keep(&self, answer: &IdempotentResponse) -> Result<Repetition, StoreError>;
     /// Deletes answers from before, at most `limit`; how many there were.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

@@ -148,7 +148,7 @@ impl FromStr for Role {
 
 /// A key, and what its user may do: one look-up for both.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownKey {
+pub struct ApiKeyWithRole {
     /// The key.
     pub key: ApiKey,
     /// The role of its user.
@@ -179,7 +179,7 @@ pub trait ApiKeyRepository: Send + Sync + 'static {
     /// [`USER_NAME_REUSE_GRACE`] before `key.created_at`; after that the name is a new user's.
     async fn insert(&self, key: &ApiKey) -> Result<(), StoreError>;
     /// The key with this hash, also when it is expired (the caller decides). None of a user whose deletion has begun.
-    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<KnownKey>, StoreError>;
+    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKeyWithRole>, StoreError>;
     /// All keys, of one user when named, oldest first.
     async fn list(&self, user: Option<&UserId>) -> Result<Vec<ApiKey>, StoreError>;
     /// Deletes the key: nobody finds it from then on. `false` if there is none.
@@ -212,7 +212,7 @@ pub struct User {
 
 /// What one call of [`UserRepository::purge`] did, in rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Purged {
+pub struct PurgeCounts {
     /// API keys deleted.
     pub api_keys: u64,
     /// Documents of settings deleted: one or none.
@@ -233,7 +233,7 @@ pub struct Purged {
     pub more: bool,
 }
 
-impl AddAssign for Purged {
+impl AddAssign for PurgeCounts {
     /// Sums up; `more` is that of the later call.
     fn add_assign(&mut self, later: Self) {
         self.api_keys += later.api_keys;
@@ -279,10 +279,10 @@ pub trait UserRepository: Send + Sync + 'static {
         user: &UserId,
         at: Timestamp,
         limit: usize,
-    ) -> Result<Option<Purged>, StoreError>;
+    ) -> Result<Option<PurgeCounts>, StoreError>;
     /// Deleted users of whom more than sandboxes to be removed is left: whoever deleted them did not come to the end. At
     /// most `limit`, the one deleted first first.
-    async fn half_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError>;
+    async fn list_partially_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError>;
     /// Deletes the rows of users who were deleted before and of whom nothing is left, sandboxes included; how many there
     /// were. At most `limit`.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
@@ -290,7 +290,7 @@ pub trait UserRepository: Send + Sync + 'static {
 
 /// What an administrator, or somebody about their own keys, changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Administered {
+pub enum AdminChange {
     /// A user who has no key yet. `Conflict` as with [`ApiKeyRepository::insert`], and of a `user` that there is.
     CreateUser {
         /// The name.
@@ -343,7 +343,7 @@ pub const CALLER_ENTITY: &str = "caller";
 /// What [`StoreError`] calls whoever asks for a change that takes an administrator, and is none any more.
 pub const ADMINISTRATOR_ENTITY: &str = "administrator";
 
-impl Administered {
+impl AdminChange {
     /// The key that has to be looked at before the change is made: the one that a user asks with. Whoever needs no key (the
     /// command line, the service, everybody in open mode) is not asked for one.
     pub fn asked_with(entry: &AuditEntry) -> Option<ApiKeyId> {
@@ -355,10 +355,10 @@ impl Administered {
 
     /// Whether the change may be made by the user of `entry`, as their key is found in the transaction that makes it.
     /// `NotFound` of a [`CALLER_ENTITY`] or an [`ADMINISTRATOR_ENTITY`] if not.
-    pub fn refuse_stranger(
+    pub fn authorize(
         &self,
         entry: &AuditEntry,
-        found: Option<&KnownKey>,
+        found: Option<&ApiKeyWithRole>,
     ) -> Result<(), StoreError> {
         let good = found.filter(|it| {
             entry.actor == AuditActor::User(it.key.user.clone()) && !it.key.is_expired(entry.at)
@@ -386,13 +386,13 @@ impl Administered {
 #[async_trait]
 pub trait AdministrationRepository: Send + Sync + 'static {
     /// Makes the change and stores the entry: both or neither, in one transaction, which also looks whether whoever asks
-    /// still may ([`Administered::refuse_stranger`]): a request may have begun before their key was revoked, or their role
+    /// still may ([`AdminChange::authorize`]): a request may have begun before their key was revoked, or their role
     /// taken. When it happened is `entry.at`. What a deletion took away: of everything else nothing.
     async fn administer(
         &self,
-        change: &Administered,
+        change: &AdminChange,
         entry: &AuditEntry,
-    ) -> Result<Purged, StoreError>;
+    ) -> Result<PurgeCounts, StoreError>;
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::conversation::MessageInput;
 use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId, UserId};
-use crate::idempotency::{KeptAnswer, Repetition};
+use crate::idempotency::{IdempotentResponse, Repetition};
 
 /// Messages that wait for one conversation, at most (contract v1, section 3.4).
 pub const MAX_PENDING_MESSAGES: usize = 10;
@@ -25,7 +25,7 @@ pub enum Awaited {
 
 /// A message that shall wait.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NewPending {
+pub struct NewPendingMessage {
     /// Its id.
     pub id: uuid::Uuid,
     /// Whose it is.
@@ -38,7 +38,7 @@ pub struct NewPending {
     pub created_at: Timestamp,
     /// When the request has a key of its sender's: the answers to it, by the place that the message may get ([`MAX_PENDING_MESSAGES`]
     /// of them). Else none.
-    pub answers: Vec<KeptAnswer>,
+    pub answers: Vec<IdempotentResponse>,
 }
 
 /// A message that waits.
@@ -74,7 +74,7 @@ pub trait PendingMessageRepository: Send + Sync + 'static {
     /// Adds a message behind those that wait for the same conversation, under whichever name, and keeps the answer, in one
     /// transaction. A key that was used before comes first: then nothing else is looked at. `NotFound` if the user was
     /// deleted.
-    async fn queue(&self, message: &NewPending) -> Result<Queued, StoreError>;
+    async fn queue(&self, message: &NewPendingMessage) -> Result<Queued, StoreError>;
     /// Conversations that are ready (their start is, and their sandbox runs and is wanted to) and have messages waiting, of
     /// sandboxes of this host, at most `limit`: first those whose first message was never tried, then those where that is
     /// longest ago.

@@ -12,7 +12,7 @@ use crate::start_task::StartTask;
 
 /// Where a sealed value is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum SealedPlace {
+pub enum SealedLocation {
     /// A user's settings.
     Settings(UserId),
     /// A user's secret, by the id of its value.
@@ -29,7 +29,7 @@ pub enum SealedPlace {
     StartSecrets(StartTaskId),
 }
 
-impl SealedPlace {
+impl SealedLocation {
     /// Associated data of the value.
     pub fn context(&self) -> String {
         match self {
@@ -44,7 +44,7 @@ impl SealedPlace {
     }
 }
 
-/// The kinds of [`SealedPlace`].
+/// The kinds of [`SealedLocation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SealedKind {
     /// Settings.
@@ -93,16 +93,16 @@ impl SealedKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedRecord {
     /// Where.
-    pub place: SealedPlace,
+    pub place: SealedLocation,
     /// The value.
     pub sealed: Sealed,
 }
 
 /// The same secret, sealed anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resealed {
+pub struct ResealedRecord {
     /// Where.
-    pub place: SealedPlace,
+    pub place: SealedLocation,
     /// What must be stored still.
     pub before: Sealed,
     /// What is to be stored.
@@ -111,17 +111,17 @@ pub struct Resealed {
 
 /// All sealed values of a store but the [vault's](crate::vault).
 #[async_trait]
-pub trait SealedRecords: Send + Sync + 'static {
+pub trait SealedRecordRepository: Send + Sync + 'static {
     /// Values of this kind in an order that no change of a record changes (by id), those behind `after` (a place of the
     /// same kind, which may be gone), at most `limit`. Fewer than `limit` means that there are no more.
     async fn page(
         &self,
         kind: SealedKind,
-        after: Option<&SealedPlace>,
+        after: Option<&SealedLocation>,
         limit: usize,
     ) -> Result<Vec<SealedRecord>, StoreError>;
     /// Puts each new value in place of the old one where that is stored still, in one transaction; how many. Revisions and
     /// times of change stay: what the record says is the same. So a saver who read before and saves after loses nothing,
     /// and neither does one who saved in between.
-    async fn replace(&self, batch: &[Resealed]) -> Result<u64, StoreError>;
+    async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError>;
 }

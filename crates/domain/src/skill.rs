@@ -42,12 +42,12 @@ pub struct Offer {
     /// Its skills.
     pub skills: Vec<ListedSkill>,
     /// Its plugins; the skills that they bring are not among the skills.
-    pub plugins: Vec<OfferedPlugin>,
+    pub plugins: Vec<MarketplacePlugin>,
 }
 
 /// A plugin of a marketplace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OfferedPlugin {
+pub struct MarketplacePlugin {
     /// Its name.
     pub name: String,
     /// What it is good for.

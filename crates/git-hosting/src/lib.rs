@@ -31,7 +31,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     Branch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
-    HostRefused, OpenedPullRequest, PullRequest, Repository, RepositoryQuery, SuggestedTask,
+    HostNotAllowed, OpenedPullRequest, PullRequest, Repository, RepositoryQuery, SuggestedTask,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -207,8 +207,8 @@ impl GitHosting for HttpGitHosting {
         })
     }
 
-    async fn admit(&self, url: &Url) -> Result<Vec<IpAddr>, HostRefused> {
+    async fn admit(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed> {
         let found = self.guard.addresses(url).await;
-        found.map_err(|failed| HostRefused(failed.to_string()))
+        found.map_err(|failed| HostNotAllowed(failed.to_string()))
     }
 }

@@ -17,7 +17,7 @@ use domain::sandbox::{
 };
 use domain::scope::Scope;
 use domain::secret::{CustomSecret, SecretValue};
-use domain::start_task::{NewStart, Place, StartRequest, StartStatus, StartTask, Step};
+use domain::start_task::{NewStartTask, Place, StartRequest, StartStatus, StartTask, Step};
 use serde_json::json;
 use url::Url;
 use uuid::Uuid;
@@ -170,8 +170,8 @@ pub fn conversation(n: u64, owner: &str, sandbox: &str, created_at: Timestamp) -
 }
 
 /// A start of conversation `n` in a new sandbox of its own.
-pub fn start(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> NewStart {
-    NewStart {
+pub fn start(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> NewStartTask {
+    NewStartTask {
         task: StartTask {
             id: task_id(n),
             owner: user(owner),
@@ -196,7 +196,7 @@ pub fn start(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> 
 }
 
 /// A start of conversation `n` in a sandbox that is there.
-pub fn start_in(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> NewStart {
+pub fn start_in(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) -> NewStartTask {
     let mut new = start(n, owner, sandbox_name, created_at);
     new.place = Place::Named;
     new.task.owns_sandbox = false;

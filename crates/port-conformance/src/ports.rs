@@ -13,10 +13,10 @@ use domain::lease::LeaseRepository;
 use domain::pending::PendingMessageRepository;
 use domain::sandbox::{Sandbox, SandboxRepository, WarmRepository};
 use domain::scope::Scope;
-use domain::sealed::SealedRecords;
+use domain::sealed::SealedRecordRepository;
 use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;
-use domain::start_task::{ClaimLimit, Claimed, Inserted, NewStart, StartTaskRepository};
+use domain::start_task::{ClaimLimit, Claimed, Inserted, NewStartTask, StartTaskRepository};
 use domain::usage::UsageRepository;
 use domain::vault::VaultRepository;
 
@@ -52,7 +52,7 @@ pub struct Ports {
     /// The vault.
     pub vault: Arc<dyn VaultRepository>,
     /// What is sealed.
-    pub sealed: Arc<dyn SealedRecords>,
+    pub sealed: Arc<dyn SealedRecordRepository>,
     /// Users.
     pub users: Arc<dyn UserRepository>,
     /// Changes of users and keys.
@@ -80,7 +80,7 @@ impl Ports {
             + HostRepository
             + LeaseRepository
             + VaultRepository
-            + SealedRecords
+            + SealedRecordRepository
             + UserRepository
             + AdministrationRepository
             + AuditLog
@@ -142,13 +142,13 @@ impl Ports {
     }
 
     /// Commits a start that is new.
-    pub async fn start(&self, start: &NewStart) {
+    pub async fn start(&self, start: &NewStartTask) {
         let inserted = self.tasks.insert(start, &PLENTY).await.expect("insert");
         assert_eq!(inserted, Inserted::New);
     }
 
     /// Commits a new start with its own sandbox and leases it (and nothing else may be there to lease).
-    pub async fn claimed(&self, start: &NewStart) -> Claimed {
+    pub async fn claimed(&self, start: &NewStartTask) -> Claimed {
         self.start(start).await;
         let mut claimed = self
             .tasks

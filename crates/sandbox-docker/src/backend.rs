@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    AGENT_SERVER, BackendFact, BackendState, Capabilities, Contact, Located, LogTail, Logs,
+    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, Contact, Located, LogTail, Logs,
     Progress, SandboxBackend, SandboxError, SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
@@ -223,8 +223,8 @@ impl SandboxBackend for DockerSandboxes {
         "docker"
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn capabilities(&self) -> BackendCapabilities {
+        BackendCapabilities {
             pause: true,
             isolated: true,
         }

@@ -127,7 +127,7 @@ pub struct DockerSpec {
     pub user: Option<String>,
     /// Limits.
     pub resources: Resources,
-    /// Capabilities that are kept; all others are dropped.
+    /// BackendCapabilities that are kept; all others are dropped.
     pub capabilities: Vec<String>,
     /// Whether the image's own files are read-only (`/tmp` and `/run` stay writable, in memory).
     pub read_only: bool,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    BackendFact, BackendState, Capabilities, Located, LogTail, Logs, Progress, SandboxBackend,
+    BackendFact, BackendState, BackendCapabilities, Located, LogTail, Logs, Progress, SandboxBackend,
     SandboxError, SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
@@ -142,8 +142,8 @@ impl SandboxBackend for ProcessSandboxes {
         "process"
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn capabilities(&self) -> BackendCapabilities {
+        BackendCapabilities {
             pause: true,
             isolated: false,
         }

@@ -13,7 +13,7 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::{
-    Administered, AdministrationRepository as _, ApiKey, ApiKeyRepository, BOOTSTRAP_KEY_ID,
+    AdminChange, AdministrationRepository as _, ApiKey, ApiKeyRepository, BOOTSTRAP_KEY_ID,
     DELETED_USER_ENTITY, KeyHash, Role,
 };
 use keyring::{ApiKeyText, private_file};
@@ -147,7 +147,7 @@ async fn accept_configured(
 
 /// Takes back the key that was configured before, if there is one, with a line in the audit log.
 async fn withdraw(store: &Store, action: &str, now: Timestamp) -> Result<(), StoreError> {
-    let change = Administered::RevokeKey {
+    let change = AdminChange::RevokeKey {
         id: BOOTSTRAP_KEY_ID,
         user: first_user(),
     };
@@ -199,7 +199,7 @@ async fn accept_generated(
 /// With its user, who administers.
 async fn insert(store: &Store, key: ApiKey, now: Timestamp) -> anyhow::Result<()> {
     let user = key.user.clone();
-    let change = Administered::CreateKey {
+    let change = AdminChange::CreateKey {
         key,
         new_user: Some(Role::Admin),
     };

@@ -8,7 +8,7 @@ use application::single_user::refuse_second_user;
 use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
 use domain::id::{ApiKeyId, IdGenerator};
-use domain::identity::{Administered, ApiKey, ApiKeyRepository, Role, UserRepository};
+use domain::identity::{AdminChange, ApiKey, ApiKeyRepository, Role, UserRepository};
 use secrecy::ExposeSecret as _;
 
 use crate::cli::{Create, Keys, Rotate};
@@ -40,7 +40,7 @@ pub(crate) async fn run(
         }
         Keys::Revoke { id } => {
             let user = find(keys, id).await?.user;
-            let change = Administered::RevokeKey { id, user };
+            let change = AdminChange::RevokeKey { id, user };
             let origin = Origin::command("keys revoke");
             administer(store, &origin, ids, clock.now(), &change)
                 .await
@@ -92,7 +92,7 @@ async fn create(
         expires_in: create.expires_in,
     };
     let made = new_key(ids, now, &create.user, &wish, &AuditActor::Cli);
-    let change = Administered::CreateKey {
+    let change = AdminChange::CreateKey {
         key: made.key,
         new_user: Some(role),
     };
@@ -117,7 +117,7 @@ async fn rotate(
         expires_in: rotate.expires_in,
     };
     let made = successor(ids, now, &old, &wish, &AuditActor::Cli);
-    let change = Administered::RotateKey {
+    let change = AdminChange::RotateKey {
         old: old.id,
         new: made.key,
         until: now.plus(rotate.grace),

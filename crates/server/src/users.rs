@@ -9,7 +9,7 @@ use application::users;
 use domain::clock::{Clock, Timestamp};
 use domain::error::{Classify as _, ErrorClass};
 use domain::id::{IdGenerator, UserId};
-use domain::identity::{Administered, Purged, User, UserRepository};
+use domain::identity::{AdminChange, PurgeCounts, User, UserRepository};
 
 use crate::cli::{Delete, Users};
 use crate::compose::Store;
@@ -31,7 +31,7 @@ pub(crate) async fn run(
         Users::SetRole { user, role } => {
             let done = format!("{user} has the role {} now\n", role.as_str());
             let (origin, now) = (Origin::command("users set-role"), clock.now());
-            let change = Administered::SetRole { user, role };
+            let change = AdminChange::SetRole { user, role };
             administer(store, &origin, ids, now, &change).await?;
             Ok(done)
         }
@@ -69,7 +69,7 @@ async fn delete(
     if !yes {
         confirm(&user)?;
     }
-    let change = Administered::DeleteUser { user: user.clone() };
+    let change = AdminChange::DeleteUser { user: user.clone() };
     let origin = Origin::command("users delete");
     let mut sum = match administer(store, &origin, ids, clock.now(), &change).await {
         Err(error) if error.class() == ErrorClass::NotFound => {
@@ -112,7 +112,7 @@ fn confirm(user: &UserId) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn summary(user: &UserId, purged: &Purged) -> String {
+fn summary(user: &UserId, purged: &PurgeCounts) -> String {
     let mut text = format!("deleted {user}:");
     for (count, one, many) in [
         (purged.api_keys, "API key", "API keys"),
@@ -201,14 +201,14 @@ mod tests {
     #[test]
     fn the_summary_counts_what_there_was() {
         let alice = UserId::parse("alice").unwrap();
-        let nothing = summary(&alice, &Purged::default());
+        let nothing = summary(&alice, &PurgeCounts::default());
         assert_eq!(nothing, "deleted alice: nothing was left\n");
-        let much = Purged {
+        let much = PurgeCounts {
             api_keys: 1,
             conversations: 2,
             events: 30,
             sandboxes: 1,
-            ..Purged::default()
+            ..PurgeCounts::default()
         };
         let text = summary(&alice, &much);
         let mut lines = text.lines();

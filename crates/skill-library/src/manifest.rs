@@ -1,6 +1,6 @@
 //! The manifest of a marketplace: `marketplace.json` in `.plugin` or `.claude-plugin`.
 
-use domain::skill::OfferedPlugin;
+use domain::skill::MarketplacePlugin;
 use serde_json::Value;
 
 /// Where it may be, in the order in which it is looked for.
@@ -15,7 +15,7 @@ const LONGEST_NAME: usize = 256;
 const LONGEST_DESCRIPTION: usize = 2_048;
 
 /// What a manifest lists: plugins, and names of skills that belong to none.
-pub(crate) type Listed = (Vec<OfferedPlugin>, Vec<String>);
+pub(crate) type Listed = (Vec<MarketplacePlugin>, Vec<String>);
 
 /// Reads a manifest; the error completes "its manifest …".
 pub(crate) fn parse(text: &[u8]) -> Result<Listed, &'static str> {
@@ -37,7 +37,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Listed, &'static str> {
     };
     let plugin = |entry: &Value| {
         let description = entry["description"].as_str();
-        Ok::<_, &'static str>(OfferedPlugin {
+        Ok::<_, &'static str>(MarketplacePlugin {
             name: name(entry)?,
             description: description.map(|text| text.chars().take(LONGEST_DESCRIPTION).collect()),
         })
@@ -56,7 +56,7 @@ mod tests {
         let text = br#"{"name": "m", "owner": {"name": "o"}, "plugins": [
             {"name": "a", "source": "./a", "description": "A"}, {"name": "b", "source": {"source": "github"}}],
             "skills": [{"name": "s", "source": "./s"}]}"#;
-        let plugin = |name: &str, description: Option<&str>| OfferedPlugin {
+        let plugin = |name: &str, description: Option<&str>| MarketplacePlugin {
             name: name.to_owned(),
             description: description.map(str::to_owned),
         };

@@ -5,7 +5,7 @@ use domain::audit::AuditEntry;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{Administered, AdministrationRepository, ApiKey, Purged};
+use domain::identity::{AdminChange, AdministrationRepository, ApiKey, PurgeCounts};
 
 use crate::MemoryStore;
 use crate::state::State;
@@ -19,23 +19,23 @@ impl State {
         theirs.ok_or(KEY)
     }
 
-    fn administer(&mut self, change: &Administered, at: Timestamp) -> Result<Purged, StoreError> {
+    fn administer(&mut self, change: &AdminChange, at: Timestamp) -> Result<PurgeCounts, StoreError> {
         match change {
-            Administered::CreateUser { user, role } => {
+            AdminChange::CreateUser { user, role } => {
                 let is_new = self.ensure(user, *role, at)?;
                 let taken = StoreError::Conflict { entity: "user" };
-                return is_new.then(Purged::default).ok_or(taken);
+                return is_new.then(PurgeCounts::default).ok_or(taken);
             }
-            Administered::SetRole { user, role } => {
+            AdminChange::SetRole { user, role } => {
                 let row = self.users.get_mut(user);
                 let row = row.filter(|it| it.deleted_at.is_none()).ok_or(USER)?;
                 row.role = *role;
             }
-            Administered::DeleteUser { user } => {
+            AdminChange::DeleteUser { user } => {
                 let is_there = self.mark(user, at);
                 return is_there.then(|| self.disarm(user, at)).ok_or(USER);
             }
-            Administered::CreateKey { key, new_user } => {
+            AdminChange::CreateKey { key, new_user } => {
                 self.refuse_taken(key)?;
                 match new_user {
                     Some(role) => {
@@ -46,7 +46,7 @@ impl State {
                 }
                 self.keys.insert(key.id, key.clone());
             }
-            Administered::RotateKey { old, new, until } => {
+            AdminChange::RotateKey { old, new, until } => {
                 self.refuse_taken(new)?;
                 if !self.is_there(&new.user) {
                     return Err(KEY);
@@ -58,12 +58,12 @@ impl State {
                 key.expires_at = Some(key.expires_at.map_or(*until, |end| end.min(*until)));
                 self.keys.insert(new.id, new.clone());
             }
-            Administered::RevokeKey { id, user } => {
+            AdminChange::RevokeKey { id, user } => {
                 self.key_of(*id, user)?;
                 self.keys.remove(id);
             }
         }
-        Ok(Purged::default())
+        Ok(PurgeCounts::default())
     }
 }
 
@@ -71,16 +71,16 @@ impl State {
 impl AdministrationRepository for MemoryStore {
     async fn administer(
         &self,
-        change: &Administered,
+        change: &AdminChange,
         entry: &AuditEntry,
-    ) -> Result<Purged, StoreError> {
+    ) -> Result<PurgeCounts, StoreError> {
         let mut state = self.lock();
-        if let Some(id) = Administered::asked_with(entry) {
-            change.refuse_stranger(entry, state.known(id).as_ref())?;
+        if let Some(id) = AdminChange::asked_with(entry) {
+            change.authorize(entry, state.known(id).as_ref())?;
         }
         let purged = state.administer(change, entry.at)?;
         state.audit.insert(entry.id, entry.clone());
-        if let Administered::DeleteUser { user } = change {
+        if let AdminChange::DeleteUser { user } = change {
             self.tell_of_sandboxes(&state, user);
         }
         Ok(purged)

@@ -5,7 +5,7 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
 use domain::identity::{
-    ApiKey, ApiKeyRepository, DELETED_USER_ENTITY, KeyHash, KnownKey, USER_NAME_REUSE_GRACE, Role, User,
+    ApiKey, ApiKeyRepository, DELETED_USER_ENTITY, KeyHash, ApiKeyWithRole, USER_NAME_REUSE_GRACE, Role, User,
 };
 
 use crate::MemoryStore;
@@ -49,11 +49,11 @@ impl State {
     }
 
     /// The key and the role of its user, whose deletion has not begun.
-    pub(crate) fn known(&self, id: ApiKeyId) -> Option<KnownKey> {
+    pub(crate) fn known(&self, id: ApiKeyId) -> Option<ApiKeyWithRole> {
         let key = self.keys.get(&id)?;
         let user = self.users.get(&key.user);
         let user = user.filter(|it| it.deleted_at.is_none())?;
-        Some(KnownKey {
+        Some(ApiKeyWithRole {
             key: key.clone(),
             role: user.role,
         })
@@ -76,7 +76,7 @@ impl ApiKeyRepository for MemoryStore {
         Ok(())
     }
 
-    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<KnownKey>, StoreError> {
+    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKeyWithRole>, StoreError> {
         let state = self.lock();
         let key = state.keys.values().find(|it| it.hash == *hash);
         Ok(key.and_then(|key| state.known(key.id)))

@@ -5,7 +5,7 @@ use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, Forgotten, MAX_CONVERSATIONS_FOR_ADOPTION, Observation, Unsettled, add_number, fold_title,
+    ExecutionStatus, Forgotten, MAX_CONVERSATIONS_FOR_ADOPTION, Observation, UnsettledConversation, add_pull_request_number, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
@@ -176,7 +176,7 @@ impl ConversationRepository for MemoryStore {
         let Some(row) = row.filter(|row| scope.sees(&row.it.owner)) else {
             return Ok(false);
         };
-        if add_number(&mut row.it.pr_numbers, number) {
+        if add_pull_request_number(&mut row.it.pr_numbers, number) {
             row.it.updated_at = at;
         }
         Ok(true)
@@ -286,7 +286,7 @@ impl ConversationRepository for MemoryStore {
             .collect())
     }
 
-    async fn mark_forgotten(&self, id: ConversationId) -> Result<(), StoreError> {
+    async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
         if let Some(grave) = self.lock().deleted.get_mut(&id) {
             grave.pending = false;
         }
@@ -315,7 +315,7 @@ impl ConversationRepository for MemoryStore {
         host: &HostId,
         untitled_since: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Unsettled>, StoreError> {
+    ) -> Result<Vec<UnsettledConversation>, StoreError> {
         let state = self.lock();
         let runs = |it: &Conversation| {
             state.sandboxes.get(&it.sandbox_id).is_some_and(|sandbox| {
@@ -330,9 +330,9 @@ impl ConversationRepository for MemoryStore {
                 || it.auto_title && it.created_at > untitled_since
         };
         let rows = state.conversations.values().map(|row| &row.it);
-        let mut found: Vec<Unsettled> = rows
+        let mut found: Vec<UnsettledConversation> = rows
             .filter(|it| may_change(it) && runs(it))
-            .map(|it| Unsettled {
+            .map(|it| UnsettledConversation {
                 id: it.id,
                 sandbox_id: it.sandbox_id.clone(),
                 title: it.title.clone(),

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::conversation::Observation;
 use domain::error::StoreError;
-use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, Arrived, Event, EventFilter, EventOrder, EventStore};
+use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, SequencedEvent, Event, EventFilter, EventOrder, EventStore};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
@@ -114,14 +114,14 @@ impl EventStore for MemoryStore {
         conversation: ConversationId,
         after: u64,
         limit: usize,
-    ) -> Result<Option<Vec<Arrived>>, StoreError> {
+    ) -> Result<Option<Vec<SequencedEvent>>, StoreError> {
         let state = self.lock();
         let row = state.conversations.get(&conversation);
         if !row.is_some_and(|row| scope.sees(&row.it.owner)) {
             return Ok(None);
         }
         let mut left = MAX_EVENT_BATCH_BYTES;
-        let mut arrived: Vec<Arrived> = Vec::new();
+        let mut arrived: Vec<SequencedEvent> = Vec::new();
         for (seq, event) in (1..).zip(state.log(scope, conversation)) {
             if seq <= after {
                 continue;
@@ -132,12 +132,12 @@ impl EventStore for MemoryStore {
                 break;
             }
             let event = event.clone();
-            arrived.push(Arrived { seq, event });
+            arrived.push(SequencedEvent { seq, event });
         }
         Ok(Some(arrived))
     }
 
-    async fn last_arrived(
+    async fn last_sequence(
         &self,
         scope: &Scope,
         conversation: ConversationId,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::agent::{
-    AgentConversation, AgentEndpoint, AgentError, AgentEvents, AgentRuntime, Awakening,
+    AgentConversation, AgentEndpoint, AgentError, AgentEventPage, AgentRuntime, InitRequest,
     LaunchRequest, LlmProfile, Sent,
 };
 use domain::clock::Timestamp;
@@ -49,7 +49,7 @@ struct Inner {
     hold_answers: bool,
     idle_time: Option<Duration>,
     sleepers: Sleepers,
-    awakenings: Vec<(Url, Awakening)>,
+    awakenings: Vec<(Url, InitRequest)>,
     /// Which cannot be woken.
     comatose: BTreeSet<Url>,
     /// How they answer whether they are dormant, if not by their mood.
@@ -147,7 +147,7 @@ impl FakeAgentRuntime {
     }
 
     /// Who was woken, with what, in order. Those that were awake already are not.
-    pub fn awakenings(&self) -> Vec<(Url, Awakening)> {
+    pub fn awakenings(&self) -> Vec<(Url, InitRequest)> {
         self.lock().awakenings.clone()
     }
 
@@ -270,16 +270,16 @@ impl AgentRuntime for FakeAgentRuntime {
         Ok(self.lock().sleepers.has(url))
     }
 
-    async fn limber(&self, _: &SandboxId, url: &Url) {
+    async fn prewarm(&self, _: &SandboxId, url: &Url) {
         // Whatever comes of it.
-        let _ = self.asked(url, |calls| calls.limber += 1).await;
+        let _ = self.asked(url, |calls| calls.prewarm += 1).await;
     }
 
     async fn wake(
         &self,
         _: &SandboxId,
         url: &Url,
-        awakening: &Awakening,
+        awakening: &InitRequest,
     ) -> Result<(), AgentError> {
         self.asked(url, |calls| calls.wake += 1).await?;
         let mut inner = self.lock();
@@ -359,7 +359,7 @@ impl AgentRuntime for FakeAgentRuntime {
         id: ConversationId,
         from: Option<Timestamp>,
         cursor: Option<&str>,
-    ) -> Result<AgentEvents, AgentError> {
+    ) -> Result<AgentEventPage, AgentError> {
         self.called(&at.url, |calls| calls.events += 1).await?;
         self.kept(id, |kept| {
             // Pages begin at the event that the cursor names, as those of the real one do; the order is the log's own.
@@ -370,7 +370,7 @@ impl AgentRuntime for FakeAgentRuntime {
             };
             let begin = log.iter().position(begins).unwrap_or(log.len());
             let end = log.len().min(begin + PAGE);
-            AgentEvents {
+            AgentEventPage {
                 items: log[begin..end].to_vec(),
                 next: log.get(end).map(|event| event.id.to_string()),
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    AGENT_SERVER, BackendFact, BackendState, Capabilities, Contact, ExposedUrl, Located, LogMask,
+    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, Contact, ExposedUrl, Located, LogMask,
     LogTail, Logs, Progress, SandboxBackend, SandboxError, SandboxLaunch, is_below, normalized,
 };
 use futures::StreamExt;
@@ -263,8 +263,8 @@ impl SandboxBackend for FakeSandboxBackend {
         "fake"
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn capabilities(&self) -> BackendCapabilities {
+        BackendCapabilities {
             pause: true,
             isolated: false,
         }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     Branch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
-    HostRefused, OpenedPullRequest, PullRequest, Repository, RepositoryQuery, SuggestedTask,
+    HostNotAllowed, OpenedPullRequest, PullRequest, Repository, RepositoryQuery, SuggestedTask,
 };
 use secrecy::ExposeSecret as _;
 use url::Url;
@@ -186,12 +186,12 @@ impl GitHosting for FakeGitHosting {
     }
 
     /// Names that end in `.internal` are in a private network; all others have one address.
-    async fn admit(&self, url: &Url) -> Result<Vec<IpAddr>, HostRefused> {
+    async fn admit(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed> {
         match url.host_str() {
             Some(host) if !host.ends_with(".internal") => {
                 Ok(vec![IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))])
             }
-            _ => Err(HostRefused("it is in a private network".to_owned())),
+            _ => Err(HostNotAllowed("it is in a private network".to_owned())),
         }
     }
 }

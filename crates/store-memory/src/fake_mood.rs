@@ -42,8 +42,8 @@ pub struct Calls {
     pub alive: u32,
     /// `is_dormant`
     pub is_dormant: u32,
-    /// `limber`
-    pub limber: u32,
+    /// `prewarm`
+    pub prewarm: u32,
     /// `wake`
     pub wake: u32,
     /// `version`

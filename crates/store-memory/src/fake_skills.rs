@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::skill::{ListedSkill, Marketplace, Offer, OfferedPlugin, SkillError, SkillLibrary};
+use domain::skill::{ListedSkill, Marketplace, Offer, MarketplacePlugin, SkillError, SkillLibrary};
 
 /// A library; at first without skills. Every marketplace has a skill and a plugin with the name of its repository, but for one
 /// named `broken`, which cannot be read, and one named `slow`, which takes an hour.
@@ -38,7 +38,7 @@ impl SkillLibrary for FakeSkills {
             source: format!("marketplace:{}", marketplace.name),
             triggers: None,
         };
-        let plugin = OfferedPlugin {
+        let plugin = MarketplacePlugin {
             name,
             description: marketplace.reference.clone(),
         };

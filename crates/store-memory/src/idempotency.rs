@@ -4,14 +4,14 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::idempotency::{
-    IdempotencyRepository, KeptAnswer, KeyedRequest, MAX_RESPONSES_PER_USER, Repetition,
+    IdempotencyRepository, IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, Repetition,
 };
 
 use crate::MemoryStore;
 use crate::state::State;
 
 impl State {
-    pub(crate) fn repetition(&self, request: &KeyedRequest) -> Repetition {
+    pub(crate) fn repetition(&self, request: &IdempotentRequest) -> Repetition {
         let key = (request.owner.clone(), request.key.clone());
         match self
             .answers
@@ -26,7 +26,7 @@ impl State {
         }
     }
 
-    pub(crate) fn keep(&mut self, answer: &KeptAnswer) {
+    pub(crate) fn keep(&mut self, answer: &IdempotentResponse) {
         let request = &answer.request;
         let key = (request.owner.clone(), request.key.clone());
         self.answers.insert(key, answer.clone());
@@ -41,11 +41,11 @@ impl State {
 
 #[async_trait]
 impl IdempotencyRepository for MemoryStore {
-    async fn look_up(&self, request: &KeyedRequest) -> Result<Repetition, StoreError> {
+    async fn look_up(&self, request: &IdempotentRequest) -> Result<Repetition, StoreError> {
         Ok(self.lock().repetition(request))
     }
 
-    async fn keep(&self, answer: &KeptAnswer) -> Result<Repetition, StoreError> {
+    async fn keep(&self, answer: &IdempotentResponse) -> Result<Repetition, StoreError> {
         let mut state = self.lock();
         let known = state.repetition(&answer.request);
         if known == Repetition::First {

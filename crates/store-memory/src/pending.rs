@@ -9,7 +9,7 @@ use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, UserId};
 use domain::idempotency::Repetition;
 use domain::pending::{
-    Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPending, PendingMessage, PendingMessageRepository, Queued,
+    Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, Queued,
 };
 use domain::sandbox::{Desired, SandboxStatus};
 use domain::start_task::{StartStatus, StartTask};
@@ -86,7 +86,7 @@ impl State {
 
 #[async_trait]
 impl PendingMessageRepository for MemoryStore {
-    async fn queue(&self, message: &NewPending) -> Result<Queued, StoreError> {
+    async fn queue(&self, message: &NewPendingMessage) -> Result<Queued, StoreError> {
         let mut state = self.lock();
         if let Some(answer) = message.answers.first() {
             match state.repetition(&answer.request) {

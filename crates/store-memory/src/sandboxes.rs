@@ -6,11 +6,11 @@ use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
 use domain::error::{Cap, StoreError};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
-use domain::idempotency::{KeptAnswer, Repetition};
+use domain::idempotency::{IdempotentResponse, Repetition};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    Caps, Desired, Occupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+    Caps, Desired, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
     SandboxView,
 };
 use domain::scope::Scope;
@@ -88,7 +88,7 @@ impl State {
     }
 
     /// How much a sandbox is used.
-    pub(crate) fn occupancy(&self, sandbox: &Sandbox) -> Occupancy {
+    pub(crate) fn occupancy(&self, sandbox: &Sandbox) -> SandboxOccupancy {
         let inside = self.conversations.values().map(|row| &row.it);
         let inside = inside.filter(|it| it.sandbox_id == sandbox.id);
         let starting = self
@@ -98,7 +98,7 @@ impl State {
         let count = inside.clone().count() + starting.clone().filter(|row| !row.begun).count();
         let changed = inside.map(|it| it.updated_at);
         let used = changed.chain(starting.map(|row| row.task.created_at)).max();
-        Occupancy {
+        SandboxOccupancy {
             conversations: u32::try_from(count).unwrap_or(u32::MAX),
             used_at: used.unwrap_or(sandbox.created_at),
             sandbox: sandbox.clone(),
@@ -139,7 +139,7 @@ impl SandboxRepository for MemoryStore {
         &self,
         sandbox: &Sandbox,
         caps: &Caps,
-        answer: &KeptAnswer,
+        answer: &IdempotentResponse,
     ) -> Result<Repetition, StoreError> {
         let mut state = self.lock();
         let known = state.repetition(&answer.request);
@@ -195,7 +195,7 @@ impl SandboxRepository for MemoryStore {
             .cloned())
     }
 
-    async fn running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<Occupancy>, StoreError> {
+    async fn running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<SandboxOccupancy>, StoreError> {
         let state = self.lock();
         let running = |it: &&Sandbox| {
             it.owner == *owner

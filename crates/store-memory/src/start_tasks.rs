@@ -13,8 +13,8 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStart, PARENT, Place,
-    StartQueue, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
+    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, Place,
+    StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 
 use crate::state::{State, TaskRow};
@@ -59,7 +59,7 @@ impl State {
     ) -> Result<&mut TaskRow, StoreError> {
         self.tasks
             .get_mut(&id)
-            .filter(|row| row.fence == fence && row.task.status.may_become(to))
+            .filter(|row| row.fence == fence && row.task.status.can_transition_to(to))
             .ok_or(STALE)
     }
 
@@ -83,7 +83,7 @@ impl State {
     }
 
     /// The sandbox that was resumed for it, if one was.
-    fn take_place(&mut self, start: &NewStart, caps: Caps) -> Result<Option<Sandbox>, StoreError> {
+    fn take_place(&mut self, start: &NewStartTask, caps: Caps) -> Result<Option<Sandbox>, StoreError> {
         let task = &start.task;
         if let Place::New(sandbox) = &start.place {
             self.check_insert(sandbox, caps)?;
@@ -161,7 +161,7 @@ impl MemoryStore {
 
 #[async_trait]
 impl StartTaskRepository for MemoryStore {
-    async fn insert(&self, start: &NewStart, caps: &Caps) -> Result<Inserted, StoreError> {
+    async fn insert(&self, start: &NewStartTask, caps: &Caps) -> Result<Inserted, StoreError> {
         let mut state = self.lock();
         let task = &start.task;
         if let Some(answer) = &start.answer {
@@ -202,7 +202,7 @@ impl StartTaskRepository for MemoryStore {
         if let Some(answer) = &start.answer {
             state.keep(answer);
         }
-        self.tell(Change::StartWaits(task.host.clone()));
+        self.tell(Change::StartTaskQueued(task.host.clone()));
         Ok(Inserted::New)
     }
 
@@ -311,7 +311,7 @@ impl StartTaskRepository for MemoryStore {
         let row = state.leased(id, fence, StartStatus::Error)?;
         row.lease_until = None;
         row.fence += 1;
-        self.tell(Change::StartWaits(row.task.host.clone()));
+        self.tell(Change::StartTaskQueued(row.task.host.clone()));
         Ok(())
     }
 
@@ -390,8 +390,8 @@ impl StartTaskRepository for MemoryStore {
         Ok(released)
     }
 
-    async fn queue(&self, host: &HostId, now: Timestamp) -> Result<StartQueue, StoreError> {
-        let mut queue = StartQueue::default();
+    async fn queue(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError> {
+        let mut queue = StartQueueCounts::default();
         for row in self.lock().tasks.values() {
             if row.task.host != *host || row.task.status.is_terminal() {
                 continue;

@@ -10,7 +10,7 @@ use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ConversationView};
 use domain::event::Event;
 use domain::id::{ApiKeyId, ConversationId, HostId, SandboxId, StartTaskId, UserId};
-use domain::idempotency::KeptAnswer;
+use domain::idempotency::IdempotentResponse;
 use domain::identity::{ApiKey, User};
 use domain::pending::PendingMessage;
 use domain::sandbox::{Desired, Sandbox, WarmSandbox};
@@ -81,7 +81,7 @@ pub(crate) struct State {
     pub(crate) users: BTreeMap<UserId, User>,
     pub(crate) audit: BTreeMap<Uuid, AuditEntry>,
     /// By owner and key.
-    pub(crate) answers: BTreeMap<(UserId, String), KeptAnswer>,
+    pub(crate) answers: BTreeMap<(UserId, String), IdempotentResponse>,
     pub(crate) hosts: BTreeSet<HostId>,
     /// Holder and end by name.
     pub(crate) leases: BTreeMap<String, (String, Timestamp)>,

@@ -5,7 +5,7 @@ use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ConversationId, UserId};
-use domain::identity::{DELETED_USER_ENTITY, Purged, Role, User, UserRepository};
+use domain::identity::{DELETED_USER_ENTITY, PurgeCounts, Role, User, UserRepository};
 use domain::sandbox::Desired;
 use domain::start_task::StartStatus;
 
@@ -62,14 +62,14 @@ impl State {
     }
 
     /// What goes at once, however much it is.
-    pub(crate) fn disarm(&mut self, user: &UserId, at: Timestamp) -> Purged {
+    pub(crate) fn disarm(&mut self, user: &UserId, at: Timestamp) -> PurgeCounts {
         let keys = self.keys.len();
         self.keys.retain(|_, it| it.user != *user);
-        let mut purged = Purged {
+        let mut purged = PurgeCounts {
             api_keys: (keys - self.keys.len()) as u64,
             settings: u64::from(self.settings.remove(user).is_some()),
             secrets: self.purge_secrets(user),
-            ..Purged::default()
+            ..PurgeCounts::default()
         };
         for row in self.tasks.values_mut() {
             if row.task.owner == *user && !row.task.status.is_terminal() {
@@ -184,7 +184,7 @@ impl UserRepository for MemoryStore {
         user: &UserId,
         at: Timestamp,
         limit: usize,
-    ) -> Result<Option<Purged>, StoreError> {
+    ) -> Result<Option<PurgeCounts>, StoreError> {
         let mut state = self.lock();
         if !state.mark(user, at) {
             return Ok(None);
@@ -199,7 +199,7 @@ impl UserRepository for MemoryStore {
         Ok(Some(purged))
     }
 
-    async fn half_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
+    async fn list_partially_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
         let state = self.lock();
         let mut found: Vec<_> = state
             .users

@@ -1,10 +1,10 @@
-//! `VaultRepository` and `SealedRecords`.
+//! `VaultRepository` and `SealedRecordRepository`.
 
 use async_trait::async_trait;
 use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::sealed::{Resealed, SealedKind, SealedPlace, SealedRecord, SealedRecords};
+use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository};
 use domain::vault::{KeyHolder, VaultRepository};
 
 use crate::MemoryStore;
@@ -68,13 +68,13 @@ impl VaultRepository for MemoryStore {
 }
 
 /// All values of a kind, each with what it is sorted by.
-fn sealed(state: &State, kind: SealedKind) -> Vec<(String, SealedPlace, Sealed)> {
+fn sealed(state: &State, kind: SealedKind) -> Vec<(String, SealedLocation, Sealed)> {
     match kind {
         SealedKind::Settings => state
             .settings
             .iter()
             .map(|(owner, it)| {
-                let place = SealedPlace::Settings(owner.clone());
+                let place = SealedLocation::Settings(owner.clone());
                 (owner.to_string(), place, it.document.clone())
             })
             .collect(),
@@ -82,7 +82,7 @@ fn sealed(state: &State, kind: SealedKind) -> Vec<(String, SealedPlace, Sealed)>
             .secrets
             .values()
             .map(|it| {
-                let place = SealedPlace::Secret(it.owner.clone(), it.value.id);
+                let place = SealedLocation::Secret(it.owner.clone(), it.value.id);
                 (it.value.id.to_string(), place, it.value.sealed.clone())
             })
             .collect(),
@@ -90,7 +90,7 @@ fn sealed(state: &State, kind: SealedKind) -> Vec<(String, SealedPlace, Sealed)>
             .warm
             .values()
             .map(|it| {
-                let place = SealedPlace::WarmSessionKey(it.id.clone());
+                let place = SealedLocation::WarmSessionKey(it.id.clone());
                 (it.id.to_string(), place, it.session_key.clone())
             })
             .collect(),
@@ -98,7 +98,7 @@ fn sealed(state: &State, kind: SealedKind) -> Vec<(String, SealedPlace, Sealed)>
             .warm
             .values()
             .map(|it| {
-                let place = SealedPlace::WarmSecretKey(it.id.clone());
+                let place = SealedLocation::WarmSecretKey(it.id.clone());
                 (it.id.to_string(), place, it.secret_key.clone())
             })
             .collect(),
@@ -106,7 +106,7 @@ fn sealed(state: &State, kind: SealedKind) -> Vec<(String, SealedPlace, Sealed)>
             .sandboxes
             .values()
             .map(|it| {
-                let place = SealedPlace::SessionKey(it.id.clone());
+                let place = SealedLocation::SessionKey(it.id.clone());
                 (it.id.to_string(), place, it.session_key.clone())
             })
             .collect(),
@@ -114,7 +114,7 @@ fn sealed(state: &State, kind: SealedKind) -> Vec<(String, SealedPlace, Sealed)>
             .sandboxes
             .values()
             .map(|it| {
-                let place = SealedPlace::SecretKey(it.id.clone());
+                let place = SealedLocation::SecretKey(it.id.clone());
                 (it.id.to_string(), place, it.secret_key.clone())
             })
             .collect(),
@@ -122,7 +122,7 @@ fn sealed(state: &State, kind: SealedKind) -> Vec<(String, SealedPlace, Sealed)>
             .tasks
             .values()
             .filter_map(|row| {
-                let place = SealedPlace::StartSecrets(row.task.id);
+                let place = SealedLocation::StartSecrets(row.task.id);
                 let sealed = row.task.sealed_secrets.clone()?;
                 Some((row.task.id.to_string(), place, sealed))
             })
@@ -130,47 +130,47 @@ fn sealed(state: &State, kind: SealedKind) -> Vec<(String, SealedPlace, Sealed)>
     }
 }
 
-fn sort_key(place: &SealedPlace) -> String {
+fn sort_key(place: &SealedLocation) -> String {
     match place {
-        SealedPlace::Settings(owner) => owner.to_string(),
-        SealedPlace::Secret(_, id) => id.to_string(),
-        SealedPlace::SessionKey(id)
-        | SealedPlace::SecretKey(id)
-        | SealedPlace::WarmSessionKey(id)
-        | SealedPlace::WarmSecretKey(id) => id.to_string(),
-        SealedPlace::StartSecrets(id) => id.to_string(),
+        SealedLocation::Settings(owner) => owner.to_string(),
+        SealedLocation::Secret(_, id) => id.to_string(),
+        SealedLocation::SessionKey(id)
+        | SealedLocation::SecretKey(id)
+        | SealedLocation::WarmSessionKey(id)
+        | SealedLocation::WarmSecretKey(id) => id.to_string(),
+        SealedLocation::StartSecrets(id) => id.to_string(),
     }
 }
 
 /// Where the value is, if there is one.
-fn slot<'a>(state: &'a mut State, place: &SealedPlace) -> Option<&'a mut Sealed> {
+fn slot<'a>(state: &'a mut State, place: &SealedLocation) -> Option<&'a mut Sealed> {
     match place {
-        SealedPlace::Settings(owner) => {
+        SealedLocation::Settings(owner) => {
             let row = state.settings.get_mut(owner)?;
             Some(&mut row.document)
         }
-        SealedPlace::Secret(owner, id) => {
+        SealedLocation::Secret(owner, id) => {
             let mut all = state.secrets.values_mut();
             let row = all.find(|it| it.owner == *owner && it.value.id == *id)?;
             Some(&mut row.value.sealed)
         }
-        SealedPlace::WarmSessionKey(id) => {
+        SealedLocation::WarmSessionKey(id) => {
             let row = state.warm.get_mut(id)?;
             Some(&mut row.session_key)
         }
-        SealedPlace::WarmSecretKey(id) => {
+        SealedLocation::WarmSecretKey(id) => {
             let row = state.warm.get_mut(id)?;
             Some(&mut row.secret_key)
         }
-        SealedPlace::SessionKey(id) => {
+        SealedLocation::SessionKey(id) => {
             let row = state.sandboxes.get_mut(id)?;
             Some(&mut row.session_key)
         }
-        SealedPlace::SecretKey(id) => {
+        SealedLocation::SecretKey(id) => {
             let row = state.sandboxes.get_mut(id)?;
             Some(&mut row.secret_key)
         }
-        SealedPlace::StartSecrets(id) => {
+        SealedLocation::StartSecrets(id) => {
             let row = state.tasks.get_mut(id)?;
             row.task.sealed_secrets.as_mut()
         }
@@ -178,11 +178,11 @@ fn slot<'a>(state: &'a mut State, place: &SealedPlace) -> Option<&'a mut Sealed>
 }
 
 #[async_trait]
-impl SealedRecords for MemoryStore {
+impl SealedRecordRepository for MemoryStore {
     async fn page(
         &self,
         kind: SealedKind,
-        after: Option<&SealedPlace>,
+        after: Option<&SealedLocation>,
         limit: usize,
     ) -> Result<Vec<SealedRecord>, StoreError> {
         let mut all = sealed(&self.lock(), kind);
@@ -195,7 +195,7 @@ impl SealedRecords for MemoryStore {
             .collect())
     }
 
-    async fn replace(&self, batch: &[Resealed]) -> Result<u64, StoreError> {
+    async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
         let mut state = self.lock();
         let mut count = 0;
         for it in batch {

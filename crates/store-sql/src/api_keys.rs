@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, UserId};
-use domain::identity::{ApiKey, ApiKeyRepository, KeyHash, KnownKey, Role};
+use domain::identity::{ApiKey, ApiKeyRepository, KeyHash, ApiKeyWithRole, Role};
 
 use crate::codec::Decode;
 use crate::connection::{Any, AnyConnection};
@@ -74,7 +74,7 @@ pub(crate) fn insert(conn: &mut AnyConnection, key: &ApiKey) -> Result<(), Fault
 }
 
 /// The key and the role of its user, whose deletion has not begun; part of the caller's transaction.
-pub(crate) fn known(conn: &mut AnyConnection, id: ApiKeyId) -> Result<Option<KnownKey>, Fault> {
+pub(crate) fn known(conn: &mut AnyConnection, id: ApiKeyId) -> Result<Option<ApiKeyWithRole>, Fault> {
     let row: Option<(ApiKeyRow, String)> = api_keys::table
         .inner_join(user_rows::table.on(user_rows::id.eq(api_keys::user_id)))
         .filter(api_keys::id.eq(Key::from(id)))
@@ -85,8 +85,8 @@ pub(crate) fn known(conn: &mut AnyConnection, id: ApiKeyId) -> Result<Option<Kno
     Ok(row.map(known_of).transpose()?)
 }
 
-fn known_of((row, role): (ApiKeyRow, String)) -> Result<KnownKey, StoreError> {
-    Ok(KnownKey {
+fn known_of((row, role): (ApiKeyRow, String)) -> Result<ApiKeyWithRole, StoreError> {
+    Ok(ApiKeyWithRole {
         key: row.try_into()?,
         role: Decode("user").parse("role", &role)?,
     })
@@ -139,7 +139,7 @@ impl ApiKeyRepository for SqlStore {
             .await
     }
 
-    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<KnownKey>, StoreError> {
+    async fn find_by_hash(&self, hash: &KeyHash) -> Result<Option<ApiKeyWithRole>, StoreError> {
         let hash = hash.to_string();
         self.db
             .look(move |conn| {

@@ -243,7 +243,7 @@ fn read_ids(text: &str) -> Vec<ConversationId> {
 /// Kind and ids, one a line: none of them has a line break.
 fn written(change: &Change) -> String {
     match change {
-        Change::StartWaits(host) => format!("start-waits\n{host}"),
+        Change::StartTaskQueued(host) => format!("start-waits\n{host}"),
         Change::StartTask(id) => format!("start-task\n{id}"),
         Change::Sandbox { id, host } => format!("sandbox\n{id}\n{host}"),
         // Of events it is not said here: see `tell`.
@@ -255,7 +255,7 @@ fn written(change: &Change) -> String {
 fn read(text: &str) -> Option<Change> {
     let mut parts = text.split('\n');
     let known = match (parts.next()?, parts.next(), parts.next()) {
-        ("start-waits", Some(host), None) => HostId::parse(host).ok().map(Change::StartWaits),
+        ("start-waits", Some(host), None) => HostId::parse(host).ok().map(Change::StartTaskQueued),
         ("start-task", Some(id), None) => id.parse::<StartTaskId>().ok().map(Change::StartTask),
         ("sandbox", Some(id), Some(host)) => {
             let (id, host) = (SandboxId::parse(id).ok()?, HostId::parse(host).ok()?);
@@ -275,7 +275,7 @@ mod tests {
         let host = || HostId::parse("host-1").expect("an id");
         let task = "0123456789abcdef0123456789abcdef".parse().expect("an id");
         for change in [
-            Change::StartWaits(host()),
+            Change::StartTaskQueued(host()),
             Change::StartTask(task),
             Change::Sandbox {
                 id: SandboxId::parse("sandbox-1").expect("an id"),

@@ -8,7 +8,7 @@ use diesel::sql_types::{Nullable, Text};
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, Forgotten, MAX_CONVERSATIONS_FOR_ADOPTION, Observation, Unsettled, fold_title,
+    ExecutionStatus, Forgotten, MAX_CONVERSATIONS_FOR_ADOPTION, Observation, UnsettledConversation, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
@@ -413,7 +413,7 @@ impl ConversationRepository for SqlStore {
             .await
     }
 
-    async fn mark_forgotten(&self, id: ConversationId) -> Result<(), StoreError> {
+    async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError> {
         self.db
             .background(move |conn| {
                 diesel::update(deleted_conversations::table.find(Key::from(id)))
@@ -441,7 +441,7 @@ impl ConversationRepository for SqlStore {
         host: &HostId,
         untitled_since: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Unsettled>, StoreError> {
+    ) -> Result<Vec<UnsettledConversation>, StoreError> {
         let host = host.to_string();
         self.db
             .for_scope(&Scope::System)

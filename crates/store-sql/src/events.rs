@@ -8,7 +8,7 @@ use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::Observation;
 use domain::error::StoreError;
-use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, Arrived, Event, EventFilter, EventOrder, EventStore};
+use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, SequencedEvent, Event, EventFilter, EventOrder, EventStore};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
@@ -218,7 +218,7 @@ fn arrivals(
     conversation: Key,
     after: i64,
     limit: i64,
-) -> Result<Vec<Arrived>, Fault> {
+) -> Result<Vec<SequencedEvent>, Fault> {
     let later = || {
         events::table
             .filter(events::conversation_id.eq(conversation))
@@ -236,7 +236,7 @@ fn arrivals(
         .select(EventRow::as_select())
         .load(conn)?;
     let arrived = rows.into_iter().map(|row| {
-        Ok(Arrived {
+        Ok(SequencedEvent {
             seq: u64::try_from(row.seq).unwrap_or_default(),
             event: row.try_into()?,
         })
@@ -370,7 +370,7 @@ impl EventStore for SqlStore {
         conversation: ConversationId,
         after: u64,
         limit: usize,
-    ) -> Result<Option<Vec<Arrived>>, StoreError> {
+    ) -> Result<Option<Vec<SequencedEvent>>, StoreError> {
         let calls = self.db.for_scope(scope);
         let scope = scope.clone();
         let after = i64::try_from(after).unwrap_or(i64::MAX);
@@ -386,7 +386,7 @@ impl EventStore for SqlStore {
             .await
     }
 
-    async fn last_arrived(
+    async fn last_sequence(
         &self,
         scope: &Scope,
         conversation: ConversationId,

@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::idempotency::{
-    IdempotencyRepository, KeptAnswer, KeyedRequest, MAX_RESPONSES_PER_USER, Repetition,
+    IdempotencyRepository, IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, Repetition,
 };
 
 use crate::connection::AnyConnection;
@@ -19,7 +19,7 @@ use crate::users::refuse_deleted;
 /// one of them being tried again and finding the other's answer.
 pub(crate) fn repetition(
     conn: &mut AnyConnection,
-    request: &KeyedRequest,
+    request: &IdempotentRequest,
 ) -> Result<Repetition, Fault> {
     let kept: Option<(String, String)> = table
         .find((request.owner.as_str(), request.key.as_str()))
@@ -40,7 +40,7 @@ pub(crate) fn repetition(
 const PART: usize = 500;
 
 /// Stores an answer in place of one that is too old to count, and forgets the oldest ones beyond `MAX_RESPONSES_PER_USER`.
-pub(crate) fn keep(conn: &mut AnyConnection, kept: &KeptAnswer) -> Result<(), Fault> {
+pub(crate) fn keep(conn: &mut AnyConnection, kept: &IdempotentResponse) -> Result<(), Fault> {
     let request = &kept.request;
     let id = (request.owner.as_str(), request.key.as_str());
     diesel::delete(table.find(id)).execute(conn)?;
@@ -71,13 +71,13 @@ pub(crate) fn keep(conn: &mut AnyConnection, kept: &KeptAnswer) -> Result<(), Fa
 
 #[async_trait]
 impl IdempotencyRepository for SqlStore {
-    async fn look_up(&self, request: &KeyedRequest) -> Result<Repetition, StoreError> {
+    async fn look_up(&self, request: &IdempotentRequest) -> Result<Repetition, StoreError> {
         let calls = self.db.for_user(&request.owner);
         let request = request.clone();
         calls.read(move |conn| repetition(conn, &request)).await
     }
 
-    async fn keep(&self, answer: &KeptAnswer) -> Result<Repetition, StoreError> {
+    async fn keep(&self, answer: &IdempotentResponse) -> Result<Repetition, StoreError> {
         let calls = self.db.for_user(&answer.request.owner);
         let answer = answer.clone();
         calls

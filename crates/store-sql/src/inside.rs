@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use domain::clock::Timestamp;
-use domain::conversation::{Conversation, ExecutionStatus, Unsettled};
+use domain::conversation::{Conversation, ExecutionStatus, UnsettledConversation};
 use domain::id::SandboxId;
 use domain::sandbox::{Desired, SandboxStatus};
 
@@ -42,7 +42,7 @@ pub(crate) fn unsettled(
     host: &str,
     untitled_since: Timestamp,
     limit: usize,
-) -> Result<Vec<Unsettled>, Fault> {
+) -> Result<Vec<UnsettledConversation>, Fault> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let may_change = conversations::execution_status
         .is_null()
@@ -66,7 +66,7 @@ pub(crate) fn unsettled(
         ))
         .load(c));
     let found = found.map_err(rows::damaged())?;
-    let told = |(id, sandbox_id, title, status): Row| Unsettled {
+    let told = |(id, sandbox_id, title, status): Row| UnsettledConversation {
         id: id.into(),
         sandbox_id: sandbox_id.0,
         title,

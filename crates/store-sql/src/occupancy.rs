@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 use domain::error::StoreError;
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::sandbox::{Desired, Occupancy, Sandbox, SandboxStatus};
+use domain::sandbox::{Desired, SandboxOccupancy, Sandbox, SandboxStatus};
 
 use crate::connection::AnyConnection;
 use crate::error::Fault;
@@ -25,7 +25,7 @@ pub(crate) fn running(
     conn: &mut AnyConnection,
     owner: &UserId,
     spec: &SpecId,
-) -> Result<Vec<Occupancy>, Fault> {
+) -> Result<Vec<SandboxOccupancy>, Fault> {
     let inside = || conversations::table.filter(conversations::sandbox_id.eq(sandboxes::id));
     let starting = || {
         start_tasks::table
@@ -63,7 +63,7 @@ pub(crate) fn running(
             let sandbox = Sandbox::try_from(row)?;
             let used = changed.into_iter().chain(asked).map(|at| at.0).max();
             let count = inside.unwrap_or_default() + starting.unwrap_or_default();
-            Ok(Occupancy {
+            Ok(SandboxOccupancy {
                 conversations: u32::try_from(count).unwrap_or(u32::MAX),
                 used_at: used.unwrap_or(sandbox.created_at),
                 sandbox,

@@ -9,7 +9,7 @@ use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, SandboxId};
 use domain::idempotency::Repetition;
 use domain::pending::{
-    Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPending, PendingMessage, PendingMessageRepository, Queued,
+    Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, Queued,
 };
 use domain::sandbox::{Desired, SandboxStatus};
 use domain::start_task::StartStatus;
@@ -74,7 +74,7 @@ fn awaited(
     Ok(of_start(found.first(conn).optional()?))
 }
 
-fn queue(conn: &mut AnyConnection, message: &NewPending) -> Result<Queued, Fault> {
+fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Queued, Fault> {
     let owner = message.owner.as_str();
     if let Some(answer) = message.answers.first() {
         let known = idempotency::repetition(conn, &answer.request)?;
@@ -287,7 +287,7 @@ pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[Key]) -> Result<
 
 #[async_trait]
 impl PendingMessageRepository for SqlStore {
-    async fn queue(&self, message: &NewPending) -> Result<Queued, StoreError> {
+    async fn queue(&self, message: &NewPendingMessage) -> Result<Queued, StoreError> {
         let calls = self.db.for_user(&message.owner);
         let message = message.clone();
         calls.write(move |conn| queue(conn, &message)).await

@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use domain::clock::Timestamp;
-use domain::conversation::add_number;
+use domain::conversation::add_pull_request_number;
 use domain::id::ConversationId;
 use domain::scope::Scope;
 
@@ -35,7 +35,7 @@ pub(crate) fn add(
         return Ok(false);
     }
     let mut numbers = Decode("conversation").json("pr_numbers", &numbers)?;
-    if add_number(&mut numbers, number) {
+    if add_pull_request_number(&mut numbers, number) {
         diesel::update(conversations::table.find(Key::from(id)))
             .set((
                 conversations::pr_numbers.eq(to_json(&numbers)?),

@@ -3,7 +3,7 @@
 use diesel::dsl::{exists, not, select};
 use diesel::prelude::*;
 use domain::clock::Timestamp;
-use domain::identity::Purged;
+use domain::identity::PurgeCounts;
 use domain::sandbox::Desired;
 use domain::start_task::StartStatus;
 
@@ -64,7 +64,7 @@ pub(crate) fn purge(
     user: &str,
     at: Timestamp,
     limit: usize,
-) -> Result<Purged, Fault> {
+) -> Result<PurgeCounts, Fault> {
     let mut purged = disarm(conn, user, at)?;
     let mut left = Budget(limit.max(1));
     purged.others = answers(conn, user, &mut left)?
@@ -91,7 +91,7 @@ impl Budget {
 }
 
 /// What goes at once, however much it is: keys, settings, secrets, the right to run.
-pub(crate) fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<Purged, Fault> {
+pub(crate) fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<PurgeCounts, Fault> {
     let keys = api_keys::table.filter(api_keys::user_id.eq(user));
     let api_keys = diesel::delete(keys).execute(conn)?;
     let settings = diesel::delete(settings::table.find(user)).execute(conn)?;
@@ -106,12 +106,12 @@ pub(crate) fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Res
     for part in wanted.chunks(PART) {
         mark_deleted(conn, part, at)?;
     }
-    Ok(Purged {
+    Ok(PurgeCounts {
         api_keys: api_keys as u64,
         settings: settings as u64,
         secrets: secrets as u64,
         sandboxes: wanted.len() as u64,
-        ..Purged::default()
+        ..PurgeCounts::default()
     })
 }
 

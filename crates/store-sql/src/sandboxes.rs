@@ -8,11 +8,11 @@ use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::error::{Cap, StoreError};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
-use domain::idempotency::{KeptAnswer, Repetition};
+use domain::idempotency::{IdempotentResponse, Repetition};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    Caps, Desired, Occupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+    Caps, Desired, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
     SandboxView,
 };
 use domain::scope::Scope;
@@ -199,7 +199,7 @@ impl SandboxRepository for SqlStore {
         &self,
         sandbox: &Sandbox,
         caps: &Caps,
-        answer: &KeptAnswer,
+        answer: &IdempotentResponse,
     ) -> Result<Repetition, StoreError> {
         let calls = self.db.for_user(&sandbox.owner);
         let (sandbox, caps, answer) = (sandbox.clone(), *caps, answer.clone());
@@ -288,7 +288,7 @@ impl SandboxRepository for SqlStore {
             .await
     }
 
-    async fn running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<Occupancy>, StoreError> {
+    async fn running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<SandboxOccupancy>, StoreError> {
         let calls = self.db.for_user(owner);
         let (owner, spec) = (owner.clone(), spec.clone());
         calls

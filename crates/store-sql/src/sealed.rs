@@ -1,10 +1,10 @@
-//! `SealedRecords`.
+//! `SealedRecordRepository`.
 
 use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::cipher::Sealed;
 use domain::error::StoreError;
-use domain::sealed::{Resealed, SealedKind, SealedPlace, SealedRecord, SealedRecords};
+use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository};
 
 use crate::codec::Decode;
 use crate::connection::{Any, AnyConnection};
@@ -13,7 +13,7 @@ use crate::schema::{sandboxes, secrets, settings, start_tasks, warm_sandboxes};
 use crate::sql_types::Key;
 use crate::store::SqlStore;
 
-fn record(place: SealedPlace, text: String) -> SealedRecord {
+fn record(place: SealedLocation, text: String) -> SealedRecord {
     SealedRecord {
         place,
         sealed: Sealed::from_text(text),
@@ -22,11 +22,11 @@ fn record(place: SealedPlace, text: String) -> SealedRecord {
 
 fn settings_page(
     conn: &mut AnyConnection,
-    after: Option<&SealedPlace>,
+    after: Option<&SealedLocation>,
     limit: i64,
 ) -> Result<Vec<SealedRecord>, Fault> {
     let mut query = settings::table.into_boxed::<Any>();
-    if let Some(SealedPlace::Settings(owner)) = after {
+    if let Some(SealedLocation::Settings(owner)) = after {
         query = query.filter(settings::owner.gt(owner.to_string()));
     }
     let rows: Vec<(String, String)> = query
@@ -37,18 +37,18 @@ fn settings_page(
     rows.into_iter()
         .map(|(owner, text)| {
             let owner = Decode("settings").parse("owner", &owner)?;
-            Ok(record(SealedPlace::Settings(owner), text))
+            Ok(record(SealedLocation::Settings(owner), text))
         })
         .collect()
 }
 
 fn secrets_page(
     conn: &mut AnyConnection,
-    after: Option<&SealedPlace>,
+    after: Option<&SealedLocation>,
     limit: i64,
 ) -> Result<Vec<SealedRecord>, Fault> {
     let mut query = secrets::table.into_boxed::<Any>();
-    if let Some(SealedPlace::Secret(_, id)) = after {
+    if let Some(SealedLocation::Secret(_, id)) = after {
         query = query.filter(secrets::value_id.gt(Key::from(*id)));
     }
     let rows: Vec<(String, Key, String)> = query
@@ -59,7 +59,7 @@ fn secrets_page(
     rows.into_iter()
         .map(|(owner, id, text)| {
             let owner = Decode("secret").parse("owner", &owner)?;
-            Ok(record(SealedPlace::Secret(owner, id.into()), text))
+            Ok(record(SealedLocation::Secret(owner, id.into()), text))
         })
         .collect()
 }
@@ -68,11 +68,11 @@ fn secrets_page(
 fn sandboxes_page(
     conn: &mut AnyConnection,
     kind: SealedKind,
-    after: Option<&SealedPlace>,
+    after: Option<&SealedLocation>,
     limit: i64,
 ) -> Result<Vec<SealedRecord>, Fault> {
     let mut query = sandboxes::table.into_boxed::<Any>();
-    if let Some(SealedPlace::SessionKey(id) | SealedPlace::SecretKey(id)) = after {
+    if let Some(SealedLocation::SessionKey(id) | SealedLocation::SecretKey(id)) = after {
         query = query.filter(sandboxes::id.gt(id.to_string()));
     }
     let rows: Vec<(String, String, String)> = query
@@ -84,9 +84,9 @@ fn sandboxes_page(
         .map(|(id, session, secret)| {
             let id = Decode("sandbox").parse("id", &id)?;
             Ok(if kind == SealedKind::SecretKeys {
-                record(SealedPlace::SecretKey(id), secret)
+                record(SealedLocation::SecretKey(id), secret)
             } else {
-                record(SealedPlace::SessionKey(id), session)
+                record(SealedLocation::SessionKey(id), session)
             })
         })
         .collect()
@@ -96,12 +96,12 @@ fn sandboxes_page(
 fn warm_page(
     conn: &mut AnyConnection,
     kind: SealedKind,
-    after: Option<&SealedPlace>,
+    after: Option<&SealedLocation>,
     limit: i64,
 ) -> Result<Vec<SealedRecord>, Fault> {
     use warm_sandboxes::{id, secret_key, session_key, table};
     let mut query = table.into_boxed::<Any>();
-    if let Some(SealedPlace::WarmSessionKey(it) | SealedPlace::WarmSecretKey(it)) = after {
+    if let Some(SealedLocation::WarmSessionKey(it) | SealedLocation::WarmSecretKey(it)) = after {
         query = query.filter(id.gt(it.to_string()));
     }
     let rows: Vec<(String, String, String)> = query
@@ -113,9 +113,9 @@ fn warm_page(
         .map(|(text, session, secret)| {
             let it = Decode("warm sandbox").parse("id", &text)?;
             Ok(if kind == SealedKind::WarmSecretKeys {
-                record(SealedPlace::WarmSecretKey(it), secret)
+                record(SealedLocation::WarmSecretKey(it), secret)
             } else {
-                record(SealedPlace::WarmSessionKey(it), session)
+                record(SealedLocation::WarmSessionKey(it), session)
             })
         })
         .collect()
@@ -124,17 +124,17 @@ fn warm_page(
 /// Puts a new key in place of the old one.
 fn replace_warm(
     conn: &mut AnyConnection,
-    place: &SealedPlace,
+    place: &SealedLocation,
     (before, after): (&str, &str),
 ) -> QueryResult<usize> {
     use warm_sandboxes::{secret_key, session_key, table};
     match place {
-        SealedPlace::WarmSessionKey(it) => {
+        SealedLocation::WarmSessionKey(it) => {
             diesel::update(table.find(it.as_str()).filter(session_key.eq(before)))
                 .set(session_key.eq(after))
                 .execute(conn)
         }
-        SealedPlace::WarmSecretKey(it) => {
+        SealedLocation::WarmSecretKey(it) => {
             diesel::update(table.find(it.as_str()).filter(secret_key.eq(before)))
                 .set(secret_key.eq(after))
                 .execute(conn)
@@ -145,13 +145,13 @@ fn replace_warm(
 
 fn starts_page(
     conn: &mut AnyConnection,
-    after: Option<&SealedPlace>,
+    after: Option<&SealedLocation>,
     limit: i64,
 ) -> Result<Vec<SealedRecord>, Fault> {
     let mut query = start_tasks::table
         .into_boxed::<Any>()
         .filter(start_tasks::sealed_secrets.is_not_null());
-    if let Some(SealedPlace::StartSecrets(id)) = after {
+    if let Some(SealedLocation::StartSecrets(id)) = after {
         query = query.filter(start_tasks::id.gt(Key::from(*id)));
     }
     let rows: Vec<(Key, Option<String>)> = query
@@ -161,22 +161,22 @@ fn starts_page(
         .load(conn)?;
     let with_secrets = rows.into_iter().filter_map(|(id, text)| Some((id, text?)));
     Ok(with_secrets
-        .map(|(id, text)| record(SealedPlace::StartSecrets(id.into()), text))
+        .map(|(id, text)| record(SealedLocation::StartSecrets(id.into()), text))
         .collect())
 }
 
 /// The statement itself says what must be stored still; nothing is read first.
-fn replace_one(conn: &mut AnyConnection, it: &Resealed) -> Result<usize, Fault> {
+fn replace_one(conn: &mut AnyConnection, it: &ResealedRecord) -> Result<usize, Fault> {
     let (before, after) = (it.before.as_text(), it.after.as_text());
     let replaced = match &it.place {
-        SealedPlace::Settings(owner) => diesel::update(
+        SealedLocation::Settings(owner) => diesel::update(
             settings::table
                 .find(owner.as_str())
                 .filter(settings::document.eq(before)),
         )
         .set(settings::document.eq(after))
         .execute(conn),
-        SealedPlace::Secret(owner, id) => diesel::update(
+        SealedLocation::Secret(owner, id) => diesel::update(
             secrets::table
                 .filter(secrets::owner.eq(owner.as_str()))
                 .filter(secrets::value_id.eq(Key::from(*id)))
@@ -184,24 +184,24 @@ fn replace_one(conn: &mut AnyConnection, it: &Resealed) -> Result<usize, Fault> 
         )
         .set(secrets::value.eq(after))
         .execute(conn),
-        SealedPlace::SessionKey(id) => diesel::update(
+        SealedLocation::SessionKey(id) => diesel::update(
             sandboxes::table
                 .find(id.as_str())
                 .filter(sandboxes::session_key.eq(before)),
         )
         .set(sandboxes::session_key.eq(after))
         .execute(conn),
-        SealedPlace::SecretKey(id) => diesel::update(
+        SealedLocation::SecretKey(id) => diesel::update(
             sandboxes::table
                 .find(id.as_str())
                 .filter(sandboxes::secret_key.eq(before)),
         )
         .set(sandboxes::secret_key.eq(after))
         .execute(conn),
-        SealedPlace::WarmSessionKey(_) | SealedPlace::WarmSecretKey(_) => {
+        SealedLocation::WarmSessionKey(_) | SealedLocation::WarmSecretKey(_) => {
             replace_warm(conn, &it.place, (before, after))
         }
-        SealedPlace::StartSecrets(id) => diesel::update(
+        SealedLocation::StartSecrets(id) => diesel::update(
             start_tasks::table
                 .find(Key::from(*id))
                 .filter(start_tasks::sealed_secrets.eq(before)),
@@ -213,11 +213,11 @@ fn replace_one(conn: &mut AnyConnection, it: &Resealed) -> Result<usize, Fault> 
 }
 
 #[async_trait]
-impl SealedRecords for SqlStore {
+impl SealedRecordRepository for SqlStore {
     async fn page(
         &self,
         kind: SealedKind,
-        after: Option<&SealedPlace>,
+        after: Option<&SealedLocation>,
         limit: usize,
     ) -> Result<Vec<SealedRecord>, StoreError> {
         let (after, limit) = (after.cloned(), i64::try_from(limit).unwrap_or(i64::MAX));
@@ -239,7 +239,7 @@ impl SealedRecords for SqlStore {
             .await
     }
 
-    async fn replace(&self, batch: &[Resealed]) -> Result<u64, StoreError> {
+    async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
         let batch = batch.to_vec();
         self.db
             .background(move |conn| {

@@ -14,8 +14,8 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStart, PARENT, Place,
-    StartQueue, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
+    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, Place,
+    StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 use uuid::Uuid;
 
@@ -57,7 +57,7 @@ fn leased(
         .filter(|row| row.fence == fence)
         .ok_or_else(|| stale("start task"))?;
     let status: StartStatus = Decode("start task").parse("status", &row.status)?;
-    if status.may_become(to) {
+    if status.can_transition_to(to) {
         Ok((row, status))
     } else {
         Err(stale("start task"))
@@ -130,7 +130,7 @@ fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTa
     }
 }
 
-fn take_place(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<(), Fault> {
+fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: Caps) -> Result<(), Fault> {
     let task = &start.task;
     if let Place::New(sandbox) = &start.place {
         return insert_within_caps(conn, sandbox, caps);
@@ -149,7 +149,7 @@ fn take_place(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<
     }
 }
 
-fn insert(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<Inserted, Fault> {
+fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: Caps) -> Result<Inserted, Fault> {
     let task = &start.task;
     if let Some(answer) = &start.answer {
         let known = idempotency::repetition(conn, &answer.request)?;
@@ -181,7 +181,7 @@ fn insert(conn: &mut AnyConnection, start: &NewStart, caps: Caps) -> Result<Inse
     if let Some(answer) = &start.answer {
         idempotency::keep(conn, answer)?;
     }
-    announce(conn, &Change::StartWaits(task.host.clone()))?;
+    announce(conn, &Change::StartTaskQueued(task.host.clone()))?;
     Ok(Inserted::New)
 }
 
@@ -253,7 +253,7 @@ fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<Uuid>>)
 
 #[async_trait]
 impl StartTaskRepository for SqlStore {
-    async fn insert(&self, start: &NewStart, caps: &Caps) -> Result<Inserted, StoreError> {
+    async fn insert(&self, start: &NewStartTask, caps: &Caps) -> Result<Inserted, StoreError> {
         let calls = self.db.for_user(&start.task.owner);
         let (start, caps) = (start.clone(), *caps);
         calls.write(move |conn| insert(conn, &start, caps)).await
@@ -393,7 +393,7 @@ impl StartTaskRepository for SqlStore {
                     ))
                     .execute(conn)?;
                 let host = StartTask::try_from(row)?.host;
-                announce(conn, &Change::StartWaits(host))
+                announce(conn, &Change::StartTaskQueued(host))
             })
             .await
     }
@@ -466,7 +466,7 @@ impl StartTaskRepository for SqlStore {
             .await
     }
 
-    async fn queue(&self, host: &HostId, now: Timestamp) -> Result<StartQueue, StoreError> {
+    async fn queue(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError> {
         let host = host.to_string();
         // Looked at every few seconds: it must neither wait for writers nor make them lose a race.
         self.db
@@ -479,7 +479,7 @@ impl StartTaskRepository for SqlStore {
                 let all: i64 = open().count().get_result(conn)?;
                 let leased = open().filter(start_tasks::lease_until.gt(At(now)));
                 let leased: i64 = leased.count().get_result(conn)?;
-                Ok(StartQueue {
+                Ok(StartQueueCounts {
                     leased: u64::try_from(leased).unwrap_or_default(),
                     waiting: u64::try_from(all - leased).unwrap_or_default(),
                 })

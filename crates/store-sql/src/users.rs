@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::UserId;
-use domain::identity::{DELETED_USER_ENTITY, USER_NAME_REUSE_GRACE, Purged, Role, User, UserRepository};
+use domain::identity::{DELETED_USER_ENTITY, USER_NAME_REUSE_GRACE, PurgeCounts, Role, User, UserRepository};
 
 use crate::codec::Decode;
 use crate::connection::{Any, AnyConnection};
@@ -180,7 +180,7 @@ impl UserRepository for SqlStore {
         user: &UserId,
         at: Timestamp,
         limit: usize,
-    ) -> Result<Option<Purged>, StoreError> {
+    ) -> Result<Option<PurgeCounts>, StoreError> {
         let user = user.to_string();
         self.db
             .background(move |conn| {
@@ -192,7 +192,7 @@ impl UserRepository for SqlStore {
             .await
     }
 
-    async fn half_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
+    async fn list_partially_deleted(&self, limit: usize) -> Result<Vec<UserId>, StoreError> {
         self.db
             .background_read(move |conn| {
                 let all: Vec<String> = deleted().select(users::id).load(conn)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_client::{Config, HttpAgentRuntime};
-use domain::agent::{AgentError, AgentRuntime, Awakening};
+use domain::agent::{AgentError, AgentRuntime, InitRequest};
 use domain::error::Classify;
 use endpoint_guard::Unguarded;
 use serde_json::json;
@@ -12,8 +12,8 @@ use serde_json::json;
 use crate::stub::{Act, Stub};
 use crate::support::{Noon, runtime, sandbox, secret};
 
-fn awakening() -> Awakening {
-    Awakening {
+fn awakening() -> InitRequest {
+    InitRequest {
         session_key: secret("session-key-1"),
         secret_key: secret("secret-key-1"),
         webhook_url: "http://service.test:3000/api/v1/webhooks/".parse().unwrap(),
@@ -83,7 +83,7 @@ async fn one_that_is_asked_in_advance_is_told_nothing_and_may_answer_anything() 
         [refusal(503, "busy"), refusal(503, "busy")],
     ] {
         let stub = Stub::start(answers).await;
-        runtime().limber(&sandbox(), &stub.url).await;
+        runtime().prewarm(&sandbox(), &stub.url).await;
         let lines = ["GET /server_info", "GET /agent-workspace/no-such-path"];
         assert_eq!(stub.lines(), lines);
         let seen = stub.seen();

@@ -13,7 +13,7 @@ use domain::id::{SandboxId, SpecId, UserId};
 use domain::idempotency::Repetition;
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{Desired, Sandbox, SandboxSpec, SandboxStatus, SandboxView, SessionKeyOf};
+use domain::sandbox::{Desired, Sandbox, SandboxSpec, SandboxStatus, SandboxView, SealedSessionKey};
 use domain::scope::Scope;
 use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
@@ -121,7 +121,7 @@ impl Sandboxes {
 
     /// The session key, which its owner sees while the sandbox is RUNNING. A key that does not open is logged and
     /// shown as none, so that one damaged row does not spoil a list.
-    pub fn session_key<'a>(&self, of: impl Into<SessionKeyOf<'a>>) -> Option<Arc<SecretString>> {
+    pub fn session_key<'a>(&self, of: impl Into<SealedSessionKey<'a>>) -> Option<Arc<SecretString>> {
         let of = of.into();
         if of.status != SandboxStatus::Running {
             return None;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use domain::cipher::{CipherError, Sealed};
 use domain::id::SandboxId;
-use domain::sandbox::SessionKeyOf;
+use domain::sandbox::SealedSessionKey;
 use secrecy::SecretString;
 use tokio::time::Instant;
 
@@ -52,7 +52,7 @@ impl SessionKeys {
     /// The key of this sandbox, which `open` opens if it is not known.
     pub(super) fn of(
         &self,
-        sandbox: SessionKeyOf<'_>,
+        sandbox: SealedSessionKey<'_>,
         open: impl FnOnce() -> Result<SecretString, CipherError>,
     ) -> Result<Arc<SecretString>, CipherError> {
         if let Some(key) = self.find(sandbox) {
@@ -65,14 +65,14 @@ impl SessionKeys {
         Ok(key)
     }
 
-    fn find(&self, sandbox: SessionKeyOf<'_>) -> Option<Arc<SecretString>> {
+    fn find(&self, sandbox: SealedSessionKey<'_>) -> Option<Arc<SecretString>> {
         let known = self.lock();
         let opened = known.keys.get(sandbox.id)?;
         let is_it = opened.of == *sandbox.sealed && opened.is_of_use(Instant::now());
         is_it.then(|| Arc::clone(&opened.key))
     }
 
-    fn keep(&self, sandbox: SessionKeyOf<'_>, key: Arc<SecretString>) {
+    fn keep(&self, sandbox: SealedSessionKey<'_>, key: Arc<SecretString>) {
         let (of, at) = (sandbox.sealed.clone(), Instant::now());
         let mut known = self.lock();
         if known.swept.is_none_or(|swept| at >= swept + SWEEP) {

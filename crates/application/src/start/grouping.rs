@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use domain::conversation::ConversationView;
 use domain::error::chain;
 use domain::id::{ConversationId, UserId};
-use domain::sandbox::{Grouping, Sandbox, SandboxStatus};
+use domain::sandbox::{SandboxGrouping, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::StartRequest;
 
@@ -31,12 +31,12 @@ pub(super) enum Chosen {
 }
 
 /// The user's strategy; `None`: each conversation has a sandbox of its own.
-fn strategy(name: &str) -> Option<Grouping> {
+fn strategy(name: &str) -> Option<SandboxGrouping> {
     match name {
-        "ADD_TO_ANY" => Some(Grouping::Any),
-        "GROUP_BY_NEWEST" => Some(Grouping::Newest),
-        "LEAST_RECENTLY_USED" => Some(Grouping::LeastRecentlyUsed),
-        "FEWEST_CONVERSATIONS" => Some(Grouping::FewestConversations),
+        "ADD_TO_ANY" => Some(SandboxGrouping::Any),
+        "GROUP_BY_NEWEST" => Some(SandboxGrouping::Newest),
+        "LEAST_RECENTLY_USED" => Some(SandboxGrouping::LeastRecentlyUsed),
+        "FEWEST_CONVERSATIONS" => Some(SandboxGrouping::FewestConversations),
         _ => None,
     }
 }
@@ -88,7 +88,7 @@ impl Starts {
     }
 
     /// Settings that cannot be read are no reason to refuse a start here.
-    async fn grouping(&self, owner: &UserId) -> Option<Grouping> {
+    async fn grouping(&self, owner: &UserId) -> Option<SandboxGrouping> {
         let settings = self.settings.load(owner).await.unwrap_or_else(|error| {
             tracing::warn!(error = %chain(&error), "settings not readable; the conversation gets a sandbox of its own");
             None

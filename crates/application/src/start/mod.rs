@@ -23,7 +23,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{MAX_SHARED_CONVERSATIONS, Sandbox};
 use domain::scope::Scope;
 use domain::start_task::{
-    Inserted, NewStart, PARENT, Place, StartRequest, StartStatus, StartTask, StartTaskFilter,
+    Inserted, NewStartTask, PARENT, Place, StartRequest, StartStatus, StartTask, StartTaskFilter,
     StartTaskOrder,
 };
 use domain::usage::Quota;
@@ -65,7 +65,7 @@ pub struct StartInput {
 
 /// A start to be committed.
 struct Planned {
-    start: NewStart,
+    start: NewStartTask,
     /// Sandboxes that it may share instead of a new one, best first.
     shared: Vec<Sandbox>,
 }
@@ -236,7 +236,7 @@ impl Starts {
         self.committed(start.task, done)
     }
 
-    async fn insert(&self, start: &NewStart) -> Result<Inserted, StoreError> {
+    async fn insert(&self, start: &NewStartTask) -> Result<Inserted, StoreError> {
         let tasks = &self.inner.ports.start_tasks;
         tasks.insert(start, &self.inner.policy.caps.get()).await
     }
@@ -314,7 +314,7 @@ impl Starts {
         } else {
             Place::Named
         };
-        let start = NewStart {
+        let start = NewStartTask {
             task,
             place,
             answer: None,
@@ -359,7 +359,7 @@ impl Starts {
     }
 
     /// A task that will meet its predecessor in the store (which answers `Existing`), or conflict: it reserves nothing.
-    fn again(&self, view: ConversationView) -> NewStart {
+    fn again(&self, view: ConversationView) -> NewStartTask {
         let now = self.inner.ports.clock.now();
         let task = StartTask {
             id: StartTaskId::new(self.inner.ports.ids.uuid()),
@@ -379,7 +379,7 @@ impl Starts {
             created_at: now,
             updated_at: now,
         };
-        NewStart {
+        NewStartTask {
             task,
             // Should the predecessor fail at this moment, nothing is begun in its place.
             place: Place::Shared { most: 0 },

@@ -155,7 +155,7 @@ impl Warm {
             return Ok(Outcome::Awake);
         }
         // What it has done now nobody waits for later.
-        agents.limber(&row.id, &located.agent_url).await;
+        agents.prewarm(&row.id, &located.agent_url).await;
         Ok(Outcome::Dormant(located))
     }
 

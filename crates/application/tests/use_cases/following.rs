@@ -40,7 +40,7 @@ async fn follow(world: &World, id: ConversationId, begin: Begin) -> Following {
 /// The ids of what comes next, within a time.
 async fn next(following: &mut Following, within: Duration) -> Vec<String> {
     match timeout(within, following.next()).await {
-        Ok(News::Arrived(events)) => {
+        Ok(News::SequencedEvent(events)) => {
             let ids = events.iter().map(|it| it.event.id.to_string());
             ids.collect()
         }
@@ -93,7 +93,7 @@ async fn nothing_is_lost_when_a_wait_is_given_up() {
         );
         let began = Instant::now();
         match gave_up {
-            Ok(News::Arrived(events)) => assert_eq!(events[0].event.id.as_str(), id),
+            Ok(News::SequencedEvent(events)) => assert_eq!(events[0].event.id.as_str(), id),
             Ok(other) => panic!("{other:?}"),
             Err(_) => assert_eq!(next(&mut following, AT_ONCE).await, [id]),
         }

@@ -119,7 +119,7 @@ async fn a_deletion_that_was_cut_off_is_finished() {
             .more
     );
     until(|| async {
-        let left = world.store.half_deleted(9).await.expect("readable");
+        let left = world.store.list_partially_deleted(9).await.expect("readable");
         left.is_empty().then_some(())
     })
     .await;

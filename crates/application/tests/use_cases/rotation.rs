@@ -10,7 +10,7 @@ use domain::cipher::{Cipher, CipherError, Sealed};
 use domain::clock::{Clock as _, SystemClock, Timestamp};
 use domain::error::StoreError;
 use domain::id::UserId;
-use domain::sealed::{Resealed, SealedKind, SealedPlace, SealedRecord, SealedRecords};
+use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord, SealedRecordRepository};
 use domain::settings::{SettingsRepository, StoredSettings};
 use domain::vault::{KeyHolder, VaultRepository as _};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -90,7 +90,7 @@ async fn opened(store: &MemoryStore, users: usize) -> Vec<String> {
     texts
 }
 
-fn rotation<'a>(store: &'a MemoryStore, records: &'a dyn SealedRecords) -> Rotation<'a> {
+fn rotation<'a>(store: &'a MemoryStore, records: &'a dyn SealedRecordRepository) -> Rotation<'a> {
     Rotation {
         vault: store,
         records,
@@ -120,11 +120,11 @@ fn dead<T>() -> Result<T, StoreError> {
 }
 
 #[async_trait]
-impl SealedRecords for Dying {
+impl SealedRecordRepository for Dying {
     async fn page(
         &self,
         kind: SealedKind,
-        after: Option<&SealedPlace>,
+        after: Option<&SealedLocation>,
         limit: usize,
     ) -> Result<Vec<SealedRecord>, StoreError> {
         if self.dies() {
@@ -133,7 +133,7 @@ impl SealedRecords for Dying {
         self.store.page(kind, after, limit).await
     }
 
-    async fn replace(&self, batch: &[Resealed]) -> Result<u64, StoreError> {
+    async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
         let dies = self.dies();
         if dies && !self.after {
             return dead();
@@ -194,17 +194,17 @@ struct Storm {
 }
 
 #[async_trait]
-impl SealedRecords for Storm {
+impl SealedRecordRepository for Storm {
     async fn page(
         &self,
         kind: SealedKind,
-        after: Option<&SealedPlace>,
+        after: Option<&SealedLocation>,
         limit: usize,
     ) -> Result<Vec<SealedRecord>, StoreError> {
         self.store.page(kind, after, limit).await
     }
 
-    async fn replace(&self, batch: &[Resealed]) -> Result<u64, StoreError> {
+    async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
         // At first by services that seal with the old key still, at last with the new one.
         let round = self.rounds.fetch_add(1, Ordering::SeqCst);
         if round < 12 {
@@ -278,11 +278,11 @@ async fn a_write_that_was_under_way_does_not_stay_under_the_old_key() {
 struct Sizes(Arc<MemoryStore>, std::sync::Mutex<Vec<usize>>);
 
 #[async_trait]
-impl SealedRecords for Sizes {
+impl SealedRecordRepository for Sizes {
     async fn page(
         &self,
         kind: SealedKind,
-        after: Option<&SealedPlace>,
+        after: Option<&SealedLocation>,
         limit: usize,
     ) -> Result<Vec<SealedRecord>, StoreError> {
         let page = self.0.page(kind, after, limit).await?;
@@ -290,7 +290,7 @@ impl SealedRecords for Sizes {
         Ok(page)
     }
 
-    async fn replace(&self, batch: &[Resealed]) -> Result<u64, StoreError> {
+    async fn replace(&self, batch: &[ResealedRecord]) -> Result<u64, StoreError> {
         self.0.replace(batch).await
     }
 }

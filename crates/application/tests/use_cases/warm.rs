@@ -110,7 +110,7 @@ async fn a_while() {
 async fn a_start_gets_the_warm_one_with_its_keys_and_another_takes_its_place() {
     let world = world(one).await;
     let warm = ready(&world, 1).await.remove(0);
-    assert_eq!(world.agents.calls().limber, 1, "before anybody comes");
+    assert_eq!(world.agents.calls().prewarm, 1, "before anybody comes");
     assert!(
         world
             .app

@@ -43,7 +43,7 @@ impl Conversation {
 
 /// Adds a pull request to those of a conversation: last, once, and no more than [`MAX_PULL_REQUESTS`]. Answers whether it
 /// is new.
-pub fn add_number(numbers: &mut Vec<i64>, number: i64) -> bool {
+pub fn add_pull_request_number(numbers: &mut Vec<i64>, number: i64) -> bool {
     let is_new = !numbers.contains(&number) && numbers.len() < MAX_PULL_REQUESTS;
     if is_new {
         numbers.push(number);

@@ -24,7 +24,7 @@ pub struct Forgotten {
 
 /// A conversation in a running sandbox of which its agent server may have news.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unsettled {
+pub struct UnsettledConversation {
     /// The conversation.
     pub id: ConversationId,
     /// The sandbox it is in.
@@ -107,7 +107,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
     /// RUNNING (others are told when they run again).
     async fn forgotten(&self, limit: usize) -> Result<Vec<Forgotten>, StoreError>;
     /// The agent server was told (or is gone).
-    async fn mark_forgotten(&self, id: ConversationId) -> Result<(), StoreError>;
+    async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError>;
     /// All conversations of a sandbox, newest first, at most `limit`, for the reconciler.
     async fn in_sandbox(
         &self,
@@ -122,7 +122,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
         host: &HostId,
         untitled_since: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Unsettled>, StoreError>;
+    ) -> Result<Vec<UnsettledConversation>, StoreError>;
     /// A sandbox stopped: conversations of it that are `running` become `to`. Returns how many.
     async fn settle_running(
         &self,

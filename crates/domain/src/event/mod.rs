@@ -28,7 +28,7 @@ pub struct Event {
 
 /// An event with its place in the log of its conversation.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Arrived {
+pub struct SequencedEvent {
     /// Greater than that of every event that was committed before it, in this conversation. Numbers may be left out.
     pub seq: u64,
     /// The event.
@@ -118,9 +118,9 @@ pub trait EventStore: Send + Sync + 'static {
         conversation: ConversationId,
         after: u64,
         limit: usize,
-    ) -> Result<Option<Vec<Arrived>>, StoreError>;
+    ) -> Result<Option<Vec<SequencedEvent>>, StoreError>;
     /// The number of what arrived last, 0 for none. `None` if the scope has no such conversation.
-    async fn last_arrived(
+    async fn last_sequence(
         &self,
         scope: &crate::scope::Scope,
         conversation: ConversationId,

@@ -8,7 +8,7 @@ pub const MAX_SHARED_CONVERSATIONS: u32 = 20;
 
 /// Which of the user's running sandboxes a new conversation shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Grouping {
+pub enum SandboxGrouping {
     /// The one that was made last.
     Newest,
     /// The one that has not been used for the longest time.
@@ -21,7 +21,7 @@ pub enum Grouping {
 
 /// A running sandbox and how much it is used.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Occupancy {
+pub struct SandboxOccupancy {
     /// The sandbox.
     pub sandbox: Sandbox,
     /// Conversations in it, those being started there among them.
@@ -30,9 +30,9 @@ pub struct Occupancy {
     pub used_at: Timestamp,
 }
 
-impl Grouping {
+impl SandboxGrouping {
     /// Those with room for one more, best first. Ties: the one made first, then by id.
-    pub fn order(self, mut running: Vec<Occupancy>) -> Vec<Sandbox> {
+    pub fn order(self, mut running: Vec<SandboxOccupancy>) -> Vec<Sandbox> {
         running.retain(|it| it.conversations < MAX_SHARED_CONVERSATIONS);
         running.sort_by(|a, b| {
             (a.sandbox.created_at, &a.sandbox.id).cmp(&(b.sandbox.created_at, &b.sandbox.id))

@@ -23,14 +23,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-pub use grouping::{Grouping, MAX_SHARED_CONVERSATIONS, Occupancy};
+pub use grouping::{SandboxGrouping, MAX_SHARED_CONVERSATIONS, SandboxOccupancy};
 pub use mask::{LogMask, masked};
 pub use path::{is_below, normalized};
 pub use port::{
-    BackendFact, BackendState, Capabilities, Contact, Located, LogTail, Logs, Progress,
+    BackendFact, BackendState, BackendCapabilities, Contact, Located, LogTail, Logs, Progress,
     SandboxBackend, SandboxError, SandboxLaunch, SandboxRepository, SandboxSpecCatalog,
 };
-pub use view::{SandboxView, SessionKeyOf};
+pub use view::{SandboxView, SealedSessionKey};
 pub use warm::{MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
 
 use crate::cipher::Sealed;

@@ -12,13 +12,13 @@ use url::Url;
 
 use super::path::normalized;
 use super::{
-    Caps, Desired, ExposedUrl, Occupancy, Retirement, Sandbox, SandboxFacts, SandboxSpec,
+    Caps, Desired, ExposedUrl, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxSpec,
     SandboxView,
 };
 use crate::clock::Timestamp;
 use crate::error::{Cause, Classify, ErrorClass, StoreError};
 use crate::id::{HostId, SandboxId, SpecId, UserId};
-use crate::idempotency::{KeptAnswer, Repetition};
+use crate::idempotency::{IdempotentResponse, Repetition};
 use crate::identity::KeyHash;
 use crate::page::{Page, PageRequest};
 use crate::scope::Scope;
@@ -37,7 +37,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
         &self,
         sandbox: &Sandbox,
         caps: &Caps,
-        answer: &KeptAnswer,
+        answer: &IdempotentResponse,
     ) -> Result<Repetition, StoreError>;
     /// One sandbox.
     async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError>;
@@ -57,7 +57,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError>;
     /// The sandboxes of this owner that were made from this template, are wanted to run and RUNNING, in any order: how
     /// much each is used. One query. At most 500, those made last.
-    async fn running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<Occupancy>, StoreError>;
+    async fn running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<SandboxOccupancy>, StoreError>;
     /// Commits an intent; `None` if there is no such sandbox (a deleted one stays deleted).
     /// * `Running`: already STARTING or RUNNING stays as it is; else the caps are checked as in `insert`, status
     ///   becomes STARTING and the detail is cleared.
@@ -185,7 +185,7 @@ pub struct BackendFact {
 
 /// What a backend can do: asked, not discovered by failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capabilities {
+pub struct BackendCapabilities {
     /// Whether `stop` keeps the workspace and `start` brings it back.
     pub pause: bool,
     /// Whether sandboxes are isolated from each other and from the host.
@@ -238,7 +238,7 @@ pub trait SandboxBackend: Send + Sync + 'static {
     /// `process`, `docker`, …
     fn name(&self) -> &'static str;
     /// What it can do.
-    fn capabilities(&self) -> Capabilities;
+    fn capabilities(&self) -> BackendCapabilities;
     /// Gets ready for a first start (provision the agent server, pull images), reporting progress to the log and to
     /// `progress`. Quick when everything is there. Safe to call from several tasks at once: the work is done once, and each
     /// caller hears how far it is. Cancelling the call does not stop the work.

@@ -52,7 +52,7 @@ impl From<Sandbox> for SandboxView {
 
 /// A sealed session key and whose it is.
 #[derive(Debug, Clone, Copy)]
-pub struct SessionKeyOf<'a> {
+pub struct SealedSessionKey<'a> {
     /// The sandbox.
     pub id: &'a SandboxId,
     /// Its status: only while it is RUNNING the key is shown.
@@ -61,7 +61,7 @@ pub struct SessionKeyOf<'a> {
     pub sealed: &'a Sealed,
 }
 
-impl<'a> From<&'a Sandbox> for SessionKeyOf<'a> {
+impl<'a> From<&'a Sandbox> for SealedSessionKey<'a> {
     fn from(sandbox: &'a Sandbox) -> Self {
         Self {
             id: &sandbox.id,
@@ -71,7 +71,7 @@ impl<'a> From<&'a Sandbox> for SessionKeyOf<'a> {
     }
 }
 
-impl<'a> From<&'a SandboxView> for SessionKeyOf<'a> {
+impl<'a> From<&'a SandboxView> for SealedSessionKey<'a> {
     fn from(sandbox: &'a SandboxView) -> Self {
         Self {
             id: &sandbox.id,

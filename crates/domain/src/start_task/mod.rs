@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use port::{
-    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStart, PARENT, Place,
-    StartQueue, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
+    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, Place,
+    StartQueueCounts, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 
 use crate::cipher::Sealed;
@@ -55,7 +55,7 @@ impl StartStatus {
 
     /// Whether a task in this status may become `to`: forward only, from anywhere to ERROR, never out of a terminal
     /// one. The same status again is allowed (a resumed step says it once more).
-    pub fn may_become(self, to: Self) -> bool {
+    pub fn can_transition_to(self, to: Self) -> bool {
         !self.is_terminal() && to >= self
     }
 }
@@ -201,14 +201,14 @@ mod tests {
     #[test]
     fn a_task_only_goes_forward_and_ends_once() {
         use StartStatus::{Error, Ready, StartingConversation, Working};
-        assert!(Working.may_become(Working));
-        assert!(Working.may_become(StartingConversation));
-        assert!(Working.may_become(Error));
-        assert!(StartingConversation.may_become(Ready));
-        assert!(!StartingConversation.may_become(Working));
+        assert!(Working.can_transition_to(Working));
+        assert!(Working.can_transition_to(StartingConversation));
+        assert!(Working.can_transition_to(Error));
+        assert!(StartingConversation.can_transition_to(Ready));
+        assert!(!StartingConversation.can_transition_to(Working));
         for (_, to) in StartStatus::ALL {
-            assert!(!Ready.may_become(*to));
-            assert!(!Error.may_become(*to));
+            assert!(!Ready.can_transition_to(*to));
+            assert!(!Error.can_transition_to(*to));
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 use crate::conversation::Conversation;
 use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId};
-use crate::idempotency::{KeptAnswer, Repetition};
+use crate::idempotency::{IdempotentResponse, Repetition};
 use crate::page::{Page, PageRequest};
 use crate::sandbox::{Caps, Sandbox};
 use crate::scope::Scope;
@@ -40,13 +40,13 @@ pub enum Place {
 
 /// A task to be committed, with the sandbox that is reserved for it.
 #[derive(Debug, Clone)]
-pub struct NewStart {
+pub struct NewStartTask {
     /// The task, in WORKING.
     pub task: StartTask,
     /// Where it runs.
     pub place: Place,
     /// The answer, when the request has a key of its sender's.
-    pub answer: Option<KeptAnswer>,
+    pub answer: Option<IdempotentResponse>,
 }
 
 /// What became of a new task.
@@ -133,7 +133,7 @@ pub enum StartTaskOrder {
 
 /// Unfinished tasks of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct StartQueue {
+pub struct StartQueueCounts {
     /// Under a lease: somebody works on them.
     pub leased: u64,
     /// Under none, or one that has run out.
@@ -150,7 +150,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     /// At most one unfailed task per conversation id: the same owner gets `Existing`; a conversation of somebody else
     /// with this id, a conversation without a task, or a deleted one is `Conflict`. A named sandbox that was deleted meanwhile is `NotFound`.
     /// More than [`MAX_UNFINISHED_STARTS`] unfinished tasks of one owner are refused (`CapReached`).
-    async fn insert(&self, start: &NewStart, caps: &Caps) -> Result<Inserted, StoreError>;
+    async fn insert(&self, start: &NewStartTask, caps: &Caps) -> Result<Inserted, StoreError>;
     /// Several, in the order asked for.
     async fn find_many(
         &self,
@@ -217,7 +217,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     /// locked). Returns how many.
     async fn release_host(&self, host: &HostId) -> Result<u64, StoreError>;
     /// How many unfinished tasks this host has at `now`.
-    async fn queue(&self, host: &HostId, now: Timestamp) -> Result<StartQueue, StoreError>;
+    async fn queue(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError>;
     /// Deletes ended tasks that last changed before, longest unchanged first, at most `limit`; how many there were. A
     /// failed one stays while its sandbox's row is there: it keeps late reports from bringing its conversation back.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;

@@ -9,7 +9,7 @@ use application::AppError;
 use application::follow::{Begin, End, Following, News};
 use domain::audit::AuditActor;
 use domain::error::{Classify, ErrorClass};
-use domain::event::Arrived;
+use domain::event::SequencedEvent;
 use domain::id::ConversationId;
 use futures::FutureExt as _;
 use tokio::time::sleep;
@@ -115,7 +115,7 @@ async fn say(
             biased;
             () = &mut refused => return outlet.send(end("unauthorized").as_bytes()).await,
             news = following.next() => match news {
-                News::Arrived(events) => {
+                News::SequencedEvent(events) => {
                     let text = written(events);
                     let Ok(_until_it_is_sent) = unsent.try_take(text.len()) else {
                         // The client comes back to this place, and may have read the rest by then.
@@ -162,9 +162,9 @@ fn end(reason: &str) -> String {
 }
 
 /// JSON has no line breaks but in its texts, where they are escaped.
-fn written(events: Vec<Arrived>) -> String {
+fn written(events: Vec<SequencedEvent>) -> String {
     let mut text = String::new();
-    for Arrived { seq, event } in events {
+    for SequencedEvent { seq, event } in events {
         // Writing to a text does not fail.
         let _ = write!(text, "id: {seq}\ndata: {}\n\n", event.body);
     }

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
 use domain::id::{ApiKeyId, HostId, IdGenerator, SpecId, UserId};
-use domain::identity::{Administered, ApiKey, ApiKeyRepository, KeyHash, Role};
+use domain::identity::{AdminChange, ApiKey, ApiKeyRepository, KeyHash, Role};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
 use http_api::{AddressConfig, Check, Door, HttpConfig, HttpPorts, HttpState, Readiness};
 use keyring::{InstallationKey, Keyring, MasterKey};
@@ -180,7 +180,7 @@ async fn add_keys(store: &MemoryStore, now: Timestamp, ids: &dyn IdGenerator) {
     let root = UserId::parse("root").unwrap();
     let mut made = new_key(ids, now, &root, &KeyWish::default(), &AuditActor::Service);
     made.key.hash = KeyHash::of(ROOT);
-    let change = Administered::CreateKey {
+    let change = AdminChange::CreateKey {
         key: made.key,
         new_user: Some(Role::Admin),
     };

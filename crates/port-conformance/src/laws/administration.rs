@@ -4,7 +4,7 @@ use domain::audit::{AuditEntry, AuditFilter};
 use domain::cipher::Sealed;
 use domain::error::StoreError;
 use domain::identity::{
-    ADMINISTRATOR_ENTITY, Administered, ApiKey, CALLER_ENTITY, DELETED_USER_ENTITY, KnownKey, Purged, Role,
+    ADMINISTRATOR_ENTITY, AdminChange, ApiKey, CALLER_ENTITY, DELETED_USER_ENTITY, ApiKeyWithRole, PurgeCounts, Role,
 };
 
 use super::audit_log::entry;
@@ -12,7 +12,7 @@ use super::user_repository::key;
 use crate::fixtures::{at, conversation, page, scope, secret, user};
 use crate::{Ports, assert_is};
 
-async fn administer(ports: &Ports, n: u64, change: Administered) -> Result<Purged, StoreError> {
+async fn administer(ports: &Ports, n: u64, change: AdminChange) -> Result<PurgeCounts, StoreError> {
     let when = i64::try_from(n).unwrap();
     ports
         .administration
@@ -33,19 +33,19 @@ async fn role(ports: &Ports, name: &str) -> Option<Role> {
     found.map(|it| it.role)
 }
 
-async fn known(ports: &Ports, key: &ApiKey) -> Option<KnownKey> {
+async fn known(ports: &Ports, key: &ApiKey) -> Option<ApiKeyWithRole> {
     ports.keys.find_by_hash(&key.hash).await.unwrap()
 }
 
-fn create(name: &str, role: Role) -> Administered {
-    Administered::CreateUser {
+fn create(name: &str, role: Role) -> AdminChange {
+    AdminChange::CreateUser {
         user: user(name),
         role,
     }
 }
 
-fn give(key: ApiKey, new_user: Option<Role>) -> Administered {
-    Administered::CreateKey { key, new_user }
+fn give(key: ApiKey, new_user: Option<Role>) -> AdminChange {
+    AdminChange::CreateKey { key, new_user }
 }
 
 /// A user is made once, with a role that may change and that every look-up of their keys tells; each change leaves its
@@ -63,7 +63,7 @@ pub async fn users_have_roles(ports: &Ports) {
     ports.keys.insert(&theirs).await.unwrap();
     let found = known(ports, &theirs).await.unwrap();
     assert_eq!(found.role, Role::Admin, "a key more does not change it");
-    let set = |name| Administered::SetRole {
+    let set = |name| AdminChange::SetRole {
         user: user(name),
         role: Role::User,
     };
@@ -104,7 +104,7 @@ pub async fn a_key_is_rotated(ports: &Ports) {
     let (one, two) = (key(1, "ada", 1), key(2, "ada", 2));
     ports.keys.insert(&one).await.unwrap();
     ports.keys.insert(&key(3, "bob", 1)).await.unwrap();
-    let rotate = |old: &ApiKey, new: &ApiKey, until| Administered::RotateKey {
+    let rotate = |old: &ApiKey, new: &ApiKey, until| AdminChange::RotateKey {
         old: old.id,
         new: new.clone(),
         until: at(until),
@@ -138,7 +138,7 @@ pub async fn a_key_is_rotated(ports: &Ports) {
 pub async fn a_key_is_revoked_by_its_user(ports: &Ports) {
     let one = key(1, "ada", 1);
     ports.keys.insert(&one).await.unwrap();
-    let revoke = |name| Administered::RevokeKey {
+    let revoke = |name| AdminChange::RevokeKey {
         id: one.id,
         user: user(name),
     };
@@ -154,7 +154,7 @@ pub async fn a_key_is_revoked_by_its_user(ports: &Ports) {
 pub async fn a_deletion_begins(ports: &Ports) {
     let one = key(1, "ada", 1);
     ports.keys.insert(&one).await.unwrap();
-    let delete = |name| Administered::DeleteUser { user: user(name) };
+    let delete = |name| AdminChange::DeleteUser { user: user(name) };
     assert_is!(
         administer(ports, 1, delete("bob")).await,
         Err(StoreError::NotFound { entity: "user" })
@@ -174,12 +174,12 @@ pub async fn a_deletion_begins(ports: &Ports) {
         .conversation(&conversation(5, "ada", "up", at(1)))
         .await;
     let begun = administer(ports, 2, delete("ada")).await.unwrap();
-    let expected = Purged {
+    let expected = PurgeCounts {
         api_keys: 1,
         settings: 1,
         secrets: 1,
         sandboxes: 1,
-        ..Purged::default()
+        ..PurgeCounts::default()
     };
     assert_eq!(begun, expected);
     assert_eq!(known(ports, &one).await, None);
@@ -188,7 +188,7 @@ pub async fn a_deletion_begins(ports: &Ports) {
     let (all, page) = (scope("ada"), page(9));
     let sandboxes = ports.sandboxes.search(&all, &page).await.unwrap().items;
     assert_eq!(sandboxes, []);
-    let half = ports.users.half_deleted(9).await.unwrap();
+    let half = ports.users.list_partially_deleted(9).await.unwrap();
     assert_eq!(half, [user("ada")], "whoever looks goes on");
     assert_is!(
         administer(ports, 3, give(key(2, "ada", 3), None)).await,
@@ -209,12 +209,12 @@ pub async fn a_deletion_begins(ports: &Ports) {
 }
 
 /// One change of every kind, by `ada`: of her own keys, then what takes an administrator.
-fn changes(n: u64, mine: &ApiKey, theirs: &ApiKey) -> ([Administered; 3], [Administered; 6]) {
-    let revoke = |it: &ApiKey| Administered::RevokeKey {
+fn changes(n: u64, mine: &ApiKey, theirs: &ApiKey) -> ([AdminChange; 3], [AdminChange; 6]) {
+    let revoke = |it: &ApiKey| AdminChange::RevokeKey {
         id: it.id,
         user: it.user.clone(),
     };
-    let rotate = |it: &ApiKey, n| Administered::RotateKey {
+    let rotate = |it: &ApiKey, n| AdminChange::RotateKey {
         old: it.id,
         new: key(n, it.user.as_str(), 1),
         until: at(9),
@@ -226,14 +226,14 @@ fn changes(n: u64, mine: &ApiKey, theirs: &ApiKey) -> ([Administered; 3], [Admin
     ];
     let others = [
         create("carol", Role::Admin),
-        Administered::SetRole {
+        AdminChange::SetRole {
             user: user("ada"),
             role: Role::Admin,
         },
         give(key(n + 2, "bob", 1), None),
         rotate(theirs, n + 3),
         revoke(theirs),
-        Administered::DeleteUser { user: user("bob") },
+        AdminChange::DeleteUser { user: user("bob") },
     ];
     (own, others)
 }
@@ -243,8 +243,8 @@ async fn by(
     ports: &Ports,
     n: u64,
     key: &ApiKey,
-    change: &Administered,
-) -> Result<Purged, StoreError> {
+    change: &AdminChange,
+) -> Result<PurgeCounts, StoreError> {
     let asked = AuditEntry {
         key: Some(key.id),
         ..entry(n, 4)
@@ -288,7 +288,7 @@ pub async fn whoever_asks_still_may(ports: &Ports) {
     for (change, n) in own.iter().zip(40..) {
         by(ports, n, &hers, change).await.unwrap();
     }
-    let admin = Administered::SetRole {
+    let admin = AdminChange::SetRole {
         user: user("ada"),
         role: Role::Admin,
     };

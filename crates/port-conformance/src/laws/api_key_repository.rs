@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
-use domain::identity::{ApiKey, KeyHash, KnownKey, Role};
+use domain::identity::{ApiKey, KeyHash, ApiKeyWithRole, Role};
 
 use crate::fixtures::{at, user, uuid};
 use crate::{Ports, assert_is};
@@ -32,7 +32,7 @@ pub async fn a_key_is_found_by_its_hash(ports: &Ports) {
     };
     ports.keys.insert(&stored).await.unwrap();
     let found = ports.keys.find_by_hash(&stored.hash).await.unwrap();
-    let expected = KnownKey {
+    let expected = ApiKeyWithRole {
         key: stored,
         role: Role::User,
     };

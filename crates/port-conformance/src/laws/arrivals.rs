@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use domain::conversation::Observation;
-use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, Arrived, Event};
+use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, SequencedEvent, Event};
 use domain::id::ConversationId;
 use domain::scope::Scope;
 use futures::future::join_all;
@@ -32,18 +32,18 @@ async fn append(ports: &Ports, id: ConversationId, events: &[Event]) {
     assert!(matches!(stored, Appended::Stored { .. }), "{stored:?}");
 }
 
-async fn arrived(ports: &Ports, id: ConversationId, after: u64, limit: usize) -> Vec<Arrived> {
+async fn arrived(ports: &Ports, id: ConversationId, after: u64, limit: usize) -> Vec<SequencedEvent> {
     let alice = scope("alice");
     let found = ports.events.arrived(&alice, id, after, limit).await;
     found.expect("arrived").expect("alice's conversation")
 }
 
 async fn last(ports: &Ports, id: ConversationId) -> u64 {
-    let last = ports.events.last_arrived(&scope("alice"), id).await;
+    let last = ports.events.last_sequence(&scope("alice"), id).await;
     last.expect("last").expect("alice's conversation")
 }
 
-fn ids(arrived: &[Arrived]) -> Vec<&str> {
+fn ids(arrived: &[SequencedEvent]) -> Vec<&str> {
     arrived.iter().map(|it| it.event.id.as_str()).collect()
 }
 
@@ -110,7 +110,7 @@ pub async fn what_is_not_theirs_has_no_arrivals(ports: &Ports) {
     append(ports, id, &[event("1", "A", at(1))]).await;
     let sees = async |scope: Scope, id| {
         let arrived = ports.events.arrived(&scope, id, 0, 9).await.unwrap();
-        let last = ports.events.last_arrived(&scope, id).await.unwrap();
+        let last = ports.events.last_sequence(&scope, id).await.unwrap();
         assert_eq!(arrived.is_some(), last.is_some());
         arrived.map(|events| events.len())
     };
@@ -140,7 +140,7 @@ pub async fn followers_see_every_event_once(ports: &Ports) {
         writing.fetch_sub(1, Ordering::SeqCst);
     };
     let follow = async || {
-        let mut seen: Vec<Arrived> = Vec::new();
+        let mut seen: Vec<SequencedEvent> = Vec::new();
         loop {
             let are_done = writing.load(Ordering::SeqCst) == 0;
             let after = seen.last().map_or(0, |it| it.seq);

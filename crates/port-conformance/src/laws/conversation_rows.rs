@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
-    GitProvider, MAX_PULL_REQUESTS, Metrics, Trigger, Unsettled,
+    GitProvider, MAX_PULL_REQUESTS, Metrics, Trigger, UnsettledConversation,
 };
 use domain::event::Appended;
 use domain::id::HostId;
@@ -360,7 +360,7 @@ pub async fn what_may_change_unheard_is_found(ports: &Ports) {
     }
     let repo = &ports.conversations;
     let found = repo.unsettled(&host(), at(5), 10).await.unwrap();
-    let told = |n, sandbox, execution_status| Unsettled {
+    let told = |n, sandbox, execution_status| UnsettledConversation {
         id: conversation_id(n),
         sandbox_id: sandbox_id(sandbox),
         title: Some("Größe".to_owned()),

@@ -168,7 +168,7 @@ pub async fn a_shared_sandbox_stays_and_is_told(ports: &Ports) {
     assert_eq!(forgotten(ports).await, [entry]);
     ports
         .conversations
-        .mark_forgotten(conversation_id(1))
+        .complete_agent_deletion(conversation_id(1))
         .await
         .unwrap();
     assert_eq!(forgotten(ports).await, []);

@@ -1,16 +1,16 @@
 //! Laws of `IdempotencyRepository`, and of the repositories that write its rows.
 
 use domain::error::{Cap, StoreError};
-use domain::idempotency::{KeptAnswer, KeyedRequest, MAX_RESPONSES_PER_USER, Repetition};
+use domain::idempotency::{IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, Repetition};
 use domain::sandbox::Caps;
-use domain::start_task::{Inserted, NewStart};
+use domain::start_task::{Inserted, NewStartTask};
 use futures::future::join_all;
 
 use crate::fixtures::{PLENTY, at, sandbox, sandbox_id, start, user};
 use crate::{Ports, assert_is};
 
-fn request(owner: &str, key: &str, asked: &str) -> KeyedRequest {
-    KeyedRequest {
+fn request(owner: &str, key: &str, asked: &str) -> IdempotentRequest {
+    IdempotentRequest {
         owner: user(owner),
         key: key.to_owned(),
         fingerprint: asked.to_owned(),
@@ -18,17 +18,17 @@ fn request(owner: &str, key: &str, asked: &str) -> KeyedRequest {
     }
 }
 
-fn kept(request: KeyedRequest, answer: &str) -> KeptAnswer {
-    KeptAnswer {
+fn kept(request: IdempotentRequest, answer: &str) -> IdempotentResponse {
+    IdempotentResponse {
         request,
         answer: answer.to_owned(),
         at: at(1),
     }
 }
 
-fn keyed_start(n: u64, answer: KeptAnswer) -> NewStart {
+fn keyed_start(n: u64, answer: IdempotentResponse) -> NewStartTask {
     let owner = answer.request.owner.as_str().to_owned();
-    NewStart {
+    NewStartTask {
         answer: Some(answer),
         ..start(n, &owner, &format!("s-{n}"), at(1))
     }
@@ -74,7 +74,7 @@ pub async fn a_start_is_made_once(ports: &Ports) {
 /// The same for a sandbox.
 pub async fn a_sandbox_is_made_once(ports: &Ports) {
     let asked = request("alice", "k", "this");
-    let insert = async |name: &str, request: KeyedRequest| {
+    let insert = async |name: &str, request: IdempotentRequest| {
         let row = sandbox(name, "alice", at(1));
         let answer = kept(request, name);
         let inserted = ports.sandboxes.insert_once(&row, &PLENTY, &answer).await;
@@ -141,7 +141,7 @@ pub async fn answers_are_forgotten(ports: &Ports) {
     let asked = request("alice", "k", "this");
     let first = keyed_start(1, kept(asked.clone(), "one"));
     ports.tasks.insert(&first, &PLENTY).await.unwrap();
-    let later = KeyedRequest {
+    let later = IdempotentRequest {
         since: at(2),
         ..request("alice", "k", "that")
     };

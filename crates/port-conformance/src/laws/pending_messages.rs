@@ -2,8 +2,8 @@
 
 use domain::conversation::MessageInput;
 use domain::id::HostId;
-use domain::idempotency::{KeptAnswer, KeyedRequest, Repetition};
-use domain::pending::{Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPending, Queued};
+use domain::idempotency::{IdempotentResponse, IdempotentRequest, Repetition};
+use domain::pending::{Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, Queued};
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTask};
@@ -21,8 +21,8 @@ const TASK: fn(u64) -> Awaited = |n| Awaited::Task(task_id(n));
 const CONVERSATION: fn(u64) -> Awaited = |n| Awaited::Conversation(conversation_id(n));
 
 /// A message that was said at second `n`.
-pub fn message(n: u64, owner: &str, awaited: Awaited) -> NewPending {
-    NewPending {
+pub fn message(n: u64, owner: &str, awaited: Awaited) -> NewPendingMessage {
+    NewPendingMessage {
         id: uuid(n),
         owner: user(owner),
         awaited,
@@ -329,8 +329,8 @@ pub async fn a_repeated_message_waits_once(ports: &Ports) {
     talk(ports, 1).await;
     let keyed = |n: u64, fingerprint: &str| {
         let mut it = message(n, "alice", CONVERSATION(1));
-        let answer = |place| KeptAnswer {
-            request: KeyedRequest {
+        let answer = |place| IdempotentResponse {
+            request: IdempotentRequest {
                 owner: user("alice"),
                 key: "k".to_owned(),
                 fingerprint: fingerprint.to_owned(),

@@ -3,7 +3,7 @@
 use domain::id::{ConversationId, HostId};
 use domain::sandbox::Desired;
 use domain::scope::Scope;
-use domain::start_task::{NewStart, StartStatus};
+use domain::start_task::{NewStartTask, StartStatus};
 
 use crate::Ports;
 use crate::fixtures::{
@@ -11,7 +11,7 @@ use crate::fixtures::{
 };
 
 /// Commits a start and ends it.
-async fn ended(ports: &Ports, start: &NewStart, end: StartStatus, when: i64) {
+async fn ended(ports: &Ports, start: &NewStartTask, end: StartStatus, when: i64) {
     let fence = ports.claimed(start).await.fence;
     let ended = ports
         .tasks

@@ -5,13 +5,13 @@ use domain::conversation::{Conversation, ConversationFilter, ConversationView, O
 use domain::error::StoreError;
 use domain::event::{Appended, EventFilter, EventOrder};
 use domain::id::{HostId, UserId};
-use domain::idempotency::{KeptAnswer, KeyedRequest, Repetition};
-use domain::identity::{DELETED_USER_ENTITY, Purged};
+use domain::idempotency::{IdempotentResponse, IdempotentRequest, Repetition};
+use domain::identity::{DELETED_USER_ENTITY, PurgeCounts};
 use domain::pending::{Awaited, PendingMessage, Queued};
 use domain::sandbox::Desired;
 use domain::scope::Scope;
 use domain::secret::SecretChange;
-use domain::start_task::{ClaimLimit, NewStart, StartStatus, StartTaskFilter, StartTaskOrder};
+use domain::start_task::{ClaimLimit, NewStartTask, StartStatus, StartTaskFilter, StartTaskOrder};
 
 use super::pending_messages::message;
 use super::user_repository::key;
@@ -22,8 +22,8 @@ use crate::fixtures::{
 use crate::{Ports, assert_is};
 
 /// A key that both users chose for a request.
-fn request(owner: &str) -> KeyedRequest {
-    KeyedRequest {
+fn request(owner: &str) -> IdempotentRequest {
+    IdempotentRequest {
         owner: user(owner),
         key: "k".to_owned(),
         fingerprint: "asked".to_owned(),
@@ -31,8 +31,8 @@ fn request(owner: &str) -> KeyedRequest {
     }
 }
 
-fn kept(owner: &str) -> KeptAnswer {
-    KeptAnswer {
+fn kept(owner: &str) -> IdempotentResponse {
+    IdempotentResponse {
         request: request(owner),
         answer: "answer".to_owned(),
         at: at(1),
@@ -52,7 +52,7 @@ async fn append(ports: &Ports, sandbox: &str, n: u64, events: u64) -> Appended {
 }
 
 /// Commits a start, leases it, and ends it if it shall end. The fence.
-async fn run(ports: &Ports, start: &NewStart, end: Option<StartStatus>) -> i64 {
+async fn run(ports: &Ports, start: &NewStartTask, end: Option<StartStatus>) -> i64 {
     let fence = ports.claimed(start).await.fence;
     if let Some(end) = end {
         let ended = ports
@@ -171,8 +171,8 @@ async fn shown(ports: &Ports, owner: &str) -> Vec<String> {
 }
 
 /// All calls that it takes, of so many rows each; there are no endless ones.
-async fn purge(ports: &Ports, owner: &UserId, limit: usize) -> (Purged, usize) {
-    let mut sum = Purged::default();
+async fn purge(ports: &Ports, owner: &UserId, limit: usize) -> (PurgeCounts, usize) {
+    let mut sum = PurgeCounts::default();
     for calls in 1..200 {
         let purged = ports.users.purge(owner, at(9), limit).await.unwrap();
         sum += purged.expect("the user is there");
@@ -190,7 +190,7 @@ pub async fn nothing_of_a_user_is_left(ports: &Ports) {
         let (owner, n) = (format!("alice-{round}"), 100 * (round as u64 + 1));
         furnish(ports, &owner, n).await;
         let (sum, calls) = purge(ports, &user(&owner), limit).await;
-        let expected = Purged {
+        let expected = PurgeCounts {
             api_keys: 2,
             settings: 1,
             secrets: 2,
@@ -259,7 +259,7 @@ pub async fn the_first_call_ends_everything(ports: &Ports) {
     let purged = ports.users.purge(&alice, at(9), 1).await.unwrap();
     assert!(purged.unwrap().more);
     assert_eq!(
-        ports.users.half_deleted(9).await.unwrap(),
+        ports.users.list_partially_deleted(9).await.unwrap(),
         std::slice::from_ref(&alice)
     );
     assert_eq!(ports.keys.list(Some(&alice)).await.unwrap(), []);
@@ -306,7 +306,7 @@ pub async fn the_first_call_ends_everything(ports: &Ports) {
         []
     );
     purge(ports, &alice, 1000).await;
-    assert_eq!(ports.users.half_deleted(9).await.unwrap(), []);
+    assert_eq!(ports.users.list_partially_deleted(9).await.unwrap(), []);
 }
 
 /// A request that was let in a moment before stores nothing any more.

@@ -43,7 +43,7 @@ pub async fn what_is_stored_at_the_same_moment_goes_along(ports: &Ports) {
     };
     join(requests, purge).await;
     // What the calls found; nothing can have come since.
-    assert_eq!(ports.users.half_deleted(9).await.unwrap(), []);
+    assert_eq!(ports.users.list_partially_deleted(9).await.unwrap(), []);
     assert_eq!(ports.keys.list(None).await.unwrap(), []);
     assert_eq!(ports.settings.load(&alice).await.unwrap(), None);
     assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);

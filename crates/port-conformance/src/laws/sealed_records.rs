@@ -1,8 +1,8 @@
-//! Laws of `SealedRecords`: what the rotation of the master key relies on.
+//! Laws of `SealedRecordRepository`: what the rotation of the master key relies on.
 
 use domain::cipher::Sealed;
 use domain::id::SecretId;
-use domain::sealed::{Resealed, SealedKind, SealedPlace, SealedRecord};
+use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord};
 use domain::secret::{CustomSecret, SecretValue};
 use domain::settings::StoredSettings;
 
@@ -13,7 +13,7 @@ fn sealed(text: &str) -> Sealed {
     Sealed::from_text(text)
 }
 
-fn record(place: SealedPlace, text: &str) -> SealedRecord {
+fn record(place: SealedLocation, text: &str) -> SealedRecord {
     SealedRecord {
         place,
         sealed: sealed(text),
@@ -68,28 +68,28 @@ async fn fill(ports: &Ports) -> Vec<(SealedKind, Vec<SealedRecord>)> {
     without.task.sealed_secrets = None;
     ports.start(&without).await;
     let settings = ["alice", "bob", "carol"].map(|name| {
-        let place = SealedPlace::Settings(user(name));
+        let place = SealedLocation::Settings(user(name));
         record(place, &format!("{name}'s settings"))
     });
     let secrets = [("bob", 1), ("alice", 2), ("alice", 3)].map(|(owner, n)| {
-        let place = SealedPlace::Secret(user(owner), SecretId::new(uuid(n)));
+        let place = SealedLocation::Secret(user(owner), SecretId::new(uuid(n)));
         record(place, &format!("secret {n}"))
     });
     let ids = ["1", "2"].map(sandbox_id);
     let session = ids
         .clone()
-        .map(|id| record(SealedPlace::SessionKey(id), "sealed session key"));
-    let secret = ids.map(|id| record(SealedPlace::SecretKey(id), "sealed secret key"));
+        .map(|id| record(SealedLocation::SessionKey(id), "sealed session key"));
+    let secret = ids.map(|id| record(SealedLocation::SecretKey(id), "sealed secret key"));
     let starts = [record(
-        SealedPlace::StartSecrets(task_id(7)),
+        SealedLocation::StartSecrets(task_id(7)),
         "sealed secrets",
     )];
     let warm_session = ["3", "4"].map(|id| {
-        let place = SealedPlace::WarmSessionKey(sandbox_id(id));
+        let place = SealedLocation::WarmSessionKey(sandbox_id(id));
         record(place, &format!("sealed session key of {id}"))
     });
     let warm_secret = ["3", "4"].map(|id| {
-        let place = SealedPlace::WarmSecretKey(sandbox_id(id));
+        let place = SealedLocation::WarmSecretKey(sandbox_id(id));
         record(place, &format!("sealed secret key of {id}"))
     });
     vec![
@@ -121,7 +121,7 @@ pub async fn only_what_is_unchanged_is_replaced(ports: &Ports) {
     let alice = user("alice");
     let before = ports.settings.load(&alice).await.unwrap().unwrap();
     for (kind, records) in expected {
-        let anew = |it: &SealedRecord, before: &Sealed| Resealed {
+        let anew = |it: &SealedRecord, before: &Sealed| ResealedRecord {
             place: it.place.clone(),
             before: before.clone(),
             after: sealed("anew"),
@@ -143,8 +143,8 @@ pub async fn only_what_is_unchanged_is_replaced(ports: &Ports) {
     let stored = ports.settings.load(&alice).await.unwrap().unwrap();
     let document = sealed("anew");
     assert_eq!(stored, StoredSettings { document, ..before });
-    let gone = Resealed {
-        place: SealedPlace::Settings(user("nobody")),
+    let gone = ResealedRecord {
+        place: SealedLocation::Settings(user("nobody")),
         before: sealed("a"),
         after: sealed("b"),
     };
@@ -158,11 +158,11 @@ pub async fn a_save_is_never_lost(ports: &Ports) {
     let mut revision = None;
     for round in 0..40 {
         let text = format!("round {round}");
-        let place = SealedPlace::Settings(alice.clone());
+        let place = SealedLocation::Settings(alice.clone());
         let stored = ports.settings.load(&alice).await.unwrap();
         let batch: Vec<_> = stored
             .into_iter()
-            .map(|it| Resealed {
+            .map(|it| ResealedRecord {
                 place: place.clone(),
                 before: it.document,
                 after: sealed("resealed"),
@@ -180,7 +180,7 @@ pub async fn a_save_is_never_lost(ports: &Ports) {
     }
 }
 
-/// Stamps the laws of `SealedRecords` into tests.
+/// Stamps the laws of `SealedRecordRepository` into tests.
 #[macro_export]
 macro_rules! sealed_records_conformance {
     ($fresh:expr) => {

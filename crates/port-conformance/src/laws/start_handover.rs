@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::HostId;
-use domain::start_task::{ClaimLimit, StartQueue, StartStatus};
+use domain::start_task::{ClaimLimit, StartQueueCounts, StartStatus};
 
 use crate::fixtures::{at, host, start, step, task_id};
 use crate::{Ports, assert_is};
@@ -43,13 +43,13 @@ pub async fn what_has_ended_is_not_given_back(ports: &Ports) {
 /// What waits and what is worked on are told apart, by host, and a lease that has run out counts for nothing.
 pub async fn the_queue_is_counted(ports: &Ports) {
     let queue = async |seconds| ports.tasks.queue(&host(), at(seconds)).await.unwrap();
-    assert_eq!(queue(0).await, StartQueue::default());
+    assert_eq!(queue(0).await, StartQueueCounts::default());
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     ports.start(&start(2, "alice", "t", at(0))).await;
     let mut elsewhere = start(3, "bob", "u", at(0));
     elsewhere.task.host = HostId::parse("host-2").unwrap();
     ports.start(&elsewhere).await;
-    let of = |leased, waiting| StartQueue { leased, waiting };
+    let of = |leased, waiting| StartQueueCounts { leased, waiting };
     assert_eq!(queue(1).await, of(1, 1));
     assert_eq!(queue(100_000).await, of(0, 2), "the lease has run out");
     let failed = step(StartStatus::Error);

@@ -3,8 +3,8 @@
 
 use domain::error::{Cap, StoreError};
 use domain::id::SpecId;
-use domain::sandbox::{Caps, Desired, Occupancy, SandboxFacts, SandboxStatus};
-use domain::start_task::{ClaimLimit, Inserted, NewStart, PARENT, Place, StartStatus};
+use domain::sandbox::{Caps, Desired, SandboxOccupancy, SandboxFacts, SandboxStatus};
+use domain::start_task::{ClaimLimit, Inserted, NewStartTask, PARENT, Place, StartStatus};
 use futures::future::join_all;
 
 use crate::fixtures::{
@@ -25,19 +25,19 @@ async fn up(ports: &Ports, name: &str, owner: &str) {
 }
 
 /// A start that shares a sandbox.
-fn sharing(n: u64, name: &str, most: u32) -> NewStart {
+fn sharing(n: u64, name: &str, most: u32) -> NewStartTask {
     let mut start = start_in(n, "alice", name, at(2));
     start.place = Place::Shared { most };
     start
 }
 
-fn part_of(mut start: NewStart, parent: u64) -> NewStart {
+fn part_of(mut start: NewStartTask, parent: u64) -> NewStartTask {
     start.task.request.parent_conversation_id = Some(conversation_id(parent));
     start
 }
 
 /// The sandboxes and their conversations, by id.
-async fn running(ports: &Ports, owner: &str, spec: &SpecId) -> Vec<Occupancy> {
+async fn running(ports: &Ports, owner: &str, spec: &SpecId) -> Vec<SandboxOccupancy> {
     let mut found = ports.sandboxes.running(&user(owner), spec).await.unwrap();
     found.sort_by_key(|it| it.sandbox.id.to_string());
     found
@@ -83,7 +83,7 @@ pub async fn use_is_counted(ports: &Ports) {
         .await
         .unwrap()
         .spec_id;
-    let seen = |found: &[Occupancy]| -> Vec<_> {
+    let seen = |found: &[SandboxOccupancy]| -> Vec<_> {
         let figures = found.iter().map(|it| (it.conversations, it.used_at));
         figures.collect()
     };

@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
-use domain::identity::{ApiKey, DELETED_USER_ENTITY, KeyHash, USER_NAME_REUSE_GRACE, Purged, Role, User};
+use domain::identity::{ApiKey, DELETED_USER_ENTITY, KeyHash, USER_NAME_REUSE_GRACE, PurgeCounts, Role, User};
 
 use crate::fixtures::{at, sandbox_id, user, uuid};
 use crate::{Ports, assert_is};
@@ -76,7 +76,7 @@ pub async fn a_user_who_is_not_there_is_not_deleted(ports: &Ports) {
     let purged = ports.users.purge(&user("alic"), at(1), 10).await;
     assert_eq!(purged.unwrap(), None);
     assert_eq!(users(ports).await.len(), 1);
-    assert_eq!(ports.users.half_deleted(9).await.unwrap(), []);
+    assert_eq!(ports.users.list_partially_deleted(9).await.unwrap(), []);
 }
 
 /// A deleted user is shown as such and stays deleted however often that is asked for.
@@ -84,13 +84,13 @@ pub async fn a_user_is_deleted_once(ports: &Ports) {
     ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
     let alice = user("alice");
     let purged = ports.users.purge(&alice, at(5), 10).await.unwrap();
-    let one_key = Purged {
+    let one_key = PurgeCounts {
         api_keys: 1,
-        ..Purged::default()
+        ..PurgeCounts::default()
     };
     assert_eq!(purged, Some(one_key));
     let again = ports.users.purge(&alice, at(6), 10).await.unwrap();
-    assert_eq!(again, Some(Purged::default()));
+    assert_eq!(again, Some(PurgeCounts::default()));
     assert_eq!(users(ports).await[0].deleted_at, Some(at(5)));
 }
 

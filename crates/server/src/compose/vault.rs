@@ -12,7 +12,7 @@ use application::Tasks;
 use domain::cipher::{Cipher as _, CipherError, Sealed};
 use domain::clock::Clock;
 use domain::error::chain;
-use domain::sealed::{SealedKind, SealedRecord, SealedRecords};
+use domain::sealed::{SealedKind, SealedRecord, SealedRecordRepository};
 use domain::vault::{KeyHolder, VaultRepository};
 use keyring::{InstallationKey, Keyring, MasterKey, MasterKeyError, private_file};
 use store_sql::SqlStore;

@@ -105,7 +105,7 @@ fn killed_at_any_moment_it_loses_nothing_and_is_gone_on_with() {
     for part in [
         "master key file",
         "replace_installation",
-        "SealedRecords::replace",
+        "SealedRecordRepository::replace",
     ] {
         let found = places.iter().filter(|place| place.contains(part)).count();
         assert!(found >= 2, "{part} is missing in {places:?}");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use domain::skill::{
-    ListedSkill, Marketplace, Offer, OfferedPlugin, SkillError, SkillLibrary as _,
+    ListedSkill, Marketplace, Offer, MarketplacePlugin, SkillError, SkillLibrary as _,
 };
 use skill_library::{Config, DirectoryLibrary};
 use tempfile::TempDir;
@@ -229,7 +229,7 @@ async fn a_manifest_says_what_there_is() {
     ])
     .await;
     let of = world.marketplace();
-    let plugin = OfferedPlugin {
+    let plugin = MarketplacePlugin {
         name: "deploy".to_owned(),
         description: Some("D".to_owned()),
     };

@@ -10,7 +10,7 @@ use domain::conversation::{
 };
 use domain::event::{Event, EventFilter, EventOrder};
 use domain::id::ApiKeyId;
-use domain::identity::{Administered, ApiKey, Role};
+use domain::identity::{AdminChange, ApiKey, Role};
 use domain::pending::{Awaited, Queued};
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
@@ -253,7 +253,7 @@ pub(crate) const FORGERY: &str = "UPDATE audit_log SET actor = 'cli'";
 
 /// A line of the audit log.
 pub(crate) async fn write_a_line(ports: &Ports) {
-    let change = Administered::CreateUser {
+    let change = AdminChange::CreateUser {
         user: user("bob"),
         role: Role::User,
     };

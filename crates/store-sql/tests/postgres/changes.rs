@@ -48,7 +48,7 @@ async fn commits_are_heard_by_other_processes() {
         .insert(&start, &fixtures::PLENTY)
         .await
         .expect("stored");
-    hears(&mut changes, &Change::StartWaits(fixtures::host())).await;
+    hears(&mut changes, &Change::StartTaskQueued(fixtures::host())).await;
     let (host, at) = (fixtures::host(), fixtures::at(1));
     let claimed = ports
         .tasks
@@ -94,7 +94,7 @@ async fn more_events_are_heard_of_by_other_processes() {
     let start = fixtures::start(2, "alice", "s2", fixtures::at(0));
     let stored = ports.tasks.insert(&start, &fixtures::PLENTY).await;
     stored.expect("stored");
-    let waits = Change::StartWaits(fixtures::host());
+    let waits = Change::StartTaskQueued(fixtures::host());
     for changes in [&mut own, &mut changes] {
         while let Some(change) = changes.next().await {
             assert!(!matches!(change, Change::Events(_)), "{change:?}");
@@ -118,7 +118,7 @@ async fn a_lost_connection_is_a_gap_and_then_goes_on() {
     };
     // The gap that every feed begins with is over then.
     started(1).await;
-    hears(&mut changes, &Change::StartWaits(fixtures::host())).await;
+    hears(&mut changes, &Change::StartTaskQueued(fixtures::host())).await;
     let mut conn = diesel::PgConnection::establish(&database.url()).expect("connect");
     conn.batch_execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -127,5 +127,5 @@ async fn a_lost_connection_is_a_gap_and_then_goes_on() {
     .expect("ended");
     hears(&mut changes, &Change::Gap).await;
     started(2).await;
-    hears(&mut changes, &Change::StartWaits(fixtures::host())).await;
+    hears(&mut changes, &Change::StartTaskQueued(fixtures::host())).await;
 }

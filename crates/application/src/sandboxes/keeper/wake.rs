@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use domain::agent::{AgentError, Awakening};
+use domain::agent::{AgentError, InitRequest};
 use domain::error::chain;
 use domain::sandbox::{Located, Sandbox, SandboxLaunch, SandboxStatus};
 use tokio::time::Instant;
@@ -76,10 +76,10 @@ impl Keeper {
     }
 
     /// All that a cold start is told by its environment.
-    fn awakening(&self, row: &Sandbox) -> Result<Awakening, AppError> {
+    fn awakening(&self, row: &Sandbox) -> Result<InitRequest, AppError> {
         let context = Sandbox::key_context(&row.id);
         let (cipher, policy) = (&self.0.ports.cipher, &self.0.policy);
-        Ok(Awakening {
+        Ok(InitRequest {
             session_key: cipher.open(&context, &row.session_key)?,
             secret_key: cipher.open(&context, &row.secret_key)?,
             webhook_url: policy.webhook_url.clone(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use application::Policy;
-use domain::agent::{AgentRuntime, Awakening};
+use domain::agent::{AgentRuntime, InitRequest};
 use domain::id::SandboxId;
 use domain::sandbox::{SandboxBackend, SandboxLaunch, SandboxStatus, WarmState};
 use domain::start_task::StartStatus;
@@ -78,7 +78,7 @@ async fn one_that_is_awake_is_given_to_nobody() {
     let world = world(one).await;
     let warm = ready(&world, 1).await.remove(0);
     let url = warm.located.clone().expect("it has an address").agent_url;
-    let somebodys = Awakening {
+    let somebodys = InitRequest {
         session_key: SecretString::from("theirs"),
         secret_key: SecretString::from("theirs"),
         webhook_url: "http://127.0.0.1/".parse().expect("a URL"),

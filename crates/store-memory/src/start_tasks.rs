@@ -13,7 +13,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, Place,
+    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
     StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 
@@ -85,7 +85,7 @@ impl State {
     /// The sandbox that was resumed for it, if one was.
     fn take_place(&mut self, start: &NewStartTask, caps: Caps) -> Result<Option<Sandbox>, StoreError> {
         let task = &start.task;
-        if let Place::New(sandbox) = &start.place {
+        if let SandboxAssignment::New(sandbox) = &start.place {
             self.check_insert(sandbox, caps)?;
             self.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
             return Ok(None);
@@ -95,16 +95,16 @@ impl State {
         let sandbox = sandbox.filter(|it| it.owner == task.owner).ok_or(none)?;
         let runs = sandbox.desired == Desired::Running;
         match start.place {
-            Place::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
+            SandboxAssignment::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
                 Err(StoreError::NotFound { entity: "sandbox" })
             }
-            Place::Shared { most } if self.occupancy(&sandbox).conversations >= most => {
+            SandboxAssignment::Shared { most } if self.occupancy(&sandbox).conversations >= most => {
                 Err(StoreError::Full {
                     entity: "conversations in that sandbox",
                     most: most as usize,
                 })
             }
-            Place::Shared { .. } => Ok(None),
+            SandboxAssignment::Shared { .. } => Ok(None),
             _ if runs && sandbox.status.is_up() => Ok(None),
             _ => self.resume(sandbox, caps, task.created_at).map(Some),
         }

@@ -14,7 +14,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, Place,
+    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
     StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 use uuid::Uuid;
@@ -132,7 +132,7 @@ fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTa
 
 fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: Caps) -> Result<(), Fault> {
     let task = &start.task;
-    if let Place::New(sandbox) = &start.place {
+    if let SandboxAssignment::New(sandbox) = &start.place {
         return insert_within_caps(conn, sandbox, caps);
     }
     let sandbox = load_wanted(conn, &task.sandbox_id)?
@@ -140,10 +140,10 @@ fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: Caps) -> Res
         .ok_or_else(|| not_found("sandbox"))?;
     let runs = sandbox.desired == Desired::Running;
     match start.place {
-        Place::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
+        SandboxAssignment::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
             Err(not_found("sandbox"))
         }
-        Place::Shared { most } => check_room(conn, &sandbox.id, most),
+        SandboxAssignment::Shared { most } => check_room(conn, &sandbox.id, most),
         _ if runs && sandbox.status.is_up() => Ok(()),
         _ => resume(conn, sandbox, caps, task.created_at).map(drop),
     }

@@ -23,7 +23,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{MAX_SHARED_CONVERSATIONS, Sandbox};
 use domain::scope::Scope;
 use domain::start_task::{
-    Inserted, NewStartTask, PARENT, Place, StartRequest, StartStatus, StartTask, StartTaskFilter,
+    Inserted, NewStartTask, PARENT, SandboxAssignment, StartRequest, StartStatus, StartTask, StartTaskFilter,
     StartTaskOrder,
 };
 use domain::usage::Quota;
@@ -219,7 +219,7 @@ impl Starts {
             start.task.host = sandbox.host;
             start.task.sandbox_id = sandbox.id;
             start.task.owns_sandbox = false;
-            start.place = Place::Shared {
+            start.place = SandboxAssignment::Shared {
                 most: MAX_SHARED_CONVERSATIONS,
             };
             match self.insert(&start).await {
@@ -310,9 +310,9 @@ impl Starts {
         let mut task = self.new_task(owner, input, id, &sandbox)?;
         task.owns_sandbox = is_new;
         let place = if is_new {
-            Place::New(sandbox)
+            SandboxAssignment::New(sandbox)
         } else {
-            Place::Named
+            SandboxAssignment::Named
         };
         let start = NewStartTask {
             task,
@@ -382,7 +382,7 @@ impl Starts {
         NewStartTask {
             task,
             // Should the predecessor fail at this moment, nothing is begun in its place.
-            place: Place::Shared { most: 0 },
+            place: SandboxAssignment::Shared { most: 0 },
             answer: None,
         }
     }

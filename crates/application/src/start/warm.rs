@@ -1,6 +1,6 @@
 //! A warm sandbox for a start that is to be committed.
 
-use domain::start_task::{NewStartTask, Place};
+use domain::start_task::{NewStartTask, SandboxAssignment};
 use tokio::time::Instant;
 
 use super::Starts;
@@ -14,7 +14,7 @@ const NO_WARM_SANDBOX: &str = "NO_WARM_SANDBOX";
 impl Starts {
     /// Where a start needs a new sandbox and a warm one is there, it gets that one. To be settled where one was looked for.
     pub(super) async fn claim_warm(&self, start: &mut NewStartTask) -> Option<Claim> {
-        let Place::New(new) = &mut start.place else {
+        let SandboxAssignment::New(new) = &mut start.place else {
             return None;
         };
         let began = Instant::now();

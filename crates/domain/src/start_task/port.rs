@@ -25,7 +25,7 @@ pub const PARENT: &str = "parent conversation";
 /// Where a start runs.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "short-lived, one per start")]
-pub enum Place {
+pub enum SandboxAssignment {
     /// In a new sandbox: this row (STARTING).
     New(Sandbox),
     /// In the one that the task names, which its owner chose. If it is not up it is resumed.
@@ -44,7 +44,7 @@ pub struct NewStartTask {
     /// The task, in WORKING.
     pub task: StartTask,
     /// Where it runs.
-    pub place: Place,
+    pub place: SandboxAssignment,
     /// The answer, when the request has a key of its sender's.
     pub answer: Option<IdempotentResponse>,
 }

@@ -4,7 +4,7 @@
 use domain::error::{Cap, StoreError};
 use domain::id::SpecId;
 use domain::sandbox::{Caps, Desired, SandboxOccupancy, SandboxFacts, SandboxStatus};
-use domain::start_task::{ClaimLimit, Inserted, NewStartTask, PARENT, Place, StartStatus};
+use domain::start_task::{ClaimLimit, Inserted, NewStartTask, PARENT, SandboxAssignment, StartStatus};
 use futures::future::join_all;
 
 use crate::fixtures::{
@@ -27,7 +27,7 @@ async fn up(ports: &Ports, name: &str, owner: &str) {
 /// A start that shares a sandbox.
 fn sharing(n: u64, name: &str, most: u32) -> NewStartTask {
     let mut start = start_in(n, "alice", name, at(2));
-    start.place = Place::Shared { most };
+    start.place = SandboxAssignment::Shared { most };
     start
 }
 

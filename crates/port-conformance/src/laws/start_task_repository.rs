@@ -10,7 +10,7 @@ use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
 use domain::sandbox::{Caps, Desired};
 use domain::scope::Scope;
 use domain::start_task::{
-    AgentType, ClaimLimit, Inserted, MAX_UNFINISHED_STARTS, Place, StartRequest, StartStatus, StartTask,
+    AgentType, ClaimLimit, Inserted, MAX_UNFINISHED_STARTS, SandboxAssignment, StartRequest, StartStatus, StartTask,
     StartTaskFilter, StartTaskOrder,
 };
 use futures::future::join_all;
@@ -69,7 +69,7 @@ pub async fn what_is_committed_is_found(ports: &Ports) {
     ports.start(&new).await;
     assert_eq!(find(ports, new.task.id).await, Some(new.task));
     let sandbox = ports.sandbox_row(&sandbox_id("s")).await;
-    assert_eq!(sandbox.map(Place::New), Some(new.place));
+    assert_eq!(sandbox.map(SandboxAssignment::New), Some(new.place));
 }
 
 /// Somebody else's task is not there; the system sees all.

@@ -16,7 +16,7 @@ use domain::scope::Scope;
 use domain::sealed::SealedRecordRepository;
 use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;
-use domain::start_task::{ClaimLimit, Claimed, Inserted, NewStartTask, StartTaskRepository};
+use domain::start_task::{ClaimLimit, Claimed, StartTaskInsertOutcome, NewStartTask, StartTaskRepository};
 use domain::usage::UsageRepository;
 use domain::vault::VaultRepository;
 
@@ -144,7 +144,7 @@ impl Ports {
     /// Commits a start that is new.
     pub async fn start(&self, start: &NewStartTask) {
         let inserted = self.tasks.insert(start, &PLENTY).await.expect("insert");
-        assert_eq!(inserted, Inserted::New);
+        assert_eq!(inserted, StartTaskInsertOutcome::New);
     }
 
     /// Commits a new start with its own sandbox and leases it (and nothing else may be there to lease).

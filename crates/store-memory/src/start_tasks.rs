@@ -13,7 +13,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
+    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
     StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 
@@ -161,17 +161,17 @@ impl MemoryStore {
 
 #[async_trait]
 impl StartTaskRepository for MemoryStore {
-    async fn insert(&self, start: &NewStartTask, caps: &Caps) -> Result<Inserted, StoreError> {
+    async fn insert(&self, start: &NewStartTask, caps: &Caps) -> Result<StartTaskInsertOutcome, StoreError> {
         let mut state = self.lock();
         let task = &start.task;
         if let Some(answer) = &start.answer {
             match state.repetition(&answer.request) {
                 Repetition::First => {}
-                known => return Ok(Inserted::Repeated(known)),
+                known => return Ok(StartTaskInsertOutcome::Repeated(known)),
             }
         }
         if let Some(found) = state.previous(task)? {
-            return Ok(Inserted::Existing(found));
+            return Ok(StartTaskInsertOutcome::Existing(found));
         }
         let open = state.tasks.values().map(|row| &row.task);
         let open = open.filter(|it| it.owner == task.owner && !it.status.is_terminal());
@@ -203,7 +203,7 @@ impl StartTaskRepository for MemoryStore {
             state.keep(answer);
         }
         self.tell(Change::StartTaskQueued(task.host.clone()));
-        Ok(Inserted::New)
+        Ok(StartTaskInsertOutcome::New)
     }
 
     async fn find_many(

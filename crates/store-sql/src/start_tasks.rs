@@ -14,7 +14,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, Inserted, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
+    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
     StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 use uuid::Uuid;
@@ -149,16 +149,16 @@ fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: Caps) -> Res
     }
 }
 
-fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: Caps) -> Result<Inserted, Fault> {
+fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: Caps) -> Result<StartTaskInsertOutcome, Fault> {
     let task = &start.task;
     if let Some(answer) = &start.answer {
         let known = idempotency::repetition(conn, &answer.request)?;
         if known != Repetition::First {
-            return Ok(Inserted::Repeated(known));
+            return Ok(StartTaskInsertOutcome::Repeated(known));
         }
     }
     if let Some(found) = previous(conn, task)? {
-        return Ok(Inserted::Existing(found));
+        return Ok(StartTaskInsertOutcome::Existing(found));
     }
     let open: i64 = start_tasks::table
         .filter(start_tasks::owner.eq(task.owner.as_str()))
@@ -182,7 +182,7 @@ fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: Caps) -> Result<
         idempotency::keep(conn, answer)?;
     }
     announce(conn, &Change::StartTaskQueued(task.host.clone()))?;
-    Ok(Inserted::New)
+    Ok(StartTaskInsertOutcome::New)
 }
 
 fn begin(
@@ -253,7 +253,7 @@ fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<Uuid>>)
 
 #[async_trait]
 impl StartTaskRepository for SqlStore {
-    async fn insert(&self, start: &NewStartTask, caps: &Caps) -> Result<Inserted, StoreError> {
+    async fn insert(&self, start: &NewStartTask, caps: &Caps) -> Result<StartTaskInsertOutcome, StoreError> {
         let calls = self.db.for_user(&start.task.owner);
         let (start, caps) = (start.clone(), *caps);
         calls.write(move |conn| insert(conn, &start, caps)).await

@@ -23,7 +23,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{MAX_SHARED_CONVERSATIONS, Sandbox};
 use domain::scope::Scope;
 use domain::start_task::{
-    Inserted, NewStartTask, PARENT, SandboxAssignment, StartRequest, StartStatus, StartTask, StartTaskFilter,
+    StartTaskInsertOutcome, NewStartTask, PARENT, SandboxAssignment, StartRequest, StartStatus, StartTask, StartTaskFilter,
     StartTaskOrder,
 };
 use domain::usage::Quota;
@@ -231,12 +231,12 @@ impl Starts {
         let claim = self.claim_warm(&mut start).await;
         let done = self.insert(&start).await;
         if let Some(claim) = claim {
-            claim.settle(&done, |done| matches!(done, Inserted::New));
+            claim.settle(&done, |done| matches!(done, StartTaskInsertOutcome::New));
         }
         self.committed(start.task, done)
     }
 
-    async fn insert(&self, start: &NewStartTask) -> Result<Inserted, StoreError> {
+    async fn insert(&self, start: &NewStartTask) -> Result<StartTaskInsertOutcome, StoreError> {
         let tasks = &self.inner.ports.start_tasks;
         tasks.insert(start, &self.inner.policy.caps.get()).await
     }
@@ -244,10 +244,10 @@ impl Starts {
     fn committed(
         &self,
         task: StartTask,
-        done: Result<Inserted, StoreError>,
+        done: Result<StartTaskInsertOutcome, StoreError>,
     ) -> Result<Answer<StartTask>, AppError> {
         match done {
-            Ok(Inserted::New) => {
+            Ok(StartTaskInsertOutcome::New) => {
                 let stored = [
                     (Quota::Conversations, 1),
                     (Quota::RequestBytes, serialized_bytes(&task.request)),
@@ -256,8 +256,8 @@ impl Starts {
                 self.wake.notify_one();
                 Ok(Answer::New(task))
             }
-            Ok(Inserted::Existing(task)) => Ok(Answer::New(task)),
-            Ok(Inserted::Repeated(known)) => {
+            Ok(StartTaskInsertOutcome::Existing(task)) => Ok(Answer::New(task)),
+            Ok(StartTaskInsertOutcome::Repeated(known)) => {
                 let answer = repeated(known)?.ok_or(AppError::KeyReused)?;
                 Ok(Answer::Repeated(answer))
             }

@@ -52,7 +52,7 @@ pub struct NewStartTask {
 /// What became of a new task.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "short-lived, one per start")]
-pub enum Inserted {
+pub enum StartTaskInsertOutcome {
     /// Committed.
     New,
     /// The same owner already has an unfailed task for this conversation id: here it is; nothing was written.
@@ -150,7 +150,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     /// At most one unfailed task per conversation id: the same owner gets `Existing`; a conversation of somebody else
     /// with this id, a conversation without a task, or a deleted one is `Conflict`. A named sandbox that was deleted meanwhile is `NotFound`.
     /// More than [`MAX_UNFINISHED_STARTS`] unfinished tasks of one owner are refused (`CapReached`).
-    async fn insert(&self, start: &NewStartTask, caps: &Caps) -> Result<Inserted, StoreError>;
+    async fn insert(&self, start: &NewStartTask, caps: &Caps) -> Result<StartTaskInsertOutcome, StoreError>;
     /// Several, in the order asked for.
     async fn find_many(
         &self,

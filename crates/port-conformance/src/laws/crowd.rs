@@ -5,7 +5,7 @@ use domain::conversation::Observation;
 use domain::event::Appended;
 use domain::id::SandboxId;
 use domain::sandbox::{Desired, SandboxFacts};
-use domain::start_task::{ClaimLimit, Inserted, StartStatus};
+use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, StartStatus};
 use futures::future::join_all;
 
 use crate::Ports;
@@ -89,7 +89,7 @@ pub async fn many_starts_go_through(ports: &Ports) {
         .collect();
     let inserted = join_all(starts.iter().map(|it| ports.tasks.insert(it, &PLENTY))).await;
     for it in inserted {
-        assert_eq!(it.unwrap(), Inserted::New);
+        assert_eq!(it.unwrap(), StartTaskInsertOutcome::New);
     }
     let host = host();
     let claims = join_all((0..MANY).map(|_| {

@@ -6,7 +6,7 @@ use domain::event::{Appended, EventFilter};
 use domain::id::ConversationId;
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
-use domain::start_task::{ClaimLimit, Inserted, StartStatus};
+use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, StartStatus};
 
 use crate::fixtures::{
     PLENTY, at, conversation, conversation_id, event, located, sandbox_id, scope, start, start_in,
@@ -286,7 +286,7 @@ pub async fn others_are_left_alone(ports: &Ports) {
         .tasks
         .insert(&start(4, "alice", "n", at(0)), &PLENTY)
         .await;
-    assert_eq!(inserted.unwrap(), Inserted::New);
+    assert_eq!(inserted.unwrap(), StartTaskInsertOutcome::New);
     assert!(delete(ports, conversation_id(1)).await);
     assert_eq!(ports.view(conversation_id(2)).await, None);
     assert_eq!(ports.view(bobs.id).await, before);

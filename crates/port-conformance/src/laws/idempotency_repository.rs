@@ -3,7 +3,7 @@
 use domain::error::{Cap, StoreError};
 use domain::idempotency::{IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, Repetition};
 use domain::sandbox::Caps;
-use domain::start_task::{Inserted, NewStartTask};
+use domain::start_task::{StartTaskInsertOutcome, NewStartTask};
 use futures::future::join_all;
 
 use crate::fixtures::{PLENTY, at, sandbox, sandbox_id, start, user};
@@ -42,7 +42,7 @@ pub async fn a_start_is_made_once(ports: &Ports) {
         ports.answers.look_up(&asked).await.unwrap(),
         Repetition::First
     );
-    assert_is!(ports.tasks.insert(&first, &PLENTY).await, Ok(Inserted::New));
+    assert_is!(ports.tasks.insert(&first, &PLENTY).await, Ok(StartTaskInsertOutcome::New));
     let same = Repetition::Same("one".to_owned());
     assert_eq!(ports.answers.look_up(&asked).await.unwrap(), same);
     // Not even a cap is looked at.
@@ -53,12 +53,12 @@ pub async fn a_start_is_made_once(ports: &Ports) {
     let again = keyed_start(2, kept(asked, "two"));
     assert_eq!(
         ports.tasks.insert(&again, &none).await.unwrap(),
-        Inserted::Repeated(same)
+        StartTaskInsertOutcome::Repeated(same)
     );
     let other = keyed_start(3, kept(request("alice", "k", "that"), "three"));
     assert_eq!(
         ports.tasks.insert(&other, &none).await.unwrap(),
-        Inserted::Repeated(Repetition::Other)
+        StartTaskInsertOutcome::Repeated(Repetition::Other)
     );
     for n in [2, 3] {
         assert_eq!(
@@ -68,7 +68,7 @@ pub async fn a_start_is_made_once(ports: &Ports) {
     }
     // Another user's key of the same text is another key.
     let bobs = keyed_start(4, kept(request("bob", "k", "that"), "four"));
-    assert_is!(ports.tasks.insert(&bobs, &PLENTY).await, Ok(Inserted::New));
+    assert_is!(ports.tasks.insert(&bobs, &PLENTY).await, Ok(StartTaskInsertOutcome::New));
 }
 
 /// The same for a sandbox.
@@ -123,9 +123,9 @@ pub async fn a_race_makes_one(ports: &Ports) {
     let mut repeated = Vec::new();
     for (n, inserted) in join_all(race).await.into_iter().enumerate() {
         match inserted.unwrap() {
-            Inserted::New => made.push(n),
-            Inserted::Repeated(known) => repeated.push(known),
-            other @ Inserted::Existing(_) => panic!("{other:?}"),
+            StartTaskInsertOutcome::New => made.push(n),
+            StartTaskInsertOutcome::Repeated(known) => repeated.push(known),
+            other @ StartTaskInsertOutcome::Existing(_) => panic!("{other:?}"),
         }
     }
     assert_eq!((made.len(), repeated.len()), (1, 19));
@@ -155,7 +155,7 @@ pub async fn answers_are_forgotten(ports: &Ports) {
     }
     assert_is!(
         ports.tasks.insert(&second, &PLENTY).await,
-        Ok(Inserted::New)
+        Ok(StartTaskInsertOutcome::New)
     );
     let third = keyed_start(3, kept(request("alice", "other", "x"), "three"));
     ports.tasks.insert(&third, &PLENTY).await.unwrap();
@@ -179,7 +179,7 @@ pub async fn an_answer_is_kept_for_what_was_there(ports: &Ports) {
     assert_eq!(answers.keep(&other).await.unwrap(), Repetition::Other);
     let start = keyed_start(1, kept(asked, "four"));
     let inserted = ports.tasks.insert(&start, &PLENTY).await.unwrap();
-    assert_eq!(inserted, Inserted::Repeated(same));
+    assert_eq!(inserted, StartTaskInsertOutcome::Repeated(same));
 }
 
 /// The latest answers of a user are kept, and nobody else's go for them.

@@ -6,7 +6,7 @@ use domain::error::StoreError;
 use domain::event::Appended;
 use domain::sandbox::Retirement::{self, IdleSince, OlderThan};
 use domain::sandbox::{Desired, Sandbox, SandboxFacts, SandboxStatus};
-use domain::start_task::{Inserted, StartStatus};
+use domain::start_task::{StartTaskInsertOutcome, StartStatus};
 use futures::future::join_all;
 use futures::join;
 
@@ -51,7 +51,7 @@ pub async fn a_start_or_the_end_of_a_sandbox_wins(ports: &Ports) {
         let starting = ports.tasks.insert(&new, &PLENTY);
         let (retired, started) = at_once(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
         match (&retired, started) {
-            (Some(_), Err(StoreError::NotFound { .. })) | (None, Ok(Inserted::New)) => {}
+            (Some(_), Err(StoreError::NotFound { .. })) | (None, Ok(StartTaskInsertOutcome::New)) => {}
             other => panic!("{other:?}"),
         }
         agrees(ports, &id, why, retired.as_ref()).await;
@@ -66,7 +66,7 @@ pub async fn a_start_comes_before_or_after_a_pause(ports: &Ports) {
         let new = start_in(n, "alice", &id, at(50));
         let starting = ports.tasks.insert(&new, &PLENTY);
         let (retired, started) = at_once(n % 2 == 0, retire(ports, &id, why, 50), starting).await;
-        assert_eq!(started.unwrap(), Inserted::New);
+        assert_eq!(started.unwrap(), StartTaskInsertOutcome::New);
         let row = ports.sandbox_row(&sandbox_id(&id)).await.unwrap();
         let status = match retired {
             Some(_) => SandboxStatus::Starting,

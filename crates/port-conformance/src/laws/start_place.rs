@@ -4,7 +4,7 @@
 use domain::error::{Cap, StoreError};
 use domain::id::SpecId;
 use domain::sandbox::{Caps, Desired, SandboxOccupancy, SandboxFacts, SandboxStatus};
-use domain::start_task::{ClaimLimit, Inserted, NewStartTask, PARENT, SandboxAssignment, StartStatus};
+use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, NewStartTask, PARENT, SandboxAssignment, StartStatus};
 use futures::future::join_all;
 
 use crate::fixtures::{
@@ -173,14 +173,14 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
         "refused starts resume nothing"
     );
 
-    assert_is!(ports.tasks.insert(&start, &PLENTY).await, Ok(Inserted::New));
+    assert_is!(ports.tasks.insert(&start, &PLENTY).await, Ok(StartTaskInsertOutcome::New));
     let row = ports.sandbox_row(&paused).await.unwrap();
     assert_eq!(
         (row.desired, row.status),
         (Desired::Running, SandboxStatus::Starting)
     );
     let other = start_in(3, "alice", "other", at(5));
-    assert_is!(ports.tasks.insert(&other, &one).await, Ok(Inserted::New));
+    assert_is!(ports.tasks.insert(&other, &one).await, Ok(StartTaskInsertOutcome::New));
     let row = ports.sandbox_row(&sandbox_id("other")).await.unwrap();
     assert_eq!(
         row.status,

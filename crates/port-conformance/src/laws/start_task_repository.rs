@@ -10,7 +10,7 @@ use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
 use domain::sandbox::{Caps, Desired};
 use domain::scope::Scope;
 use domain::start_task::{
-    AgentType, ClaimLimit, Inserted, MAX_UNFINISHED_STARTS, SandboxAssignment, StartRequest, StartStatus, StartTask,
+    AgentType, ClaimLimit, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, SandboxAssignment, StartRequest, StartStatus, StartTask,
     StartTaskFilter, StartTaskOrder,
 };
 use futures::future::join_all;
@@ -99,7 +99,7 @@ pub async fn the_same_conversation_is_started_once(ports: &Ports) {
         overall: 0,
     };
     let answer = ports.tasks.insert(&again, &none).await.unwrap();
-    assert_eq!(answer, Inserted::Existing(first.task));
+    assert_eq!(answer, StartTaskInsertOutcome::Existing(first.task));
     assert_eq!(find(ports, again.task.id).await, None);
     assert_eq!(ports.sandbox_row(&sandbox_id("t")).await, None);
 }
@@ -116,7 +116,7 @@ pub async fn a_race_starts_one_conversation(ports: &Ports) {
     let answers = join_all(starts.iter().map(|new| ports.tasks.insert(new, &PLENTY))).await;
     let new = answers
         .into_iter()
-        .filter(|answer| matches!(answer.as_ref().expect("insert"), Inserted::New))
+        .filter(|answer| matches!(answer.as_ref().expect("insert"), StartTaskInsertOutcome::New))
         .count();
     assert_eq!(new, 1);
     let alice = scope("alice");
@@ -190,7 +190,7 @@ pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
     assert_eq!(sandboxes.items.len(), 6);
     let inside = start_in(99, "alice", won.expect("a winner").as_str(), at(1));
     let answer = ports.tasks.insert(&inside, &caps).await;
-    assert_eq!(answer.unwrap(), Inserted::New);
+    assert_eq!(answer.unwrap(), StartTaskInsertOutcome::New);
 }
 
 /// The queue of one user ends somewhere, also for starts that need no new sandbox; that of others goes on.

@@ -16,7 +16,7 @@ use domain::scope::Scope;
 use domain::sealed::SealedRecordRepository;
 use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;
-use domain::start_task::{ClaimLimit, Claimed, StartTaskInsertOutcome, NewStartTask, StartTaskRepository};
+use domain::start_task::{ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, NewStartTask, StartTaskRepository};
 use domain::usage::UsageRepository;
 use domain::vault::VaultRepository;
 
@@ -148,7 +148,7 @@ impl Ports {
     }
 
     /// Commits a new start with its own sandbox and leases it (and nothing else may be there to lease).
-    pub async fn claimed(&self, start: &NewStartTask) -> Claimed {
+    pub async fn claimed(&self, start: &NewStartTask) -> LeasedStartTask {
         self.start(start).await;
         let mut claimed = self
             .tasks

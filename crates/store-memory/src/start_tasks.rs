@@ -13,7 +13,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
+    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
     StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 
@@ -256,7 +256,7 @@ impl StartTaskRepository for MemoryStore {
         now: Timestamp,
         until: Timestamp,
         limit: ClaimLimit,
-    ) -> Result<Vec<Claimed>, StoreError> {
+    ) -> Result<Vec<LeasedStartTask>, StoreError> {
         let mut state = self.lock();
         let mut leased: BTreeMap<UserId, usize> = BTreeMap::new();
         let open = state.tasks.values();
@@ -291,7 +291,7 @@ impl StartTaskRepository for MemoryStore {
                 row.lease_until = Some(until);
                 row.fence += 1;
                 row.task.attempts += 1;
-                Claimed {
+                LeasedStartTask {
                     task: row.task.clone(),
                     fence: row.fence,
                 }

@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 use domain::clock::Timestamp;
-use domain::start_task::{ClaimLimit, Claimed};
+use domain::start_task::{ClaimLimit, LeasedStartTask};
 
 use crate::codec::IDS_PER_QUERY;
 use crate::connection::{AnyConnection, on_backend};
@@ -41,7 +41,7 @@ pub(crate) fn claim(
     host: &str,
     (now, until): (Timestamp, Timestamp),
     limit: ClaimLimit,
-) -> Result<Vec<Claimed>, Fault> {
+) -> Result<Vec<LeasedStartTask>, Fault> {
     let per_owner = i64::try_from(limit.per_owner).unwrap_or(i64::MAX);
     let most = i64::try_from(limit.tasks.min(IDS_PER_QUERY)).unwrap_or(1);
     let next: Vec<Next> = on_backend!(&mut *conn, |c| diesel::sql_query(NEXT)
@@ -68,7 +68,7 @@ pub(crate) fn claim(
         .load(conn)?;
     rows.into_iter()
         .map(|row| {
-            Ok(Claimed {
+            Ok(LeasedStartTask {
                 fence: row.fence,
                 task: row.try_into()?,
             })

@@ -14,7 +14,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
+    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
     StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 use uuid::Uuid;
@@ -356,7 +356,7 @@ impl StartTaskRepository for SqlStore {
         now: Timestamp,
         until: Timestamp,
         limit: ClaimLimit,
-    ) -> Result<Vec<Claimed>, StoreError> {
+    ) -> Result<Vec<LeasedStartTask>, StoreError> {
         let host = host.to_string();
         self.db
             .background(move |conn| claim(conn, &host, (now, until), limit))

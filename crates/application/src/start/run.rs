@@ -12,7 +12,7 @@ use domain::error::{Classify, StoreError, chain};
 use domain::id::{SandboxId, StartTaskId};
 use domain::sandbox::{Located, Sandbox};
 use domain::scope::Scope;
-use domain::start_task::{Claimed, PARENT, StartStatus, StartTask, Step};
+use domain::start_task::{LeasedStartTask, PARENT, StartStatus, StartTask, Step};
 use tokio::time::Instant;
 
 use super::check::wants_auto_title;
@@ -86,7 +86,7 @@ impl Run {
         inner: Arc<Inner>,
         settings: SettingsService,
         secrets: SecretsService,
-        claim: Claimed,
+        claim: LeasedStartTask,
     ) -> Self {
         Self {
             inner,

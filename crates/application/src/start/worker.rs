@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::error::{StoreError, chain};
 use domain::id::StartTaskId;
-use domain::start_task::{ClaimLimit, Claimed};
+use domain::start_task::{ClaimLimit, LeasedStartTask};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -80,7 +80,7 @@ impl Starts {
     }
 
     /// Up to `free` tasks that nobody works on.
-    async fn claim(&self, free: usize) -> Vec<Claimed> {
+    async fn claim(&self, free: usize) -> Vec<LeasedStartTask> {
         if free == 0 {
             return Vec::new();
         }
@@ -102,7 +102,7 @@ impl Starts {
     }
 
     /// Runs a task while its lease is renewed; stops the moment the lease may be over.
-    async fn under_lease(&self, claim: Claimed, until: Instant) {
+    async fn under_lease(&self, claim: LeasedStartTask, until: Instant) {
         let (id, fence) = (claim.task.id, claim.fence);
         let _here = self.inner.updates.runs_here(id);
         let run = Run::new(

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use port::{
-    CLOCK_SKEW_GRACE, ClaimLimit, Claimed, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
+    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
     StartQueueCounts, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
 };
 

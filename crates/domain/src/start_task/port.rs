@@ -64,7 +64,7 @@ pub enum StartTaskInsertOutcome {
 
 /// A leased task.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Claimed {
+pub struct LeasedStartTask {
     /// The task as stored.
     pub task: StartTask,
     /// Fencing token: grows with every claim. Writes with an older one are `Stale`.
@@ -178,7 +178,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         now: Timestamp,
         until: Timestamp,
         limit: ClaimLimit,
-    ) -> Result<Vec<Claimed>, StoreError>;
+    ) -> Result<Vec<LeasedStartTask>, StoreError>;
     /// Prolongs a lease.
     async fn renew(&self, id: StartTaskId, fence: i64, until: Timestamp) -> Result<(), StoreError>;
     /// Gives a lease back: whoever serves the host may claim the task at once, and nobody writes with this fence again.

@@ -7,7 +7,7 @@ use domain::event::Appended;
 use domain::id::HostId;
 use domain::sandbox::Desired;
 use domain::scope::Scope;
-use domain::start_task::{ClaimLimit, Claimed, StartStatus, StartTask, Step};
+use domain::start_task::{ClaimLimit, LeasedStartTask, StartStatus, StartTask, Step};
 use futures::future::join_all;
 
 use crate::fixtures::{
@@ -21,7 +21,7 @@ async fn task(ports: &Ports, n: u64) -> StartTask {
     found.expect("find").remove(0).expect("the task is there")
 }
 
-async fn claim(ports: &Ports, now: i64, until: i64) -> Vec<Claimed> {
+async fn claim(ports: &Ports, now: i64, until: i64) -> Vec<LeasedStartTask> {
     let claimed = ports
         .tasks
         .claim(&host(), at(now), at(until), ClaimLimit::tasks(100))

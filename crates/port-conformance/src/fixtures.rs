@@ -17,7 +17,7 @@ use domain::sandbox::{
 };
 use domain::scope::Scope;
 use domain::secret::{CustomSecret, SecretValue};
-use domain::start_task::{NewStartTask, SandboxAssignment, StartRequest, StartStatus, StartTask, Step};
+use domain::start_task::{NewStartTask, SandboxAssignment, StartRequest, StartStatus, StartTask, StartTaskUpdate};
 use serde_json::json;
 use url::Url;
 use uuid::Uuid;
@@ -204,8 +204,8 @@ pub fn start_in(n: u64, owner: &str, sandbox_name: &str, created_at: Timestamp) 
 }
 
 /// A step to `status` that says nothing else.
-pub fn step(status: StartStatus) -> Step {
-    Step {
+pub fn step(status: StartStatus) -> StartTaskUpdate {
+    StartTaskUpdate {
         status,
         detail: None,
         notes: Vec::new(),

@@ -14,7 +14,7 @@ use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
-    StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
+    StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
 };
 
 use crate::state::{State, TaskRow};
@@ -28,7 +28,7 @@ const TAKEN: StoreError = StoreError::Conflict {
 };
 
 impl TaskRow {
-    fn apply(&mut self, status: StartStatus, step: &Step, at: Timestamp) -> StartTask {
+    fn apply(&mut self, status: StartStatus, step: &StartTaskUpdate, at: Timestamp) -> StartTask {
         let task = &mut self.task;
         if task.status != status {
             task.status = status;
@@ -114,7 +114,7 @@ impl State {
         &mut self,
         id: StartTaskId,
         fence: i64,
-        step: &Step,
+        step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let row = self.leased(id, fence, StartStatus::Error)?;
@@ -319,7 +319,7 @@ impl StartTaskRepository for MemoryStore {
         &self,
         id: StartTaskId,
         fence: i64,
-        step: &Step,
+        step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let mut state = self.lock();
@@ -338,7 +338,7 @@ impl StartTaskRepository for MemoryStore {
         id: StartTaskId,
         fence: i64,
         conversation: &Conversation,
-        step: &Step,
+        step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let mut state = self.lock();
@@ -371,7 +371,7 @@ impl StartTaskRepository for MemoryStore {
         &self,
         id: StartTaskId,
         fence: i64,
-        step: &Step,
+        step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let failed = self.lock().fail(id, fence, step, at);

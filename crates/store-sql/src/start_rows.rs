@@ -8,7 +8,7 @@ use diesel::sql_types::BigInt;
 use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::start_task::{StartStatus, StartTask, Step};
+use domain::start_task::{StartStatus, StartTask, StartTaskUpdate};
 
 use crate::codec::{Decode, plain, to_json};
 use crate::connection::AnyConnection;
@@ -174,7 +174,7 @@ impl StepColumns {
     pub(crate) fn new(
         before: StartStatus,
         status: StartStatus,
-        step: &Step,
+        step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<Self, StoreError> {
         let ends = status.is_terminal();

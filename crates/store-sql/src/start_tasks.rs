@@ -15,7 +15,7 @@ use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
-    StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
+    StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
 };
 use uuid::Uuid;
 
@@ -82,7 +82,7 @@ fn fail(
     conn: &mut AnyConnection,
     id: StartTaskId,
     fence: i64,
-    step: &Step,
+    step: &StartTaskUpdate,
     at: Timestamp,
 ) -> Result<StartTask, Fault> {
     let (row, before) = leased(conn, id, fence, StartStatus::Error)?;
@@ -189,7 +189,7 @@ fn begin(
     conn: &mut AnyConnection,
     (id, fence): (StartTaskId, i64),
     conversation: &Conversation,
-    step: &Step,
+    step: &StartTaskUpdate,
     at: Timestamp,
 ) -> Result<StartTask, Fault> {
     let (row, before) = leased(conn, id, fence, step.status)?;
@@ -402,7 +402,7 @@ impl StartTaskRepository for SqlStore {
         &self,
         id: StartTaskId,
         fence: i64,
-        step: &Step,
+        step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let step = step.clone();
@@ -423,7 +423,7 @@ impl StartTaskRepository for SqlStore {
         id: StartTaskId,
         fence: i64,
         conversation: &Conversation,
-        step: &Step,
+        step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let (conversation, step) = (conversation.clone(), step.clone());
@@ -436,7 +436,7 @@ impl StartTaskRepository for SqlStore {
         &self,
         id: StartTaskId,
         fence: i64,
-        step: &Step,
+        step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError> {
         let step = step.clone();

@@ -12,7 +12,7 @@ use domain::error::{Classify, StoreError, chain};
 use domain::id::{SandboxId, StartTaskId};
 use domain::sandbox::{Located, Sandbox};
 use domain::scope::Scope;
-use domain::start_task::{LeasedStartTask, PARENT, StartStatus, StartTask, Step};
+use domain::start_task::{LeasedStartTask, PARENT, StartStatus, StartTask, StartTaskUpdate};
 use tokio::time::Instant;
 
 use super::check::wants_auto_title;
@@ -445,7 +445,7 @@ impl Run {
         }
     }
 
-    fn step(&mut self, status: StartStatus, detail: Option<String>) -> Step {
+    fn step(&mut self, status: StartStatus, detail: Option<String>) -> StartTaskUpdate {
         let took = self.entered.elapsed();
         self.inner.measures.step(self.task.status, took);
         let spent = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
@@ -458,7 +458,7 @@ impl Run {
         let notes = self.task.notes.clone();
         let joined =
             || (status == StartStatus::Ready && !notes.is_empty()).then(|| notes.join(" "));
-        Step {
+        StartTaskUpdate {
             status,
             detail: detail.or_else(joined),
             agent_server_url: None,

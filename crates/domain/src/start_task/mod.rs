@@ -15,7 +15,7 @@ use serde_json::Value;
 
 pub use port::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
-    StartQueueCounts, StartTaskFilter, StartTaskOrder, StartTaskRepository, Step,
+    StartQueueCounts, StartTaskFilter, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
 };
 
 use crate::cipher::Sealed;

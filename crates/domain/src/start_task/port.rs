@@ -73,7 +73,7 @@ pub struct LeasedStartTask {
 
 /// A step forward.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct StartTaskUpdate {
     /// The new status (or the same again).
     pub status: StartStatus,
     /// Why it failed, how far it is, or the joined notes; `None` takes away what is stored.
@@ -188,7 +188,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         &self,
         id: StartTaskId,
         fence: i64,
-        step: &Step,
+        step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError>;
     /// Stores the conversation (unless this task has stored it before) and the step, in one transaction. `NotFound` if
@@ -198,7 +198,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         id: StartTaskId,
         fence: i64,
         conversation: &Conversation,
-        step: &Step,
+        step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError>;
     /// Ends the task in ERROR (`step.status` is ERROR), in one transaction with releasing what it held: its
@@ -210,7 +210,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         &self,
         id: StartTaskId,
         fence: i64,
-        step: &Step,
+        step: &StartTaskUpdate,
         at: Timestamp,
     ) -> Result<StartTask, StoreError>;
     /// Ends all leases on tasks of this host: for start-up, when no other worker can serve it (the data directory is

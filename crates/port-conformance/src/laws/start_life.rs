@@ -7,7 +7,7 @@ use domain::event::Appended;
 use domain::id::HostId;
 use domain::sandbox::Desired;
 use domain::scope::Scope;
-use domain::start_task::{ClaimLimit, LeasedStartTask, StartStatus, StartTask, Step};
+use domain::start_task::{ClaimLimit, LeasedStartTask, StartStatus, StartTask, StartTaskUpdate};
 use futures::future::join_all;
 
 use crate::fixtures::{
@@ -174,7 +174,7 @@ pub async fn a_lease_can_be_prolonged_and_runs_out(ports: &Ports) {
 /// A step stores what it says and keeps what it does not say; `updated_at` moves with the status.
 pub async fn a_step_is_stored(ports: &Ports) {
     let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
-    let said = Step {
+    let said = StartTaskUpdate {
         status: StartStatus::WaitingForSandbox,
         detail: Some("detail".to_owned()),
         notes: vec!["one".to_owned()],
@@ -368,7 +368,7 @@ pub async fn a_taken_conversation_is_not_begun(ports: &Ports) {
 pub async fn failure_releases_what_the_task_held(ports: &Ports) {
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     begin(ports, 1, fence, "s").await.unwrap();
-    let said = Step {
+    let said = StartTaskUpdate {
         detail: Some("it died".to_owned()),
         ..step(StartStatus::Error)
     };

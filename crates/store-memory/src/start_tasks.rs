@@ -13,7 +13,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
+    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment,
     StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
 };
 
@@ -181,7 +181,7 @@ impl StartTaskRepository for MemoryStore {
         if let Some(parent) = task.request.parent_conversation_id {
             let parent = state.conversations.get(&parent);
             if parent.is_none_or(|row| row.it.owner != task.owner) {
-                return Err(StoreError::NotFound { entity: PARENT });
+                return Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY });
             }
         }
         if state.tasks.contains_key(&task.id) {
@@ -353,7 +353,7 @@ impl StartTaskRepository for MemoryStore {
         if !begun {
             let parent = conversation.parent;
             if parent.is_some_and(|it| !state.conversations.contains_key(&it)) {
-                return Err(StoreError::NotFound { entity: PARENT });
+                return Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY });
             }
             let known = state.conversations.contains_key(&conversation.id);
             if known || state.deleted.contains_key(&conversation.id) {

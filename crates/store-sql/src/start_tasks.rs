@@ -14,7 +14,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
-    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT, SandboxAssignment,
+    CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment,
     StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
 };
 use uuid::Uuid;
@@ -171,7 +171,7 @@ fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: Caps) -> Result<
     if let Some(parent) = task.request.parent_conversation_id {
         conversations::load(conn, parent)?
             .filter(|it| it.owner.0 == task.owner)
-            .ok_or_else(|| not_found(PARENT))?;
+            .ok_or_else(|| not_found(PARENT_CONVERSATION_ENTITY))?;
     }
     take_place(conn, start, caps)?;
     diesel::insert_into(start_tasks::table)
@@ -201,7 +201,7 @@ fn begin(
             return Err(conflict("conversation"));
         }
         if let Some(parent) = conversation.parent {
-            conversations::load(conn, parent)?.ok_or_else(|| not_found(PARENT))?;
+            conversations::load(conn, parent)?.ok_or_else(|| not_found(PARENT_CONVERSATION_ENTITY))?;
         }
         conversations::insert(conn, conversation)?;
         diesel::update(start_tasks::table.find(Key::from(id)))

@@ -23,7 +23,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{MAX_SHARED_CONVERSATIONS, Sandbox};
 use domain::scope::Scope;
 use domain::start_task::{
-    StartTaskInsertOutcome, NewStartTask, PARENT, SandboxAssignment, StartRequest, StartStatus, StartTask, StartTaskFilter,
+    StartTaskInsertOutcome, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartRequest, StartStatus, StartTask, StartTaskFilter,
     StartTaskOrder,
 };
 use domain::usage::Quota;
@@ -264,7 +264,7 @@ impl Starts {
             Err(StoreError::Conflict { .. } | StoreError::Full { .. }) => {
                 Err(AppError::conflict("conversation_id is already in use"))
             }
-            Err(StoreError::NotFound { entity: PARENT }) => {
+            Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY }) => {
                 Err(AppError::not_found("Parent conversation not found"))
             }
             Err(StoreError::NotFound { .. }) => Err(AppError::not_found("Sandbox not found")),

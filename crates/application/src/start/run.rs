@@ -12,7 +12,7 @@ use domain::error::{Classify, StoreError, chain};
 use domain::id::{SandboxId, StartTaskId};
 use domain::sandbox::{Located, Sandbox};
 use domain::scope::Scope;
-use domain::start_task::{LeasedStartTask, PARENT, StartStatus, StartTask, StartTaskUpdate};
+use domain::start_task::{LeasedStartTask, PARENT_CONVERSATION_ENTITY, StartStatus, StartTask, StartTaskUpdate};
 use tokio::time::Instant;
 
 use super::check::wants_auto_title;
@@ -361,7 +361,7 @@ impl Run {
             .await;
         match stored {
             Ok(task) => self.entered(task),
-            Err(StoreError::NotFound { entity: PARENT }) => {
+            Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY }) => {
                 return Err(Stop::failed(
                     "the parent conversation was deleted while this one was starting".to_owned(),
                 ));

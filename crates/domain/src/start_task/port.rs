@@ -20,7 +20,7 @@ use crate::scope::Scope;
 pub const MAX_UNFINISHED_STARTS: u32 = 100;
 
 /// The entity of a `NotFound` that means the conversation which a new one is part of.
-pub const PARENT: &str = "parent conversation";
+pub const PARENT_CONVERSATION_ENTITY: &str = "parent conversation";
 
 /// Where a start runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -146,7 +146,7 @@ pub struct StartQueueCounts {
 pub trait StartTaskRepository: Send + Sync + 'static {
     /// Commits a task, its sandbox and the answer in one transaction. A key that was used before comes first: then nothing
     /// else is looked at (`Repeated`). The caps apply when a sandbox is made or resumed (`CapReached`). With a parent that
-    /// its owner does not have (any more): `NotFound` of [`PARENT`].
+    /// its owner does not have (any more): `NotFound` of [`PARENT_CONVERSATION_ENTITY`].
     /// At most one unfailed task per conversation id: the same owner gets `Existing`; a conversation of somebody else
     /// with this id, a conversation without a task, or a deleted one is `Conflict`. A named sandbox that was deleted meanwhile is `NotFound`.
     /// More than [`MAX_UNFINISHED_STARTS`] unfinished tasks of one owner are refused (`CapReached`).
@@ -192,7 +192,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<StartTask, StoreError>;
     /// Stores the conversation (unless this task has stored it before) and the step, in one transaction. `NotFound` if
-    /// the sandbox row is gone or not wanted to run, or, of [`PARENT`], if the conversation's parent is; `Conflict` if the id is taken by another.
+    /// the sandbox row is gone or not wanted to run, or, of [`PARENT_CONVERSATION_ENTITY`], if the conversation's parent is; `Conflict` if the id is taken by another.
     async fn begin_conversation(
         &self,
         id: StartTaskId,

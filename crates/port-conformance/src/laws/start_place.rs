@@ -4,7 +4,7 @@
 use domain::error::{Cap, StoreError};
 use domain::id::SpecId;
 use domain::sandbox::{Caps, Desired, SandboxOccupancy, SandboxFacts, SandboxStatus};
-use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, NewStartTask, PARENT, SandboxAssignment, StartStatus};
+use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartStatus};
 use futures::future::join_all;
 
 use crate::fixtures::{
@@ -165,7 +165,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
     assert_eq!(found, [None]);
     let orphan = part_of(start_in(2, "alice", "paused", at(4)), 77);
     let answer = ports.tasks.insert(&orphan, &PLENTY).await;
-    assert_is!(answer, Err(StoreError::NotFound { entity: PARENT }));
+    assert_is!(answer, Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY }));
     let row = ports.sandbox_row(&paused).await.unwrap();
     assert_eq!(
         row.desired,
@@ -200,7 +200,7 @@ pub async fn a_part_needs_its_parent(ports: &Ports) {
     }
     let foreign = part_of(start_in(10, "alice", "s", at(2)), 2);
     let answer = ports.tasks.insert(&foreign, &PLENTY).await;
-    assert_is!(answer, Err(StoreError::NotFound { entity: PARENT }));
+    assert_is!(answer, Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY }));
 
     let fence = ports
         .claimed(&part_of(start_in(11, "alice", "s", at(2)), 1))
@@ -219,7 +219,7 @@ pub async fn a_part_needs_its_parent(ports: &Ports) {
     let answer = ports
         .tasks
         .begin_conversation(task_id(11), fence, &part, &begun, at(4));
-    assert_is!(answer.await, Err(StoreError::NotFound { entity: PARENT }));
+    assert_is!(answer.await, Err(StoreError::NotFound { entity: PARENT_CONVERSATION_ENTITY }));
     assert!(ports.view(conversation_id(11)).await.is_none());
 
     let failed = step(StartStatus::Error);

@@ -12,7 +12,7 @@ use crate::page::{Page, PageRequest};
 pub const MAX_SECRETS_PER_USER: usize = 1_000;
 
 /// What [`StoreError::Full`] calls them.
-pub const SECRETS: &str = "secrets";
+pub const SECRETS_ENTITY: &str = "secrets";
 
 /// A sealed value with the id that it is sealed for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub trait SecretRepository: Send + Sync + 'static {
     ) -> Result<Page<SecretSummary>, StoreError>;
     /// All of them in order of creation (ties by name): at most [`MAX_SECRETS_PER_USER`].
     async fn all(&self, owner: &UserId) -> Result<Vec<SecretSummary>, StoreError>;
-    /// Stores a new secret. `Conflict` if its name is taken, `Full` (of [`SECRETS`]) if the owner has [`MAX_SECRETS_PER_USER`],
+    /// Stores a new secret. `Conflict` if its name is taken, `Full` (of [`SECRETS_ENTITY`]) if the owner has [`MAX_SECRETS_PER_USER`],
     /// `NotFound` for a user who was deleted ([`UserRepository::purge`](crate::identity::UserRepository::purge)).
     async fn insert(&self, secret: &CustomSecret) -> Result<(), StoreError>;
     /// Stores a new secret as [`SecretRepository::insert`] does, or makes `change` if its name is taken. Whether it was new.

@@ -6,7 +6,7 @@ use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest};
 use domain::secret::{
-    CustomSecret, MAX_SECRETS_PER_USER, SECRETS, SecretChange, SecretRepository, SecretSummary,
+    CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretRepository, SecretSummary,
 };
 
 use crate::page;
@@ -24,7 +24,7 @@ impl State {
         let owners = self.secrets.keys().map(|(owner, _)| owner);
         if owners.filter(|it| **it == secret.owner).count() >= MAX_SECRETS_PER_USER {
             return Err(StoreError::Full {
-                entity: SECRETS,
+                entity: SECRETS_ENTITY,
                 most: MAX_SECRETS_PER_USER,
             });
         }

@@ -10,7 +10,7 @@ use domain::error::StoreError;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest};
 use domain::secret::{
-    CustomSecret, MAX_SECRETS_PER_USER, SECRETS, SecretChange, SecretRepository, SecretSummary, SecretValue,
+    CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretRepository, SecretSummary, SecretValue,
 };
 
 use crate::codec::{Decode, plain};
@@ -129,7 +129,7 @@ fn insert(conn: &mut AnyConnection, secret: &CustomSecret) -> Result<(), Fault> 
     let count: i64 = theirs.count().get_result(conn)?;
     if usize::try_from(count).unwrap_or(usize::MAX) >= MAX_SECRETS_PER_USER {
         return Err(StoreError::Full {
-            entity: SECRETS,
+            entity: SECRETS_ENTITY,
             most: MAX_SECRETS_PER_USER,
         }
         .into());

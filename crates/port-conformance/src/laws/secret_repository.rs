@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::page::{PageLimit, PageRequest, PageToken};
-use domain::secret::{CustomSecret, MAX_SECRETS_PER_USER, SECRETS, SecretChange, SecretSummary};
+use domain::secret::{CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretSummary};
 use futures::future::join_all;
 
 use crate::fixtures::{at, secret, secret_value, user};
@@ -306,7 +306,7 @@ pub async fn the_cap_is_exact(ports: &Ports) {
     let stored = crowd.await.into_iter().filter(|it| match it {
         Ok(()) => true,
         Err(StoreError::Full {
-            entity: SECRETS, ..
+            entity: SECRETS_ENTITY, ..
         }) => false,
         Err(other) => panic!("{other:?}"),
     });

@@ -66,7 +66,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync + 'static>;
 
 /// Which cap was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cap {
+pub enum ReachedCap {
     /// Running sandboxes of one user.
     PerUser(u32),
     /// Running sandboxes of the whole installation.
@@ -75,7 +75,7 @@ pub enum Cap {
     Starts(u32),
 }
 
-impl std::fmt::Display for Cap {
+impl std::fmt::Display for ReachedCap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::PerUser(n) => write!(
@@ -120,7 +120,7 @@ pub enum StoreError {
     InvalidPageToken,
     /// A cap on running sandboxes would be exceeded.
     #[error("{0}")]
-    CapReached(Cap),
+    CapReached(ReachedCap),
     /// The owner has as many of them as one may have.
     #[error("you already have {most} {entity}, the most one user may have")]
     Full {
@@ -171,8 +171,8 @@ impl Classify for StoreError {
             Self::Corrupt { .. } | Self::Other(_) => "Internal Server Error".into(),
             Self::CapReached(cap) => {
                 let advice = match cap {
-                    Cap::Starts(_) => "Wait for one of them.",
-                    Cap::PerUser(_) | Cap::Overall(_) => "Pause or delete one, or try again later.",
+                    ReachedCap::Starts(_) => "Wait for one of them.",
+                    ReachedCap::PerUser(_) | ReachedCap::Overall(_) => "Pause or delete one, or try again later.",
                 };
                 format!("{cap}. {advice}").into()
             }

@@ -303,7 +303,7 @@ mod tests {
             .as_deref(),
             Some("1")
         );
-        let capped = StoreError::CapReached(domain::error::Cap::PerUser(10));
+        let capped = StoreError::CapReached(domain::error::ReachedCap::PerUser(10));
         assert_eq!(wait(capped.into()).as_deref(), Some("30"));
         assert_eq!(
             wait(Problem::new(StatusCode::TOO_MANY_REQUESTS, "x")).as_deref(),

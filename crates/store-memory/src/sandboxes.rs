@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
-use domain::error::{Cap, StoreError};
+use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::idempotency::{IdempotentResponse, Repetition};
 use domain::identity::KeyHash;
@@ -37,10 +37,10 @@ impl State {
             counted().filter(|it| it.owner == *user).count(),
             caps.per_user,
         ) {
-            return Err(StoreError::CapReached(Cap::PerUser(caps.per_user)));
+            return Err(StoreError::CapReached(ReachedCap::PerUser(caps.per_user)));
         }
         if reached(counted().count(), caps.overall) {
-            return Err(StoreError::CapReached(Cap::Overall(caps.overall)));
+            return Err(StoreError::CapReached(ReachedCap::Overall(caps.overall)));
         }
         Ok(())
     }

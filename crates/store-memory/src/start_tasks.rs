@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
-use domain::error::{Cap, StoreError};
+use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, StartTaskId, UserId};
 use domain::idempotency::Repetition;
 use domain::page::{Page, PageRequest};
@@ -176,7 +176,7 @@ impl StartTaskRepository for MemoryStore {
         let open = state.tasks.values().map(|row| &row.task);
         let open = open.filter(|it| it.owner == task.owner && !it.status.is_terminal());
         if open.count() >= MAX_UNFINISHED_STARTS as usize {
-            return Err(StoreError::CapReached(Cap::Starts(MAX_UNFINISHED_STARTS)));
+            return Err(StoreError::CapReached(ReachedCap::Starts(MAX_UNFINISHED_STARTS)));
         }
         if let Some(parent) = task.request.parent_conversation_id {
             let parent = state.conversations.get(&parent);

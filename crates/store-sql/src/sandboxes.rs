@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::change::Change;
 use domain::clock::Timestamp;
-use domain::error::{Cap, StoreError};
+use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::idempotency::{IdempotentResponse, Repetition};
 use domain::identity::KeyHash;
@@ -104,11 +104,11 @@ fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: Caps) -> Result<(),
         .count()
         .get_result(conn)?;
     if theirs >= i64::from(caps.per_user) {
-        return Err(StoreError::CapReached(Cap::PerUser(caps.per_user)).into());
+        return Err(StoreError::CapReached(ReachedCap::PerUser(caps.per_user)).into());
     }
     let all: i64 = counted().count().get_result(conn)?;
     if all >= i64::from(caps.overall) {
-        return Err(StoreError::CapReached(Cap::Overall(caps.overall)).into());
+        return Err(StoreError::CapReached(ReachedCap::Overall(caps.overall)).into());
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use domain::change::Change;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
-use domain::error::{Cap, StoreError};
+use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, StartTaskId};
 use domain::idempotency::Repetition;
 use domain::page::{Page, PageRequest};
@@ -166,7 +166,7 @@ fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: Caps) -> Result<
         .count()
         .get_result(conn)?;
     if open >= i64::from(MAX_UNFINISHED_STARTS) {
-        return Err(StoreError::CapReached(Cap::Starts(MAX_UNFINISHED_STARTS)).into());
+        return Err(StoreError::CapReached(ReachedCap::Starts(MAX_UNFINISHED_STARTS)).into());
     }
     if let Some(parent) = task.request.parent_conversation_id {
         conversations::load(conn, parent)?

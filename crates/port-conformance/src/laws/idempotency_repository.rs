@@ -1,6 +1,6 @@
 //! Laws of `IdempotencyRepository`, and of the repositories that write its rows.
 
-use domain::error::{Cap, StoreError};
+use domain::error::{ReachedCap, StoreError};
 use domain::idempotency::{IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, Repetition};
 use domain::sandbox::Caps;
 use domain::start_task::{StartTaskInsertOutcome, NewStartTask};
@@ -99,13 +99,13 @@ pub async fn a_refusal_is_not_kept(ports: &Ports) {
         .tasks
         .insert(&keyed_start(1, kept(asked.clone(), "one")), &none)
         .await;
-    assert_is!(refused, Err(StoreError::CapReached(Cap::PerUser(0))));
+    assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(0))));
     let row = sandbox("a", "alice", at(1));
     let refused = ports
         .sandboxes
         .insert_once(&row, &none, &kept(asked.clone(), "a"))
         .await;
-    assert_is!(refused, Err(StoreError::CapReached(Cap::PerUser(0))));
+    assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(0))));
     assert_eq!(
         ports.answers.look_up(&asked).await.unwrap(),
         Repetition::First

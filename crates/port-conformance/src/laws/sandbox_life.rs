@@ -1,6 +1,6 @@
 //! Laws of `SandboxRepository`: caps, intents and facts.
 
-use domain::error::{Cap, StoreError};
+use domain::error::{ReachedCap, StoreError};
 use domain::id::HostId;
 use domain::sandbox::{Caps, Desired, Sandbox, SandboxFacts, SandboxStatus};
 use futures::future::join_all;
@@ -28,7 +28,7 @@ pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
         for lost in answers.into_iter().filter(Result::is_err) {
             assert_is!(
                 lost,
-                Err(StoreError::CapReached(Cap::PerUser(7) | Cap::Overall(12)))
+                Err(StoreError::CapReached(ReachedCap::PerUser(7) | ReachedCap::Overall(12)))
             );
         }
     }
@@ -49,7 +49,7 @@ pub async fn the_caps_count_what_runs(ports: &Ports) {
     let third = sandbox("c", "alice", at(0));
     assert_is!(
         repo.insert(&third, &two).await,
-        Err(StoreError::CapReached(Cap::PerUser(2)))
+        Err(StoreError::CapReached(ReachedCap::PerUser(2)))
     );
     // Neither paused nor failed ones count.
     repo.set_desired(&alice, &one.id, Desired::Paused, &two, at(1))
@@ -71,7 +71,7 @@ pub async fn the_caps_count_what_runs(ports: &Ports) {
     let refused = repo
         .set_desired(&alice, &other.id, Desired::Running, &two, at(3))
         .await;
-    assert_is!(refused, Err(StoreError::CapReached(Cap::PerUser(2))));
+    assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(2))));
     let row = ports.sandbox_row(&other.id).await.unwrap();
     assert_eq!((row.status, row.updated_at), (SandboxStatus::Error, at(1)));
     let nothing = Caps {
@@ -79,7 +79,7 @@ pub async fn the_caps_count_what_runs(ports: &Ports) {
         overall: 9,
     };
     let refused = repo.insert(&sandbox("z", "zoe", at(0)), &nothing).await;
-    assert_is!(refused, Err(StoreError::CapReached(Cap::PerUser(0))));
+    assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(0))));
 }
 
 /// Pause, resume and their repetition.

@@ -1,7 +1,7 @@
 //! Laws of `StartTaskRepository` and `SandboxRepository::running`: where a start finds its place, and what becomes of that
 //! place when its parent or neighbours go.
 
-use domain::error::{Cap, StoreError};
+use domain::error::{ReachedCap, StoreError};
 use domain::id::SpecId;
 use domain::sandbox::{Caps, Desired, SandboxOccupancy, SandboxFacts, SandboxStatus};
 use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartStatus};
@@ -160,7 +160,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
     };
     let start = start_in(1, "alice", "paused", at(4));
     let answer = ports.tasks.insert(&start, &one).await;
-    assert_is!(answer, Err(StoreError::CapReached(Cap::PerUser(1))));
+    assert_is!(answer, Err(StoreError::CapReached(ReachedCap::PerUser(1))));
     let found = ports.tasks.find_many(&alice, &[task_id(1)]).await.unwrap();
     assert_eq!(found, [None]);
     let orphan = part_of(start_in(2, "alice", "paused", at(4)), 77);

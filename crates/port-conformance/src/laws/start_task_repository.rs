@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use domain::conversation::{GitProvider, MessageInput, Trigger};
-use domain::error::{Cap, StoreError};
+use domain::error::{ReachedCap, StoreError};
 use domain::id::StartTaskId;
 use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
 use domain::sandbox::{Caps, Desired};
@@ -180,7 +180,7 @@ pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
     for (answer, new) in answers.into_iter().zip(&starts) {
         match answer {
             Ok(_) => won = Some(new.task.sandbox_id.clone()),
-            other => assert_is!(other, Err(StoreError::CapReached(Cap::PerUser(6)))),
+            other => assert_is!(other, Err(StoreError::CapReached(ReachedCap::PerUser(6)))),
         }
     }
     let alice = scope("alice");
@@ -205,7 +205,7 @@ pub async fn the_queue_of_one_user_is_bounded(ports: &Ports) {
     let answer = ports.tasks.insert(&more, &PLENTY).await;
     assert_is!(
         answer,
-        Err(StoreError::CapReached(Cap::Starts(MAX_UNFINISHED_STARTS)))
+        Err(StoreError::CapReached(ReachedCap::Starts(MAX_UNFINISHED_STARTS)))
     );
     ports.start(&start_in(1_001, "bob", "of-bob", at(1))).await;
 }

@@ -50,7 +50,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::identity::ApiKeyWithRole;
-use domain::sandbox::{Caps, Sandbox};
+use domain::sandbox::{SandboxCaps, Sandbox};
 use domain::usage::QuotaLimits;
 pub use error::AppError;
 pub use live::Live;
@@ -247,7 +247,7 @@ impl App {
     }
 
     /// Other caps from now on. What is above them goes on; what is new has to find room.
-    pub fn set_caps(&self, caps: Caps) {
+    pub fn set_caps(&self, caps: SandboxCaps) {
         self.inner.policy.caps.set(caps);
     }
 

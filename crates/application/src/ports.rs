@@ -18,7 +18,7 @@ use domain::identity::{AdministrationRepository, ApiKeyRepository, UserRepositor
 use domain::lease::LeaseRepository;
 use domain::pending::PendingMessageRepository;
 use domain::sandbox::{
-    Caps, SandboxBackend, SandboxRepository, SandboxSpecCatalog, WarmRepository,
+    SandboxCaps, SandboxBackend, SandboxRepository, SandboxSpecCatalog, WarmRepository,
 };
 use domain::secret::SecretRepository;
 use domain::settings::SettingsRepository;
@@ -126,8 +126,8 @@ pub struct Policy {
     pub verify_git_tokens: bool,
     /// Whether agents are told of our own MCP server, where their user has a git provider's token.
     pub mcp_in_conversations: bool,
-    /// Caps on running sandboxes.
-    pub caps: Live<Caps>,
+    /// SandboxCaps on running sandboxes.
+    pub caps: Live<SandboxCaps>,
     /// What each user may store, and how fast sandboxes may report. Without limits unless they are set.
     pub quota: Live<QuotaLimits>,
     /// From the start of a sandbox's process until its agent server must answer.
@@ -211,7 +211,7 @@ impl Policy {
             cors_origins: Vec::new(),
             verify_git_tokens: false,
             mcp_in_conversations: true,
-            caps: Live::new(Caps {
+            caps: Live::new(SandboxCaps {
                 per_user: 10,
                 overall: 50,
             }),

@@ -13,7 +13,7 @@ use domain::id::{
 use domain::identity::KeyHash;
 use domain::page::{Page, PageLimit, PageRequest, PageToken};
 use domain::sandbox::{
-    Caps, Desired, ExposedUrl, Located, Sandbox, SandboxStatus, WarmSandbox, WarmState,
+    SandboxCaps, Desired, ExposedUrl, Located, Sandbox, SandboxStatus, WarmSandbox, WarmState,
 };
 use domain::scope::Scope;
 use domain::secret::{CustomSecret, SecretValue};
@@ -22,8 +22,8 @@ use serde_json::json;
 use url::Url;
 use uuid::Uuid;
 
-/// Caps that no law reaches by accident.
-pub const PLENTY: Caps = Caps {
+/// SandboxCaps that no law reaches by accident.
+pub const PLENTY: SandboxCaps = SandboxCaps {
     per_user: 10_000,
     overall: 10_000,
 };

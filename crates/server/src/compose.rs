@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use domain::clock::{Clock, SystemClock};
 use domain::error::{Classify as _, chain};
 use domain::id::{HostId, IdGenerator, UserId};
-use domain::sandbox::{Caps, SandboxBackend, SandboxSpecCatalog};
+use domain::sandbox::{SandboxCaps, SandboxBackend, SandboxSpecCatalog};
 use endpoint_guard::EndpointGuard;
 use http_api::{
     AddressConfig, Check, GatewayLimits, HttpConfig, HttpPorts, HttpState, Limits, Readiness,
@@ -238,9 +238,9 @@ pub(crate) fn service(
     Ok(Service { app, http })
 }
 
-/// Caps on running sandboxes.
-pub(crate) fn caps(config: &Config) -> Caps {
-    Caps {
+/// SandboxCaps on running sandboxes.
+pub(crate) fn caps(config: &Config) -> SandboxCaps {
+    SandboxCaps {
         per_user: config.sandbox.max_running_per_user,
         overall: config.sandbox.max_running,
     }

@@ -10,7 +10,7 @@ use domain::idempotency::{IdempotentResponse, Repetition};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    Caps, Desired, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+    SandboxCaps, Desired, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
     SandboxView,
 };
 use domain::scope::Scope;
@@ -26,7 +26,7 @@ impl State {
         })
     }
 
-    fn check_caps(&self, user: &UserId, caps: Caps) -> Result<(), StoreError> {
+    fn check_caps(&self, user: &UserId, caps: SandboxCaps) -> Result<(), StoreError> {
         let counted = || {
             self.sandboxes
                 .values()
@@ -75,7 +75,7 @@ impl State {
     pub(crate) fn resume(
         &mut self,
         mut sandbox: Sandbox,
-        caps: Caps,
+        caps: SandboxCaps,
         at: Timestamp,
     ) -> Result<Sandbox, StoreError> {
         self.check_caps(&sandbox.owner, caps)?;
@@ -106,7 +106,7 @@ impl State {
     }
 
     /// Whether the sandbox could be inserted now.
-    pub(crate) fn check_insert(&self, sandbox: &Sandbox, caps: Caps) -> Result<(), StoreError> {
+    pub(crate) fn check_insert(&self, sandbox: &Sandbox, caps: SandboxCaps) -> Result<(), StoreError> {
         self.refuse_deleted(&sandbox.owner)?;
         self.check_caps(&sandbox.owner, caps)?;
         let taken = |it: &Sandbox| it.id == sandbox.id || it.key_hash == sandbox.key_hash;
@@ -128,7 +128,7 @@ impl MemoryStore {
 
 #[async_trait]
 impl SandboxRepository for MemoryStore {
-    async fn insert(&self, sandbox: &Sandbox, caps: &Caps) -> Result<(), StoreError> {
+    async fn insert(&self, sandbox: &Sandbox, caps: &SandboxCaps) -> Result<(), StoreError> {
         let mut state = self.lock();
         state.check_insert(sandbox, *caps)?;
         state.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
@@ -138,7 +138,7 @@ impl SandboxRepository for MemoryStore {
     async fn insert_once(
         &self,
         sandbox: &Sandbox,
-        caps: &Caps,
+        caps: &SandboxCaps,
         answer: &IdempotentResponse,
     ) -> Result<Repetition, StoreError> {
         let mut state = self.lock();
@@ -212,7 +212,7 @@ impl SandboxRepository for MemoryStore {
         scope: &Scope,
         id: &SandboxId,
         desired: Desired,
-        caps: &Caps,
+        caps: &SandboxCaps,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
         let mut state = self.lock();

@@ -10,7 +10,7 @@ use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, StartTaskId, UserId};
 use domain::idempotency::Repetition;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
+use domain::sandbox::{SandboxCaps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment,
@@ -83,7 +83,7 @@ impl State {
     }
 
     /// The sandbox that was resumed for it, if one was.
-    fn take_place(&mut self, start: &NewStartTask, caps: Caps) -> Result<Option<Sandbox>, StoreError> {
+    fn take_place(&mut self, start: &NewStartTask, caps: SandboxCaps) -> Result<Option<Sandbox>, StoreError> {
         let task = &start.task;
         if let SandboxAssignment::New(sandbox) = &start.place {
             self.check_insert(sandbox, caps)?;
@@ -161,7 +161,7 @@ impl MemoryStore {
 
 #[async_trait]
 impl StartTaskRepository for MemoryStore {
-    async fn insert(&self, start: &NewStartTask, caps: &Caps) -> Result<StartTaskInsertOutcome, StoreError> {
+    async fn insert(&self, start: &NewStartTask, caps: &SandboxCaps) -> Result<StartTaskInsertOutcome, StoreError> {
         let mut state = self.lock();
         let task = &start.task;
         if let Some(answer) = &start.answer {

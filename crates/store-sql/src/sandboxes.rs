@@ -12,7 +12,7 @@ use domain::idempotency::{IdempotentResponse, Repetition};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    Caps, Desired, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+    SandboxCaps, Desired, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
     SandboxView,
 };
 use domain::scope::Scope;
@@ -89,7 +89,7 @@ fn from_there(
 }
 
 /// Refuses one more running sandbox of this user if a cap would be exceeded.
-fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: Caps) -> Result<(), Fault> {
+fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: SandboxCaps) -> Result<(), Fault> {
     let counted = || {
         sandboxes::table
             .into_boxed::<Any>()
@@ -117,7 +117,7 @@ fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: Caps) -> Result<(),
 pub(crate) fn insert_within_caps(
     conn: &mut AnyConnection,
     sandbox: &Sandbox,
-    caps: Caps,
+    caps: SandboxCaps,
 ) -> Result<(), Fault> {
     crate::users::refuse_deleted(conn, sandbox.owner.as_str())?;
     check_caps(conn, &sandbox.owner, caps)?;
@@ -173,7 +173,7 @@ fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), Fault> {
 pub(crate) fn resume(
     conn: &mut AnyConnection,
     mut sandbox: Sandbox,
-    caps: Caps,
+    caps: SandboxCaps,
     at: Timestamp,
 ) -> Result<Sandbox, Fault> {
     check_caps(conn, &sandbox.owner, caps)?;
@@ -187,7 +187,7 @@ pub(crate) fn resume(
 
 #[async_trait]
 impl SandboxRepository for SqlStore {
-    async fn insert(&self, sandbox: &Sandbox, caps: &Caps) -> Result<(), StoreError> {
+    async fn insert(&self, sandbox: &Sandbox, caps: &SandboxCaps) -> Result<(), StoreError> {
         let calls = self.db.for_user(&sandbox.owner);
         let (sandbox, caps) = (sandbox.clone(), *caps);
         calls
@@ -198,7 +198,7 @@ impl SandboxRepository for SqlStore {
     async fn insert_once(
         &self,
         sandbox: &Sandbox,
-        caps: &Caps,
+        caps: &SandboxCaps,
         answer: &IdempotentResponse,
     ) -> Result<Repetition, StoreError> {
         let calls = self.db.for_user(&sandbox.owner);
@@ -301,7 +301,7 @@ impl SandboxRepository for SqlStore {
         scope: &Scope,
         id: &SandboxId,
         desired: Desired,
-        caps: &Caps,
+        caps: &SandboxCaps,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
         let calls = self.db.for_scope(scope);

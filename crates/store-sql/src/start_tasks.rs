@@ -11,7 +11,7 @@ use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, StartTaskId};
 use domain::idempotency::Repetition;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{Caps, Desired, Sandbox, SandboxStatus};
+use domain::sandbox::{SandboxCaps, Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment,
@@ -130,7 +130,7 @@ fn previous(conn: &mut AnyConnection, task: &StartTask) -> Result<Option<StartTa
     }
 }
 
-fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: Caps) -> Result<(), Fault> {
+fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> Result<(), Fault> {
     let task = &start.task;
     if let SandboxAssignment::New(sandbox) = &start.place {
         return insert_within_caps(conn, sandbox, caps);
@@ -149,7 +149,7 @@ fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: Caps) -> Res
     }
 }
 
-fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: Caps) -> Result<StartTaskInsertOutcome, Fault> {
+fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> Result<StartTaskInsertOutcome, Fault> {
     let task = &start.task;
     if let Some(answer) = &start.answer {
         let known = idempotency::repetition(conn, &answer.request)?;
@@ -253,7 +253,7 @@ fn ordered(query: Boxed<'_>, order: StartTaskOrder, after: Option<Cursor<Uuid>>)
 
 #[async_trait]
 impl StartTaskRepository for SqlStore {
-    async fn insert(&self, start: &NewStartTask, caps: &Caps) -> Result<StartTaskInsertOutcome, StoreError> {
+    async fn insert(&self, start: &NewStartTask, caps: &SandboxCaps) -> Result<StartTaskInsertOutcome, StoreError> {
         let calls = self.db.for_user(&start.task.owner);
         let (start, caps) = (start.clone(), *caps);
         calls.write(move |conn| insert(conn, &start, caps)).await

@@ -304,7 +304,7 @@ async fn the_key_of_a_crashed_sandbox_opens_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_hanging_agent_server_keeps_no_other_from_being_compared() {
     let world = World::with(|p| {
-        p.caps.set(domain::sandbox::Caps {
+        p.caps.set(domain::sandbox::SandboxCaps {
             per_user: 50,
             overall: 50,
         });

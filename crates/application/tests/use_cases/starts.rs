@@ -6,7 +6,7 @@ use application::settings::LegacySettings;
 use domain::agent::LaunchSecret;
 use domain::error::{Classify, ErrorClass};
 use domain::id::{ConversationId, SandboxId, UserId};
-use domain::sandbox::{Caps, SandboxStatus};
+use domain::sandbox::{SandboxCaps, SandboxStatus};
 use domain::start_task::{StartStatus, StartTaskFilter};
 use secrecy::ExposeSecret;
 use serde_json::json;
@@ -176,7 +176,7 @@ async fn a_sandbox_that_cannot_be_started_at_first_is_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_start_says_why_and_releases_what_it_held() {
     let world = World::with(|p| {
-        p.caps.set(Caps {
+        p.caps.set(SandboxCaps {
             per_user: 1,
             overall: 1,
         });
@@ -233,7 +233,7 @@ async fn a_refusing_agent_server_fails_the_start_and_its_conversation_is_not_lis
 #[tokio::test(start_paused = true)]
 async fn over_the_cap_is_refused_with_the_cap_named() {
     let world = World::with(|p| {
-        p.caps.set(Caps {
+        p.caps.set(SandboxCaps {
             per_user: 2,
             overall: 9,
         });

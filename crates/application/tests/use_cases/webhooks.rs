@@ -7,7 +7,7 @@ use domain::agent::document::STATE_UPDATE;
 use domain::conversation::ExecutionStatus;
 use domain::event::{Event, EventFilter};
 use domain::id::ConversationId;
-use domain::sandbox::{Caps, Desired, Sandbox, SandboxRepository as _};
+use domain::sandbox::{SandboxCaps, Desired, Sandbox, SandboxRepository as _};
 use domain::start_task::StartTask;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
@@ -258,7 +258,7 @@ async fn a_reporter_deleted_behind_our_back_reports_for_a_second_at_most() {
     assert_eq!(who().await, Some(sandbox.id.clone()));
     let (scope, caps) = (
         mine(),
-        Caps {
+        SandboxCaps {
             per_user: 9,
             overall: 9,
         },

@@ -164,9 +164,9 @@ impl Sandbox {
     }
 }
 
-/// Caps on sandboxes that are starting or running. 0 means none may run.
+/// SandboxCaps on sandboxes that are starting or running. 0 means none may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caps {
+pub struct SandboxCaps {
     /// Of one user.
     pub per_user: u32,
     /// Of the installation.

@@ -12,7 +12,7 @@ use url::Url;
 
 use super::path::normalized;
 use super::{
-    Caps, Desired, ExposedUrl, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxSpec,
+    SandboxCaps, Desired, ExposedUrl, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxSpec,
     SandboxView,
 };
 use crate::clock::Timestamp;
@@ -30,13 +30,13 @@ pub trait SandboxRepository: Send + Sync + 'static {
     /// of inserts never exceeds a cap (`CapReached`). `Conflict` if the id is taken, `NotFound` if the owner was deleted
     /// ([`UserRepository::purge`](crate::identity::UserRepository::purge)).
     /// Counted are rows with `desired = running` and status STARTING or RUNNING.
-    async fn insert(&self, sandbox: &Sandbox, caps: &Caps) -> Result<(), StoreError>;
+    async fn insert(&self, sandbox: &Sandbox, caps: &SandboxCaps) -> Result<(), StoreError>;
     /// The same with the answer to a request that has a key of its sender's, in one transaction. A key that was used before
     /// comes first: then nothing is written or looked at. [`Repetition::First`] if it was stored.
     async fn insert_once(
         &self,
         sandbox: &Sandbox,
-        caps: &Caps,
+        caps: &SandboxCaps,
         answer: &IdempotentResponse,
     ) -> Result<Repetition, StoreError>;
     /// One sandbox.
@@ -68,7 +68,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
         scope: &Scope,
         id: &SandboxId,
         desired: Desired,
-        caps: &Caps,
+        caps: &SandboxCaps,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError>;
     /// Records facts, only while the intent is still `expected` (a fence against a pause or delete that came between).

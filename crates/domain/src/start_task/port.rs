@@ -12,7 +12,7 @@ use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId};
 use crate::idempotency::{IdempotentResponse, Repetition};
 use crate::page::{Page, PageRequest};
-use crate::sandbox::{Caps, Sandbox};
+use crate::sandbox::{SandboxCaps, Sandbox};
 use crate::scope::Scope;
 
 /// Unfinished start tasks that one user may have: starts in a named sandbox need no room under the caps on sandboxes,
@@ -150,7 +150,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     /// At most one unfailed task per conversation id: the same owner gets `Existing`; a conversation of somebody else
     /// with this id, a conversation without a task, or a deleted one is `Conflict`. A named sandbox that was deleted meanwhile is `NotFound`.
     /// More than [`MAX_UNFINISHED_STARTS`] unfinished tasks of one owner are refused (`CapReached`).
-    async fn insert(&self, start: &NewStartTask, caps: &Caps) -> Result<StartTaskInsertOutcome, StoreError>;
+    async fn insert(&self, start: &NewStartTask, caps: &SandboxCaps) -> Result<StartTaskInsertOutcome, StoreError>;
     /// Several, in the order asked for.
     async fn find_many(
         &self,

@@ -12,7 +12,7 @@ use actix_web::test::{TestRequest, init_service};
 use actix_web::web::Bytes;
 use actix_web::{App, Error, HttpResponse, HttpServer, web};
 use async_trait::async_trait;
-use domain::sandbox::Caps;
+use domain::sandbox::SandboxCaps;
 use futures::future::LocalBoxFuture;
 use http_api::{Check, HttpConfig, HttpPorts, HttpState, Readiness};
 use keyring::InstallationKey;
@@ -28,7 +28,7 @@ const MANY: usize = 100;
 /// The same where nothing is measured.
 const FEW: usize = 3;
 /// More than there are.
-const CAPS: Caps = Caps {
+const CAPS: SandboxCaps = SandboxCaps {
     per_user: 1_000,
     overall: 1_000,
 };

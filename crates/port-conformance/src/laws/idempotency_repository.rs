@@ -2,7 +2,7 @@
 
 use domain::error::{ReachedCap, StoreError};
 use domain::idempotency::{IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, Repetition};
-use domain::sandbox::Caps;
+use domain::sandbox::SandboxCaps;
 use domain::start_task::{StartTaskInsertOutcome, NewStartTask};
 use futures::future::join_all;
 
@@ -46,7 +46,7 @@ pub async fn a_start_is_made_once(ports: &Ports) {
     let same = Repetition::Same("one".to_owned());
     assert_eq!(ports.answers.look_up(&asked).await.unwrap(), same);
     // Not even a cap is looked at.
-    let none = Caps {
+    let none = SandboxCaps {
         per_user: 0,
         overall: 0,
     };
@@ -90,7 +90,7 @@ pub async fn a_sandbox_is_made_once(ports: &Ports) {
 
 /// What was refused leaves no answer: the request may be made again.
 pub async fn a_refusal_is_not_kept(ports: &Ports) {
-    let none = Caps {
+    let none = SandboxCaps {
         per_user: 0,
         overall: 0,
     };

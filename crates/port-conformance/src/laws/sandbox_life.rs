@@ -2,7 +2,7 @@
 
 use domain::error::{ReachedCap, StoreError};
 use domain::id::HostId;
-use domain::sandbox::{Caps, Desired, Sandbox, SandboxFacts, SandboxStatus};
+use domain::sandbox::{SandboxCaps, Desired, Sandbox, SandboxFacts, SandboxStatus};
 use futures::future::join_all;
 
 use crate::fixtures::{PLENTY, at, host, located, sandbox, sandbox_id, scope};
@@ -10,11 +10,11 @@ use crate::{Ports, assert_is};
 
 /// 50 inserts at once under a cap of 7: exactly 7 win, whichever cap it is.
 pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
-    let per_user = Caps {
+    let per_user = SandboxCaps {
         per_user: 7,
         overall: 1000,
     };
-    let overall = Caps {
+    let overall = SandboxCaps {
         per_user: 1000,
         overall: 12,
     };
@@ -37,7 +37,7 @@ pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
 /// The caps count what is wanted and starting or running, and nothing else. 0 means none may run.
 pub async fn the_caps_count_what_runs(ports: &Ports) {
     let (repo, alice) = (&ports.sandboxes, scope("alice"));
-    let two = Caps {
+    let two = SandboxCaps {
         per_user: 2,
         overall: 2,
     };
@@ -74,7 +74,7 @@ pub async fn the_caps_count_what_runs(ports: &Ports) {
     assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(2))));
     let row = ports.sandbox_row(&other.id).await.unwrap();
     assert_eq!((row.status, row.updated_at), (SandboxStatus::Error, at(1)));
-    let nothing = Caps {
+    let nothing = SandboxCaps {
         per_user: 0,
         overall: 9,
     };
@@ -92,7 +92,7 @@ pub async fn intents_are_committed(ports: &Ports) {
             .unwrap()
             .unwrap()
     };
-    let none = Caps {
+    let none = SandboxCaps {
         per_user: 0,
         overall: 0,
     };

@@ -3,7 +3,7 @@
 
 use domain::error::{ReachedCap, StoreError};
 use domain::id::SpecId;
-use domain::sandbox::{Caps, Desired, SandboxOccupancy, SandboxFacts, SandboxStatus};
+use domain::sandbox::{SandboxCaps, Desired, SandboxOccupancy, SandboxFacts, SandboxStatus};
 use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartStatus};
 use futures::future::join_all;
 
@@ -154,7 +154,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
         .sandboxes
         .set_desired(&alice, &paused, Desired::Paused, &PLENTY, at(3));
     pause.await.unwrap();
-    let one = Caps {
+    let one = SandboxCaps {
         per_user: 1,
         overall: 100,
     };

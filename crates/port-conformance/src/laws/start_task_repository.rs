@@ -7,7 +7,7 @@ use domain::conversation::{GitProvider, MessageInput, Trigger};
 use domain::error::{ReachedCap, StoreError};
 use domain::id::StartTaskId;
 use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
-use domain::sandbox::{Caps, Desired};
+use domain::sandbox::{SandboxCaps, Desired};
 use domain::scope::Scope;
 use domain::start_task::{
     AgentType, ClaimLimit, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, SandboxAssignment, StartRequest, StartStatus, StartTask,
@@ -94,7 +94,7 @@ pub async fn the_same_conversation_is_started_once(ports: &Ports) {
     ports.start(&first).await;
     let mut again = start(2, "alice", "t", at(1));
     again.task.conversation_id = conversation_id(1);
-    let none = Caps {
+    let none = SandboxCaps {
         per_user: 0,
         overall: 0,
     };
@@ -168,7 +168,7 @@ pub async fn a_named_sandbox_must_be_there(ports: &Ports) {
 /// 50 starts at once under a cap of 6: exactly 6 win, and the others leave neither task nor sandbox. A start in a
 /// sandbox that is there needs no room.
 pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
-    let caps = Caps {
+    let caps = SandboxCaps {
         per_user: 6,
         overall: 100,
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::change::Change;
 use domain::error::chain;
-use domain::sandbox::{Contact, Progress};
+use domain::sandbox::{BackendReachability, Progress};
 use futures::StreamExt;
 
 use crate::housekeeping::Housekeeping;
@@ -119,15 +119,15 @@ async fn contact(inner: Arc<Inner>) {
     let mut contact = inner.ports.backend.contact();
     while let Some(now) = contact.next().await {
         match &now {
-            Contact::Made => tracing::info!("the sandbox backend answers"),
-            Contact::Lost { detail } => {
+            BackendReachability::Made => tracing::info!("the sandbox backend answers"),
+            BackendReachability::Lost { detail } => {
                 tracing::warn!(detail, "the sandbox backend is out of reach");
             }
         }
         if let Err(error) = inner.keeper.note_contact(&now).await {
             tracing::warn!(error = %chain(&error), "rows not annotated; the relist will");
         }
-        if now == Contact::Made {
+        if now == BackendReachability::Made {
             inner.look_again.notify_one();
         }
     }

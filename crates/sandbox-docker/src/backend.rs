@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, Contact, Located, LogTail, Logs,
+    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, Located, LogTail, Logs,
     Progress, SandboxBackend, SandboxError, SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
@@ -55,7 +55,7 @@ pub(crate) struct Inner {
     pub(crate) memory: Arc<Memory>,
     pub(crate) starts: Arc<Semaphore>,
     /// `None` until the engine was first tried.
-    pub(crate) contact: watch::Sender<Option<Contact>>,
+    pub(crate) contact: watch::Sender<Option<BackendReachability>>,
     reached: Reached,
     locks: Locks,
     /// Each by its address: room for all of them is made at once.
@@ -145,7 +145,7 @@ impl Inner {
     }
 
     async fn usable(&self) -> Result<(), SandboxError> {
-        if let Some(Contact::Lost { detail }) = self.contact.borrow().clone() {
+        if let Some(BackendReachability::Lost { detail }) = self.contact.borrow().clone() {
             return Err(unusable(detail));
         }
         self.engine
@@ -287,7 +287,7 @@ impl SandboxBackend for DockerSandboxes {
         .boxed()
     }
 
-    fn contact(&self) -> BoxStream<'static, Contact> {
+    fn contact(&self) -> BoxStream<'static, BackendReachability> {
         let mut contact = self.inner.contact.subscribe();
         contact.mark_changed();
         let closed = self.inner.closed.clone();

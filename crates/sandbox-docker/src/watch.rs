@@ -12,7 +12,7 @@ use bollard::models::EventMessage;
 use bollard::query_parameters::EventsOptionsBuilder;
 use chrono::DateTime;
 use domain::error::chain;
-use domain::sandbox::{BackendState, Contact};
+use domain::sandbox::{BackendState, BackendReachability};
 use futures::{Stream, StreamExt};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -52,7 +52,7 @@ impl Inner {
             let Err(error) = self.attend(&mut pause).await;
             let detail = error.detail();
             let is_new = self.contact.send_if_modified(|contact| {
-                let lost = Some(Contact::Lost {
+                let lost = Some(BackendReachability::Lost {
                     detail: detail.clone(),
                 });
                 let is_new = *contact != lost;
@@ -82,7 +82,7 @@ impl Inner {
             storage = info.driver.as_deref(),
             "in contact with the container engine"
         );
-        self.contact.send_replace(Some(Contact::Made));
+        self.contact.send_replace(Some(BackendReachability::Made));
         self.restore_rules();
         // What happened since before the list was made is replayed.
         let mut events = self.events(info.system_time.as_deref().and_then(since))?;
@@ -192,7 +192,7 @@ impl Inner {
                 let id = look.id.clone();
                 drop(look);
                 sleep(LONGEST).await;
-                if matches!(*self.contact.borrow(), Some(Contact::Made)) {
+                if matches!(*self.contact.borrow(), Some(BackendReachability::Made)) {
                     self.memory.mark(&id, false);
                 }
             }

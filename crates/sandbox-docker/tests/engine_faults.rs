@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bollard::query_parameters::RemoveVolumeOptions;
 use domain::error::{Classify, ErrorClass};
-use domain::sandbox::{BackendState, Contact, SandboxBackend, SandboxError};
+use domain::sandbox::{BackendState, BackendReachability, SandboxBackend, SandboxError};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use private::PrivateEngine;
@@ -22,7 +22,7 @@ use support::{Lab, SPEC, detail, in_contact, launch, name, told};
 /// For what takes an engine and a machine that are busy; what it bounds takes a second or two.
 const SOON: Duration = Duration::from_secs(20);
 
-async fn next(contact: &mut BoxStream<'static, Contact>) -> Contact {
+async fn next(contact: &mut BoxStream<'static, BackendReachability>) -> BackendReachability {
     let next = tokio::time::timeout(SOON, contact.next());
     next.await
         .expect("contact is told")
@@ -63,7 +63,7 @@ async fn a_killed_engine_comes_back() {
     let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
     let backend = lab.backend_with(|config| config.metadata = sandbox_docker::Metadata::Off);
     let mut contact = backend.contact();
-    assert_eq!(next(&mut contact).await, Contact::Made);
+    assert_eq!(next(&mut contact).await, BackendReachability::Made);
     let (running, stopped) = (launch(SPEC), launch(SPEC));
     backend.start(&running).await.unwrap();
     backend.start(&stopped).await.unwrap();
@@ -75,13 +75,13 @@ async fn a_killed_engine_comes_back() {
     engine.kill();
     let lost = next(&mut contact).await;
     assert!(
-        matches!(&lost, Contact::Lost { detail } if detail.contains("WORKSPACE_DOCKER__SOCKET")),
+        matches!(&lost, BackendReachability::Lost { detail } if detail.contains("WORKSPACE_DOCKER__SOCKET")),
         "{lost:?}"
     );
     everything_fails(&backend, names_the_socket).await;
 
     engine.start().await;
-    assert_eq!(next(&mut contact).await, Contact::Made);
+    assert_eq!(next(&mut contact).await, BackendReachability::Made);
     let cause = tokio::time::timeout(SOON, told(&mut facts, &running.id));
     let cause = detail(Some(cause.await.expect("told soon")));
     assert!(
@@ -141,10 +141,10 @@ async fn a_service_starts_before_its_engine() {
     config.socket = Some(engine.socket());
     let backend = DockerSandboxes::new(config).unwrap();
     let mut contact = backend.contact();
-    assert!(matches!(next(&mut contact).await, Contact::Lost { .. }));
+    assert!(matches!(next(&mut contact).await, BackendReachability::Lost { .. }));
     everything_fails(&backend, names_the_socket).await;
     engine.start().await;
-    assert_eq!(next(&mut contact).await, Contact::Made);
+    assert_eq!(next(&mut contact).await, BackendReachability::Made);
     backend.check().await.unwrap();
     assert_eq!(backend.list().await.unwrap(), []);
 }
@@ -158,16 +158,16 @@ async fn an_engine_that_hangs_holds_nothing_up() {
         config.call_limit = Duration::from_secs(2);
     });
     let mut contact = backend.contact();
-    assert_eq!(next(&mut contact).await, Contact::Made);
+    assert_eq!(next(&mut contact).await, BackendReachability::Made);
     engine.freeze();
     let lost = next(&mut contact).await;
     assert!(
-        matches!(&lost, Contact::Lost { detail } if detail.contains("in time")),
+        matches!(&lost, BackendReachability::Lost { detail } if detail.contains("in time")),
         "{lost:?}"
     );
     everything_fails(&backend, |error| error.to_string().contains("time")).await;
     engine.thaw();
-    assert_eq!(next(&mut contact).await, Contact::Made);
+    assert_eq!(next(&mut contact).await, BackendReachability::Made);
     backend.check().await.unwrap();
 }
 
@@ -212,7 +212,7 @@ async fn what_happened_while_nobody_listened_is_told_afterwards() {
     let lab = Lab::new().await;
     let backend = lab.backend_with(|config| config.socket = Some(way.address()));
     let mut contact = backend.contact();
-    assert_eq!(next(&mut contact).await, Contact::Made);
+    assert_eq!(next(&mut contact).await, BackendReachability::Made);
     let launches = [(); 5].map(|()| launch(SPEC));
     for launch in &launches {
         backend.start(launch).await.unwrap();
@@ -221,7 +221,7 @@ async fn what_happened_while_nobody_listened_is_told_afterwards() {
     backend.stop(&paused.id).await.unwrap();
     let mut facts = backend.watch();
     way.open.send_replace(false);
-    assert!(matches!(next(&mut contact).await, Contact::Lost { .. }));
+    assert!(matches!(next(&mut contact).await, BackendReachability::Lost { .. }));
     lab.kill(&killed.id).await;
     lab.remove_container(&removed.id).await;
     lab.remove_container(&gone.id).await;
@@ -232,7 +232,7 @@ async fn what_happened_while_nobody_listened_is_told_afterwards() {
         .unwrap();
     lab.remove_container(&paused.id).await;
     way.open.send_replace(true);
-    assert_eq!(next(&mut contact).await, Contact::Made);
+    assert_eq!(next(&mut contact).await, BackendReachability::Made);
 
     let mut seen = std::collections::HashMap::new();
     while seen.len() < 4 {

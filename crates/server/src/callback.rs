@@ -10,7 +10,7 @@ use std::time::Duration;
 use actix_web::dev::ServerHandle;
 use application::{App, Tasks};
 use domain::error::chain;
-use domain::sandbox::{Contact, SandboxBackend};
+use domain::sandbox::{BackendReachability, SandboxBackend};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -158,12 +158,12 @@ impl CallbackListener {
         std::mem::replace(&mut serving, handle)
     }
 
-    async fn keep(self, gateway: Gateway, mut contact: BoxStream<'static, Contact>) {
+    async fn keep(self, gateway: Gateway, mut contact: BoxStream<'static, BackendReachability>) {
         let (mut bound, mut told) = (None, None);
         let mut news = contact.next().await;
         let mut pause = FIRST_PAUSE;
         while let Some(now) = news {
-            let is_settled = now != Contact::Made || {
+            let is_settled = now != BackendReachability::Made || {
                 let done = self.listen_at(gateway().await, &mut bound).await;
                 if let Err(why) = &done
                     && told.as_ref() != Some(why)
@@ -181,7 +181,7 @@ impl CallbackListener {
             news = tokio::select! {
                 changed = contact.next() => changed,
                 // No event tells that an address has appeared or a port become free.
-                () = tokio::time::sleep(pause) => Some(Contact::Made),
+                () = tokio::time::sleep(pause) => Some(BackendReachability::Made),
             };
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

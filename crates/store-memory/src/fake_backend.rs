@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, Contact, ExposedUrl, Located, LogMask,
+    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, ExposedUrl, Located, LogMask,
     LogTail, Logs, Progress, SandboxBackend, SandboxError, SandboxLaunch, is_below, normalized,
 };
 use futures::StreamExt;
@@ -28,7 +28,7 @@ pub struct FakeSandboxBackend {
     broken: AtomicBool,
     hanging: watch::Sender<bool>,
     hanging_removals: watch::Sender<bool>,
-    contact: watch::Sender<Contact>,
+    contact: watch::Sender<BackendReachability>,
     /// Changes with every log and every end.
     logs: watch::Sender<BTreeMap<SandboxId, Log>>,
 }
@@ -71,7 +71,7 @@ impl Default for FakeSandboxBackend {
             broken: AtomicBool::new(false),
             hanging: watch::Sender::new(false),
             hanging_removals: watch::Sender::new(false),
-            contact: watch::Sender::new(Contact::Made),
+            contact: watch::Sender::new(BackendReachability::Made),
             logs: watch::Sender::default(),
         }
     }
@@ -145,7 +145,7 @@ impl FakeSandboxBackend {
     }
 
     /// From now on it cannot be asked, for this reason, or it can again.
-    pub fn set_contact(&self, contact: Contact) {
+    pub fn set_contact(&self, contact: BackendReachability) {
         self.contact.send_replace(contact);
     }
 
@@ -224,8 +224,8 @@ impl FakeSandboxBackend {
 
     fn reachable(&self) -> Result<(), SandboxError> {
         match &*self.contact.borrow() {
-            Contact::Made => Ok(()),
-            Contact::Lost { detail } => Err(SandboxError::Unavailable {
+            BackendReachability::Made => Ok(()),
+            BackendReachability::Lost { detail } => Err(SandboxError::Unavailable {
                 detail: detail.clone(),
                 source: None,
             }),
@@ -366,7 +366,7 @@ impl SandboxBackend for FakeSandboxBackend {
         receiver.boxed()
     }
 
-    fn contact(&self) -> BoxStream<'static, Contact> {
+    fn contact(&self) -> BoxStream<'static, BackendReachability> {
         let contact = self.contact.subscribe();
         stream::unfold((contact, true), |(mut contact, is_first)| async move {
             if !is_first {

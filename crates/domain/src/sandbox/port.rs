@@ -221,7 +221,7 @@ impl fmt::Debug for Progress {
 
 /// Whether the backend can be asked at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Contact {
+pub enum BackendReachability {
     /// It answers. Whatever happened while it did not is told by `watch` or found by `list`.
     Made,
     /// It does not (the engine is down): what is known about sandboxes is the last known state.
@@ -261,7 +261,7 @@ pub trait SandboxBackend: Send + Sync + 'static {
     /// the reconciler lists periodically.
     fn watch(&self) -> BoxStream<'static, BackendFact>;
     /// Whether the backend can be reached: now, and every change from now on. One that cannot lose contact says nothing.
-    fn contact(&self) -> BoxStream<'static, Contact> {
+    fn contact(&self) -> BoxStream<'static, BackendReachability> {
         stream::pending().boxed()
     }
     /// What the owner of a running sandbox should know though it runs: its reports cannot reach `webhook_url`, a limit

@@ -357,7 +357,7 @@ pub(crate) async fn answers(port: u16) -> bool {
 /// Waits until the backend has found its engine and looked at what is there.
 pub(crate) async fn in_contact(backend: &DockerSandboxes) {
     let mut contact = domain::sandbox::SandboxBackend::contact(backend);
-    let made = async { while contact.next().await != Some(domain::sandbox::Contact::Made) {} };
+    let made = async { while contact.next().await != Some(domain::sandbox::BackendReachability::Made) {} };
     tokio::time::timeout(Duration::from_secs(60), made)
         .await
         .expect("the engine is found");

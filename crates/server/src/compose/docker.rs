@@ -8,7 +8,7 @@ use anyhow::{Context as _, anyhow};
 use domain::clock::{Clock as _, SystemClock};
 use domain::error::Classify as _;
 use domain::id::HostId;
-use domain::sandbox::{Contact, SandboxBackend};
+use domain::sandbox::{BackendReachability, SandboxBackend};
 use futures::StreamExt as _;
 use sandbox_docker::{
     DockerConfig, DockerSandboxes, DockerSpec, DockerSpecs, ExposedPort, Metadata, Mount,
@@ -60,8 +60,8 @@ pub(super) fn open(config: &Config, host: &HostId, why: &str) -> anyhow::Result<
 pub(super) async fn absence(backend: &dyn SandboxBackend) -> Option<String> {
     let mut contact = backend.contact();
     match tokio::time::timeout(ANSWER_LIMIT, contact.next()).await {
-        Ok(Some(Contact::Made)) => None,
-        Ok(Some(Contact::Lost { detail })) => Some(detail),
+        Ok(Some(BackendReachability::Made)) => None,
+        Ok(Some(BackendReachability::Lost { detail })) => Some(detail),
         Ok(None) | Err(_) => Some("no container engine answered in time".to_owned()),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use domain::clock::Timestamp;
 use domain::id::SandboxId;
-use domain::sandbox::{Contact, Sandbox};
+use domain::sandbox::{BackendReachability, Sandbox};
 
 use super::Keeper;
 use crate::AppError;
@@ -59,10 +59,10 @@ impl Known {
 
 impl Keeper {
     /// The backend went out of reach, or came back: every row of this host says so. Their status stays the last known one.
-    pub(crate) async fn note_contact(&self, contact: &Contact) -> Result<(), AppError> {
+    pub(crate) async fn note_contact(&self, contact: &BackendReachability) -> Result<(), AppError> {
         let lost = match contact {
-            Contact::Made => None,
-            Contact::Lost { detail } => Some(detail.clone()),
+            BackendReachability::Made => None,
+            BackendReachability::Lost { detail } => Some(detail.clone()),
         };
         self.0.contact.set(lost, self.0.ports.clock.now());
         self.tell_rows().await

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::change::Change;
 use domain::error::chain;
-use domain::sandbox::{BackendReachability, Progress};
+use domain::sandbox::{BackendReachability, PrepareProgress};
 use futures::StreamExt;
 
 use crate::housekeeping::Housekeeping;
@@ -51,7 +51,7 @@ pub fn prepare(app: &App) {
             Err(error) => return tracing::warn!(error = %chain(&error), "no sandbox specs"),
         };
         if let Some(spec) = spec
-            && let Err(error) = inner.ports.backend.prepare(&spec.id, &Progress::silent()).await
+            && let Err(error) = inner.ports.backend.prepare(&spec.id, &PrepareProgress::silent()).await
         {
             tracing::warn!(error = %chain(&error), "the sandbox backend is not ready; starts will fail until it is");
         }

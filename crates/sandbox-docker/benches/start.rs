@@ -18,7 +18,7 @@ use bollard::query_parameters::{
     CreateContainerOptionsBuilder, InspectContainerOptions, RemoveContainerOptionsBuilder,
     RemoveVolumeOptions, StartContainerOptions,
 };
-use domain::sandbox::{Progress, SandboxBackend, SandboxLaunch};
+use domain::sandbox::{PrepareProgress, SandboxBackend, SandboxLaunch};
 use sandbox_docker::DockerSandboxes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -103,7 +103,7 @@ async fn listen(backend: &DockerSandboxes, wire: &Wire) -> (Vec<String>, Contain
 
 async fn prepare(backend: &DockerSandboxes) {
     let spec = launch(SPEC).spec;
-    let prepared = backend.prepare(&spec, &Progress::silent()).await;
+    let prepared = backend.prepare(&spec, &PrepareProgress::silent()).await;
     prepared.expect("image and network");
 }
 

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
     AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, Located, LogTail, Logs,
-    Progress, SandboxBackend, SandboxError, SandboxLaunch,
+    PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
 use secrecy::SecretString;
@@ -230,7 +230,7 @@ impl SandboxBackend for DockerSandboxes {
         }
     }
 
-    async fn prepare(&self, spec: &SpecId, progress: &Progress) -> Result<(), SandboxError> {
+    async fn prepare(&self, spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError> {
         let (inner, spec, progress) = (Arc::clone(&self.inner), spec.clone(), progress.clone());
         self.detached(async move {
             // Of a template that is not configured any more there may be containers, which need no image.

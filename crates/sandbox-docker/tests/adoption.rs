@@ -269,7 +269,7 @@ async fn a_sandbox_outlives_its_template() {
         let upgraded = lab.backend_with(|config| {
             config.specs[0].id = domain::id::SpecId::parse("newer").unwrap();
         });
-        let silent = domain::sandbox::Progress::silent();
+        let silent = domain::sandbox::PrepareProgress::silent();
         upgraded.prepare(&launch.spec, &silent).await.unwrap();
         upgraded.start(&launch).await.unwrap();
         upgraded.remove(&launch.id).await.unwrap();

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use domain::error::Classify;
 use domain::id::{SandboxId, SpecId};
-use domain::sandbox::{BackendState, Progress, SandboxBackend, SandboxError};
+use domain::sandbox::{BackendState, PrepareProgress, SandboxBackend, SandboxError};
 use private::PrivateEngine;
 use sandbox_docker::DockerSandboxes;
 
@@ -98,7 +98,7 @@ async fn a_full_disk_of_the_engine_is_a_cause_and_not_the_end() {
     let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
     let backend = lab.backend();
     let spec = SpecId::parse(SPEC).unwrap();
-    backend.prepare(&spec, &Progress::silent()).await.unwrap();
+    backend.prepare(&spec, &PrepareProgress::silent()).await.unwrap();
     let launch = support::launch(SPEC);
     let mut file = File::create(&filler).unwrap();
     for block in [1 << 20, 1 << 12, 1] {

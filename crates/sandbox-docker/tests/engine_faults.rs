@@ -34,7 +34,7 @@ async fn everything_fails(backend: &DockerSandboxes, class: fn(&SandboxError) ->
     let launch = launch(SPEC);
     let id = &launch.id;
     let began = Instant::now();
-    let silent = domain::sandbox::Progress::silent();
+    let silent = domain::sandbox::PrepareProgress::silent();
     let outcomes = futures::join!(
         async { backend.start(&launch).await.map(drop) },
         backend.stop(id),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    BackendFact, BackendState, BackendCapabilities, Located, LogTail, Logs, Progress, SandboxBackend,
+    BackendFact, BackendState, BackendCapabilities, Located, LogTail, Logs, PrepareProgress, SandboxBackend,
     SandboxError, SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
@@ -149,7 +149,7 @@ impl SandboxBackend for ProcessSandboxes {
         }
     }
 
-    async fn prepare(&self, _spec: &SpecId, progress: &Progress) -> Result<(), SandboxError> {
+    async fn prepare(&self, _spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError> {
         progress.tell("installing the agent server; this takes some minutes the first time");
         // There is one template, and a sandbox of an older one starts with the present agent server.
         self.inner

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
     AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, ExposedUrl, Located, LogMask,
-    LogTail, Logs, Progress, SandboxBackend, SandboxError, SandboxLaunch, is_below, normalized,
+    LogTail, Logs, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch, is_below, normalized,
 };
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
@@ -276,7 +276,7 @@ impl SandboxBackend for FakeSandboxBackend {
         found.ok_or(SandboxError::NotFound)
     }
 
-    async fn prepare(&self, _spec: &SpecId, progress: &Progress) -> Result<(), SandboxError> {
+    async fn prepare(&self, _spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError> {
         let preparing = self.lock().preparing.clone();
         if let Some((line, time)) = preparing {
             progress.tell(&line);

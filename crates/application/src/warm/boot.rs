@@ -6,7 +6,7 @@ use domain::error::{Classify, chain};
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::identity::KeyHash;
 use domain::sandbox::{
-    Located, Progress, Sandbox, SandboxError, SandboxLaunch, WarmSandbox, WarmState,
+    Located, PrepareProgress, Sandbox, SandboxError, SandboxLaunch, WarmSandbox, WarmState,
 };
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
@@ -94,7 +94,7 @@ impl Warm {
 
     async fn prepare(&self, spec: &SpecId) -> Result<(), AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
-        let silent = Progress::silent();
+        let silent = PrepareProgress::silent();
         let work = ports.backend.prepare(spec, &silent);
         let prepared = tokio::time::timeout(policy.prepare_deadline, work).await;
         prepared.unwrap_or(Err(SandboxError::TimedOut {

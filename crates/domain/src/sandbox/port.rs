@@ -194,9 +194,9 @@ pub struct BackendCapabilities {
 
 /// Told, in a line for a person, how far a long preparation is. Cheap to call and never waits; lines may be dropped.
 #[derive(Clone)]
-pub struct Progress(Arc<dyn Fn(&str) + Send + Sync>);
+pub struct PrepareProgress(Arc<dyn Fn(&str) + Send + Sync>);
 
-impl Progress {
+impl PrepareProgress {
     /// Calls this with each line.
     pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self(Arc::new(tell))
@@ -213,9 +213,9 @@ impl Progress {
     }
 }
 
-impl fmt::Debug for Progress {
+impl fmt::Debug for PrepareProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Progress")
+        f.write_str("PrepareProgress")
     }
 }
 
@@ -242,7 +242,7 @@ pub trait SandboxBackend: Send + Sync + 'static {
     /// Gets ready for a first start (provision the agent server, pull images), reporting progress to the log and to
     /// `progress`. Quick when everything is there. Safe to call from several tasks at once: the work is done once, and each
     /// caller hears how far it is. Cancelling the call does not stop the work.
-    async fn prepare(&self, spec: &SpecId, progress: &Progress) -> Result<(), SandboxError>;
+    async fn prepare(&self, spec: &SpecId, progress: &PrepareProgress) -> Result<(), SandboxError>;
     /// Creates and starts the sandbox, or starts the stopped or crashed one again in the same workspace, or finds the
     /// running one. Returns when its process exists, not when the agent server answers. After a crash of ours at any
     /// point the next call finds what the last one made. Cancelling the call leaves nothing that a later `start` or

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::{
-    BackendState, LogTail, Logs, Progress, SandboxBackend, SandboxError, SandboxLaunch,
+    BackendState, LogTail, Logs, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch,
 };
 use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
@@ -351,7 +351,7 @@ pub async fn what_it_writes_is_read<F: Future<Output = ()>>(
 /// `check` and `prepare` are quick and harmless when everything is there, also at the same time.
 pub async fn a_usable_backend_says_so(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
     backend.check().await.expect("check");
-    let silent = Progress::silent();
+    let silent = PrepareProgress::silent();
     let prepare = || backend.prepare(&launch.spec, &silent);
     let (one, two) = futures::join!(prepare(), prepare());
     one.expect("prepare");

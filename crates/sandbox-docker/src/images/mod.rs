@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use domain::sandbox::{Progress, SandboxError};
+use domain::sandbox::{PrepareProgress, SandboxError};
 use futures::future::{BoxFuture, FutureExt, Shared};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -75,7 +75,7 @@ impl Images {
     pub(crate) async fn ensure(
         &self,
         spec: &DockerSpec,
-        progress: &Progress,
+        progress: &PrepareProgress,
     ) -> Result<(), SandboxError> {
         let image = spec.image.as_str();
         if self.0.lock().is_known(image) {
@@ -162,7 +162,7 @@ impl State {
 
 impl Pull {
     /// Waits for the end, telling every line from the present one on.
-    async fn wait(mut self, progress: &Progress) -> Result<(), SandboxError> {
+    async fn wait(mut self, progress: &PrepareProgress) -> Result<(), SandboxError> {
         loop {
             let line = self.line.borrow_and_update().clone();
             progress.tell(&line);

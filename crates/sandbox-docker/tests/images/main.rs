@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use domain::error::Classify;
 use domain::id::SpecId;
-use domain::sandbox::{Progress, SandboxBackend, SandboxError};
+use domain::sandbox::{PrepareProgress, SandboxBackend, SandboxError};
 use sandbox_docker::{DockerConfig, DockerSandboxes, Registry as Credentials};
 use tokio::sync::mpsc;
 
@@ -27,7 +27,7 @@ fn backend_of(lab: &Lab, image: &str, change: impl FnOnce(&mut DockerConfig)) ->
     })
 }
 
-async fn prepare(backend: &DockerSandboxes, progress: &Progress) -> Result<(), SandboxError> {
+async fn prepare(backend: &DockerSandboxes, progress: &PrepareProgress) -> Result<(), SandboxError> {
     let spec = SpecId::parse(SPEC).unwrap();
     let prepared = backend.prepare(&spec, progress);
     let prepared = tokio::time::timeout(Duration::from_secs(120), prepared);
@@ -36,7 +36,7 @@ async fn prepare(backend: &DockerSandboxes, progress: &Progress) -> Result<(), S
 
 /// Why it failed, as clients see it.
 async fn cause(backend: &DockerSandboxes) -> String {
-    let error = prepare(backend, &Progress::silent()).await.unwrap_err();
+    let error = prepare(backend, &PrepareProgress::silent()).await.unwrap_err();
     assert!(
         matches!(error, SandboxError::Unavailable { .. }),
         "{error:?}"
@@ -45,9 +45,9 @@ async fn cause(backend: &DockerSandboxes) -> String {
 }
 
 /// Lines as they are told.
-fn listen() -> (Progress, mpsc::UnboundedReceiver<String>) {
+fn listen() -> (PrepareProgress, mpsc::UnboundedReceiver<String>) {
     let (sender, lines) = mpsc::unbounded_channel();
-    let progress = Progress::new(move |line| {
+    let progress = PrepareProgress::new(move |line| {
         // A test that has heard enough goes on without listening.
         let _ = sender.send(line.to_owned());
     });
@@ -92,7 +92,7 @@ async fn a_missing_image_is_pulled_and_told_about_and_then_known() {
 
     prepared.unwrap();
     assert!(is_there(&lab, &image).await);
-    prepare(&backend, &Progress::silent()).await.unwrap();
+    prepare(&backend, &PrepareProgress::silent()).await.unwrap();
     assert_eq!(registry.pulls(), 1);
 }
 
@@ -131,7 +131,7 @@ async fn a_caller_that_goes_away_does_not_stop_the_pull() {
     registry.deliver(Delivery::Whole);
 
     support::until("the image is there", || is_there(&lab, &image)).await;
-    prepare(&backend, &Progress::silent()).await.unwrap();
+    prepare(&backend, &PrepareProgress::silent()).await.unwrap();
     assert_eq!(registry.pulls(), 1);
 }
 
@@ -147,7 +147,7 @@ async fn an_image_that_the_registry_does_not_have_is_a_cause_and_asked_for_again
     assert!(cause.contains("does not have it"), "{cause}");
 
     registry.publish("late");
-    prepare(&backend, &Progress::silent()).await.unwrap();
+    prepare(&backend, &PrepareProgress::silent()).await.unwrap();
 }
 
 #[tokio::test]
@@ -184,7 +184,7 @@ async fn a_private_registry_wants_its_own_credentials() {
 
     let right = credentials(registry.server(), password);
     let right = backend_of(&lab, &image, |config| config.registry = Some(right));
-    prepare(&right, &Progress::silent()).await.unwrap();
+    prepare(&right, &PrepareProgress::silent()).await.unwrap();
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn a_connection_that_breaks_once_does_not_fail_the_pull() {
     let image = registry.publish("cut");
     let backend = backend_of(&lab, &image, |_| ());
 
-    prepare(&backend, &Progress::silent()).await.unwrap();
+    prepare(&backend, &PrepareProgress::silent()).await.unwrap();
 
     assert!(is_there(&lab, &image).await);
 }
@@ -218,7 +218,7 @@ async fn a_pull_without_progress_is_given_up_and_the_next_one_may_succeed() {
 
         registry.deliver(Delivery::Whole);
         let patient = backend_of(&lab, &image, |_| ());
-        prepare(&patient, &Progress::silent()).await.unwrap();
+        prepare(&patient, &PrepareProgress::silent()).await.unwrap();
     }
 }
 
@@ -256,7 +256,7 @@ async fn an_image_that_is_removed_by_hand_is_pulled_again() {
     let registry = Registry::start(Delivery::Whole).await;
     let image = registry.publish("removed");
     let backend = backend_of(&lab, &image, |_| ());
-    prepare(&backend, &Progress::silent()).await.unwrap();
+    prepare(&backend, &PrepareProgress::silent()).await.unwrap();
     let none = None::<bollard::query_parameters::RemoveImageOptions>;
     lab.docker.remove_image(&image, none, None).await.unwrap();
 
@@ -264,7 +264,7 @@ async fn an_image_that_is_removed_by_hand_is_pulled_again() {
     let error = backend.start(&support::launch(SPEC)).await.unwrap_err();
     let cause = error.public();
     assert!(cause.contains("image"), "{cause}");
-    prepare(&backend, &Progress::silent()).await.unwrap();
+    prepare(&backend, &PrepareProgress::silent()).await.unwrap();
 
     assert_eq!(registry.pulls(), 2);
     assert!(is_there(&lab, &image).await);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use domain::error::{Classify, ErrorClass, chain};
 use domain::id::SandboxId;
 use domain::sandbox::{
-    BackendFact, BackendState, Desired, Located, Progress, Sandbox, SandboxError, SandboxFacts,
+    BackendFact, BackendState, Desired, Located, PrepareProgress, Sandbox, SandboxError, SandboxFacts,
     SandboxLaunch, SandboxStatus,
 };
 use futures::StreamExt;
@@ -193,7 +193,7 @@ impl Keeper {
     /// Has the backend fetch what it needs, while row and followers hear how far that is.
     async fn prepare(&self, row: &Sandbox, slot: &Arc<Slot>) -> Result<(), AppError> {
         let told = slot.progress.clone();
-        let progress = Progress::new(move |line| {
+        let progress = PrepareProgress::new(move |line| {
             told.send_replace(Some(line.to_owned()));
         });
         let work = tokio::time::timeout(

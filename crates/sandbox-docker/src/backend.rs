@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, Located, LogTail, Logs,
+    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, Located, LogTail, LogStream,
     PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
@@ -313,7 +313,7 @@ impl SandboxBackend for DockerSandboxes {
         id: &SandboxId,
         keys: &[SecretString],
         tail: LogTail,
-    ) -> Result<Logs, SandboxError> {
+    ) -> Result<LogStream, SandboxError> {
         self.inner.logs(id, keys, tail).await
     }
 

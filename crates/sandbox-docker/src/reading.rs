@@ -6,7 +6,7 @@ use std::time::Duration;
 use bollard::container::LogOutput;
 use bollard::query_parameters::LogsOptionsBuilder;
 use domain::id::SandboxId;
-use domain::sandbox::{LogMask, LogTail, Logs, SandboxError};
+use domain::sandbox::{LogMask, LogTail, LogStream, SandboxError};
 use futures::Stream;
 use futures::stream::{self, StreamExt};
 use secrecy::SecretString;
@@ -26,7 +26,7 @@ impl Inner {
         id: &SandboxId,
         keys: &[SecretString],
         tail: LogTail,
-    ) -> Result<Logs, SandboxError> {
+    ) -> Result<LogStream, SandboxError> {
         let Found::Ours(container) = self.container(id).await? else {
             // With the container its log has gone.
             let remains = self.observe(id).await?;

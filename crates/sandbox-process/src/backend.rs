@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    BackendFact, BackendState, BackendCapabilities, Located, LogTail, Logs, PrepareProgress, SandboxBackend,
+    BackendFact, BackendState, BackendCapabilities, Located, LogTail, LogStream, PrepareProgress, SandboxBackend,
     SandboxError, SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
@@ -215,7 +215,7 @@ impl SandboxBackend for ProcessSandboxes {
         id: &SandboxId,
         keys: &[SecretString],
         tail: LogTail,
-    ) -> Result<Logs, SandboxError> {
+    ) -> Result<LogStream, SandboxError> {
         let (inner, id, keys) = (Arc::clone(&self.inner), id.clone(), keys.to_vec());
         self.detached(async move { inner.logs(id, keys, tail).await })
             .await

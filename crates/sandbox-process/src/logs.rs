@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::id::SandboxId;
-use domain::sandbox::{LogMask, LogTail, Logs, SandboxError};
+use domain::sandbox::{LogMask, LogTail, LogStream, SandboxError};
 use futures::stream::{self, StreamExt};
 use rustix::fs::OFlags;
 use secrecy::SecretString;
@@ -36,7 +36,7 @@ impl Inner {
         id: SandboxId,
         keys: Vec<SecretString>,
         tail: LogTail,
-    ) -> Result<Logs, SandboxError> {
+    ) -> Result<LogStream, SandboxError> {
         // This also adopts what an earlier service has started: so its end is seen.
         let found = Arc::clone(&self).observe(id.clone()).await?;
         found.ok_or(SandboxError::NotFound)?;

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
     AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, ExposedUrl, Located, LogMask,
-    LogTail, Logs, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch, is_below, normalized,
+    LogTail, LogStream, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch, is_below, normalized,
 };
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
@@ -400,7 +400,7 @@ impl SandboxBackend for FakeSandboxBackend {
         id: &SandboxId,
         keys: &[SecretString],
         tail: LogTail,
-    ) -> Result<Logs, SandboxError> {
+    ) -> Result<LogStream, SandboxError> {
         self.unless_hanging().await;
         self.reachable()?;
         let is_there = self.lock().sandboxes.contains_key(id);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use domain::error::{ErrorClass, chain};
 use domain::id::{SandboxId, UserId};
-use domain::sandbox::{LogTail, Logs, Sandbox};
+use domain::sandbox::{LogTail, LogStream, Sandbox};
 use domain::scope::Scope;
 use futures::StreamExt;
 use secrecy::SecretString;
@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::Sandboxes;
 use crate::AppError;
 
-/// Logs that one user may read at the same time, at this process.
+/// LogStream that one user may read at the same time, at this process.
 const PER_USER: usize = 10;
-/// Logs of all users: each holds a piece of one in memory, and a connection to the engine.
+/// LogStream of all users: each holds a piece of one in memory, and a connection to the engine.
 const OVERALL: usize = 64;
 /// A log that is followed and says nothing for so long is not followed any more: a reader that is gone is only noticed
 /// when something is said.
@@ -78,7 +78,7 @@ impl Drop for Place {
 
 /// A log that is being read.
 pub struct Reading {
-    logs: Logs,
+    logs: LogStream,
     id: SandboxId,
     ending: CancellationToken,
     /// When it last said something: whoever reads may ask in short turns.

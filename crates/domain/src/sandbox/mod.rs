@@ -27,7 +27,7 @@ pub use grouping::{SandboxGrouping, MAX_SHARED_CONVERSATIONS, SandboxOccupancy};
 pub use mask::{LogMask, masked};
 pub use path::{is_below, normalized};
 pub use port::{
-    BackendFact, BackendState, BackendCapabilities, BackendReachability, Located, LogTail, Logs, PrepareProgress,
+    BackendFact, BackendState, BackendCapabilities, BackendReachability, Located, LogTail, LogStream, PrepareProgress,
     SandboxBackend, SandboxError, SandboxLaunch, SandboxRepository, SandboxSpecCatalog,
 };
 pub use view::{SandboxView, SealedSessionKey};

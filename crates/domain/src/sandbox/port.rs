@@ -143,7 +143,7 @@ pub struct LogTail {
 }
 
 /// What a sandbox wrote, in pieces of about 64 KiB at most, each of whole lines.
-pub type Logs = BoxStream<'static, Result<Vec<u8>, SandboxError>>;
+pub type LogStream = BoxStream<'static, Result<Vec<u8>, SandboxError>>;
 
 /// Where a started sandbox is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -284,7 +284,7 @@ pub trait SandboxBackend: Send + Sync + 'static {
         id: &SandboxId,
         keys: &[SecretString],
         tail: LogTail,
-    ) -> Result<Logs, SandboxError> {
+    ) -> Result<LogStream, SandboxError> {
         let _ = (id, keys, tail);
         Err(SandboxError::Unsupported {
             what: "logs of sandboxes",

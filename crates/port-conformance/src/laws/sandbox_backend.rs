@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::sandbox::{
-    BackendState, LogTail, Logs, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch,
+    BackendState, LogTail, LogStream, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch,
 };
 use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
@@ -280,7 +280,7 @@ pub async fn what_was_asked_for_is_no_exit(backend: &dyn SandboxBackend, launch:
 const WRITTEN: Duration = Duration::from_secs(60);
 
 /// Reads up to and with a text, or to the end.
-async fn read_to(logs: &mut Logs, end: &str) -> String {
+async fn read_to(logs: &mut LogStream, end: &str) -> String {
     let mut text = String::new();
     let read = async {
         while !text.ends_with(end) {
@@ -309,7 +309,7 @@ pub async fn what_it_writes_is_read<F: Future<Output = ()>>(
             .logs(&launch.id, &keys, LogTail { lines, follow })
             .await
     };
-    let is_missing = |logs: Result<Logs, _>| matches!(logs, Err(SandboxError::NotFound));
+    let is_missing = |logs: Result<LogStream, _>| matches!(logs, Err(SandboxError::NotFound));
     assert!(is_missing(open(10, true).await), "nothing of it is there");
     backend.start(launch).await.expect("start");
     let mut followed = open(1_000, true).await.expect("follow");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::change::Change;
+use domain::change::StoreChange;
 use domain::error::chain;
 use domain::sandbox::{BackendReachability, PrepareProgress};
 use futures::StreamExt;
@@ -87,13 +87,13 @@ async fn follow(inner: Arc<Inner>, starts: Starts) {
     }
 }
 
-async fn note(inner: &Arc<Inner>, starts: &Starts, change: Change) {
+async fn note(inner: &Arc<Inner>, starts: &Starts, change: StoreChange) {
     match change {
-        Change::StartTaskQueued(host) if host == inner.policy.host => starts.wake(),
-        Change::StartTask(id) if inner.updates.elsewhere().contains(&id) => {
+        StoreChange::StartTaskQueued(host) if host == inner.policy.host => starts.wake(),
+        StoreChange::StartTask(id) if inner.updates.elsewhere().contains(&id) => {
             starts.look_elsewhere().await;
         }
-        Change::Sandbox { id, host } if host == inner.policy.host => {
+        StoreChange::Sandbox { id, host } if host == inner.policy.host => {
             // Another process has a message for it, or brought it up.
             inner.syncer.ring();
             let keeper = inner.keeper.clone();
@@ -103,8 +103,8 @@ async fn note(inner: &Arc<Inner>, starts: &Starts, change: Change) {
                 }
             });
         }
-        Change::Events(ids) => ids.iter().for_each(|id| inner.followers.wake(*id)),
-        Change::Gap => {
+        StoreChange::Events(ids) => ids.iter().for_each(|id| inner.followers.wake(*id)),
+        StoreChange::Gap => {
             inner.followers.wake_all();
             starts.wake();
             inner.syncer.ring();

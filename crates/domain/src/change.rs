@@ -6,7 +6,7 @@ use crate::id::{ConversationId, HostId, SandboxId, StartTaskId};
 
 /// Something was committed. A hint: it may come twice, late, or not at all, so whoever acts on it also looks now and then.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum StoreChange {
     /// There is a start task for this host that nobody has claimed.
     StartTaskQueued(HostId),
     /// A start task has a new state.
@@ -29,5 +29,5 @@ pub enum Change {
 pub trait ChangeFeed: Send + Sync + 'static {
     /// Changes from now on by other processes (and possibly our own). Silent where the store belongs to one process. Ends
     /// only with the store.
-    fn changes(&self) -> BoxStream<'static, Change>;
+    fn changes(&self) -> BoxStream<'static, StoreChange>;
 }

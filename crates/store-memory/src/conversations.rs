@@ -1,7 +1,7 @@
 //! `ConversationRepository`.
 
 use async_trait::async_trait;
-use domain::change::Change;
+use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
@@ -254,7 +254,7 @@ impl ConversationRepository for MemoryStore {
             let sandbox = state.view(&Scope::System, id).and_then(|view| view.sandbox);
             state.delete_tree(id, at);
             if let Some(sandbox) = sandbox {
-                self.tell(Change::Sandbox {
+                self.tell(StoreChange::Sandbox {
                     id: sandbox.id,
                     host: sandbox.host,
                 });

@@ -1,7 +1,7 @@
 //! `LeaseRepository` and `ChangeFeed`: several applications in one process may share a store as several replicas do.
 
 use async_trait::async_trait;
-use domain::change::{Change, ChangeFeed};
+use domain::change::{StoreChange, ChangeFeed};
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::lease::LeaseRepository;
@@ -51,11 +51,11 @@ impl LeaseRepository for MemoryStore {
 }
 
 impl ChangeFeed for MemoryStore {
-    fn changes(&self) -> BoxStream<'static, Change> {
+    fn changes(&self) -> BoxStream<'static, StoreChange> {
         stream::unfold(self.follow(), |mut changes| async move {
             match changes.recv().await {
                 Ok(change) => Some((change, changes)),
-                Err(RecvError::Lagged(_)) => Some((Change::Gap, changes)),
+                Err(RecvError::Lagged(_)) => Some((StoreChange::Gap, changes)),
                 Err(RecvError::Closed) => None,
             }
         })

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use domain::change::Change;
+use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, UserId};
@@ -121,7 +121,7 @@ impl PendingMessageRepository for MemoryStore {
         }
         let row = state.conversations.get(&conversation);
         if let Some(sandbox) = row.and_then(|row| state.sandboxes.get(&row.it.sandbox_id)) {
-            self.tell(Change::Sandbox {
+            self.tell(StoreChange::Sandbox {
                 id: sandbox.id.clone(),
                 host: sandbox.host.clone(),
             });
@@ -190,7 +190,7 @@ impl PendingMessageRepository for MemoryStore {
         if let Some(task) = task.filter(|task| task.notes.len() < MAX_START_TASK_NOTES) {
             task.notes.push(note.to_owned());
             task.detail = Some(task.notes.join(" "));
-            self.tell(Change::StartTask(task.id));
+            self.tell(StoreChange::StartTask(task.id));
         }
         Ok(())
     }

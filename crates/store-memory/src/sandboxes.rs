@@ -1,7 +1,7 @@
 //! `SandboxRepository`.
 
 use async_trait::async_trait;
-use domain::change::Change;
+use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
 use domain::error::{ReachedCap, StoreError};
@@ -119,7 +119,7 @@ impl State {
 
 impl MemoryStore {
     pub(crate) fn tell_sandbox(&self, sandbox: &Sandbox) {
-        self.tell(Change::Sandbox {
+        self.tell(StoreChange::Sandbox {
             id: sandbox.id.clone(),
             host: sandbox.host.clone(),
         });

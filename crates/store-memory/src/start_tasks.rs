@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use domain::change::Change;
+use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
 use domain::error::{ReachedCap, StoreError};
@@ -151,8 +151,8 @@ impl State {
 
 impl MemoryStore {
     fn tell_failed(&self, task: &StartTask) {
-        self.tell(Change::StartTask(task.id));
-        self.tell(Change::Sandbox {
+        self.tell(StoreChange::StartTask(task.id));
+        self.tell(StoreChange::Sandbox {
             id: task.sandbox_id.clone(),
             host: task.host.clone(),
         });
@@ -202,7 +202,7 @@ impl StartTaskRepository for MemoryStore {
         if let Some(answer) = &start.answer {
             state.keep(answer);
         }
-        self.tell(Change::StartTaskQueued(task.host.clone()));
+        self.tell(StoreChange::StartTaskQueued(task.host.clone()));
         Ok(StartTaskInsertOutcome::New)
     }
 
@@ -311,7 +311,7 @@ impl StartTaskRepository for MemoryStore {
         let row = state.leased(id, fence, StartStatus::Error)?;
         row.lease_until = None;
         row.fence += 1;
-        self.tell(Change::StartTaskQueued(row.task.host.clone()));
+        self.tell(StoreChange::StartTaskQueued(row.task.host.clone()));
         Ok(())
     }
 
@@ -329,7 +329,7 @@ impl StartTaskRepository for MemoryStore {
         }
         let row = state.leased(id, fence, step.status)?;
         let task = row.apply(step.status, step, at);
-        self.tell(Change::StartTask(id));
+        self.tell(StoreChange::StartTask(id));
         Ok(task)
     }
 
@@ -361,7 +361,7 @@ impl StartTaskRepository for MemoryStore {
             }
             state.insert_conversation(conversation);
         }
-        self.tell(Change::StartTask(id));
+        self.tell(StoreChange::StartTask(id));
         let row = state.leased(id, fence, step.status)?;
         row.begun = true;
         Ok(row.apply(step.status, step, at))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::audit::AuditEntry;
-use domain::change::Change;
+use domain::change::StoreChange;
 use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ConversationView};
@@ -26,7 +26,7 @@ use uuid::Uuid;
 /// before they change anything.
 pub struct MemoryStore {
     state: Mutex<State>,
-    changes: broadcast::Sender<Change>,
+    changes: broadcast::Sender<StoreChange>,
 }
 
 /// Changes that a slow follower may miss before it is told of a gap.
@@ -48,12 +48,12 @@ impl MemoryStore {
     }
 
     /// Tells followers; there may be none.
-    pub(crate) fn tell(&self, change: Change) {
+    pub(crate) fn tell(&self, change: StoreChange) {
         let _ = self.changes.send(change);
     }
 
     /// What is told from now on.
-    pub(crate) fn follow(&self) -> broadcast::Receiver<Change> {
+    pub(crate) fn follow(&self) -> broadcast::Receiver<StoreChange> {
         self.changes.subscribe()
     }
 

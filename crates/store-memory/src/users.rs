@@ -1,7 +1,7 @@
 //! `UserRepository`.
 
 use async_trait::async_trait;
-use domain::change::Change;
+use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ConversationId, UserId};
@@ -150,7 +150,7 @@ impl MemoryStore {
     /// Whoever serves the user's sandboxes looks at them.
     pub(crate) fn tell_of_sandboxes(&self, state: &State, user: &UserId) {
         for sandbox in state.sandboxes.values().filter(|it| it.owner == *user) {
-            self.tell(Change::Sandbox {
+            self.tell(StoreChange::Sandbox {
                 id: sandbox.id.clone(),
                 host: sandbox.host.clone(),
             });

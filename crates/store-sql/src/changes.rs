@@ -5,7 +5,7 @@
 //!
 //! Not so for events. Postgres lets transactions that notify commit one after the other, and events are stored by the
 //! thousand a second. So which conversations have more of them is noted after the commit and said by the listener, of all at
-//! once, on a channel that earlier releases do not hear (to them it would be a [`Change::Gap`] each time). What is noted and
+//! once, on a channel that earlier releases do not hear (to them it would be a [`StoreChange::Gap`] each time). What is noted and
 //! not said because the process dies, or there is too much of it, is missed: followers look now and then.
 #![cfg_attr(
     not(feature = "postgres"),
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use diesel::prelude::*;
-use domain::change::{Change, ChangeFeed};
+use domain::change::{StoreChange, ChangeFeed};
 use domain::id::{ConversationId, HostId, SandboxId, StartTaskId};
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::runtime::Handle;
@@ -58,7 +58,7 @@ const RECONNECT: Duration = Duration::from_secs(1);
 
 /// Where followers get changes from. Silent for `SQLite`, whose file belongs to one process.
 pub(crate) struct Changes {
-    sender: broadcast::Sender<Change>,
+    sender: broadcast::Sender<StoreChange>,
     listener: Option<AbortHandle>,
     noted: Noted,
 }
@@ -109,11 +109,11 @@ impl Drop for Changes {
 }
 
 impl ChangeFeed for SqlStore {
-    fn changes(&self) -> BoxStream<'static, Change> {
+    fn changes(&self) -> BoxStream<'static, StoreChange> {
         stream::unfold(self.changes.sender.subscribe(), |mut changes| async move {
             match changes.recv().await {
                 Ok(change) => Some((change, changes)),
-                Err(RecvError::Lagged(_)) => Some((Change::Gap, changes)),
+                Err(RecvError::Lagged(_)) => Some((StoreChange::Gap, changes)),
                 Err(RecvError::Closed) => None,
             }
         })
@@ -122,7 +122,7 @@ impl ChangeFeed for SqlStore {
 }
 
 /// Tells all processes on this database, once the transaction is committed.
-pub(crate) fn announce(conn: &mut AnyConnection, change: &Change) -> Result<(), Fault> {
+pub(crate) fn announce(conn: &mut AnyConnection, change: &StoreChange) -> Result<(), Fault> {
     match conn {
         AnyConnection::Sqlite(_) => {}
         #[cfg(feature = "postgres")]
@@ -141,13 +141,13 @@ pub(crate) fn announce(conn: &mut AnyConnection, change: &Change) -> Result<(), 
 async fn listen(
     target: Target,
     mut connected: Option<Listening>,
-    (sender, noted): (broadcast::Sender<Change>, Noted),
+    (sender, noted): (broadcast::Sender<StoreChange>, Noted),
     runtime: Handle,
 ) {
     loop {
         if let Some(mut conn) = connected {
             // What happened before is unknown. Nobody may be there to hear it.
-            let _ = sender.send(Change::Gap);
+            let _ = sender.send(StoreChange::Gap);
             let mut look = tokio::time::interval(LOOK);
             look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
@@ -201,7 +201,7 @@ fn connect(target: &Target) -> Option<Listening> {
 fn exchange(
     mut here: Listening,
     noted: &BTreeSet<ConversationId>,
-) -> Option<(Listening, Vec<Change>)> {
+) -> Option<(Listening, Vec<StoreChange>)> {
     if !noted.is_empty() {
         tell(&mut here.conn, noted).ok()?;
     }
@@ -211,7 +211,7 @@ fn exchange(
         if it.channel == CHANNEL {
             changes.extend(read(&it.payload));
         } else if it.process_id != here.process {
-            changes.push(Change::Events(read_ids(&it.payload)));
+            changes.push(StoreChange::Events(read_ids(&it.payload)));
         }
     }
     Some((here, changes))
@@ -241,29 +241,29 @@ fn read_ids(text: &str) -> Vec<ConversationId> {
 }
 
 /// Kind and ids, one a line: none of them has a line break.
-fn written(change: &Change) -> String {
+fn written(change: &StoreChange) -> String {
     match change {
-        Change::StartTaskQueued(host) => format!("start-waits\n{host}"),
-        Change::StartTask(id) => format!("start-task\n{id}"),
-        Change::Sandbox { id, host } => format!("sandbox\n{id}\n{host}"),
+        StoreChange::StartTaskQueued(host) => format!("start-waits\n{host}"),
+        StoreChange::StartTask(id) => format!("start-task\n{id}"),
+        StoreChange::Sandbox { id, host } => format!("sandbox\n{id}\n{host}"),
         // Of events it is not said here: see `tell`.
-        Change::Events(_) | Change::Gap => "gap".to_owned(),
+        StoreChange::Events(_) | StoreChange::Gap => "gap".to_owned(),
     }
 }
 
 /// A newer release may say what we do not know: then something changed.
-fn read(text: &str) -> Option<Change> {
+fn read(text: &str) -> Option<StoreChange> {
     let mut parts = text.split('\n');
     let known = match (parts.next()?, parts.next(), parts.next()) {
-        ("start-waits", Some(host), None) => HostId::parse(host).ok().map(Change::StartTaskQueued),
-        ("start-task", Some(id), None) => id.parse::<StartTaskId>().ok().map(Change::StartTask),
+        ("start-waits", Some(host), None) => HostId::parse(host).ok().map(StoreChange::StartTaskQueued),
+        ("start-task", Some(id), None) => id.parse::<StartTaskId>().ok().map(StoreChange::StartTask),
         ("sandbox", Some(id), Some(host)) => {
             let (id, host) = (SandboxId::parse(id).ok()?, HostId::parse(host).ok()?);
-            Some(Change::Sandbox { id, host })
+            Some(StoreChange::Sandbox { id, host })
         }
         _ => None,
     };
-    Some(known.unwrap_or(Change::Gap))
+    Some(known.unwrap_or(StoreChange::Gap))
 }
 
 #[cfg(test)]
@@ -275,17 +275,17 @@ mod tests {
         let host = || HostId::parse("host-1").expect("an id");
         let task = "0123456789abcdef0123456789abcdef".parse().expect("an id");
         for change in [
-            Change::StartTaskQueued(host()),
-            Change::StartTask(task),
-            Change::Sandbox {
+            StoreChange::StartTaskQueued(host()),
+            StoreChange::StartTask(task),
+            StoreChange::Sandbox {
                 id: SandboxId::parse("sandbox-1").expect("an id"),
                 host: host(),
             },
-            Change::Gap,
+            StoreChange::Gap,
         ] {
             assert_eq!(read(&written(&change)), Some(change));
         }
-        assert_eq!(read("something new\nx"), Some(Change::Gap));
+        assert_eq!(read("something new\nx"), Some(StoreChange::Gap));
         let ids: Vec<ConversationId> = (0..NAMED_AT_ONCE)
             .map(|n| format!("{n:032x}").parse().expect("an id"))
             .collect();

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use diesel::dsl::{exists, max, not, select};
 use diesel::prelude::*;
-use domain::change::Change;
+use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, SandboxId};
@@ -129,7 +129,7 @@ fn tell(conn: &mut AnyConnection, conversation: ConversationId) -> Result<(), Fa
     if let Some((id, host)) = place
         && let (Ok(id), Ok(host)) = (SandboxId::parse(id), HostId::parse(host))
     {
-        announce(conn, &Change::Sandbox { id, host })?;
+        announce(conn, &StoreChange::Sandbox { id, host })?;
     }
     Ok(())
 }
@@ -249,7 +249,7 @@ fn drop_with(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), Fault
             start_tasks::detail.eq(notes.join(" ")),
         ))
         .execute(conn)?;
-    announce(conn, &Change::StartTask(task.into()))
+    announce(conn, &StoreChange::StartTask(task.into()))
 }
 
 /// Messages of this owner for these conversations; part of the caller's transaction.

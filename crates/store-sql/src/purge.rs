@@ -136,7 +136,7 @@ fn end_starts(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Result<(),
             .execute(conn)?;
     }
     for id in open {
-        announce(conn, &domain::change::Change::StartTask(id.into()))?;
+        announce(conn, &domain::change::StoreChange::StartTask(id.into()))?;
     }
     Ok(())
 }

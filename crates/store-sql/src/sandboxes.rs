@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use diesel::prelude::*;
-use domain::change::Change;
+use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
@@ -152,7 +152,7 @@ pub(crate) fn mark_deleted(
         .execute(conn)?;
     for (id, host) in places {
         if let (Ok(id), Ok(host)) = (SandboxId::parse(id), HostId::parse(host)) {
-            announce(conn, &Change::Sandbox { id, host })?;
+            announce(conn, &StoreChange::Sandbox { id, host })?;
         }
     }
     Ok(())
@@ -162,7 +162,7 @@ fn store(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(), Fault> {
     diesel::update(sandboxes::table.find(sandbox.id.as_str()))
         .set(SandboxRow::from(sandbox))
         .execute(conn)?;
-    let change = Change::Sandbox {
+    let change = StoreChange::Sandbox {
         id: sandbox.id.clone(),
         host: sandbox.host.clone(),
     };

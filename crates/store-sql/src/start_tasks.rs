@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use diesel::prelude::*;
-use domain::change::Change;
+use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::conversation::Conversation;
 use domain::error::{ReachedCap, StoreError};
@@ -72,7 +72,7 @@ fn write_step(
     diesel::update(start_tasks::table.find(Key::from(id)))
         .set(step)
         .execute(conn)?;
-    announce(conn, &Change::StartTask(id))?;
+    announce(conn, &StoreChange::StartTask(id))?;
     let row = load(conn, id)?.ok_or_else(|| stale("start task"))?;
     Ok(row.try_into()?)
 }
@@ -181,7 +181,7 @@ fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> 
     if let Some(answer) = &start.answer {
         idempotency::keep(conn, answer)?;
     }
-    announce(conn, &Change::StartTaskQueued(task.host.clone()))?;
+    announce(conn, &StoreChange::StartTaskQueued(task.host.clone()))?;
     Ok(StartTaskInsertOutcome::New)
 }
 
@@ -393,7 +393,7 @@ impl StartTaskRepository for SqlStore {
                     ))
                     .execute(conn)?;
                 let host = StartTask::try_from(row)?.host;
-                announce(conn, &Change::StartTaskQueued(host))
+                announce(conn, &StoreChange::StartTaskQueued(host))
             })
             .await
     }

@@ -7,7 +7,7 @@ mod session_keys;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::change::Change;
+use domain::change::StoreChange;
 use domain::error::{ErrorClass, chain};
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::idempotency::Repetition;
@@ -282,7 +282,7 @@ impl Sandboxes {
                 // Hints may be lost: look every second all the same.
                 let hint = async {
                     while let Some(change) = changes.next().await {
-                        if matches!(&change, Change::Sandbox { id: other, .. } if other == id) {
+                        if matches!(&change, StoreChange::Sandbox { id: other, .. } if other == id) {
                             return;
                         }
                     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use domain::change::{Change, ChangeFeed};
+use domain::change::{StoreChange, ChangeFeed};
 use domain::conversation::Observation;
 use domain::event::Appended;
 use domain::sandbox::Desired;
@@ -23,7 +23,7 @@ async fn open(url: String) -> Arc<SqlStore> {
 }
 
 /// Fails when the change does not come; others are passed over.
-async fn hears(changes: &mut BoxStream<'static, Change>, wanted: &Change) {
+async fn hears(changes: &mut BoxStream<'static, StoreChange>, wanted: &StoreChange) {
     let heard = async {
         while let Some(change) = changes.next().await {
             if change == *wanted {
@@ -48,7 +48,7 @@ async fn commits_are_heard_by_other_processes() {
         .insert(&start, &fixtures::PLENTY)
         .await
         .expect("stored");
-    hears(&mut changes, &Change::StartTaskQueued(fixtures::host())).await;
+    hears(&mut changes, &StoreChange::StartTaskQueued(fixtures::host())).await;
     let (host, at) = (fixtures::host(), fixtures::at(1));
     let claimed = ports
         .tasks
@@ -58,14 +58,14 @@ async fn commits_are_heard_by_other_processes() {
     let step = fixtures::step(StartStatus::WaitingForSandbox);
     let advanced = ports.tasks.advance(start.task.id, fence, &step, at).await;
     advanced.expect("advanced");
-    hears(&mut changes, &Change::StartTask(start.task.id)).await;
+    hears(&mut changes, &StoreChange::StartTask(start.task.id)).await;
     let (scope, id) = (fixtures::scope("alice"), fixtures::sandbox_id("s"));
     let paused = ports
         .sandboxes
         .set_desired(&scope, &id, Desired::Paused, &fixtures::PLENTY, at)
         .await;
     paused.expect("paused");
-    hears(&mut changes, &Change::Sandbox { id, host }).await;
+    hears(&mut changes, &StoreChange::Sandbox { id, host }).await;
 }
 
 /// Said after the commit and not in it, by the process that stored them to others only.
@@ -88,16 +88,16 @@ async fn more_events_are_heard_of_by_other_processes() {
         stored.await.expect("stored")
     };
     assert_eq!(append().await, Appended::Stored { new: 1 });
-    hears(&mut changes, &Change::Events(vec![id])).await;
+    hears(&mut changes, &StoreChange::Events(vec![id])).await;
     assert_eq!(append().await, Appended::Stored { new: 0 });
     // Whatever else there was to hear of was heard before this.
     let start = fixtures::start(2, "alice", "s2", fixtures::at(0));
     let stored = ports.tasks.insert(&start, &fixtures::PLENTY).await;
     stored.expect("stored");
-    let waits = Change::StartTaskQueued(fixtures::host());
+    let waits = StoreChange::StartTaskQueued(fixtures::host());
     for changes in [&mut own, &mut changes] {
         while let Some(change) = changes.next().await {
-            assert!(!matches!(change, Change::Events(_)), "{change:?}");
+            assert!(!matches!(change, StoreChange::Events(_)), "{change:?}");
             if change == waits {
                 break;
             }
@@ -118,14 +118,14 @@ async fn a_lost_connection_is_a_gap_and_then_goes_on() {
     };
     // The gap that every feed begins with is over then.
     started(1).await;
-    hears(&mut changes, &Change::StartTaskQueued(fixtures::host())).await;
+    hears(&mut changes, &StoreChange::StartTaskQueued(fixtures::host())).await;
     let mut conn = diesel::PgConnection::establish(&database.url()).expect("connect");
     conn.batch_execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
          WHERE datname = current_database() AND query LIKE 'LISTEN%'",
     )
     .expect("ended");
-    hears(&mut changes, &Change::Gap).await;
+    hears(&mut changes, &StoreChange::Gap).await;
     started(2).await;
-    hears(&mut changes, &Change::StartTaskQueued(fixtures::host())).await;
+    hears(&mut changes, &StoreChange::StartTaskQueued(fixtures::host())).await;
 }

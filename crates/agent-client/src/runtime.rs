@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::agent::{
     AgentConversation, AgentEndpoint, AgentError, AgentEventPage, AgentRuntime, InitRequest,
-    LaunchRequest, LlmProfile, Plugin, Sent,
+    LaunchRequest, LlmProfile, Plugin, MessageDelivery,
 };
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::MessageInput;
@@ -126,7 +126,7 @@ impl HttpAgentRuntime {
         if let Some(first) = &request.initial_message
             && reply.status == 200
             && silent
-            && self.say(at, request.conversation_id, first).await? == Sent::RunRefused
+            && self.say(at, request.conversation_id, first).await? == MessageDelivery::RunRefused
         {
             let reason = "the sandbox is at its limit of concurrent runs".to_owned();
             return Err(AgentError::Rejected {
@@ -142,13 +142,13 @@ impl HttpAgentRuntime {
         at: &AgentEndpoint,
         id: ConversationId,
         message: &MessageInput,
-    ) -> Result<Sent, AgentError> {
+    ) -> Result<MessageDelivery, AgentError> {
         let call = of_conversation(Method::POST, at, id, &["events"], self.config.send)?;
         let call = call.json(&launch::message(message));
         let reply = self.change("agent: saying", &call).await?;
         match reply.status {
-            429 => Ok(Sent::RunRefused),
-            _ if reply.is_success() => Ok(Sent::Delivered),
+            429 => Ok(MessageDelivery::RunRefused),
+            _ if reply.is_success() => Ok(MessageDelivery::Delivered),
             status => Err(refused(status, &reply.body, &Scrubber::of_key(&at.key))),
         }
     }
@@ -308,7 +308,7 @@ impl AgentRuntime for HttpAgentRuntime {
         at: &AgentEndpoint,
         id: ConversationId,
         message: &MessageInput,
-    ) -> Result<Sent, AgentError> {
+    ) -> Result<MessageDelivery, AgentError> {
         let span = debug_span!("agent.send", conversation.id = %id);
         self.say(at, id, message).instrument(span).await
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::agent::{AgentError, Sent};
+use domain::agent::{AgentError, MessageDelivery};
 use domain::clock::Timestamp;
 use domain::conversation::{
     ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, MessageInput,
@@ -145,10 +145,10 @@ impl Conversations {
         let now = self.0.ports.clock.now();
         let sent = self.0.ports.agents.send(&at, id, message).await;
         let sent = sent.map_err(unknown_there)?;
-        if sent == Sent::Delivered && message.run {
+        if sent == MessageDelivery::Delivered && message.run {
             now_runs(&self.0.ports, &sandbox.id, id, now).await?;
         }
-        let note = (sent == Sent::RunRefused)
+        let note = (sent == MessageDelivery::RunRefused)
             .then(|| "The message is saved, but the sandbox already runs as many conversations as it may.".to_owned());
         Ok(SentMessage {
             sandbox_status: sandbox.status,

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::agent::{AgentEndpoint, AgentError, Sent};
+use domain::agent::{AgentEndpoint, AgentError, MessageDelivery};
 use domain::clock::Timestamp;
 use domain::conversation::{ExecutionStatus, MessageInput};
 use domain::error::{ErrorClass, chain};
@@ -416,13 +416,13 @@ impl Delivery {
         let said = ports.agents.send(at, id, &message.message);
         let said = tokio::time::timeout(CALL, said).await;
         match said.unwrap_or(Err(AgentError::TimedOut(CALL))) {
-            Ok(Sent::Delivered) => {
+            Ok(MessageDelivery::Delivered) => {
                 ports.pending.delivered(message.id).await?;
                 if message.message.run {
                     now_runs(ports, sandbox, id, now).await?;
                 }
             }
-            Ok(Sent::RunRefused) => {
+            Ok(MessageDelivery::RunRefused) => {
                 let note = "A message that waited is saved, but the sandbox already ran as many conversations as it may.";
                 ports.pending.drop_with(message.id, note).await?;
             }

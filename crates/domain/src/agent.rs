@@ -234,7 +234,7 @@ pub struct LlmProfile {
 
 /// What became of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
+pub enum MessageDelivery {
     /// Delivered, and running if asked to.
     Delivered,
     /// Saved, but the run was refused because the sandbox is at its limit of concurrent runs (429 of newer versions).
@@ -313,7 +313,7 @@ pub trait AgentRuntime: Send + Sync + 'static {
         at: &AgentEndpoint,
         id: ConversationId,
         message: &MessageInput,
-    ) -> Result<Sent, AgentError>;
+    ) -> Result<MessageDelivery, AgentError>;
     /// Stops the run at once (also in the middle of a model call). `Ok` if nothing runs.
     async fn interrupt(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError>;
     /// The conversation goes on with the model of a profile, from its next call on.

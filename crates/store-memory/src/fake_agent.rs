@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::agent::{
     AgentConversation, AgentEndpoint, AgentError, AgentEventPage, AgentRuntime, InitRequest,
-    LaunchRequest, LlmProfile, Sent,
+    LaunchRequest, LlmProfile, MessageDelivery,
 };
 use domain::clock::Timestamp;
 use domain::conversation::{ExecutionStatus, MessageInput, Metrics};
@@ -394,7 +394,7 @@ impl AgentRuntime for FakeAgentRuntime {
         at: &AgentEndpoint,
         id: ConversationId,
         message: &MessageInput,
-    ) -> Result<Sent, AgentError> {
+    ) -> Result<MessageDelivery, AgentError> {
         self.called(&at.url, |calls| calls.send += 1).await?;
         let is_held = {
             let mut inner = self.lock();
@@ -427,9 +427,9 @@ impl AgentRuntime for FakeAgentRuntime {
             });
         }
         Ok(if refused {
-            Sent::RunRefused
+            MessageDelivery::RunRefused
         } else {
-            Sent::Delivered
+            MessageDelivery::Delivered
         })
     }
 

@@ -1,6 +1,6 @@
 //! What the adapter makes of answers, good ones and refusals.
 
-use domain::agent::{AgentError, AgentRuntime, Sent};
+use domain::agent::{AgentError, AgentRuntime, MessageDelivery};
 use domain::clock::{Clock, Timestamp};
 use serde_json::json;
 
@@ -26,11 +26,11 @@ async fn refusals_mean_what_the_port_says() {
     let (runtime, at, id) = (runtime(), at(&stub), id(ID));
     assert_eq!(
         runtime.send(&at, id, &hello()).await.unwrap(),
-        Sent::Delivered
+        MessageDelivery::Delivered
     );
     assert_eq!(
         runtime.send(&at, id, &hello()).await.unwrap(),
-        Sent::RunRefused
+        MessageDelivery::RunRefused
     );
     assert!(matches!(
         runtime.send(&at, id, &hello()).await,

@@ -19,7 +19,7 @@ use domain::conversation::{ExecutionStatus, MessageInput};
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::json::serialized_bytes;
-use domain::pending::{Awaited, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, Queued};
+use domain::pending::{Awaited, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, EnqueueOutcome};
 use domain::scope::Scope;
 use domain::start_task::CLOCK_SKEW_GRACE;
 use domain::usage::Quota;
@@ -126,7 +126,7 @@ impl PendingMessages {
 
     async fn add(&self, new: &NewPendingMessage) -> Result<Answer<Placed>, AppError> {
         match self.0.ports.pending.queue(new).await? {
-            Queued::At(position) => {
+            EnqueueOutcome::At(position) => {
                 self.0.quotas.add(&new.owner, &cost(new));
                 self.0.syncer.ring();
                 Ok(Answer::New(Placed {
@@ -134,18 +134,18 @@ impl PendingMessages {
                     position,
                 }))
             }
-            Queued::Repeated(known) => {
+            EnqueueOutcome::Repeated(known) => {
                 let answer = repeated(known)?.ok_or(AppError::KeyReused)?;
                 Ok(Answer::Repeated(answer))
             }
-            Queued::Full => Err(AppError::refused(
+            EnqueueOutcome::Full => Err(AppError::refused(
                 ErrorClass::RateLimited,
                 format!(
                     "Too many pending messages. Maximum {MAX_PENDING_MESSAGES} messages per conversation."
                 ),
             )),
-            Queued::Unknown => Err(AppError::not_found("Conversation not found")),
-            Queued::Failed(cause) => Err(AppError::conflict(format!(
+            EnqueueOutcome::Unknown => Err(AppError::not_found("Conversation not found")),
+            EnqueueOutcome::Failed(cause) => Err(AppError::conflict(format!(
                 "The conversation could not be started: {}",
                 cause.as_deref().unwrap_or("see its start task")
             ))),

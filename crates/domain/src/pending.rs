@@ -54,7 +54,7 @@ pub struct PendingMessage {
 
 /// What became of a message that should wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Queued {
+pub enum EnqueueOutcome {
     /// It waits as the so-and-so-many-th, from 1.
     At(usize),
     /// [`MAX_PENDING_MESSAGES`] wait already.
@@ -74,7 +74,7 @@ pub trait PendingMessageRepository: Send + Sync + 'static {
     /// Adds a message behind those that wait for the same conversation, under whichever name, and keeps the answer, in one
     /// transaction. A key that was used before comes first: then nothing else is looked at. `NotFound` if the user was
     /// deleted.
-    async fn queue(&self, message: &NewPendingMessage) -> Result<Queued, StoreError>;
+    async fn queue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError>;
     /// Conversations that are ready (their start is, and their sandbox runs and is wanted to) and have messages waiting, of
     /// sandboxes of this host, at most `limit`: first those whose first message was never tried, then those where that is
     /// longest ago.

@@ -9,7 +9,7 @@ use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, UserId};
 use domain::idempotency::Repetition;
 use domain::pending::{
-    Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, Queued,
+    Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, EnqueueOutcome,
 };
 use domain::sandbox::{Desired, SandboxStatus};
 use domain::start_task::{StartStatus, StartTask};
@@ -20,7 +20,7 @@ use crate::state::{PendingRow, State};
 
 impl State {
     /// The conversation that is meant, or why nothing can wait for it.
-    fn awaited(&self, owner: &UserId, awaited: Awaited) -> Result<ConversationId, Queued> {
+    fn awaited(&self, owner: &UserId, awaited: Awaited) -> Result<ConversationId, EnqueueOutcome> {
         let theirs = self.tasks.values().map(|row| &row.task);
         let theirs = theirs.filter(|it| it.owner == *owner);
         let start: Option<&StartTask> = match awaited {
@@ -35,8 +35,8 @@ impl State {
             }
         };
         match start {
-            None => Err(Queued::Unknown),
-            Some(it) if it.status == StartStatus::Error => Err(Queued::Failed(it.detail.clone())),
+            None => Err(EnqueueOutcome::Unknown),
+            Some(it) if it.status == StartStatus::Error => Err(EnqueueOutcome::Failed(it.detail.clone())),
             Some(it) => Ok(it.conversation_id),
         }
     }
@@ -86,12 +86,12 @@ impl State {
 
 #[async_trait]
 impl PendingMessageRepository for MemoryStore {
-    async fn queue(&self, message: &NewPendingMessage) -> Result<Queued, StoreError> {
+    async fn queue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
         let mut state = self.lock();
         if let Some(answer) = message.answers.first() {
             match state.repetition(&answer.request) {
                 Repetition::First => {}
-                known => return Ok(Queued::Repeated(known)),
+                known => return Ok(EnqueueOutcome::Repeated(known)),
             }
         }
         state.refuse_deleted(&message.owner)?;
@@ -104,7 +104,7 @@ impl PendingMessageRepository for MemoryStore {
             waiting.filter(|it| it.conversation == conversation && it.owner == message.owner);
         let count = waiting.count();
         if count >= MAX_PENDING_MESSAGES {
-            return Ok(Queued::Full);
+            return Ok(EnqueueOutcome::Full);
         }
         state.pending.push(PendingRow {
             it: PendingMessage {
@@ -126,7 +126,7 @@ impl PendingMessageRepository for MemoryStore {
                 host: sandbox.host.clone(),
             });
         }
-        Ok(Queued::At(count + 1))
+        Ok(EnqueueOutcome::At(count + 1))
     }
 
     async fn deliverable(

@@ -9,7 +9,7 @@ use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, SandboxId};
 use domain::idempotency::Repetition;
 use domain::pending::{
-    Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, Queued,
+    Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, EnqueueOutcome,
 };
 use domain::sandbox::{Desired, SandboxStatus};
 use domain::start_task::StartStatus;
@@ -32,11 +32,11 @@ use crate::users::refuse_deleted;
 type Start = (Key, String, Option<String>);
 
 /// What the start says about its conversation.
-fn of_start(start: Option<Start>) -> Result<ConversationId, Queued> {
+fn of_start(start: Option<Start>) -> Result<ConversationId, EnqueueOutcome> {
     match start {
-        None => Err(Queued::Unknown),
+        None => Err(EnqueueOutcome::Unknown),
         Some((_, status, cause)) if status == StartStatus::Error.as_str() => {
-            Err(Queued::Failed(cause))
+            Err(EnqueueOutcome::Failed(cause))
         }
         Some((id, ..)) => Ok(id.into()),
     }
@@ -47,7 +47,7 @@ fn awaited(
     conn: &mut AnyConnection,
     owner: &str,
     awaited: Awaited,
-) -> Result<Result<ConversationId, Queued>, Fault> {
+) -> Result<Result<ConversationId, EnqueueOutcome>, Fault> {
     let theirs = start_tasks::table
         .into_boxed::<Any>()
         .filter(start_tasks::owner.eq(owner))
@@ -74,12 +74,12 @@ fn awaited(
     Ok(of_start(found.first(conn).optional()?))
 }
 
-fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Queued, Fault> {
+fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<EnqueueOutcome, Fault> {
     let owner = message.owner.as_str();
     if let Some(answer) = message.answers.first() {
         let known = idempotency::repetition(conn, &answer.request)?;
         if known != Repetition::First {
-            return Ok(Queued::Repeated(known));
+            return Ok(EnqueueOutcome::Repeated(known));
         }
     }
     refuse_deleted(conn, owner)?;
@@ -93,7 +93,7 @@ fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Queued
     let count: i64 = waiting.count().get_result(conn)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     if count >= MAX_PENDING_MESSAGES {
-        return Ok(Queued::Full);
+        return Ok(EnqueueOutcome::Full);
     }
     let last: Option<i64> = waiting.select(max(pending::place)).first(conn)?;
     let text = to_json(&message.message)?;
@@ -114,7 +114,7 @@ fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Queued
         idempotency::keep(conn, answer)?;
     }
     tell(conn, conversation)?;
-    Ok(Queued::At(count + 1))
+    Ok(EnqueueOutcome::At(count + 1))
 }
 
 /// Whoever serves the sandbox of the conversation hears that there is something to say.
@@ -287,7 +287,7 @@ pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[Key]) -> Result<
 
 #[async_trait]
 impl PendingMessageRepository for SqlStore {
-    async fn queue(&self, message: &NewPendingMessage) -> Result<Queued, StoreError> {
+    async fn queue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
         let calls = self.db.for_user(&message.owner);
         let message = message.clone();
         calls.write(move |conn| queue(conn, &message)).await

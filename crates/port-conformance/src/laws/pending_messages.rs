@@ -3,7 +3,7 @@
 use domain::conversation::MessageInput;
 use domain::id::HostId;
 use domain::idempotency::{IdempotentResponse, IdempotentRequest, Repetition};
-use domain::pending::{Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, Queued};
+use domain::pending::{Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, EnqueueOutcome};
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTask};
@@ -36,7 +36,7 @@ pub fn message(n: u64, owner: &str, awaited: Awaited) -> NewPendingMessage {
     }
 }
 
-async fn queue(ports: &Ports, n: u64, awaited: Awaited) -> Queued {
+async fn queue(ports: &Ports, n: u64, awaited: Awaited) -> EnqueueOutcome {
     let it = message(n, "alice", awaited);
     ports.pending.queue(&it).await.expect("queue")
 }
@@ -102,7 +102,7 @@ async fn ready(ports: &Ports, n: u64) {
 pub async fn messages_wait_in_the_order_of_their_arrival(ports: &Ports) {
     let fence = ports.claimed(&start(1, "alice", "s1", at(0))).await.fence;
     for (place, n, name) in [(1, 30, TASK(1)), (2, 20, CONVERSATION(1)), (3, 10, TASK(1))] {
-        assert_eq!(queue(ports, n, name).await, Queued::At(place));
+        assert_eq!(queue(ports, n, name).await, EnqueueOutcome::At(place));
     }
     assert_eq!(waiting(ports, 1).await, [0; 0], "it is not there yet");
     begin(ports, 1, fence).await;
@@ -112,7 +112,7 @@ pub async fn messages_wait_in_the_order_of_their_arrival(ports: &Ports) {
     assert_eq!(found[0].tried_at, None);
     ports.pending.delivered(uuid(20)).await.unwrap();
     ports.pending.delivered(uuid(20)).await.unwrap();
-    assert_eq!(queue(ports, 40, CONVERSATION(1)).await, Queued::At(3));
+    assert_eq!(queue(ports, 40, CONVERSATION(1)).await, EnqueueOutcome::At(3));
     assert_eq!(waiting(ports, 1).await, [30, 10, 40]);
 }
 
@@ -122,14 +122,14 @@ pub async fn a_conversation_has_a_bounded_queue(ports: &Ports) {
     talk(ports, 2).await;
     for (n, place) in (1..).zip(1..=MAX_PENDING_MESSAGES) {
         let name = if n % 2 == 0 { TASK } else { CONVERSATION };
-        assert_eq!(queue(ports, n, name(1)).await, Queued::At(place));
+        assert_eq!(queue(ports, n, name(1)).await, EnqueueOutcome::At(place));
     }
     for name in [TASK(1), CONVERSATION(1)] {
-        assert_eq!(queue(ports, 50, name).await, Queued::Full);
+        assert_eq!(queue(ports, 50, name).await, EnqueueOutcome::Full);
     }
-    assert_eq!(queue(ports, 51, CONVERSATION(2)).await, Queued::At(1));
+    assert_eq!(queue(ports, 51, CONVERSATION(2)).await, EnqueueOutcome::At(1));
     ports.pending.delivered(uuid(3)).await.unwrap();
-    assert_eq!(queue(ports, 52, TASK(1)).await, Queued::At(MAX_PENDING_MESSAGES));
+    assert_eq!(queue(ports, 52, TASK(1)).await, EnqueueOutcome::At(MAX_PENDING_MESSAGES));
 }
 
 /// Of many who want the last place one gets it.
@@ -140,7 +140,7 @@ pub async fn the_last_place_is_given_once(ports: &Ports) {
     }
     let asked = (100..108).map(|n| queue(ports, n, CONVERSATION(1)));
     let given = join_all(asked).await;
-    let last = |it: &&Queued| **it == Queued::At(MAX_PENDING_MESSAGES);
+    let last = |it: &&EnqueueOutcome| **it == EnqueueOutcome::At(MAX_PENDING_MESSAGES);
     assert_eq!(given.iter().filter(last).count(), 1, "{given:?}");
     assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
 }
@@ -148,31 +148,31 @@ pub async fn the_last_place_is_given_once(ports: &Ports) {
 /// Somebody else's is as good as none; a start that failed says why, until another one makes the conversation.
 pub async fn nothing_waits_for_what_is_not_there(ports: &Ports) {
     for name in [TASK(1), CONVERSATION(1)] {
-        assert_eq!(queue(ports, 1, name).await, Queued::Unknown);
+        assert_eq!(queue(ports, 1, name).await, EnqueueOutcome::Unknown);
     }
     talk(ports, 2).await;
     ports.start(&start(3, "alice", "own-3", at(0))).await;
     for name in [CONVERSATION(2), TASK(3), CONVERSATION(3)] {
         let queued = ports.pending.queue(&message(1, "bob", name)).await;
-        assert_eq!(queued.unwrap(), Queued::Unknown);
+        assert_eq!(queued.unwrap(), EnqueueOutcome::Unknown);
     }
     let (host, limit) = (host(), ClaimLimit::tasks(1));
     let claimed = ports.tasks.claim(&host, at(1), at(60), limit);
     let fence = claimed.await.unwrap()[0].fence;
-    assert_eq!(queue(ports, 4, TASK(3)).await, Queued::At(1));
+    assert_eq!(queue(ports, 4, TASK(3)).await, EnqueueOutcome::At(1));
     let mut failed = step(StartStatus::Error);
     failed.detail = Some("no model".to_owned());
     let ended = ports.tasks.fail(task_id(3), fence, &failed, at(2));
     ended.await.unwrap();
     for name in [TASK(3), CONVERSATION(3)] {
         let cause = Some("no model".to_owned());
-        assert_eq!(queue(ports, 5, name).await, Queued::Failed(cause));
+        assert_eq!(queue(ports, 5, name).await, EnqueueOutcome::Failed(cause));
     }
     let mut again = start(6, "alice", "s6", at(3));
     again.task.conversation_id = conversation_id(3);
     ports.start(&again).await;
-    assert_eq!(queue(ports, 7, CONVERSATION(3)).await, Queued::At(2));
-    assert_eq!(queue(ports, 8, TASK(6)).await, Queued::At(3));
+    assert_eq!(queue(ports, 7, CONVERSATION(3)).await, EnqueueOutcome::At(2));
+    assert_eq!(queue(ports, 8, TASK(6)).await, EnqueueOutcome::At(3));
 }
 
 /// Only what is ready: the start has ended, the sandbox runs and is wanted to, on this host. Those that were tried last come
@@ -214,7 +214,7 @@ pub async fn a_start_is_waited_for(ports: &Ports) {
     assert_eq!(deliverable(ports).await, [0; 0]);
     end(ports, 1, fence).await;
     assert_eq!(deliverable(ports).await, [1]);
-    assert_eq!(queue(ports, 8, TASK(1)).await, Queued::At(2));
+    assert_eq!(queue(ports, 8, TASK(1)).await, EnqueueOutcome::At(2));
     assert_eq!(waiting(ports, 1).await, [7, 8]);
 }
 
@@ -281,7 +281,7 @@ pub async fn messages_go_with_their_conversation(ports: &Ports) {
     }
     assert_eq!(waiting(ports, 2).await, [3]);
     for name in [TASK(1), CONVERSATION(1)] {
-        assert_eq!(queue(ports, 4, name).await, Queued::Unknown);
+        assert_eq!(queue(ports, 4, name).await, EnqueueOutcome::Unknown);
     }
 }
 
@@ -344,15 +344,15 @@ pub async fn a_repeated_message_waits_once(ports: &Ports) {
     };
     queue(ports, 1, CONVERSATION(1)).await;
     let first = ports.pending.queue(&keyed(2, "a")).await.unwrap();
-    assert_eq!(first, Queued::At(2));
+    assert_eq!(first, EnqueueOutcome::At(2));
     for n in 10..18 {
         queue(ports, n, CONVERSATION(1)).await;
     }
     let again = ports.pending.queue(&keyed(3, "a")).await.unwrap();
     let same = Repetition::Same("2 is 2".to_owned());
-    assert_eq!(again, Queued::Repeated(same));
+    assert_eq!(again, EnqueueOutcome::Repeated(same));
     let other = ports.pending.queue(&keyed(4, "b")).await.unwrap();
-    assert_eq!(other, Queued::Repeated(Repetition::Other));
+    assert_eq!(other, EnqueueOutcome::Repeated(Repetition::Other));
     assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
 }
 

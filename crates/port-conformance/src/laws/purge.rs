@@ -7,7 +7,7 @@ use domain::event::{Appended, EventFilter, EventOrder};
 use domain::id::{HostId, UserId};
 use domain::idempotency::{IdempotentResponse, IdempotentRequest, Repetition};
 use domain::identity::{DELETED_USER_ENTITY, PurgeCounts};
-use domain::pending::{Awaited, PendingMessage, Queued};
+use domain::pending::{Awaited, PendingMessage, EnqueueOutcome};
 use domain::sandbox::Desired;
 use domain::scope::Scope;
 use domain::secret::SecretChange;
@@ -118,7 +118,7 @@ async fn furnish(ports: &Ports, owner: &str, n: u64) -> i64 {
         (n + 12, Awaited::Conversation(conversation_id(n + 4))),
     ] {
         let queued = ports.pending.queue(&message(n, owner, awaited)).await;
-        assert_eq!(queued.unwrap(), Queued::At(1));
+        assert_eq!(queued.unwrap(), EnqueueOutcome::At(1));
     }
     fence
 }

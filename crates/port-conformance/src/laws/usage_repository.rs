@@ -6,7 +6,7 @@ use domain::conversation::{ConversationFilter, ConversationView, Observation};
 use domain::event::{Appended, Event, EventFilter, EventOrder, shortened};
 use domain::id::ConversationId;
 use domain::json::text_bytes;
-use domain::pending::{Awaited, Queued};
+use domain::pending::{Awaited, EnqueueOutcome};
 use domain::scope::Scope;
 use domain::start_task::{StartStatus, StartTaskFilter, StartTaskOrder};
 use domain::usage::{ShortenedEvents, Usage};
@@ -152,7 +152,7 @@ pub async fn figures_equal_a_recount(ports: &Ports) {
     for n in [1, 2] {
         let waiting = message(n, "alice", Awaited::Conversation(conversation_id(n)));
         let queued = ports.pending.queue(&waiting).await;
-        assert_eq!(queued.unwrap(), Queued::At(1));
+        assert_eq!(queued.unwrap(), EnqueueOutcome::At(1));
     }
     for n in [1, 2] {
         let secret = secret(n, "alice", &format!("S{n}"), at(1));

@@ -11,7 +11,7 @@ use domain::conversation::{
 use domain::event::{Event, EventFilter, EventOrder};
 use domain::id::ApiKeyId;
 use domain::identity::{AdminChange, ApiKey, Role};
-use domain::pending::{Awaited, Queued};
+use domain::pending::{Awaited, EnqueueOutcome};
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTaskFilter, StartTaskOrder};
@@ -224,7 +224,7 @@ async fn messages(ports: &Ports) -> String {
     let awaited = Awaited::Conversation(conversation_id(1));
     let message = message(1, "alice", awaited);
     let queued = ports.pending.queue(&message).await.unwrap();
-    assert_eq!(queued, Queued::At(1));
+    assert_eq!(queued, EnqueueOutcome::At(1));
     format!("{:#?}", ports.pending.waiting(conversation_id(1)).await)
 }
 

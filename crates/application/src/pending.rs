@@ -19,7 +19,7 @@ use domain::conversation::{ExecutionStatus, MessageInput};
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::json::serialized_bytes;
-use domain::pending::{Awaited, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, EnqueueOutcome};
+use domain::pending::{MessageTarget, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, EnqueueOutcome};
 use domain::scope::Scope;
 use domain::start_task::CLOCK_SKEW_GRACE;
 use domain::usage::Quota;
@@ -73,7 +73,7 @@ impl PendingMessages {
     pub async fn queue(
         &self,
         owner: &UserId,
-        awaited: Awaited,
+        awaited: MessageTarget,
         message: MessageInput,
     ) -> Result<Placed, AppError> {
         let new = self.new_message(owner, awaited, message);
@@ -89,7 +89,7 @@ impl PendingMessages {
     pub async fn queue_once(
         &self,
         owner: &UserId,
-        awaited: Awaited,
+        awaited: MessageTarget,
         message: MessageInput,
         repeatable: &Repeatable<'_, Placed>,
     ) -> Result<Answer<Placed>, AppError> {
@@ -109,7 +109,7 @@ impl PendingMessages {
         self.add(&new).await
     }
 
-    fn new_message(&self, owner: &UserId, awaited: Awaited, message: MessageInput) -> NewPendingMessage {
+    fn new_message(&self, owner: &UserId, awaited: MessageTarget, message: MessageInput) -> NewPendingMessage {
         NewPendingMessage {
             id: self.0.ports.ids.uuid(),
             owner: owner.clone(),

@@ -16,7 +16,7 @@ pub const MAX_START_TASK_NOTES: usize = 20;
 
 /// What a message waits for. Clients name a start task as `task-<32 hex>` before they know its conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Awaited {
+pub enum MessageTarget {
     /// The conversation that this task makes.
     Task(StartTaskId),
     /// This conversation.
@@ -31,7 +31,7 @@ pub struct NewPendingMessage {
     /// Whose it is.
     pub owner: UserId,
     /// For what.
-    pub awaited: Awaited,
+    pub awaited: MessageTarget,
     /// What was said. May be secret: it is in no log.
     pub message: MessageInput,
     /// When.

@@ -9,7 +9,7 @@ use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, UserId};
 use domain::idempotency::Repetition;
 use domain::pending::{
-    Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, EnqueueOutcome,
+    MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, EnqueueOutcome,
 };
 use domain::sandbox::{Desired, SandboxStatus};
 use domain::start_task::{StartStatus, StartTask};
@@ -20,12 +20,12 @@ use crate::state::{PendingRow, State};
 
 impl State {
     /// The conversation that is meant, or why nothing can wait for it.
-    fn awaited(&self, owner: &UserId, awaited: Awaited) -> Result<ConversationId, EnqueueOutcome> {
+    fn awaited(&self, owner: &UserId, awaited: MessageTarget) -> Result<ConversationId, EnqueueOutcome> {
         let theirs = self.tasks.values().map(|row| &row.task);
         let theirs = theirs.filter(|it| it.owner == *owner);
         let start: Option<&StartTask> = match awaited {
-            Awaited::Task(id) => theirs.into_iter().find(|it| it.id == id),
-            Awaited::Conversation(id) => {
+            MessageTarget::Task(id) => theirs.into_iter().find(|it| it.id == id),
+            MessageTarget::Conversation(id) => {
                 let row = self.conversations.get(&id);
                 if row.is_some_and(|row| row.it.owner == *owner) {
                     return Ok(id);

@@ -9,7 +9,7 @@ use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, SandboxId};
 use domain::idempotency::Repetition;
 use domain::pending::{
-    Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, EnqueueOutcome,
+    MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, EnqueueOutcome,
 };
 use domain::sandbox::{Desired, SandboxStatus};
 use domain::start_task::StartStatus;
@@ -46,7 +46,7 @@ fn of_start(start: Option<Start>) -> Result<ConversationId, EnqueueOutcome> {
 fn awaited(
     conn: &mut AnyConnection,
     owner: &str,
-    awaited: Awaited,
+    awaited: MessageTarget,
 ) -> Result<Result<ConversationId, EnqueueOutcome>, Fault> {
     let theirs = start_tasks::table
         .into_boxed::<Any>()
@@ -57,8 +57,8 @@ fn awaited(
             start_tasks::detail,
         ));
     let found = match awaited {
-        Awaited::Task(id) => theirs.filter(start_tasks::id.eq(Key::from(id))),
-        Awaited::Conversation(id) => {
+        MessageTarget::Task(id) => theirs.filter(start_tasks::id.eq(Key::from(id))),
+        MessageTarget::Conversation(id) => {
             let there = conversations::table
                 .filter(conversations::id.eq(Key::from(id)))
                 .filter(conversations::owner.eq(owner));

@@ -7,14 +7,14 @@ use application::{AppError, Policy};
 use domain::conversation::ExecutionStatus;
 use domain::error::{Classify, ErrorClass};
 use domain::id::{ConversationId, StartTaskId};
-use domain::pending::{Awaited, PendingMessageRepository};
+use domain::pending::{MessageTarget, PendingMessageRepository};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartStatus, StartTask};
 use store_memory::Mood;
 
 use crate::world::{World, alice, clock, input, mine, say, until};
 
-async fn queue(world: &World, awaited: Awaited, text: &str) -> Result<Placed, AppError> {
+async fn queue(world: &World, awaited: MessageTarget, text: &str) -> Result<Placed, AppError> {
     world.app.pending.queue(&alice(), awaited, say(text)).await
 }
 
@@ -69,9 +69,9 @@ async fn what_is_said_during_a_start_comes_after_its_first_message_in_order() {
     let id = task.conversation_id;
     for (position, text) in ["one", "two", "three"].into_iter().enumerate() {
         let awaited = if position == 1 {
-            Awaited::Conversation(id)
+            MessageTarget::Conversation(id)
         } else {
-            Awaited::Task(task.id)
+            MessageTarget::Task(task.id)
         };
         let placed = queue(&world, awaited, text).await.expect("queued");
         assert_eq!(placed.position, position + 1);
@@ -82,7 +82,7 @@ async fn what_is_said_during_a_start_comes_after_its_first_message_in_order() {
     let launched = world.agents.launches();
     assert_eq!(launched[0].initial_message, Some(say("hi")));
     // Once it can hear, there is no waiting.
-    queue(&world, Awaited::Task(task.id), "four")
+    queue(&world, MessageTarget::Task(task.id), "four")
         .await
         .expect("queued");
     nothing_waits(&world, id).await;
@@ -95,7 +95,7 @@ async fn a_paused_sandbox_hears_when_it_runs_again() {
     let task = talk(&world).await;
     let id = task.conversation_id;
     pause(&world, &task).await;
-    let placed = queue(&world, Awaited::Conversation(id), "later").await;
+    let placed = queue(&world, MessageTarget::Conversation(id), "later").await;
     assert_eq!(placed.expect("queued").position, 1);
     a_while().await;
     assert_eq!(said(&world, id), [""; 0]);
@@ -110,7 +110,7 @@ async fn a_message_whose_answer_is_lost_is_not_said_twice() {
     let id = talk(&world).await.conversation_id;
     world.agents.lose_answers_to_messages(true);
     for text in ["same", "same", "other"] {
-        queue(&world, Awaited::Conversation(id), text)
+        queue(&world, MessageTarget::Conversation(id), text)
             .await
             .expect("queued");
     }
@@ -133,7 +133,7 @@ async fn a_message_that_is_taken_late_is_not_said_twice() {
             .change(id, |it| it.execution_status = Some(status));
         world.agents.hold_messages();
         for text in ["one", "two"] {
-            queue(&world, Awaited::Conversation(id), text)
+            queue(&world, MessageTarget::Conversation(id), text)
                 .await
                 .expect("queued");
         }
@@ -150,7 +150,7 @@ async fn a_message_that_is_taken_after_a_crash_is_not_said_twice() {
     let world = World::new().await;
     let id = talk(&world).await.conversation_id;
     world.agents.hold_messages();
-    queue(&world, Awaited::Conversation(id), "once")
+    queue(&world, MessageTarget::Conversation(id), "once")
         .await
         .expect("queued");
     until(|| async { (world.agents.calls().send == 1).then_some(()) }).await;
@@ -167,7 +167,7 @@ async fn a_message_that_got_lost_on_its_way_is_said_again() {
     let world = World::new().await;
     let id = talk(&world).await.conversation_id;
     world.agents.hold_messages();
-    queue(&world, Awaited::Conversation(id), "once")
+    queue(&world, MessageTarget::Conversation(id), "once")
         .await
         .expect("queued");
     until(|| async { (world.agents.calls().send == 1).then_some(()) }).await;
@@ -183,7 +183,7 @@ async fn a_crash_after_the_message_was_said_says_nothing_twice() {
     let world = World::new().await;
     let id = talk(&world).await.conversation_id;
     world.agents.lose_answers_to_messages(true);
-    queue(&world, Awaited::Conversation(id), "once")
+    queue(&world, MessageTarget::Conversation(id), "once")
         .await
         .expect("queued");
     until(|| async { (said(&world, id).len() == 1).then_some(()) }).await;
@@ -198,7 +198,7 @@ async fn a_crash_before_the_message_was_said_loses_nothing() {
     let task = talk(&world).await;
     let id = task.conversation_id;
     pause(&world, &task).await;
-    let placed = queue(&world, Awaited::Conversation(id), "once").await;
+    let placed = queue(&world, MessageTarget::Conversation(id), "once").await;
     let message = placed.expect("queued").id;
     let begun = world.store.begin(message, None, clock().now()).await;
     assert!(begun.expect("stored"));
@@ -219,10 +219,10 @@ async fn an_agent_server_in_trouble_is_told_when_it_is_well() {
         let task = talk(&world).await;
         let id = task.conversation_id;
         world.agents.set_mood(mood);
-        queue(&world, Awaited::Conversation(id), "one")
+        queue(&world, MessageTarget::Conversation(id), "one")
             .await
             .expect("queued");
-        queue(&world, Awaited::Conversation(id), "two")
+        queue(&world, MessageTarget::Conversation(id), "two")
             .await
             .expect("queued");
         a_while().await;
@@ -248,14 +248,14 @@ async fn a_message_that_is_refused_for_good_does_not_block_those_behind_it() {
     let task = talk(&world).await;
     let id = task.conversation_id;
     world.agents.set_mood(Mood::Rejecting(422));
-    queue(&world, Awaited::Conversation(id), "odd")
+    queue(&world, MessageTarget::Conversation(id), "odd")
         .await
         .expect("queued");
     nothing_waits(&world, id).await;
     let notes = world.task(&task).await.notes;
     assert!(notes.iter().any(|note| note.contains("422")), "{notes:?}");
     world.agents.set_mood(Mood::Well);
-    queue(&world, Awaited::Conversation(id), "fine")
+    queue(&world, MessageTarget::Conversation(id), "fine")
         .await
         .expect("queued");
     nothing_waits(&world, id).await;
@@ -274,7 +274,7 @@ async fn processes_that_share_a_host_say_it_once() {
     let texts: Vec<_> = (0..10).map(|n| n.to_string()).collect();
     for (n, text) in texts.iter().enumerate() {
         let world = if n % 2 == 0 { &one } else { &two };
-        queue(world, Awaited::Conversation(id), text)
+        queue(world, MessageTarget::Conversation(id), text)
             .await
             .expect("queued");
     }
@@ -286,8 +286,8 @@ async fn processes_that_share_a_host_say_it_once() {
 async fn nothing_is_taken_that_nobody_will_hear() {
     let world = World::empty(|_| {});
     let unknown = [
-        Awaited::Task(StartTaskId::new(uuid::Uuid::from_u128(1))),
-        Awaited::Conversation(ConversationId::new(uuid::Uuid::from_u128(1))),
+        MessageTarget::Task(StartTaskId::new(uuid::Uuid::from_u128(1))),
+        MessageTarget::Conversation(ConversationId::new(uuid::Uuid::from_u128(1))),
     ];
     for awaited in unknown {
         let refused = queue(&world, awaited, "x").await.expect_err("refused");
@@ -296,7 +296,7 @@ async fn nothing_is_taken_that_nobody_will_hear() {
     // Without a model no start succeeds.
     let task = world.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Error);
-    let refused = queue(&world, Awaited::Task(task.id), "x").await;
+    let refused = queue(&world, MessageTarget::Task(task.id), "x").await;
     let refused = refused.expect_err("refused");
     assert_eq!(refused.class(), ErrorClass::Conflict);
     let cause = task.detail.expect("a cause");
@@ -308,7 +308,7 @@ async fn a_full_queue_says_so() {
     let world = World::new().await;
     let task = talk(&world).await;
     pause(&world, &task).await;
-    let awaited = Awaited::Task(task.id);
+    let awaited = MessageTarget::Task(task.id);
     for n in 1..=10 {
         let placed = queue(&world, awaited, "x").await.expect("room");
         assert_eq!(placed.position, n);
@@ -328,7 +328,7 @@ async fn what_another_process_has_begun_is_left_alone_until_it_is_settled() {
     let task = talk(&world).await;
     let id = task.conversation_id;
     pause(&world, &task).await;
-    let placed = queue(&world, Awaited::Conversation(id), "once").await;
+    let placed = queue(&world, MessageTarget::Conversation(id), "once").await;
     let a_moment_ago = clock().now().minus(Duration::from_secs(100));
     let begun = world
         .store

@@ -9,7 +9,7 @@ use domain::error::{Classify, ErrorClass};
 use domain::event::{BULKY_EVENT_BYTES, Event, EventFilter, EventOrder};
 use domain::id::ConversationId;
 use domain::page::{PageLimit, PageRequest};
-use domain::pending::Awaited;
+use domain::pending::MessageTarget;
 use domain::sandbox::Sandbox;
 use domain::start_task::StartTask;
 use domain::usage::{EventStorage, Quota, QuotaLimits};
@@ -111,7 +111,7 @@ async fn large_requests_are_refused_where_small_ones_are_not() {
     let asked = input(|it| it.initial_message = Some(say(&long)));
     is_quota(world.app.starts.start(&alice(), asked).await, "20000");
     let task = world.started(input(|_| {})).await;
-    let wait = Awaited::Conversation(task.conversation_id);
+    let wait = MessageTarget::Conversation(task.conversation_id);
     let refused = world.app.pending.queue(&alice(), wait, say(&long)).await;
     is_quota(refused, "20000");
 }
@@ -154,7 +154,7 @@ async fn secrets_and_waiting_messages_have_quotas() {
 
     world.backend.hang(true);
     let task = world.start(input(|_| {})).await;
-    let wait = Awaited::Task(task.id);
+    let wait = MessageTarget::Task(task.id);
     let pending = &world.app.pending;
     pending
         .queue(&alice(), wait, say("1"))

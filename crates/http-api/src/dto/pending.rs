@@ -4,7 +4,7 @@
 use application::pending::Placed;
 use domain::conversation::MessageInput;
 use domain::id::{ConversationId, StartTaskId};
-use domain::pending::Awaited;
+use domain::pending::MessageTarget;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -32,12 +32,12 @@ impl Named for AwaitedText {
 
 impl AwaitedText {
     /// What it names; 404 if that can be nothing.
-    pub fn read(&self) -> Result<Awaited, Problem> {
+    pub fn read(&self) -> Result<MessageTarget, Problem> {
         let task = self.0.strip_prefix("task-");
-        let task = task.map(|id| id.parse::<StartTaskId>().map(Awaited::Task));
+        let task = task.map(|id| id.parse::<StartTaskId>().map(MessageTarget::Task));
         let parsed = task.unwrap_or_else(|| {
             let id = self.0.parse::<ConversationId>();
-            id.map(Awaited::Conversation)
+            id.map(MessageTarget::Conversation)
         });
         parsed.map_err(|_| Problem::missing("Conversation not found"))
     }
@@ -135,8 +135,8 @@ mod tests {
         let hex = "bd149714357048a29bd54ec68782c6d8";
         let dashed = "BD149714-3570-48A2-9BD5-4EC68782C6D8";
         let read = |text: &str| AwaitedText(text.to_owned()).read().ok();
-        let task = Some(Awaited::Task(hex.parse().unwrap()));
-        let conversation = Some(Awaited::Conversation(hex.parse().unwrap()));
+        let task = Some(MessageTarget::Task(hex.parse().unwrap()));
+        let conversation = Some(MessageTarget::Conversation(hex.parse().unwrap()));
         for id in [hex, dashed] {
             assert_eq!(read(id), conversation);
             assert_eq!(read(&format!("task-{id}")), task);

@@ -3,7 +3,7 @@
 use domain::conversation::MessageInput;
 use domain::id::HostId;
 use domain::idempotency::{IdempotentResponse, IdempotentRequest, Repetition};
-use domain::pending::{Awaited, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, EnqueueOutcome};
+use domain::pending::{MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, EnqueueOutcome};
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTask};
@@ -17,11 +17,11 @@ use crate::fixtures::{
 };
 
 /// The conversation, and its start, by number.
-const TASK: fn(u64) -> Awaited = |n| Awaited::Task(task_id(n));
-const CONVERSATION: fn(u64) -> Awaited = |n| Awaited::Conversation(conversation_id(n));
+const TASK: fn(u64) -> MessageTarget = |n| MessageTarget::Task(task_id(n));
+const CONVERSATION: fn(u64) -> MessageTarget = |n| MessageTarget::Conversation(conversation_id(n));
 
 /// A message that was said at second `n`.
-pub fn message(n: u64, owner: &str, awaited: Awaited) -> NewPendingMessage {
+pub fn message(n: u64, owner: &str, awaited: MessageTarget) -> NewPendingMessage {
     NewPendingMessage {
         id: uuid(n),
         owner: user(owner),
@@ -36,7 +36,7 @@ pub fn message(n: u64, owner: &str, awaited: Awaited) -> NewPendingMessage {
     }
 }
 
-async fn queue(ports: &Ports, n: u64, awaited: Awaited) -> EnqueueOutcome {
+async fn queue(ports: &Ports, n: u64, awaited: MessageTarget) -> EnqueueOutcome {
     let it = message(n, "alice", awaited);
     ports.pending.queue(&it).await.expect("queue")
 }

@@ -7,7 +7,7 @@ use domain::event::{Appended, EventFilter, EventOrder};
 use domain::id::{HostId, UserId};
 use domain::idempotency::{IdempotentResponse, IdempotentRequest, Repetition};
 use domain::identity::{DELETED_USER_ENTITY, PurgeCounts};
-use domain::pending::{Awaited, PendingMessage, EnqueueOutcome};
+use domain::pending::{MessageTarget, PendingMessage, EnqueueOutcome};
 use domain::sandbox::Desired;
 use domain::scope::Scope;
 use domain::secret::SecretChange;
@@ -114,8 +114,8 @@ async fn furnish(ports: &Ports, owner: &str, n: u64) -> i64 {
     run(ports, &failed, Some(StartStatus::Error)).await;
     let fence = run(ports, &start_in(n + 8, owner, &name("up"), at(1)), None).await;
     for (n, awaited) in [
-        (n + 11, Awaited::Task(task_id(n + 8))),
-        (n + 12, Awaited::Conversation(conversation_id(n + 4))),
+        (n + 11, MessageTarget::Task(task_id(n + 8))),
+        (n + 12, MessageTarget::Conversation(conversation_id(n + 4))),
     ] {
         let queued = ports.pending.queue(&message(n, owner, awaited)).await;
         assert_eq!(queued.unwrap(), EnqueueOutcome::At(1));
@@ -338,7 +338,7 @@ pub async fn nothing_new_of_a_deleted_user_is_stored(ports: &Ports) {
     let document = Sealed::from_text("sealed again");
     let saved = ports.settings.save(&alice, &document, None, at(9)).await;
     gone(saved.err());
-    let late = message(131, "alice", Awaited::Conversation(conversation_id(102)));
+    let late = message(131, "alice", MessageTarget::Conversation(conversation_id(102)));
     gone(ports.pending.queue(&late).await.err());
     let late = secret(119, "alice", "A", at(9));
     gone(ports.secrets.insert(&late).await.err());

@@ -6,7 +6,7 @@ use domain::conversation::{ConversationFilter, ConversationView, Observation};
 use domain::event::{Appended, Event, EventFilter, EventOrder, shortened};
 use domain::id::ConversationId;
 use domain::json::text_bytes;
-use domain::pending::{Awaited, EnqueueOutcome};
+use domain::pending::{MessageTarget, EnqueueOutcome};
 use domain::scope::Scope;
 use domain::start_task::{StartStatus, StartTaskFilter, StartTaskOrder};
 use domain::usage::{ShortenedEvents, Usage};
@@ -150,7 +150,7 @@ pub async fn figures_equal_a_recount(ports: &Ports) {
     assert_eq!(usage(ports, "alice").await.events, 40 + 17);
 
     for n in [1, 2] {
-        let waiting = message(n, "alice", Awaited::Conversation(conversation_id(n)));
+        let waiting = message(n, "alice", MessageTarget::Conversation(conversation_id(n)));
         let queued = ports.pending.queue(&waiting).await;
         assert_eq!(queued.unwrap(), EnqueueOutcome::At(1));
     }

@@ -11,7 +11,7 @@ use domain::conversation::{
 use domain::event::{Event, EventFilter, EventOrder};
 use domain::id::ApiKeyId;
 use domain::identity::{AdminChange, ApiKey, Role};
-use domain::pending::{Awaited, EnqueueOutcome};
+use domain::pending::{MessageTarget, EnqueueOutcome};
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTaskFilter, StartTaskOrder};
@@ -221,7 +221,7 @@ async fn warm(ports: &Ports) -> String {
 
 /// As for the secrets: one can wait for what the first version has left.
 async fn messages(ports: &Ports) -> String {
-    let awaited = Awaited::Conversation(conversation_id(1));
+    let awaited = MessageTarget::Conversation(conversation_id(1));
     let message = message(1, "alice", awaited);
     let queued = ports.pending.queue(&message).await.unwrap();
     assert_eq!(queued, EnqueueOutcome::At(1));

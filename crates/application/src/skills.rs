@@ -7,7 +7,7 @@ use std::time::Duration;
 use domain::error::ErrorClass;
 use domain::id::UserId;
 use domain::page::{Page, PageRequest, PageToken};
-use domain::skill::{ListedSkill, Marketplace, Offer, SkillError};
+use domain::skill::{ListedSkill, Marketplace, MarketplaceContents, SkillError};
 use futures::{StreamExt as _, stream};
 use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
@@ -137,7 +137,7 @@ impl Skills {
         offers
     }
 
-    async fn offer(&self, of: &Registration) -> Result<Offer, String> {
+    async fn offer(&self, of: &Registration) -> Result<MarketplaceContents, String> {
         let url = address(&of.source)?;
         if let Some(reference) = &of.reference {
             check_branch(reference).map_err(|_| "`ref` is no branch, tag or commit".to_owned())?;
@@ -159,7 +159,7 @@ impl Skills {
 }
 
 impl Offers {
-    fn add(&mut self, of: &Registration, offer: Offer) {
+    fn add(&mut self, of: &Registration, offer: MarketplaceContents) {
         let names = offer.skills.iter().map(|skill| skill.name.clone());
         self.by_marketplace.insert(of.name.clone(), names.collect());
         self.skills.extend(offer.skills);

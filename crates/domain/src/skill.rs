@@ -38,7 +38,7 @@ pub struct Marketplace {
 
 /// What a marketplace has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Offer {
+pub struct MarketplaceContents {
     /// Its skills.
     pub skills: Vec<ListedSkill>,
     /// Its plugins; the skills that they bring are not among the skills.
@@ -84,5 +84,5 @@ pub trait SkillLibrary: Send + Sync + 'static {
     /// All of them, by source and name.
     async fn list(&self) -> Result<Vec<ListedSkill>, SkillError>;
     /// What a marketplace offers. It is fetched anew each time.
-    async fn offer(&self, marketplace: &Marketplace) -> Result<Offer, SkillError>;
+    async fn offer(&self, marketplace: &Marketplace) -> Result<MarketplaceContents, SkillError>;
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::error::chain;
-use domain::skill::{ListedSkill, Marketplace, Offer, SkillError, SkillLibrary};
+use domain::skill::{ListedSkill, Marketplace, MarketplaceContents, SkillError, SkillLibrary};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -110,7 +110,7 @@ impl SkillLibrary for DirectoryLibrary {
         }
     }
 
-    async fn offer(&self, marketplace: &Marketplace) -> Result<Offer, SkillError> {
+    async fn offer(&self, marketplace: &Marketplace) -> Result<MarketplaceContents, SkillError> {
         self.fetches.offer(marketplace).await
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use domain::error::chain;
-use domain::skill::{ListedSkill, Marketplace, Offer, SkillError};
+use domain::skill::{ListedSkill, Marketplace, MarketplaceContents, SkillError};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -51,7 +51,7 @@ impl Fetches {
         }
     }
 
-    pub(crate) async fn offer(&self, of: &Marketplace) -> Result<Offer, SkillError> {
+    pub(crate) async fn offer(&self, of: &Marketplace) -> Result<MarketplaceContents, SkillError> {
         let turn = timeout(PATIENCE, Arc::clone(&self.turns).acquire_owned()).await;
         let Ok(Ok(_turn)) = turn else {
             return Err(unavailable(
@@ -123,7 +123,7 @@ fn in_words(of: &Marketplace, failed: Failed) -> SkillError {
 }
 
 /// Failures that have words of their own are offers that failed; the rest is git's.
-async fn fetched(git: &Git, of: &Marketplace) -> Result<Offer, Failed> {
+async fn fetched(git: &Git, of: &Marketplace) -> Result<MarketplaceContents, Failed> {
     git.check().await?;
     let reference = of.reference.as_deref().unwrap_or("HEAD");
     git.fetch(&of.url, &of.addresses, reference, FETCH).await?;
@@ -156,7 +156,7 @@ async fn fetched(git: &Git, of: &Marketplace) -> Result<Offer, Failed> {
     }
 }
 
-async fn by_manifest(git: &Git, manifest: &Blob, source: &str) -> Result<Offer, Failed> {
+async fn by_manifest(git: &Git, manifest: &Blob, source: &str) -> Result<MarketplaceContents, Failed> {
     let broken = |why: &str| Failed::Unusable(format!("its manifest {why}"));
     if manifest.length > LARGEST {
         return Err(broken("is larger than 256 KiB"));
@@ -171,10 +171,10 @@ async fn by_manifest(git: &Git, manifest: &Blob, source: &str) -> Result<Offer, 
         triggers: None,
     };
     let skills = in_order(skills.into_iter().map(listed).collect());
-    Ok(Offer { skills, plugins })
+    Ok(MarketplaceContents { skills, plugins })
 }
 
-async fn loose(git: &Git, listed: &[Blob], source: &str) -> Result<Offer, Failed> {
+async fn loose(git: &Git, listed: &[Blob], source: &str) -> Result<MarketplaceContents, Failed> {
     let wanted = wanted(listed);
     let texts = contents(git, &wanted).await?;
     let mut skills = Vec::new();
@@ -188,7 +188,7 @@ async fn loose(git: &Git, listed: &[Blob], source: &str) -> Result<Offer, Failed
             }
         }
     }
-    Ok(Offer {
+    Ok(MarketplaceContents {
         skills: in_order(skills),
         plugins: Vec::new(),
     })

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::skill::{ListedSkill, Marketplace, Offer, MarketplacePlugin, SkillError, SkillLibrary};
+use domain::skill::{ListedSkill, Marketplace, MarketplaceContents, MarketplacePlugin, SkillError, SkillLibrary};
 
 /// A library; at first without skills. Every marketplace has a skill and a plugin with the name of its repository, but for one
 /// named `broken`, which cannot be read, and one named `slow`, which takes an hour.
@@ -25,7 +25,7 @@ impl SkillLibrary for FakeSkills {
         Ok(skills.clone())
     }
 
-    async fn offer(&self, marketplace: &Marketplace) -> Result<Offer, SkillError> {
+    async fn offer(&self, marketplace: &Marketplace) -> Result<MarketplaceContents, SkillError> {
         match marketplace.name.as_str() {
             "broken" => return Err(SkillError::Unavailable("told to be broken".to_owned())),
             "slow" => tokio::time::sleep(Duration::from_secs(3600)).await,
@@ -42,7 +42,7 @@ impl SkillLibrary for FakeSkills {
             name,
             description: marketplace.reference.clone(),
         };
-        Ok(Offer {
+        Ok(MarketplaceContents {
             skills: vec![skill],
             plugins: vec![plugin],
         })

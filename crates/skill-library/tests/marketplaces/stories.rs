@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use domain::skill::{
-    ListedSkill, Marketplace, Offer, MarketplacePlugin, SkillError, SkillLibrary as _,
+    ListedSkill, Marketplace, MarketplaceContents, MarketplacePlugin, SkillError, SkillLibrary as _,
 };
 use skill_library::{Config, DirectoryLibrary};
 use tempfile::TempDir;
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    async fn offer(&self, of: &Marketplace) -> Result<Offer, SkillError> {
+    async fn offer(&self, of: &Marketplace) -> Result<MarketplaceContents, SkillError> {
         self.library.offer(of).await
     }
 
@@ -191,7 +191,7 @@ async fn loose_skills_without_a_manifest() {
     ])
     .await;
     let of = world.marketplace();
-    let all = Offer {
+    let all = MarketplaceContents {
         skills: vec![
             skill("git", &["git", "hub"]),
             skill("hidden", &[]),
@@ -233,7 +233,7 @@ async fn a_manifest_says_what_there_is() {
         name: "deploy".to_owned(),
         description: Some("D".to_owned()),
     };
-    let expected = Offer {
+    let expected = MarketplaceContents {
         skills: vec![skill("solo", &[])],
         plugins: vec![plugin],
     };

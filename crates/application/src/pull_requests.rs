@@ -5,7 +5,7 @@ use std::time::Duration;
 use domain::agent::McpServer;
 use domain::conversation::GitProvider;
 use domain::error::{Classify as _, chain};
-use domain::git::{GitError, OpenedPullRequest, PullRequest};
+use domain::git::{GitError, OpenedPullRequest, NewPullRequest};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::sandbox::Sandbox;
 use domain::scope::Scope;
@@ -39,7 +39,7 @@ impl GitService {
         &self,
         opener: &Opener,
         provider: GitProvider,
-        request: &PullRequest,
+        request: &NewPullRequest,
     ) -> Result<OpenedPullRequest, GitFailure> {
         let access = self.access(&opener.user, provider).await?;
         let answer = self.hosting().open_pull_request(&access, request).await?;

@@ -178,7 +178,7 @@ pub struct GitPage<T> {
 
 /// A pull request (merge request) to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PullRequest {
+pub struct NewPullRequest {
     /// `owner/name` as in [`Repository::full_name`]; for GitLab also the number of the project.
     pub repository: String,
     /// Branch with the changes.
@@ -349,7 +349,7 @@ pub trait GitHosting: Send + Sync + 'static {
     async fn open_pull_request(
         &self,
         access: &GitAccess,
-        request: &PullRequest,
+        request: &NewPullRequest,
     ) -> Result<OpenedPullRequest, GitError>;
     /// How to clone a repository (`owner/name` as in [`Repository::full_name`]). `Forbidden` for a host that may not be called,
     /// after its name was resolved.

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use domain::git::{
-    Branch, GitError, GitPage, GitPageRequest, GitUser, PullRequest, Repository, RepositoryQuery,
+    Branch, GitError, GitPage, GitPageRequest, GitUser, NewPullRequest, Repository, RepositoryQuery,
     SuggestedTask,
 };
 use url::Url;
@@ -28,9 +28,9 @@ pub(crate) trait Api: Send + Sync {
     async fn installations(&self, page: &GitPageRequest) -> Result<GitPage<String>, GitError>;
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError>;
     /// One request, which is never repeated.
-    async fn open_pull_request(&self, request: &PullRequest) -> Result<Opened, GitError>;
+    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<Opened, GitError>;
     /// Sets the labels of one that was opened without them.
-    async fn label(&self, request: &PullRequest, number: i64) -> Result<(), GitError>;
+    async fn label(&self, request: &NewPullRequest, number: i64) -> Result<(), GitError>;
 }
 
 /// A pull request that a provider says it opened.

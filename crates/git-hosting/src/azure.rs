@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, PullRequest,
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
     Repository, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
@@ -326,7 +326,7 @@ impl Api for Azure {
         Ok(tasks)
     }
 
-    async fn open_pull_request(&self, request: &PullRequest) -> Result<Opened, GitError> {
+    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<Opened, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let [organization, project, name] = parts[..] else {
             return Err(GitError::NotFound { provider: PROVIDER });
@@ -356,7 +356,7 @@ impl Api for Azure {
         })
     }
 
-    async fn label(&self, _: &PullRequest, _: i64) -> Result<(), GitError> {
+    async fn label(&self, _: &NewPullRequest, _: i64) -> Result<(), GitError> {
         no_labels(PROVIDER)
     }
 }

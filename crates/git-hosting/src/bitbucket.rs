@@ -6,7 +6,7 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, PullRequest,
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
     Repository, RepositoryKey, RepositoryQuery, SuggestedTask,
 };
 use serde_json::{Value, json};
@@ -286,7 +286,7 @@ impl Api for Bitbucket {
         Ok(Vec::new())
     }
 
-    async fn open_pull_request(&self, request: &PullRequest) -> Result<Opened, GitError> {
+    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<Opened, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let path = [&["repositories"], &parts[..], &["pullrequests"]].concat();
         let url = self.session.url(&path, &[])?;
@@ -301,7 +301,7 @@ impl Api for Bitbucket {
         })
     }
 
-    async fn label(&self, _: &PullRequest, _: i64) -> Result<(), GitError> {
+    async fn label(&self, _: &NewPullRequest, _: i64) -> Result<(), GitError> {
         no_labels(PROVIDER)
     }
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, PullRequest,
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
     Repository, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
@@ -248,7 +248,7 @@ impl Api for BitbucketDataCenter {
         Ok(values.iter().filter_map(task).take(MAX_TASKS).collect())
     }
 
-    async fn open_pull_request(&self, request: &PullRequest) -> Result<Opened, GitError> {
+    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<Opened, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let [project, slug] = parts[..] else {
             return Err(GitError::NotFound { provider: PROVIDER });
@@ -270,7 +270,7 @@ impl Api for BitbucketDataCenter {
         })
     }
 
-    async fn label(&self, _: &PullRequest, _: i64) -> Result<(), GitError> {
+    async fn label(&self, _: &NewPullRequest, _: i64) -> Result<(), GitError> {
         no_labels(PROVIDER)
     }
 }

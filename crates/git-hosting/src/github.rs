@@ -5,7 +5,7 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, PullRequest,
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
     Repository, RepositoryKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
@@ -375,7 +375,7 @@ impl Api for Github {
         Ok(pull_requests.chain(issues).take(MAX_TASKS).collect())
     }
 
-    async fn open_pull_request(&self, request: &PullRequest) -> Result<Opened, GitError> {
+    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<Opened, GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let url = self
             .session
@@ -389,7 +389,7 @@ impl Api for Github {
         })
     }
 
-    async fn label(&self, request: &PullRequest, number: i64) -> Result<(), GitError> {
+    async fn label(&self, request: &NewPullRequest, number: i64) -> Result<(), GitError> {
         let parts = segments(PROVIDER, &request.repository)?;
         let number = number.to_string();
         let path = [&["repos"], &parts[..], &["issues", &number, "labels"]].concat();

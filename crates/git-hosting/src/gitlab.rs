@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, PullRequest,
+    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
     Repository, RepositoryKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
@@ -238,7 +238,7 @@ impl Api for Gitlab {
             .collect())
     }
 
-    async fn open_pull_request(&self, request: &PullRequest) -> Result<Opened, GitError> {
+    async fn open_pull_request(&self, request: &NewPullRequest) -> Result<Opened, GitError> {
         let repository = request.repository.as_str();
         let is_number = !repository.is_empty() && repository.bytes().all(|b| b.is_ascii_digit());
         let project = if is_number {
@@ -263,7 +263,7 @@ impl Api for Gitlab {
     }
 
     /// They went with the request.
-    async fn label(&self, _: &PullRequest, _: i64) -> Result<(), GitError> {
+    async fn label(&self, _: &NewPullRequest, _: i64) -> Result<(), GitError> {
         Ok(())
     }
 }

@@ -31,7 +31,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     Branch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
-    HostNotAllowed, OpenedPullRequest, PullRequest, Repository, RepositoryQuery, SuggestedTask,
+    HostNotAllowed, OpenedPullRequest, NewPullRequest, Repository, RepositoryQuery, SuggestedTask,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -160,7 +160,7 @@ impl GitHosting for HttpGitHosting {
     async fn open_pull_request(
         &self,
         access: &GitAccess,
-        request: &PullRequest,
+        request: &NewPullRequest,
     ) -> Result<OpenedPullRequest, GitError> {
         let api = self.api(access)?;
         let opened = self.bounded(access, api.open_pull_request(request)).await?;

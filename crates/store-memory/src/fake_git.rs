@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     Branch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
-    HostNotAllowed, OpenedPullRequest, PullRequest, Repository, RepositoryQuery, SuggestedTask,
+    HostNotAllowed, OpenedPullRequest, NewPullRequest, Repository, RepositoryQuery, SuggestedTask,
 };
 use secrecy::ExposeSecret as _;
 use url::Url;
@@ -35,7 +35,7 @@ pub struct FakeProvider {
 pub struct FakeGitHosting {
     providers: Mutex<BTreeMap<GitProvider, FakeProvider>>,
     calls: Mutex<Vec<(GitProvider, String)>>,
-    pull_requests: Mutex<Vec<(GitProvider, PullRequest)>>,
+    pull_requests: Mutex<Vec<(GitProvider, NewPullRequest)>>,
 }
 
 impl FakeGitHosting {
@@ -50,7 +50,7 @@ impl FakeGitHosting {
     }
 
     /// Pull requests that were opened.
-    pub fn pull_requests(&self) -> Vec<(GitProvider, PullRequest)> {
+    pub fn pull_requests(&self) -> Vec<(GitProvider, NewPullRequest)> {
         lock(&self.pull_requests).clone()
     }
 
@@ -146,7 +146,7 @@ impl GitHosting for FakeGitHosting {
     async fn open_pull_request(
         &self,
         access: &GitAccess,
-        request: &PullRequest,
+        request: &NewPullRequest,
     ) -> Result<OpenedPullRequest, GitError> {
         let provider = access.provider;
         self.ask(access)?;

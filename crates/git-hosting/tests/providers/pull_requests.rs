@@ -5,7 +5,7 @@ use std::time::Duration;
 use domain::conversation::GitProvider::{
     self, AzureDevops, Bitbucket, BitbucketDataCenter, EnterpriseSso, Forgejo, Github, Gitlab,
 };
-use domain::git::{GitError, GitHosting as _, PullRequest};
+use domain::git::{GitError, GitHosting as _, NewPullRequest};
 use git_hosting::{Config, HttpGitHosting, PrivateHosts};
 use serde_json::{Value, json};
 
@@ -21,8 +21,8 @@ const ALL: [GitProvider; 6] = [
     AzureDevops,
 ];
 
-fn request(provider: GitProvider) -> PullRequest {
-    PullRequest {
+fn request(provider: GitProvider) -> NewPullRequest {
+    NewPullRequest {
         repository: if provider == AzureDevops {
             "org/p x/r".into()
         } else {

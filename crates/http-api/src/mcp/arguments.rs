@@ -1,6 +1,6 @@
 //! What a tool is called with.
 
-use domain::git::PullRequest;
+use domain::git::NewPullRequest;
 use serde_json::Value;
 
 use super::tools::Tool;
@@ -12,7 +12,7 @@ const LONGEST_TITLE: u64 = 1024;
 const MOST_LABELS: u64 = 100;
 
 /// The pull request that the arguments ask for, or what is wrong with each of them.
-pub(super) fn read(tool: &Tool, given: &Value) -> Result<PullRequest, String> {
+pub(super) fn read(tool: &Tool, given: &Value) -> Result<NewPullRequest, String> {
     let mut errors = Errors::new();
     match decode(tool, given, &mut errors) {
         Some(request) if errors.is_empty() => Ok(request),
@@ -20,7 +20,7 @@ pub(super) fn read(tool: &Tool, given: &Value) -> Result<PullRequest, String> {
     }
 }
 
-fn decode(tool: &Tool, given: &Value, errors: &mut Errors) -> Option<PullRequest> {
+fn decode(tool: &Tool, given: &Value, errors: &mut Errors) -> Option<NewPullRequest> {
     let at = Path::body(false);
     let mut object = Object::<Value>::open(given, &at, errors)?;
     let (name, _) = tool.repository;
@@ -53,7 +53,7 @@ fn decode(tool: &Tool, given: &Value, errors: &mut Errors) -> Option<PullRequest
         object.rule("labels", given, items(0..=MOST_LABELS));
     }
     object.forbid_extra();
-    Some(PullRequest {
+    Some(NewPullRequest {
         repository: repository?,
         source_branch: source_branch?,
         target_branch: target_branch?,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::agent::{AgentEndpoint, AgentError};
-use domain::workspace::{SandboxWorkspace, ShellCommand, ShellOutcome, Skill};
+use domain::workspace::{SandboxWorkspace, ShellCommand, ShellOutcome, ProjectSkill};
 use hyper::Method;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -168,7 +168,7 @@ impl SandboxWorkspace for HttpAgentRuntime {
         }
     }
 
-    async fn skills(&self, at: &AgentEndpoint, project: &str) -> Result<Vec<Skill>, AgentError> {
+    async fn skills(&self, at: &AgentEndpoint, project: &str) -> Result<Vec<ProjectSkill>, AgentError> {
         let body = json!({
             "load_public": false, "load_user": false, "load_org": false, "load_project": true,
             "project_dir": project,
@@ -331,10 +331,10 @@ fn end_of(output: &str) -> String {
     clean[start..].to_owned()
 }
 
-fn skill(document: &Value) -> Option<Skill> {
+fn skill(document: &Value) -> Option<ProjectSkill> {
     let text = |name: &str| document[name].as_str().map(str::to_owned);
     let triggers = document["triggers"].as_array().into_iter().flatten();
-    Some(Skill {
+    Some(ProjectSkill {
         name: text("name")?,
         kind: text("type")?,
         content: text("content")?,

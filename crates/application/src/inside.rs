@@ -14,7 +14,7 @@ use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::sandbox::{Desired, SandboxStatus, is_below};
 use domain::scope::Scope;
-use domain::workspace::Skill;
+use domain::workspace::ProjectSkill;
 use serde_json::Value;
 
 pub use hooks::{EventHooks, Hook, HookMatcher};
@@ -151,7 +151,7 @@ impl Inside {
     }
 
     /// Skills of the project; none where they cannot be read.
-    pub async fn skills(&self, scope: &Scope, id: ConversationId) -> Result<Vec<Skill>, AppError> {
+    pub async fn skills(&self, scope: &Scope, id: ConversationId) -> Result<Vec<ProjectSkill>, AppError> {
         let Some(reached) = self.reach(scope, id, Question::Project).await? else {
             return Ok(Vec::new());
         };

@@ -38,7 +38,7 @@ impl ShellOutcome {
 
 /// A skill as an agent server reads it from a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skill {
+pub struct ProjectSkill {
     /// Its name.
     pub name: String,
     /// `repo`, `knowledge` or `agentskills`.
@@ -96,7 +96,7 @@ pub trait SandboxWorkspace: Send + Sync + 'static {
         reference: Option<&str>,
     ) -> Result<serde_json::Value, AgentError>;
     /// Skills of a project directory.
-    async fn skills(&self, at: &AgentEndpoint, project: &str) -> Result<Vec<Skill>, AgentError>;
+    async fn skills(&self, at: &AgentEndpoint, project: &str) -> Result<Vec<ProjectSkill>, AgentError>;
     /// The agent hooks (`.openhands/hooks.json`) of a project directory, in the form that a launch takes; `None` without any.
     async fn hooks(
         &self,

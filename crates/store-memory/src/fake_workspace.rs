@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use domain::agent::{AgentEndpoint, AgentError};
-use domain::workspace::{SandboxWorkspace, ShellCommand, ShellOutcome, Skill};
+use domain::workspace::{SandboxWorkspace, ShellCommand, ShellOutcome, ProjectSkill};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ struct State {
     hanging: Vec<String>,
     lost: Vec<(String, usize)>,
     hooks: Option<Value>,
-    skills: Vec<Skill>,
+    skills: Vec<ProjectSkill>,
     changes: Value,
     diff: Value,
     git_asked: Vec<(String, Option<String>)>,
@@ -68,7 +68,7 @@ impl FakeWorkspace {
     }
 
     /// Every project has these agent hooks and skills.
-    pub fn set_project(&self, hooks: Option<Value>, skills: Vec<Skill>) {
+    pub fn set_project(&self, hooks: Option<Value>, skills: Vec<ProjectSkill>) {
         let mut state = self.lock();
         (state.hooks, state.skills) = (hooks, skills);
     }
@@ -196,7 +196,7 @@ impl SandboxWorkspace for FakeWorkspace {
         Ok(state.diff.clone())
     }
 
-    async fn skills(&self, _: &AgentEndpoint, _: &str) -> Result<Vec<Skill>, AgentError> {
+    async fn skills(&self, _: &AgentEndpoint, _: &str) -> Result<Vec<ProjectSkill>, AgentError> {
         Ok(self.heard()?.skills.clone())
     }
 

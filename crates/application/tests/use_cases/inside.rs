@@ -7,7 +7,7 @@ use domain::error::{Classify, ErrorClass};
 use domain::id::{ConversationId, UserId};
 use domain::scope::Scope;
 use domain::start_task::{StartStatus, StartTask};
-use domain::workspace::{SandboxWorkspace, Skill};
+use domain::workspace::{SandboxWorkspace, ProjectSkill};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use store_memory::Mood;
@@ -121,7 +121,7 @@ async fn git_is_asked_inside_the_workspace_of_the_conversations_own_sandbox() {
 #[tokio::test(start_paused = true)]
 async fn skills_that_cannot_be_read_are_none_and_hooks_are_a_failure() {
     let world = World::new().await;
-    let skill = Skill {
+    let skill = ProjectSkill {
         name: "style".to_owned(),
         kind: "repo".to_owned(),
         content: "Be brief.".to_owned(),

@@ -7,7 +7,7 @@ use application::start::StartInput;
 use domain::conversation::GitProvider;
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartStatus, StartTask};
-use domain::workspace::Skill;
+use domain::workspace::ProjectSkill;
 use serde_json::json;
 use store_memory::FakeWorkspace;
 
@@ -228,7 +228,7 @@ async fn agent_hooks_are_passed_to_the_launch() {
     let (world, workspace) = world().await;
     workspace.answer(CLONE, Some(0), "has=git\nhas=hooks.json\nhas=skills\n");
     let hooks = json!({"stop": [{"matcher": "*", "hooks": []}]});
-    let skill = Skill {
+    let skill = ProjectSkill {
         name: "s".to_owned(),
         kind: "repo".to_owned(),
         content: String::new(),

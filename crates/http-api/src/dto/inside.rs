@@ -1,7 +1,7 @@
 //! What is seen of the inside of a sandbox (contract v1, section 3.2, "Proxied reads"), and other models for agents.
 
 use application::inside::{EventHooks, Hook, HookMatcher};
-use domain::workspace::Skill;
+use domain::workspace::ProjectSkill;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -114,9 +114,9 @@ pub struct ProjectSkillDto {
     triggers: Vec<String>,
 }
 
-impl From<Vec<Skill>> for ProjectSkillsDto {
-    fn from(skills: Vec<Skill>) -> Self {
-        let shown = |skill: Skill| ProjectSkillDto {
+impl From<Vec<ProjectSkill>> for ProjectSkillsDto {
+    fn from(skills: Vec<ProjectSkill>) -> Self {
+        let shown = |skill: ProjectSkill| ProjectSkillDto {
             name: skill.name,
             r#type: skill.kind,
             content: skill.content,

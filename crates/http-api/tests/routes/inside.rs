@@ -1,7 +1,7 @@
 //! The inside of sandboxes: what clients see of files, git, skills and hooks, and other models for agents.
 
 use domain::agent::AgentEndpoint;
-use domain::workspace::{SandboxWorkspace, Skill};
+use domain::workspace::{SandboxWorkspace, ProjectSkill};
 use serde_json::{Value, json};
 use store_memory::Mood;
 
@@ -49,7 +49,7 @@ async fn keep(world: &World, name: &str, llm: Value) {
 #[actix_web::test]
 async fn the_inside_of_a_running_sandbox_has_the_shapes_that_clients_know() {
     let world = World::working().await;
-    let skill = Skill {
+    let skill = ProjectSkill {
         name: "deploy".to_owned(),
         kind: "knowledge".to_owned(),
         content: "How.".to_owned(),

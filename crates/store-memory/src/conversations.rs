@@ -5,7 +5,7 @@ use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, Forgotten, MAX_CONVERSATIONS_FOR_ADOPTION, Observation, UnsettledConversation, add_pull_request_number, fold_title,
+    ExecutionStatus, PendingAgentDeletion, MAX_CONVERSATIONS_FOR_ADOPTION, Observation, UnsettledConversation, add_pull_request_number, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
@@ -263,7 +263,7 @@ impl ConversationRepository for MemoryStore {
         Ok(visible)
     }
 
-    async fn forgotten(&self, limit: usize) -> Result<Vec<Forgotten>, StoreError> {
+    async fn forgotten(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError> {
         let state = self.lock();
         let mut found: Vec<_> = state
             .deleted
@@ -279,7 +279,7 @@ impl ConversationRepository for MemoryStore {
         Ok(found
             .into_iter()
             .take(limit)
-            .map(|(id, grave)| Forgotten {
+            .map(|(id, grave)| PendingAgentDeletion {
                 id: *id,
                 sandbox_id: grave.sandbox.clone(),
             })

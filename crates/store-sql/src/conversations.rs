@@ -8,7 +8,7 @@ use diesel::sql_types::{Nullable, Text};
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, Forgotten, MAX_CONVERSATIONS_FOR_ADOPTION, Observation, UnsettledConversation, fold_title,
+    ExecutionStatus, PendingAgentDeletion, MAX_CONVERSATIONS_FOR_ADOPTION, Observation, UnsettledConversation, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
@@ -382,7 +382,7 @@ impl ConversationRepository for SqlStore {
             .await
     }
 
-    async fn forgotten(&self, limit: usize) -> Result<Vec<Forgotten>, StoreError> {
+    async fn forgotten(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError> {
         self.db
             .background_read(move |conn| {
                 let found: Vec<(Key, String)> = deleted_conversations::table
@@ -403,7 +403,7 @@ impl ConversationRepository for SqlStore {
                 found
                     .into_iter()
                     .map(|(id, sandbox)| {
-                        Ok(Forgotten {
+                        Ok(PendingAgentDeletion {
                             id: id.into(),
                             sandbox_id: decode.parse("sandbox_id", &sandbox)?,
                         })

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use observe::{add_pull_request_number, fold_title};
-pub use port::{ConversationRepository, Forgotten, UnsettledConversation};
+pub use port::{ConversationRepository, PendingAgentDeletion, UnsettledConversation};
 pub use query::{ConversationChange, ConversationFilter};
 
 use crate::clock::Timestamp;

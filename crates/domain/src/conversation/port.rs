@@ -15,7 +15,7 @@ use crate::scope::Scope;
 
 /// A deleted conversation whose agent server still has to be told (its sandbox lives on, shared with others).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Forgotten {
+pub struct PendingAgentDeletion {
     /// The conversation.
     pub id: ConversationId,
     /// Where the agent server still has it.
@@ -95,7 +95,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
     ) -> Result<Appended, StoreError>;
     /// Deletes the conversation and its sub-conversations with their events and start tasks, and remembers the ids so
     /// that nothing resurrects them. In the same transaction each sandbox that no other conversation and no unfinished
-    /// start task needs is marked for deletion (`Desired::Deleted`); for a shared one a [`Forgotten`] entry is left.
+    /// start task needs is marked for deletion (`Desired::Deleted`); for a shared one a [`PendingAgentDeletion`] entry is left.
     /// `false` if there is no such conversation. Unfinished start tasks of the conversation end in ERROR.
     async fn delete(
         &self,
@@ -105,7 +105,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
     ) -> Result<bool, StoreError>;
     /// Deleted conversations that agent servers still hold, oldest first, at most `limit`, in sandboxes that are
     /// RUNNING (others are told when they run again).
-    async fn forgotten(&self, limit: usize) -> Result<Vec<Forgotten>, StoreError>;
+    async fn forgotten(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError>;
     /// The agent server was told (or is gone).
     async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError>;
     /// All conversations of a sandbox, newest first, at most `limit`, for the reconciler.

@@ -1,6 +1,6 @@
 //! Laws of `ConversationRepository::delete` and what follows from it.
 
-use domain::conversation::{Conversation, Forgotten, Observation};
+use domain::conversation::{Conversation, PendingAgentDeletion, Observation};
 use domain::error::StoreError;
 use domain::event::{Appended, EventFilter};
 use domain::id::ConversationId;
@@ -34,7 +34,7 @@ async fn desired(ports: &Ports, sandbox: &str) -> Desired {
     row.expect("the row is there").desired
 }
 
-async fn forgotten(ports: &Ports) -> Vec<Forgotten> {
+async fn forgotten(ports: &Ports) -> Vec<PendingAgentDeletion> {
     ports.conversations.forgotten(10).await.expect("forgotten")
 }
 
@@ -161,7 +161,7 @@ pub async fn a_shared_sandbox_stays_and_is_told(ports: &Ports) {
     }
     assert!(delete(ports, conversation_id(1)).await);
     assert_eq!(desired(ports, "s").await, Desired::Running);
-    let entry = Forgotten {
+    let entry = PendingAgentDeletion {
         id: conversation_id(1),
         sandbox_id: sandbox_id("s"),
     };

@@ -6,7 +6,7 @@ use domain::agent::{AgentError, MessageDelivery};
 use domain::clock::Timestamp;
 use domain::conversation::{
     ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, MessageInput,
-    Observation,
+    ConversationReport,
 };
 use domain::error::{ErrorClass, StoreError, chain};
 use domain::id::{ConversationId, SandboxId};
@@ -164,9 +164,9 @@ pub(crate) async fn now_runs(
     id: ConversationId,
     at: Timestamp,
 ) -> Result<(), StoreError> {
-    let running = Observation {
+    let running = ConversationReport {
         execution_status: Some((ExecutionStatus::Running, at)),
-        ..Observation::default()
+        ..ConversationReport::default()
     };
     let observed = ports.conversations.observe(sandbox, id, &running, at);
     observed.await.map(drop)

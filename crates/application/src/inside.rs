@@ -9,7 +9,7 @@ mod places;
 use std::sync::Arc;
 
 use domain::agent::{AgentEndpoint, AgentError};
-use domain::conversation::{Conversation, Observation};
+use domain::conversation::{Conversation, ConversationReport};
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::sandbox::{Desired, SandboxStatus, is_below};
@@ -216,9 +216,9 @@ impl Inside {
     /// The agent server reports it, too; if we die before this line, that is how it becomes known.
     async fn goes_on_with(&self, reached: &Reached, model: String) -> Result<(), AppError> {
         let ports = &self.inner.ports;
-        let seen = Observation {
+        let seen = ConversationReport {
             llm_model: Some(model),
-            ..Observation::default()
+            ..ConversationReport::default()
         };
         let (id, now) = (reached.conversation.id, ports.clock.now());
         let _ = ports

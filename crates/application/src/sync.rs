@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
 use domain::clock::Timestamp;
-use domain::conversation::{Conversation, ExecutionStatus, Observation, UnsettledConversation};
+use domain::conversation::{Conversation, ExecutionStatus, ConversationReport, UnsettledConversation};
 use domain::error::chain;
 use domain::event::Appended;
 use domain::id::{ConversationId, EventId, SandboxId};
@@ -350,7 +350,7 @@ impl Syncer {
                 return Ok(Backfill::TooFast);
             }
             let page = ports.agents.events(at, id, None, cursor.as_deref()).await?;
-            let observation = Observation::from_events(&page.items);
+            let observation = ConversationReport::from_events(&page.items);
             let last = page.items.last().map(|event| event.id.clone());
             let bytes = event_bytes(&page.items);
             let admitted = quotas.admit(&row.owner, page.items, bytes).await;
@@ -477,7 +477,7 @@ fn may_change(it: &UnsettledConversation) -> bool {
 }
 
 /// Whether a report would change the row (so that an idle conversation is not written every few seconds).
-fn differs(conversation: &Conversation, seen: &Observation) -> bool {
+fn differs(conversation: &Conversation, seen: &ConversationReport) -> bool {
     let status = seen.execution_status.map(|(status, _)| status);
     (status.is_some() && status != conversation.execution_status)
         || seen

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::agent::AgentConversation;
 use domain::agent::document::STREAMING_DELTA;
 use domain::clock::Timestamp;
-use domain::conversation::{Conversation, ExecutionStatus, Metrics, Observation};
+use domain::conversation::{Conversation, ExecutionStatus, Metrics, ConversationReport};
 use domain::error::{Classify as _, ErrorClass};
 use domain::event::{Appended, Event};
 use domain::id::ConversationId;
@@ -62,7 +62,7 @@ impl Webhooks {
             .filter(|event| event.kind != STREAMING_DELTA)
             .collect();
         // Of the events as they came: a status is not lost with its event.
-        let observation = Observation::from_events(&events);
+        let observation = ConversationReport::from_events(&events);
         let admitted = quotas.admit(&from.owner, events, bytes).await;
         let events = &admitted.events;
         let append = || {

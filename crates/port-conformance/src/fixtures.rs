@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use domain::cipher::Sealed;
 use domain::clock::Timestamp;
-use domain::conversation::{Conversation, ExecutionStatus, Metrics, Observation};
+use domain::conversation::{Conversation, ExecutionStatus, Metrics, ConversationReport};
 use domain::event::Event;
 use domain::id::{
     ConversationId, EventId, HostId, SandboxId, SecretId, SpecId, StartTaskId, UserId,
@@ -225,10 +225,10 @@ pub fn event(id: &str, kind: &str, timestamp: Timestamp) -> Event {
 }
 
 /// A report of the agent's state.
-pub fn report(status: ExecutionStatus, when: Timestamp) -> Observation {
-    Observation {
+pub fn report(status: ExecutionStatus, when: Timestamp) -> ConversationReport {
+    ConversationReport {
         execution_status: Some((status, when)),
-        ..Observation::default()
+        ..ConversationReport::default()
     }
 }
 

@@ -5,7 +5,7 @@ use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, PendingAgentDeletion, MAX_CONVERSATIONS_FOR_ADOPTION, Observation, UnsettledConversation, add_pull_request_number, fold_title,
+    ExecutionStatus, PendingAgentDeletion, MAX_CONVERSATIONS_FOR_ADOPTION, ConversationReport, UnsettledConversation, add_pull_request_number, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
@@ -80,7 +80,7 @@ impl State {
 }
 
 impl ConversationRow {
-    pub(crate) fn observe(&mut self, report: &Observation, at: Timestamp) {
+    pub(crate) fn observe(&mut self, report: &ConversationReport, at: Timestamp) {
         if self.it.absorb(report, &mut self.status_at) {
             self.it.updated_at = at;
         }
@@ -226,7 +226,7 @@ impl ConversationRepository for MemoryStore {
         &self,
         origin: &SandboxId,
         id: ConversationId,
-        observation: &Observation,
+        observation: &ConversationReport,
         at: Timestamp,
     ) -> Result<Appended, StoreError> {
         let mut state = self.lock();

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::conversation::Observation;
+use domain::conversation::ConversationReport;
 use domain::error::StoreError;
 use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, SequencedEvent, Event, EventFilter, EventOrder, EventStore};
 use domain::id::{ConversationId, EventId, SandboxId};
@@ -39,7 +39,7 @@ impl EventStore for MemoryStore {
         origin: &SandboxId,
         conversation: ConversationId,
         events: &[Event],
-        observation: &Observation,
+        observation: &ConversationReport,
         at: Timestamp,
     ) -> Result<Appended, StoreError> {
         let mut state = self.lock();

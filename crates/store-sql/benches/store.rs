@@ -10,7 +10,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use domain::conversation::{
     Conversation, ConversationFilter, ConversationRepository, ConversationView, ExecutionStatus,
-    Metrics, Observation,
+    Metrics, ConversationReport,
 };
 use domain::event::{Event, EventFilter, EventOrder, EventStore};
 use domain::id::ConversationId;
@@ -190,7 +190,7 @@ fn append_events(criterion: &mut Criterion) {
                 batch(next)
             },
             |events| {
-                let observation = Observation::default();
+                let observation = ConversationReport::default();
                 let at = fixtures::at(0);
                 let (bench, id) = &*made;
                 let stored = bench.store.append(&sandbox, *id, &events, &observation, at);

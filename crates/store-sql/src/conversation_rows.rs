@@ -10,7 +10,7 @@ use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationView, ExecutionStatus, GitProvider, Metrics,
-    Observation, Trigger, fold_title,
+    ConversationReport, Trigger, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
@@ -310,7 +310,7 @@ pub(crate) struct AddedEvents {
 pub(crate) fn observe(
     conn: &mut AnyConnection,
     row: ConversationRow,
-    report: &Observation,
+    report: &ConversationReport,
     added: AddedEvents,
     at: Timestamp,
 ) -> Result<(), Fault> {
@@ -336,7 +336,7 @@ pub(crate) fn observe(
 /// The columns of a row after a report, and whether the report has changed any.
 pub(crate) fn observed(
     row: ConversationRow,
-    report: &Observation,
+    report: &ConversationReport,
     at: Timestamp,
 ) -> Result<(ObservedColumns, bool), Fault> {
     let mut status_at = row.status_at.map(|at| at.0);

@@ -8,7 +8,7 @@ use diesel::sql_types::{Nullable, Text};
 use domain::clock::Timestamp;
 use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationRepository, ConversationView,
-    ExecutionStatus, PendingAgentDeletion, MAX_CONVERSATIONS_FOR_ADOPTION, Observation, UnsettledConversation, fold_title,
+    ExecutionStatus, PendingAgentDeletion, MAX_CONVERSATIONS_FOR_ADOPTION, ConversationReport, UnsettledConversation, fold_title,
 };
 use domain::error::StoreError;
 use domain::event::Appended;
@@ -347,7 +347,7 @@ impl ConversationRepository for SqlStore {
         &self,
         origin: &SandboxId,
         id: ConversationId,
-        observation: &Observation,
+        observation: &ConversationReport,
         at: Timestamp,
     ) -> Result<Appended, StoreError> {
         let calls = self.db.for_sandbox(origin);

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use domain::clock::Timestamp;
-use domain::conversation::Observation;
+use domain::conversation::ConversationReport;
 use domain::error::StoreError;
 use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, SequencedEvent, Event, EventFilter, EventOrder, EventStore};
 use domain::id::{ConversationId, EventId, SandboxId};
@@ -251,7 +251,7 @@ impl EventStore for SqlStore {
         origin: &SandboxId,
         conversation: ConversationId,
         events: &[Event],
-        observation: &Observation,
+        observation: &ConversationReport,
         at: Timestamp,
     ) -> Result<Appended, StoreError> {
         let calls = self.db.for_sandbox(origin);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use application::follow::{Begin, End, Following, IDLE, News};
-use domain::conversation::Observation;
+use domain::conversation::ConversationReport;
 use domain::error::{Classify, ErrorClass};
 use domain::event::{Event, EventStore as _};
 use domain::id::{ConversationId, EventId, HostId, UserId};
@@ -126,7 +126,7 @@ async fn a_kind_is_followed_past_all_others() {
             body: json!({}),
         })
         .collect();
-    let nothing = Observation::default();
+    let nothing = ConversationReport::default();
     let store = &world.store;
     let stored = store.append(&at.1.id, at.0, &events, &nothing, clock().now());
     stored.await.expect("stored");

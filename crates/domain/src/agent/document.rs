@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::AgentConversation;
 use crate::clock::Timestamp;
-use crate::conversation::{ExecutionStatus, Metrics, Observation};
+use crate::conversation::{ExecutionStatus, Metrics, ConversationReport};
 use crate::event::Event;
 use crate::id::{ConversationId, EventId};
 
@@ -48,7 +48,7 @@ impl Event {
     }
 }
 
-impl Observation {
+impl ConversationReport {
     /// What a batch of events says about its conversation; later ones win.
     pub fn from_events(events: &[Event]) -> Self {
         let mut seen = Self::default();
@@ -137,8 +137,8 @@ impl AgentConversation {
     }
 
     /// What it says about the conversation's row; a status without a time of its own counts as of `received`.
-    pub fn observation(&self, received: Timestamp) -> Observation {
-        Observation {
+    pub fn observation(&self, received: Timestamp) -> ConversationReport {
+        ConversationReport {
             execution_status: self
                 .execution_status
                 .map(|s| (s, self.updated_at.unwrap_or(received))),
@@ -254,7 +254,7 @@ mod tests {
             update("2026-11-21T08:59:12.501334", "running"),
             update("2026-11-21T08:59:13.501334", "hibernating"),
         ];
-        let (status, _) = Observation::from_events(&batch)
+        let (status, _) = ConversationReport::from_events(&batch)
             .execution_status
             .expect("a status");
         assert_eq!(status, ExecutionStatus::Finished);
@@ -267,7 +267,7 @@ mod tests {
             "id": "a", "kind": STATE_UPDATE, "timestamp": "2026-11-21T08:59:14.395679",
             "key": "full_state", "value": {"execution_status": "finished", "stats": {}},
         }));
-        assert_eq!(Observation::from_events(&[loaded]).execution_status, None);
+        assert_eq!(ConversationReport::from_events(&[loaded]).execution_status, None);
     }
 
     #[test]

@@ -218,7 +218,7 @@ pub struct ConversationView {
 /// What a report of the agent server says about a conversation: applied to the row, field by field, in the same
 /// transaction as the events it came with. Never touches owner, sandbox, `created_at`, `public`, or a chosen title.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Observation {
+pub struct ConversationReport {
     /// The agent's state, and when the report says it was so: an older report does not overwrite a newer one.
     pub execution_status: Option<(ExecutionStatus, Timestamp)>,
     /// Totals; a total lower than the stored one is from an older report and is ignored field by field.
@@ -231,7 +231,7 @@ pub struct Observation {
     pub tags: BTreeMap<String, String>,
 }
 
-impl Observation {
+impl ConversationReport {
     /// Whether it says anything.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -1,13 +1,13 @@
 //! How a report of the agent server changes a conversation: one pure rule, shared by every store.
 
-use super::{Conversation, MAX_PULL_REQUESTS, Metrics, Observation};
+use super::{Conversation, MAX_PULL_REQUESTS, Metrics, ConversationReport};
 use crate::agent::document::{MAX_TAG_BYTES, MAX_TAGS};
 use crate::clock::Timestamp;
 
 impl Conversation {
     /// Applies a report. `status_at` is when the stored execution status was true (`None`: unknown, so any report is
     /// newer); it moves with the status. Answers whether anything changed; `updated_at` is the caller's business.
-    pub fn absorb(&mut self, report: &Observation, status_at: &mut Option<Timestamp>) -> bool {
+    pub fn absorb(&mut self, report: &ConversationReport, status_at: &mut Option<Timestamp>) -> bool {
         let before = (self.clone(), *status_at);
         if let Some((status, at)) = report.execution_status
             && status_at.is_none_or(|known| at >= known)
@@ -150,9 +150,9 @@ mod tests {
         let mut report = |tags: &[(&str, String)]| {
             let tags = tags.iter();
             let tags = tags.map(|(name, value)| ((*name).to_owned(), value.clone()));
-            let report = Observation {
+            let report = ConversationReport {
                 tags: tags.collect(),
-                ..Observation::default()
+                ..ConversationReport::default()
             };
             stored.absorb(&report, &mut None);
             let lengths = stored.tags.iter();

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use crate::clock::Timestamp;
 use crate::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
-    Observation,
+    ConversationReport,
 };
 use crate::error::StoreError;
 use crate::event::Appended;
@@ -90,7 +90,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
         &self,
         origin: &SandboxId,
         id: ConversationId,
-        observation: &Observation,
+        observation: &ConversationReport,
         at: Timestamp,
     ) -> Result<Appended, StoreError>;
     /// Deletes the conversation and its sub-conversations with their events and start tasks, and remembers the ids so

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::clock::Timestamp;
-use crate::conversation::Observation;
+use crate::conversation::ConversationReport;
 use crate::error::StoreError;
 use crate::id::{ConversationId, EventId, SandboxId};
 use crate::page::{Page, PageRequest};
@@ -87,7 +87,7 @@ pub trait EventStore: Send + Sync + 'static {
         origin: &SandboxId,
         conversation: ConversationId,
         events: &[Event],
-        observation: &Observation,
+        observation: &ConversationReport,
         at: Timestamp,
     ) -> Result<Appended, StoreError>;
     /// Events by id, in the order asked for; `None` for unknown ones.

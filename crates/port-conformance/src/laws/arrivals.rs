@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use domain::conversation::Observation;
+use domain::conversation::ConversationReport;
 use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, SequencedEvent, Event};
 use domain::id::ConversationId;
 use domain::scope::Scope;
@@ -26,7 +26,7 @@ async fn seeded(ports: &Ports) -> ConversationId {
 }
 
 async fn append(ports: &Ports, id: ConversationId, events: &[Event]) {
-    let (origin, nothing) = (sandbox_id("s"), Observation::default());
+    let (origin, nothing) = (sandbox_id("s"), ConversationReport::default());
     let stored = ports.events.append(&origin, id, events, &nothing, at(1));
     let stored = stored.await.expect("append");
     assert!(matches!(stored, Appended::Stored { .. }), "{stored:?}");

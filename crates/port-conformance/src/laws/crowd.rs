@@ -1,7 +1,7 @@
 //! Laws of all repositories: what has nothing to do with each other does not get in each other's way, however much of it
 //! there is at once. Nobody is refused because others are busy.
 
-use domain::conversation::Observation;
+use domain::conversation::ConversationReport;
 use domain::event::Appended;
 use domain::id::SandboxId;
 use domain::sandbox::{Desired, SandboxFacts};
@@ -32,7 +32,7 @@ pub async fn many_sandboxes_send_events(ports: &Ports) {
             let batch: Vec<_> = (0..10)
                 .map(|n| event(&format!("{turn}-{n}"), "A", at(turn)))
                 .collect();
-            let nothing = Observation::default();
+            let nothing = ConversationReport::default();
             let stored = ports.events.append(&origin, id, &batch, &nothing, at(turn));
             assert_eq!(stored.await.unwrap(), Appended::Stored { new: 10 });
         }

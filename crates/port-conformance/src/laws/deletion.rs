@@ -1,6 +1,6 @@
 //! Laws of `ConversationRepository::delete` and what follows from it.
 
-use domain::conversation::{Conversation, PendingAgentDeletion, Observation};
+use domain::conversation::{Conversation, PendingAgentDeletion, ConversationReport};
 use domain::error::StoreError;
 use domain::event::{Appended, EventFilter};
 use domain::id::ConversationId;
@@ -21,7 +21,7 @@ async fn delete(ports: &Ports, id: ConversationId) -> bool {
 
 async fn append(ports: &Ports, sandbox: &str, id: ConversationId) -> Appended {
     let events = [event("e", "MessageEvent", at(1))];
-    let nothing = Observation::default();
+    let nothing = ConversationReport::default();
     let stored = ports
         .events
         .append(&sandbox_id(sandbox), id, &events, &nothing, at(1))

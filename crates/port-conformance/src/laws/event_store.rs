@@ -1,6 +1,6 @@
 //! Laws of `EventStore`.
 
-use domain::conversation::{ExecutionStatus, Observation};
+use domain::conversation::{ExecutionStatus, ConversationReport};
 use domain::error::StoreError;
 use domain::event::{Appended, Event, EventFilter, EventOrder};
 use domain::id::{ConversationId, EventId};
@@ -23,7 +23,7 @@ async fn seeded(ports: &Ports) -> ConversationId {
 }
 
 async fn append(ports: &Ports, id: ConversationId, events: &[Event]) -> Appended {
-    let nothing = Observation::default();
+    let nothing = ConversationReport::default();
     let stored = ports
         .events
         .append(&sandbox_id("s"), id, events, &nothing, at(1))

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::conversation::{Conversation, ConversationChange, ConversationFilter, Observation};
+use domain::conversation::{Conversation, ConversationChange, ConversationFilter, ConversationReport};
 use domain::event::{Appended, Event, EventFilter, EventOrder};
 use domain::patch::Patch;
 use domain::sandbox::{Desired, SandboxFacts};
@@ -90,10 +90,10 @@ pub async fn a_conversation_may_have_nul(ports: &Ports) {
     same(row.selected_branch.as_deref());
     same(Some(&row.agent_kind));
     same(row.tags.get("k").map(String::as_str));
-    let said = Observation {
+    let said = ConversationReport {
         title: Some(format!("{ODD}{ODD}")),
         llm_model: Some(odd()),
-        ..Observation::default()
+        ..ConversationReport::default()
     };
     let stored = ports
         .conversations
@@ -132,7 +132,7 @@ pub async fn an_event_may_have_nul(ports: &Ports) {
         body: body.clone(),
         ..event("1", ODD, at(1))
     };
-    let nothing = Observation::default();
+    let nothing = ConversationReport::default();
     let stored = ports
         .events
         .append(&sandbox_id("s"), id, &[odd], &nothing, at(1))

@@ -1,7 +1,7 @@
 //! Laws of `UserRepository::purge`: everything of a user goes, and nothing of anybody else.
 
 use domain::cipher::Sealed;
-use domain::conversation::{Conversation, ConversationFilter, ConversationView, Observation};
+use domain::conversation::{Conversation, ConversationFilter, ConversationView, ConversationReport};
 use domain::error::StoreError;
 use domain::event::{Appended, EventFilter, EventOrder};
 use domain::id::{HostId, UserId};
@@ -46,7 +46,7 @@ async fn append(ports: &Ports, sandbox: &str, n: u64, events: u64) -> Appended {
     let (origin, id) = (sandbox_id(sandbox), conversation_id(n));
     let stored = ports
         .events
-        .append(&origin, id, &batch, &Observation::default(), at(1))
+        .append(&origin, id, &batch, &ConversationReport::default(), at(1))
         .await;
     stored.unwrap()
 }

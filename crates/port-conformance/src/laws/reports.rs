@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use domain::conversation::{
-    Conversation, ConversationChange, ExecutionStatus, Metrics, Observation,
+    Conversation, ConversationChange, ExecutionStatus, Metrics, ConversationReport,
 };
 use domain::event::Appended;
 use domain::id::ConversationId;
@@ -22,7 +22,7 @@ async fn seeded(ports: &Ports) -> ConversationId {
 async fn observe(
     ports: &Ports,
     id: ConversationId,
-    observation: Observation,
+    observation: ConversationReport,
     when: i64,
 ) -> Conversation {
     let stored = ports
@@ -59,14 +59,14 @@ pub async fn an_older_status_does_not_overwrite_a_newer_one(ports: &Ports) {
 /// A total that is lower than the stored one is ignored, field by field.
 pub async fn totals_never_go_down(ports: &Ports) {
     let id = seeded(ports).await;
-    let metrics = |cost, prompt, completion| Observation {
+    let metrics = |cost, prompt, completion| ConversationReport {
         metrics: Some(Metrics {
             accumulated_cost: cost,
             prompt_tokens: prompt,
             completion_tokens: completion,
             ..Metrics::default()
         }),
-        ..Observation::default()
+        ..ConversationReport::default()
     };
     let totals = |row: Conversation| {
         (
@@ -88,9 +88,9 @@ pub async fn totals_never_go_down(ports: &Ports) {
 /// The agent server's title is taken until a person has chosen (or cleared) one.
 pub async fn a_chosen_title_stays(ports: &Ports) {
     let id = seeded(ports).await;
-    let titled = |title: &str| Observation {
+    let titled = |title: &str| ConversationReport {
         title: Some(title.to_owned()),
-        ..Observation::default()
+        ..ConversationReport::default()
     };
     let row = observe(ports, id, titled("made up"), 1).await;
     assert_eq!(
@@ -124,10 +124,10 @@ pub async fn tags_and_model_are_merged(ports: &Ports) {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         pairs.iter().map(owned).collect()
     };
-    let said = |model: &str, pairs: &[(&str, &str)]| Observation {
+    let said = |model: &str, pairs: &[(&str, &str)]| ConversationReport {
         llm_model: Some(model.to_owned()),
         tags: tags(pairs),
-        ..Observation::default()
+        ..ConversationReport::default()
     };
     observe(ports, id, said("one", &[("a", "1"), ("b", "1")]), 1).await;
     let row = observe(ports, id, said("two", &[("b", "2"), ("c", "2")]), 2).await;
@@ -140,9 +140,9 @@ pub async fn tags_and_model_are_merged(ports: &Ports) {
 pub async fn a_report_says_nothing_about_the_rest(ports: &Ports) {
     let id = seeded(ports).await;
     let before = ports.view(id).await.unwrap().conversation;
-    let row = observe(ports, id, Observation::default(), 1).await;
+    let row = observe(ports, id, ConversationReport::default(), 1).await;
     assert_eq!(row, before);
-    let everything = Observation {
+    let everything = ConversationReport {
         execution_status: Some((ExecutionStatus::Running, at(1))),
         metrics: Some(Metrics::default()),
         llm_model: Some("model".to_owned()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use domain::conversation::{ConversationFilter, ConversationView, Observation};
+use domain::conversation::{ConversationFilter, ConversationView, ConversationReport};
 use domain::event::{Appended, Event, EventFilter, EventOrder, shortened};
 use domain::id::ConversationId;
 use domain::json::text_bytes;
@@ -90,7 +90,7 @@ async fn check(ports: &Ports, what: &str) {
 }
 
 async fn append(ports: &Ports, sandbox: &str, n: u64, batch: &[Event]) -> Appended {
-    let nothing = Observation::default();
+    let nothing = ConversationReport::default();
     let (origin, id) = (sandbox_id(sandbox), conversation_id(n));
     let stored = ports.events.append(&origin, id, batch, &nothing, at(1));
     stored.await.expect("append")

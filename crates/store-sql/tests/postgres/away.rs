@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use domain::conversation::Observation;
+use domain::conversation::ConversationReport;
 use domain::error::{Classify, ErrorClass, StoreError};
 use domain::page::PageRequest;
 use domain::scope::Scope;
@@ -39,7 +39,7 @@ async fn calls(ports: &Ports, n: i64) -> [Result<(), StoreError>; 4] {
         domain::cipher::Sealed::from_text("x"),
     );
     let batch = [fixtures::event(&name, "A", fixtures::at(n))];
-    let (nothing, at, host) = (Observation::default(), fixtures::at(n), fixtures::host());
+    let (nothing, at, host) = (ConversationReport::default(), fixtures::at(n), fixtures::host());
     let answers = tokio::join!(
         ports.sandboxes.search(&Scope::System, &page),
         ports.settings.save(&user, &document, None, at),
@@ -262,7 +262,7 @@ async fn what_waits_in_one_pool_does_not_hold_up_the_others() {
 async fn flooding(ports: &Ports, n: i64) -> Result<(), StoreError> {
     let batch = [fixtures::event(&format!("flood-{n}"), "A", fixtures::at(n))];
     let (sandbox, conversation) = (fixtures::sandbox_id("s"), fixtures::conversation_id(1));
-    let nothing = Observation::default();
+    let nothing = ConversationReport::default();
     let appended = ports
         .events
         .append(&sandbox, conversation, &batch, &nothing, fixtures::at(n));

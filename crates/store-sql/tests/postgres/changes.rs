@@ -6,7 +6,7 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use domain::change::{StoreChange, ChangeFeed};
-use domain::conversation::Observation;
+use domain::conversation::ConversationReport;
 use domain::event::Appended;
 use domain::sandbox::Desired;
 use domain::start_task::{ClaimLimit, StartStatus};
@@ -81,7 +81,7 @@ async fn more_events_are_heard_of_by_other_processes() {
     let append = async || {
         let batch = [fixtures::event("1", "A", fixtures::at(1))];
         let origin = fixtures::sandbox_id("s");
-        let nothing = Observation::default();
+        let nothing = ConversationReport::default();
         let stored = ports
             .events
             .append(&origin, id, &batch, &nothing, fixtures::at(1));

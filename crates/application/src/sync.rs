@@ -13,7 +13,7 @@ use domain::agent::{AgentConversation, AgentEndpoint, AgentError};
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ExecutionStatus, ConversationReport, UnsettledConversation};
 use domain::error::chain;
-use domain::event::Appended;
+use domain::event::AppendOutcome;
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::sandbox::{Desired, Sandbox, SandboxStatus};
 use domain::scope::Scope;
@@ -365,14 +365,14 @@ impl Syncer {
                 )
                 .await?;
             match appended {
-                Appended::Stored { new } if new > 0 => {
+                AppendOutcome::Stored { new } if new > 0 => {
                     let bytes = quotas.stored(&row.owner, &admitted, new);
                     quotas.reported(&row.id, bytes);
                     self.0.followers.wake(id);
                     tracing::debug!(conversation.id = %id, events = new, "back-filled from the agent server");
                 }
-                Appended::Stored { .. } => {}
-                Appended::Unknown | Appended::Deleted | Appended::Foreign => {
+                AppendOutcome::Stored { .. } => {}
+                AppendOutcome::Unknown | AppendOutcome::Deleted | AppendOutcome::Foreign => {
                     return Ok(Backfill::Complete);
                 }
             }

@@ -8,7 +8,7 @@ use domain::agent::document::STREAMING_DELTA;
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ExecutionStatus, Metrics, ConversationReport};
 use domain::error::{Classify as _, ErrorClass};
-use domain::event::{Appended, Event};
+use domain::event::{AppendOutcome, Event};
 use domain::id::ConversationId;
 use domain::json::text_bytes;
 use domain::sandbox::Sandbox;
@@ -76,7 +76,7 @@ impl Webhooks {
             let adopted = self.adopt(from, &found(from, conversation, now)).await?;
             appended = settled(from, conversation, &adopted, append().await?)?;
         }
-        if let Appended::Stored { new } = appended
+        if let AppendOutcome::Stored { new } = appended
             && new > 0
         {
             quotas.stored(&from.owner, &admitted, new);
@@ -130,7 +130,7 @@ impl Webhooks {
         &self,
         from: &Sandbox,
         conversation: &Conversation,
-    ) -> Result<Appended, AppError> {
+    ) -> Result<AppendOutcome, AppError> {
         if !self.still_reports(from).await? {
             return Err(not_found());
         }
@@ -142,7 +142,7 @@ impl Webhooks {
             Err(error) => return Err(error),
         }
         let adopted = self.0.ports.conversations.adopt(conversation).await?;
-        if matches!(adopted, Appended::Stored { new } if new > 0) {
+        if matches!(adopted, AppendOutcome::Stored { new } if new > 0) {
             self.0.quotas.add(&from.owner, &wanted);
         }
         Ok(adopted)
@@ -187,8 +187,8 @@ fn found(from: &Sandbox, id: ConversationId, now: Timestamp) -> Conversation {
 }
 
 /// Whether the conversation is another sandbox's, or of none as yet.
-fn is_not_of_sandbox(outcome: &Appended) -> bool {
-    matches!(outcome, Appended::Foreign | Appended::Unknown)
+fn is_not_of_sandbox(outcome: &AppendOutcome) -> bool {
+    matches!(outcome, AppendOutcome::Foreign | AppendOutcome::Unknown)
 }
 
 /// What became of a report after the attempt to adopt its conversation. A conversation of another sandbox gets the same
@@ -196,9 +196,9 @@ fn is_not_of_sandbox(outcome: &Appended) -> bool {
 fn settled(
     from: &Sandbox,
     id: ConversationId,
-    adopted: &Appended,
-    outcome: Appended,
-) -> Result<Appended, AppError> {
+    adopted: &AppendOutcome,
+    outcome: AppendOutcome,
+) -> Result<AppendOutcome, AppError> {
     if !is_not_of_sandbox(&outcome) {
         return Ok(outcome);
     }

@@ -161,7 +161,7 @@ pub struct LaunchRequest {
     pub mcp: Vec<McpServer>,
     /// Key of the search service (Tavily), for the agent's search tool.
     pub search_api_key: Option<SecretString>,
-    /// Appended to the system prompt.
+    /// AppendOutcome to the system prompt.
     pub system_message_suffix: Option<String>,
     /// First message; starts the agent.
     pub initial_message: Option<MessageInput>,

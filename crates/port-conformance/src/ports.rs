@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::audit::AuditLog;
 use domain::conversation::{Conversation, ConversationRepository, ConversationView};
-use domain::event::{Appended, EventStore};
+use domain::event::{AppendOutcome, EventStore};
 use domain::host::HostRepository;
 use domain::id::{ConversationId, SandboxId};
 use domain::idempotency::IdempotencyRepository;
@@ -121,7 +121,7 @@ impl Ports {
     /// Stores a conversation in a sandbox that is there.
     pub async fn conversation(&self, conversation: &Conversation) -> ConversationId {
         let stored = self.conversations.adopt(conversation).await.expect("adopt");
-        assert_eq!(stored, Appended::Stored { new: 1 });
+        assert_eq!(stored, AppendOutcome::Stored { new: 1 });
         conversation.id
     }
 

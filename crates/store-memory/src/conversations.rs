@@ -8,7 +8,7 @@ use domain::conversation::{
     ExecutionStatus, PendingAgentDeletion, MAX_CONVERSATIONS_FOR_ADOPTION, ConversationReport, UnsettledConversation, add_pull_request_number, fold_title,
 };
 use domain::error::StoreError;
-use domain::event::Appended;
+use domain::event::AppendOutcome;
 use domain::id::{ConversationId, HostId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{Desired, SandboxStatus};
@@ -57,15 +57,15 @@ impl State {
         &mut self,
         origin: &SandboxId,
         id: ConversationId,
-    ) -> Result<&mut ConversationRow, Appended> {
+    ) -> Result<&mut ConversationRow, AppendOutcome> {
         if self.deleted.contains_key(&id) {
-            return Err(Appended::Deleted);
+            return Err(AppendOutcome::Deleted);
         }
-        let row = self.conversations.get_mut(&id).ok_or(Appended::Unknown)?;
+        let row = self.conversations.get_mut(&id).ok_or(AppendOutcome::Unknown)?;
         if row.it.sandbox_id == *origin {
             Ok(row)
         } else {
-            Err(Appended::Foreign)
+            Err(AppendOutcome::Foreign)
         }
     }
 
@@ -182,11 +182,11 @@ impl ConversationRepository for MemoryStore {
         Ok(true)
     }
 
-    async fn adopt(&self, conversation: &Conversation) -> Result<Appended, StoreError> {
+    async fn adopt(&self, conversation: &Conversation) -> Result<AppendOutcome, StoreError> {
         let mut state = self.lock();
         match state.reported_by(&conversation.sandbox_id, conversation.id) {
-            Ok(_) => return Ok(Appended::Stored { new: 0 }),
-            Err(Appended::Unknown) => {}
+            Ok(_) => return Ok(AppendOutcome::Stored { new: 0 }),
+            Err(AppendOutcome::Unknown) => {}
             Err(answer) => return Ok(answer),
         }
         // An id that an unfinished start has reserved is not up for adoption: the task stores the row itself.
@@ -195,9 +195,9 @@ impl ConversationRepository for MemoryStore {
         });
         if let Some(row) = reserved {
             return Ok(if row.task.sandbox_id == conversation.sandbox_id {
-                Appended::Stored { new: 0 }
+                AppendOutcome::Stored { new: 0 }
             } else {
-                Appended::Foreign
+                AppendOutcome::Foreign
             });
         }
         // A start that failed while the agent server was being asked: what it made is not wanted.
@@ -206,19 +206,19 @@ impl ConversationRepository for MemoryStore {
                 && row.task.sandbox_id == conversation.sandbox_id
         });
         if failed {
-            return Ok(Appended::Deleted);
+            return Ok(AppendOutcome::Deleted);
         }
         let inside = state.conversations.values();
         let inside = inside.filter(|row| row.it.sandbox_id == conversation.sandbox_id);
         if inside.count() >= MAX_CONVERSATIONS_FOR_ADOPTION as usize {
-            return Ok(Appended::Unknown);
+            return Ok(AppendOutcome::Unknown);
         }
         match state.wanted_sandbox(&conversation.sandbox_id) {
             Some(sandbox) if sandbox.owner == conversation.owner => {
                 state.insert_conversation(conversation);
-                Ok(Appended::Stored { new: 1 })
+                Ok(AppendOutcome::Stored { new: 1 })
             }
-            _ => Ok(Appended::Unknown),
+            _ => Ok(AppendOutcome::Unknown),
         }
     }
 
@@ -228,12 +228,12 @@ impl ConversationRepository for MemoryStore {
         id: ConversationId,
         observation: &ConversationReport,
         at: Timestamp,
-    ) -> Result<Appended, StoreError> {
+    ) -> Result<AppendOutcome, StoreError> {
         let mut state = self.lock();
         Ok(match state.reported_by(origin, id) {
             Ok(row) => {
                 row.observe(observation, at);
-                Appended::Stored { new: 0 }
+                AppendOutcome::Stored { new: 0 }
             }
             Err(answer) => answer,
         })

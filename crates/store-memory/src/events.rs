@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::conversation::ConversationReport;
 use domain::error::StoreError;
-use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, SequencedEvent, Event, EventFilter, EventOrder, EventStore};
+use domain::event::{MAX_EVENT_BATCH_BYTES, AppendOutcome, SequencedEvent, Event, EventFilter, EventOrder, EventStore};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
@@ -41,7 +41,7 @@ impl EventStore for MemoryStore {
         events: &[Event],
         observation: &ConversationReport,
         at: Timestamp,
-    ) -> Result<Appended, StoreError> {
+    ) -> Result<AppendOutcome, StoreError> {
         let mut state = self.lock();
         if let Err(answer) = state.reported_by(origin, conversation) {
             return Ok(answer);
@@ -60,7 +60,7 @@ impl EventStore for MemoryStore {
                 row.it.updated_at = at;
             }
         }
-        Ok(Appended::Stored { new })
+        Ok(AppendOutcome::Stored { new })
     }
 
     async fn find_many(

@@ -13,7 +13,7 @@ use domain::conversation::{
     ConversationReport, Trigger, fold_title,
 };
 use domain::error::StoreError;
-use domain::event::Appended;
+use domain::event::AppendOutcome;
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::patch::Patch;
 use domain::sandbox::Sandbox;
@@ -282,19 +282,19 @@ pub(crate) fn reported_by(
     conn: &mut AnyConnection,
     origin: &SandboxId,
     id: ConversationId,
-) -> Result<Result<ConversationRow, Appended>, Fault> {
+) -> Result<Result<ConversationRow, AppendOutcome>, Fault> {
     let Some(row) = lock(conn, id)? else {
         let answer = if is_deleted(conn, id)? {
-            Appended::Deleted
+            AppendOutcome::Deleted
         } else {
-            Appended::Unknown
+            AppendOutcome::Unknown
         };
         return Ok(Err(answer));
     };
     if row.sandbox_id.0 == *origin {
         Ok(Ok(row))
     } else {
-        Ok(Err(Appended::Foreign))
+        Ok(Err(AppendOutcome::Foreign))
     }
 }
 

@@ -11,7 +11,7 @@ use domain::conversation::{
     ExecutionStatus, PendingAgentDeletion, MAX_CONVERSATIONS_FOR_ADOPTION, ConversationReport, UnsettledConversation, fold_title,
 };
 use domain::error::StoreError;
-use domain::event::Appended;
+use domain::event::AppendOutcome;
 use domain::id::{ConversationId, HostId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{Desired, SandboxStatus};
@@ -137,10 +137,10 @@ fn shown(page: &PageRequest, loaded: Vec<JoinedRow>) -> Result<Page<Conversation
 }
 
 /// Whether an agent server may bring in a conversation of its own making under this id.
-fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<Appended, Fault> {
+fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<AppendOutcome, Fault> {
     match rows::reported_by(conn, &it.sandbox_id, it.id)? {
-        Ok(_) => return Ok(Appended::Stored { new: 0 }),
-        Err(Appended::Unknown) => {}
+        Ok(_) => return Ok(AppendOutcome::Stored { new: 0 }),
+        Err(AppendOutcome::Unknown) => {}
         Err(answer) => return Ok(answer),
     }
     // An id that an unfinished start has reserved is not up for adoption: the task stores the row itself.
@@ -152,9 +152,9 @@ fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<Appended, Fau
         .optional()?;
     if let Some(sandbox) = reserved {
         return Ok(if sandbox == it.sandbox_id.as_str() {
-            Appended::Stored { new: 0 }
+            AppendOutcome::Stored { new: 0 }
         } else {
-            Appended::Foreign
+            AppendOutcome::Foreign
         });
     }
     // A start that failed while the agent server was being asked: what it made is not wanted.
@@ -165,19 +165,19 @@ fn adoption(conn: &mut AnyConnection, it: &Conversation) -> Result<Appended, Fau
         .first::<Key>(conn)
         .optional()?;
     if failed.is_some() {
-        return Ok(Appended::Deleted);
+        return Ok(AppendOutcome::Deleted);
     }
     let inside: i64 = conversations::table
         .filter(conversations::sandbox_id.eq(it.sandbox_id.as_str()))
         .count()
         .get_result(conn)?;
     if inside >= i64::from(MAX_CONVERSATIONS_FOR_ADOPTION) {
-        return Ok(Appended::Unknown);
+        return Ok(AppendOutcome::Unknown);
     }
     // The sandbox may have been deleted since its key was checked.
     match load_wanted(conn, &it.sandbox_id)? {
-        Some(sandbox) if sandbox.owner == it.owner => Ok(Appended::Stored { new: 1 }),
-        _ => Ok(Appended::Unknown),
+        Some(sandbox) if sandbox.owner == it.owner => Ok(AppendOutcome::Stored { new: 1 }),
+        _ => Ok(AppendOutcome::Unknown),
     }
 }
 
@@ -329,13 +329,13 @@ impl ConversationRepository for SqlStore {
             .await
     }
 
-    async fn adopt(&self, conversation: &Conversation) -> Result<Appended, StoreError> {
+    async fn adopt(&self, conversation: &Conversation) -> Result<AppendOutcome, StoreError> {
         let calls = self.db.for_sandbox(&conversation.sandbox_id);
         let conversation = conversation.clone();
         calls
             .write(move |conn| {
                 let answer = adoption(conn, &conversation)?;
-                if answer == (Appended::Stored { new: 1 }) {
+                if answer == (AppendOutcome::Stored { new: 1 }) {
                     rows::insert(conn, &conversation)?;
                 }
                 Ok(answer)
@@ -349,14 +349,14 @@ impl ConversationRepository for SqlStore {
         id: ConversationId,
         observation: &ConversationReport,
         at: Timestamp,
-    ) -> Result<Appended, StoreError> {
+    ) -> Result<AppendOutcome, StoreError> {
         let calls = self.db.for_sandbox(origin);
         let (origin, observation) = (origin.clone(), observation.clone());
         calls
             .report(move |conn| match rows::reported_by(conn, &origin, id)? {
                 Ok(row) => {
                     rows::observe(conn, row, &observation, AddedEvents::default(), at)?;
-                    Ok(Appended::Stored { new: 0 })
+                    Ok(AppendOutcome::Stored { new: 0 })
                 }
                 Err(answer) => Ok(answer),
             })

@@ -8,7 +8,7 @@ use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::conversation::ConversationReport;
 use domain::error::StoreError;
-use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, SequencedEvent, Event, EventFilter, EventOrder, EventStore};
+use domain::event::{MAX_EVENT_BATCH_BYTES, AppendOutcome, SequencedEvent, Event, EventFilter, EventOrder, EventStore};
 use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
@@ -253,7 +253,7 @@ impl EventStore for SqlStore {
         events: &[Event],
         observation: &ConversationReport,
         at: Timestamp,
-    ) -> Result<Appended, StoreError> {
+    ) -> Result<AppendOutcome, StoreError> {
         let calls = self.db.for_sandbox(origin);
         let (origin, batch, observation) = (origin.clone(), events.to_vec(), observation.clone());
         let appended = calls
@@ -275,10 +275,10 @@ impl EventStore for SqlStore {
                             .store(conn)?
                     }
                 };
-                Ok(Appended::Stored { new })
+                Ok(AppendOutcome::Stored { new })
             })
             .await?;
-        if matches!(appended, Appended::Stored { new } if new > 0) {
+        if matches!(appended, AppendOutcome::Stored { new } if new > 0) {
             self.changes.hint(conversation);
         }
         Ok(appended)

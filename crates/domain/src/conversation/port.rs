@@ -8,7 +8,7 @@ use crate::conversation::{
     ConversationReport,
 };
 use crate::error::StoreError;
-use crate::event::Appended;
+use crate::event::AppendOutcome;
 use crate::id::{ConversationId, HostId, SandboxId};
 use crate::page::{Page, PageRequest};
 use crate::scope::Scope;
@@ -84,7 +84,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
     /// neither known nor deleted: `Stored{new:1}` then, else `Stored{new:0}`, `Foreign` or `Deleted`. A conversation whose
     /// start failed in this sandbox is `Deleted`, too: its agent server may have gone on with it. A sandbox that has
     /// [`MAX_CONVERSATIONS_FOR_ADOPTION`](crate::conversation::MAX_CONVERSATIONS_FOR_ADOPTION) conversations gets no more: `Unknown`.
-    async fn adopt(&self, conversation: &Conversation) -> Result<Appended, StoreError>;
+    async fn adopt(&self, conversation: &Conversation) -> Result<AppendOutcome, StoreError>;
     /// Applies a report of sandbox `origin` about its own conversation.
     async fn observe(
         &self,
@@ -92,7 +92,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
         id: ConversationId,
         observation: &ConversationReport,
         at: Timestamp,
-    ) -> Result<Appended, StoreError>;
+    ) -> Result<AppendOutcome, StoreError>;
     /// Deletes the conversation and its sub-conversations with their events and start tasks, and remembers the ids so
     /// that nothing resurrects them. In the same transaction each sandbox that no other conversation and no unfinished
     /// start task needs is marked for deletion (`Desired::Deleted`); for a shared one a [`PendingAgentDeletion`] entry is left.

@@ -58,7 +58,7 @@ pub struct EventFilter {
 
 /// What became of a batch from a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Appended {
+pub enum AppendOutcome {
     /// Committed; so many of them were new.
     Stored {
         /// Events not seen before.
@@ -89,7 +89,7 @@ pub trait EventStore: Send + Sync + 'static {
         events: &[Event],
         observation: &ConversationReport,
         at: Timestamp,
-    ) -> Result<Appended, StoreError>;
+    ) -> Result<AppendOutcome, StoreError>;
     /// Events by id, in the order asked for; `None` for unknown ones.
     async fn find_many(
         &self,

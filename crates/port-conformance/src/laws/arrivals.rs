@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use domain::conversation::ConversationReport;
-use domain::event::{MAX_EVENT_BATCH_BYTES, Appended, SequencedEvent, Event};
+use domain::event::{MAX_EVENT_BATCH_BYTES, AppendOutcome, SequencedEvent, Event};
 use domain::id::ConversationId;
 use domain::scope::Scope;
 use futures::future::join_all;
@@ -29,7 +29,7 @@ async fn append(ports: &Ports, id: ConversationId, events: &[Event]) {
     let (origin, nothing) = (sandbox_id("s"), ConversationReport::default());
     let stored = ports.events.append(&origin, id, events, &nothing, at(1));
     let stored = stored.await.expect("append");
-    assert!(matches!(stored, Appended::Stored { .. }), "{stored:?}");
+    assert!(matches!(stored, AppendOutcome::Stored { .. }), "{stored:?}");
 }
 
 async fn arrived(ports: &Ports, id: ConversationId, after: u64, limit: usize) -> Vec<SequencedEvent> {

@@ -6,7 +6,7 @@ use domain::conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationView, ExecutionStatus,
     GitProvider, MAX_PULL_REQUESTS, Metrics, Trigger, UnsettledConversation,
 };
-use domain::event::Appended;
+use domain::event::AppendOutcome;
 use domain::id::HostId;
 use domain::patch::Patch;
 use domain::sandbox::{Desired, SandboxFacts};
@@ -222,17 +222,17 @@ pub async fn adoption_takes_only_what_is_free(ports: &Ports) {
     let mine = titled(1, Some("first"));
     assert_eq!(
         ports.conversations.adopt(&mine).await.unwrap(),
-        Appended::Stored { new: 1 }
+        AppendOutcome::Stored { new: 1 }
     );
     let again = titled(1, Some("second"));
     assert_eq!(
         ports.conversations.adopt(&again).await.unwrap(),
-        Appended::Stored { new: 0 }
+        AppendOutcome::Stored { new: 0 }
     );
     let elsewhere = conversation(1, "alice", "t", at(1));
     assert_eq!(
         ports.conversations.adopt(&elsewhere).await.unwrap(),
-        Appended::Foreign
+        AppendOutcome::Foreign
     );
     assert_eq!(ports.view(mine.id).await.unwrap().conversation, mine);
 
@@ -245,7 +245,7 @@ pub async fn adoption_takes_only_what_is_free(ports: &Ports) {
     );
     assert_eq!(
         ports.conversations.adopt(&mine).await.unwrap(),
-        Appended::Deleted
+        AppendOutcome::Deleted
     );
     assert_eq!(ports.view(mine.id).await, None);
 
@@ -253,13 +253,13 @@ pub async fn adoption_takes_only_what_is_free(ports: &Ports) {
     let reserved = conversation(2, "alice", "t", at(1));
     assert_eq!(
         ports.conversations.adopt(&reserved).await.unwrap(),
-        Appended::Stored { new: 0 }
+        AppendOutcome::Stored { new: 0 }
     );
     ports.start(&start(3, "bob", "u", at(1))).await;
     let squatted = conversation(3, "alice", "t", at(1));
     assert_eq!(
         ports.conversations.adopt(&squatted).await.unwrap(),
-        Appended::Foreign
+        AppendOutcome::Foreign
     );
     assert_eq!(ports.view(squatted.id).await, None);
 }
@@ -272,7 +272,7 @@ pub async fn adoption_needs_the_sandbox(ports: &Ports) {
     let going = conversation(3, "alice", "s", at(0));
     for it in [&nowhere, &others] {
         let adopted = ports.conversations.adopt(it).await.unwrap();
-        assert_eq!(adopted, Appended::Unknown);
+        assert_eq!(adopted, AppendOutcome::Unknown);
     }
     ports
         .sandboxes
@@ -286,7 +286,7 @@ pub async fn adoption_needs_the_sandbox(ports: &Ports) {
         .await
         .unwrap();
     let adopted = ports.conversations.adopt(&going).await.unwrap();
-    assert_eq!(adopted, Appended::Unknown);
+    assert_eq!(adopted, AppendOutcome::Unknown);
     assert_eq!(
         ports
             .conversations

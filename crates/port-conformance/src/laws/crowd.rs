@@ -2,7 +2,7 @@
 //! there is at once. Nobody is refused because others are busy.
 
 use domain::conversation::ConversationReport;
-use domain::event::Appended;
+use domain::event::AppendOutcome;
 use domain::id::SandboxId;
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, StartStatus};
@@ -34,7 +34,7 @@ pub async fn many_sandboxes_send_events(ports: &Ports) {
                 .collect();
             let nothing = ConversationReport::default();
             let stored = ports.events.append(&origin, id, &batch, &nothing, at(turn));
-            assert_eq!(stored.await.unwrap(), Appended::Stored { new: 10 });
+            assert_eq!(stored.await.unwrap(), AppendOutcome::Stored { new: 10 });
         }
     }))
     .await;

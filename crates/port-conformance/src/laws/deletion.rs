@@ -2,7 +2,7 @@
 
 use domain::conversation::{Conversation, PendingAgentDeletion, ConversationReport};
 use domain::error::StoreError;
-use domain::event::{Appended, EventFilter};
+use domain::event::{AppendOutcome, EventFilter};
 use domain::id::ConversationId;
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::scope::Scope;
@@ -19,7 +19,7 @@ async fn delete(ports: &Ports, id: ConversationId) -> bool {
     deleted.expect("delete")
 }
 
-async fn append(ports: &Ports, sandbox: &str, id: ConversationId) -> Appended {
+async fn append(ports: &Ports, sandbox: &str, id: ConversationId) -> AppendOutcome {
     let events = [event("e", "MessageEvent", at(1))];
     let nothing = ConversationReport::default();
     let stored = ports
@@ -104,7 +104,7 @@ pub async fn a_conversation_goes_with_what_is_below_it(ports: &Ports) {
             .count(&Scope::System, id, &EventFilter::default())
             .await;
         assert_eq!(count.unwrap(), 0);
-        assert_eq!(append(ports, "s", id).await, Appended::Deleted);
+        assert_eq!(append(ports, "s", id).await, AppendOutcome::Deleted);
     }
     assert!(!delete(ports, conversation_id(7)).await, "never was there");
 }
@@ -118,9 +118,9 @@ pub async fn what_was_deleted_does_not_come_back(ports: &Ports) {
         .conversation(&conversation(2, "alice", "s", at(0)))
         .await;
     assert!(delete(ports, id).await);
-    assert_eq!(append(ports, "s", id).await, Appended::Deleted);
+    assert_eq!(append(ports, "s", id).await, AppendOutcome::Deleted);
     let adopted = ports.conversations.adopt(&it).await.unwrap();
-    assert_eq!(adopted, Appended::Deleted);
+    assert_eq!(adopted, AppendOutcome::Deleted);
     for new in [
         start(1, "alice", "new", at(3)),
         start_in(1, "alice", "s", at(3)),
@@ -174,7 +174,7 @@ pub async fn a_shared_sandbox_stays_and_is_told(ports: &Ports) {
     assert_eq!(forgotten(ports).await, []);
     assert_eq!(
         append(ports, "s", conversation_id(1)).await,
-        Appended::Deleted
+        AppendOutcome::Deleted
     );
 }
 

@@ -2,7 +2,7 @@
 
 use domain::conversation::{ExecutionStatus, ConversationReport};
 use domain::error::StoreError;
-use domain::event::{Appended, Event, EventFilter, EventOrder};
+use domain::event::{AppendOutcome, Event, EventFilter, EventOrder};
 use domain::id::{ConversationId, EventId};
 use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
 use domain::scope::Scope;
@@ -22,7 +22,7 @@ async fn seeded(ports: &Ports) -> ConversationId {
         .await
 }
 
-async fn append(ports: &Ports, id: ConversationId, events: &[Event]) -> Appended {
+async fn append(ports: &Ports, id: ConversationId, events: &[Event]) -> AppendOutcome {
     let nothing = ConversationReport::default();
     let stored = ports
         .events
@@ -59,11 +59,11 @@ pub async fn append_is_idempotent(ports: &Ports) {
         ..one.clone()
     };
     let batch = [one.clone(), two.clone(), changed.clone()];
-    assert_eq!(append(ports, id, &batch).await, Appended::Stored { new: 2 });
+    assert_eq!(append(ports, id, &batch).await, AppendOutcome::Stored { new: 2 });
     let three = event("3", "A", at(3));
     let batch = [changed, three.clone()];
-    assert_eq!(append(ports, id, &batch).await, Appended::Stored { new: 1 });
-    assert_eq!(append(ports, id, &[]).await, Appended::Stored { new: 0 });
+    assert_eq!(append(ports, id, &batch).await, AppendOutcome::Stored { new: 1 });
+    assert_eq!(append(ports, id, &[]).await, AppendOutcome::Stored { new: 0 });
     let found = search(ports, id, EventOrder::Timestamp, &page(9)).await;
     assert_eq!(found.items, [one, two, three]);
 
@@ -74,7 +74,7 @@ pub async fn append_is_idempotent(ports: &Ports) {
     let new: usize = answers
         .into_iter()
         .map(|answer| match answer {
-            Appended::Stored { new } => new,
+            AppendOutcome::Stored { new } => new,
             other => panic!("{other:?}"),
         })
         .sum();
@@ -237,7 +237,7 @@ pub async fn scopes_are_isolated(ports: &Ports) {
     };
     assert_eq!(
         append(ports, other, std::slice::from_ref(&elsewhere)).await,
-        Appended::Stored { new: 1 }
+        AppendOutcome::Stored { new: 1 }
     );
     for (who, expected) in [
         (scope("bob"), None),
@@ -272,12 +272,12 @@ pub async fn only_the_own_sandbox_appends(ports: &Ports) {
         .events
         .append(&sandbox_id("t"), id, &events, &said, at(1))
         .await;
-    assert_eq!(foreign.unwrap(), Appended::Foreign);
+    assert_eq!(foreign.unwrap(), AppendOutcome::Foreign);
     let unknown = ports
         .events
         .append(&sandbox_id("s"), conversation_id(9), &events, &said, at(1))
         .await;
-    assert_eq!(unknown.unwrap(), Appended::Unknown);
+    assert_eq!(unknown.unwrap(), AppendOutcome::Unknown);
     let count = ports
         .events
         .count(&Scope::System, id, &EventFilter::default())
@@ -304,7 +304,7 @@ pub async fn the_report_is_applied_with_the_batch(ports: &Ports) {
                 at(when),
             )
             .await;
-        assert_is!(stored, Ok(Appended::Stored { .. }));
+        assert_is!(stored, Ok(AppendOutcome::Stored { .. }));
         let row = ports.view(id).await.unwrap().conversation;
         assert_eq!(
             (row.execution_status, row.updated_at),
@@ -350,7 +350,7 @@ pub async fn a_large_batch_is_stored_whole(ports: &Ports) {
         .collect();
     assert_eq!(
         append(ports, id, &batch).await,
-        Appended::Stored { new: 5_000 }
+        AppendOutcome::Stored { new: 5_000 }
     );
     let last = search(ports, id, EventOrder::TimestampDesc, &page(1)).await;
     assert_eq!(ids(&last.items), ["4999"]);

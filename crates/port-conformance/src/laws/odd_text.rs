@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use domain::conversation::{Conversation, ConversationChange, ConversationFilter, ConversationReport};
-use domain::event::{Appended, Event, EventFilter, EventOrder};
+use domain::event::{AppendOutcome, Event, EventFilter, EventOrder};
 use domain::patch::Patch;
 use domain::sandbox::{Desired, SandboxFacts};
 use domain::start_task::StartStatus;
@@ -99,7 +99,7 @@ pub async fn a_conversation_may_have_nul(ports: &Ports) {
         .conversations
         .observe(&sandbox_id("s"), id, &said, at(1))
         .await;
-    assert_eq!(stored.unwrap(), Appended::Stored { new: 0 });
+    assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
     same(seen().await.llm_model.as_deref());
     let change = ConversationChange {
         title: Patch::Set(odd()),
@@ -137,7 +137,7 @@ pub async fn an_event_may_have_nul(ports: &Ports) {
         .events
         .append(&sandbox_id("s"), id, &[odd], &nothing, at(1))
         .await;
-    assert_eq!(stored.unwrap(), Appended::Stored { new: 1 });
+    assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 1 });
     for (kind, expected) in [(ODD, 1), ("\0", 0)] {
         let filter = EventFilter {
             kind: Some(kind.to_owned()),

@@ -3,7 +3,7 @@
 use domain::cipher::Sealed;
 use domain::conversation::{Conversation, ConversationFilter, ConversationView, ConversationReport};
 use domain::error::StoreError;
-use domain::event::{Appended, EventFilter, EventOrder};
+use domain::event::{AppendOutcome, EventFilter, EventOrder};
 use domain::id::{HostId, UserId};
 use domain::idempotency::{IdempotentResponse, IdempotentRequest, Repetition};
 use domain::identity::{DELETED_USER_ENTITY, PurgeCounts};
@@ -39,7 +39,7 @@ fn kept(owner: &str) -> IdempotentResponse {
     }
 }
 
-async fn append(ports: &Ports, sandbox: &str, n: u64, events: u64) -> Appended {
+async fn append(ports: &Ports, sandbox: &str, n: u64, events: u64) -> AppendOutcome {
     let batch: Vec<_> = (0..events)
         .map(|e| event(&format!("e{e}"), "MessageEvent", at(1)))
         .collect();
@@ -244,7 +244,7 @@ pub async fn others_are_left_alone(ports: &Ports) {
     let before = shown(ports, "bob").await;
     purge(ports, &user("alice"), 4).await;
     assert_eq!(shown(ports, "bob").await, before);
-    assert_eq!(append(ports, "bob-up", 205, 1).await, Appended::Deleted);
+    assert_eq!(append(ports, "bob-up", 205, 1).await, AppendOutcome::Deleted);
     let users = ports.users.list(None, 9).await.unwrap();
     assert_eq!(users[1].id, user("bob"));
     assert_eq!(users[1].deleted_at, None);
@@ -372,10 +372,10 @@ pub async fn late_reports_bring_nothing_back(ports: &Ports) {
     purge(ports, &user("alice"), 1000).await;
     for round in 0..2 {
         for n in [102, 105, 107, 108, 140] {
-            assert_eq!(append(ports, "alice-up", n, 1).await, Appended::Unknown);
+            assert_eq!(append(ports, "alice-up", n, 1).await, AppendOutcome::Unknown);
             let it = conversation(n, "alice", "alice-up", at(10));
             let adopted = ports.conversations.adopt(&it).await.unwrap();
-            assert_eq!(adopted, Appended::Unknown, "round {round}, {n}");
+            assert_eq!(adopted, AppendOutcome::Unknown, "round {round}, {n}");
         }
         ports
             .sandboxes

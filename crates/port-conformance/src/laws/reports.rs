@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use domain::conversation::{
     Conversation, ConversationChange, ExecutionStatus, Metrics, ConversationReport,
 };
-use domain::event::Appended;
+use domain::event::AppendOutcome;
 use domain::id::ConversationId;
 use domain::patch::Patch;
 
@@ -29,7 +29,7 @@ async fn observe(
         .conversations
         .observe(&sandbox_id("s"), id, &observation, at(when))
         .await;
-    assert_eq!(stored.unwrap(), Appended::Stored { new: 0 });
+    assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
     ports.view(id).await.unwrap().conversation
 }
 
@@ -175,12 +175,12 @@ pub async fn reports_of_others_change_nothing(ports: &Ports) {
             .await
             .unwrap()
     };
-    assert_eq!(observe("t", id).await, Appended::Foreign);
-    assert_eq!(observe("s", conversation_id(9)).await, Appended::Unknown);
+    assert_eq!(observe("t", id).await, AppendOutcome::Foreign);
+    assert_eq!(observe("s", conversation_id(9)).await, AppendOutcome::Unknown);
     assert_eq!(ports.view(id).await, before);
     let deleted = ports.conversations.delete(&scope("alice"), id, at(2)).await;
     assert!(deleted.unwrap());
-    assert_eq!(observe("s", id).await, Appended::Deleted);
+    assert_eq!(observe("s", id).await, AppendOutcome::Deleted);
     assert_eq!(ports.view(id).await, None);
 }
 

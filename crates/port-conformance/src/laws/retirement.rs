@@ -2,7 +2,7 @@
 //! ever is.
 
 use domain::conversation::{Conversation, ExecutionStatus, Observation};
-use domain::event::Appended;
+use domain::event::AppendOutcome;
 use domain::id::HostId;
 use domain::sandbox::Retirement::{self, IdleSince, OlderThan};
 use domain::sandbox::{Desired, Sandbox, SandboxFacts, SandboxStatus};
@@ -194,7 +194,7 @@ pub async fn reports_are_use(ports: &Ports) {
     for (new, when) in [(1, 20), (0, 30)] {
         let nothing = Observation::default();
         let stored = ports.events.append(&s, id, &message, &nothing, at(when));
-        assert_eq!(stored.await.unwrap(), Appended::Stored { new });
+        assert_eq!(stored.await.unwrap(), AppendOutcome::Stored { new });
     }
     assert_eq!(retire(ports, "s", IdleSince(at(20)), 50).await, None);
     let found = retirable(ports, IdleSince(at(21)), 9).await;
@@ -203,7 +203,7 @@ pub async fn reports_are_use(ports: &Ports) {
     let observe = async |status, when| {
         let said = report(status, at(when));
         let stored = ports.conversations.observe(&s, id, &said, at(when)).await;
-        assert_eq!(stored.unwrap(), Appended::Stored { new: 0 });
+        assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
     };
     observe(ExecutionStatus::Running, 30).await;
     let all = [IdleSince(at(99)), OlderThan(at(99))];

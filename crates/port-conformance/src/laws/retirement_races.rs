@@ -3,7 +3,7 @@
 
 use domain::conversation::{Conversation, ExecutionStatus};
 use domain::error::StoreError;
-use domain::event::Appended;
+use domain::event::AppendOutcome;
 use domain::sandbox::Retirement::{self, IdleSince, OlderThan};
 use domain::sandbox::{Desired, Sandbox, SandboxFacts, SandboxStatus};
 use domain::start_task::{StartTaskInsertOutcome, StartStatus};
@@ -129,7 +129,7 @@ pub async fn an_adopted_conversation_or_the_end_of_a_sandbox_wins(ports: &Ports)
         let adopting = ports.conversations.adopt(&it);
         let (retired, adopted) = at_once(n % 2 == 0, retire(ports, &id, why, 50), adopting).await;
         match (&retired, adopted) {
-            (Some(_), Ok(Appended::Unknown)) | (None, Ok(Appended::Stored { new: 1 })) => {}
+            (Some(_), Ok(AppendOutcome::Unknown)) | (None, Ok(AppendOutcome::Stored { new: 1 })) => {}
             other => panic!("{other:?}"),
         }
         agrees(ports, &id, why, retired.as_ref()).await;
@@ -151,7 +151,7 @@ pub async fn a_run_comes_before_or_after(ports: &Ports) {
             .conversations
             .observe(&origin, conversation, &said, at(50));
         let (retired, observed) = at_once(n % 2 == 0, retire(ports, &id, why, 50), observing).await;
-        assert_eq!(observed.unwrap(), Appended::Stored { new: 0 });
+        assert_eq!(observed.unwrap(), AppendOutcome::Stored { new: 0 });
         agrees(ports, &id, why, retired.as_ref()).await;
         let row = ports.view(conversation).await.unwrap().conversation;
         assert_eq!(row.execution_status, Some(ExecutionStatus::Running));

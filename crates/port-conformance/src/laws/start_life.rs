@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use domain::error::StoreError;
-use domain::event::Appended;
+use domain::event::AppendOutcome;
 use domain::id::HostId;
 use domain::sandbox::Desired;
 use domain::scope::Scope;
@@ -304,7 +304,7 @@ pub async fn a_conversation_is_begun_once(ports: &Ports) {
         .conversations
         .observe(&sandbox_id("s"), conversation_id(1), &said, at(4))
         .await;
-    assert_eq!(stored.unwrap(), Appended::Stored { new: 0 });
+    assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
     let before = ports.view(conversation_id(1)).await;
     let fence = claim(ports, 61, 120).await[0].fence;
     begin(ports, 1, fence, "s").await.unwrap();
@@ -430,7 +430,7 @@ pub async fn a_failed_start_is_not_adopted(ports: &Ports) {
         .unwrap();
     let made = conversation(1, "alice", "s", at(8));
     let answer = ports.conversations.adopt(&made).await.unwrap();
-    assert_eq!(answer, Appended::Deleted);
+    assert_eq!(answer, AppendOutcome::Deleted);
     assert_eq!(ports.view(conversation_id(1)).await, None);
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use domain::conversation::{ConversationFilter, ConversationView, ConversationReport};
-use domain::event::{Appended, Event, EventFilter, EventOrder, shortened};
+use domain::event::{AppendOutcome, Event, EventFilter, EventOrder, shortened};
 use domain::id::ConversationId;
 use domain::json::text_bytes;
 use domain::pending::{MessageTarget, EnqueueOutcome};
@@ -89,7 +89,7 @@ async fn check(ports: &Ports, what: &str) {
     }
 }
 
-async fn append(ports: &Ports, sandbox: &str, n: u64, batch: &[Event]) -> Appended {
+async fn append(ports: &Ports, sandbox: &str, n: u64, batch: &[Event]) -> AppendOutcome {
     let nothing = ConversationReport::default();
     let (origin, id) = (sandbox_id(sandbox), conversation_id(n));
     let stored = ports.events.append(&origin, id, batch, &nothing, at(1));
@@ -301,7 +301,7 @@ pub async fn bulky_observations_are_shortened(ports: &Ports) {
     );
     assert_eq!(
         append(ports, "s", 1, &log).await,
-        Appended::Stored { new: 0 }
+        AppendOutcome::Stored { new: 0 }
     );
     assert_eq!(
         events(ports, "alice", conversation_id(1)).await,

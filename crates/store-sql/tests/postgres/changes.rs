@@ -7,7 +7,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use domain::change::{StoreChange, ChangeFeed};
 use domain::conversation::ConversationReport;
-use domain::event::Appended;
+use domain::event::AppendOutcome;
 use domain::sandbox::Desired;
 use domain::start_task::{ClaimLimit, StartStatus};
 use futures::stream::{BoxStream, StreamExt};
@@ -87,9 +87,9 @@ async fn more_events_are_heard_of_by_other_processes() {
             .append(&origin, id, &batch, &nothing, fixtures::at(1));
         stored.await.expect("stored")
     };
-    assert_eq!(append().await, Appended::Stored { new: 1 });
+    assert_eq!(append().await, AppendOutcome::Stored { new: 1 });
     hears(&mut changes, &StoreChange::Events(vec![id])).await;
-    assert_eq!(append().await, Appended::Stored { new: 0 });
+    assert_eq!(append().await, AppendOutcome::Stored { new: 0 });
     // Whatever else there was to hear of was heard before this.
     let start = fixtures::start(2, "alice", "s2", fixtures::at(0));
     let stored = ports.tasks.insert(&start, &fixtures::PLENTY).await;

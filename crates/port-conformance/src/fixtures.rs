@@ -13,7 +13,7 @@ use domain::id::{
 use domain::identity::KeyHash;
 use domain::page::{Page, PageLimit, PageRequest, PageToken};
 use domain::sandbox::{
-    SandboxCaps, Desired, ExposedUrl, Located, Sandbox, SandboxStatus, WarmSandbox, WarmState,
+    SandboxCaps, Desired, ExposedUrl, SandboxEndpoints, Sandbox, SandboxStatus, WarmSandbox, WarmState,
 };
 use domain::scope::Scope;
 use domain::secret::{CustomSecret, SecretValue};
@@ -129,11 +129,11 @@ pub fn warm(id: &str, created_at: Timestamp) -> WarmSandbox {
 }
 
 /// Where a sandbox is.
-pub fn located(port: u16) -> Located {
+pub fn located(port: u16) -> SandboxEndpoints {
     let url: Url = format!("http://127.0.0.1:{port}/")
         .parse()
         .expect("a valid URL");
-    Located {
+    SandboxEndpoints {
         agent_url: url.clone(),
         exposed_urls: vec![ExposedUrl {
             name: domain::sandbox::AGENT_SERVER.to_owned(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, Located, LogTail, LogStream,
+    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, SandboxEndpoints, LogTail, LogStream,
     PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
@@ -242,7 +242,7 @@ impl SandboxBackend for DockerSandboxes {
         .await
     }
 
-    async fn start(&self, launch: &SandboxLaunch) -> Result<Located, SandboxError> {
+    async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         // Waiting ends with the caller; what follows does not.
         let guard = self.inner.lock(&launch.id).await?;
         let turn = self.inner.turn().await?;

@@ -13,7 +13,7 @@ use bollard::query_parameters::{
 use chrono::DateTime;
 use domain::error::chain;
 use domain::id::SandboxId;
-use domain::sandbox::{BackendFact, BackendState, Located, SandboxError, masked};
+use domain::sandbox::{BackendFact, BackendState, SandboxEndpoints, SandboxError, masked};
 use futures::{StreamExt, TryStreamExt, stream};
 use secrecy::SecretString;
 use tokio::time::sleep;
@@ -191,7 +191,7 @@ impl Inner {
     }
 
     /// Where a running container is.
-    pub(crate) fn whereabouts(&self, id: &SandboxId, container: &Container) -> Option<Located> {
+    pub(crate) fn whereabouts(&self, id: &SandboxId, container: &Container) -> Option<SandboxEndpoints> {
         let published = locate::inspected(&container.ports, &container.labels);
         let located = locate::located(&self.config, &container.labels, &published)?;
         self.memory.publishes(id, &located);

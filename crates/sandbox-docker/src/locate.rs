@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bollard::models::{PortMap, PortSummary, PortSummaryTypeEnum};
-use domain::sandbox::{AGENT_SERVER, ExposedUrl, Located};
+use domain::sandbox::{AGENT_SERVER, ExposedUrl, SandboxEndpoints};
 use url::Url;
 
 use crate::config::DockerConfig;
@@ -39,7 +39,7 @@ pub(crate) fn located(
     config: &DockerConfig,
     labels: &Labels,
     published: &Published,
-) -> Option<Located> {
+) -> Option<SandboxEndpoints> {
     let ours = config
         .reach_host
         .clone()
@@ -51,7 +51,7 @@ pub(crate) fn located(
     };
     let named = labels::ports(labels);
     let (_, agent) = named.iter().find(|(name, _)| name == AGENT_SERVER)?;
-    Some(Located {
+    Some(SandboxEndpoints {
         agent_url: url(&ours, *agent)?,
         exposed_urls: named
             .iter()

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::id::SandboxId;
-use domain::sandbox::{BackendFact, BackendState, Located};
+use domain::sandbox::{BackendFact, BackendState, SandboxEndpoints};
 use tokio::sync::Notify;
 use url::Url;
 
@@ -126,7 +126,7 @@ impl Memory {
     }
 
     /// Remembers which ports lead to it.
-    pub(crate) fn publishes(&self, id: &SandboxId, located: &Located) {
+    pub(crate) fn publishes(&self, id: &SandboxId, located: &SandboxEndpoints) {
         if let Some(entry) = self.lock().get_mut(id) {
             entry.ports = ports_of(located);
         }
@@ -279,7 +279,7 @@ impl Drop for Look {
 }
 
 /// The ports that lead to a sandbox.
-pub(crate) fn ports_of(located: &Located) -> Vec<u16> {
+pub(crate) fn ports_of(located: &SandboxEndpoints) -> Vec<u16> {
     let exposed = located.exposed_urls.iter().map(|it| &it.url);
     let urls = exposed.chain([&located.agent_url]);
     urls.filter_map(Url::port_or_known_default).collect()

@@ -19,7 +19,7 @@ use bollard::query_parameters::{
 };
 use domain::error::chain;
 use domain::id::{SandboxId, SpecId};
-use domain::sandbox::{Located, SandboxError, SandboxLaunch};
+use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -68,7 +68,7 @@ impl Inner {
         launch: SandboxLaunch,
         _guard: OwnedMutexGuard<()>,
         _turn: Turn,
-    ) -> Result<Located, SandboxError> {
+    ) -> Result<SandboxEndpoints, SandboxError> {
         let operation = self.memory.begin(&launch.id);
         let outcome = self.bring_up(&launch, &operation).await;
         if outcome.is_err() {
@@ -81,7 +81,7 @@ impl Inner {
         &self,
         launch: &SandboxLaunch,
         operation: &Operation,
-    ) -> Result<Located, SandboxError> {
+    ) -> Result<SandboxEndpoints, SandboxError> {
         let known = self.memory.recall(&launch.id).0;
         // Creating costs one call less where nothing is there, and looking where something is.
         // What is there needs no template: an upgrade may have taken its own away.
@@ -237,7 +237,7 @@ impl Inner {
         launch: &SandboxLaunch,
         found: &Container,
         operation: &Operation,
-    ) -> Result<Option<Located>, SandboxError> {
+    ) -> Result<Option<SandboxEndpoints>, SandboxError> {
         match found.status {
             Status::RUNNING => {
                 if let Some(located) = self.whereabouts(&launch.id, found) {
@@ -275,7 +275,7 @@ impl Inner {
         container: &str,
         has_run: bool,
         operation: &Operation,
-    ) -> Result<Option<Located>, SandboxError> {
+    ) -> Result<Option<SandboxEndpoints>, SandboxError> {
         let mut started = self.start_once(container).await;
         if has_run
             && let Err(error) = &started
@@ -334,7 +334,7 @@ impl Inner {
         launch: &SandboxLaunch,
         started: Result<(), EngineError>,
         operation: &Operation,
-    ) -> Result<Option<Located>, SandboxError> {
+    ) -> Result<Option<SandboxEndpoints>, SandboxError> {
         match started {
             Ok(()) => {}
             // Somebody else was faster: look again at what is there.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bollard::models::{ContainerCreateBody, VolumeCreateRequest};
 use bollard::query_parameters::CreateContainerOptionsBuilder;
 use domain::sandbox::{
-    BackendFact, BackendState, Located, SandboxBackend, SandboxError, SandboxLaunch,
+    BackendFact, BackendState, SandboxEndpoints, SandboxBackend, SandboxError, SandboxLaunch,
 };
 use endpoint_guard::{EndpointGuard, GuardError};
 use support::{IMAGE, Lab, SPEC, launch, name, told};
@@ -289,7 +289,7 @@ async fn a_port_is_proven_for_the_sandbox_that_the_engine_gave_it_to_alone() {
     let (launch, other) = (launch(SPEC), launch(SPEC));
     let located = backend.start(&launch).await.unwrap();
     let elsewhere = backend.start(&other).await.unwrap();
-    let address = |located: &Located| {
+    let address = |located: &SandboxEndpoints| {
         let port = located.agent_url.port().unwrap();
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     };

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use domain::error::Classify;
 use domain::id::SandboxId;
-use domain::sandbox::{BackendState, Located, SandboxBackend, SandboxError};
+use domain::sandbox::{BackendState, SandboxEndpoints, SandboxBackend, SandboxError};
 use sandbox_docker::{DockerSandboxes, DockerSpec, Metadata};
 use tokio::net::TcpStream;
 
@@ -22,7 +22,7 @@ fn backend(lab: &Lab, change: impl FnOnce(&mut DockerSpec)) -> DockerSandboxes {
     lab.backend_with(|config| change(&mut config.specs[0]))
 }
 
-async fn start(backend: &DockerSandboxes) -> (SandboxId, Located) {
+async fn start(backend: &DockerSandboxes) -> (SandboxId, SandboxEndpoints) {
     let launch = support::launch(SPEC);
     let located = backend.start(&launch).await.unwrap();
     (launch.id, located)

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    BackendFact, BackendState, BackendCapabilities, Located, LogTail, LogStream, PrepareProgress, SandboxBackend,
+    BackendFact, BackendState, BackendCapabilities, SandboxEndpoints, LogTail, LogStream, PrepareProgress, SandboxBackend,
     SandboxError, SandboxLaunch,
 };
 use futures::stream::{self, BoxStream, StreamExt};
@@ -159,7 +159,7 @@ impl SandboxBackend for ProcessSandboxes {
             .map(|_| ())
     }
 
-    async fn start(&self, launch: &SandboxLaunch) -> Result<Located, SandboxError> {
+    async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         let command = self.inner.server.command(&self.inner.runtime).await?;
         // Waiting for a turn ends with the caller; what follows does not.
         let turn = self.inner.turn(&launch.id).await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use domain::crash_point;
 use domain::id::SandboxId;
-use domain::sandbox::{AGENT_SERVER, BackendFact, BackendState, ExposedUrl, Located, SandboxError};
+use domain::sandbox::{AGENT_SERVER, BackendFact, BackendState, ExposedUrl, SandboxEndpoints, SandboxError};
 use url::Url;
 
 use crate::backend::Inner;
@@ -91,11 +91,11 @@ impl Inner {
     }
 
     /// Where a sandbox with this port is.
-    pub(crate) fn located(&self, id: &SandboxId, port: u16) -> Result<Located, SandboxError> {
+    pub(crate) fn located(&self, id: &SandboxId, port: u16) -> Result<SandboxEndpoints, SandboxError> {
         let agent_url = Url::parse(&format!("http://127.0.0.1:{port}"))
             .map_err(|error| SandboxError::Other(Box::new(error)))?;
         let url = agent_url.clone();
-        Ok(Located {
+        Ok(SandboxEndpoints {
             agent_url,
             exposed_urls: vec![ExposedUrl {
                 name: AGENT_SERVER.to_owned(),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use domain::crash_point;
 use domain::id::SandboxId;
-use domain::sandbox::{Located, SandboxError, SandboxLaunch};
+use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch};
 use tokio::process::Child;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -64,7 +64,7 @@ impl Inner {
         command: Vec<OsString>,
         turn: Turn,
         _guard: Guard,
-    ) -> Result<Located, SandboxError> {
+    ) -> Result<SandboxEndpoints, SandboxError> {
         let id = launch.id.clone();
         let before = self.prepare_places(&id).await?;
         if let Some(located) = self.adopt(&id, before.as_ref()).await? {
@@ -162,7 +162,7 @@ impl Inner {
         self: &Arc<Self>,
         id: &SandboxId,
         before: Option<&State>,
-    ) -> Result<Option<Located>, SandboxError> {
+    ) -> Result<Option<SandboxEndpoints>, SandboxError> {
         let Some(state) = before.cloned() else {
             return Ok(None);
         };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
-    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, ExposedUrl, Located, LogMask,
+    AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, ExposedUrl, SandboxEndpoints, LogMask,
     LogTail, LogStream, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch, is_below, normalized,
 };
 use futures::StreamExt;
@@ -244,9 +244,9 @@ impl FakeSandboxBackend {
     }
 }
 
-fn located(id: &SandboxId, port: u16) -> Option<Located> {
+fn located(id: &SandboxId, port: u16) -> Option<SandboxEndpoints> {
     let url: Url = format!("http://127.0.0.1:{port}/").parse().ok()?;
-    Some(Located {
+    Some(SandboxEndpoints {
         agent_url: url.clone(),
         exposed_urls: vec![ExposedUrl {
             name: AGENT_SERVER.to_owned(),
@@ -286,7 +286,7 @@ impl SandboxBackend for FakeSandboxBackend {
         self.usable()
     }
 
-    async fn start(&self, launch: &SandboxLaunch) -> Result<Located, SandboxError> {
+    async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         self.starts.fetch_add(1, Ordering::SeqCst);
         self.unless_hanging().await;
         self.reachable()?;

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
-use domain::sandbox::{Located, MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
+use domain::sandbox::{SandboxEndpoints, MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
 
 use crate::MemoryStore;
 use crate::state::State;
@@ -53,7 +53,7 @@ impl WarmRepository for MemoryStore {
     async fn ready(
         &self,
         id: &SandboxId,
-        located: &Located,
+        located: &SandboxEndpoints,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let mut state = self.lock();

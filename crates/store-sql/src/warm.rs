@@ -8,7 +8,7 @@ use domain::cipher::Sealed;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId};
-use domain::sandbox::{Located, MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
+use domain::sandbox::{SandboxEndpoints, MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
 
 use crate::codec::{Decode, plain, to_json};
 use crate::connection::{AnyConnection, on_backend};
@@ -66,7 +66,7 @@ impl TryFrom<WarmRow> for WarmSandbox {
     fn try_from(row: WarmRow) -> Result<Self, StoreError> {
         let decode = Decode("warm sandbox");
         let located = match (&row.agent_url, row.workspace) {
-            (Some(url), Some(workspace)) => Some(Located {
+            (Some(url), Some(workspace)) => Some(SandboxEndpoints {
                 agent_url: decode.parse("agent_url", url)?,
                 exposed_urls: decode.json("exposed_urls", &row.exposed_urls)?,
                 workspace,
@@ -164,7 +164,7 @@ impl WarmRepository for SqlStore {
     async fn ready(
         &self,
         id: &SandboxId,
-        located: &Located,
+        located: &SandboxEndpoints,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let (id, located) = (id.to_string(), located.clone());

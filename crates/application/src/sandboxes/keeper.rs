@@ -23,7 +23,7 @@ use domain::agent::AgentEndpoint;
 use domain::clock::Timestamp;
 use domain::id::SandboxId;
 use domain::measure::Level;
-use domain::sandbox::{Desired, Located, Sandbox, SandboxFacts, SandboxStatus};
+use domain::sandbox::{Desired, SandboxEndpoints, Sandbox, SandboxFacts, SandboxStatus};
 use domain::scope::Scope;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::Instrument;
@@ -307,7 +307,7 @@ impl Keeper {
 
     /// The running sandbox with its agent server answering; starts it when it does not run, within the caps. For the
     /// start worker.
-    pub async fn ensure_running(&self, id: &SandboxId) -> Result<(Sandbox, Located), AppError> {
+    pub async fn ensure_running(&self, id: &SandboxId) -> Result<(Sandbox, SandboxEndpoints), AppError> {
         let mut turn = self.turn(id).await;
         let mut row = self.row(id).await?.ok_or_else(not_wanted_any_more)?;
         if row.desired == Desired::Running && !row.status.is_up() {

@@ -10,7 +10,7 @@ use domain::agent::{AgentConversation, AgentEndpoint, AgentError, LaunchRequest}
 use domain::conversation::{Conversation, GitProvider, Metrics};
 use domain::error::{Classify, StoreError, chain};
 use domain::id::{SandboxId, StartTaskId};
-use domain::sandbox::{Located, Sandbox};
+use domain::sandbox::{SandboxEndpoints, Sandbox};
 use domain::scope::Scope;
 use domain::start_task::{LeasedStartTask, PARENT_CONVERSATION_ENTITY, StartStatus, StartTask, StartTaskUpdate};
 use tokio::time::Instant;
@@ -225,7 +225,7 @@ impl Run {
     }
 
     /// The running sandbox. While it has to be waited for, the task tells what for.
-    async fn sandbox(&mut self) -> Result<(Sandbox, Located), Stop> {
+    async fn sandbox(&mut self) -> Result<(Sandbox, SandboxEndpoints), Stop> {
         let (keeper, id) = (self.inner.keeper.clone(), self.task.sandbox_id.clone());
         let mut progress = keeper.progress(&id);
         let mut work = std::pin::pin!(keeper.ensure_running(&id));
@@ -339,7 +339,7 @@ impl Run {
     /// The conversation's row is there before the agent server hears of it, so its first reports find it.
     async fn begin(
         &mut self,
-        located: &Located,
+        located: &SandboxEndpoints,
         agent: launch::Shown,
         provider: Option<GitProvider>,
     ) -> Result<(), Stop> {

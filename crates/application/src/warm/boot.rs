@@ -6,7 +6,7 @@ use domain::error::{Classify, chain};
 use domain::id::{SandboxId, SpecId, UserId};
 use domain::identity::KeyHash;
 use domain::sandbox::{
-    Located, PrepareProgress, Sandbox, SandboxError, SandboxLaunch, WarmSandbox, WarmState,
+    SandboxEndpoints, PrepareProgress, Sandbox, SandboxError, SandboxLaunch, WarmSandbox, WarmState,
 };
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ impl Drop for Booting {
 
 /// How a boot ended.
 enum Outcome {
-    Dormant(Located),
+    Dormant(SandboxEndpoints),
     /// It cannot be dormant.
     Awake,
     GaveWay,
@@ -175,7 +175,7 @@ impl Warm {
         })
     }
 
-    async fn booted(&self, row: &WarmSandbox, located: &Located, began: Instant) {
+    async fn booted(&self, row: &WarmSandbox, located: &SandboxEndpoints, began: Instant) {
         let ports = &self.0.ports;
         match ports.warm.ready(&row.id, located, ports.clock.now()).await {
             Ok(is_ready) => {

@@ -27,7 +27,7 @@ pub use grouping::{SandboxGrouping, MAX_SHARED_CONVERSATIONS, SandboxOccupancy};
 pub use mask::{LogMask, masked};
 pub use path::{is_below, normalized};
 pub use port::{
-    BackendFact, BackendState, BackendCapabilities, BackendReachability, Located, LogTail, LogStream, PrepareProgress,
+    BackendFact, BackendState, BackendCapabilities, BackendReachability, SandboxEndpoints, LogTail, LogStream, PrepareProgress,
     SandboxBackend, SandboxError, SandboxLaunch, SandboxRepository, SandboxSpecCatalog,
 };
 pub use view::{SandboxView, SealedSessionKey};
@@ -184,12 +184,12 @@ pub enum SandboxFacts {
     /// The process or container exists; the agent server is not known to answer.
     Starting {
         /// Where it will answer.
-        located: Located,
+        located: SandboxEndpoints,
     },
     /// The agent server answers.
     Running {
         /// Where.
-        located: Located,
+        located: SandboxEndpoints,
     },
     /// Stopped on purpose.
     Paused,

@@ -147,7 +147,7 @@ pub type LogStream = BoxStream<'static, Result<Vec<u8>, SandboxError>>;
 
 /// Where a started sandbox is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located {
+pub struct SandboxEndpoints {
     /// Where we reach its agent server.
     pub agent_url: Url,
     /// What clients may reach, the agent server included.
@@ -160,7 +160,7 @@ pub struct Located {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackendState {
     /// Its main process lives (whether the agent server answers is another question).
-    Running(Located),
+    Running(SandboxEndpoints),
     /// Stopped, workspace kept.
     Stopped,
     /// Its main process ended without being asked to.
@@ -247,7 +247,7 @@ pub trait SandboxBackend: Send + Sync + 'static {
     /// running one. Returns when its process exists, not when the agent server answers. After a crash of ours at any
     /// point the next call finds what the last one made. Cancelling the call leaves nothing that a later `start` or
     /// `remove` does not find.
-    async fn start(&self, launch: &SandboxLaunch) -> Result<Located, SandboxError>;
+    async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError>;
     /// The state of one sandbox; `None` if there is nothing of it.
     async fn inspect(&self, id: &SandboxId) -> Result<Option<BackendState>, SandboxError>;
     /// Every sandbox of this service instance that exists in any form.

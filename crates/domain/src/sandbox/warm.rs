@@ -16,7 +16,7 @@
 
 use async_trait::async_trait;
 
-use super::Located;
+use super::SandboxEndpoints;
 use crate::cipher::Sealed;
 use crate::clock::Timestamp;
 use crate::conversation::wire_enum;
@@ -60,7 +60,7 @@ pub struct WarmSandbox {
     /// The agent server's encryption key, by which it is also told to wake up; same context.
     pub secret_key: Sealed,
     /// Where it is, once it is [`WarmState::Ready`].
-    pub located: Option<Located>,
+    pub located: Option<SandboxEndpoints>,
     /// When it was asked for.
     pub created_at: Timestamp,
     /// When its state last changed.
@@ -78,7 +78,7 @@ pub trait WarmRepository: Send + Sync + 'static {
     async fn ready(
         &self,
         id: &SandboxId,
-        located: &Located,
+        located: &SandboxEndpoints,
         at: Timestamp,
     ) -> Result<bool, StoreError>;
     /// Takes the READY one of this host, template and recipe that was made first: it is CLAIMED then. One transaction, with

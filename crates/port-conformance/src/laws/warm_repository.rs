@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use domain::error::StoreError;
 use domain::id::{HostId, SpecId};
 use domain::identity::KeyHash;
-use domain::sandbox::{Located, MAX_WARM_SANDBOXES_PER_HOST, WarmSandbox, WarmState};
+use domain::sandbox::{SandboxEndpoints, MAX_WARM_SANDBOXES_PER_HOST, WarmSandbox, WarmState};
 use futures::future::join_all;
 
 use crate::Ports;
@@ -47,7 +47,7 @@ pub async fn it_is_found_as_it_was_stored(ports: &Ports) {
     "é – 'recipe' \" {}".clone_into(&mut it.recipe);
     assert!(ports.warm.insert(&it, 1).await.unwrap());
     assert_eq!(all(ports).await, std::slice::from_ref(&it));
-    let place = Located {
+    let place = SandboxEndpoints {
         workspace: "/wörk/'space' \"".to_owned(),
         ..located(8_000)
     };

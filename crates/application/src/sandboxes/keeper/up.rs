@@ -7,7 +7,7 @@ use std::time::Duration;
 use domain::error::{Classify, ErrorClass, chain};
 use domain::id::SandboxId;
 use domain::sandbox::{
-    BackendFact, BackendState, Desired, Located, PrepareProgress, Sandbox, SandboxError, SandboxFacts,
+    BackendFact, BackendState, Desired, SandboxEndpoints, PrepareProgress, Sandbox, SandboxError, SandboxFacts,
     SandboxLaunch, SandboxStatus,
 };
 use futures::StreamExt;
@@ -38,7 +38,7 @@ pub(super) enum Death {
 /// What the backend has of a sandbox.
 pub(super) enum Found {
     /// It runs, and its agent server answers.
-    Up(Located),
+    Up(SandboxEndpoints),
     /// Something, which can be started.
     Down,
     /// Nothing.
@@ -67,7 +67,7 @@ impl Keeper {
         &self,
         mut row: Sandbox,
         turn: &mut Turn,
-    ) -> Result<(Sandbox, Located), AppError> {
+    ) -> Result<(Sandbox, SandboxEndpoints), AppError> {
         loop {
             let slot = Arc::clone(&turn.slot);
             let outcome = tokio::select! {
@@ -94,7 +94,7 @@ impl Keeper {
         }
     }
 
-    async fn find_or_start(&self, row: &Sandbox, slot: &Arc<Slot>) -> Result<Located, Failure> {
+    async fn find_or_start(&self, row: &Sandbox, slot: &Arc<Slot>) -> Result<SandboxEndpoints, Failure> {
         let may_sleep = match self.already_up(row).await {
             Ok(Found::Up(located)) => return Ok(located),
             // It ran once, so starting it would put an empty workspace in the place of the one that is gone.
@@ -229,7 +229,7 @@ impl Keeper {
         row: &Sandbox,
         slot: &Arc<Slot>,
         may_sleep: bool,
-    ) -> Result<Located, AppError> {
+    ) -> Result<SandboxEndpoints, AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         self.prepare(row, slot).await?;
         // More boots than cores only make all of them late.

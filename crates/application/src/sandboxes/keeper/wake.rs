@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::agent::{AgentError, InitRequest};
 use domain::error::chain;
-use domain::sandbox::{Located, Sandbox, SandboxLaunch, SandboxStatus};
+use domain::sandbox::{SandboxEndpoints, Sandbox, SandboxLaunch, SandboxStatus};
 use tokio::time::Instant;
 use url::Url;
 
@@ -93,7 +93,7 @@ impl Keeper {
     }
 
     /// Starts what nobody has asked for yet, and waits until it answers.
-    pub(crate) async fn boot_ahead(&self, launch: &SandboxLaunch) -> Result<Located, AppError> {
+    pub(crate) async fn boot_ahead(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, AppError> {
         let backend = &self.0.ports.backend;
         let mut exits = backend.watch();
         let located = backend.start(launch).await?;

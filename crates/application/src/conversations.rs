@@ -12,7 +12,7 @@ use domain::error::{ErrorClass, StoreError, chain};
 use domain::id::{ConversationId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::patch::Patch;
-use domain::sandbox::{Desired, Sandbox, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 
 use crate::sandboxes::endpoint;
@@ -103,7 +103,7 @@ impl Conversations {
             let row = inner.ports.sandboxes.find(&Scope::System, &sandbox).await;
             match row {
                 Ok(Some(row))
-                    if row.desired == Desired::Deleted && row.host == inner.policy.host =>
+                    if row.desired == DesiredState::Deleted && row.host == inner.policy.host =>
                 {
                     inner.keeper.not_wanted(&sandbox);
                     if let Err(error) = inner.keeper.converge(&sandbox).await {
@@ -194,7 +194,7 @@ fn unknown_there(error: AgentError) -> AppError {
 /// The answers of send-message by sandbox state (contract v1, section 3.2).
 fn accepts_messages(sandbox: &Sandbox) -> Result<(), AppError> {
     match sandbox.status {
-        SandboxStatus::Running if sandbox.desired == Desired::Running => Ok(()),
+        SandboxStatus::Running if sandbox.desired == DesiredState::Running => Ok(()),
         SandboxStatus::Missing => Err(AppError::refused(
             ErrorClass::Gone,
             "Conversation is archived. The sandbox no longer exists.",

@@ -9,7 +9,7 @@ use domain::agent::AgentEndpoint;
 use domain::error::ErrorClass;
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::identity::KeyHash;
-use domain::sandbox::{Desired, Sandbox, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use secrecy::SecretString;
 
@@ -152,17 +152,17 @@ fn address(sandbox: &Sandbox) -> Result<&url::Url, AppError> {
         AppError::refused(ErrorClass::Unavailable, detail)
     };
     match (sandbox.desired, sandbox.status) {
-        (Desired::Deleted, _) => Err(AppError::not_found("Not Found")),
-        (Desired::Paused, _) | (Desired::Running, Paused) => Err(AppError::conflict(
+        (DesiredState::Deleted, _) => Err(AppError::not_found("Not Found")),
+        (DesiredState::Paused, _) | (DesiredState::Running, Paused) => Err(AppError::conflict(
             "Sandbox is paused; resume it before calling its agent server.",
         )),
-        (Desired::Running, Starting) => Err(starting()),
-        (Desired::Running, Error) => Err(AppError::conflict(
+        (DesiredState::Running, Starting) => Err(starting()),
+        (DesiredState::Running, Error) => Err(AppError::conflict(
             "Sandbox has failed; its status_detail says why. Resume it to try again.",
         )),
-        (Desired::Running, Missing) => Err(AppError::conflict(
+        (DesiredState::Running, Missing) => Err(AppError::conflict(
             "Nothing is left of this sandbox; start another one.",
         )),
-        (Desired::Running, Running) => sandbox.agent_url.as_deref().ok_or_else(starting),
+        (DesiredState::Running, Running) => sandbox.agent_url.as_deref().ok_or_else(starting),
     }
 }

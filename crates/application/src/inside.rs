@@ -12,7 +12,7 @@ use domain::agent::{AgentEndpoint, AgentError};
 use domain::conversation::{Conversation, ConversationReport};
 use domain::error::{ErrorClass, chain};
 use domain::id::{ConversationId, SandboxId, UserId};
-use domain::sandbox::{Desired, SandboxStatus, is_below};
+use domain::sandbox::{DesiredState, SandboxStatus, is_below};
 use domain::scope::Scope;
 use domain::workspace::ProjectSkill;
 use serde_json::Value;
@@ -308,11 +308,11 @@ fn located(asked: &str, root: &str, project: &str) -> String {
 }
 
 /// What the state of a sandbox has against asking it.
-fn obstacle(desired: Desired, status: SandboxStatus) -> Option<Obstacle> {
+fn obstacle(desired: DesiredState, status: SandboxStatus) -> Option<Obstacle> {
     match (desired, status) {
-        (Desired::Running, SandboxStatus::Running) => None,
-        (Desired::Running | Desired::Paused, SandboxStatus::Paused)
-        | (Desired::Paused, SandboxStatus::Running | SandboxStatus::Starting) => {
+        (DesiredState::Running, SandboxStatus::Running) => None,
+        (DesiredState::Running | DesiredState::Paused, SandboxStatus::Paused)
+        | (DesiredState::Paused, SandboxStatus::Running | SandboxStatus::Starting) => {
             Some(Obstacle::Paused)
         }
         _ => Some(Obstacle::NotRunning),

@@ -15,7 +15,7 @@ use domain::conversation::{Conversation, ExecutionStatus, ConversationReport, Un
 use domain::error::chain;
 use domain::event::AppendOutcome;
 use domain::id::{ConversationId, EventId, SandboxId};
-use domain::sandbox::{Desired, Sandbox, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -463,7 +463,7 @@ impl Syncer {
 }
 
 fn is_up(row: &Sandbox) -> bool {
-    row.desired == Desired::Running && row.status == SandboxStatus::Running
+    row.desired == DesiredState::Running && row.status == SandboxStatus::Running
 }
 
 /// Whether the agent server may have news without our having heard of it. A title comes with no event and no webhook,

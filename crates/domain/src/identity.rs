@@ -269,7 +269,7 @@ pub trait UserRepository: Send + Sync + 'static {
     /// there is more. `None` if there is no such user and nothing of such a one.
     ///
     /// All at once with the first call: `deleted_at` is set, API keys, settings and secrets go, unfinished starts end in
-    /// ERROR without their secrets (a worker's next write is `Stale`), and all sandboxes become `Desired::Deleted`, so that
+    /// ERROR without their secrets (a worker's next write is `Stale`), and all sandboxes become `DesiredState::Deleted`, so that
     /// their keys open nothing and whoever serves their host removes them. From then on nothing of this user can be stored:
     /// sandboxes, starts, settings and secrets are refused (`NotFound` of a [`DELETED_USER_ENTITY`]), and so are keys
     /// ([`ApiKeyRepository::insert`]). With the further ones go answers, start tasks, and conversations with their events;

@@ -13,7 +13,7 @@ use domain::id::{
 use domain::identity::KeyHash;
 use domain::page::{Page, PageLimit, PageRequest, PageToken};
 use domain::sandbox::{
-    SandboxCaps, Desired, ExposedUrl, SandboxEndpoints, Sandbox, SandboxStatus, WarmSandbox, WarmState,
+    SandboxCaps, DesiredState, ExposedUrl, SandboxEndpoints, Sandbox, SandboxStatus, WarmSandbox, WarmState,
 };
 use domain::scope::Scope;
 use domain::secret::{CustomSecret, SecretValue};
@@ -95,7 +95,7 @@ pub fn sandbox(id: &str, owner: &str, created_at: Timestamp) -> Sandbox {
         owner: user(owner),
         spec_id: SpecId::parse("agent-server:1.0").expect("a valid spec"),
         host: host(),
-        desired: Desired::Running,
+        desired: DesiredState::Running,
         status: SandboxStatus::Starting,
         status_detail: None,
         key_hash: KeyHash::of(id),

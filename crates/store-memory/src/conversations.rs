@@ -11,7 +11,7 @@ use domain::error::StoreError;
 use domain::event::AppendOutcome;
 use domain::id::{ConversationId, HostId, SandboxId};
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{Desired, SandboxStatus};
+use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::scope::Scope;
 
 use crate::state::{ConversationRow, State};
@@ -271,7 +271,7 @@ impl ConversationRepository for MemoryStore {
             .filter(|(_, grave)| grave.pending)
             .filter(|(_, grave)| {
                 state.sandboxes.get(&grave.sandbox).is_some_and(|it| {
-                    it.desired == Desired::Running && it.status == SandboxStatus::Running
+                    it.desired == DesiredState::Running && it.status == SandboxStatus::Running
                 })
             })
             .collect();
@@ -320,7 +320,7 @@ impl ConversationRepository for MemoryStore {
         let runs = |it: &Conversation| {
             state.sandboxes.get(&it.sandbox_id).is_some_and(|sandbox| {
                 sandbox.host == *host
-                    && sandbox.desired == Desired::Running
+                    && sandbox.desired == DesiredState::Running
                     && sandbox.status == SandboxStatus::Running
             })
         };

@@ -11,7 +11,7 @@ use domain::idempotency::Repetition;
 use domain::pending::{
     MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, EnqueueOutcome,
 };
-use domain::sandbox::{Desired, SandboxStatus};
+use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::start_task::{StartStatus, StartTask};
 use uuid::Uuid;
 
@@ -54,7 +54,7 @@ impl State {
         let sandbox = row.and_then(|row| self.sandboxes.get(&row.it.sandbox_id));
         let runs = sandbox.is_some_and(|it| {
             it.host == *host
-                && it.desired == Desired::Running
+                && it.desired == DesiredState::Running
                 && it.status == SandboxStatus::Running
         });
         let mut starts = self.tasks.values().map(|row| &row.task);

@@ -10,7 +10,7 @@ use domain::idempotency::{IdempotentResponse, Repetition};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    SandboxCaps, Desired, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+    SandboxCaps, DesiredState, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
     SandboxView,
 };
 use domain::scope::Scope;
@@ -21,7 +21,7 @@ use crate::{MemoryStore, page};
 impl State {
     fn visible_sandboxes<'a>(&'a self, scope: &'a Scope) -> impl Iterator<Item = &'a Sandbox> {
         self.sandboxes.values().filter(move |it| match scope {
-            Scope::User(user) => it.owner == *user && it.desired != Desired::Deleted,
+            Scope::User(user) => it.owner == *user && it.desired != DesiredState::Deleted,
             Scope::System => true,
         })
     }
@@ -30,7 +30,7 @@ impl State {
         let counted = || {
             self.sandboxes
                 .values()
-                .filter(|it| it.desired == Desired::Running && it.status.is_up())
+                .filter(|it| it.desired == DesiredState::Running && it.status.is_up())
         };
         let reached = |count: usize, cap: u32| u32::try_from(count).is_ok_and(|n| n >= cap);
         if reached(
@@ -54,13 +54,13 @@ impl State {
             .filter(|it| it.sandbox_id == sandbox.id);
         let due = match why {
             Retirement::IdleSince(since) => {
-                sandbox.desired == Desired::Running
+                sandbox.desired == DesiredState::Running
                     && sandbox.status == SandboxStatus::Running
                     && sandbox.updated_at < since
                     && conversations.clone().all(|it| it.updated_at < since)
             }
             Retirement::OlderThan(born) => {
-                sandbox.desired != Desired::Deleted && sandbox.created_at < born
+                sandbox.desired != DesiredState::Deleted && sandbox.created_at < born
             }
         };
         let busy = conversations.any(|it| it.execution_status == Some(ExecutionStatus::Running));
@@ -81,7 +81,7 @@ impl State {
         self.check_caps(&sandbox.owner, caps)?;
         sandbox.status = SandboxStatus::Starting;
         sandbox.status_detail = None;
-        sandbox.desired = Desired::Running;
+        sandbox.desired = DesiredState::Running;
         sandbox.updated_at = at;
         self.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
         Ok(sandbox)
@@ -200,7 +200,7 @@ impl SandboxRepository for MemoryStore {
         let running = |it: &&Sandbox| {
             it.owner == *owner
                 && it.spec_id == *spec
-                && it.desired == Desired::Running
+                && it.desired == DesiredState::Running
                 && it.status == SandboxStatus::Running
         };
         let found = state.sandboxes.values().filter(running);
@@ -211,30 +211,30 @@ impl SandboxRepository for MemoryStore {
         &self,
         scope: &Scope,
         id: &SandboxId,
-        desired: Desired,
+        desired: DesiredState,
         caps: &SandboxCaps,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
         let mut state = self.lock();
         let Some(mut sandbox) = state
             .visible_sandboxes(scope)
-            .find(|it| it.id == *id && it.desired != Desired::Deleted)
+            .find(|it| it.id == *id && it.desired != DesiredState::Deleted)
             .cloned()
         else {
             return Ok(None);
         };
         match desired {
-            Desired::Running if sandbox.desired == desired && sandbox.status.is_up() => {
+            DesiredState::Running if sandbox.desired == desired && sandbox.status.is_up() => {
                 return Ok(Some(sandbox));
             }
-            Desired::Running => {
+            DesiredState::Running => {
                 let sandbox = state.resume(sandbox, *caps, at)?;
                 self.tell_sandbox(&sandbox);
                 return Ok(Some(sandbox));
             }
-            Desired::Paused if sandbox.desired == desired => return Ok(Some(sandbox)),
-            Desired::Paused => sandbox.paused_at = Some(at),
-            Desired::Deleted => {}
+            DesiredState::Paused if sandbox.desired == desired => return Ok(Some(sandbox)),
+            DesiredState::Paused => sandbox.paused_at = Some(at),
+            DesiredState::Deleted => {}
         }
         sandbox.desired = desired;
         sandbox.updated_at = at;
@@ -246,7 +246,7 @@ impl SandboxRepository for MemoryStore {
     async fn record(
         &self,
         id: &SandboxId,
-        expected: Desired,
+        expected: DesiredState,
         facts: &SandboxFacts,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
@@ -313,7 +313,7 @@ impl SandboxRepository for MemoryStore {
             return Ok(None);
         };
         sandbox.desired = why.desired();
-        if sandbox.desired == Desired::Paused {
+        if sandbox.desired == DesiredState::Paused {
             sandbox.paused_at = Some(at);
         }
         sandbox.updated_at = at;

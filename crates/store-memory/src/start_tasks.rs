@@ -10,7 +10,7 @@ use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, StartTaskId, UserId};
 use domain::idempotency::Repetition;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{SandboxCaps, Desired, Sandbox, SandboxStatus};
+use domain::sandbox::{SandboxCaps, DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment,
@@ -93,7 +93,7 @@ impl State {
         let none = StoreError::NotFound { entity: "sandbox" };
         let sandbox = self.wanted_sandbox(&task.sandbox_id).cloned();
         let sandbox = sandbox.filter(|it| it.owner == task.owner).ok_or(none)?;
-        let runs = sandbox.desired == Desired::Running;
+        let runs = sandbox.desired == DesiredState::Running;
         match start.place {
             SandboxAssignment::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
                 Err(StoreError::NotFound { entity: "sandbox" })
@@ -123,7 +123,7 @@ impl State {
             self.conversations.remove(&task.conversation_id);
             self.events.remove(&task.conversation_id);
         }
-        let runs = |it: &Sandbox| it.desired == Desired::Running;
+        let runs = |it: &Sandbox| it.desired == DesiredState::Running;
         let owned = task.owns_sandbox && self.wanted_sandbox(&task.sandbox_id).is_some_and(runs);
         let since = task.created_at.minus(CLOCK_SKEW_GRACE);
         let mut graves = self.deleted.values();
@@ -343,7 +343,7 @@ impl StartTaskRepository for MemoryStore {
     ) -> Result<StartTask, StoreError> {
         let mut state = self.lock();
         let begun = state.leased(id, fence, step.status)?.begun;
-        let runs = |it: &Sandbox| it.desired == Desired::Running;
+        let runs = |it: &Sandbox| it.desired == DesiredState::Running;
         if !state
             .wanted_sandbox(&conversation.sandbox_id)
             .is_some_and(runs)

@@ -13,7 +13,7 @@ use domain::id::{ApiKeyId, ConversationId, HostId, SandboxId, StartTaskId, UserI
 use domain::idempotency::IdempotentResponse;
 use domain::identity::{ApiKey, User};
 use domain::pending::PendingMessage;
-use domain::sandbox::{Desired, Sandbox, WarmSandbox};
+use domain::sandbox::{DesiredState, Sandbox, WarmSandbox};
 use domain::scope::Scope;
 use domain::secret::CustomSecret;
 use domain::settings::StoredSettings;
@@ -148,7 +148,7 @@ impl State {
     pub(crate) fn wanted_sandbox(&self, id: &SandboxId) -> Option<&Sandbox> {
         self.sandboxes
             .get(id)
-            .filter(|sandbox| sandbox.desired != Desired::Deleted)
+            .filter(|sandbox| sandbox.desired != DesiredState::Deleted)
     }
 
     /// Whether a conversation or an unfinished start needs the sandbox.
@@ -168,9 +168,9 @@ impl State {
             return false;
         }
         if let Some(sandbox) = self.sandboxes.get_mut(id)
-            && sandbox.desired != Desired::Deleted
+            && sandbox.desired != DesiredState::Deleted
         {
-            sandbox.desired = Desired::Deleted;
+            sandbox.desired = DesiredState::Deleted;
             sandbox.updated_at = at;
         }
         true

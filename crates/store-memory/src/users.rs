@@ -6,7 +6,7 @@ use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ConversationId, UserId};
 use domain::identity::{DELETED_USER_ENTITY, PurgeCounts, Role, User, UserRepository};
-use domain::sandbox::Desired;
+use domain::sandbox::DesiredState;
 use domain::start_task::StartStatus;
 
 use crate::MemoryStore;
@@ -38,7 +38,7 @@ impl State {
             || self
                 .sandboxes
                 .values()
-                .any(|it| it.owner == *user && it.desired != Desired::Deleted)
+                .any(|it| it.owner == *user && it.desired != DesiredState::Deleted)
     }
 
     /// Whether nothing of the user is left.
@@ -82,8 +82,8 @@ impl State {
             }
         }
         for sandbox in self.sandboxes.values_mut() {
-            if sandbox.owner == *user && sandbox.desired != Desired::Deleted {
-                sandbox.desired = Desired::Deleted;
+            if sandbox.owner == *user && sandbox.desired != DesiredState::Deleted {
+                sandbox.desired = DesiredState::Deleted;
                 sandbox.updated_at = at;
                 purged.sandboxes += 1;
             }

@@ -14,7 +14,7 @@ use domain::error::StoreError;
 use domain::event::AppendOutcome;
 use domain::id::{ConversationId, HostId, SandboxId};
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{Desired, SandboxStatus};
+use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::scope::Scope;
 use uuid::Uuid;
 
@@ -50,7 +50,7 @@ macro_rules! joined {
             .left_join(
                 sandboxes::table.on(sandboxes::id
                     .eq(conversations::sandbox_id)
-                    .and(sandboxes::desired.ne(Desired::Deleted.as_str()))),
+                    .and(sandboxes::desired.ne(DesiredState::Deleted.as_str()))),
             )
             .into_boxed::<Any>()
     };
@@ -390,7 +390,7 @@ impl ConversationRepository for SqlStore {
                         sandboxes::table.on(sandboxes::id.eq(deleted_conversations::sandbox_id)),
                     )
                     .filter(deleted_conversations::pending)
-                    .filter(sandboxes::desired.eq(Desired::Running.as_str()))
+                    .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
                     .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
                     .order((
                         deleted_conversations::deleted_at.asc(),

@@ -4,7 +4,7 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::conversation::{Conversation, ExecutionStatus, UnsettledConversation};
 use domain::id::SandboxId;
-use domain::sandbox::{Desired, SandboxStatus};
+use domain::sandbox::{DesiredState, SandboxStatus};
 
 use crate::connection::{AnyConnection, on_backend};
 use crate::conversation_rows::{self as rows, ConversationRow};
@@ -53,7 +53,7 @@ pub(crate) fn unsettled(
     let found: QueryResult<Vec<Row>> = on_backend!(conn, |c| sandboxes::table
         .inner_join(conversations::table.on(conversations::sandbox_id.eq(sandboxes::id)))
         .filter(sandboxes::host.eq(host))
-        .filter(sandboxes::desired.eq(Desired::Running.as_str()))
+        .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
         .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
         .filter(may_change)
         .order((sandboxes::id, conversations::id))

@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 use domain::error::StoreError;
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::sandbox::{Desired, SandboxOccupancy, Sandbox, SandboxStatus};
+use domain::sandbox::{DesiredState, SandboxOccupancy, Sandbox, SandboxStatus};
 
 use crate::connection::AnyConnection;
 use crate::error::Fault;
@@ -35,7 +35,7 @@ pub(crate) fn running(
     let rows: Vec<Counted> = sandboxes::table
         .filter(sandboxes::owner.eq(owner.as_str()))
         .filter(sandboxes::spec_id.eq(spec.as_str()))
-        .filter(sandboxes::desired.eq(Desired::Running.as_str()))
+        .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
         .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
         .order((sandboxes::created_at.desc(), sandboxes::id.desc()))
         .limit(MOST)

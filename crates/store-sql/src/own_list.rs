@@ -7,7 +7,7 @@
 use diesel::prelude::*;
 use domain::conversation::ConversationFilter;
 use domain::id::UserId;
-use domain::sandbox::Desired;
+use domain::sandbox::DesiredState;
 use domain::scope::Scope;
 
 use crate::connection::{AnyConnection, on_backend};
@@ -30,7 +30,7 @@ pub(crate) fn first(
     limit: i64,
 ) -> Result<Vec<JoinedRow>, Fault> {
     let children = Children::on(conn);
-    let bound = ([Desired::Deleted.as_str(), user], limit);
+    let bound = ([DesiredState::Deleted.as_str(), user], limit);
     let loaded: QueryResult<Vec<JoinedRow>> = on_backend!(conn, |c| {
         static PARTS: Parts = Parts::new();
         let query = move || {
@@ -61,7 +61,7 @@ pub(crate) fn first_sandboxes(
     user: &str,
     limit: i64,
 ) -> Result<Vec<ViewRow>, Fault> {
-    let bound = ([user, Desired::Deleted.as_str()], limit);
+    let bound = ([user, DesiredState::Deleted.as_str()], limit);
     Ok(on_backend!(conn, |c| {
         static PARTS: Parts = Parts::new();
         let query = || {

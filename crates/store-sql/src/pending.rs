@@ -11,7 +11,7 @@ use domain::idempotency::Repetition;
 use domain::pending::{
     MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, EnqueueOutcome,
 };
-use domain::sandbox::{Desired, SandboxStatus};
+use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::start_task::StartStatus;
 use uuid::Uuid;
 
@@ -158,7 +158,7 @@ fn deliverable(
         .inner_join(conversations::table.on(its))
         .inner_join(sandboxes::table.on(sandboxes::id.eq(conversations::sandbox_id)))
         .filter(sandboxes::host.eq(host))
-        .filter(sandboxes::desired.eq(Desired::Running.as_str()))
+        .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
         .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
         .filter(not(exists(starting)))
         .filter(not(exists(not_first)))

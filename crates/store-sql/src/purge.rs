@@ -4,7 +4,7 @@ use diesel::dsl::{exists, not, select};
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::identity::PurgeCounts;
-use domain::sandbox::Desired;
+use domain::sandbox::DesiredState;
 use domain::start_task::StartStatus;
 
 use crate::changes::announce;
@@ -34,7 +34,7 @@ macro_rules! finds {
 pub(crate) fn has_rows(conn: &mut AnyConnection, user: &str) -> Result<bool, Fault> {
     let wanted = sandboxes::table
         .filter(sandboxes::owner.eq(user))
-        .filter(sandboxes::desired.ne(Desired::Deleted.as_str()));
+        .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()));
     Ok(finds!(
         conn,
         conversations::table.filter(conversations::owner.eq(user))
@@ -100,7 +100,7 @@ pub(crate) fn disarm(conn: &mut AnyConnection, user: &str, at: Timestamp) -> Res
     end_starts(conn, user, at)?;
     let wanted: Vec<String> = sandboxes::table
         .filter(sandboxes::owner.eq(user))
-        .filter(sandboxes::desired.ne(Desired::Deleted.as_str()))
+        .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()))
         .select(sandboxes::id)
         .load(conn)?;
     for part in wanted.chunks(PART) {

@@ -3,7 +3,7 @@
 use diesel::dsl::{exists, not};
 use diesel::prelude::*;
 use domain::conversation::ExecutionStatus;
-use domain::sandbox::{Desired, Retirement, SandboxStatus};
+use domain::sandbox::{DesiredState, Retirement, SandboxStatus};
 
 use crate::connection::Any;
 use crate::schema::{conversations, sandboxes, start_tasks};
@@ -33,13 +33,13 @@ pub(crate) fn due<'a>(why: Retirement) -> sandboxes::BoxedQuery<'a, Any> {
                 .filter(conversations::updated_at.ge(At(since)))
                 .select(conversations::id);
             unused
-                .filter(sandboxes::desired.eq(Desired::Running.as_str()))
+                .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
                 .filter(sandboxes::status.eq(SandboxStatus::Running.as_str()))
                 .filter(sandboxes::updated_at.lt(At(since)))
                 .filter(not(exists(changed)))
         }
         Retirement::OlderThan(born) => unused
-            .filter(sandboxes::desired.ne(Desired::Deleted.as_str()))
+            .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()))
             .filter(sandboxes::created_at.lt(At(born))),
     }
 }

@@ -5,7 +5,7 @@ use domain::cipher::Sealed;
 use domain::error::StoreError;
 use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::identity::KeyHash;
-use domain::sandbox::{Desired, Sandbox, SandboxStatus, SandboxView};
+use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 
 use crate::codec::plain;
 use crate::error::Fault;
@@ -21,7 +21,7 @@ pub(crate) struct SandboxRow {
     owner: Word<UserId>,
     spec_id: Common<SpecId>,
     host: Common<HostId>,
-    desired: Word<Desired>,
+    desired: Word<DesiredState>,
     status: Word<SandboxStatus>,
     status_detail: Option<String>,
     key_hash: Word<KeyHash>,

@@ -12,7 +12,7 @@ use domain::idempotency::{IdempotentResponse, Repetition};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    SandboxCaps, Desired, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+    SandboxCaps, DesiredState, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
     SandboxView,
 };
 use domain::scope::Scope;
@@ -41,7 +41,7 @@ fn visible<'a>(scope: &Scope) -> Boxed<'a> {
     match owner(scope) {
         Some(user) => query
             .filter(sandboxes::owner.eq(user))
-            .filter(sandboxes::desired.ne(Desired::Deleted.as_str())),
+            .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str())),
         None => query,
     }
 }
@@ -60,7 +60,7 @@ pub(crate) fn load_wanted(
     conn: &mut AnyConnection,
     id: &SandboxId,
 ) -> Result<Option<Sandbox>, Fault> {
-    Ok(load(conn, &Scope::System, id.as_str())?.filter(|it| it.desired != Desired::Deleted))
+    Ok(load(conn, &Scope::System, id.as_str())?.filter(|it| it.desired != DesiredState::Deleted))
 }
 
 /// So many rows that the scope sees, newest first, from the cursor on.
@@ -93,7 +93,7 @@ fn check_caps(conn: &mut AnyConnection, user: &UserId, caps: SandboxCaps) -> Res
     let counted = || {
         sandboxes::table
             .into_boxed::<Any>()
-            .filter(sandboxes::desired.eq(Desired::Running.as_str()))
+            .filter(sandboxes::desired.eq(DesiredState::Running.as_str()))
             .filter(sandboxes::status.eq_any([
                 SandboxStatus::Starting.as_str(),
                 SandboxStatus::Running.as_str(),
@@ -139,14 +139,14 @@ pub(crate) fn mark_deleted(
     }
     let wanted = sandboxes::table
         .filter(sandboxes::id.eq_any(ids))
-        .filter(sandboxes::desired.ne(Desired::Deleted.as_str()));
+        .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()));
     let places: Vec<(String, String)> = wanted
         .clone()
         .select((sandboxes::id, sandboxes::host))
         .load(conn)?;
     diesel::update(wanted)
         .set((
-            sandboxes::desired.eq(Desired::Deleted.as_str()),
+            sandboxes::desired.eq(DesiredState::Deleted.as_str()),
             sandboxes::updated_at.eq(At(at)),
         ))
         .execute(conn)?;
@@ -179,7 +179,7 @@ pub(crate) fn resume(
     check_caps(conn, &sandbox.owner, caps)?;
     sandbox.status = SandboxStatus::Starting;
     sandbox.status_detail = None;
-    sandbox.desired = Desired::Running;
+    sandbox.desired = DesiredState::Running;
     sandbox.updated_at = at;
     store(conn, &sandbox)?;
     Ok(sandbox)
@@ -300,7 +300,7 @@ impl SandboxRepository for SqlStore {
         &self,
         scope: &Scope,
         id: &SandboxId,
-        desired: Desired,
+        desired: DesiredState,
         caps: &SandboxCaps,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
@@ -309,20 +309,20 @@ impl SandboxRepository for SqlStore {
         calls
             .write(move |conn| {
                 let Some(mut sandbox) = load(conn, &scope, id.as_str())?
-                    .filter(|sandbox| sandbox.desired != Desired::Deleted)
+                    .filter(|sandbox| sandbox.desired != DesiredState::Deleted)
                 else {
                     return Ok(None);
                 };
                 match desired {
-                    Desired::Running if sandbox.desired == desired && sandbox.status.is_up() => {
+                    DesiredState::Running if sandbox.desired == desired && sandbox.status.is_up() => {
                         return Ok(Some(sandbox));
                     }
-                    Desired::Running => {
+                    DesiredState::Running => {
                         return Ok(Some(resume(conn, sandbox, caps, at)?));
                     }
-                    Desired::Paused if sandbox.desired == desired => return Ok(Some(sandbox)),
-                    Desired::Paused => sandbox.paused_at = Some(at),
-                    Desired::Deleted => {}
+                    DesiredState::Paused if sandbox.desired == desired => return Ok(Some(sandbox)),
+                    DesiredState::Paused => sandbox.paused_at = Some(at),
+                    DesiredState::Deleted => {}
                 }
                 sandbox.desired = desired;
                 sandbox.updated_at = at;
@@ -335,7 +335,7 @@ impl SandboxRepository for SqlStore {
     async fn record(
         &self,
         id: &SandboxId,
-        expected: Desired,
+        expected: DesiredState,
         facts: &SandboxFacts,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
@@ -424,7 +424,7 @@ impl SandboxRepository for SqlStore {
                     return Ok(None);
                 };
                 sandbox.desired = why.desired();
-                if sandbox.desired == Desired::Paused {
+                if sandbox.desired == DesiredState::Paused {
                     sandbox.paused_at = Some(at);
                 }
                 sandbox.updated_at = at;

@@ -11,7 +11,7 @@ use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, StartTaskId};
 use domain::idempotency::Repetition;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{SandboxCaps, Desired, Sandbox, SandboxStatus};
+use domain::sandbox::{SandboxCaps, DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::{
     CLOCK_SKEW_GRACE, ClaimLimit, LeasedStartTask, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment,
@@ -92,7 +92,7 @@ fn fail(
         use crate::schema::conversations::table;
         diesel::delete(table.find(Key::from(task.conversation_id))).execute(conn)?;
     }
-    let runs = |it: &Sandbox| it.desired == Desired::Running;
+    let runs = |it: &Sandbox| it.desired == DesiredState::Running;
     let owned =
         task.owns_sandbox && load_wanted(conn, &task.sandbox_id)?.is_some_and(|it| runs(&it));
     let since = task.created_at.minus(CLOCK_SKEW_GRACE);
@@ -138,7 +138,7 @@ fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps)
     let sandbox = load_wanted(conn, &task.sandbox_id)?
         .filter(|sandbox| sandbox.owner == task.owner)
         .ok_or_else(|| not_found("sandbox"))?;
-    let runs = sandbox.desired == Desired::Running;
+    let runs = sandbox.desired == DesiredState::Running;
     match start.place {
         SandboxAssignment::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
             Err(not_found("sandbox"))
@@ -194,7 +194,7 @@ fn begin(
 ) -> Result<StartTask, Fault> {
     let (row, before) = leased(conn, id, fence, step.status)?;
     load_wanted(conn, &conversation.sandbox_id)?
-        .filter(|sandbox| sandbox.desired == Desired::Running)
+        .filter(|sandbox| sandbox.desired == DesiredState::Running)
         .ok_or_else(|| not_found("sandbox"))?;
     if !row.begun {
         if conversations::is_deleted(conn, conversation.id)? {

@@ -23,7 +23,7 @@ use domain::agent::AgentEndpoint;
 use domain::clock::Timestamp;
 use domain::id::SandboxId;
 use domain::measure::Level;
-use domain::sandbox::{Desired, SandboxEndpoints, Sandbox, SandboxFacts, SandboxStatus};
+use domain::sandbox::{DesiredState, SandboxEndpoints, Sandbox, SandboxFacts, SandboxStatus};
 use domain::scope::Scope;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::Instrument;
@@ -249,7 +249,7 @@ impl Keeper {
         if self.is_settled(&row) {
             return Ok(());
         }
-        if row.desired != Desired::Running {
+        if row.desired != DesiredState::Running {
             // A start that is under way here gives up.
             self.not_wanted(id);
         }
@@ -271,13 +271,13 @@ impl Keeper {
     fn is_settled(&self, row: &Sandbox) -> bool {
         match row.desired {
             // Whoever shares the host acts on what it asked for itself.
-            Desired::Running => {
+            DesiredState::Running => {
                 row.status != SandboxStatus::Starting || self.0.policy.is_host_shared
             }
-            Desired::Paused => {
+            DesiredState::Paused => {
                 matches!(row.status, SandboxStatus::Paused | SandboxStatus::Missing)
             }
-            Desired::Deleted => false,
+            DesiredState::Deleted => false,
         }
     }
 
@@ -297,11 +297,11 @@ impl Keeper {
 
     async fn act(&self, row: Sandbox, turn: &mut Turn) -> Result<(), AppError> {
         match row.desired {
-            Desired::Running if row.status.is_up() => self.bring_up(row, turn).await.map(drop),
+            DesiredState::Running if row.status.is_up() => self.bring_up(row, turn).await.map(drop),
             // It failed meanwhile, and waits for its owner.
-            Desired::Running => Ok(()),
-            Desired::Paused => turn.unless_lost(self.put_down(&row)).await,
-            Desired::Deleted => turn.unless_lost(self.clear(&row)).await,
+            DesiredState::Running => Ok(()),
+            DesiredState::Paused => turn.unless_lost(self.put_down(&row)).await,
+            DesiredState::Deleted => turn.unless_lost(self.clear(&row)).await,
         }
     }
 
@@ -310,17 +310,17 @@ impl Keeper {
     pub async fn ensure_running(&self, id: &SandboxId) -> Result<(Sandbox, SandboxEndpoints), AppError> {
         let mut turn = self.turn(id).await;
         let mut row = self.row(id).await?.ok_or_else(not_wanted_any_more)?;
-        if row.desired == Desired::Running && !row.status.is_up() {
+        if row.desired == DesiredState::Running && !row.status.is_up() {
             // It failed since the start was asked for, and counts in no cap.
             let (ports, caps) = (&self.0.ports, &self.0.policy.caps.get());
             let now = ports.clock.now();
             let again =
                 ports
                     .sandboxes
-                    .set_desired(&Scope::System, id, Desired::Running, caps, now);
+                    .set_desired(&Scope::System, id, DesiredState::Running, caps, now);
             row = again.await?.ok_or_else(not_wanted_any_more)?;
         }
-        if row.desired != Desired::Running {
+        if row.desired != DesiredState::Running {
             return Err(not_wanted_any_more());
         }
         self.bring_up(row, &mut turn).await
@@ -335,7 +335,7 @@ impl Keeper {
     async fn record(
         &self,
         row: &Sandbox,
-        expected: Desired,
+        expected: DesiredState,
         facts: &SandboxFacts,
     ) -> Result<bool, AppError> {
         let now = self.0.ports.clock.now();

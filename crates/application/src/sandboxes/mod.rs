@@ -13,7 +13,7 @@ use domain::id::{SandboxId, SpecId, UserId};
 use domain::idempotency::Repetition;
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
-use domain::sandbox::{Desired, Sandbox, SandboxSpec, SandboxStatus, SandboxView, SealedSessionKey};
+use domain::sandbox::{DesiredState, Sandbox, SandboxSpec, SandboxStatus, SandboxView, SealedSessionKey};
 use domain::scope::Scope;
 use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
@@ -51,7 +51,7 @@ pub(crate) fn reserve(
         owner: owner.clone(),
         spec_id,
         host: policy.host.clone(),
-        desired: Desired::Running,
+        desired: DesiredState::Running,
         status: SandboxStatus::Starting,
         status_detail: None,
         key_hash: KeyHash::of(session_key.expose_secret()),
@@ -202,10 +202,10 @@ impl Sandboxes {
                 "This sandbox backend cannot pause.",
             ));
         }
-        let row = self.intend(scope, id, Desired::Paused).await?;
+        let row = self.intend(scope, id, DesiredState::Paused).await?;
         if !self.is_here(&row) {
             let is_down = |row: Option<&Sandbox>| {
-                row.is_none_or(|row| row.desired != Desired::Paused || !row.status.is_up())
+                row.is_none_or(|row| row.desired != DesiredState::Paused || !row.status.is_up())
             };
             return self.wait_for_others(id, is_down).await;
         }
@@ -219,7 +219,7 @@ impl Sandboxes {
         if let Scope::User(owner) = scope {
             self.0.refuse_second_owner(owner).await?;
         }
-        let row = self.intend(scope, id, Desired::Running).await?;
+        let row = self.intend(scope, id, DesiredState::Running).await?;
         if self.is_here(&row) {
             self.converge(id);
         }
@@ -228,7 +228,7 @@ impl Sandboxes {
 
     /// Deletes: hidden at once; processes and files are gone when this answers, or soon after if the backend is slow.
     pub async fn delete(&self, scope: &Scope, id: &SandboxId) -> Result<(), AppError> {
-        let row = self.intend(scope, id, Desired::Deleted).await?;
+        let row = self.intend(scope, id, DesiredState::Deleted).await?;
         let done = if self.is_here(&row) {
             self.0.keeper.not_wanted(id);
             self.converge_and_wait(id).await
@@ -251,7 +251,7 @@ impl Sandboxes {
         &self,
         scope: &Scope,
         id: &SandboxId,
-        desired: Desired,
+        desired: DesiredState,
     ) -> Result<Sandbox, AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         let (now, caps) = (ports.clock.now(), policy.caps.get());

@@ -98,7 +98,7 @@ mod tests {
     use domain::clock::Timestamp;
     use domain::id::{HostId, SpecId, UserId};
     use domain::identity::KeyHash;
-    use domain::sandbox::{Desired, Sandbox, SandboxStatus};
+    use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
     use secrecy::ExposeSecret as _;
 
     use super::*;
@@ -109,7 +109,7 @@ mod tests {
             owner: UserId::parse("ada").unwrap(),
             spec_id: SpecId::parse("spec").unwrap(),
             host: HostId::parse("host").unwrap(),
-            desired: Desired::Running,
+            desired: DesiredState::Running,
             status: SandboxStatus::Running,
             status_detail: None,
             key_hash: KeyHash::of("key"),

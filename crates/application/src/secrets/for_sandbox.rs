@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use domain::agent::LaunchSecret;
 use domain::conversation::GitProvider;
 use domain::error::ErrorClass;
-use domain::sandbox::{Desired, Sandbox};
+use domain::sandbox::{DesiredState, Sandbox};
 use domain::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
@@ -155,7 +155,7 @@ impl SecretsService {
 /// Whether a sandbox may open secrets: it runs or starts, and its owner wants it to. Unlike for late reports there is no
 /// grace after a pause: an agent that was stopped needs no secrets.
 pub fn is_at_work(sandbox: &Sandbox) -> bool {
-    sandbox.status.is_up() && sandbox.desired == Desired::Running
+    sandbox.status.is_up() && sandbox.desired == DesiredState::Running
 }
 
 /// `…/api/v1` of `…/api/v1/webhooks`.

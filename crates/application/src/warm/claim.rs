@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::error::{StoreError, chain};
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::sandbox::{Desired, Sandbox, SandboxStatus, WarmSandbox};
+use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, WarmSandbox};
 use domain::scope::Scope;
 use tokio::time::Instant;
 
@@ -103,7 +103,7 @@ impl Claim {
             owner: owner.clone(),
             spec_id: it.spec_id.clone(),
             host: it.host.clone(),
-            desired: Desired::Running,
+            desired: DesiredState::Running,
             status: SandboxStatus::Starting,
             status_detail: None,
             key_hash: it.key_hash,

@@ -6,7 +6,7 @@ use domain::agent::LaunchSecret;
 use domain::cipher::Sealed;
 use domain::conversation::GitProvider;
 use domain::id::{HostId, SandboxId, SecretId};
-use domain::sandbox::{Desired, MAX_SHARED_CONVERSATIONS, SandboxRepository};
+use domain::sandbox::{DesiredState, MAX_SHARED_CONVERSATIONS, SandboxRepository};
 use domain::secret::{CustomSecret, SecretRepository, SecretValue};
 use domain::start_task::{AgentType, StartStatus, StartTask, StartTaskRepository};
 use futures::future::join_all;
@@ -119,7 +119,7 @@ async fn what_sleeps_is_not_shared() {
     let second = started(&world).await;
     assert_ne!(second.sandbox_id, first.sandbox_id);
     let row = world.sandbox(&first.sandbox_id).await.expect("it is there");
-    assert_eq!(row.desired, Desired::Paused);
+    assert_eq!(row.desired, DesiredState::Paused);
 }
 
 /// A part works where its parent does: same sandbox, same directory, also when the setting has changed meanwhile and the
@@ -186,7 +186,7 @@ async fn a_refused_start_resumes_nothing() {
     let refused = world.app.starts.start(&alice(), named).await;
     assert!(refused.is_err(), "the cap is reached");
     let row = world.sandbox(&first.sandbox_id).await.expect("it is there");
-    assert_eq!(row.desired, Desired::Paused);
+    assert_eq!(row.desired, DesiredState::Paused);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use domain::agent::document::STATE_UPDATE;
 use domain::conversation::ExecutionStatus;
 use domain::event::{Event, EventFilter};
 use domain::id::ConversationId;
-use domain::sandbox::{SandboxCaps, Desired, Sandbox, SandboxRepository as _};
+use domain::sandbox::{SandboxCaps, DesiredState, Sandbox, SandboxRepository as _};
 use domain::start_task::StartTask;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
@@ -266,7 +266,7 @@ async fn a_reporter_deleted_behind_our_back_reports_for_a_second_at_most() {
     let deleted =
         world
             .store
-            .set_desired(&scope, &sandbox.id, Desired::Deleted, &caps, clock().now());
+            .set_desired(&scope, &sandbox.id, DesiredState::Deleted, &caps, clock().now());
     assert!(deleted.await.expect("stored").is_some());
     let exact = world.app.authenticate.sandbox(key.expose_secret()).await;
     assert_eq!(

@@ -95,7 +95,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
     ) -> Result<AppendOutcome, StoreError>;
     /// Deletes the conversation and its sub-conversations with their events and start tasks, and remembers the ids so
     /// that nothing resurrects them. In the same transaction each sandbox that no other conversation and no unfinished
-    /// start task needs is marked for deletion (`Desired::Deleted`); for a shared one a [`PendingAgentDeletion`] entry is left.
+    /// start task needs is marked for deletion (`DesiredState::Deleted`); for a shared one a [`PendingAgentDeletion`] entry is left.
     /// `false` if there is no such conversation. Unfinished start tasks of the conversation end in ERROR.
     async fn delete(
         &self,

@@ -7,7 +7,7 @@
 //!                 ▼                     dies  │  │
 //!               ERROR ◄───────────────────────┘  └── service restart adopts what still runs
 //!
-//!   MISSING: the row is there, the backend has nothing left of it.   Desired::Deleted hides the row from its owner.
+//!   MISSING: the row is there, the backend has nothing left of it.   DesiredState::Deleted hides the row from its owner.
 //! ```
 
 mod grouping;
@@ -64,7 +64,7 @@ impl SandboxStatus {
 
 wire_enum! {
     /// What the owner wants.
-    Desired {
+    DesiredState {
         /// To run.
         Running = "running",
         /// To be stopped, keeping the workspace.
@@ -100,7 +100,7 @@ pub struct Sandbox {
     /// Where it lives.
     pub host: HostId,
     /// Intent.
-    pub desired: Desired,
+    pub desired: DesiredState,
     /// Fact: last known state.
     pub status: SandboxStatus,
     /// Fact, for a person: why it is in ERROR or MISSING, what a start is waiting for, or that the status is the last known
@@ -157,9 +157,9 @@ impl Sandbox {
     /// Whether its key may deliver webhooks: it is STARTING or RUNNING, or was paused less than `grace` ago.
     pub fn accepts_reports(&self, now: Timestamp, grace: Duration) -> bool {
         match self.desired {
-            Desired::Running => self.status.is_up(),
-            Desired::Paused => self.paused_at.is_some_and(|at| now.since(at) <= grace),
-            Desired::Deleted => false,
+            DesiredState::Running => self.status.is_up(),
+            DesiredState::Paused => self.paused_at.is_some_and(|at| now.since(at) <= grace),
+            DesiredState::Deleted => false,
         }
     }
 }
@@ -236,10 +236,10 @@ pub enum Retirement {
 
 impl Retirement {
     /// What becomes of it.
-    pub fn desired(self) -> Desired {
+    pub fn desired(self) -> DesiredState {
         match self {
-            Self::IdleSince(_) => Desired::Paused,
-            Self::OlderThan(_) => Desired::Deleted,
+            Self::IdleSince(_) => DesiredState::Paused,
+            Self::OlderThan(_) => DesiredState::Deleted,
         }
     }
 }

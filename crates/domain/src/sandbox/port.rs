@@ -12,7 +12,7 @@ use url::Url;
 
 use super::path::normalized;
 use super::{
-    SandboxCaps, Desired, ExposedUrl, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxSpec,
+    SandboxCaps, DesiredState, ExposedUrl, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxSpec,
     SandboxView,
 };
 use crate::clock::Timestamp;
@@ -23,7 +23,7 @@ use crate::identity::KeyHash;
 use crate::page::{Page, PageRequest};
 use crate::scope::Scope;
 
-/// Rows of sandboxes. In a user's scope rows with [`Desired::Deleted`] are not there; the system sees them.
+/// Rows of sandboxes. In a user's scope rows with [`DesiredState::Deleted`] are not there; the system sees them.
 #[async_trait]
 pub trait SandboxRepository: Send + Sync + 'static {
     /// Stores a new sandbox if the caps allow it: counting and inserting are one transaction, so a race of any number
@@ -67,7 +67,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
         &self,
         scope: &Scope,
         id: &SandboxId,
-        desired: Desired,
+        desired: DesiredState,
         caps: &SandboxCaps,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError>;
@@ -76,7 +76,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
     async fn record(
         &self,
         id: &SandboxId,
-        expected: Desired,
+        expected: DesiredState,
         facts: &SandboxFacts,
         at: Timestamp,
     ) -> Result<bool, StoreError>;

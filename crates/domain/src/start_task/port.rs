@@ -203,7 +203,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     ) -> Result<StartTask, StoreError>;
     /// Ends the task in ERROR (`step.status` is ERROR), in one transaction with releasing what it held: its
     /// conversation row if it had begun one (without remembering it as deleted), its sealed secrets, its lease, and its
-    /// sandbox (`Desired::Deleted`) if no other conversation or unfinished task needs it, and either it owns it and it is
+    /// sandbox (`DesiredState::Deleted`) if no other conversation or unfinished task needs it, and either it owns it and it is
     /// wanted to run (one that its owner paused stays), or a conversation in it was deleted since the task was made (the
     /// sandbox would have gone with that one, had it not been for this task).
     async fn fail(

@@ -9,7 +9,7 @@ use actix_web::http::header::{
 };
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::id::SandboxId;
-use domain::sandbox::{AGENT_SERVER, Desired, Sandbox, SandboxStatus};
+use domain::sandbox::{AGENT_SERVER, DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
@@ -125,7 +125,7 @@ impl Signed<'_> {
     /// Whether this is a path of the sandbox, which runs.
     fn opens(&self, sandbox: &Sandbox, addresses: &Addresses) -> bool {
         addresses.is_signed(sandbox, self.name, self.signature)
-            && sandbox.desired == Desired::Running
+            && sandbox.desired == DesiredState::Running
             && sandbox.status == SandboxStatus::Running
     }
 }

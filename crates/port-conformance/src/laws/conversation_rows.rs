@@ -9,7 +9,7 @@ use domain::conversation::{
 use domain::event::AppendOutcome;
 use domain::id::HostId;
 use domain::patch::Patch;
-use domain::sandbox::{Desired, SandboxFacts};
+use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::scope::Scope;
 
 use crate::Ports;
@@ -279,7 +279,7 @@ pub async fn adoption_needs_the_sandbox(ports: &Ports) {
         .set_desired(
             &scope("alice"),
             &id,
-            domain::sandbox::Desired::Deleted,
+            domain::sandbox::DesiredState::Deleted,
             &PLENTY,
             at(1),
         )
@@ -331,13 +331,13 @@ pub async fn what_may_change_unheard_is_found(ports: &Ports) {
         let facts = SandboxFacts::Running {
             located: located(8000),
         };
-        let running = ports.sandboxes.record(&id, Desired::Running, &facts, at(0));
+        let running = ports.sandboxes.record(&id, DesiredState::Running, &facts, at(0));
         assert!(running.await.unwrap());
     }
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
     let wanted = ports
         .sandboxes
-        .set_desired(&alice, &paused, Desired::Paused, &PLENTY, at(0));
+        .set_desired(&alice, &paused, DesiredState::Paused, &PLENTY, at(0));
     assert!(wanted.await.unwrap().is_some());
     let stored = [
         ("b", 1, Some(ExecutionStatus::Running), false, 0),

@@ -4,7 +4,7 @@
 use domain::conversation::ConversationReport;
 use domain::event::AppendOutcome;
 use domain::id::SandboxId;
-use domain::sandbox::{Desired, SandboxFacts};
+use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, StartStatus};
 use futures::future::join_all;
 
@@ -51,7 +51,7 @@ pub async fn many_sandboxes_change(ports: &Ports) {
             let facts = changed(turn);
             let known = ports
                 .sandboxes
-                .record(&id, Desired::Running, &facts, at(turn));
+                .record(&id, DesiredState::Running, &facts, at(turn));
             assert!(known.await.unwrap());
             let more = sandbox(&format!("s{n}-{turn}"), &format!("user-{n}"), at(turn));
             ports.sandboxes.insert(&more, &PLENTY).await.unwrap();
@@ -77,7 +77,7 @@ async fn pause(ports: &Ports, id: &SandboxId, turn: i64) {
     let system = domain::scope::Scope::System;
     let paused = ports
         .sandboxes
-        .set_desired(&system, id, Desired::Paused, &PLENTY, at(turn))
+        .set_desired(&system, id, DesiredState::Paused, &PLENTY, at(turn))
         .await;
     assert!(paused.unwrap().is_some());
 }

@@ -4,7 +4,7 @@ use domain::conversation::{Conversation, PendingAgentDeletion, ConversationRepor
 use domain::error::StoreError;
 use domain::event::{AppendOutcome, EventFilter};
 use domain::id::ConversationId;
-use domain::sandbox::{Desired, SandboxFacts};
+use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, StartStatus};
 
@@ -29,7 +29,7 @@ async fn append(ports: &Ports, sandbox: &str, id: ConversationId) -> AppendOutco
     stored.expect("append")
 }
 
-async fn desired(ports: &Ports, sandbox: &str) -> Desired {
+async fn desired(ports: &Ports, sandbox: &str) -> DesiredState {
     let row = ports.sandbox_row(&sandbox_id(sandbox)).await;
     row.expect("the row is there").desired
 }
@@ -44,7 +44,7 @@ async fn run(ports: &Ports, sandbox: &str) {
     };
     let known = ports
         .sandboxes
-        .record(&sandbox_id(sandbox), Desired::Running, &running, at(1))
+        .record(&sandbox_id(sandbox), DesiredState::Running, &running, at(1))
         .await;
     assert!(known.expect("record"));
 }
@@ -145,8 +145,8 @@ pub async fn an_unneeded_sandbox_goes_along(ports: &Ports) {
     ports.conversation(&part(2, 1, "s")).await;
     ports.conversation(&part(3, 1, "t")).await;
     assert!(delete(ports, root).await);
-    assert_eq!(desired(ports, "s").await, Desired::Deleted);
-    assert_eq!(desired(ports, "t").await, Desired::Deleted);
+    assert_eq!(desired(ports, "s").await, DesiredState::Deleted);
+    assert_eq!(desired(ports, "t").await, DesiredState::Deleted);
     assert_eq!(forgotten(ports).await, []);
 }
 
@@ -160,7 +160,7 @@ pub async fn a_shared_sandbox_stays_and_is_told(ports: &Ports) {
             .await;
     }
     assert!(delete(ports, conversation_id(1)).await);
-    assert_eq!(desired(ports, "s").await, Desired::Running);
+    assert_eq!(desired(ports, "s").await, DesiredState::Running);
     let entry = PendingAgentDeletion {
         id: conversation_id(1),
         sandbox_id: sandbox_id("s"),
@@ -186,7 +186,7 @@ pub async fn a_sandbox_that_a_start_needs_stays(ports: &Ports) {
         .await;
     ports.start(&start_in(2, "alice", "s", at(0))).await;
     assert!(delete(ports, conversation_id(1)).await);
-    assert_eq!(desired(ports, "s").await, Desired::Running);
+    assert_eq!(desired(ports, "s").await, DesiredState::Running);
 
     let claimed = ports
         .tasks
@@ -220,7 +220,7 @@ pub async fn a_sandbox_that_a_start_needs_stays(ports: &Ports) {
         .await
         .unwrap();
     assert!(delete(ports, conversation_id(2)).await);
-    assert_eq!(desired(ports, "s").await, Desired::Deleted);
+    assert_eq!(desired(ports, "s").await, DesiredState::Deleted);
     // The READY task went along with its conversation.
     let found = ports.tasks.find_many(&scope("alice"), &[task_id(2)]).await;
     assert_eq!(found.unwrap(), [None]);
@@ -247,7 +247,7 @@ pub async fn an_unfinished_start_ends(ports: &Ports) {
     assert_eq!((task.status, task.updated_at), (StartStatus::Error, at(9)));
     assert!(task.detail.is_some());
     assert_eq!(task.sealed_secrets, None);
-    assert_eq!(desired(ports, "s").await, Desired::Deleted);
+    assert_eq!(desired(ports, "s").await, DesiredState::Deleted);
     for status in [StartStatus::Ready, StartStatus::Error] {
         let late = ports
             .tasks
@@ -296,10 +296,10 @@ pub async fn others_are_left_alone(ports: &Ports) {
         .await;
     assert_eq!(events.unwrap(), 1);
     for (sandbox, expected) in [
-        ("s", Desired::Deleted),
-        ("b", Desired::Running),
-        ("e", Desired::Running),
-        ("n", Desired::Running),
+        ("s", DesiredState::Deleted),
+        ("b", DesiredState::Running),
+        ("e", DesiredState::Running),
+        ("n", DesiredState::Running),
     ] {
         assert_eq!(desired(ports, sandbox).await, expected, "{sandbox}");
     }
@@ -335,12 +335,12 @@ pub async fn agent_servers_are_told_when_they_run(ports: &Ports) {
     let id = sandbox_id("t");
     ports
         .sandboxes
-        .set_desired(&scope("alice"), &id, Desired::Paused, &PLENTY, at(4))
+        .set_desired(&scope("alice"), &id, DesiredState::Paused, &PLENTY, at(4))
         .await
         .unwrap();
     ports
         .sandboxes
-        .record(&id, Desired::Paused, &SandboxFacts::Paused, at(4))
+        .record(&id, DesiredState::Paused, &SandboxFacts::Paused, at(4))
         .await
         .unwrap();
     let ids: Vec<_> = forgotten(ports).await.into_iter().map(|it| it.id).collect();

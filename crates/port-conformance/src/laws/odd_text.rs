@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use domain::conversation::{Conversation, ConversationChange, ConversationFilter, ConversationReport};
 use domain::event::{AppendOutcome, Event, EventFilter, EventOrder};
 use domain::patch::Patch;
-use domain::sandbox::{Desired, SandboxFacts};
+use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::start_task::StartStatus;
 
 use crate::Ports;
@@ -33,7 +33,7 @@ pub async fn a_cause_may_have_nul(ports: &Ports) {
     ] {
         let known = ports
             .sandboxes
-            .record(&id, Desired::Running, &facts, at(1))
+            .record(&id, DesiredState::Running, &facts, at(1))
             .await;
         assert!(known.unwrap());
         same(

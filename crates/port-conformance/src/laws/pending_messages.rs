@@ -4,7 +4,7 @@ use domain::conversation::MessageInput;
 use domain::id::HostId;
 use domain::idempotency::{IdempotentResponse, IdempotentRequest, Repetition};
 use domain::pending::{MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, EnqueueOutcome};
-use domain::sandbox::{Desired, SandboxFacts};
+use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTask};
 use futures::future::join_all;
@@ -59,7 +59,7 @@ async fn up(ports: &Ports, name: &str) {
         located: located(1),
     };
     let id = sandbox_id(name);
-    let recorded = ports.sandboxes.record(&id, Desired::Running, &facts, at(1));
+    let recorded = ports.sandboxes.record(&id, DesiredState::Running, &facts, at(1));
     assert!(recorded.await.expect("record"));
 }
 
@@ -196,7 +196,7 @@ pub async fn what_can_be_said_is_found(ports: &Ports) {
     let (alice, id) = (scope("alice"), sandbox_id("s3"));
     let pause = ports
         .sandboxes
-        .set_desired(&alice, &id, Desired::Paused, &PLENTY, at(7));
+        .set_desired(&alice, &id, DesiredState::Paused, &PLENTY, at(7));
     pause.await.unwrap();
     for n in [4, 24] {
         ports.pending.delivered(uuid(n)).await.unwrap();

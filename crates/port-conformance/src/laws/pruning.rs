@@ -1,7 +1,7 @@
 //! Laws of what is forgotten after a while.
 
 use domain::id::{ConversationId, HostId};
-use domain::sandbox::Desired;
+use domain::sandbox::DesiredState;
 use domain::scope::Scope;
 use domain::start_task::{NewStartTask, StartStatus};
 
@@ -83,7 +83,7 @@ pub async fn deleted_conversations_are_forgotten_with_their_sandbox(ports: &Port
     for n in 1..=3 {
         let id = sandbox_id(&format!("s{n}"));
         let row = ports.sandbox_row(&id).await.unwrap();
-        assert_eq!(row.desired, Desired::Deleted);
+        assert_eq!(row.desired, DesiredState::Deleted);
         ports.sandboxes.remove(&id).await.unwrap();
     }
     assert_eq!(conversations.prune_deleted(at(30), 1).await.unwrap(), 1);

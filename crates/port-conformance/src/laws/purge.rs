@@ -8,7 +8,7 @@ use domain::id::{HostId, UserId};
 use domain::idempotency::{IdempotentResponse, IdempotentRequest, Repetition};
 use domain::identity::{DELETED_USER_ENTITY, PurgeCounts};
 use domain::pending::{MessageTarget, PendingMessage, EnqueueOutcome};
-use domain::sandbox::Desired;
+use domain::sandbox::DesiredState;
 use domain::scope::Scope;
 use domain::secret::SecretChange;
 use domain::start_task::{ClaimLimit, NewStartTask, StartStatus, StartTaskFilter, StartTaskOrder};
@@ -79,7 +79,7 @@ async fn furnish(ports: &Ports, owner: &str, n: u64) -> i64 {
     for what in ["up", "paused", "deleted"] {
         ports.sandbox(&name(what), owner).await;
     }
-    for (what, desired) in [("paused", Desired::Paused), ("deleted", Desired::Deleted)] {
+    for (what, desired) in [("paused", DesiredState::Paused), ("deleted", DesiredState::Deleted)] {
         let id = sandbox_id(&name(what));
         let set = ports
             .sandboxes
@@ -213,7 +213,7 @@ pub async fn nothing_of_a_user_is_left(ports: &Ports) {
                 .sandbox_row(&id)
                 .await
                 .expect("to be removed by whoever serves its host");
-            assert_eq!(row.desired, Desired::Deleted);
+            assert_eq!(row.desired, DesiredState::Deleted);
         }
         // Also the memory of what was deleted before, and the reserved id: both may be used by others.
         for id in [n + 5, n + 8] {
@@ -347,7 +347,7 @@ pub async fn nothing_new_of_a_deleted_user_is_stored(ports: &Ports) {
     let inside = start_in(121, "alice", "alice-up", at(9));
     let inside = ports.tasks.insert(&inside, &PLENTY).await;
     assert_is!(inside, Err(StoreError::NotFound { entity: "sandbox" }));
-    for desired in [Desired::Running, Desired::Paused] {
+    for desired in [DesiredState::Running, DesiredState::Paused] {
         let id = sandbox_id("alice-paused");
         let set = ports
             .sandboxes

@@ -1,7 +1,7 @@
 //! Laws of `UserRepository::purge` beside requests of the same user.
 
 use domain::cipher::Sealed;
-use domain::sandbox::Desired;
+use domain::sandbox::DesiredState;
 use domain::scope::Scope;
 use domain::secret::SecretChange;
 use domain::start_task::{StartTaskFilter, StartTaskOrder};
@@ -48,7 +48,7 @@ pub async fn what_is_stored_at_the_same_moment_goes_along(ports: &Ports) {
     assert_eq!(ports.settings.load(&alice).await.unwrap(), None);
     assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);
     for row in ports.sandboxes.on_host(&host(), None, 100).await.unwrap() {
-        assert_eq!(row.desired, Desired::Deleted);
+        assert_eq!(row.desired, DesiredState::Deleted);
     }
     let (all, order) = (StartTaskFilter::default(), StartTaskOrder::CreatedAt);
     let tasks = ports

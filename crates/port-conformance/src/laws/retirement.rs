@@ -5,7 +5,7 @@ use domain::conversation::{Conversation, ExecutionStatus, Observation};
 use domain::event::AppendOutcome;
 use domain::id::HostId;
 use domain::sandbox::Retirement::{self, IdleSince, OlderThan};
-use domain::sandbox::{Desired, Sandbox, SandboxFacts, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxFacts, SandboxStatus};
 use domain::scope::Scope;
 
 use crate::Ports;
@@ -31,7 +31,7 @@ async fn record(ports: &Ports, id: &str, facts: SandboxFacts, when: i64) {
     assert!(recorded.unwrap(), "{id}");
 }
 
-async fn want(ports: &Ports, id: &str, desired: Desired, when: i64) {
+async fn want(ports: &Ports, id: &str, desired: DesiredState, when: i64) {
     let set = ports
         .sandboxes
         .set_desired(&scope("alice"), &sandbox_id(id), desired, &PLENTY, at(when))
@@ -94,8 +94,8 @@ pub async fn what_is_idle_may_be_paused(ports: &Ports) {
     let located = located(8000);
     record(ports, "changed", SandboxFacts::Running { located }, 41).await;
     holds(ports, 6, "edge", None, 40).await;
-    want(ports, "pausing", Desired::Paused, 11).await;
-    want(ports, "paused", Desired::Paused, 11).await;
+    want(ports, "pausing", DesiredState::Paused, 11).await;
+    want(ports, "paused", DesiredState::Paused, 11).await;
     record(ports, "paused", SandboxFacts::Paused, 12).await;
     let detail = "it died".to_owned();
     let failed = SandboxFacts::Error {
@@ -103,7 +103,7 @@ pub async fn what_is_idle_may_be_paused(ports: &Ports) {
     };
     record(ports, "failed", failed, 12).await;
     record(ports, "gone", SandboxFacts::Missing { detail }, 12).await;
-    want(ports, "deleted", Desired::Deleted, 11).await;
+    want(ports, "deleted", DesiredState::Deleted, 11).await;
     holds(ports, 7, "quiet", Some(Finished), 39).await;
     ports.sandbox("booting", "alice").await;
     elsewhere(ports).await;
@@ -130,11 +130,11 @@ pub async fn what_is_too_old_may_be_deleted(ports: &Ports) {
     holds(ports, 1, "busy", Some(ExecutionStatus::Running), 5).await;
     ports.start(&start_in(2, "alice", "starting", at(5))).await;
     holds(ports, 3, "spoken", Some(ExecutionStatus::Finished), 80).await;
-    want(ports, "paused", Desired::Paused, 42).await;
+    want(ports, "paused", DesiredState::Paused, 42).await;
     record(ports, "paused", SandboxFacts::Paused, 43).await;
     let detail = "it died".to_owned();
     record(ports, "failed", SandboxFacts::Error { detail }, 44).await;
-    want(ports, "deleted", Desired::Deleted, 45).await;
+    want(ports, "deleted", DesiredState::Deleted, 45).await;
     elsewhere(ports).await;
     let expected = ["plain", "spoken", "paused", "failed"];
     exactly(ports, OlderThan(at(40)), &expected).await;
@@ -158,7 +158,7 @@ pub async fn retiring_commits_an_intent(ports: &Ports) {
     let before = ports.sandbox_row(&sandbox_id("a")).await.unwrap();
     let paused = retire(ports, "a", IdleSince(at(40)), 50).await;
     let expected = Sandbox {
-        desired: Desired::Paused,
+        desired: DesiredState::Paused,
         paused_at: Some(at(50)),
         updated_at: at(50),
         ..before
@@ -170,7 +170,7 @@ pub async fn retiring_commits_an_intent(ports: &Ports) {
 
     let deleted = retire(ports, "a", OlderThan(at(40)), 60).await;
     let expected = Sandbox {
-        desired: Desired::Deleted,
+        desired: DesiredState::Deleted,
         updated_at: at(60),
         ..expected
     };

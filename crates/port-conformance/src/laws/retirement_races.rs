@@ -5,7 +5,7 @@ use domain::conversation::{Conversation, ExecutionStatus};
 use domain::error::StoreError;
 use domain::event::AppendOutcome;
 use domain::sandbox::Retirement::{self, IdleSince, OlderThan};
-use domain::sandbox::{Desired, Sandbox, SandboxFacts, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxFacts, SandboxStatus};
 use domain::start_task::{StartTaskInsertOutcome, StartStatus};
 use futures::future::join_all;
 use futures::join;
@@ -38,7 +38,7 @@ async fn agrees(ports: &Ports, id: &str, why: Retirement, retired: Option<&Sandb
     let row = ports.sandbox_row(&sandbox_id(id)).await.unwrap();
     match retired {
         Some(retired) => assert_eq!((&row, row.desired), (retired, why.desired())),
-        None => assert_eq!(row.desired, Desired::Running),
+        None => assert_eq!(row.desired, DesiredState::Running),
     }
 }
 
@@ -72,7 +72,7 @@ pub async fn a_start_comes_before_or_after_a_pause(ports: &Ports) {
             Some(_) => SandboxStatus::Starting,
             None => SandboxStatus::Running,
         };
-        assert_eq!((row.desired, row.status), (Desired::Running, status));
+        assert_eq!((row.desired, row.status), (DesiredState::Running, status));
         // Whoever came last: from now on the start keeps it.
         for why in [why, OlderThan(at(99))] {
             assert_eq!(retire(ports, &id, why, 60).await, None);
@@ -91,7 +91,7 @@ pub async fn a_beginning_conversation_keeps_its_sandbox(ports: &Ports) {
         };
         let recorded = ports
             .sandboxes
-            .record(&sandbox_id(&id), Desired::Running, &facts, at(10))
+            .record(&sandbox_id(&id), DesiredState::Running, &facts, at(10))
             .await;
         assert!(recorded.unwrap());
         let why = [IdleSince(at(40)), OlderThan(at(40))][usize::from(n % 4 < 2)];

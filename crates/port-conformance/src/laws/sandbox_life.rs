@@ -2,7 +2,7 @@
 
 use domain::error::{ReachedCap, StoreError};
 use domain::id::HostId;
-use domain::sandbox::{SandboxCaps, Desired, Sandbox, SandboxFacts, SandboxStatus};
+use domain::sandbox::{SandboxCaps, DesiredState, Sandbox, SandboxFacts, SandboxStatus};
 use futures::future::join_all;
 
 use crate::fixtures::{PLENTY, at, host, located, sandbox, sandbox_id, scope};
@@ -52,7 +52,7 @@ pub async fn the_caps_count_what_runs(ports: &Ports) {
         Err(StoreError::CapReached(ReachedCap::PerUser(2)))
     );
     // Neither paused nor failed ones count.
-    repo.set_desired(&alice, &one.id, Desired::Paused, &two, at(1))
+    repo.set_desired(&alice, &one.id, DesiredState::Paused, &two, at(1))
         .await
         .unwrap();
     repo.insert(&third, &two).await.unwrap();
@@ -60,16 +60,16 @@ pub async fn the_caps_count_what_runs(ports: &Ports) {
         detail: "it died".to_owned(),
     };
     assert!(
-        repo.record(&other.id, Desired::Running, &failed, at(1))
+        repo.record(&other.id, DesiredState::Running, &failed, at(1))
             .await
             .unwrap()
     );
     // Resuming is checked like inserting, and what is refused stays as it was.
-    repo.set_desired(&alice, &one.id, Desired::Running, &two, at(2))
+    repo.set_desired(&alice, &one.id, DesiredState::Running, &two, at(2))
         .await
         .unwrap();
     let refused = repo
-        .set_desired(&alice, &other.id, Desired::Running, &two, at(3))
+        .set_desired(&alice, &other.id, DesiredState::Running, &two, at(3))
         .await;
     assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(2))));
     let row = ports.sandbox_row(&other.id).await.unwrap();
@@ -98,14 +98,14 @@ pub async fn intents_are_committed(ports: &Ports) {
     };
     // Already starting: stays as it is, whatever the caps are by now.
     let same = repo
-        .set_desired(&alice, &id, Desired::Running, &none, at(1))
+        .set_desired(&alice, &id, DesiredState::Running, &none, at(1))
         .await;
     assert_eq!(same.unwrap().unwrap().updated_at, at(0));
 
-    let paused = set(Desired::Paused, at(2)).await;
+    let paused = set(DesiredState::Paused, at(2)).await;
     assert_eq!(
         (paused.desired, paused.paused_at),
-        (Desired::Paused, Some(at(2)))
+        (DesiredState::Paused, Some(at(2)))
     );
     assert_eq!(
         paused.status,
@@ -113,31 +113,31 @@ pub async fn intents_are_committed(ports: &Ports) {
         "a fact, not an intent"
     );
     assert_eq!(paused.updated_at, at(2));
-    let again = set(Desired::Paused, at(3)).await;
+    let again = set(DesiredState::Paused, at(3)).await;
     assert_eq!(again.paused_at, Some(at(2)), "already paused");
 
-    repo.record(&id, Desired::Paused, &SandboxFacts::Paused, at(4))
+    repo.record(&id, DesiredState::Paused, &SandboxFacts::Paused, at(4))
         .await
         .unwrap();
-    let resumed = set(Desired::Running, at(5)).await;
-    assert_eq!(resumed.desired, Desired::Running);
+    let resumed = set(DesiredState::Running, at(5)).await;
+    assert_eq!(resumed.desired, DesiredState::Running);
     assert_eq!(resumed.status, SandboxStatus::Starting);
-    let once_more = set(Desired::Paused, at(6)).await;
+    let once_more = set(DesiredState::Paused, at(6)).await;
     assert_eq!(once_more.paused_at, Some(at(6)), "paused anew");
 
     let failed = SandboxFacts::Error {
         detail: "it died".to_owned(),
     };
-    set(Desired::Running, at(7)).await;
-    repo.record(&id, Desired::Running, &failed, at(8))
+    set(DesiredState::Running, at(7)).await;
+    repo.record(&id, DesiredState::Running, &failed, at(8))
         .await
         .unwrap();
-    let revived = set(Desired::Running, at(9)).await;
+    let revived = set(DesiredState::Running, at(9)).await;
     assert_eq!(revived.status, SandboxStatus::Starting);
     assert_eq!(revived.status_detail, None);
     assert_eq!(ports.sandbox_row(&id).await, Some(revived));
     let unknown = repo
-        .set_desired(&alice, &sandbox_id("x"), Desired::Paused, &PLENTY, at(1))
+        .set_desired(&alice, &sandbox_id("x"), DesiredState::Paused, &PLENTY, at(1))
         .await;
     assert_eq!(unknown.unwrap(), None);
 }
@@ -151,16 +151,16 @@ pub async fn facts_are_fenced_by_the_intent(ports: &Ports) {
     };
     assert!(
         !repo
-            .record(&id, Desired::Paused, &running, at(1))
+            .record(&id, DesiredState::Paused, &running, at(1))
             .await
             .unwrap()
     );
     assert!(
-        repo.record(&id, Desired::Running, &running, at(1))
+        repo.record(&id, DesiredState::Running, &running, at(1))
             .await
             .unwrap()
     );
-    repo.set_desired(&alice, &id, Desired::Paused, &PLENTY, at(2))
+    repo.set_desired(&alice, &id, DesiredState::Paused, &PLENTY, at(2))
         .await
         .unwrap();
     let late = SandboxFacts::Error {
@@ -168,7 +168,7 @@ pub async fn facts_are_fenced_by_the_intent(ports: &Ports) {
     };
     assert!(
         !repo
-            .record(&id, Desired::Running, &late, at(3))
+            .record(&id, DesiredState::Running, &late, at(3))
             .await
             .unwrap()
     );
@@ -180,7 +180,7 @@ pub async fn facts_are_fenced_by_the_intent(ports: &Ports) {
     let unknown = sandbox_id("x");
     assert!(
         !repo
-            .record(&unknown, Desired::Running, &late, at(3))
+            .record(&unknown, DesiredState::Running, &late, at(3))
             .await
             .unwrap()
     );
@@ -192,7 +192,7 @@ pub async fn facts_replace_each_other(ports: &Ports) {
     let record = async |facts: SandboxFacts, when| {
         let known = ports
             .sandboxes
-            .record(&id, Desired::Running, &facts, when)
+            .record(&id, DesiredState::Running, &facts, when)
             .await;
         assert!(known.unwrap());
         ports.sandbox_row(&id).await.unwrap()
@@ -249,7 +249,7 @@ pub async fn a_preparation_tells_how_far_it_is(ports: &Ports) {
     let record = async |facts, when| {
         let known = ports
             .sandboxes
-            .record(&id, Desired::Running, &facts, at(when))
+            .record(&id, DesiredState::Running, &facts, at(when))
             .await;
         assert!(known.unwrap());
         let row = ports.sandbox_row(&id).await.unwrap();
@@ -333,7 +333,7 @@ pub async fn a_fact_ends_an_annotation(ports: &Ports) {
             if annotated {
                 repo.annotate(&host(), Some("down")).await.unwrap();
             }
-            let known = repo.record(&id, Desired::Running, &facts, at(5)).await;
+            let known = repo.record(&id, DesiredState::Running, &facts, at(5)).await;
             assert!(known.unwrap());
             let row = ports.sandbox_row(&id).await.unwrap();
             assert_eq!(row.status_detail, None, "{facts:?}");

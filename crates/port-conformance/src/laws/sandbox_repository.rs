@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::HostId;
-use domain::sandbox::{Desired, Sandbox, SandboxStatus, SandboxView};
+use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 use domain::scope::Scope;
 
 use crate::fixtures::{
@@ -20,7 +20,7 @@ fn names<T: Clone + Into<SandboxView>>(sandboxes: &[T]) -> Vec<String> {
 pub async fn what_is_inserted_is_found(ports: &Ports) {
     let located = located(8000);
     let stored = Sandbox {
-        desired: Desired::Paused,
+        desired: DesiredState::Paused,
         status: SandboxStatus::Error,
         status_detail: Some("exit code 1 – é".to_owned()),
         agent_url: Some(located.agent_url.into()),
@@ -54,7 +54,7 @@ pub async fn scopes_are_isolated(ports: &Ports) {
     let many = repo.find_many(&bob, std::slice::from_ref(&id)).await;
     assert_eq!(many.unwrap(), [None]);
     assert_eq!(repo.search(&bob, &page(10)).await.unwrap().items, []);
-    for desired in [Desired::Running, Desired::Paused, Desired::Deleted] {
+    for desired in [DesiredState::Running, DesiredState::Paused, DesiredState::Deleted] {
         let changed = repo.set_desired(&bob, &id, desired, &PLENTY, at(1)).await;
         assert_eq!(changed.unwrap(), None);
     }
@@ -70,7 +70,7 @@ pub async fn deleted_is_hidden_and_final(ports: &Ports) {
     let it = ports.sandbox("a1", "alice").await;
     let (alice, repo) = (scope("alice"), &ports.sandboxes);
     let deleted = repo
-        .set_desired(&alice, &it.id, Desired::Deleted, &PLENTY, at(1))
+        .set_desired(&alice, &it.id, DesiredState::Deleted, &PLENTY, at(1))
         .await;
     assert!(deleted.unwrap().is_some());
     assert_eq!(repo.find(&alice, &it.id).await.unwrap(), None);
@@ -78,7 +78,7 @@ pub async fn deleted_is_hidden_and_final(ports: &Ports) {
     assert_eq!(many.unwrap(), [None]);
     assert_eq!(repo.search(&alice, &page(10)).await.unwrap().items, []);
     for scope in [alice, Scope::System] {
-        for desired in [Desired::Running, Desired::Paused] {
+        for desired in [DesiredState::Running, DesiredState::Paused] {
             let revived = repo
                 .set_desired(&scope, &it.id, desired, &PLENTY, at(2))
                 .await;
@@ -86,7 +86,7 @@ pub async fn deleted_is_hidden_and_final(ports: &Ports) {
         }
     }
     let row = ports.sandbox_row(&it.id).await.unwrap();
-    assert_eq!((row.desired, row.updated_at), (Desired::Deleted, at(1)));
+    assert_eq!((row.desired, row.updated_at), (DesiredState::Deleted, at(1)));
     let by_key = repo.find_by_key(&it.key_hash).await.unwrap();
     assert_eq!(by_key, Some(row));
 }
@@ -174,7 +174,7 @@ pub async fn a_host_is_walked_by_id(ports: &Ports) {
     repo.set_desired(
         &Scope::System,
         &sandbox_id("b"),
-        Desired::Deleted,
+        DesiredState::Deleted,
         &PLENTY,
         at(1),
     )
@@ -196,7 +196,7 @@ pub async fn conversations_outlive_their_sandbox(ports: &Ports) {
     // Hidden already while it is only marked.
     ports
         .sandboxes
-        .set_desired(&scope("alice"), &it.id, Desired::Deleted, &PLENTY, at(1))
+        .set_desired(&scope("alice"), &it.id, DesiredState::Deleted, &PLENTY, at(1))
         .await
         .unwrap();
     assert_eq!(ports.view(id).await.unwrap().sandbox, None);

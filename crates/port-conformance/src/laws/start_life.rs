@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use domain::error::StoreError;
 use domain::event::AppendOutcome;
 use domain::id::HostId;
-use domain::sandbox::Desired;
+use domain::sandbox::DesiredState;
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, LeasedStartTask, StartStatus, StartTask, StartTaskUpdate};
 use futures::future::join_all;
@@ -272,7 +272,7 @@ pub async fn a_stale_worker_changes_nothing(ports: &Ports) {
     assert_eq!(task(ports, 1).await, before);
     assert_eq!(ports.view(conversation_id(1)).await, None);
     let sandbox = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
-    assert_eq!(sandbox.desired, Desired::Running);
+    assert_eq!(sandbox.desired, DesiredState::Running);
     advance(ports, 1, fence, StartStatus::WaitingForSandbox)
         .await
         .unwrap();
@@ -318,7 +318,7 @@ pub async fn a_conversation_needs_its_sandbox(ports: &Ports) {
     let (id, alice) = (sandbox_id("s"), scope("alice"));
     ports
         .sandboxes
-        .set_desired(&alice, &id, Desired::Deleted, &PLENTY, at(2))
+        .set_desired(&alice, &id, DesiredState::Deleted, &PLENTY, at(2))
         .await
         .unwrap();
     for _ in 0..2 {
@@ -388,7 +388,7 @@ pub async fn failure_releases_what_the_task_held(ports: &Ports) {
     let sandbox = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
     assert_eq!(
         (sandbox.desired, sandbox.updated_at),
-        (Desired::Deleted, at(7))
+        (DesiredState::Deleted, at(7))
     );
     assert_eq!(claim(ports, 999, 1000).await, []);
     assert_eq!(ports.conversations.forgotten(9).await.unwrap(), []);
@@ -404,7 +404,7 @@ pub async fn a_paused_sandbox_is_left_alone(ports: &Ports) {
     let (id, alice) = (sandbox_id("s"), scope("alice"));
     ports
         .sandboxes
-        .set_desired(&alice, &id, Desired::Paused, &PLENTY, at(2))
+        .set_desired(&alice, &id, DesiredState::Paused, &PLENTY, at(2))
         .await
         .unwrap();
     let answer = begin(ports, 1, fence, "s").await;
@@ -415,7 +415,7 @@ pub async fn a_paused_sandbox_is_left_alone(ports: &Ports) {
         .await
         .unwrap();
     let sandbox = ports.sandbox_row(&id).await.unwrap();
-    assert_eq!(sandbox.desired, Desired::Paused);
+    assert_eq!(sandbox.desired, DesiredState::Paused);
 }
 
 /// What an agent server made of a start that failed is not adopted: it may go on with a request that we gave up.
@@ -463,7 +463,7 @@ pub async fn failure_keeps_what_others_need(ports: &Ports) {
             .await
             .unwrap();
         let sandbox = ports.sandbox_row(&sandbox_id(&name)).await.unwrap();
-        assert_eq!(sandbox.desired, Desired::Running, "{guest}");
+        assert_eq!(sandbox.desired, DesiredState::Running, "{guest}");
     }
 }
 

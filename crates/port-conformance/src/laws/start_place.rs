@@ -3,7 +3,7 @@
 
 use domain::error::{ReachedCap, StoreError};
 use domain::id::SpecId;
-use domain::sandbox::{SandboxCaps, Desired, SandboxOccupancy, SandboxFacts, SandboxStatus};
+use domain::sandbox::{SandboxCaps, DesiredState, SandboxOccupancy, SandboxFacts, SandboxStatus};
 use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, NewStartTask, PARENT_CONVERSATION_ENTITY, SandboxAssignment, StartStatus};
 use futures::future::join_all;
 
@@ -20,7 +20,7 @@ async fn up(ports: &Ports, name: &str, owner: &str) {
         located: located(1),
     };
     let id = sandbox_id(name);
-    let recorded = ports.sandboxes.record(&id, Desired::Running, &facts, at(1));
+    let recorded = ports.sandboxes.record(&id, DesiredState::Running, &facts, at(1));
     assert!(recorded.await.expect("record"));
 }
 
@@ -53,7 +53,7 @@ pub async fn running_ones_are_found(ports: &Ports) {
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
     let pause = ports
         .sandboxes
-        .set_desired(&alice, &paused, Desired::Paused, &PLENTY, at(3));
+        .set_desired(&alice, &paused, DesiredState::Paused, &PLENTY, at(3));
     pause.await.unwrap();
     let found = running(ports, "alice", &starting.spec_id).await;
     let names: Vec<_> = found.iter().map(|it| it.sandbox.id.to_string()).collect();
@@ -133,14 +133,14 @@ pub async fn only_what_runs_is_shared(ports: &Ports) {
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));
     let pause = ports
         .sandboxes
-        .set_desired(&alice, &paused, Desired::Paused, &PLENTY, at(3));
+        .set_desired(&alice, &paused, DesiredState::Paused, &PLENTY, at(3));
     pause.await.unwrap();
     for (n, name) in [(1, "starting"), (2, "bobs"), (3, "paused"), (4, "nowhere")] {
         let answer = ports.tasks.insert(&sharing(n, name, 20), &PLENTY).await;
         assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
     }
     let row = ports.sandbox_row(&paused).await.unwrap();
-    assert_eq!(row.desired, Desired::Paused);
+    assert_eq!(row.desired, DesiredState::Paused);
 }
 
 /// A sandbox that its owner names is resumed with the task, or neither is committed.
@@ -152,7 +152,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
     let paused = sandbox_id("paused");
     let pause = ports
         .sandboxes
-        .set_desired(&alice, &paused, Desired::Paused, &PLENTY, at(3));
+        .set_desired(&alice, &paused, DesiredState::Paused, &PLENTY, at(3));
     pause.await.unwrap();
     let one = SandboxCaps {
         per_user: 1,
@@ -169,7 +169,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
     let row = ports.sandbox_row(&paused).await.unwrap();
     assert_eq!(
         row.desired,
-        Desired::Paused,
+        DesiredState::Paused,
         "refused starts resume nothing"
     );
 
@@ -177,7 +177,7 @@ pub async fn a_named_sandbox_is_resumed_with_the_task(ports: &Ports) {
     let row = ports.sandbox_row(&paused).await.unwrap();
     assert_eq!(
         (row.desired, row.status),
-        (Desired::Running, SandboxStatus::Starting)
+        (DesiredState::Running, SandboxStatus::Starting)
     );
     let other = start_in(3, "alice", "other", at(5));
     assert_is!(ports.tasks.insert(&other, &one).await, Ok(StartTaskInsertOutcome::New));
@@ -212,7 +212,7 @@ pub async fn a_part_needs_its_parent(ports: &Ports) {
         .delete(&alice, conversation_id(1), at(3));
     assert!(gone.await.unwrap());
     let row = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
-    assert_eq!(row.desired, Desired::Running, "the part still needs it");
+    assert_eq!(row.desired, DesiredState::Running, "the part still needs it");
     let mut part = conversation(11, "alice", "s", at(4));
     part.parent = Some(conversation_id(1));
     let begun = step(StartStatus::StartingConversation);
@@ -229,7 +229,7 @@ pub async fn a_part_needs_its_parent(ports: &Ports) {
         .await
         .unwrap();
     let row = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
-    assert_eq!(row.desired, Desired::Deleted, "nobody needs it any more");
+    assert_eq!(row.desired, DesiredState::Deleted, "nobody needs it any more");
 }
 
 /// The replica that deletes a conversation may have a clock that is a little behind that of the one that took the start.
@@ -255,7 +255,7 @@ pub async fn clocks_that_differ_orphan_no_sandbox(ports: &Ports) {
         .await
         .unwrap();
     let row = ports.sandbox_row(&sandbox_id("s")).await.unwrap();
-    assert_eq!(row.desired, Desired::Deleted, "nobody needs it any more");
+    assert_eq!(row.desired, DesiredState::Deleted, "nobody needs it any more");
 }
 
 /// A failed start lets go of a named sandbox only if that would have gone without it.
@@ -286,6 +286,6 @@ pub async fn a_sandbox_without_losses_outlives_a_failed_start(ports: &Ports) {
         .unwrap();
     for name in ["s", "empty"] {
         let row = ports.sandbox_row(&sandbox_id(name)).await.unwrap();
-        assert_eq!(row.desired, Desired::Running, "{name}");
+        assert_eq!(row.desired, DesiredState::Running, "{name}");
     }
 }

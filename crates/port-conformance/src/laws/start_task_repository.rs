@@ -7,7 +7,7 @@ use domain::conversation::{GitProvider, MessageInput, Trigger};
 use domain::error::{ReachedCap, StoreError};
 use domain::id::StartTaskId;
 use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
-use domain::sandbox::{SandboxCaps, Desired};
+use domain::sandbox::{SandboxCaps, DesiredState};
 use domain::scope::Scope;
 use domain::start_task::{
     AgentType, ClaimLimit, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, SandboxAssignment, StartRequest, StartStatus, StartTask,
@@ -154,7 +154,7 @@ pub async fn a_named_sandbox_must_be_there(ports: &Ports) {
     let going = sandbox_id("mine");
     ports
         .sandboxes
-        .set_desired(&scope("alice"), &going, Desired::Deleted, &PLENTY, at(1))
+        .set_desired(&scope("alice"), &going, DesiredState::Deleted, &PLENTY, at(1))
         .await
         .unwrap();
     for (n, sandbox) in [(2, "mine"), (3, "bobs"), (4, "unknown")] {

@@ -12,7 +12,7 @@ use domain::event::{Event, EventFilter, EventOrder};
 use domain::id::ApiKeyId;
 use domain::identity::{AdminChange, ApiKey, Role};
 use domain::pending::{MessageTarget, EnqueueOutcome};
-use domain::sandbox::{Desired, SandboxFacts};
+use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTaskFilter, StartTaskOrder};
 use port_conformance::laws::pending_messages::message;
@@ -95,7 +95,7 @@ pub(crate) async fn fill(ports: &Ports) {
         located: located(8000),
     };
     let s = sandbox_id("12345678901234567890");
-    let recorded = ports.sandboxes.record(&s, Desired::Running, &facts, at(2));
+    let recorded = ports.sandboxes.record(&s, DesiredState::Running, &facts, at(2));
     assert!(recorded.await.unwrap());
     starts(ports).await;
     conversations(ports).await;

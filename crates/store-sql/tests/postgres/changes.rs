@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use domain::change::{StoreChange, ChangeFeed};
 use domain::conversation::ConversationReport;
 use domain::event::AppendOutcome;
-use domain::sandbox::Desired;
+use domain::sandbox::DesiredState;
 use domain::start_task::{ClaimLimit, StartStatus};
 use futures::stream::{BoxStream, StreamExt};
 use port_conformance::{Ports, fixtures};
@@ -62,7 +62,7 @@ async fn commits_are_heard_by_other_processes() {
     let (scope, id) = (fixtures::scope("alice"), fixtures::sandbox_id("s"));
     let paused = ports
         .sandboxes
-        .set_desired(&scope, &id, Desired::Paused, &fixtures::PLENTY, at)
+        .set_desired(&scope, &id, DesiredState::Paused, &fixtures::PLENTY, at)
         .await;
     paused.expect("paused");
     hears(&mut changes, &StoreChange::Sandbox { id, host }).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::conversation::ExecutionStatus;
 use domain::error::chain;
-use domain::sandbox::{BackendState, Desired, Sandbox, SandboxError, SandboxFacts};
+use domain::sandbox::{BackendState, DesiredState, Sandbox, SandboxError, SandboxFacts};
 use url::Url;
 
 use super::Keeper;
@@ -30,17 +30,17 @@ impl Keeper {
         }
         match ports.backend.stop(&row.id).await {
             Ok(()) => {
-                self.record(row, Desired::Paused, &SandboxFacts::Paused)
+                self.record(row, DesiredState::Paused, &SandboxFacts::Paused)
                     .await?;
             }
             // It was never made, so nothing is missing: resuming it makes it.
             Err(SandboxError::NotFound) if row.workspace.is_none() => {
-                self.record(row, Desired::Paused, &SandboxFacts::Paused)
+                self.record(row, DesiredState::Paused, &SandboxFacts::Paused)
                     .await?;
             }
             Err(SandboxError::NotFound) => {
                 let detail = "nothing was left of the sandbox when it was to be paused".to_owned();
-                self.record(row, Desired::Paused, &SandboxFacts::Missing { detail })
+                self.record(row, DesiredState::Paused, &SandboxFacts::Missing { detail })
                     .await?;
             }
             Err(error) => return Err(error.into()),

@@ -7,7 +7,7 @@ use domain::conversation::ExecutionStatus;
 use domain::error::chain;
 use domain::id::SandboxId;
 use domain::measure::Level;
-use domain::sandbox::{BackendFact, BackendState, Desired, Sandbox, SandboxFacts, SandboxStatus};
+use domain::sandbox::{BackendFact, BackendState, DesiredState, Sandbox, SandboxFacts, SandboxStatus};
 
 use super::Keeper;
 use super::up::first_line;
@@ -25,7 +25,7 @@ impl Keeper {
             return Ok(());
         };
         // Starting was somebody's turn under the lock; what is STARTING now belongs to the next turn.
-        if row.desired != Desired::Running || row.status != SandboxStatus::Running {
+        if row.desired != DesiredState::Running || row.status != SandboxStatus::Running {
             return Ok(());
         }
         let facts = match self.0.ports.backend.inspect(&fact.id).await? {
@@ -46,7 +46,7 @@ impl Keeper {
             _ => "",
         };
         tracing::warn!(sandbox.id = %row.id, cause, "sandbox ended by itself");
-        self.record(&row, Desired::Running, &facts).await?;
+        self.record(&row, DesiredState::Running, &facts).await?;
         let now = self.0.ports.clock.now();
         self.0
             .ports
@@ -88,7 +88,7 @@ impl Keeper {
             if act && self.is_idle(&row.id) {
                 let keeper = self.clone();
                 tasks.spawn(async move { keeper.put_right(&row).await });
-            } else if act && row.desired != Desired::Running {
+            } else if act && row.desired != DesiredState::Running {
                 // A start that is under way has not heard of it (the command line told the store alone), and gives up.
                 self.not_wanted(&row.id);
             }
@@ -97,12 +97,12 @@ impl Keeper {
     }
 
     fn count_up(&self, rows: &HashMap<SandboxId, Sandbox>) {
-        let is_up = |row: &&Sandbox| row.desired == Desired::Running && row.status.is_up();
+        let is_up = |row: &&Sandbox| row.desired == DesiredState::Running && row.status.is_up();
         let up = rows.values().filter(is_up).count();
         let up = u32::try_from(up).unwrap_or(u32::MAX);
         self.0.up.store(up, Ordering::Relaxed);
         let mut seen = [0; SandboxStatus::ALL.len()];
-        for row in rows.values().filter(|row| row.desired != Desired::Deleted) {
+        for row in rows.values().filter(|row| row.desired != DesiredState::Deleted) {
             seen[row.status as usize] += 1;
         }
         for (level, seen) in self.0.statuses.iter().zip(seen) {
@@ -150,8 +150,8 @@ impl Keeper {
 
     async fn put_right(&self, row: &Sandbox) {
         let outcome = match (row.desired, row.status) {
-            (Desired::Running, SandboxStatus::Running) => self.recheck(&row.id).await,
-            (Desired::Running, SandboxStatus::Error | SandboxStatus::Missing) => {
+            (DesiredState::Running, SandboxStatus::Running) => self.recheck(&row.id).await,
+            (DesiredState::Running, SandboxStatus::Error | SandboxStatus::Missing) => {
                 self.stop_again(&row.id).await
             }
             _ => self.converge(&row.id).await,
@@ -171,7 +171,7 @@ impl Keeper {
         } else {
             policy.sandbox_start_deadline
         };
-        row.desired == Desired::Running
+        row.desired == DesiredState::Running
             && row.status == SandboxStatus::Starting
             && row.updated_at >= self.0.born
             && now.since(row.updated_at) <= patience
@@ -196,7 +196,7 @@ impl Keeper {
         if self
             .row(id)
             .await?
-            .is_some_and(|row| row.desired == Desired::Running && failed(&row))
+            .is_some_and(|row| row.desired == DesiredState::Running && failed(&row))
         {
             let stop = async { Ok(self.0.ports.backend.stop(id).await?) };
             turn.unless_lost(stop).await?;
@@ -209,7 +209,7 @@ impl Keeper {
         let turn = self.turn(id).await;
         match self.row(id).await? {
             Some(row)
-                if row.desired == Desired::Running && row.status == SandboxStatus::Running =>
+                if row.desired == DesiredState::Running && row.status == SandboxStatus::Running =>
             {
                 turn.unless_lost(self.already_up(&row)).await.map(drop)
             }
@@ -239,12 +239,12 @@ impl Keeper {
 /// Whether row and backend disagree in a way that the keeper must act on. A sandbox in ERROR waits for its owner.
 fn needs_action(row: &Sandbox, state: Option<&BackendState>) -> bool {
     match (row.desired, row.status, state) {
-        (Desired::Running, SandboxStatus::Running, Some(BackendState::Running(located))) => {
+        (DesiredState::Running, SandboxStatus::Running, Some(BackendState::Running(located))) => {
             row.agent_url.as_deref() != Some(&located.agent_url)
         }
-        (Desired::Deleted, _, _) | (_, SandboxStatus::Starting | SandboxStatus::Running, _) => true,
+        (DesiredState::Deleted, _, _) | (_, SandboxStatus::Starting | SandboxStatus::Running, _) => true,
         // Its workspace went away behind our back.
-        (Desired::Paused, SandboxStatus::Paused, None) => row.workspace.is_some(),
+        (DesiredState::Paused, SandboxStatus::Paused, None) => row.workspace.is_some(),
         (_, _, state) => matches!(state, Some(BackendState::Running(_))),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use domain::error::{Classify, ErrorClass, chain};
 use domain::id::SandboxId;
 use domain::sandbox::{
-    BackendFact, BackendState, Desired, SandboxEndpoints, PrepareProgress, Sandbox, SandboxError, SandboxFacts,
+    BackendFact, BackendState, DesiredState, SandboxEndpoints, PrepareProgress, Sandbox, SandboxError, SandboxFacts,
     SandboxLaunch, SandboxStatus,
 };
 use futures::StreamExt;
@@ -77,7 +77,7 @@ impl Keeper {
                     Over::IntentChanged => {
                         // Paused or deleted: the next turn follows that. Paused and resumed again: this one goes on.
                         let now = self.row(&row.id).await?;
-                        let wanted = |row: &Sandbox| row.desired == Desired::Running && row.status.is_up();
+                        let wanted = |row: &Sandbox| row.desired == DesiredState::Running && row.status.is_up();
                         row = now.filter(wanted).ok_or_else(not_wanted_any_more)?;
                         continue;
                     }
@@ -100,7 +100,7 @@ impl Keeper {
             // It ran once, so starting it would put an empty workspace in the place of the one that is gone.
             Ok(Found::Nothing) if row.workspace.is_some() => {
                 let detail = NOTHING_LEFT.to_owned();
-                self.record(row, Desired::Running, &SandboxFacts::Missing { detail })
+                self.record(row, DesiredState::Running, &SandboxFacts::Missing { detail })
                     .await?;
                 return Err(Failure::Waits(AppError::refused(
                     ErrorClass::Gone,
@@ -119,7 +119,7 @@ impl Keeper {
         let facts = SandboxFacts::Running {
             located: located.clone(),
         };
-        if !self.record(row, Desired::Running, &facts).await? {
+        if !self.record(row, DesiredState::Running, &facts).await? {
             return Err(Failure::Waits(not_wanted_any_more()));
         }
         self.0.syncer.request(&row.id);
@@ -135,7 +135,7 @@ impl Keeper {
             tracing::warn!(sandbox.id = %row.id, error = %chain(&stop), "failed sandbox could not be stopped");
         }
         let detail = error.public().into_owned();
-        self.record(row, Desired::Running, &SandboxFacts::Error { detail })
+        self.record(row, DesiredState::Running, &SandboxFacts::Error { detail })
             .await?;
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Keeper {
         if row.status == SandboxStatus::Starting {
             let detail = error.public().into_owned();
             let facts = SandboxFacts::Preparing { detail };
-            if let Err(error) = self.record(row, Desired::Running, &facts).await {
+            if let Err(error) = self.record(row, DesiredState::Running, &facts).await {
                 tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "cause not recorded");
             }
         }
@@ -179,7 +179,7 @@ impl Keeper {
             }
             self.record(
                 row,
-                Desired::Running,
+                DesiredState::Running,
                 &SandboxFacts::Running {
                     located: located.clone(),
                 },
@@ -217,7 +217,7 @@ impl Keeper {
         loop {
             let detail = lines.next().await;
             let facts = SandboxFacts::Preparing { detail };
-            if let Err(error) = self.record(row, Desired::Running, &facts).await {
+            if let Err(error) = self.record(row, DesiredState::Running, &facts).await {
                 tracing::debug!(sandbox.id = %row.id, error = %chain(&error), "progress not recorded");
             }
         }
@@ -248,7 +248,7 @@ impl Keeper {
             };
             self.record(
                 row,
-                Desired::Running,
+                DesiredState::Running,
                 &SandboxFacts::Starting {
                     located: located.clone(),
                 },

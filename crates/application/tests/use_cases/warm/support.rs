@@ -17,7 +17,7 @@ pub(super) fn sandbox_of(warm: &WarmSandbox) -> Sandbox {
         owner: alice(),
         spec_id: warm.spec_id.clone(),
         host: warm.host.clone(),
-        desired: domain::sandbox::Desired::Running,
+        desired: domain::sandbox::DesiredState::Running,
         status: SandboxStatus::Starting,
         status_detail: None,
         key_hash: warm.key_hash,

@@ -20,7 +20,7 @@ use domain::cipher::Sealed;
 use domain::clock::{Clock, Timestamp};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::identity::KeyHash;
-use domain::sandbox::{Desired, Sandbox, SandboxStatus};
+use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 use domain::settings::{SettingsRepository, StoredSettings};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -66,7 +66,7 @@ pub(crate) fn sandbox() -> Sandbox {
         owner: ada(),
         spec_id: SpecId::parse("spec").unwrap(),
         host: HostId::parse("host").unwrap(),
-        desired: Desired::Running,
+        desired: DesiredState::Running,
         status: SandboxStatus::Running,
         status_detail: None,
         key_hash: KeyHash::of("key"),

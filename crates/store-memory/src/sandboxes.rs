@@ -10,7 +10,7 @@ use domain::idempotency::{IdempotentResponse, Repetition};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    SandboxCaps, DesiredState, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+    SandboxCaps, DesiredState, SandboxOccupancy, RetirementReason, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
     SandboxView,
 };
 use domain::scope::Scope;
@@ -46,20 +46,20 @@ impl State {
     }
 
     /// Whether the reason to retire this sandbox holds now.
-    fn may_retire(&self, sandbox: &Sandbox, why: Retirement) -> bool {
+    fn may_retire(&self, sandbox: &Sandbox, why: RetirementReason) -> bool {
         let mut conversations = self
             .conversations
             .values()
             .map(|row| &row.it)
             .filter(|it| it.sandbox_id == sandbox.id);
         let due = match why {
-            Retirement::IdleSince(since) => {
+            RetirementReason::IdleSince(since) => {
                 sandbox.desired == DesiredState::Running
                     && sandbox.status == SandboxStatus::Running
                     && sandbox.updated_at < since
                     && conversations.clone().all(|it| it.updated_at < since)
             }
-            Retirement::OlderThan(born) => {
+            RetirementReason::OlderThan(born) => {
                 sandbox.desired != DesiredState::Deleted && sandbox.created_at < born
             }
         };
@@ -286,7 +286,7 @@ impl SandboxRepository for MemoryStore {
     async fn retirable(
         &self,
         host: &HostId,
-        why: Retirement,
+        why: RetirementReason,
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError> {
         let state = self.lock();
@@ -304,7 +304,7 @@ impl SandboxRepository for MemoryStore {
     async fn retire(
         &self,
         id: &SandboxId,
-        why: Retirement,
+        why: RetirementReason,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
         let mut state = self.lock();

@@ -3,7 +3,7 @@
 use diesel::dsl::{exists, not};
 use diesel::prelude::*;
 use domain::conversation::ExecutionStatus;
-use domain::sandbox::{DesiredState, Retirement, SandboxStatus};
+use domain::sandbox::{DesiredState, RetirementReason, SandboxStatus};
 
 use crate::connection::Any;
 use crate::schema::{conversations, sandboxes, start_tasks};
@@ -14,7 +14,7 @@ use crate::sql_types::At;
 /// `Db::write` makes it safe to decide by this: on Postgres the conversations and start tasks that are looked for here
 /// and not found are part of what a serializable transaction has read, so whoever stores one at the same moment and looks
 /// at the sandbox either comes before, or one of the two is tried again.
-pub(crate) fn due<'a>(why: Retirement) -> sandboxes::BoxedQuery<'a, Any> {
+pub(crate) fn due<'a>(why: RetirementReason) -> sandboxes::BoxedQuery<'a, Any> {
     let inside = || conversations::table.filter(conversations::sandbox_id.eq(sandboxes::id));
     let runs = inside()
         .filter(conversations::execution_status.eq(ExecutionStatus::Running.as_str()))
@@ -28,7 +28,7 @@ pub(crate) fn due<'a>(why: Retirement) -> sandboxes::BoxedQuery<'a, Any> {
         .filter(not(exists(starts)))
         .into_boxed::<Any>();
     match why {
-        Retirement::IdleSince(since) => {
+        RetirementReason::IdleSince(since) => {
             let changed = inside()
                 .filter(conversations::updated_at.ge(At(since)))
                 .select(conversations::id);
@@ -38,7 +38,7 @@ pub(crate) fn due<'a>(why: Retirement) -> sandboxes::BoxedQuery<'a, Any> {
                 .filter(sandboxes::updated_at.lt(At(since)))
                 .filter(not(exists(changed)))
         }
-        Retirement::OlderThan(born) => unused
+        RetirementReason::OlderThan(born) => unused
             .filter(sandboxes::desired.ne(DesiredState::Deleted.as_str()))
             .filter(sandboxes::created_at.lt(At(born))),
     }

@@ -12,7 +12,7 @@ use domain::idempotency::{IdempotentResponse, Repetition};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
-    SandboxCaps, DesiredState, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
+    SandboxCaps, DesiredState, SandboxOccupancy, RetirementReason, Sandbox, SandboxFacts, SandboxRepository, SandboxStatus,
     SandboxView,
 };
 use domain::scope::Scope;
@@ -389,7 +389,7 @@ impl SandboxRepository for SqlStore {
     async fn retirable(
         &self,
         host: &HostId,
-        why: Retirement,
+        why: RetirementReason,
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError> {
         let host = host.to_string();
@@ -409,7 +409,7 @@ impl SandboxRepository for SqlStore {
     async fn retire(
         &self,
         id: &SandboxId,
-        why: Retirement,
+        why: RetirementReason,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError> {
         let id = id.to_string();

@@ -227,14 +227,14 @@ pub struct SandboxSpec {
 /// Why a sandbox may be put down though its owner did not ask. Whatever the reason, one with a running conversation or an
 /// unfinished start is left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retirement {
+pub enum RetirementReason {
     /// To be paused: it is RUNNING, and neither it nor any conversation in it has changed since.
     IdleSince(Timestamp),
     /// To be deleted: it was created before.
     OlderThan(Timestamp),
 }
 
-impl Retirement {
+impl RetirementReason {
     /// What becomes of it.
     pub fn desired(self) -> DesiredState {
         match self {

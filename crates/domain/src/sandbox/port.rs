@@ -12,7 +12,7 @@ use url::Url;
 
 use super::path::normalized;
 use super::{
-    SandboxCaps, DesiredState, ExposedUrl, SandboxOccupancy, Retirement, Sandbox, SandboxFacts, SandboxSpec,
+    SandboxCaps, DesiredState, ExposedUrl, SandboxOccupancy, RetirementReason, Sandbox, SandboxFacts, SandboxSpec,
     SandboxView,
 };
 use crate::clock::Timestamp;
@@ -91,15 +91,15 @@ pub trait SandboxRepository: Send + Sync + 'static {
     async fn retirable(
         &self,
         host: &HostId,
-        why: Retirement,
+        why: RetirementReason,
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError>;
-    /// Commits [`Retirement::desired`] if the reason still holds: the look and the change are one transaction, so a
+    /// Commits [`RetirementReason::desired`] if the reason still holds: the look and the change are one transaction, so a
     /// conversation that starts to run at the same moment wins or finds the sandbox paused. `None` if it holds no more.
     async fn retire(
         &self,
         id: &SandboxId,
-        why: Retirement,
+        why: RetirementReason,
         at: Timestamp,
     ) -> Result<Option<Sandbox>, StoreError>;
     /// Sets the detail of all rows of a host in STARTING, RUNNING or PAUSED (`None` takes it away again): their backend is

@@ -4,7 +4,7 @@
 use domain::conversation::{Conversation, ExecutionStatus, Observation};
 use domain::event::AppendOutcome;
 use domain::id::HostId;
-use domain::sandbox::Retirement::{self, IdleSince, OlderThan};
+use domain::sandbox::RetirementReason::{self, IdleSince, OlderThan};
 use domain::sandbox::{DesiredState, Sandbox, SandboxFacts, SandboxStatus};
 use domain::scope::Scope;
 
@@ -49,18 +49,18 @@ async fn holds(ports: &Ports, n: u64, id: &str, status: Option<ExecutionStatus>,
     ports.conversation(&it).await;
 }
 
-async fn retirable(ports: &Ports, why: Retirement, limit: usize) -> Vec<String> {
+async fn retirable(ports: &Ports, why: RetirementReason, limit: usize) -> Vec<String> {
     let found = ports.sandboxes.retirable(&host(), why, limit).await;
     found.unwrap().iter().map(|it| it.id.to_string()).collect()
 }
 
-pub(super) async fn retire(ports: &Ports, id: &str, why: Retirement, when: i64) -> Option<Sandbox> {
+pub(super) async fn retire(ports: &Ports, id: &str, why: RetirementReason, when: i64) -> Option<Sandbox> {
     let retired = ports.sandboxes.retire(&sandbox_id(id), why, at(when)).await;
     retired.unwrap()
 }
 
 /// Exactly these sandboxes of our host are found, in this order, and of all that are there exactly these are retired.
-async fn exactly(ports: &Ports, why: Retirement, expected: &[&str]) {
+async fn exactly(ports: &Ports, why: RetirementReason, expected: &[&str]) {
     assert_eq!(retirable(ports, why, 100).await, expected);
     for row in ports.sandboxes.on_host(&host(), None, 100).await.unwrap() {
         let id = row.id.as_str();

@@ -4,7 +4,7 @@
 use domain::conversation::{Conversation, ExecutionStatus};
 use domain::error::StoreError;
 use domain::event::AppendOutcome;
-use domain::sandbox::Retirement::{self, IdleSince, OlderThan};
+use domain::sandbox::RetirementReason::{self, IdleSince, OlderThan};
 use domain::sandbox::{DesiredState, Sandbox, SandboxFacts, SandboxStatus};
 use domain::start_task::{StartTaskInsertOutcome, StartStatus};
 use futures::future::join_all;
@@ -34,7 +34,7 @@ async fn at_once<A, B>(
 }
 
 /// The answer of `retire` is what the row says.
-async fn agrees(ports: &Ports, id: &str, why: Retirement, retired: Option<&Sandbox>) {
+async fn agrees(ports: &Ports, id: &str, why: RetirementReason, retired: Option<&Sandbox>) {
     let row = ports.sandbox_row(&sandbox_id(id)).await.unwrap();
     match retired {
         Some(retired) => assert_eq!((&row, row.desired), (retired, why.desired())),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use domain::clock::Timestamp;
 use domain::error::chain;
 use domain::id::SpecId;
-use domain::sandbox::{Retirement, Sandbox, SandboxSpec, SandboxStatus};
+use domain::sandbox::{RetirementReason, Sandbox, SandboxSpec, SandboxStatus};
 use futures::stream::{self, StreamExt};
 
 use super::Keeper;
@@ -40,27 +40,27 @@ impl Keeper {
         let of = |row: &Sandbox| known.get(&row.spec_id).copied().unwrap_or(default);
         let all = || known.values().copied();
         if let Some(idle) = all().filter_map(|l| l.idle).min() {
-            let due = self.due(Retirement::IdleSince, idle).await?;
+            let due = self.due(RetirementReason::IdleSince, idle).await?;
             let due = due
                 .into_iter()
                 .filter_map(|row| Some((of(&row).idle?, row)));
             stream::iter(due)
                 .for_each_concurrent(PARALLEL, |(idle, row)| async move {
                     if !self.is_in_use(&row, idle).await {
-                        let why = Retirement::IdleSince(self.before(idle));
+                        let why = RetirementReason::IdleSince(self.before(idle));
                         self.end(&row, why, tasks).await;
                     }
                 })
                 .await;
         }
         if let Some(lifetime) = all().filter_map(|l| l.lifetime).min() {
-            let due = self.due(Retirement::OlderThan, lifetime).await?;
+            let due = self.due(RetirementReason::OlderThan, lifetime).await?;
             let due = due
                 .into_iter()
                 .filter_map(|row| Some((of(&row).lifetime?, row)));
             stream::iter(due)
                 .for_each_concurrent(PARALLEL, |(lifetime, row)| async move {
-                    let why = Retirement::OlderThan(self.before(lifetime));
+                    let why = RetirementReason::OlderThan(self.before(lifetime));
                     self.end(&row, why, tasks).await;
                 })
                 .await;
@@ -74,7 +74,7 @@ impl Keeper {
 
     async fn due(
         &self,
-        why: fn(Timestamp) -> Retirement,
+        why: fn(Timestamp) -> RetirementReason,
         age: Duration,
     ) -> Result<Vec<Sandbox>, AppError> {
         let (ports, host) = (&self.0.ports, &self.0.policy.host);
@@ -97,7 +97,7 @@ impl Keeper {
         }
     }
 
-    async fn end(&self, row: &Sandbox, why: Retirement, tasks: &Tasks) {
+    async fn end(&self, row: &Sandbox, why: RetirementReason, tasks: &Tasks) {
         // The store may not have heard of a run yet: reports get lost, and somebody may speak to the agent server directly.
         if row.status == SandboxStatus::Running {
             let looked = tokio::time::timeout(LOOK, self.0.syncer.sandbox(&row.id)).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::clock::Timestamp;
 use domain::id::UserId;
-use domain::idempotency::{IdempotentResponse, IdempotentRequest, Repetition};
+use domain::idempotency::{IdempotentResponse, IdempotentRequest, IdempotencyCheck};
 
 use crate::AppError;
 use crate::ports::Ports;
@@ -80,10 +80,10 @@ impl<T> Repeatable<'_, T> {
 }
 
 /// The answer of a repetition; `None` for a first request.
-pub(crate) fn repeated(known: Repetition) -> Result<Option<String>, AppError> {
+pub(crate) fn repeated(known: IdempotencyCheck) -> Result<Option<String>, AppError> {
     match known {
-        Repetition::First => Ok(None),
-        Repetition::Same(answer) => Ok(Some(answer)),
-        Repetition::Other => Err(AppError::KeyReused),
+        IdempotencyCheck::First => Ok(None),
+        IdempotencyCheck::Same(answer) => Ok(Some(answer)),
+        IdempotencyCheck::Other => Err(AppError::KeyReused),
     }
 }

@@ -40,7 +40,7 @@ pub struct IdempotentResponse {
 
 /// What is known of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Repetition {
+pub enum IdempotencyCheck {
     /// Nothing.
     First,
     /// It was answered before: here is the answer.
@@ -56,10 +56,10 @@ pub enum Repetition {
 #[async_trait]
 pub trait IdempotencyRepository: Send + Sync + 'static {
     /// What is known of this request.
-    async fn look_up(&self, request: &IdempotentRequest) -> Result<Repetition, StoreError>;
-    /// Stores the answer to a request that made nothing, because what it asks for was there. [`Repetition::First`] if it is
+    async fn look_up(&self, request: &IdempotentRequest) -> Result<IdempotencyCheck, StoreError>;
+    /// Stores the answer to a request that made nothing, because what it asks for was there. [`IdempotencyCheck::First`] if it is
     /// stored now; else what was known, and nothing is written.
-    async fn keep(&self, answer: &IdempotentResponse) -> Result<Repetition, StoreError>;
+    async fn keep(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError>;
     /// Deletes answers from before, at most `limit`; how many there were.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

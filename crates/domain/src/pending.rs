@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::conversation::MessageInput;
 use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId, UserId};
-use crate::idempotency::{IdempotentResponse, Repetition};
+use crate::idempotency::{IdempotentResponse, IdempotencyCheck};
 
 /// Messages that wait for one conversation, at most (contract v1, section 3.4).
 pub const MAX_PENDING_MESSAGES: usize = 10;
@@ -63,8 +63,8 @@ pub enum EnqueueOutcome {
     Unknown,
     /// The start that should make the conversation has failed, with this cause: nobody will ever hear the message.
     Failed(Option<String>),
-    /// The request's key was used before: with this answer, or for another request. Never [`Repetition::First`].
-    Repeated(Repetition),
+    /// The request's key was used before: with this answer, or for another request. Never [`IdempotencyCheck::First`].
+    Repeated(IdempotencyCheck),
 }
 
 /// Messages that wait. They go with their conversation, with the last trace of a start that failed, and with their user.

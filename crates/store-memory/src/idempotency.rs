@@ -4,25 +4,25 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::idempotency::{
-    IdempotencyRepository, IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, Repetition,
+    IdempotencyRepository, IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, IdempotencyCheck,
 };
 
 use crate::MemoryStore;
 use crate::state::State;
 
 impl State {
-    pub(crate) fn repetition(&self, request: &IdempotentRequest) -> Repetition {
+    pub(crate) fn repetition(&self, request: &IdempotentRequest) -> IdempotencyCheck {
         let key = (request.owner.clone(), request.key.clone());
         match self
             .answers
             .get(&key)
             .filter(|kept| kept.at >= request.since)
         {
-            None => Repetition::First,
+            None => IdempotencyCheck::First,
             Some(kept) if kept.request.fingerprint == request.fingerprint => {
-                Repetition::Same(kept.answer.clone())
+                IdempotencyCheck::Same(kept.answer.clone())
             }
-            Some(_) => Repetition::Other,
+            Some(_) => IdempotencyCheck::Other,
         }
     }
 
@@ -41,14 +41,14 @@ impl State {
 
 #[async_trait]
 impl IdempotencyRepository for MemoryStore {
-    async fn look_up(&self, request: &IdempotentRequest) -> Result<Repetition, StoreError> {
+    async fn look_up(&self, request: &IdempotentRequest) -> Result<IdempotencyCheck, StoreError> {
         Ok(self.lock().repetition(request))
     }
 
-    async fn keep(&self, answer: &IdempotentResponse) -> Result<Repetition, StoreError> {
+    async fn keep(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError> {
         let mut state = self.lock();
         let known = state.repetition(&answer.request);
-        if known == Repetition::First {
+        if known == IdempotencyCheck::First {
             state.refuse_deleted(&answer.request.owner)?;
             state.keep(answer);
         }

@@ -7,7 +7,7 @@ use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, UserId};
-use domain::idempotency::Repetition;
+use domain::idempotency::IdempotencyCheck;
 use domain::pending::{
     MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, EnqueueOutcome,
 };
@@ -90,7 +90,7 @@ impl PendingMessageRepository for MemoryStore {
         let mut state = self.lock();
         if let Some(answer) = message.answers.first() {
             match state.repetition(&answer.request) {
-                Repetition::First => {}
+                IdempotencyCheck::First => {}
                 known => return Ok(EnqueueOutcome::Repeated(known)),
             }
         }

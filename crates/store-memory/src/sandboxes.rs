@@ -6,7 +6,7 @@ use domain::clock::Timestamp;
 use domain::conversation::ExecutionStatus;
 use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
-use domain::idempotency::{IdempotentResponse, Repetition};
+use domain::idempotency::{IdempotentResponse, IdempotencyCheck};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
@@ -140,10 +140,10 @@ impl SandboxRepository for MemoryStore {
         sandbox: &Sandbox,
         caps: &SandboxCaps,
         answer: &IdempotentResponse,
-    ) -> Result<Repetition, StoreError> {
+    ) -> Result<IdempotencyCheck, StoreError> {
         let mut state = self.lock();
         let known = state.repetition(&answer.request);
-        if known == Repetition::First {
+        if known == IdempotencyCheck::First {
             state.check_insert(sandbox, *caps)?;
             state.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
             state.keep(answer);

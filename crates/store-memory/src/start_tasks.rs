@@ -8,7 +8,7 @@ use domain::clock::Timestamp;
 use domain::conversation::Conversation;
 use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, StartTaskId, UserId};
-use domain::idempotency::Repetition;
+use domain::idempotency::IdempotencyCheck;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{SandboxCaps, DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
@@ -166,7 +166,7 @@ impl StartTaskRepository for MemoryStore {
         let task = &start.task;
         if let Some(answer) = &start.answer {
             match state.repetition(&answer.request) {
-                Repetition::First => {}
+                IdempotencyCheck::First => {}
                 known => return Ok(StartTaskInsertOutcome::Repeated(known)),
             }
         }

@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::idempotency::{
-    IdempotencyRepository, IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, Repetition,
+    IdempotencyRepository, IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, IdempotencyCheck,
 };
 
 use crate::connection::AnyConnection;
@@ -20,7 +20,7 @@ use crate::users::refuse_deleted;
 pub(crate) fn repetition(
     conn: &mut AnyConnection,
     request: &IdempotentRequest,
-) -> Result<Repetition, Fault> {
+) -> Result<IdempotencyCheck, Fault> {
     let kept: Option<(String, String)> = table
         .find((request.owner.as_str(), request.key.as_str()))
         .filter(keys::given_at.ge(At(request.since)))
@@ -28,11 +28,11 @@ pub(crate) fn repetition(
         .first(conn)
         .optional()?;
     Ok(match kept {
-        None => Repetition::First,
+        None => IdempotencyCheck::First,
         Some((fingerprint, answer)) if fingerprint == request.fingerprint => {
-            Repetition::Same(answer)
+            IdempotencyCheck::Same(answer)
         }
-        Some(_) => Repetition::Other,
+        Some(_) => IdempotencyCheck::Other,
     })
 }
 
@@ -71,19 +71,19 @@ pub(crate) fn keep(conn: &mut AnyConnection, kept: &IdempotentResponse) -> Resul
 
 #[async_trait]
 impl IdempotencyRepository for SqlStore {
-    async fn look_up(&self, request: &IdempotentRequest) -> Result<Repetition, StoreError> {
+    async fn look_up(&self, request: &IdempotentRequest) -> Result<IdempotencyCheck, StoreError> {
         let calls = self.db.for_user(&request.owner);
         let request = request.clone();
         calls.read(move |conn| repetition(conn, &request)).await
     }
 
-    async fn keep(&self, answer: &IdempotentResponse) -> Result<Repetition, StoreError> {
+    async fn keep(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError> {
         let calls = self.db.for_user(&answer.request.owner);
         let answer = answer.clone();
         calls
             .write(move |conn| {
                 let known = repetition(conn, &answer.request)?;
-                if known == Repetition::First {
+                if known == IdempotencyCheck::First {
                     refuse_deleted(conn, answer.request.owner.as_str())?;
                     keep(conn, &answer)?;
                 }

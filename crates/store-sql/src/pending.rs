@@ -7,7 +7,7 @@ use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::{ConversationId, HostId, SandboxId};
-use domain::idempotency::Repetition;
+use domain::idempotency::IdempotencyCheck;
 use domain::pending::{
     MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, PendingMessage, PendingMessageRepository, EnqueueOutcome,
 };
@@ -78,7 +78,7 @@ fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Enqueu
     let owner = message.owner.as_str();
     if let Some(answer) = message.answers.first() {
         let known = idempotency::repetition(conn, &answer.request)?;
-        if known != Repetition::First {
+        if known != IdempotencyCheck::First {
             return Ok(EnqueueOutcome::Repeated(known));
         }
     }

@@ -8,7 +8,7 @@ use domain::change::StoreChange;
 use domain::clock::Timestamp;
 use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, SandboxId, SpecId, UserId};
-use domain::idempotency::{IdempotentResponse, Repetition};
+use domain::idempotency::{IdempotentResponse, IdempotencyCheck};
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
@@ -200,13 +200,13 @@ impl SandboxRepository for SqlStore {
         sandbox: &Sandbox,
         caps: &SandboxCaps,
         answer: &IdempotentResponse,
-    ) -> Result<Repetition, StoreError> {
+    ) -> Result<IdempotencyCheck, StoreError> {
         let calls = self.db.for_user(&sandbox.owner);
         let (sandbox, caps, answer) = (sandbox.clone(), *caps, answer.clone());
         calls
             .write(move |conn| {
                 let known = idempotency::repetition(conn, &answer.request)?;
-                if known == Repetition::First {
+                if known == IdempotencyCheck::First {
                     insert_within_caps(conn, &sandbox, caps)?;
                     idempotency::keep(conn, &answer)?;
                 }

@@ -9,7 +9,7 @@ use domain::clock::Timestamp;
 use domain::conversation::Conversation;
 use domain::error::{ReachedCap, StoreError};
 use domain::id::{HostId, StartTaskId};
-use domain::idempotency::Repetition;
+use domain::idempotency::IdempotencyCheck;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{SandboxCaps, DesiredState, Sandbox, SandboxStatus};
 use domain::scope::Scope;
@@ -153,7 +153,7 @@ fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> 
     let task = &start.task;
     if let Some(answer) = &start.answer {
         let known = idempotency::repetition(conn, &answer.request)?;
-        if known != Repetition::First {
+        if known != IdempotencyCheck::First {
             return Ok(StartTaskInsertOutcome::Repeated(known));
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use domain::change::StoreChange;
 use domain::error::{ErrorClass, chain};
 use domain::id::{SandboxId, SpecId, UserId};
-use domain::idempotency::Repetition;
+use domain::idempotency::IdempotencyCheck;
 use domain::identity::KeyHash;
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{DesiredState, Sandbox, SandboxSpec, SandboxStatus, SandboxView, SealedSessionKey};
@@ -169,7 +169,7 @@ impl Sandboxes {
         let (sandboxes, caps) = (&ports.sandboxes, &policy.caps.get());
         let known = sandboxes.insert_once(&sandbox, caps, &answer).await;
         if let Some(claim) = claim {
-            claim.settle(&known, |known| matches!(known, Repetition::First));
+            claim.settle(&known, |known| matches!(known, IdempotencyCheck::First));
         }
         if let Some(answer) = repeated(known?)? {
             return Ok(Answer::Repeated(answer));

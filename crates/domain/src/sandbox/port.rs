@@ -18,7 +18,7 @@ use super::{
 use crate::clock::Timestamp;
 use crate::error::{Cause, Classify, ErrorClass, StoreError};
 use crate::id::{HostId, SandboxId, SpecId, UserId};
-use crate::idempotency::{IdempotentResponse, Repetition};
+use crate::idempotency::{IdempotentResponse, IdempotencyCheck};
 use crate::identity::KeyHash;
 use crate::page::{Page, PageRequest};
 use crate::scope::Scope;
@@ -32,13 +32,13 @@ pub trait SandboxRepository: Send + Sync + 'static {
     /// Counted are rows with `desired = running` and status STARTING or RUNNING.
     async fn insert(&self, sandbox: &Sandbox, caps: &SandboxCaps) -> Result<(), StoreError>;
     /// The same with the answer to a request that has a key of its sender's, in one transaction. A key that was used before
-    /// comes first: then nothing is written or looked at. [`Repetition::First`] if it was stored.
+    /// comes first: then nothing is written or looked at. [`IdempotencyCheck::First`] if it was stored.
     async fn insert_once(
         &self,
         sandbox: &Sandbox,
         caps: &SandboxCaps,
         answer: &IdempotentResponse,
-    ) -> Result<Repetition, StoreError>;
+    ) -> Result<IdempotencyCheck, StoreError>;
     /// One sandbox.
     async fn find(&self, scope: &Scope, id: &SandboxId) -> Result<Option<Sandbox>, StoreError>;
     /// Several, in the order asked for.

@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 use crate::conversation::Conversation;
 use crate::error::StoreError;
 use crate::id::{ConversationId, HostId, StartTaskId};
-use crate::idempotency::{IdempotentResponse, Repetition};
+use crate::idempotency::{IdempotentResponse, IdempotencyCheck};
 use crate::page::{Page, PageRequest};
 use crate::sandbox::{SandboxCaps, Sandbox};
 use crate::scope::Scope;
@@ -58,8 +58,8 @@ pub enum StartTaskInsertOutcome {
     /// The same owner already has an unfailed task for this conversation id: here it is; nothing was written.
     Existing(StartTask),
     /// The request's key was used before: with this answer, or for another request. Nothing was written. Never
-    /// [`Repetition::First`].
-    Repeated(Repetition),
+    /// [`IdempotencyCheck::First`].
+    Repeated(IdempotencyCheck),
 }
 
 /// A leased task.

@@ -2,7 +2,7 @@
 
 use domain::conversation::MessageInput;
 use domain::id::HostId;
-use domain::idempotency::{IdempotentResponse, IdempotentRequest, Repetition};
+use domain::idempotency::{IdempotentResponse, IdempotentRequest, IdempotencyCheck};
 use domain::pending::{MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, EnqueueOutcome};
 use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::scope::Scope;
@@ -349,10 +349,10 @@ pub async fn a_repeated_message_waits_once(ports: &Ports) {
         queue(ports, n, CONVERSATION(1)).await;
     }
     let again = ports.pending.queue(&keyed(3, "a")).await.unwrap();
-    let same = Repetition::Same("2 is 2".to_owned());
+    let same = IdempotencyCheck::Same("2 is 2".to_owned());
     assert_eq!(again, EnqueueOutcome::Repeated(same));
     let other = ports.pending.queue(&keyed(4, "b")).await.unwrap();
-    assert_eq!(other, EnqueueOutcome::Repeated(Repetition::Other));
+    assert_eq!(other, EnqueueOutcome::Repeated(IdempotencyCheck::Other));
     assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
 }
 

@@ -5,7 +5,7 @@ use domain::conversation::{Conversation, ConversationFilter, ConversationView, C
 use domain::error::StoreError;
 use domain::event::{AppendOutcome, EventFilter, EventOrder};
 use domain::id::{HostId, UserId};
-use domain::idempotency::{IdempotentResponse, IdempotentRequest, Repetition};
+use domain::idempotency::{IdempotentResponse, IdempotentRequest, IdempotencyCheck};
 use domain::identity::{DELETED_USER_ENTITY, PurgeCounts};
 use domain::pending::{MessageTarget, PendingMessage, EnqueueOutcome};
 use domain::sandbox::DesiredState;
@@ -248,7 +248,7 @@ pub async fn others_are_left_alone(ports: &Ports) {
     let users = ports.users.list(None, 9).await.unwrap();
     assert_eq!(users[1].id, user("bob"));
     assert_eq!(users[1].deleted_at, None);
-    let same = Repetition::Same("answer".to_owned());
+    let same = IdempotencyCheck::Same("answer".to_owned());
     assert_eq!(ports.answers.look_up(&request("bob")).await.unwrap(), same);
 }
 

@@ -131,14 +131,14 @@ pub struct GitUser {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RepositorySort {
     /// By what.
-    pub by: RepositoryKey,
+    pub by: RepositorySortKey,
     /// Largest or newest first.
     pub descending: bool,
 }
 
 /// What repositories are sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RepositoryKey {
+pub enum RepositorySortKey {
     /// Stars.
     Stars,
     /// Forks.

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    Repository, RepositoryKey, RepositoryQuery, SuggestedTask,
+    Repository, RepositorySortKey, RepositoryQuery, SuggestedTask,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -209,7 +209,7 @@ impl Api for Bitbucket {
         };
         let ascending = query
             .sort
-            .is_some_and(|s| s.by == RepositoryKey::Updated && !s.descending);
+            .is_some_and(|s| s.by == RepositorySortKey::Updated && !s.descending);
         let sort = if ascending {
             "updated_on"
         } else {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    Repository, RepositoryKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    Repository, RepositorySortKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -136,9 +136,9 @@ impl Api for Forgejo {
             None => (String::new(), words),
         };
         let by = query.sort.map_or("updated", |sort| match sort.by {
-            RepositoryKey::Stars => "stars",
-            RepositoryKey::Forks => "forks",
-            RepositoryKey::Updated => "updated",
+            RepositorySortKey::Stars => "stars",
+            RepositorySortKey::Forks => "forks",
+            RepositorySortKey::Updated => "updated",
         });
         let ascending = query.sort.is_some_and(|sort| !sort.descending);
         let order = if ascending { "asc" } else { "desc" };

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    Repository, RepositoryKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    Repository, RepositorySortKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -106,9 +106,9 @@ impl Github {
             None => ("stars", "desc"),
             Some(sort) => {
                 let by = match sort.by {
-                    RepositoryKey::Stars => "stars",
-                    RepositoryKey::Forks => "forks",
-                    RepositoryKey::Updated => "updated",
+                    RepositorySortKey::Stars => "stars",
+                    RepositorySortKey::Forks => "forks",
+                    RepositorySortKey::Updated => "updated",
                 };
                 (by, if sort.descending { "desc" } else { "asc" })
             }

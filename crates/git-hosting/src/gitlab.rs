@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    Repository, RepositoryKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    Repository, RepositorySortKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -165,7 +165,7 @@ impl Api for Gitlab {
         // It does not sort by forks.
         let by_stars = query
             .sort
-            .is_some_and(|sort| sort.by == RepositoryKey::Stars);
+            .is_some_and(|sort| sort.by == RepositorySortKey::Stars);
         let ascending = query.sort.is_some_and(|sort| !sort.descending);
         let mut parameters = vec![
             ("membership", "true"),

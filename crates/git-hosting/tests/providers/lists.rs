@@ -4,7 +4,7 @@ use domain::conversation::GitProvider::{
     self, AzureDevops, Bitbucket, BitbucketDataCenter, Forgejo, Github, Gitlab,
 };
 use domain::git::{
-    GitAccess, GitError, GitHosting as _, GitPageRequest, RepositoryKey, RepositoryQuery,
+    GitAccess, GitError, GitHosting as _, GitPageRequest, RepositorySortKey, RepositoryQuery,
     RepositorySort,
 };
 use git_hosting::HttpGitHosting;
@@ -218,7 +218,7 @@ async fn searches_say_what_is_meant() {
         ("acme/thing", "thing in:name user:acme fork:true"),
         ("a user:b", "a user b in:name fork:true user:ada org:acme"),
     ] {
-        let wanted = query(text, RepositoryKey::Forks, false);
+        let wanted = query(text, RepositorySortKey::Forks, false);
         git.repositories(&access, &wanted, &page).await.unwrap();
         let last = server.asked().pop().unwrap();
         assert_eq!(last.query["q"], expected);
@@ -228,7 +228,7 @@ async fn searches_say_what_is_meant() {
         );
     }
     let url = server.url("/acme/thing");
-    git.repositories(&access, &query(&url, RepositoryKey::Stars, true), &page)
+    git.repositories(&access, &query(&url, RepositorySortKey::Stars, true), &page)
         .await
         .unwrap();
     assert_eq!(
@@ -236,7 +236,7 @@ async fn searches_say_what_is_meant() {
         "repo:acme/thing fork:true"
     );
     let (server, access) = scripted(Bitbucket).await;
-    let wanted = query("w1/a\"b", RepositoryKey::Updated, true);
+    let wanted = query("w1/a\"b", RepositorySortKey::Updated, true);
     git.repositories(&access, &wanted, &page).await.unwrap();
     let last = server.asked().pop().unwrap();
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitPage, GitPageRequest, GitUser, OwnerType, Repository, RepositoryKey,
+    Branch, GitPage, GitPageRequest, GitUser, OwnerType, Repository, RepositorySortKey,
     RepositoryQuery, RepositorySort, SuggestedTask, SuggestedTaskType,
 };
 use domain::page::{PageLimit, PageRequest};
@@ -159,16 +159,16 @@ impl<T> PageDto<T> {
 
 impl Choice for RepositorySort {
     const CHOICES: &'static [(&'static str, Self)] = &[
-        ("stars-desc", sort(RepositoryKey::Stars, true)),
-        ("stars-asc", sort(RepositoryKey::Stars, false)),
-        ("forks-desc", sort(RepositoryKey::Forks, true)),
-        ("forks-asc", sort(RepositoryKey::Forks, false)),
-        ("updated-desc", sort(RepositoryKey::Updated, true)),
-        ("updated-asc", sort(RepositoryKey::Updated, false)),
+        ("stars-desc", sort(RepositorySortKey::Stars, true)),
+        ("stars-asc", sort(RepositorySortKey::Stars, false)),
+        ("forks-desc", sort(RepositorySortKey::Forks, true)),
+        ("forks-asc", sort(RepositorySortKey::Forks, false)),
+        ("updated-desc", sort(RepositorySortKey::Updated, true)),
+        ("updated-asc", sort(RepositorySortKey::Updated, false)),
     ];
 }
 
-const fn sort(by: RepositoryKey, descending: bool) -> RepositorySort {
+const fn sort(by: RepositorySortKey, descending: bool) -> RepositorySort {
     RepositorySort { by, descending }
 }
 

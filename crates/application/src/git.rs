@@ -11,7 +11,7 @@ use std::time::Duration;
 use domain::conversation::GitProvider;
 use domain::error::{Classify, ErrorClass, chain};
 use domain::git::{
-    Branch, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser, Repository,
+    GitBranch, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser, Repository,
     RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use domain::id::UserId;
@@ -154,7 +154,7 @@ impl GitService {
         provider: GitProvider,
         (repository, words): (&str, &str),
         page: &GitPageRequest,
-    ) -> Result<GitPage<Branch>, GitFailure> {
+    ) -> Result<GitPage<GitBranch>, GitFailure> {
         let access = self.access(user, provider).await?;
         let git = &self.inner.ports.git;
         Ok(git

@@ -122,7 +122,7 @@ pub struct AcpAgent {
 pub struct Plugin {
     /// `github:owner/repo`, a git URL, or a path.
     pub source: String,
-    /// Branch, tag or commit.
+    /// GitBranch, tag or commit.
     #[serde(rename = "ref")]
     pub reference: Option<String>,
     /// Directory inside the repository.

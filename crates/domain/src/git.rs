@@ -68,7 +68,7 @@ wire_enum! {
 
 /// A branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Branch {
+pub struct GitBranch {
     /// Its name.
     pub name: String,
     /// Its newest commit.
@@ -181,9 +181,9 @@ pub struct GitPage<T> {
 pub struct NewPullRequest {
     /// `owner/name` as in [`Repository::full_name`]; for GitLab also the number of the project.
     pub repository: String,
-    /// Branch with the changes.
+    /// GitBranch with the changes.
     pub source_branch: String,
-    /// Branch that shall have them.
+    /// GitBranch that shall have them.
     pub target_branch: String,
     /// Title.
     pub title: String,
@@ -336,7 +336,7 @@ pub trait GitHosting: Send + Sync + 'static {
         repository: &str,
         text: &str,
         page: &GitPageRequest,
-    ) -> Result<GitPage<Branch>, GitError>;
+    ) -> Result<GitPage<GitBranch>, GitError>;
     /// Installations, workspaces or organisations.
     async fn installations(
         &self,

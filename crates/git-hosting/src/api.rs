@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use domain::git::{
-    Branch, GitError, GitPage, GitPageRequest, GitUser, NewPullRequest, Repository, RepositoryQuery,
+    GitBranch, GitError, GitPage, GitPageRequest, GitUser, NewPullRequest, Repository, RepositoryQuery,
     SuggestedTask,
 };
 use url::Url;
@@ -24,7 +24,7 @@ pub(crate) trait Api: Send + Sync {
         repository: &str,
         text: &str,
         page: &GitPageRequest,
-    ) -> Result<GitPage<Branch>, GitError>;
+    ) -> Result<GitPage<GitBranch>, GitError>;
     async fn installations(&self, page: &GitPageRequest) -> Result<GitPage<String>, GitError>;
     async fn suggested_tasks(&self) -> Result<Vec<SuggestedTask>, GitError>;
     /// One request, which is never repeated.

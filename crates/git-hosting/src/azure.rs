@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
+    GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
     Repository, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
@@ -197,8 +197,8 @@ fn repository(organization: &str, value: &Value) -> Option<Repository> {
     })
 }
 
-fn branch(value: &Value) -> Option<Branch> {
-    Some(Branch {
+fn branch(value: &Value) -> Option<GitBranch> {
+    Some(GitBranch {
         name: text(value, "/name")?
             .strip_prefix("refs/heads/")?
             .to_owned(),
@@ -274,7 +274,7 @@ impl Api for Azure {
         repository: &str,
         words: &str,
         request: &GitPageRequest,
-    ) -> Result<GitPage<Branch>, GitError> {
+    ) -> Result<GitPage<GitBranch>, GitError> {
         let parts = segments(PROVIDER, repository)?;
         let [organization, project, name] = parts[..] else {
             return Err(GitError::NotFound { provider: PROVIDER });

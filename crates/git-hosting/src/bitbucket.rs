@@ -6,7 +6,7 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
+    GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
     Repository, RepositorySortKey, RepositoryQuery, SuggestedTask,
 };
 use serde_json::{Value, json};
@@ -162,8 +162,8 @@ fn repository(value: &Value) -> Option<Repository> {
     })
 }
 
-fn branch(value: &Value) -> Option<Branch> {
-    Some(Branch {
+fn branch(value: &Value) -> Option<GitBranch> {
+    Some(GitBranch {
         name: text(value, "/name")?,
         commit_sha: text(value, "/target/hash").unwrap_or_default(),
         // Not told with branches.
@@ -252,7 +252,7 @@ impl Api for Bitbucket {
         repository: &str,
         words: &str,
         request: &GitPageRequest,
-    ) -> Result<GitPage<Branch>, GitError> {
+    ) -> Result<GitPage<GitBranch>, GitError> {
         let parts = segments(PROVIDER, repository)?;
         let [workspace, name] = parts[..] else {
             return Err(GitError::NotFound { provider: PROVIDER });

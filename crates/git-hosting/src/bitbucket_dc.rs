@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
+    GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
     Repository, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
@@ -82,10 +82,10 @@ fn repository(value: &Value) -> Option<Repository> {
     })
 }
 
-fn branch(value: &Value) -> Option<Branch> {
+fn branch(value: &Value) -> Option<GitBranch> {
     let name = text(value, "/displayId");
     let name = name.or_else(|| Some(text(value, "/id")?.strip_prefix("refs/heads/")?.to_owned()));
-    Some(Branch {
+    Some(GitBranch {
         name: name?,
         commit_sha: text(value, "/latestCommit").unwrap_or_default(),
         protected: false,
@@ -211,7 +211,7 @@ impl Api for BitbucketDataCenter {
         repository: &str,
         words: &str,
         request: &GitPageRequest,
-    ) -> Result<GitPage<Branch>, GitError> {
+    ) -> Result<GitPage<GitBranch>, GitError> {
         let parts = segments(PROVIDER, repository)?;
         let [project, name] = parts[..] else {
             return Err(GitError::NotFound { provider: PROVIDER });

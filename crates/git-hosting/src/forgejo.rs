@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
+    GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
     Repository, RepositorySortKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
@@ -81,8 +81,8 @@ fn repository(value: &Value) -> Option<Repository> {
     })
 }
 
-fn branch(value: &Value) -> Option<Branch> {
-    Some(Branch {
+fn branch(value: &Value) -> Option<GitBranch> {
+    Some(GitBranch {
         name: text(value, "/name")?,
         commit_sha: text(value, "/commit/id").unwrap_or_default(),
         protected: flag(value, "/protected").unwrap_or_default(),
@@ -161,7 +161,7 @@ impl Api for Forgejo {
         repository: &str,
         words: &str,
         request: &GitPageRequest,
-    ) -> Result<GitPage<Branch>, GitError> {
+    ) -> Result<GitPage<GitBranch>, GitError> {
         let parts = segments(PROVIDER, repository)?;
         let [owner, name] = parts[..] else {
             return Err(GitError::NotFound { provider: PROVIDER });

@@ -30,7 +30,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
+    GitBranch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
     HostNotAllowed, OpenedPullRequest, NewPullRequest, Repository, RepositoryQuery, SuggestedTask,
 };
 use secrecy::{ExposeSecret as _, SecretString};
@@ -137,7 +137,7 @@ impl GitHosting for HttpGitHosting {
         repository: &str,
         text: &str,
         page: &GitPageRequest,
-    ) -> Result<GitPage<Branch>, GitError> {
+    ) -> Result<GitPage<GitBranch>, GitError> {
         let api = self.api(access)?;
         self.bounded(access, api.branches(repository, text, page))
             .await

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
+    GitBranch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
     HostNotAllowed, OpenedPullRequest, NewPullRequest, Repository, RepositoryQuery, SuggestedTask,
 };
 use secrecy::ExposeSecret as _;
@@ -21,7 +21,7 @@ pub struct FakeProvider {
     /// Repositories, in their order. Words of a query are looked for in their names; sorting is left alone.
     pub repositories: Vec<Repository>,
     /// Branches of every repository.
-    pub branches: Vec<Branch>,
+    pub branches: Vec<GitBranch>,
     /// Installations; `None` where the provider has none.
     pub installations: Option<Vec<String>>,
     /// Suggested tasks.
@@ -121,7 +121,7 @@ impl GitHosting for FakeGitHosting {
         _repository: &str,
         text: &str,
         page: &GitPageRequest,
-    ) -> Result<GitPage<Branch>, GitError> {
+    ) -> Result<GitPage<GitBranch>, GitError> {
         let mut branches = self.ask(access)?.branches;
         branches.retain(|branch| branch.name.contains(text));
         cut(branches, page)

@@ -4,7 +4,7 @@
 //! people who look for something search.
 
 use domain::conversation::GitProvider;
-use domain::git::{Branch, GitError, GitPage, GitPageRequest, Repository, RepositoryQuery};
+use domain::git::{GitBranch, GitError, GitPage, GitPageRequest, Repository, RepositoryQuery};
 use domain::id::UserId;
 use futures::future::join_all;
 
@@ -87,7 +87,7 @@ impl GitService {
         provider: Option<GitProvider>,
         repository: &str,
         page: PageNumber,
-    ) -> Result<NumberedPage<Branch>, GitFailure> {
+    ) -> Result<NumberedPage<GitBranch>, GitFailure> {
         let of = async |provider| {
             let page_of = async |request| {
                 self.branches(user, provider, (repository, ""), &request)

@@ -2,7 +2,7 @@
 
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitPage, GitPageRequest, GitUser, OwnerType, Repository, RepositorySortKey,
+    GitBranch, GitPage, GitPageRequest, GitUser, OwnerType, Repository, RepositorySortKey,
     RepositoryQuery, RepositorySort, SuggestedTask, SuggestedTaskType,
 };
 use domain::page::{PageLimit, PageRequest};
@@ -71,7 +71,7 @@ impl From<Repository> for RepositoryDto {
 
 /// A branch.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = Branch)]
+#[schema(as = GitBranch)]
 pub struct BranchDto {
     name: String,
     commit_sha: String,
@@ -82,8 +82,8 @@ pub struct BranchDto {
     last_push_date: Option<String>,
 }
 
-impl From<Branch> for BranchDto {
-    fn from(found: Branch) -> Self {
+impl From<GitBranch> for BranchDto {
+    fn from(found: GitBranch) -> Self {
         Self {
             name: found.name,
             commit_sha: found.commit_sha,

@@ -2,7 +2,7 @@
 
 use application::git::{LAST_PAGE, NumberedPage, PageNumber};
 use domain::conversation::GitProvider;
-use domain::git::{Branch, Repository};
+use domain::git::{GitBranch, Repository};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -144,7 +144,7 @@ pub struct NumberedBranchesDto {
 
 impl NumberedBranchesDto {
     /// This page of them.
-    pub fn of(found: NumberedPage<Branch>, page: PageNumber) -> Self {
+    pub fn of(found: NumberedPage<GitBranch>, page: PageNumber) -> Self {
         Self {
             branches: found.items.into_iter().map(BranchDto::from).collect(),
             has_next_page: found.has_next,

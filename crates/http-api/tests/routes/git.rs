@@ -2,7 +2,7 @@
 
 use domain::conversation::GitProvider;
 use domain::git::{
-    Branch, GitError, GitUser, OwnerType, Repository, SuggestedTask, SuggestedTaskType,
+    GitBranch, GitError, GitUser, OwnerType, Repository, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use store_memory::FakeProvider;
@@ -202,7 +202,7 @@ async fn repositories_in_pages() {
 #[actix_web::test]
 async fn branches_and_installations() {
     let world = connected(&[GitProvider::Github, GitProvider::Gitlab]).await;
-    let branch = |name: &str| Branch {
+    let branch = |name: &str| GitBranch {
         name: name.into(),
         commit_sha: "abc".into(),
         protected: true,

@@ -3,7 +3,7 @@
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
 use domain::conversation::GitProvider;
-use domain::git::{Branch, GitUser, Repository, SuggestedTask, SuggestedTaskType};
+use domain::git::{GitBranch, GitUser, Repository, SuggestedTask, SuggestedTaskType};
 use http_api::Door;
 use serde_json::{Value, json};
 use store_memory::FakeProvider;
@@ -331,7 +331,7 @@ fn has(provider: GitProvider) -> FakeProvider {
         }),
         repositories: (0..5).map(|n| repository(provider, n)).collect(),
         branches: (0..3)
-            .map(|n| Branch {
+            .map(|n| GitBranch {
                 name: format!("b{n}"),
                 commit_sha: "abc".into(),
                 protected: false,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use domain::conversation::GitProvider;
 use domain::error::{Classify, ErrorClass, chain};
 use domain::git::{
-    GitBranch, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser, Repository,
+    GitBranch, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser, GitRepository,
     RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use domain::id::UserId;
@@ -128,7 +128,7 @@ impl GitService {
         provider: GitProvider,
         query: &RepositoryQuery,
         page: &GitPageRequest,
-    ) -> Result<GitPage<Repository>, GitFailure> {
+    ) -> Result<GitPage<GitRepository>, GitFailure> {
         let access = self.access(user, provider).await?;
         let has_words = query
             .text

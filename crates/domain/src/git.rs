@@ -37,7 +37,7 @@ pub struct CloneSource {
 
 /// A repository in a provider's list (contract v1, section 3.11).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repository {
+pub struct GitRepository {
     /// The provider's own id.
     pub id: String,
     /// `owner/name` (deeper for GitLab groups and Azure DevOps).
@@ -179,7 +179,7 @@ pub struct GitPage<T> {
 /// A pull request (merge request) to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPullRequest {
-    /// `owner/name` as in [`Repository::full_name`]; for GitLab also the number of the project.
+    /// `owner/name` as in [`GitRepository::full_name`]; for GitLab also the number of the project.
     pub repository: String,
     /// GitBranch with the changes.
     pub source_branch: String,
@@ -328,7 +328,7 @@ pub trait GitHosting: Send + Sync + 'static {
         access: &GitAccess,
         query: &RepositoryQuery,
         page: &GitPageRequest,
-    ) -> Result<GitPage<Repository>, GitError>;
+    ) -> Result<GitPage<GitRepository>, GitError>;
     /// Branches whose names contain `text` (empty: all).
     async fn branches(
         &self,
@@ -351,7 +351,7 @@ pub trait GitHosting: Send + Sync + 'static {
         access: &GitAccess,
         request: &NewPullRequest,
     ) -> Result<OpenedPullRequest, GitError>;
-    /// How to clone a repository (`owner/name` as in [`Repository::full_name`]). `Forbidden` for a host that may not be called,
+    /// How to clone a repository (`owner/name` as in [`GitRepository::full_name`]). `Forbidden` for a host that may not be called,
     /// after its name was resolved.
     async fn clone_source(
         &self,

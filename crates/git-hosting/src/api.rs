@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use domain::git::{
-    GitBranch, GitError, GitPage, GitPageRequest, GitUser, NewPullRequest, Repository, RepositoryQuery,
+    GitBranch, GitError, GitPage, GitPageRequest, GitUser, NewPullRequest, GitRepository, RepositoryQuery,
     SuggestedTask,
 };
 use url::Url;
@@ -18,7 +18,7 @@ pub(crate) trait Api: Send + Sync {
         &self,
         query: &RepositoryQuery,
         page: &GitPageRequest,
-    ) -> Result<GitPage<Repository>, GitError>;
+    ) -> Result<GitPage<GitRepository>, GitError>;
     async fn branches(
         &self,
         repository: &str,

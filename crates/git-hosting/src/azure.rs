@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    Repository, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    GitRepository, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -178,14 +178,14 @@ fn decoded(text: &str) -> String {
         .unwrap_or_default()
 }
 
-fn repository(organization: &str, value: &Value) -> Option<Repository> {
+fn repository(organization: &str, value: &Value) -> Option<GitRepository> {
     if flag(value, "/isDisabled").unwrap_or_default() {
         return None;
     }
     let project = text(value, "/project/name")?;
     let name = text(value, "/name")?;
     let main_branch = text(value, "/defaultBranch");
-    Some(Repository {
+    Some(GitRepository {
         id: text(value, "/id")?,
         full_name: format!("{organization}/{project}/{name}"),
         git_provider: PROVIDER,
@@ -234,7 +234,7 @@ impl Api for Azure {
         &self,
         query: &RepositoryQuery,
         request: &GitPageRequest,
-    ) -> Result<GitPage<Repository>, GitError> {
+    ) -> Result<GitPage<GitRepository>, GitError> {
         let organization = match &query.installation {
             Some(named) if !named.is_empty() => named.clone(),
             _ => self.organization()?,

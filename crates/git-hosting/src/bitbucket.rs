@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    Repository, RepositorySortKey, RepositoryQuery, SuggestedTask,
+    GitRepository, RepositorySortKey, RepositoryQuery, SuggestedTask,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -149,8 +149,8 @@ fn workspace(value: &Value) -> Option<String> {
     text(value, "/workspace/slug").or_else(|| text(value, "/slug"))
 }
 
-fn repository(value: &Value) -> Option<Repository> {
-    Some(Repository {
+fn repository(value: &Value) -> Option<GitRepository> {
+    Some(GitRepository {
         id: text(value, "/uuid")?,
         full_name: text(value, "/full_name")?,
         git_provider: PROVIDER,
@@ -199,7 +199,7 @@ impl Api for Bitbucket {
         &self,
         query: &RepositoryQuery,
         request: &GitPageRequest,
-    ) -> Result<GitPage<Repository>, GitError> {
+    ) -> Result<GitPage<GitRepository>, GitError> {
         let words = words(query).unwrap_or_default();
         let named = named_by_url(words, &self.web);
         let words = named.as_deref().unwrap_or(words);

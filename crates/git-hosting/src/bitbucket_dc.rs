@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    Repository, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    GitRepository, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -61,11 +61,11 @@ impl BitbucketDataCenter {
     }
 }
 
-fn repository(value: &Value) -> Option<Repository> {
+fn repository(value: &Value) -> Option<GitRepository> {
     let project = text(value, "/project/key")?;
     let slug = text(value, "/slug")?;
     let is_personal = text(value, "/project/type").is_some_and(|kind| kind == "PERSONAL");
-    Some(Repository {
+    Some(GitRepository {
         id: id(value, "/id")?,
         full_name: format!("{project}/{slug}"),
         git_provider: PROVIDER,
@@ -163,7 +163,7 @@ impl Api for BitbucketDataCenter {
         &self,
         query: &RepositoryQuery,
         request: &GitPageRequest,
-    ) -> Result<GitPage<Repository>, GitError> {
+    ) -> Result<GitPage<GitRepository>, GitError> {
         let words = words(query).unwrap_or_default();
         let (project, name) = match words.split_once('/') {
             Some((project, name)) if is_segment(project) => (project, name),

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    Repository, RepositorySortKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    GitRepository, RepositorySortKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -55,8 +55,8 @@ impl Forgejo {
     }
 }
 
-fn repository(value: &Value) -> Option<Repository> {
-    Some(Repository {
+fn repository(value: &Value) -> Option<GitRepository> {
+    Some(GitRepository {
         id: id(value, "/id")?,
         full_name: text(value, "/full_name")?,
         git_provider: PROVIDER,
@@ -67,7 +67,7 @@ fn repository(value: &Value) -> Option<Repository> {
         owner_type: None,
         main_branch: text(value, "/default_branch"),
     })
-    .map(|found| Repository {
+    .map(|found| GitRepository {
         owner_type: text(value, "/owner/type")
             .map(|kind| kind.eq_ignore_ascii_case("organization"))
             .map(|is| {
@@ -119,7 +119,7 @@ impl Api for Forgejo {
         &self,
         query: &RepositoryQuery,
         request: &GitPageRequest,
-    ) -> Result<GitPage<Repository>, GitError> {
+    ) -> Result<GitPage<GitRepository>, GitError> {
         let words = words(query).unwrap_or_default();
         let sort = format!("{:?}", query.sort);
         let list = List::new(&["forgejo repositories", self.web.as_str(), words, &sort]);

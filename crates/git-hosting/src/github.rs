@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    Repository, RepositorySortKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    GitRepository, RepositorySortKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -161,9 +161,9 @@ fn chunk(mut answer: Answer, member: Option<&str>, number: u32, is_shown: bool) 
     }
 }
 
-fn repository(value: &Value) -> Option<Repository> {
+fn repository(value: &Value) -> Option<GitRepository> {
     let is_organization = text(value, "/owner/type").is_some_and(|kind| kind == "Organization");
-    Some(Repository {
+    Some(GitRepository {
         id: id(value, "/id")?,
         full_name: text(value, "/full_name")?,
         git_provider: PROVIDER,
@@ -275,7 +275,7 @@ impl Api for Github {
         &self,
         query: &RepositoryQuery,
         request: &GitPageRequest,
-    ) -> Result<GitPage<Repository>, GitError> {
+    ) -> Result<GitPage<GitRepository>, GitError> {
         let installation = query.installation.as_deref().unwrap_or_default();
         let sort = format!("{:?}", query.sort);
         let words = words(query);

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     GitBranch, GitAccess, GitError, GitPage, GitPageRequest, GitUser, OwnerType, NewPullRequest,
-    Repository, RepositorySortKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
+    GitRepository, RepositorySortKey, RepositoryQuery, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -62,9 +62,9 @@ fn chunk(mut answer: Answer) -> Chunk {
     }
 }
 
-fn repository(value: &Value) -> Option<Repository> {
+fn repository(value: &Value) -> Option<GitRepository> {
     let is_group = text(value, "/namespace/kind").is_some_and(|kind| kind == "group");
-    Some(Repository {
+    Some(GitRepository {
         id: id(value, "/id")?,
         full_name: text(value, "/path_with_namespace")?,
         git_provider: PROVIDER,
@@ -143,7 +143,7 @@ impl Api for Gitlab {
         &self,
         query: &RepositoryQuery,
         request: &GitPageRequest,
-    ) -> Result<GitPage<Repository>, GitError> {
+    ) -> Result<GitPage<GitRepository>, GitError> {
         let words = words(query);
         let sort = format!("{:?}", query.sort);
         let parts = [

@@ -31,7 +31,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     GitBranch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
-    HostNotAllowed, OpenedPullRequest, NewPullRequest, Repository, RepositoryQuery, SuggestedTask,
+    HostNotAllowed, OpenedPullRequest, NewPullRequest, GitRepository, RepositoryQuery, SuggestedTask,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -126,7 +126,7 @@ impl GitHosting for HttpGitHosting {
         access: &GitAccess,
         query: &RepositoryQuery,
         page: &GitPageRequest,
-    ) -> Result<GitPage<Repository>, GitError> {
+    ) -> Result<GitPage<GitRepository>, GitError> {
         let api = self.api(access)?;
         self.bounded(access, api.repositories(query, page)).await
     }

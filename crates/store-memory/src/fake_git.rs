@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use domain::conversation::GitProvider;
 use domain::git::{
     GitBranch, CloneSource, GitAccess, GitError, GitHosting, GitPage, GitPageRequest, GitUser,
-    HostNotAllowed, OpenedPullRequest, NewPullRequest, Repository, RepositoryQuery, SuggestedTask,
+    HostNotAllowed, OpenedPullRequest, NewPullRequest, GitRepository, RepositoryQuery, SuggestedTask,
 };
 use secrecy::ExposeSecret as _;
 use url::Url;
@@ -19,7 +19,7 @@ pub struct FakeProvider {
     /// Whose every token is. `None`: tokens are refused.
     pub user: Option<GitUser>,
     /// Repositories, in their order. Words of a query are looked for in their names; sorting is left alone.
-    pub repositories: Vec<Repository>,
+    pub repositories: Vec<GitRepository>,
     /// Branches of every repository.
     pub branches: Vec<GitBranch>,
     /// Installations; `None` where the provider has none.
@@ -108,7 +108,7 @@ impl GitHosting for FakeGitHosting {
         access: &GitAccess,
         query: &RepositoryQuery,
         page: &GitPageRequest,
-    ) -> Result<GitPage<Repository>, GitError> {
+    ) -> Result<GitPage<GitRepository>, GitError> {
         let text = query.text.as_deref().unwrap_or_default();
         let mut repositories = self.ask(access)?.repositories;
         repositories.retain(|repository| repository.full_name.contains(text));

@@ -4,7 +4,7 @@
 //! people who look for something search.
 
 use domain::conversation::GitProvider;
-use domain::git::{GitBranch, GitError, GitPage, GitPageRequest, Repository, RepositoryQuery};
+use domain::git::{GitBranch, GitError, GitPage, GitPageRequest, GitRepository, RepositoryQuery};
 use domain::id::UserId;
 use futures::future::join_all;
 
@@ -47,7 +47,7 @@ impl GitService {
         provider: Option<GitProvider>,
         installation: Option<&str>,
         page: PageNumber,
-    ) -> Result<NumberedPage<Repository>, GitFailure> {
+    ) -> Result<NumberedPage<GitRepository>, GitFailure> {
         let query = RepositoryQuery {
             text: None,
             installation: installation.map(str::to_owned),

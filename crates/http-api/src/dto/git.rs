@@ -2,7 +2,7 @@
 
 use domain::conversation::GitProvider;
 use domain::git::{
-    GitBranch, GitPage, GitPageRequest, GitUser, OwnerType, Repository, RepositorySortKey,
+    GitBranch, GitPage, GitPageRequest, GitUser, OwnerType, GitRepository, RepositorySortKey,
     RepositoryQuery, RepositorySort, SuggestedTask, SuggestedTaskType,
 };
 use domain::page::{PageLimit, PageRequest};
@@ -19,7 +19,7 @@ const USUAL: i64 = 30;
 
 /// A repository.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = Repository)]
+#[schema(as = GitRepository)]
 pub struct RepositoryDto {
     /// The provider's own id.
     id: String,
@@ -53,8 +53,8 @@ impl RepositoryDto {
     }
 }
 
-impl From<Repository> for RepositoryDto {
-    fn from(found: Repository) -> Self {
+impl From<GitRepository> for RepositoryDto {
+    fn from(found: GitRepository) -> Self {
         Self {
             id: found.id,
             full_name: found.full_name,

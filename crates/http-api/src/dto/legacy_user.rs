@@ -2,7 +2,7 @@
 
 use application::git::{LAST_PAGE, NumberedPage, PageNumber};
 use domain::conversation::GitProvider;
-use domain::git::{GitBranch, Repository};
+use domain::git::{GitBranch, GitRepository};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -116,7 +116,7 @@ pub struct NumberedPageParams {
 }
 
 /// Repositories, each with the address of the next page, if there is one: front ends look for it there.
-pub fn repositories(page: NumberedPage<Repository>, number: u32) -> Vec<RepositoryDto> {
+pub fn repositories(page: NumberedPage<GitRepository>, number: u32) -> Vec<RepositoryDto> {
     let next = page.has_next.then(|| {
         let next = number.saturating_add(1).min(LAST_PAGE);
         format!("</api/user/repositories?page={next}>; rel=\"next\"")

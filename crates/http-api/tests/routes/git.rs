@@ -2,7 +2,7 @@
 
 use domain::conversation::GitProvider;
 use domain::git::{
-    GitBranch, GitError, GitUser, OwnerType, Repository, SuggestedTask, SuggestedTaskType,
+    GitBranch, GitError, GitUser, OwnerType, GitRepository, SuggestedTask, SuggestedTaskType,
 };
 use serde_json::{Value, json};
 use store_memory::FakeProvider;
@@ -15,8 +15,8 @@ const INSTALLATIONS: &str = "/api/v1/git/installations/search?provider=github";
 const TASKS: &str = "/api/v1/git/suggested-tasks/search";
 const INFO: &str = "/api/v1/users/git-info";
 
-fn repository(number: usize) -> Repository {
-    Repository {
+fn repository(number: usize) -> GitRepository {
+    GitRepository {
         id: number.to_string(),
         full_name: format!("o/r{number}"),
         git_provider: GitProvider::Github,

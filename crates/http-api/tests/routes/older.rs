@@ -3,7 +3,7 @@
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
 use domain::conversation::GitProvider;
-use domain::git::{GitBranch, GitUser, Repository, SuggestedTask, SuggestedTaskType};
+use domain::git::{GitBranch, GitUser, GitRepository, SuggestedTask, SuggestedTaskType};
 use http_api::Door;
 use serde_json::{Value, json};
 use store_memory::FakeProvider;
@@ -306,8 +306,8 @@ async fn connected() -> World {
     world
 }
 
-fn repository(provider: GitProvider, number: usize) -> Repository {
-    Repository {
+fn repository(provider: GitProvider, number: usize) -> GitRepository {
+    GitRepository {
         id: number.to_string(),
         full_name: format!("o/{provider}{number}"),
         git_provider: provider,

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 use uuid::{Builder, Uuid};
 
-use crate::identity::NewKeyText;
+use crate::identity::NewApiKey;
 
 /// Why a text is not an identifier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -176,7 +176,7 @@ pub trait IdGenerator: Send + Sync + 'static {
     /// A fresh sandbox id: 22 base62 digits of 16 random bytes.
     fn sandbox_id(&self) -> SandboxId;
     /// The text of a fresh API key.
-    fn api_key(&self) -> NewKeyText;
+    fn api_key(&self) -> NewApiKey;
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ pub struct ApiKeyWithRole {
 
 /// The text of a new key: for its owner, once.
 #[derive(Debug, Clone)]
-pub struct NewKeyText {
+pub struct NewApiKey {
     /// The text.
     pub text: SecretString,
     /// Its first characters, to recognise it by.

@@ -1,7 +1,7 @@
 //! Random ids and secrets.
 
 use domain::id::{IdGenerator, SandboxId};
-use domain::identity::NewKeyText;
+use domain::identity::NewApiKey;
 use rand::Rng;
 use secrecy::SecretString;
 use uuid::Uuid;
@@ -28,9 +28,9 @@ impl IdGenerator for RandomIds {
         SandboxId::parse(base62::encode(&bytes, 22)).expect("22 base62 digits are a sandbox id")
     }
 
-    fn api_key(&self) -> NewKeyText {
+    fn api_key(&self) -> NewApiKey {
         let key = ApiKeyText::generate();
-        NewKeyText {
+        NewApiKey {
             text: key.secret().clone(),
             prefix: key.prefix(),
         }

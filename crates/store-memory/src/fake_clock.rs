@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::clock::{Clock, Timestamp};
 use domain::id::{IdGenerator, SandboxId};
-use domain::identity::NewKeyText;
+use domain::identity::NewApiKey;
 use secrecy::SecretString;
 use uuid::Uuid;
 
@@ -71,9 +71,9 @@ impl IdGenerator for SequentialIds {
     }
 
     /// Recognisable.
-    fn api_key(&self) -> NewKeyText {
+    fn api_key(&self) -> NewApiKey {
         let number = self.next();
-        NewKeyText {
+        NewApiKey {
             text: format!("aw_key{number:0>46}").into(),
             prefix: format!("aw_key{number}"),
         }

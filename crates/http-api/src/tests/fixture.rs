@@ -8,7 +8,7 @@ use actix_web::{HttpResponse, get, post, test, web};
 use async_trait::async_trait;
 use domain::clock::SystemClock;
 use domain::id::{ConversationId, IdGenerator, SandboxId, UserId};
-use domain::identity::NewKeyText;
+use domain::identity::NewApiKey;
 use keyring::InstallationKey;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -86,8 +86,8 @@ impl IdGenerator for Ids {
     fn sandbox_id(&self) -> SandboxId {
         SandboxId::parse("s").unwrap()
     }
-    fn api_key(&self) -> NewKeyText {
-        NewKeyText {
+    fn api_key(&self) -> NewApiKey {
+        NewApiKey {
             text: SecretString::from("aw_key"),
             prefix: "aw_k".to_owned(),
         }

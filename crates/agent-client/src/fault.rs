@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use domain::agent::{AgentError, LaunchRequest, LaunchSecret, LlmConfig, McpServer};
-use domain::error::Cause;
+use domain::error::BoxError;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
@@ -18,9 +18,9 @@ const MIN_SECRET: usize = 4;
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The connection could not be made.
-    NoConnection(Cause),
+    NoConnection(BoxError),
     /// It broke in the middle: the one kind worth one repetition.
-    Broken(Cause),
+    Broken(BoxError),
     /// No whole answer within this time.
     TimedOut(Duration),
     /// The answer is larger than allowed.

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use crate::conversation::{ExecutionStatus, MessageInput, Metrics};
-use crate::error::{Cause, Classify, ErrorClass};
+use crate::error::{BoxError, Classify, ErrorClass};
 use crate::event::Event;
 use crate::id::{ConversationId, SandboxId};
 use crate::start_task::AgentType;
@@ -345,7 +345,7 @@ pub trait AgentRuntime: Send + Sync + 'static {
 pub enum AgentError {
     /// No connection, or it broke.
     #[error("agent server unreachable")]
-    Unreachable(#[source] Cause),
+    Unreachable(#[source] BoxError),
     /// No answer within the deadline.
     #[error("agent server did not answer within {}s", .0.as_secs())]
     TimedOut(Duration),

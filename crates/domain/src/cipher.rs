@@ -4,7 +4,7 @@ use std::fmt;
 
 use secrecy::SecretString;
 
-use crate::error::{Cause, Classify, ErrorClass};
+use crate::error::{BoxError, Classify, ErrorClass};
 
 /// A sealed secret: ciphertext with everything needed to open it but the master key. Text, safe to store and to log
 /// (its `Debug` still says nothing).
@@ -42,7 +42,7 @@ pub enum CipherError {
     Damaged,
     /// The cipher itself failed.
     #[error("cipher failed")]
-    Other(#[source] Cause),
+    Other(#[source] BoxError),
 }
 
 impl Classify for CipherError {

@@ -62,7 +62,7 @@ pub trait Classify: std::error::Error {
 }
 
 /// Boxed cause for the operator's log.
-pub type Cause = Box<dyn std::error::Error + Send + Sync + 'static>;
+pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
 /// Which cap was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub enum StoreError {
         what: &'static str,
         /// The driver's error.
         #[source]
-        source: Option<Cause>,
+        source: Option<BoxError>,
     },
     /// A row does not decode: a bug or a damaged database.
     #[error("corrupt {entity}: {what}")]
@@ -148,7 +148,7 @@ pub enum StoreError {
     },
     /// Anything else of the driver.
     #[error("store failed")]
-    Other(#[source] Cause),
+    Other(#[source] BoxError),
 }
 
 impl Classify for StoreError {

@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::conversation::{GitProvider, wire_enum};
-use crate::error::{Cause, Classify, ErrorClass};
+use crate::error::{BoxError, Classify, ErrorClass};
 
 /// A user's access to one provider.
 #[derive(Debug, Clone)]
@@ -277,7 +277,7 @@ pub enum GitError {
         provider: GitProvider,
         /// Why.
         #[source]
-        source: Cause,
+        source: BoxError,
     },
 }
 

@@ -145,7 +145,7 @@ pub(crate) const fn stale(entity: &'static str) -> Fault {
 /// `Unavailable` with its cause.
 pub(crate) fn unavailable(
     what: &'static str,
-    source: impl Into<domain::error::Cause>,
+    source: impl Into<domain::error::BoxError>,
 ) -> StoreError {
     StoreError::Unavailable {
         what,

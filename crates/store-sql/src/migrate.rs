@@ -30,7 +30,7 @@ pub enum MigrationError {
     },
     /// The database refused.
     #[error("migration failed")]
-    Failed(#[source] domain::error::Cause),
+    Failed(#[source] domain::error::BoxError),
 }
 
 impl From<diesel::result::Error> for MigrationError {

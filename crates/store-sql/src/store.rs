@@ -66,7 +66,7 @@ pub enum OpenError {
     },
     /// No connection.
     #[error("cannot connect to the database")]
-    Connect(#[source] domain::error::Cause),
+    Connect(#[source] domain::error::BoxError),
     /// The schema could not be brought up to date.
     #[error(transparent)]
     Migrate(#[from] MigrationError),

@@ -16,7 +16,7 @@ use super::{
     SandboxView,
 };
 use crate::clock::Timestamp;
-use crate::error::{Cause, Classify, ErrorClass, StoreError};
+use crate::error::{BoxError, Classify, ErrorClass, StoreError};
 use crate::id::{HostId, SandboxId, SpecId, UserId};
 use crate::idempotency::{IdempotentResponse, IdempotencyCheck};
 use crate::identity::KeyHash;
@@ -226,7 +226,7 @@ pub enum BackendReachability {
     Made,
     /// It does not (the engine is down): what is known about sandboxes is the last known state.
     Lost {
-        /// Cause, for a person.
+        /// BoxError, for a person.
         detail: String,
     },
 }
@@ -324,20 +324,20 @@ pub enum SandboxError {
     /// The sandbox could not be made or started.
     #[error("sandbox failed to start: {detail}")]
     StartFailed {
-        /// Cause, for a person.
+        /// BoxError, for a person.
         detail: String,
         /// The driver's error.
         #[source]
-        source: Option<Cause>,
+        source: Option<BoxError>,
     },
     /// What the backend needs is not there (no suitable Python, image, engine): says what to do.
     #[error("sandbox backend is not usable: {detail}")]
     Unavailable {
-        /// Cause, for a person.
+        /// BoxError, for a person.
         detail: String,
         /// The driver's error.
         #[source]
-        source: Option<Cause>,
+        source: Option<BoxError>,
     },
     /// The deadline passed.
     #[error("timed out: {what}")]
@@ -347,7 +347,7 @@ pub enum SandboxError {
     },
     /// Anything else.
     #[error("sandbox backend failed")]
-    Other(#[source] Cause),
+    Other(#[source] BoxError),
 }
 
 impl Classify for SandboxError {

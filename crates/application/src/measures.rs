@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::measure::{Count, Durations, Entered, Level, Measured};
+use domain::measure::{Counter, Durations, Entered, Level, Measured};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartQueueCounts, StartStatus};
 
@@ -15,11 +15,11 @@ pub(crate) struct Measures {
     /// By status: how long starts were in it.
     steps: [Durations; StartStatus::ALL.len()],
     running: Level,
-    ready: Count,
-    failed: Count,
-    left: Count,
-    batches: [Count; 2],
-    events: Count,
+    ready: Counter,
+    failed: Counter,
+    left: Counter,
+    batches: [Counter; 2],
+    events: Counter,
     lag: Durations,
     queue: [Level; 2],
 }

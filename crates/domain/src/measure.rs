@@ -11,9 +11,9 @@ pub const BUCKET_BOUNDS_MS: [u64; 15] = [
 
 /// How often something happened.
 #[derive(Debug, Default)]
-pub struct Count(AtomicU64);
+pub struct Counter(AtomicU64);
 
-impl Count {
+impl Counter {
     /// It happened.
     pub fn add(&self, times: u64) {
         self.0.fetch_add(times, Ordering::Relaxed);

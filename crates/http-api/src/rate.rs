@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use actix_web::http::StatusCode;
 use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, SandboxId, UserId};
-use domain::measure::Count;
+use domain::measure::Counter;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
@@ -66,8 +66,8 @@ pub(crate) struct RateLimit {
     buckets: Buckets<Sender>,
     known: Known,
     /// Requests that were refused: one too many, and for wrong keys.
-    limited: Count,
-    guessed: Count,
+    limited: Counter,
+    guessed: Counter,
 }
 
 impl RateLimit {
@@ -77,8 +77,8 @@ impl RateLimit {
             wrong: wrong_keys_per_second.into(),
             buckets: Buckets::default(),
             known: Known::default(),
-            limited: Count::default(),
-            guessed: Count::default(),
+            limited: Counter::default(),
+            guessed: Counter::default(),
         }
     }
 

@@ -18,7 +18,7 @@ use domain::error::{ErrorClass, chain};
 use domain::event::Event;
 use domain::id::{SandboxId, UserId};
 use domain::json::text_bytes;
-use domain::measure::Count;
+use domain::measure::Counter;
 use domain::scope::Scope;
 use domain::secret::MAX_SECRETS_PER_USER;
 use domain::usage::{EventStorage, Quota, QuotaLimits, Usage, UsageRepository};
@@ -58,10 +58,10 @@ struct Shared {
     tasks: Tasks,
     users: Mutex<HashMap<UserId, KnownUsage>>,
     report_rate: ReportRate,
-    refusals: [Count; Quota::ALL.len()],
-    slowed_reports: Count,
-    shortened_events: Count,
-    discarded_events: Count,
+    refusals: [Counter; Quota::ALL.len()],
+    slowed_reports: Counter,
+    shortened_events: Counter,
+    discarded_events: Counter,
 }
 
 /// Events in the form in which they are stored.
@@ -113,10 +113,10 @@ impl Quotas {
             tasks,
             users: Mutex::default(),
             report_rate: ReportRate::default(),
-            refusals: std::array::from_fn(|_| Count::default()),
-            slowed_reports: Count::default(),
-            shortened_events: Count::default(),
-            discarded_events: Count::default(),
+            refusals: std::array::from_fn(|_| Counter::default()),
+            slowed_reports: Counter::default(),
+            shortened_events: Counter::default(),
+            discarded_events: Counter::default(),
         }))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::{Method, StatusCode};
-use domain::measure::{Count, Durations, Level};
+use domain::measure::{Counter, Durations, Level};
 
 /// Longest pattern of a route, in bytes.
 const LONGEST: usize = 256;
@@ -32,7 +32,7 @@ pub(crate) struct Requests {
 /// What came to one route.
 #[derive(Debug, Default)]
 pub(crate) struct Route {
-    classes: [Count; CLASSES.len()],
+    classes: [Counter; CLASSES.len()],
     pub(crate) durations: Durations,
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use diesel::r2d2::Pool;
 use domain::error::StoreError;
-use domain::measure::{self, Count, Durations, Level};
+use domain::measure::{self, Counter, Durations, Level};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -28,7 +28,7 @@ pub(super) struct PoolPartition {
 pub(super) struct Waits {
     times: Durations,
     waiting: Level,
-    refused: Count,
+    refused: Counter,
 }
 
 /// When a job came, to be counted when it gets its slot.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::measure::{Counter, Durations, Entered, Level, Measured};
+use domain::measure::{Counter, Durations, Entered, Gauge, Measured};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartQueueCounts, StartStatus};
 
@@ -14,14 +14,14 @@ use crate::{App, AppError};
 pub(crate) struct Measures {
     /// By status: how long starts were in it.
     steps: [Durations; StartStatus::ALL.len()],
-    running: Level,
+    running: Gauge,
     ready: Counter,
     failed: Counter,
     left: Counter,
     batches: [Counter; 2],
     events: Counter,
     lag: Durations,
-    queue: [Level; 2],
+    queue: [Gauge; 2],
 }
 
 /// How a start ended here.

@@ -27,9 +27,9 @@ impl Counter {
 
 /// How many there are now.
 #[derive(Debug, Default)]
-pub struct Level(AtomicU64);
+pub struct Gauge(AtomicU64);
 
-impl Level {
+impl Gauge {
     /// One more, until what is returned is dropped.
     pub fn enter(&self) -> Entered<'_> {
         self.0.fetch_add(1, Ordering::Relaxed);
@@ -47,9 +47,9 @@ impl Level {
     }
 }
 
-/// One of a [`Level`].
+/// One of a [`Gauge`].
 #[derive(Debug)]
-pub struct Entered<'a>(&'a Level);
+pub struct Entered<'a>(&'a Gauge);
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_level_falls_when_what_entered_leaves() {
-        let level = Level::default();
+        let level = Gauge::default();
         let one = level.enter();
         let two = level.enter();
         drop(one);

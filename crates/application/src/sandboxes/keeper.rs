@@ -22,7 +22,7 @@ pub(crate) use contact::is_known;
 use domain::agent::AgentEndpoint;
 use domain::clock::Timestamp;
 use domain::id::SandboxId;
-use domain::measure::Level;
+use domain::measure::Gauge;
 use domain::sandbox::{DesiredState, SandboxEndpoints, Sandbox, SandboxFacts, SandboxStatus};
 use domain::scope::Scope;
 use tokio::sync::{OwnedMutexGuard, watch};
@@ -55,7 +55,7 @@ struct Shared {
     /// Sandboxes of this host that count in the caps, as of the last comparison.
     up: AtomicU32,
     /// All sandboxes of this host by status, as of the last comparison.
-    statuses: [Level; SandboxStatus::ALL.len()],
+    statuses: [Gauge; SandboxStatus::ALL.len()],
     /// Whether the backend can be asked.
     contact: contact::Known,
     /// One slot per sandbox in use; dead entries are swept when the map is next touched.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::{Method, StatusCode};
-use domain::measure::{Counter, Durations, Level};
+use domain::measure::{Counter, Durations, Gauge};
 
 /// Longest pattern of a route, in bytes.
 const LONGEST: usize = 256;
@@ -26,7 +26,7 @@ pub(crate) struct Requests {
     unmatched: Route,
     /// What the gateway took.
     forwarded: Route,
-    pub(crate) in_flight: Level,
+    pub(crate) in_flight: Gauge,
 }
 
 /// What came to one route.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use diesel::r2d2::Pool;
 use domain::error::StoreError;
-use domain::measure::{self, Counter, Durations, Level};
+use domain::measure::{self, Counter, Durations, Gauge};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -27,7 +27,7 @@ pub(super) struct PoolPartition {
 #[derive(Default)]
 pub(super) struct Waits {
     times: Durations,
-    waiting: Level,
+    waiting: Gauge,
     refused: Counter,
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use domain::conversation::ExecutionStatus;
 use domain::error::chain;
 use domain::id::SandboxId;
-use domain::measure::Level;
+use domain::measure::Gauge;
 use domain::sandbox::{BackendFact, BackendState, DesiredState, Sandbox, SandboxFacts, SandboxStatus};
 
 use super::Keeper;
@@ -111,7 +111,7 @@ impl Keeper {
     }
 
     /// How many sandboxes of this host are in each [`SandboxStatus`], in its order, as of the last comparison.
-    pub(crate) fn statuses(&self) -> &[Level; SandboxStatus::ALL.len()] {
+    pub(crate) fn statuses(&self) -> &[Gauge; SandboxStatus::ALL.len()] {
         &self.0.statuses
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::measure::{Counter, Durations, Entered, Gauge, Measured};
+use domain::measure::{Counter, Durations, GaugeGuard, Gauge, Measured};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartQueueCounts, StartStatus};
 
@@ -40,7 +40,7 @@ impl Measures {
     }
 
     /// A start is under way until what is returned is dropped.
-    pub(crate) fn start(&self) -> Entered<'_> {
+    pub(crate) fn start(&self) -> GaugeGuard<'_> {
         self.running.enter()
     }
 

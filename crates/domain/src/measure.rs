@@ -31,9 +31,9 @@ pub struct Gauge(AtomicU64);
 
 impl Gauge {
     /// One more, until what is returned is dropped.
-    pub fn enter(&self) -> Entered<'_> {
+    pub fn enter(&self) -> GaugeGuard<'_> {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Entered(self)
+        GaugeGuard(self)
     }
 
     /// So many, whatever was known before.
@@ -49,9 +49,9 @@ impl Gauge {
 
 /// One of a [`Gauge`].
 #[derive(Debug)]
-pub struct Entered<'a>(&'a Gauge);
+pub struct GaugeGuard<'a>(&'a Gauge);
 
-impl Drop for Entered<'_> {
+impl Drop for GaugeGuard<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }

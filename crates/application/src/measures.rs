@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::measure::{Counter, Durations, GaugeGuard, Gauge, Measured};
+use domain::measure::{Counter, DurationHistogram, GaugeGuard, Gauge, Measured};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartQueueCounts, StartStatus};
 
@@ -13,14 +13,14 @@ use crate::{App, AppError};
 #[derive(Debug, Default)]
 pub(crate) struct Measures {
     /// By status: how long starts were in it.
-    steps: [Durations; StartStatus::ALL.len()],
+    steps: [DurationHistogram; StartStatus::ALL.len()],
     running: Gauge,
     ready: Counter,
     failed: Counter,
     left: Counter,
     batches: [Counter; 2],
     events: Counter,
-    lag: Durations,
+    lag: DurationHistogram,
     queue: [Gauge; 2],
 }
 

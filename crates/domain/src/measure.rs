@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper bounds of the classes of [`Durations`], in milliseconds. One set for everything, so that all can be compared.
+/// Upper bounds of the classes of [`DurationHistogram`], in milliseconds. One set for everything, so that all can be compared.
 pub const BUCKET_BOUNDS_MS: [u64; 15] = [
     1, 3, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 120_000,
 ];
@@ -59,13 +59,13 @@ impl Drop for GaugeGuard<'_> {
 
 /// How long something took, by classes.
 #[derive(Debug, Default)]
-pub struct Durations {
+pub struct DurationHistogram {
     /// One per bound, and one for what took longer.
     classes: [AtomicU64; BUCKET_BOUNDS_MS.len() + 1],
     micros: AtomicU64,
 }
 
-/// What [`Durations`] held at one time.
+/// What [`DurationHistogram`] held at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Measured {
     /// How often it took at most as long as the bound at the same place of [`BUCKET_BOUNDS_MS`]; the last: how often it happened.
@@ -74,7 +74,7 @@ pub struct Measured {
     pub sum: Duration,
 }
 
-impl Durations {
+impl DurationHistogram {
     /// It took so long.
     pub fn note(&self, took: Duration) {
         let class = BUCKET_BOUNDS_MS
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_duration_is_in_every_class_that_it_is_not_longer_than() {
-        let durations = Durations::default();
+        let durations = DurationHistogram::default();
         for ms in [0, 1, 4, 30_000, 400_000] {
             durations.note(Duration::from_millis(ms));
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::{Method, StatusCode};
-use domain::measure::{Counter, Durations, Gauge};
+use domain::measure::{Counter, DurationHistogram, Gauge};
 
 /// Longest pattern of a route, in bytes.
 const LONGEST: usize = 256;
@@ -33,7 +33,7 @@ pub(crate) struct Requests {
 #[derive(Debug, Default)]
 pub(crate) struct Route {
     classes: [Counter; CLASSES.len()],
-    pub(crate) durations: Durations,
+    pub(crate) durations: DurationHistogram,
 }
 
 impl Route {

@@ -129,7 +129,7 @@ fn seconds(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use domain::measure::Durations;
+    use domain::measure::DurationHistogram;
 
     use super::*;
 
@@ -142,7 +142,7 @@ mod tests {
             [(&[("a", "b\"c\\d\ne")] as Labels<'_>, 3)],
         );
         page.usual(|page| page.gauge("up", "Now.", [(&[] as Labels<'_>, 1)]));
-        let durations = Durations::default();
+        let durations = DurationHistogram::default();
         durations.note(Duration::from_millis(1500));
         page.histogram(
             "t_seconds",

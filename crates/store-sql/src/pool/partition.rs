@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use diesel::r2d2::Pool;
 use domain::error::StoreError;
-use domain::measure::{self, Counter, Durations, Gauge};
+use domain::measure::{self, Counter, DurationHistogram, Gauge};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -26,7 +26,7 @@ pub(super) struct PoolPartition {
 /// What is counted at one partition.
 #[derive(Default)]
 pub(super) struct Waits {
-    times: Durations,
+    times: DurationHistogram,
     waiting: Gauge,
     refused: Counter,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::measure::{Counter, DurationHistogram, GaugeGuard, Gauge, Measured};
+use domain::measure::{Counter, DurationHistogram, GaugeGuard, Gauge, HistogramSnapshot};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartQueueCounts, StartStatus};
 
@@ -77,7 +77,7 @@ impl Measures {
 #[derive(Debug, Clone)]
 pub struct Counted {
     /// How long starts were in each status that they have left.
-    pub steps: Vec<(&'static str, Measured)>,
+    pub steps: Vec<(&'static str, HistogramSnapshot)>,
     /// Starts under way.
     pub starts_running: u64,
     /// Starts that ended, by how.
@@ -85,7 +85,7 @@ pub struct Counted {
     /// Unfinished starts of this host: those that nobody works on, and those that some process does. As of the last look.
     pub start_queue: [(&'static str, u64); 2],
     /// From an event until its commit, for the oldest of each batch that brought something new.
-    pub report_lag: Measured,
+    pub report_lag: HistogramSnapshot,
     /// Sandboxes of this host, by status, as of the last comparison with the backend.
     pub sandboxes: Vec<(&'static str, u64)>,
     /// Reports of agent servers, by whether they were taken in.

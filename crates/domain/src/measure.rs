@@ -67,7 +67,7 @@ pub struct DurationHistogram {
 
 /// What [`DurationHistogram`] held at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Measured {
+pub struct HistogramSnapshot {
     /// How often it took at most as long as the bound at the same place of [`BUCKET_BOUNDS_MS`]; the last: how often it happened.
     pub at_most: [u64; BUCKET_BOUNDS_MS.len() + 1],
     /// All together.
@@ -87,13 +87,13 @@ impl DurationHistogram {
     }
 
     /// Since the process began.
-    pub fn measured(&self) -> Measured {
+    pub fn measured(&self) -> HistogramSnapshot {
         let mut all = 0;
         let at_most = std::array::from_fn(|class| {
             all += self.classes[class].load(Ordering::Relaxed);
             all
         });
-        Measured {
+        HistogramSnapshot {
             at_most,
             sum: Duration::from_micros(self.micros.load(Ordering::Relaxed)),
         }
@@ -116,7 +116,7 @@ pub struct Pool {
     /// Calls that wait for a turn.
     pub waiting: u64,
     /// How long calls have waited for a turn that they got.
-    pub waits: Measured,
+    pub waits: HistogramSnapshot,
     /// Calls that got none in time.
     pub timeouts: u64,
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use domain::measure::{BUCKET_BOUNDS_MS, Measured};
+use domain::measure::{BUCKET_BOUNDS_MS, HistogramSnapshot};
 
 /// How this text is announced.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -77,7 +77,7 @@ impl Page {
         &mut self,
         name: &str,
         help: &str,
-        values: impl IntoIterator<Item = (Labels<'a>, Measured)>,
+        values: impl IntoIterator<Item = (Labels<'a>, HistogramSnapshot)>,
     ) {
         self.head(name, "histogram", help);
         let (bucket, sum, count) = (

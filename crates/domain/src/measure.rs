@@ -102,7 +102,7 @@ impl DurationHistogram {
 
 /// A pool of connections to the database.
 #[derive(Debug, Clone)]
-pub struct Pool {
+pub struct PoolStats {
     /// `read`, `scan`, `write`, `intake`, `background`.
     pub name: &'static str,
     /// Connections that it may have.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use application::App;
 use domain::identity::KeyHash;
-use domain::measure::Pool;
+use domain::measure::PoolStats;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::openapi::Operations;
@@ -23,7 +23,7 @@ pub(crate) use text::CONTENT_TYPE;
 use text::{Labels, Page};
 
 /// Answers what the pools of the store are doing. Cheap; never waits.
-pub type Pools = Box<dyn Fn() -> Vec<Pool> + Send + Sync>;
+pub type Pools = Box<dyn Fn() -> Vec<PoolStats> + Send + Sync>;
 
 /// What is counted about requests, and who may read it.
 #[derive(Default)]
@@ -74,7 +74,7 @@ impl Measuring {
         let _ = self.pools.set(pools);
     }
 
-    fn pools(&self) -> Vec<Pool> {
+    fn pools(&self) -> Vec<PoolStats> {
         self.pools.get().map_or_else(Vec::new, |pools| pools())
     }
 
@@ -181,11 +181,11 @@ fn write_requests(page: &mut Page, requests: &Requests) {
 }
 
 /// A series of every pool: its name, its help, and its value.
-type Gauge = (&'static str, &'static str, fn(&Pool) -> u64);
+type Gauge = (&'static str, &'static str, fn(&PoolStats) -> u64);
 
-fn write_pools(page: &mut Page, pools: &[Pool]) {
+fn write_pools(page: &mut Page, pools: &[PoolStats]) {
     let names: Vec<_> = pools.iter().map(|pool| [("pool", pool.name)]).collect();
-    let of = |value: fn(&Pool) -> u64| {
+    let of = |value: fn(&PoolStats) -> u64| {
         let values = pools.iter().map(value);
         names.iter().map(|name| name as Labels<'_>).zip(values)
     };

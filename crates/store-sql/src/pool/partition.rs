@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::Pool;
+use diesel::r2d2::PoolStats;
 use domain::error::StoreError;
 use domain::measure::{self, Counter, DurationHistogram, Gauge};
 use tokio::runtime::Handle;
@@ -55,7 +55,7 @@ impl PoolPartition {
         circuit: &Arc<Circuit>,
         runtime: &Handle,
     ) -> Self {
-        let builder = Pool::builder()
+        let builder = PoolStats::builder()
             .max_size(slots + spare)
             .min_idle(Some(1))
             // We wait ourselves. By this the pool measures how long it keeps away after a failure: half of it at most.
@@ -140,10 +140,10 @@ impl PoolPartition {
     }
 
     /// `lent`: connections of the pool that another partition uses.
-    fn measured(&self, name: &'static str, lent: u32) -> measure::Pool {
+    fn measured(&self, name: &'static str, lent: u32) -> measure::PoolStats {
         let now = self.access.pool.state();
         let (slots, _) = self.queue.slots();
-        measure::Pool {
+        measure::PoolStats {
             name,
             most: u32::try_from(slots).unwrap_or(u32::MAX),
             open: now.connections.saturating_sub(lent),
@@ -163,9 +163,9 @@ impl PoolPartition {
 
 impl Db {
     /// What the pools are doing.
-    pub(crate) fn measured(&self) -> Vec<measure::Pool> {
+    pub(crate) fn measured(&self) -> Vec<measure::PoolStats> {
         let scans = self.scan.in_use();
-        let scan = measure::Pool {
+        let scan = measure::PoolStats {
             open: scans,
             idle: 0,
             ..self.scan.measured("scan", 0)

@@ -126,7 +126,7 @@ pub struct Policy {
     pub verify_git_tokens: bool,
     /// Whether agents are told of our own MCP server, where their user has a git provider's token.
     pub mcp_in_conversations: bool,
-    /// SandboxCaps on running sandboxes.
+    /// Caps on running sandboxes.
     pub caps: Live<SandboxCaps>,
     /// What each user may store, and how fast sandboxes may report. Without limits unless they are set.
     pub quota: Live<QuotaLimits>,

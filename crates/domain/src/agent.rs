@@ -122,7 +122,7 @@ pub struct AcpAgent {
 pub struct Plugin {
     /// `github:owner/repo`, a git URL, or a path.
     pub source: String,
-    /// GitBranch, tag or commit.
+    /// Branch, tag or commit.
     #[serde(rename = "ref")]
     pub reference: Option<String>,
     /// Directory inside the repository.
@@ -161,7 +161,7 @@ pub struct LaunchRequest {
     pub mcp: Vec<McpServer>,
     /// Key of the search service (Tavily), for the agent's search tool.
     pub search_api_key: Option<SecretString>,
-    /// AppendOutcome to the system prompt.
+    /// Appended to the system prompt.
     pub system_message_suffix: Option<String>,
     /// First message; starts the agent.
     pub initial_message: Option<MessageInput>,

@@ -181,9 +181,9 @@ pub struct GitPage<T> {
 pub struct NewPullRequest {
     /// `owner/name` as in [`GitRepository::full_name`]; for GitLab also the number of the project.
     pub repository: String,
-    /// GitBranch with the changes.
+    /// Branch with the changes.
     pub source_branch: String,
-    /// GitBranch that shall have them.
+    /// Branch that receives the changes.
     pub target_branch: String,
     /// Title.
     pub title: String,

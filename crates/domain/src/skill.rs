@@ -30,7 +30,7 @@ pub struct Marketplace {
     pub url: Url,
     /// The only addresses that its host name stands for.
     pub addresses: Vec<IpAddr>,
-    /// GitBranch, tag or commit.
+    /// Branch, tag or commit.
     pub reference: Option<String>,
     /// Directory inside the repository.
     pub repo_path: Option<String>,

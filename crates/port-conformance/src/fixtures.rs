@@ -22,7 +22,7 @@ use serde_json::json;
 use url::Url;
 use uuid::Uuid;
 
-/// SandboxCaps that no law reaches by accident.
+/// Caps that no test reaches by accident.
 pub const PLENTY: SandboxCaps = SandboxCaps {
     per_user: 10_000,
     overall: 10_000,

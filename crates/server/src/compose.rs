@@ -238,7 +238,7 @@ pub(crate) fn service(
     Ok(Service { app, http })
 }
 
-/// SandboxCaps on running sandboxes.
+/// Caps on running sandboxes.
 pub(crate) fn caps(config: &Config) -> SandboxCaps {
     SandboxCaps {
         per_user: config.sandbox.max_running_per_user,

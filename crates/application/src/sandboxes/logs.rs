@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::Sandboxes;
 use crate::AppError;
 
-/// LogStream that one user may read at the same time, at this process.
+/// Logs that one user may read at the same time, at this process.
 const PER_USER: usize = 10;
-/// LogStream of all users: each holds a piece of one in memory, and a connection to the engine.
+/// Logs of all users: each holds a piece of one in memory, and a connection to the engine.
 const OVERALL: usize = 64;
 /// A log that is followed and says nothing for so long is not followed any more: a reader that is gone is only noticed
 /// when something is said.

@@ -37,7 +37,7 @@ pub struct ConversationChange {
     pub title: Patch<String>,
     /// Public flag.
     pub public: Patch<bool>,
-    /// GitRepository.
+    /// Repository.
     pub selected_repository: Patch<String>,
     /// GitBranch.
     pub selected_branch: Patch<String>,

@@ -164,7 +164,7 @@ impl Sandbox {
     }
 }
 
-/// SandboxCaps on sandboxes that are starting or running. 0 means none may run.
+/// Caps on sandboxes that are starting or running. 0 means none may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SandboxCaps {
     /// Of one user.

@@ -226,7 +226,7 @@ pub enum BackendReachability {
     Made,
     /// It does not (the engine is down): what is known about sandboxes is the last known state.
     Lost {
-        /// BoxError, for a person.
+        /// Cause, for a person.
         detail: String,
     },
 }
@@ -324,7 +324,7 @@ pub enum SandboxError {
     /// The sandbox could not be made or started.
     #[error("sandbox failed to start: {detail}")]
     StartFailed {
-        /// BoxError, for a person.
+        /// Cause, for a person.
         detail: String,
         /// The driver's error.
         #[source]
@@ -333,7 +333,7 @@ pub enum SandboxError {
     /// What the backend needs is not there (no suitable Python, image, engine): says what to do.
     #[error("sandbox backend is not usable: {detail}")]
     Unavailable {
-        /// BoxError, for a person.
+        /// Cause, for a person.
         detail: String,
         /// The driver's error.
         #[source]

@@ -79,7 +79,7 @@ pub struct StartRequest {
     pub conversation_id: Option<ConversationId>,
     /// First message.
     pub initial_message: Option<MessageInput>,
-    /// AppendOutcome to the system prompt.
+    /// Appended to the system prompt.
     pub system_message_suffix: Option<String>,
     /// Callback processors as sent; `None` means the default (automatic title).
     pub processors: Option<Vec<Value>>,

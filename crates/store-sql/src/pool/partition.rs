@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use diesel::r2d2::PoolStats;
+use diesel::r2d2::Pool;
 use domain::error::StoreError;
 use domain::measure::{self, Counter, DurationHistogram, Gauge};
 use tokio::runtime::Handle;
@@ -55,7 +55,7 @@ impl PoolPartition {
         circuit: &Arc<Circuit>,
         runtime: &Handle,
     ) -> Self {
-        let builder = PoolStats::builder()
+        let builder = Pool::builder()
             .max_size(slots + spare)
             .min_idle(Some(1))
             // We wait ourselves. By this the pool measures how long it keeps away after a failure: half of it at most.

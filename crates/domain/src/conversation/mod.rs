@@ -176,7 +176,7 @@ pub struct Conversation {
     pub auto_title: bool,
     /// `owner/repo`.
     pub selected_repository: Option<String>,
-    /// GitBranch.
+    /// Branch.
     pub selected_branch: Option<String>,
     /// Where the repository is.
     pub git_provider: Option<GitProvider>,

@@ -39,7 +39,7 @@ pub struct ConversationChange {
     pub public: Patch<bool>,
     /// Repository.
     pub selected_repository: Patch<String>,
-    /// GitBranch.
+    /// Branch.
     pub selected_branch: Patch<String>,
     /// Provider.
     pub git_provider: Patch<GitProvider>,

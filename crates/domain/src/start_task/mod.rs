@@ -89,7 +89,7 @@ pub struct StartRequest {
     pub agent_profile_id: Option<String>,
     /// `owner/repo`.
     pub selected_repository: Option<String>,
-    /// GitBranch.
+    /// Branch.
     pub selected_branch: Option<String>,
     /// Provider.
     pub git_provider: Option<GitProvider>,

@@ -108,7 +108,7 @@ pub use gateway::{Limits as GatewayLimits, Shared as Gateway};
 pub use metrics::Pools;
 pub use readiness::{Check, Readiness};
 pub use routes::open_io_counters;
-pub use state::{Door, HttpConfig, HttpPorts, HttpState, Limits};
+pub use state::{Listener, HttpConfig, HttpPorts, HttpState, Limits};
 pub use unsent_bytes::UnsentLimits;
 
 /// The whole surface, as tests run it in memory.
@@ -124,12 +124,12 @@ pub fn app(
         InitError = (),
     >,
 > {
-    behind(Door::Everybody, state, application)
+    behind(Listener::Public, state, application)
 }
 
 /// The surface behind a door, as the server runs it in every worker.
 pub fn behind(
-    door: Door,
+    door: Listener,
     state: HttpState,
     application: application::App,
 ) -> App<
@@ -146,21 +146,21 @@ pub fn behind(
 
 /// Makes what all workers share of the routes behind a door. Optional: the first worker would do it, but what that takes of
 /// memory for a moment stays with its thread.
-pub fn prepare(door: Door, state: &HttpState) {
+pub fn prepare(door: Listener, state: &HttpState) {
     survey(&state.clone().behind(door), table_of(door));
 }
 
-fn table_of(door: Door) -> Table {
+fn table_of(door: Listener) -> Table {
     match door {
-        Door::Everybody => Table::EVERYBODY,
-        Door::Sandboxes => Table::SANDBOXES,
-        Door::Operators => Table::OPERATORS,
+        Listener::Public => Table::EVERYBODY,
+        Listener::Callback => Table::SANDBOXES,
+        Listener::Metrics => Table::OPERATORS,
     }
 }
 
 /// What exists, once for all workers.
 fn survey(state: &HttpState, table: Table) {
-    let has_docs = state.door() == Door::Everybody;
+    let has_docs = state.door() == Listener::Public;
     state.set_surface(|| {
         let document = has_docs.then(|| table.served(state.addresses().prefix()));
         Surface::new(table.operations(), document)
@@ -186,17 +186,17 @@ fn assemble(
 > {
     survey(&state, table);
     let register_docs = match state.door() {
-        Door::Everybody => routes::register_docs,
-        Door::Sandboxes | Door::Operators => |_: &mut _| (),
+        Listener::Public => routes::register_docs,
+        Listener::Callback | Listener::Metrics => |_: &mut _| (),
     };
     let app = App::new().configure(table.serve);
     // For one worker: its connections live on this thread. Sandboxes do not reach each other through their own door, and
     // nobody reaches one through the operators'.
     let app = match state.door() {
-        Door::Everybody => app.app_data(web::Data::new(gateway::Gateway::new(
+        Listener::Public => app.app_data(web::Data::new(gateway::Gateway::new(
             state.gateway().clone(),
         ))),
-        Door::Sandboxes | Door::Operators => app,
+        Listener::Callback | Listener::Metrics => app,
     };
     app.configure(register_docs)
         .app_data(web::Data::new(state))

@@ -87,7 +87,7 @@ pub struct HttpConfig {
     pub gateway: gateway::Limits,
     /// The key that `/metrics` needs; without one, everybody may read it.
     pub metrics_key: Option<SecretString>,
-    /// Whether there is a [`Door::Operators`]: where everybody comes, `/metrics` is then there only with the key.
+    /// Whether there is a [`Listener::Metrics`]: where everybody comes, `/metrics` is then there only with the key.
     pub metrics_have_door: bool,
     /// What web front ends are told.
     pub web_client: WebClient,
@@ -118,12 +118,12 @@ pub struct HttpState {
     shared: Arc<Shared>,
     /// One per door: what one offers is not what another does.
     surfaces: [Arc<OnceLock<Surface>>; 3],
-    door: Door,
+    door: Listener,
 }
 
 /// For whom a listener is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
+pub enum Listener {
     /// Users, and whoever else reaches the service: everything is there.
     Everybody,
     /// Sandboxes, on an address that only they should use: what takes a sandbox's key, and nothing else.
@@ -202,7 +202,7 @@ impl HttpState {
                 traces: config.traces,
             }),
             surfaces: Default::default(),
-            door: Door::Everybody,
+            door: Listener::Public,
         }
     }
 
@@ -293,8 +293,8 @@ impl HttpState {
     /// named because the proxy is one.
     pub(crate) fn trusted_proxies(&self) -> &[Network] {
         match self.door {
-            Door::Everybody => &self.shared.trusted_proxies,
-            Door::Sandboxes | Door::Operators => &[],
+            Listener::Public => &self.shared.trusted_proxies,
+            Listener::Callback | Listener::Metrics => &[],
         }
     }
 
@@ -342,12 +342,12 @@ impl HttpState {
     }
 
     /// The same state behind another door.
-    pub(crate) fn behind(mut self, door: Door) -> Self {
+    pub(crate) fn behind(mut self, door: Listener) -> Self {
         self.door = door;
         self
     }
 
-    pub(crate) fn door(&self) -> Door {
+    pub(crate) fn door(&self) -> Listener {
         self.door
     }
 

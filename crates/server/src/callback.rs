@@ -14,7 +14,7 @@ use domain::sandbox::{BackendReachability, SandboxBackend};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use http_api::{Door, HttpState};
+use http_api::{Listener, HttpState};
 use url::{Host, Url};
 
 use crate::compose::Engine;
@@ -215,7 +215,7 @@ impl CallbackListener {
         let socket = listen(address).map_err(unusable)?;
         let (state, app) = (self.state.clone(), self.app.clone());
         let (server, handle) =
-            http_server(&self.http, Door::Sandboxes, socket, state, app).map_err(unusable)?;
+            http_server(&self.http, Listener::Callback, socket, state, app).map_err(unusable)?;
         self.tasks.spawn(async move {
             if let Err(error) = server.await {
                 tracing::error!(error = %chain(&error), "the listener for sandboxes failed; restart the service to have it again");

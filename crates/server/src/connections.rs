@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use actix_web::dev::Extensions;
 use domain::error::chain;
-use http_api::{ConnectionLimits, Connections, Door, GatewayLimits};
+use http_api::{ConnectionLimits, Connections, Listener, GatewayLimits};
 use rustix::net::sockopt;
 use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpStream;
@@ -46,24 +46,24 @@ pub(crate) struct Reception {
 }
 
 impl Reception {
-    pub(crate) fn new(http: &Http, door: Door) -> Self {
+    pub(crate) fn new(http: &Http, door: Listener) -> Self {
         let files = getrlimit(Resource::Nofile).current;
         let (of_everybody, of_sandboxes) = possible(files);
         let (most, possible, per_address, keep_alive) = match door {
-            Door::Everybody => {
+            Listener::Public => {
                 let (most, per_address) = (http.max_connections, http.max_connections_per_address);
                 (most, of_everybody, per_address, KEEP_ALIVE)
             }
-            Door::Sandboxes => {
+            Listener::Callback => {
                 let keep_alive = SANDBOX_KEEP_ALIVE;
                 (OF_SANDBOXES, of_sandboxes, OF_ONE_SANDBOX, keep_alive)
             }
-            Door::Operators => (OF_OPERATORS, OF_OPERATORS, 0, KEEP_ALIVE),
+            Listener::Metrics => (OF_OPERATORS, OF_OPERATORS, 0, KEEP_ALIVE),
         };
         let trusted = match door {
-            Door::Everybody => http.trusted_proxies.clone(),
+            Listener::Public => http.trusted_proxies.clone(),
             // Nobody stands for others there: sandboxes may be in a network that was named for a proxy's sake.
-            Door::Sandboxes | Door::Operators => Vec::new(),
+            Listener::Callback | Listener::Metrics => Vec::new(),
         };
         if most > possible {
             tracing::info!(

@@ -15,7 +15,7 @@ use actix_service::{
 use actix_web::dev::AppConfig;
 use anyhow::Context as _;
 use application::App;
-use http_api::{Door, HttpState};
+use http_api::{Listener, HttpState};
 use tokio::net::TcpStream;
 
 use crate::config::Http;
@@ -29,7 +29,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// A server that stops by its handle.
 pub(crate) fn http_server(
     config: &Http,
-    door: Door,
+    door: Listener,
     listener: TcpListener,
     state: HttpState,
     app: App,
@@ -38,9 +38,9 @@ pub(crate) fn http_server(
     ServerHandle,
 )> {
     let workers = match door {
-        Door::Everybody => config.workers,
+        Listener::Public => config.workers,
         // They report, or read numbers, and do nothing else.
-        Door::Sandboxes | Door::Operators => 1,
+        Listener::Callback | Listener::Metrics => 1,
     };
     http_api::prepare(door, &state);
     let reception = Reception::new(config, door);

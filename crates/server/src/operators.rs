@@ -6,7 +6,7 @@ use actix_web::dev::ServerHandle;
 use anyhow::Context as _;
 use application::Tasks;
 use domain::error::chain;
-use http_api::Door;
+use http_api::Listener;
 
 use crate::compose::Service;
 use crate::config::Config;
@@ -39,7 +39,7 @@ pub(crate) fn start(
     };
     let address = listener.local_addr()?;
     let (state, app) = (service.http.clone(), service.app.clone());
-    let (server, handle) = http_server(&config.http, Door::Operators, listener, state, app)?;
+    let (server, handle) = http_server(&config.http, Listener::Metrics, listener, state, app)?;
     tasks.spawn(async move {
         if let Err(error) = server.await {
             tracing::error!(

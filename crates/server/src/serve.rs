@@ -8,7 +8,7 @@ use application::audit::Audit;
 use application::{App, Tasks, background};
 use domain::error::chain;
 use domain::id::HostId;
-use http_api::Door;
+use http_api::Listener;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use secrecy::ExposeSecret as _;
 use tokio::net::TcpSocket;
@@ -81,7 +81,7 @@ pub(crate) async fn serve(
     let mut signals = Signals::new()?;
     let (server, main) = http_server(
         &config.http,
-        Door::Everybody,
+        Listener::Public,
         listener,
         service.http.clone(),
         service.app.clone(),

@@ -17,7 +17,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::openapi::Operations;
 use crate::routes::Process;
-use crate::{Door, HttpState};
+use crate::{Listener, HttpState};
 pub(crate) use requests::Requests;
 pub(crate) use text::CONTENT_TYPE;
 use text::{Labels, Page};
@@ -82,11 +82,11 @@ impl Measuring {
     /// no longer or shorter.
     pub(crate) fn may_read(
         &self,
-        door: Door,
+        door: Listener,
         key: impl FnOnce() -> Option<SecretString>,
     ) -> Reading {
         match &self.key {
-            _ if door == Door::Operators => Reading::Allowed,
+            _ if door == Listener::Metrics => Reading::Allowed,
             None if self.has_door => Reading::Elsewhere,
             None => Reading::Allowed,
             needed => {
@@ -425,11 +425,11 @@ mod tests {
             ] {
                 let at = |door| measuring.may_read(door, || given.map(SecretString::from));
                 assert_eq!(
-                    at(Door::Everybody),
+                    at(Listener::Public),
                     expected,
                     "{key:?} {has_door} {given:?}"
                 );
-                assert_eq!(at(Door::Operators), Allowed, "{key:?} {has_door} {given:?}");
+                assert_eq!(at(Listener::Metrics), Allowed, "{key:?} {has_door} {given:?}");
             }
         }
     }

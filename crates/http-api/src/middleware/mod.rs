@@ -35,7 +35,7 @@ use crate::extract::{ClientAddress, State, state_of};
 use crate::forwarding;
 use crate::problem::Problem;
 use crate::rate::Quota;
-use crate::state::Door;
+use crate::state::Listener;
 use crate::trace;
 
 pub(crate) use cors::Cors;
@@ -100,7 +100,7 @@ pub(crate) async fn edge(
         http.status = tracing::field::Empty,
     );
     trace::begin(&state, &span, req.headers());
-    if client.is_claimed && state.door() == Door::Everybody && state.is_first_claim() {
+    if client.is_claimed && state.door() == Listener::Public && state.is_first_claim() {
         span.in_scope(warn_of_claim);
     }
     let came = state.ports().clock.now();
@@ -256,7 +256,7 @@ fn early_answer(facts: &Facts, req: &ServiceRequest) -> Option<HttpResponse> {
         return Some(Problem::not_found().error_response());
     }
     // Behind the operators' door there is nothing that a page could do, and scrapers use names that only they know.
-    let is_open = facts.state.is_open() && facts.state.door() != Door::Operators;
+    let is_open = facts.state.is_open() && facts.state.door() != Listener::Metrics;
     if is_open && open::refuses(req.headers(), cors, addresses) {
         return Some(Problem::forbidden("This page may not use an open service").error_response());
     }

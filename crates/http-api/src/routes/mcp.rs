@@ -14,7 +14,7 @@ use crate::extract::{
 };
 use crate::mcp::{Code, Reply, Version, exchange, fault};
 use crate::problem::Problem;
-use crate::state::Door;
+use crate::state::Listener;
 
 /// The header by which a client says what it agreed to.
 const VERSION_HEADER: &str = "MCP-Protocol-Version";
@@ -27,10 +27,10 @@ impl Who for ActsFor {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let caller = match state_of(req)?.door() {
             // Nothing there takes a user's key, or none.
-            Door::Sandboxes => {
+            Listener::Callback => {
                 UserOrSandbox::Sandbox(Box::new(SandboxCaller::identify(req).await?))
             }
-            Door::Everybody | Door::Operators => UserOrSandbox::identify(req).await?,
+            Listener::Public | Listener::Metrics => UserOrSandbox::identify(req).await?,
         };
         match caller {
             UserOrSandbox::User(actor) => Ok(Self(actor.user, None)),

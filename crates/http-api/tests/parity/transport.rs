@@ -3,7 +3,7 @@
 
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
-use http_api::Door;
+use http_api::Listener;
 use serde_json::json;
 
 use crate::fixture::{ADA, BOB, World};
@@ -28,7 +28,7 @@ async fn no_route_takes_head_or_options_and_each_is_found_with_a_slash_too_many(
                 .method(method.clone())
                 .uri(path.as_str())
         });
-        let answers = world.send_all(Door::Everybody, requests).await;
+        let answers = world.send_all(Listener::Public, requests).await;
         for (path, answer) in paths.iter().zip(answers) {
             assert_eq!(answer.status, 405, "{method} {path}");
             assert_eq!(answer.json(), json!({"detail": "Method Not Allowed"}));
@@ -39,7 +39,7 @@ async fn no_route_takes_head_or_options_and_each_is_found_with_a_slash_too_many(
             .method(Method::PUT)
             .uri(&format!("{path}/"))
     });
-    let answers = world.send_all(Door::Everybody, requests).await;
+    let answers = world.send_all(Listener::Public, requests).await;
     for (path, answer) in paths.iter().zip(answers) {
         assert_eq!((answer.status, answer.text.as_str()), (307, ""), "{path}/");
     }
@@ -58,7 +58,7 @@ async fn one_users_flood_is_refused_and_costs_nobody_else() {
     };
 
     let flood = (0..FLOOD).map(|_| asking("/api/v1/sandbox-specs/search", ADA));
-    let answers = world.send_all(Door::Everybody, flood).await;
+    let answers = world.send_all(Listener::Public, flood).await;
     let refused = answers.iter().filter(|answer| answer.status == 429).count();
     assert!((100..200).contains(&refused), "{refused}");
     let refusal = world.open(ADA, "/api/v1/sandbox-specs/search", None).await;
@@ -78,7 +78,7 @@ async fn one_users_flood_is_refused_and_costs_nobody_else() {
             .insert_header(("X-Session-API-Key", sandbox))
             .set_json(json!([]))
     });
-    for answer in world.send_all(Door::Everybody, reports).await {
+    for answer in world.send_all(Listener::Public, reports).await {
         answer.ok();
     }
     let secrets = conversation["sandbox_id"].as_str().unwrap();
@@ -86,7 +86,7 @@ async fn one_users_flood_is_refused_and_costs_nobody_else() {
     world.get(sandbox, &secrets).await.ok();
     // What it looks up has a bound of its own.
     let flood = (0..FLOOD).map(|_| asking(&secrets, sandbox));
-    let answers = world.send_all(Door::Sandboxes, flood).await;
+    let answers = world.send_all(Listener::Callback, flood).await;
     let refused = answers.iter().filter(|answer| answer.status == 429).count();
     assert!((100..200).contains(&refused), "{refused}");
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
-use http_api::Door;
+use http_api::Listener;
 use serde_json::{Value, json};
 
 use crate::docs;
@@ -53,7 +53,7 @@ async fn answers(cases: &[Case]) -> Vec<Answer> {
         world.clock.advance(Duration::from_secs(2));
         answers.extend(
             world
-                .send_all(Door::Everybody, burst.iter().map(request))
+                .send_all(Listener::Public, burst.iter().map(request))
                 .await,
         );
     }

@@ -3,7 +3,7 @@
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
 use domain::sandbox::ExposedUrl;
-use http_api::{AddressConfig, Door};
+use http_api::{AddressConfig, Listener};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -198,7 +198,7 @@ async fn the_host_of_sandboxes_has_nothing_but_their_paths() {
         ("boxes.example", "/alive", 404),
         ("h.example", "/alive", 200),
     ] {
-        let answer = world.send_to(Door::Everybody, ask(host, path)).await;
+        let answer = world.send_to(Listener::Public, ask(host, path)).await;
         assert_eq!(answer.status, status, "{host}{path}");
     }
 }

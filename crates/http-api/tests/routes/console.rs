@@ -2,7 +2,7 @@
 
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
-use http_api::Door;
+use http_api::Listener;
 use serde_json::json;
 
 use crate::fixture::{ADA, Opened, ROOT, World};
@@ -135,7 +135,7 @@ async fn the_page_is_a_folder() {
     );
     for path in ["/console", "/console/", "/console/app.js"] {
         let request = TestRequest::get().uri(path);
-        let answer = world.send_to(Door::Sandboxes, request).await;
+        let answer = world.send_to(Listener::Callback, request).await;
         assert_eq!(answer.status, 404, "sandboxes have no business there");
     }
 }

@@ -2,7 +2,7 @@
 
 use actix_web::http::Method;
 use actix_web::test::TestRequest;
-use http_api::Door;
+use http_api::Listener;
 use serde_json::json;
 
 use crate::fixture::{ADA, UNKNOWN, World};
@@ -24,14 +24,14 @@ async fn reports_come_in_by_the_key_of_the_sandbox_alone() {
     let report = |key: &str| {
         request("post", &format!("/api/v1/webhooks/events/{id}"), key).set_json(json!([event]))
     };
-    let answer = world.send_to(Door::Sandboxes, report(ADA)).await;
+    let answer = world.send_to(Listener::Callback, report(ADA)).await;
     answer.refuses(401, "Invalid session API key");
     let answer = world
-        .send_to(Door::Sandboxes, report(key.as_str().unwrap()))
+        .send_to(Listener::Callback, report(key.as_str().unwrap()))
         .await;
     answer.is(200, &json!({"success": true}));
     let alive = request("get", "/alive", "");
-    let answer = world.send_to(Door::Sandboxes, alive).await;
+    let answer = world.send_to(Listener::Callback, alive).await;
     answer.is(200, &json!({"status": "ok"}));
     world
         .get(ADA, &format!("/api/v1/conversation/{id}/events/count"))
@@ -44,7 +44,7 @@ async fn behind_the_operators_door_are_numbers_without_a_key_and_nothing_else() 
     let world = World::idle().await;
     let ask = async |method: &str, path: &str| {
         world
-            .send_to(Door::Operators, request(method, path, ""))
+            .send_to(Listener::Metrics, request(method, path, ""))
             .await
     };
     let page = ask("get", "/metrics").await;
@@ -68,7 +68,7 @@ async fn behind_the_operators_door_are_numbers_without_a_key_and_nothing_else() 
         let filled = path.replace(['{', '}'], "");
         // Also with a key: nobody is anybody there.
         let asked = request("get", &filled, ADA);
-        let answer = world.send_to(Door::Operators, asked).await;
+        let answer = world.send_to(Listener::Metrics, asked).await;
         assert_eq!(answer.status, 404, "{path}: {}", answer.text);
         refused += 1;
     }
@@ -98,7 +98,7 @@ async fn nothing_that_a_user_may_call_is_behind_it() {
             .flat_map(|all| all.keys())
         {
             let asked = request(method, &filled.join("/"), ADA);
-            let answer = world.send_to(Door::Sandboxes, asked).await;
+            let answer = world.send_to(Listener::Callback, asked).await;
             assert_eq!(
                 (answer.status, answer.text.as_str()),
                 (404, r#"{"detail":"Not Found"}"#),
@@ -117,7 +117,7 @@ async fn nothing_that_a_user_may_call_is_behind_it() {
         "/health/",
     ] {
         let answer = world
-            .send_to(Door::Sandboxes, request("get", path, ADA))
+            .send_to(Listener::Callback, request("get", path, ADA))
             .await;
         assert_eq!(answer.status, 404, "{path}");
     }
@@ -135,7 +135,7 @@ async fn nothing_that_a_user_may_call_is_behind_it() {
     ] {
         let asked = request("get", path, ADA);
         world
-            .send_to(Door::Sandboxes, asked)
+            .send_to(Listener::Callback, asked)
             .await
             .refuses(401, text);
     }

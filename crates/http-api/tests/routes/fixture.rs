@@ -17,7 +17,7 @@ use domain::clock::{Clock, Timestamp};
 use domain::id::{ApiKeyId, HostId, IdGenerator, SpecId, UserId};
 use domain::identity::{AdminChange, ApiKey, ApiKeyRepository, KeyHash, Role};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
-use http_api::{AddressConfig, Check, Door, HttpConfig, HttpPorts, HttpState, Readiness};
+use http_api::{AddressConfig, Check, Listener, HttpConfig, HttpPorts, HttpState, Readiness};
 use keyring::{InstallationKey, Keyring, MasterKey};
 use serde_json::{Value, json};
 use store_memory::{
@@ -311,10 +311,10 @@ impl World {
     }
 
     pub(crate) async fn send(&self, request: TestRequest) -> Answer {
-        self.send_to(Door::Everybody, request).await
+        self.send_to(Listener::Public, request).await
     }
 
-    pub(crate) async fn send_to(&self, door: Door, request: TestRequest) -> Answer {
+    pub(crate) async fn send_to(&self, door: Listener, request: TestRequest) -> Answer {
         let mut answers = self.send_all(door, [request]).await;
         answers.pop().unwrap()
     }
@@ -322,7 +322,7 @@ impl World {
     /// One after another to the same instance.
     pub(crate) async fn send_all(
         &self,
-        door: Door,
+        door: Listener,
         requests: impl IntoIterator<Item = TestRequest>,
     ) -> Vec<Answer> {
         let app = http_api::behind(door, self.state.clone(), self.app.clone());

@@ -6,7 +6,7 @@ use actix_web::dev::ServerHandle;
 use actix_web::test::TestRequest;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use futures::{StreamExt as _, stream};
-use http_api::Door;
+use http_api::Listener;
 use serde_json::{Value, json};
 
 use crate::fixture::{ADA, Answer, BOB, UNKNOWN, World};
@@ -277,7 +277,7 @@ async fn other_keys_open_nothing() {
     let request = TestRequest::get()
         .uri("/api/tools/")
         .insert_header((KEY, stage.key.as_str()));
-    let answer = stage.world.send_to(Door::Sandboxes, request).await;
+    let answer = stage.world.send_to(Listener::Callback, request).await;
     answer.refuses(404, "Not Found");
     stage.end().await;
 }

@@ -1,7 +1,7 @@
 //! Every operation × every kind of key × own, foreign and missing objects. What is expected follows from the operation's
 //! policy, and an operation without one fails the test.
 
-use http_api::Door;
+use http_api::Listener;
 use serde_json::json;
 
 use crate::fixture::{ADA, Answer, BOB, World};
@@ -160,7 +160,7 @@ async fn ask<const N: usize>(
     asked: [(Option<&str>, &Objects); N],
 ) -> [Answer; N] {
     let requests = asked.map(|(key, at)| request_at(key, &operation.name(), &at.path(operation)));
-    let answers = world.send_all(Door::Everybody, requests).await;
+    let answers = world.send_all(Listener::Public, requests).await;
     answers.try_into().expect("as many as were asked")
 }
 

@@ -4,7 +4,7 @@ use actix_web::test::TestRequest;
 use domain::agent::McpServer;
 use domain::conversation::GitProvider;
 use domain::git::GitError;
-use http_api::Door;
+use http_api::Listener;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use store_memory::FakeProvider;
@@ -332,7 +332,7 @@ async fn only_users_and_sandboxes_at_work_are_let_in() {
     let id = world.conversation(ADA).await;
     let conversation = world.read(ADA, &id).await;
     let key = conversation["session_api_key"].as_str().unwrap().to_owned();
-    for door in [Door::Everybody, Door::Sandboxes] {
+    for door in [Listener::Public, Listener::Callback] {
         let tool = json!({"name": "create_pr", "arguments": pull_request()});
         let body = request("tools/call", &tool);
         let answer = world.send_to(door, post(&key).set_json(&body)).await.ok();
@@ -341,11 +341,11 @@ async fn only_users_and_sandboxes_at_work_are_let_in() {
     // For its owner, that is.
     assert_eq!(world.git.calls().last().unwrap().1, "github-token");
     let answer = world
-        .send_to(Door::Sandboxes, post(ADA).set_json(&list))
+        .send_to(Listener::Callback, post(ADA).set_json(&list))
         .await;
     answer.refuses(401, "Invalid session API key");
     let answer = world
-        .send_to(Door::Sandboxes, post("").set_json(&list))
+        .send_to(Listener::Callback, post("").set_json(&list))
         .await;
     assert_eq!(answer.status, 401);
 
@@ -358,7 +358,7 @@ async fn only_users_and_sandboxes_at_work_are_let_in() {
         )
         .await
         .ok();
-    for door in [Door::Everybody, Door::Sandboxes] {
+    for door in [Listener::Public, Listener::Callback] {
         let answer = world.send_to(door, post(&key).set_json(&list)).await;
         assert_eq!(answer.status, 401, "{}", answer.text);
     }
@@ -371,7 +371,7 @@ async fn the_number_of_a_pull_request_is_noted_in_its_conversation() {
     let (id, other) = (world.conversation(ADA).await, world.conversation(ADA).await);
     let tool = json!({"name": "create_pr", "arguments": pull_request()});
     let body = request("tools/call", &tool);
-    let open = async |door: Door, key: &str, conversation: &str| {
+    let open = async |door: Listener, key: &str, conversation: &str| {
         let post = post(key).uri(&format!("{MCP}?conversation_id={conversation}"));
         let answer = world.send_to(door, post.set_json(&body)).await.ok();
         assert_eq!(answer["result"]["isError"], false, "{answer}");
@@ -379,10 +379,10 @@ async fn the_number_of_a_pull_request_is_noted_in_its_conversation() {
     let numbers = async |id: &str| world.read(ADA, id).await["pr_number"].clone();
     let key = world.read(ADA, &id).await["session_api_key"].clone();
     let key = key.as_str().unwrap();
-    open(Door::Sandboxes, key, &id).await;
-    open(Door::Everybody, key, &id).await;
+    open(Listener::Callback, key, &id).await;
+    open(Listener::Public, key, &id).await;
     assert_eq!(numbers(&id).await, json!([1, 2]));
-    open(Door::Everybody, ADA, &other).await;
+    open(Listener::Public, ADA, &other).await;
     assert_eq!(numbers(&other).await, json!([3]));
     let list = world
         .get(ADA, "/api/v1/app-conversations/search")
@@ -391,14 +391,14 @@ async fn the_number_of_a_pull_request_is_noted_in_its_conversation() {
     assert_eq!(list["items"][0]["pr_number"], json!([3]));
 
     // A sandbox speaks for its own conversations only, and what is not the caller's has no numbers of theirs.
-    open(Door::Sandboxes, key, &other).await;
+    open(Listener::Callback, key, &other).await;
     let token = json!({"provider_tokens": {"github": {"token": "t", "host": "git.example.com"}}});
     world
         .post(BOB, "/api/v1/secrets/git-providers", &token)
         .await
         .ok();
-    open(Door::Everybody, BOB, &id).await;
-    open(Door::Everybody, ADA, UNKNOWN).await;
+    open(Listener::Public, BOB, &id).await;
+    open(Listener::Public, ADA, UNKNOWN).await;
     assert_eq!(numbers(&id).await, json!([1, 2]));
     assert_eq!(numbers(&other).await, json!([3]));
     let wrong = post(ADA).uri(&format!("{MCP}?conversation_id=x"));

@@ -4,7 +4,7 @@ use actix_web::http::Method;
 use actix_web::test::TestRequest;
 use domain::conversation::GitProvider;
 use domain::git::{GitBranch, GitUser, GitRepository, SuggestedTask, SuggestedTaskType};
-use http_api::Door;
+use http_api::Listener;
 use serde_json::{Value, json};
 use store_memory::FakeProvider;
 
@@ -105,10 +105,10 @@ async fn reports_name_their_own_sandbox() {
             .set_json(json!([event("e1")]))
     };
     world
-        .send_to(Door::Sandboxes, report(key))
+        .send_to(Listener::Callback, report(key))
         .await
         .is(200, &done);
-    for door in [Door::Sandboxes, Door::Everybody] {
+    for door in [Listener::Callback, Listener::Public] {
         world
             .send_to(door, report(ADA))
             .await

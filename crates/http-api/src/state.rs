@@ -125,11 +125,11 @@ pub struct HttpState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listener {
     /// Users, and whoever else reaches the service: everything is there.
-    Everybody,
-    /// Sandboxes, on an address that only they should use: what takes a sandbox's key, and nothing else.
-    Sandboxes,
+    Public,
+    /// Callback, on an address that only they should use: what takes a sandbox's key, and nothing else.
+    Callback,
     /// Whoever watches over the service, inside the operator's network: `/metrics` without a key, and `/alive`.
-    Operators,
+    Metrics,
 }
 
 /// What both APIs show of settings.

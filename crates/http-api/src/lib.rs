@@ -127,9 +127,9 @@ pub fn app(
     behind(Listener::Public, state, application)
 }
 
-/// The surface behind a door, as the server runs it in every worker.
+/// The surface behind a listener, as the server runs it in every worker.
 pub fn behind(
-    door: Listener,
+    listener: Listener,
     state: HttpState,
     application: application::App,
 ) -> App<
@@ -141,17 +141,17 @@ pub fn behind(
         InitError = (),
     >,
 > {
-    assemble(state.behind(door), table_of(door)).app_data(Application::new(application))
+    assemble(state.behind(listener), table_of(listener)).app_data(Application::new(application))
 }
 
-/// Makes what all workers share of the routes behind a door. Optional: the first worker would do it, but what that takes of
+/// Makes what all workers share of the routes behind a listener. Optional: the first worker would do it, but what that takes of
 /// memory for a moment stays with its thread.
-pub fn prepare(door: Listener, state: &HttpState) {
-    survey(&state.clone().behind(door), table_of(door));
+pub fn prepare(listener: Listener, state: &HttpState) {
+    survey(&state.clone().behind(listener), table_of(listener));
 }
 
-fn table_of(door: Listener) -> Table {
-    match door {
+fn table_of(listener: Listener) -> Table {
+    match listener {
         Listener::Public => Table::EVERYBODY,
         Listener::Callback => Table::SANDBOXES,
         Listener::Metrics => Table::OPERATORS,
@@ -160,7 +160,7 @@ fn table_of(door: Listener) -> Table {
 
 /// What exists, once for all workers.
 fn survey(state: &HttpState, table: Table) {
-    let has_docs = state.door() == Listener::Public;
+    let has_docs = state.listener() == Listener::Public;
     state.set_surface(|| {
         let document = has_docs.then(|| table.served(state.addresses().prefix()));
         Surface::new(table.operations(), document)
@@ -185,14 +185,14 @@ fn assemble(
     >,
 > {
     survey(&state, table);
-    let register_docs = match state.door() {
+    let register_docs = match state.listener() {
         Listener::Public => routes::register_docs,
         Listener::Callback | Listener::Metrics => |_: &mut _| (),
     };
     let app = App::new().configure(table.serve);
-    // For one worker: its connections live on this thread. Sandboxes do not reach each other through their own door, and
+    // For one worker: its connections live on this thread. Sandboxes do not reach each other through their own listener, and
     // nobody reaches one through the operators'.
-    let app = match state.door() {
+    let app = match state.listener() {
         Listener::Public => app.app_data(web::Data::new(gateway::Gateway::new(
             state.gateway().clone(),
         ))),

@@ -116,9 +116,9 @@ pub struct HttpPorts {
 #[derive(Clone)]
 pub struct HttpState {
     shared: Arc<Shared>,
-    /// One per door: what one offers is not what another does.
+    /// One per listener: what one offers is not what another does.
     surfaces: [Arc<OnceLock<Surface>>; 3],
-    door: Listener,
+    listener: Listener,
 }
 
 /// For whom a listener is.
@@ -202,7 +202,7 @@ impl HttpState {
                 traces: config.traces,
             }),
             surfaces: Default::default(),
-            door: Listener::Public,
+            listener: Listener::Public,
         }
     }
 
@@ -292,7 +292,7 @@ impl HttpState {
     /// Machines whose forwarding headers are believed. Where sandboxes come, none: a network of containers may have been
     /// named because the proxy is one.
     pub(crate) fn trusted_proxies(&self) -> &[Network] {
-        match self.door {
+        match self.listener {
             Listener::Public => &self.shared.trusted_proxies,
             Listener::Callback | Listener::Metrics => &[],
         }
@@ -341,22 +341,22 @@ impl HttpState {
         &self.shared.stats
     }
 
-    /// The same state behind another door.
-    pub(crate) fn behind(mut self, door: Listener) -> Self {
-        self.door = door;
+    /// The same state behind another listener.
+    pub(crate) fn behind(mut self, listener: Listener) -> Self {
+        self.listener = listener;
         self
     }
 
-    pub(crate) fn door(&self) -> Listener {
-        self.door
+    pub(crate) fn listener(&self) -> Listener {
+        self.listener
     }
 
     /// The documented surface; set before the first worker has put its routes together.
     pub(crate) fn surface(&self) -> Option<&Surface> {
-        self.surfaces[self.door as usize].get()
+        self.surfaces[self.listener as usize].get()
     }
 
     pub(crate) fn set_surface(&self, document: impl FnOnce() -> Surface) {
-        self.surfaces[self.door as usize].get_or_init(document);
+        self.surfaces[self.listener as usize].get_or_init(document);
     }
 }

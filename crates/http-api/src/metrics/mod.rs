@@ -39,7 +39,7 @@ pub(crate) struct Measuring {
 pub(crate) enum Reading {
     Allowed,
     NeedsKey,
-    /// It is behind the operators' door, and not here.
+    /// It is behind the operators' listener, and not here.
     Elsewhere,
 }
 
@@ -78,15 +78,15 @@ impl Measuring {
         self.pools.get().map_or_else(Vec::new, |pools| pools())
     }
 
-    /// Whether who comes through this door with this key may read. Hashes are compared: how much of a wrong key is right takes
+    /// Whether who comes through this listener with this key may read. Hashes are compared: how much of a wrong key is right takes
     /// no longer or shorter.
     pub(crate) fn may_read(
         &self,
-        door: Listener,
+        listener: Listener,
         key: impl FnOnce() -> Option<SecretString>,
     ) -> Reading {
         match &self.key {
-            _ if door == Listener::Metrics => Reading::Allowed,
+            _ if listener == Listener::Metrics => Reading::Allowed,
             None if self.has_door => Reading::Elsewhere,
             None => Reading::Allowed,
             needed => {
@@ -410,7 +410,7 @@ mod tests {
     fn a_page_with_a_key_is_for_whoever_has_it() {
         use Reading::{Allowed, Elsewhere, NeedsKey};
         const KEY: &str = "metrics-key";
-        // By the configured key and whether there is a door: without a key, with the right one, with another.
+        // By the configured key and whether there is a listener: without a key, with the right one, with another.
         for (key, has_door, [none, right, wrong]) in [
             (None, false, [Allowed; 3]),
             (None, true, [Elsewhere; 3]),
@@ -423,7 +423,7 @@ mod tests {
                 (Some(KEY), right),
                 (Some("metrics-kez"), wrong),
             ] {
-                let at = |door| measuring.may_read(door, || given.map(SecretString::from));
+                let at = |listener| measuring.may_read(listener, || given.map(SecretString::from));
                 assert_eq!(
                     at(Listener::Public),
                     expected,

@@ -100,7 +100,7 @@ pub(crate) async fn edge(
         http.status = tracing::field::Empty,
     );
     trace::begin(&state, &span, req.headers());
-    if client.is_claimed && state.door() == Listener::Public && state.is_first_claim() {
+    if client.is_claimed && state.listener() == Listener::Public && state.is_first_claim() {
         span.in_scope(warn_of_claim);
     }
     let came = state.ports().clock.now();
@@ -255,8 +255,8 @@ fn early_answer(facts: &Facts, req: &ServiceRequest) -> Option<HttpResponse> {
     if addresses.is_elsewhere([facts.host.as_deref(), host], req.path()) {
         return Some(Problem::not_found().error_response());
     }
-    // Behind the operators' door there is nothing that a page could do, and scrapers use names that only they know.
-    let is_open = facts.state.is_open() && facts.state.door() != Listener::Metrics;
+    // Behind the operators' listener there is nothing that a page could do, and scrapers use names that only they know.
+    let is_open = facts.state.is_open() && facts.state.listener() != Listener::Metrics;
     if is_open && open::refuses(req.headers(), cors, addresses) {
         return Some(Problem::forbidden("This page may not use an open service").error_response());
     }

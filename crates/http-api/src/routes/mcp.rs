@@ -25,7 +25,7 @@ pub(super) struct ActsFor(UserId, Option<SandboxId>);
 
 impl Who for ActsFor {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
-        let caller = match state_of(req)?.door() {
+        let caller = match state_of(req)?.listener() {
             // Nothing there takes a user's key, or none.
             Listener::Callback => {
                 UserOrSandbox::Sandbox(Box::new(SandboxCaller::identify(req).await?))

@@ -88,7 +88,7 @@ pub struct HttpConfig {
     /// The key that `/metrics` needs; without one, everybody may read it.
     pub metrics_key: Option<SecretString>,
     /// Whether there is a [`Listener::Metrics`]: where everybody comes, `/metrics` is then there only with the key.
-    pub metrics_have_door: bool,
+    pub has_metrics_listener: bool,
     /// What web front ends are told.
     pub web_client: WebClient,
     /// How traces are handed on; `None` where none are exported.
@@ -196,7 +196,7 @@ impl HttpState {
                 shown_settings: ShownSettings::default(),
                 shown_specs: ShownSpecs::default(),
                 gateway,
-                measuring: Measuring::new(config.metrics_key.as_ref(), config.metrics_have_door),
+                measuring: Measuring::new(config.metrics_key.as_ref(), config.has_metrics_listener),
                 looks: Looks::default(),
                 web_client,
                 traces: config.traces,

@@ -301,7 +301,7 @@ fn http_config(config: &Config, bound: SocketAddr) -> HttpConfig {
             ..GatewayLimits::default()
         },
         metrics_key: config.metrics.key.clone(),
-        metrics_have_door: config.metrics.bind.is_some(),
+        has_metrics_listener: config.metrics.bind.is_some(),
         web_client: config.web_client.clone(),
         traces: traces::handed_on(config),
     }

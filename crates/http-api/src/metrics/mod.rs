@@ -31,7 +31,7 @@ pub(crate) struct Measuring {
     requests: OnceLock<Requests>,
     pools: OnceLock<Pools>,
     key: Option<KeyHash>,
-    has_door: bool,
+    has_metrics_listener: bool,
 }
 
 /// Whether somebody may read the page.
@@ -44,11 +44,11 @@ pub(crate) enum Reading {
 }
 
 impl Measuring {
-    /// Whoever reads needs this key, where everybody comes. `has_door`: without a key it is then not there at all.
-    pub(crate) fn new(key: Option<&SecretString>, has_door: bool) -> Self {
+    /// Whoever reads needs this key, where everybody comes. `has_metrics_listener`: without a key it is then not there at all.
+    pub(crate) fn new(key: Option<&SecretString>, has_metrics_listener: bool) -> Self {
         Self {
             key: key.map(|key| KeyHash::of(key.expose_secret())),
-            has_door,
+            has_metrics_listener,
             ..Self::default()
         }
     }
@@ -87,7 +87,7 @@ impl Measuring {
     ) -> Reading {
         match &self.key {
             _ if listener == Listener::Metrics => Reading::Allowed,
-            None if self.has_door => Reading::Elsewhere,
+            None if self.has_metrics_listener => Reading::Elsewhere,
             None => Reading::Allowed,
             needed => {
                 let given = key().map(|key| KeyHash::of(key.expose_secret()));
@@ -411,13 +411,13 @@ mod tests {
         use Reading::{Allowed, Elsewhere, NeedsKey};
         const KEY: &str = "metrics-key";
         // By the configured key and whether there is a listener: without a key, with the right one, with another.
-        for (key, has_door, [none, right, wrong]) in [
+        for (key, has_metrics_listener, [none, right, wrong]) in [
             (None, false, [Allowed; 3]),
             (None, true, [Elsewhere; 3]),
             (Some(KEY), false, [NeedsKey, Allowed, NeedsKey]),
             (Some(KEY), true, [NeedsKey, Allowed, NeedsKey]),
         ] {
-            let measuring = Measuring::new(key.map(SecretString::from).as_ref(), has_door);
+            let measuring = Measuring::new(key.map(SecretString::from).as_ref(), has_metrics_listener);
             for (given, expected) in [
                 (None, none),
                 (Some(KEY), right),
@@ -427,9 +427,9 @@ mod tests {
                 assert_eq!(
                     at(Listener::Public),
                     expected,
-                    "{key:?} {has_door} {given:?}"
+                    "{key:?} {has_metrics_listener} {given:?}"
                 );
-                assert_eq!(at(Listener::Metrics), Allowed, "{key:?} {has_door} {given:?}");
+                assert_eq!(at(Listener::Metrics), Allowed, "{key:?} {has_metrics_listener} {given:?}");
             }
         }
     }

@@ -108,7 +108,7 @@ pub(super) fn config() -> HttpConfig {
         trusted_proxies: Vec::new(),
         gateway: gateway::Limits::default(),
         metrics_key: None,
-        metrics_have_door: false,
+        has_metrics_listener: false,
         web_client: crate::WebClient::default(),
         traces: None,
     }

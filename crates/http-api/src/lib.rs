@@ -141,32 +141,32 @@ pub fn behind(
         InitError = (),
     >,
 > {
-    assemble(state.behind(listener), table_of(listener)).app_data(Application::new(application))
+    assemble(state.behind(listener), route_table(listener)).app_data(Application::new(application))
 }
 
 /// Makes what all workers share of the routes behind a listener. Optional: the first worker would do it, but what that takes of
 /// memory for a moment stays with its thread.
 pub fn prepare(listener: Listener, state: &HttpState) {
-    survey(&state.clone().behind(listener), table_of(listener));
+    init_surface(&state.clone().behind(listener), route_table(listener));
 }
 
-fn table_of(listener: Listener) -> Table {
+fn route_table(listener: Listener) -> Table {
     match listener {
-        Listener::Public => Table::EVERYBODY,
-        Listener::Callback => Table::SANDBOXES,
-        Listener::Metrics => Table::OPERATORS,
+        Listener::Public => Table::PUBLIC,
+        Listener::Callback => Table::CALLBACK,
+        Listener::Metrics => Table::METRICS,
     }
 }
 
 /// What exists, once for all workers.
-fn survey(state: &HttpState, table: Table) {
+fn init_surface(state: &HttpState, table: Table) {
     let has_docs = state.listener() == Listener::Public;
     state.set_surface(|| {
         let document = has_docs.then(|| table.served(state.addresses().prefix()));
         Surface::new(table.operations(), document)
     });
     state.measuring().know(|| {
-        let everything = if has_docs { table } else { Table::EVERYBODY };
+        let everything = if has_docs { table } else { Table::PUBLIC };
         everything.operations()
     });
 }
@@ -184,7 +184,7 @@ fn assemble(
         InitError = (),
     >,
 > {
-    survey(&state, table);
+    init_surface(&state, table);
     let register_docs = match state.listener() {
         Listener::Public => routes::register_docs,
         Listener::Callback | Listener::Metrics => |_: &mut _| (),
@@ -206,5 +206,5 @@ fn assemble(
 
 /// The `OpenAPI` document, without starting anything.
 pub fn openapi_document() -> Value {
-    Table::EVERYBODY.document()
+    Table::PUBLIC.document()
 }

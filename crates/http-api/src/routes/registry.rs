@@ -83,7 +83,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// Everything.
-    pub(crate) const EVERYBODY: Self = Self {
+    pub(crate) const PUBLIC: Self = Self {
         serve: super::register,
         list: super::register,
         // A condition, so that a release build has nothing of the other one.
@@ -95,14 +95,14 @@ impl Table {
     };
 
     /// What sandboxes may call, for a listener of their own.
-    pub(crate) const SANDBOXES: Self = Self {
+    pub(crate) const CALLBACK: Self = Self {
         serve: super::register_for_sandboxes,
         list: super::register_for_sandboxes,
         document: None,
     };
 
     /// What whoever watches over the service may read, for a listener of their own.
-    pub(crate) const OPERATORS: Self = Self {
+    pub(crate) const METRICS: Self = Self {
         serve: super::register_for_operators,
         list: super::register_for_operators,
         document: None,
@@ -154,10 +154,10 @@ mod tests {
             }
             operations
         };
-        let listed = sorted(Table::EVERYBODY.operations());
+        let listed = sorted(Table::PUBLIC.operations());
         let document = collect(|routes| crate::routes::register(routes));
         assert_eq!(listed, sorted(openapi::operations(&document)));
-        for part in [Table::SANDBOXES, Table::OPERATORS] {
+        for part in [Table::CALLBACK, Table::METRICS] {
             let part = part.operations();
             assert!(!part.is_empty() && part.len() < listed.len());
         }

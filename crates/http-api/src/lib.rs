@@ -61,7 +61,7 @@
 //!    A path parameter's type says its name: [`extract::Named`].
 //!    utoipa reads the arguments too and wants names in the pattern: `Call(_caller, ())`, not `Call(_, ())`.
 //! 3. Register it in `routes::register` (static segments before `{parameters}` of the same method), and in
-//!    `routes::register_for_sandboxes` if, and only if, it takes a sandbox's key and no other.
+//!    `routes::register_callback` if, and only if, it takes a sandbox's key and no other.
 //! 4. Document only what is the route's own: 401, 404 (with a path parameter), 422, 429, 500, 503 and what a body can
 //!    cause are added to every operation. `security(())` marks a public route, the tag `Legacy` the legacy error
 //!    shape, `security(("ApiKey" = []))` a route for sandbox keys.
@@ -98,8 +98,8 @@ use actix_web::{App, Error, web};
 use serde_json::Value;
 
 use crate::extract::Application;
-use crate::openapi::Surface;
-use crate::routes::Table;
+use crate::openapi::RouteSurface;
+use crate::routes::RouteTable;
 
 pub use addresses::AddressConfig;
 pub use connections::{Connection, ConnectionLimits, Connections};
@@ -150,23 +150,23 @@ pub fn prepare(listener: Listener, state: &HttpState) {
     init_surface(&state.clone().behind(listener), route_table(listener));
 }
 
-fn route_table(listener: Listener) -> Table {
+fn route_table(listener: Listener) -> RouteTable {
     match listener {
-        Listener::Public => Table::PUBLIC,
-        Listener::Callback => Table::CALLBACK,
-        Listener::Metrics => Table::METRICS,
+        Listener::Public => RouteTable::PUBLIC,
+        Listener::Callback => RouteTable::CALLBACK,
+        Listener::Metrics => RouteTable::METRICS,
     }
 }
 
 /// What exists, once for all workers.
-fn init_surface(state: &HttpState, table: Table) {
+fn init_surface(state: &HttpState, table: RouteTable) {
     let has_docs = state.listener() == Listener::Public;
     state.set_surface(|| {
         let document = has_docs.then(|| table.served(state.addresses().prefix()));
-        Surface::new(table.operations(), document)
+        RouteSurface::new(table.operations(), document)
     });
     state.measuring().know(|| {
-        let everything = if has_docs { table } else { Table::PUBLIC };
+        let everything = if has_docs { table } else { RouteTable::PUBLIC };
         everything.operations()
     });
 }
@@ -174,7 +174,7 @@ fn init_surface(state: &HttpState, table: Table) {
 /// The layers around a set of routes.
 fn assemble(
     state: HttpState,
-    table: Table,
+    table: RouteTable,
 ) -> App<
     impl ServiceFactory<
         ServiceRequest,
@@ -206,5 +206,5 @@ fn assemble(
 
 /// The `OpenAPI` document, without starting anything.
 pub fn openapi_document() -> Value {
-    Table::PUBLIC.document()
+    RouteTable::PUBLIC.document()
 }

@@ -20,7 +20,7 @@ use crate::dto::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
 use crate::extract::{Authenticator, Intake, ParseBudget};
 use crate::metrics::{Measuring, Pools};
 use crate::middleware::Cors;
-use crate::openapi::Surface;
+use crate::openapi::RouteSurface;
 use crate::rate::RateLimit;
 use crate::readiness::{Check, Looks, Readiness};
 use crate::routes::{ProcessStats, ShownSpecs};
@@ -117,7 +117,7 @@ pub struct HttpPorts {
 pub struct HttpState {
     shared: Arc<Shared>,
     /// One per listener: what one offers is not what another does.
-    surfaces: [Arc<OnceLock<Surface>>; 3],
+    surfaces: [Arc<OnceLock<RouteSurface>>; 3],
     listener: Listener,
 }
 
@@ -352,11 +352,11 @@ impl HttpState {
     }
 
     /// The documented surface; set before the first worker has put its routes together.
-    pub(crate) fn surface(&self) -> Option<&Surface> {
+    pub(crate) fn surface(&self) -> Option<&RouteSurface> {
         self.surfaces[self.listener as usize].get()
     }
 
-    pub(crate) fn set_surface(&self, document: impl FnOnce() -> Surface) {
+    pub(crate) fn set_surface(&self, document: impl FnOnce() -> RouteSurface) {
         self.surfaces[self.listener as usize].get_or_init(document);
     }
 }

@@ -4,13 +4,13 @@ use actix_web::HttpResponse;
 use actix_web::dev::ServiceRequest;
 use actix_web::http::header::LOCATION;
 
-use crate::openapi::Surface;
+use crate::openapi::RouteSurface;
 
 /// 307 to the path without its trailing slash, if that is a route of ours. The target is a path on this host: it comes
 /// from our own route patterns, so it cannot be another host's (`//evil/`). `prefix` is that of the public URL.
 pub(super) fn redirect(
     req: &ServiceRequest,
-    surface: &Surface,
+    surface: &RouteSurface,
     prefix: &str,
 ) -> Option<HttpResponse> {
     let target = target(req.path(), surface)?;
@@ -27,7 +27,7 @@ pub(super) fn redirect(
     )
 }
 
-fn target<'a>(path: &'a str, surface: &Surface) -> Option<&'a str> {
+fn target<'a>(path: &'a str, surface: &RouteSurface) -> Option<&'a str> {
     let meant = path.strip_suffix('/')?;
     (meant.starts_with('/') && !meant.starts_with("//") && surface.knows(meant)).then_some(meant)
 }

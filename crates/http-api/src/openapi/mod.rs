@@ -14,13 +14,13 @@ use serde_json::Value;
 
 pub(crate) use complete::complete;
 use written::Written;
-pub(crate) use written::{IS_TRUE as IS_WRITTEN, document as written_document};
+pub(crate) use written::{IS_PREBUILT as IS_PREBUILT, document as prebuilt_document};
 
 /// Paths with their methods in lower case.
 pub(crate) type Operations = Vec<(String, Vec<String>)>;
 
 /// The document as it is sent.
-pub(crate) struct Served(Form);
+pub(crate) struct ServedDocument(Form);
 
 enum Form {
     /// In the binary; what is made of it is made once, when somebody wants it.
@@ -29,7 +29,7 @@ enum Form {
     Collected(Bytes),
 }
 
-impl Served {
+impl ServedDocument {
     /// From the completed document.
     pub(crate) fn collected(document: &Value) -> Self {
         Self(Form::Collected(Bytes::from(document.to_string())))
@@ -51,9 +51,9 @@ impl Served {
 }
 
 /// What this service offers, as it was registered.
-pub(crate) struct Surface {
+pub(crate) struct RouteSurface {
     /// `None` behind doors that have no pages.
-    document: Option<Served>,
+    document: Option<ServedDocument>,
     routes: Vec<(ResourceDef, Vec<String>)>,
     /// What serves pages: a slash more or less means something there.
     pages: Vec<(ResourceDef, Vec<String>)>,
@@ -67,9 +67,9 @@ const PAGES: [(&str, &[&str]); 4] = [
     ("/console/{file:.*}", &["GET", "HEAD"]),
 ];
 
-impl Surface {
+impl RouteSurface {
     /// These routes, and what documents them, which is a route itself.
-    pub(crate) fn new(operations: Operations, document: Option<Served>) -> Self {
+    pub(crate) fn new(operations: Operations, document: Option<ServedDocument>) -> Self {
         let is_served = document.is_some();
         let mut routes: Vec<_> = operations
             .into_iter()
@@ -93,7 +93,7 @@ impl Surface {
     }
 
     /// The document, where there is one.
-    pub(crate) fn document(&self) -> Option<&Served> {
+    pub(crate) fn document(&self) -> Option<&ServedDocument> {
         self.document.as_ref()
     }
 

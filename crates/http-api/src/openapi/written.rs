@@ -17,7 +17,7 @@ use serde_json::Value;
 const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openapi.json.gz"));
 
 /// Whether the surface of this build is as it is written, not as it is collected.
-pub(crate) const IS_TRUE: bool = !cfg!(debug_assertions);
+pub(crate) const IS_PREBUILT: bool = !cfg!(debug_assertions);
 
 /// The document. Some milliseconds, and some megabytes for as long as it is there.
 pub(crate) fn document() -> std::io::Result<Value> {

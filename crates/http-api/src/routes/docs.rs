@@ -12,7 +12,7 @@ use utoipa_swagger_ui::Config;
 
 use super::page_security;
 use crate::extract::State;
-use crate::openapi::Surface;
+use crate::openapi::RouteSurface;
 use crate::problem::Problem;
 
 /// What Swagger UI needs, and nothing else. It sets styles in attributes, and draws its icons from `data:` addresses.
@@ -27,7 +27,7 @@ pub(super) async fn document(
 ) -> Result<HttpResponse, Problem> {
     let document = state
         .surface()
-        .and_then(Surface::document)
+        .and_then(RouteSurface::document)
         .ok_or_else(|| Problem::internal("no document"))?;
     let takes_gzip = accepted.is_some_and(|it| takes_gzip(&it));
     let (document, is_packed) = document.text(takes_gzip);

@@ -52,12 +52,12 @@ use crate::problem::Problem;
 
 pub use process_stats::open_io_counters;
 pub(crate) use process_stats::{Process, ProcessStats};
-pub(crate) use registry::{Registry, Table};
+pub(crate) use registry::{RouteRegistry, RouteTable};
 pub(crate) use sandbox_specs::ShownSpecs;
 
 /// Registers every route. What is registered here is documented; nothing else exists.
-pub(crate) fn register(config: &mut impl Registry) {
-    register_central(config);
+pub(crate) fn register(config: &mut impl RouteRegistry) {
+    register_frequent(config);
     config
         .service(health::alive)
         .service(health::health)
@@ -107,13 +107,13 @@ pub(crate) fn register(config: &mut impl Registry) {
         .service(skills::marketplace_skills);
     register_organizations(config);
     register_work(config);
-    register_older(config);
+    register_legacy(config);
     register_administration(config);
 }
 
 /// What is asked all the time. One route after the other is tried, and each with `{parameters}` is a regular expression, which
 /// costs something also where it does not match: a list behind seventeen of them spent 2 % of its time there.
-fn register_central(config: &mut impl Registry) {
+fn register_frequent(config: &mut impl RouteRegistry) {
     config
         .service(legacy_settings::load)
         .service(settings::load)
@@ -130,7 +130,7 @@ fn register_central(config: &mut impl Registry) {
 }
 
 /// Users, keys, and who did what.
-fn register_administration(config: &mut impl Registry) {
+fn register_administration(config: &mut impl RouteRegistry) {
     config
         .service(keys::list)
         .service(keys::create)
@@ -152,7 +152,7 @@ fn register_administration(config: &mut impl Registry) {
 }
 
 /// The organization that each user has.
-fn register_organizations(config: &mut impl Registry) {
+fn register_organizations(config: &mut impl RouteRegistry) {
     config
         .service(organizations::list)
         .service(organizations::me)
@@ -166,7 +166,7 @@ fn register_organizations(config: &mut impl Registry) {
 }
 
 /// What clients of earlier releases call: the same things under other paths, or in other words.
-fn register_older(config: &mut impl Registry) {
+fn register_legacy(config: &mut impl RouteRegistry) {
     config
         .service(aliases::search_events)
         .service(aliases::count_events)
@@ -186,7 +186,7 @@ fn register_older(config: &mut impl Registry) {
 }
 
 /// Conversations, the tasks that start them, sandboxes and events.
-fn register_work(config: &mut impl Registry) {
+fn register_work(config: &mut impl RouteRegistry) {
     config
         .service(app_conversations::start)
         .service(app_conversations::stream_start)
@@ -222,7 +222,7 @@ fn register_work(config: &mut impl Registry) {
 
 /// Registers what sandboxes may call, for a listener of their own. Nothing that takes a user's key: where requests need
 /// none, every sandbox would be a user.
-pub(crate) fn register_for_sandboxes(config: &mut impl Registry) {
+pub(crate) fn register_callback(config: &mut impl RouteRegistry) {
     config
         .service(health::alive)
         .service(webhooks::conversation)
@@ -237,7 +237,7 @@ pub(crate) fn register_for_sandboxes(config: &mut impl Registry) {
 
 /// Registers what may be read without a key where only the operator's own machines come. Nothing there says anything of a
 /// user, and nothing can be done.
-pub(crate) fn register_for_operators(config: &mut impl Registry) {
+pub(crate) fn register_metrics(config: &mut impl RouteRegistry) {
     config.service(health::alive).service(metrics::read);
 }
 

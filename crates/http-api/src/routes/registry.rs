@@ -7,20 +7,20 @@ use actix_web::dev::HttpServiceFactory;
 use actix_web::web;
 use serde_json::Value;
 use utoipa::openapi::HttpMethod;
-use utoipa_actix_web::service_config::ServiceConfig as Documenting;
+use utoipa_actix_web::service_config::ServiceConfig as OpenApiConfig;
 use utoipa_actix_web::{AppExt, OpenApiFactory};
 
-use crate::openapi::{self, Operations, Served};
+use crate::openapi::{self, Operations, ServedDocument};
 
 /// Takes routes, one after the other; those that are asked most come first.
-pub(crate) trait Registry {
+pub(crate) trait RouteRegistry {
     /// Adds a route.
     fn service<F>(&mut self, route: F) -> &mut Self
     where
         F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static;
 }
 
-impl Registry for web::ServiceConfig {
+impl RouteRegistry for web::ServiceConfig {
     fn service<F>(&mut self, route: F) -> &mut Self
     where
         F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static,
@@ -29,7 +29,7 @@ impl Registry for web::ServiceConfig {
     }
 }
 
-impl Registry for Documenting<'_> {
+impl RouteRegistry for OpenApiConfig<'_> {
     fn service<F>(&mut self, route: F) -> &mut Self
     where
         F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static,
@@ -40,9 +40,9 @@ impl Registry for Documenting<'_> {
 
 /// Takes no more of a route than where it is.
 #[derive(Default)]
-pub(crate) struct Listing(BTreeMap<String, Vec<String>>);
+pub(crate) struct RouteList(BTreeMap<String, Vec<String>>);
 
-impl Registry for Listing {
+impl RouteRegistry for RouteList {
     fn service<F>(&mut self, _: F) -> &mut Self
     where
         F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static,
@@ -68,26 +68,26 @@ fn name_of(method: &HttpMethod) -> &'static str {
 }
 
 /// Registers routes where they are documented.
-pub(crate) type Documenter = fn(&mut Documenting<'_>);
+pub(crate) type DocumentFn = fn(&mut OpenApiConfig<'_>);
 
 /// A set of routes, registered everywhere by the same function: what is served is listed and documented, and nothing else exists.
 ///
 /// Each worker makes its own routes, but what lists them is made once.
 #[derive(Clone, Copy)]
-pub(crate) struct Table {
+pub(crate) struct RouteTable {
     pub(crate) serve: fn(&mut web::ServiceConfig),
-    pub(crate) list: fn(&mut Listing),
+    pub(crate) list: fn(&mut RouteList),
     /// `None`: what documents them is written, if anything does.
-    pub(crate) document: Option<Documenter>,
+    pub(crate) document: Option<DocumentFn>,
 }
 
-impl Table {
+impl RouteTable {
     /// Everything.
     pub(crate) const PUBLIC: Self = Self {
         serve: super::register,
         list: super::register,
         // A condition, so that a release build has nothing of the other one.
-        document: if openapi::IS_WRITTEN {
+        document: if openapi::IS_PREBUILT {
             None
         } else {
             Some(|routes| super::register(routes))
@@ -96,44 +96,44 @@ impl Table {
 
     /// What sandboxes may call, for a listener of their own.
     pub(crate) const CALLBACK: Self = Self {
-        serve: super::register_for_sandboxes,
-        list: super::register_for_sandboxes,
+        serve: super::register_callback,
+        list: super::register_callback,
         document: None,
     };
 
     /// What whoever watches over the service may read, for a listener of their own.
     pub(crate) const METRICS: Self = Self {
-        serve: super::register_for_operators,
-        list: super::register_for_operators,
+        serve: super::register_metrics,
+        list: super::register_metrics,
         document: None,
     };
 
     /// The paths with their methods.
     pub(crate) fn operations(self) -> Operations {
-        let mut listing = Listing::default();
+        let mut listing = RouteList::default();
         (self.list)(&mut listing);
         listing.0.into_iter().collect()
     }
 
     /// What documents them, as it is sent by a service whose public URL has this path.
-    pub(crate) fn served(self, prefix: &str) -> Served {
+    pub(crate) fn served(self, prefix: &str) -> ServedDocument {
         match self.document {
-            None => Served::written(prefix),
-            Some(register) => Served::collected(&openapi::at(collect(register), prefix)),
+            None => ServedDocument::written(prefix),
+            Some(register) => ServedDocument::collected(&openapi::at(collect(register), prefix)),
         }
     }
 
     /// What documents them.
     pub(crate) fn document(self) -> Value {
         match self.document {
-            None => openapi::written_document().unwrap_or_default(),
+            None => openapi::prebuilt_document().unwrap_or_default(),
             Some(register) => collect(register),
         }
     }
 }
 
 /// Takes megabytes for a moment, which the allocator keeps.
-fn collect(register: Documenter) -> Value {
+fn collect(register: DocumentFn) -> Value {
     let (_, collected) = App::new()
         .into_utoipa_app()
         .configure(register)
@@ -154,10 +154,10 @@ mod tests {
             }
             operations
         };
-        let listed = sorted(Table::PUBLIC.operations());
+        let listed = sorted(RouteTable::PUBLIC.operations());
         let document = collect(|routes| crate::routes::register(routes));
         assert_eq!(listed, sorted(openapi::operations(&document)));
-        for part in [Table::CALLBACK, Table::METRICS] {
+        for part in [RouteTable::CALLBACK, RouteTable::METRICS] {
             let part = part.operations();
             assert!(!part.is_empty() && part.len() < listed.len());
         }

@@ -22,7 +22,7 @@ use crate::extract::{
 };
 use crate::problem::Problem;
 use crate::readiness::{Check, Readiness};
-use crate::routes::{Registry, Table};
+use crate::routes::{RouteRegistry, RouteTable};
 use crate::state::{HttpConfig, HttpPorts, HttpState, Limits};
 
 pub(super) const KEY: &str = "aw_user";
@@ -223,13 +223,13 @@ async fn busy() -> Result<HttpResponse, Problem> {
 }
 
 /// All routes, and those of these tests.
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: RouteTable = RouteTable {
     serve: register,
     list: register,
     document: Some(|routes| register(routes)),
 };
 
-fn register(config: &mut impl Registry) {
+fn register(config: &mut impl RouteRegistry) {
     crate::routes::register(config);
     config
         .service(search)

@@ -13,18 +13,18 @@ use actix_web::web::Bytes;
 use serde_json::Value;
 
 pub(crate) use complete::complete;
-use written::Written;
+use written::PrebuiltDocument;
 pub(crate) use written::{IS_PREBUILT as IS_PREBUILT, document as prebuilt_document};
 
 /// Paths with their methods in lower case.
 pub(crate) type Operations = Vec<(String, Vec<String>)>;
 
 /// The document as it is sent.
-pub(crate) struct ServedDocument(Form);
+pub(crate) struct ServedDocument(DocumentForm);
 
-enum Form {
+enum DocumentForm {
     /// In the binary; what is made of it is made once, when somebody wants it.
-    Written(Written),
+    PrebuiltDocument(PrebuiltDocument),
     /// Here, serialised.
     Collected(Bytes),
 }
@@ -32,20 +32,20 @@ enum Form {
 impl ServedDocument {
     /// From the completed document.
     pub(crate) fn collected(document: &Value) -> Self {
-        Self(Form::Collected(Bytes::from(document.to_string())))
+        Self(DocumentForm::Collected(Bytes::from(document.to_string())))
     }
 
     /// As it is written, for a service whose public URL has this path.
     pub(crate) fn written(prefix: &str) -> Self {
-        Self(Form::Written(Written::at(prefix)))
+        Self(DocumentForm::PrebuiltDocument(PrebuiltDocument::at(prefix)))
     }
 
     /// Its text, and whether that is packed by gzip. All who ask share it.
     pub(crate) fn text(&self, takes_gzip: bool) -> (Bytes, bool) {
         match &self.0 {
-            Form::Collected(text) => (text.clone(), false),
-            Form::Written(written) if takes_gzip => (written.packed(), true),
-            Form::Written(written) => (written.plain(), false),
+            DocumentForm::Collected(text) => (text.clone(), false),
+            DocumentForm::PrebuiltDocument(written) if takes_gzip => (written.packed(), true),
+            DocumentForm::PrebuiltDocument(written) => (written.plain(), false),
         }
     }
 }

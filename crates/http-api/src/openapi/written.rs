@@ -32,13 +32,13 @@ fn text() -> std::io::Result<Vec<u8>> {
 }
 
 /// The document as a service sends it. Each form is made once, at the first request for it (some milliseconds), and then shared.
-pub(super) struct Written {
+pub(super) struct PrebuiltDocument {
     prefix: String,
     plain: OnceLock<Bytes>,
     packed: OnceLock<Bytes>,
 }
 
-impl Written {
+impl PrebuiltDocument {
     pub(super) fn at(prefix: &str) -> Self {
         let (plain, packed) = <_>::default();
         let prefix = prefix.to_owned();
@@ -96,10 +96,10 @@ mod tests {
             text
         };
         let read = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap();
-        let here = Written::at("");
+        let here = PrebuiltDocument::at("");
         assert_eq!(unpacked(here.packed()), here.plain());
         assert_eq!(read(&here.plain()), document().unwrap());
-        let below = Written::at("/agents");
+        let below = PrebuiltDocument::at("/agents");
         assert_eq!(unpacked(below.packed()), below.plain());
         let expected = super::super::at(document().unwrap(), "/agents");
         assert_eq!(read(&below.plain()), expected);

@@ -58,9 +58,9 @@ fn add_components(document: &mut Value) {
 }
 
 /// Where in the components, under which name, what.
-type Component = (&'static str, &'static str, Value);
+type NamedComponent = (&'static str, &'static str, Value);
 
-fn components() -> [Component; 5] {
+fn components() -> [NamedComponent; 5] {
     let list_of = |name: &str| {
         json!({
             "type": "object",
@@ -107,7 +107,7 @@ fn components() -> [Component; 5] {
     ]
 }
 
-fn security_schemes() -> [Component; 3] {
+fn security_schemes() -> [NamedComponent; 3] {
     [
         (
             "securitySchemes",

@@ -22,7 +22,7 @@ use crate::extract::{Application, ClientAddress, Part};
 use crate::problem::Problem;
 
 /// What a sandbox's key opens of its owner's, or does in their name.
-const OF_SANDBOXES: [&str; 5] = [
+const AUDITED_SANDBOX_ROUTES: [&str; 5] = [
     "/api/v1/sandboxes/{sandbox_id}/settings/secrets",
     "/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}",
     "/api/v1/webhooks/secrets",
@@ -32,27 +32,27 @@ const OF_SANDBOXES: [&str; 5] = [
 
 /// What the log may say of a request, kept with it: one entry for all, because each is a box of its own.
 #[derive(Debug, Default)]
-pub(crate) struct Noted {
+pub(crate) struct AuditContext {
     id: Option<HeaderValue>,
-    came: Option<Timestamp>,
+    received_at: Option<Timestamp>,
     /// Who acts, once it is known.
     who: Option<(AuditActor, Option<ApiKeyId>)>,
 }
 
-impl Noted {
-    /// A request with this id came.
-    pub(crate) fn begin(req: &ServiceRequest, id: HeaderValue, came: Timestamp) {
+impl AuditContext {
+    /// A request with this id received_at.
+    pub(crate) fn begin(req: &ServiceRequest, id: HeaderValue, received_at: Timestamp) {
         let noted = Self {
             id: Some(id),
-            came: Some(came),
+            received_at: Some(received_at),
             who: None,
         };
         req.extensions_mut().insert(noted);
     }
 
-    /// When it came.
-    pub(crate) fn came(req: &HttpRequest) -> Option<Timestamp> {
-        req.extensions().get::<Self>()?.came
+    /// When it received_at.
+    pub(crate) fn received_at(req: &HttpRequest) -> Option<Timestamp> {
+        req.extensions().get::<Self>()?.received_at
     }
 
     /// Who acts, and by which key.
@@ -71,9 +71,9 @@ impl Noted {
 
 /// What a request has made, where its path does not say it: kept with the answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Made(pub(crate) String);
+pub(crate) struct CreatedResource(pub(crate) String);
 
-impl Made {
+impl CreatedResource {
     /// Says it in the answer, so that the log can name it.
     pub(crate) fn tell(response: &mut HttpResponse, kind: &str, id: Option<String>) {
         if let Some(id) = id {
@@ -92,7 +92,7 @@ pub(crate) fn made<T>(answer: &Answer<T>, id: impl FnOnce(&T) -> String) -> Opti
 }
 
 /// The route writes its own line.
-struct IsTold;
+struct AlreadyAudited;
 
 /// Who asks for a change of users or keys, and from where.
 #[derive(Debug, Clone)]
@@ -114,18 +114,18 @@ impl Part for Origin {
         _: Flavour,
         _: &mut Errors,
     ) -> Result<Option<Self>, Problem> {
-        req.extensions_mut().insert(IsTold);
+        req.extensions_mut().insert(AlreadyAudited);
         Ok(Some(Self(origin(req))))
     }
 }
 
 /// Without a status.
 fn origin(req: &HttpRequest) -> administration::Origin {
-    let (actor, key) = acting(req);
+    let (actor, key) = actor_of(req);
     let pattern = req.match_pattern();
     let pattern = pattern.as_deref().unwrap_or("(no route)");
     let kept = req.extensions();
-    let id = kept.get::<Noted>().and_then(|it| it.id.as_ref());
+    let id = kept.get::<AuditContext>().and_then(|it| it.id.as_ref());
     let id = id.and_then(|it| it.to_str().map(str::to_owned).ok());
     drop(kept);
     administration::Origin {
@@ -139,10 +139,10 @@ fn origin(req: &HttpRequest) -> administration::Origin {
 }
 
 /// Who acts, and by which key.
-pub(crate) fn acting(req: &HttpRequest) -> (AuditActor, Option<ApiKeyId>) {
+pub(crate) fn actor_of(req: &HttpRequest) -> (AuditActor, Option<ApiKeyId>) {
     let found = req
         .extensions()
-        .get::<Noted>()
+        .get::<AuditContext>()
         .and_then(|it| it.who.clone());
     found.unwrap_or((AuditActor::Unknown, None))
 }
@@ -166,7 +166,7 @@ fn is_audited(
     match actor {
         None | Some(AuditActor::Unknown) => status == StatusCode::UNAUTHORIZED,
         Some(AuditActor::Sandbox(_)) => {
-            pattern().is_some_and(|it| OF_SANDBOXES.contains(&it.as_str()))
+            pattern().is_some_and(|it| AUDITED_SANDBOX_ROUTES.contains(&it.as_str()))
         }
         Some(_) => !method.is_safe() || status == StatusCode::FORBIDDEN,
     }
@@ -175,7 +175,7 @@ fn is_audited(
 /// The same of a request that has this status.
 fn is_told_of(req: &HttpRequest, status: StatusCode) -> bool {
     let known = req.extensions();
-    let who = known.get::<Noted>().and_then(|it| it.who.as_ref());
+    let who = known.get::<AuditContext>().and_then(|it| it.who.as_ref());
     let actor = who.map(|(actor, _)| actor);
     is_audited(req.method(), || req.match_pattern(), actor, status)
 }
@@ -234,14 +234,14 @@ pub(crate) fn note<B>(response: &ServiceResponse<B>) {
         begun.is_answered = true;
     }
     let outcome = AuditOutcome::of_status(status.as_u16());
-    let is_told = outcome == AuditOutcome::Ok && req.extensions().get::<IsTold>().is_some();
+    let is_told = outcome == AuditOutcome::Ok && req.extensions().get::<AlreadyAudited>().is_some();
     if is_told || !is_told_of(req, status) {
         return;
     }
     let Some(app) = req.app_data::<Application>() else {
         return;
     };
-    let made = response.response().extensions().get::<Made>().cloned();
+    let made = response.response().extensions().get::<CreatedResource>().cloned();
     let (object, detail) = objects(req);
     let object = object.or_else(|| made.map(|it| clipped(&it.0)));
     let mut origin = origin(req);
@@ -259,7 +259,7 @@ mod tests {
     fn changes_are_written_down_and_reads_are_not() {
         let user = AuditActor::User(UserId::parse("ada").unwrap());
         let sandbox = AuditActor::Sandbox(SandboxId::parse("s").unwrap());
-        let secrets = Some(OF_SANDBOXES[0]);
+        let secrets = Some(AUDITED_SANDBOX_ROUTES[0]);
         let (get, post) = (Method::GET, Method::POST);
         let table = [
             (&get, None, &user, 200, false),
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn what_sandboxes_may_open_are_routes() {
         let document = crate::openapi_document();
-        for pattern in OF_SANDBOXES {
+        for pattern in AUDITED_SANDBOX_ROUTES {
             assert!(document["paths"].get(pattern).is_some(), "{pattern}");
         }
     }

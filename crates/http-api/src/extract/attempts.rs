@@ -8,7 +8,7 @@ use secrecy::SecretString;
 
 use super::client::ClientAddress;
 use super::who::{bearer_of, bearer_text, key_of, key_text};
-use super::{came, state_of};
+use super::{received_at, state_of};
 use crate::problem::Problem;
 use crate::rate::{Attempt, Quota};
 
@@ -28,7 +28,7 @@ pub(crate) fn may_try<'a>(
 ) -> Result<(), Problem> {
     let state = state_of(req)?;
     let from = (address_of(req, attempt), attempt);
-    state.rate().may_try(keys, from, came(req, state))
+    state.rate().may_try(keys, from, received_at(req, state))
 }
 
 /// Counts a refusal, if it was one of a key.

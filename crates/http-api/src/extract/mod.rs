@@ -22,7 +22,7 @@ use actix_web::{FromRequest, HttpRequest, web};
 use domain::clock::Timestamp;
 use futures::future::LocalBoxFuture;
 
-use crate::audit::{self, Noted};
+use crate::audit::{self, AuditContext};
 use crate::decode::{Errors, Flavour};
 use crate::problem::Problem;
 use crate::state::HttpState;
@@ -97,9 +97,9 @@ async fn identified<W: Who>(req: &HttpRequest) -> Result<W, Problem> {
     found.inspect_err(|problem| attempts::end(req, attempt, problem))
 }
 
-/// When the request came: one look at the clock for its limits and the age of its key.
-pub(crate) fn came(req: &HttpRequest, state: &HttpState) -> Timestamp {
-    Noted::came(req).unwrap_or_else(|| state.ports().clock.now())
+/// When the request received_at: one look at the clock for its limits and the age of its key.
+pub(crate) fn received_at(req: &HttpRequest, state: &HttpState) -> Timestamp {
+    AuditContext::received_at(req).unwrap_or_else(|| state.ports().clock.now())
 }
 
 /// The state of this application.

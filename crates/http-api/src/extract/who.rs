@@ -18,8 +18,8 @@ use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{Attempt, attempts, came, state_of};
-use crate::audit::Noted;
+use super::{Attempt, attempts, received_at, state_of};
+use crate::audit::AuditContext;
 use crate::decode::{Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
 
@@ -170,7 +170,7 @@ pub(crate) async fn user_of(
 ) -> Result<Option<Actor>, Problem> {
     let state = state_of(req)?;
     let authenticator = state.authenticator();
-    let now = came(req, state);
+    let now = received_at(req, state);
     let found = match authenticator.remembered(key, now) {
         // Nearly always, so there is nothing to be polled then.
         found @ Some(_) => found,
@@ -181,7 +181,7 @@ pub(crate) async fn user_of(
         }
     };
     if let Some(actor) = &found {
-        Noted::who(req, AuditActor::User(actor.user.clone()), actor.key);
+        AuditContext::who(req, AuditActor::User(actor.user.clone()), actor.key);
         let quota = state.rate().of_user(&actor.user, actor.key, now);
         attempts::good(req, key, quota)?;
     }
@@ -244,8 +244,8 @@ async fn sandbox_of(
     let state = state_of(req)?;
     let found = state.authenticator().sandbox(key).await?;
     if let Some(caller) = &found {
-        Noted::who(req, AuditActor::Sandbox(caller.0.id.clone()), None);
-        let quota = state.rate().of_sandbox(&caller.0.id, came(req, state));
+        AuditContext::who(req, AuditActor::Sandbox(caller.0.id.clone()), None);
+        let quota = state.rate().of_sandbox(&caller.0.id, received_at(req, state));
         attempts::good(req, Some(key.expose_secret()), quota)?;
     }
     Ok(found)
@@ -267,7 +267,7 @@ impl Who for Reporter {
         let state = state_of(req)?;
         let found = state.authenticator().reporter(&key).await?;
         let sandbox = found.ok_or_else(invalid_session_key)?;
-        Noted::who(req, AuditActor::Sandbox(sandbox.id.clone()), None);
+        AuditContext::who(req, AuditActor::Sandbox(sandbox.id.clone()), None);
         attempts::good(req, Some(key.expose_secret()), None)?;
         let turn = state.intake().turn(&sandbox.id).await?;
         Ok(Self(sandbox, turn))

@@ -1,7 +1,7 @@
 //! What happens to every request, whatever it asks for: one layer, [`edge`], that calls the pure parts in order.
 //!
 //! request id → span → preflight → foreign pages (open mode) → trailing slash → an agent server or the routes, with panics caught →
-//! cross-origin, cache and request-id headers on whatever came out.
+//! cross-origin, cache and request-id headers on whatever received_at out.
 //!
 //! Knows headers and paths. Knows nothing of routes' inputs or of the application.
 
@@ -30,7 +30,7 @@ use actix_web::{Error, HttpResponse, ResponseError};
 use futures::FutureExt;
 use tracing::Instrument;
 
-use crate::audit::{self, Noted};
+use crate::audit::{self, AuditContext};
 use crate::extract::{ClientAddress, State, state_of};
 use crate::forwarding;
 use crate::problem::Problem;
@@ -103,9 +103,9 @@ pub(crate) async fn edge(
     if client.is_claimed && state.listener() == Listener::Public && state.is_first_claim() {
         span.in_scope(warn_of_claim);
     }
-    let came = state.ports().clock.now();
-    Noted::begin(&req, id.clone(), came);
-    state.stats().touch(came, req.path());
+    let received_at = state.ports().clock.now();
+    AuditContext::begin(&req, id.clone(), received_at);
+    state.stats().touch(received_at, req.path());
     let seat = Seat::of(&req);
     let facts = Facts {
         id,
@@ -123,7 +123,7 @@ const NO_ROOM_RETRY: Duration = Duration::from_secs(30);
 
 fn warn_of_claim() {
     tracing::warn!(
-        "a request came with forwarding headers from a machine that is not trusted, so the client's address and scheme are \
+        "a request received_at with forwarding headers from a machine that is not trusted, so the client's address and scheme are \
          unknown; if it is your reverse proxy, name it in WORKSPACE_HTTP__TRUSTED_PROXIES (said once)"
     );
 }

@@ -7,7 +7,7 @@ use domain::audit::AuditActor;
 
 use super::beside::holding;
 use super::seat::Pieces;
-use crate::audit::acting;
+use crate::audit::actor_of;
 use crate::extract::ClientAddress;
 use crate::rate::network;
 use crate::state::HttpState;
@@ -48,7 +48,7 @@ pub(super) fn counted(
 }
 
 fn caller_of(request: &HttpRequest) -> Caller {
-    match acting(request) {
+    match actor_of(request) {
         (AuditActor::Unknown, _) => {
             Caller::Stranger(ClientAddress::of(request).address.map(network))
         }

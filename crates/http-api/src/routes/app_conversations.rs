@@ -14,7 +14,7 @@ use futures::future::{BoxFuture, Either, select};
 use futures::{FutureExt as _, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 
-use crate::audit::{Made, made};
+use crate::audit::{CreatedResource, made};
 use crate::decode::{Decode, Errors, Object, Path};
 use crate::dto::conversation::{
     AppConversationUpdateRequest, BatchParams, ConversationCountQuery, ConversationDto,
@@ -56,7 +56,7 @@ pub(super) async fn start(
     let answer = started(&app, &actor, key, body).await?;
     let made = made(&answer, |task| task.conversation_id.to_string());
     let mut response = respond(answer, StartTaskDto::from);
-    Made::tell(&mut response, "conversation", made);
+    CreatedResource::tell(&mut response, "conversation", made);
     Ok(response)
 }
 

@@ -5,7 +5,7 @@ use application::repeat::Answer;
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 
-use crate::audit::{Made, made};
+use crate::audit::{CreatedResource, made};
 use crate::decode::{Fault, Path};
 use crate::dto::page::PageQuery;
 use crate::dto::sandbox::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
@@ -101,7 +101,7 @@ pub(super) async fn start(
     };
     let made = made(&answer, |sandbox| sandbox.id.to_string());
     let mut response = respond(answer, shown);
-    Made::tell(&mut response, "sandbox", made);
+    CreatedResource::tell(&mut response, "sandbox", made);
     Ok(response)
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn start(
     params(("sandbox_id" = String, Path)),
     responses(
         (status = 200, description = "It is paused", body = Success),
-        (status = 409, description = "Another change came between", body = Detail),
+        (status = 409, description = "Another change received_at between", body = Detail),
         (status = 501, description = "This kind of sandbox cannot pause", body = Detail),
         (status = 502, description = "The sandbox failed", body = Detail),
     )

@@ -173,7 +173,7 @@ fn is_audited(
 }
 
 /// The same of a request that has this status.
-fn is_told_of(req: &HttpRequest, status: StatusCode) -> bool {
+fn is_audit_required(req: &HttpRequest, status: StatusCode) -> bool {
     let known = req.extensions();
     let who = known.get::<AuditContext>().and_then(|it| it.who.as_ref());
     let actor = who.map(|(actor, _)| actor);
@@ -181,28 +181,28 @@ fn is_told_of(req: &HttpRequest, status: StatusCode) -> bool {
 }
 
 /// What a request is about, in its path: the first part of it, and the others.
-fn objects(req: &HttpRequest) -> (Option<String>, Option<String>) {
-    let mut objects = req.match_info().iter().map(|(name, it)| object(name, it));
-    let first = objects.next();
-    let more: Vec<String> = objects.collect();
+fn audit_objects(req: &HttpRequest) -> (Option<String>, Option<String>) {
+    let mut audit_objects = req.match_info().iter().map(|(name, it)| object(name, it));
+    let first = audit_objects.next();
+    let more: Vec<String> = audit_objects.collect();
     (first, (!more.is_empty()).then(|| clipped(&more.join(" "))))
 }
 
 /// The line about a request that has begun, should it never be answered: its handler panics, or its client breaks the
 /// connection, and what it has begun is done all the same. Kept with the request, and written when that is dropped.
-struct Unanswered {
+struct UnansweredRequest {
     app: Application,
     origin: administration::Origin,
-    objects: (Option<String>, Option<String>),
+    audit_objects: (Option<String>, Option<String>),
     is_answered: bool,
 }
 
-impl Drop for Unanswered {
+impl Drop for UnansweredRequest {
     fn drop(&mut self) {
         if self.is_answered {
             return;
         }
-        let (object, detail) = std::mem::take(&mut self.objects);
+        let (object, detail) = std::mem::take(&mut self.audit_objects);
         let mut origin = self.origin.clone();
         // The edge catches it and says so.
         let internal = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
@@ -213,14 +213,14 @@ impl Drop for Unanswered {
 
 /// The caller and all they ask for are known: the handler is next.
 pub(crate) fn begin(req: &HttpRequest) {
-    if !is_told_of(req, StatusCode::INTERNAL_SERVER_ERROR) {
+    if !is_audit_required(req, StatusCode::INTERNAL_SERVER_ERROR) {
         return;
     }
     if let Some(app) = req.app_data::<Application>() {
-        let unanswered = Unanswered {
+        let unanswered = UnansweredRequest {
             app: app.clone(),
             origin: origin(req),
-            objects: objects(req),
+            audit_objects: audit_objects(req),
             is_answered: false,
         };
         req.extensions_mut().insert(unanswered);
@@ -230,19 +230,19 @@ pub(crate) fn begin(req: &HttpRequest) {
 /// Writes the line about an answered request, if there is to be one. Waits for nothing.
 pub(crate) fn note<B>(response: &ServiceResponse<B>) {
     let (req, status) = (response.request(), response.status());
-    if let Some(begun) = req.extensions_mut().get_mut::<Unanswered>() {
+    if let Some(begun) = req.extensions_mut().get_mut::<UnansweredRequest>() {
         begun.is_answered = true;
     }
     let outcome = AuditOutcome::of_status(status.as_u16());
     let is_told = outcome == AuditOutcome::Ok && req.extensions().get::<AlreadyAudited>().is_some();
-    if is_told || !is_told_of(req, status) {
+    if is_told || !is_audit_required(req, status) {
         return;
     }
     let Some(app) = req.app_data::<Application>() else {
         return;
     };
     let made = response.response().extensions().get::<CreatedResource>().cloned();
-    let (object, detail) = objects(req);
+    let (object, detail) = audit_objects(req);
     let object = object.or_else(|| made.map(|it| clipped(&it.0)));
     let mut origin = origin(req);
     origin.status = Some(status.as_u16());

@@ -21,14 +21,14 @@ use crate::state::HttpState;
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Answers that began in the same moment (all of them after a restart) ask at so many different times.
-const PHASES: u32 = 32;
+const STAGGER_SLOTS: u32 = 32;
 
 /// Ends when `is_refused` says so, which is asked in intervals.
 pub(crate) async fn until_refused<F>(interval: Duration, is_refused: impl Fn() -> F)
 where
     F: Future<Output = bool>,
 {
-    let mut ticks = interval_at(Instant::now() + first_wait(interval), interval);
+    let mut ticks = interval_at(Instant::now() + staggered_wait(interval), interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -39,10 +39,10 @@ where
 }
 
 /// Until the first question: at most an interval, and each time another part of it.
-fn first_wait(interval: Duration) -> Duration {
+fn staggered_wait(interval: Duration) -> Duration {
     static STARTED: AtomicU32 = AtomicU32::new(0);
-    let phase = STARTED.fetch_add(1, Ordering::Relaxed) % PHASES + 1;
-    interval * phase / PHASES
+    let phase = STARTED.fetch_add(1, Ordering::Relaxed) % STAGGER_SLOTS + 1;
+    interval * phase / STAGGER_SLOTS
 }
 
 /// The keys of a request, to ask again whether they still are the caller's. As a part of a [`Call`](crate::extract::Call):
@@ -102,8 +102,8 @@ mod tests {
     #[test]
     fn answers_that_begin_together_do_not_ask_together() {
         let interval = Duration::from_secs(3);
-        let all: HashSet<Duration> = (0..PHASES).map(|_| first_wait(interval)).collect();
-        assert_eq!(all.len(), PHASES as usize);
+        let all: HashSet<Duration> = (0..STAGGER_SLOTS).map(|_| staggered_wait(interval)).collect();
+        assert_eq!(all.len(), STAGGER_SLOTS as usize);
         assert!(all.iter().all(|it| !it.is_zero() && *it <= interval));
     }
 }

@@ -24,7 +24,7 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 const STAGGER_SLOTS: u32 = 32;
 
 /// Ends when `is_refused` says so, which is asked in intervals.
-pub(crate) async fn until_refused<F>(interval: Duration, is_refused: impl Fn() -> F)
+pub(crate) async fn poll_until_refused<F>(interval: Duration, is_refused: impl Fn() -> F)
 where
     F: Future<Output = bool>,
 {
@@ -61,7 +61,7 @@ impl AccessRecheck {
     /// Ends when none of the keys is this user's any more: revoked, expired, or the user was deleted.
     pub(crate) async fn refused(self, actor: Actor) {
         let interval = self.state.limits().access_recheck_interval;
-        until_refused(interval, || self.is_refused(&actor)).await;
+        poll_until_refused(interval, || self.is_refused(&actor)).await;
     }
 
     /// Whether none of the keys is this user's any more. No, while the store cannot tell.

@@ -10,7 +10,7 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::access_recheck::{AccessRecheck, until_refused};
+use crate::access_recheck::{AccessRecheck, poll_until_refused};
 use crate::extract::{Actor, Application};
 use crate::state::HttpState;
 
@@ -52,7 +52,7 @@ impl RouteRecheck {
     ) -> LocalBoxFuture<'static, ()> {
         let interval = state.limits().access_recheck_interval;
         let asked = Rc::new((self, app));
-        until_refused(interval, move || {
+        poll_until_refused(interval, move || {
             let asked = Rc::clone(&asked);
             async move { asked.0.is_refused(&asked.1).await }.boxed_local()
         })

@@ -16,7 +16,7 @@ use futures::future::LocalBoxFuture;
 use gateway::{Gateway, Target, Until};
 use url::Url;
 
-use crate::access_recheck::until_refused;
+use crate::access_recheck::poll_until_refused;
 use crate::addresses::{Addresses, SIGNED};
 use crate::extract::{Application, State};
 use crate::forwarding;
@@ -137,7 +137,7 @@ fn end(
 ) -> LocalBoxFuture<'static, ()> {
     let interval = state.limits().access_recheck_interval;
     let asked = Rc::new((app, state, path, [id]));
-    until_refused(interval, move || {
+    poll_until_refused(interval, move || {
         let asked = Rc::clone(&asked);
         async move {
             let (app, state, path, ids) = &*asked;

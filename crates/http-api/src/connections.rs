@@ -19,13 +19,13 @@ use crate::rate::network;
 /// A connection that is younger is not taken for idle: its first request may be on its way, as a rule right behind what made the
 /// connection. The longest idle ones go first, so this matters where thousands come in a second, among which whoever has a
 /// request must still be served.
-const FRESH: Duration = Duration::from_millis(200);
+const NEW_CONNECTION_GRACE: Duration = Duration::from_millis(200);
 /// Nor one whose last answer is younger: some of it may still have to be sent.
-const SENT: Duration = Duration::from_millis(50);
+const RESPONSE_GRACE: Duration = Duration::from_millis(50);
 /// How often the idle ones are looked for while connections come.
-const SWEEP: Duration = Duration::from_secs(1);
-/// How often it is said that there are too many.
-const SAY: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it is warned_at that there are too many.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How many connections, and how long.
 #[derive(Debug, Clone)]
@@ -43,72 +43,72 @@ pub struct ConnectionLimits {
 
 /// The connections of one listener.
 #[derive(Clone)]
-pub struct Connections(Arc<Inner>);
+pub struct Connections(Arc<ConnectionTable>);
 
-struct Inner {
+struct ConnectionTable {
     limits: ConnectionLimits,
-    began: Instant,
-    open: Mutex<Open>,
+    started_at: Instant,
+    open: Mutex<OpenConnections>,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenConnections {
     next: u64,
-    all: HashMap<u64, Arc<Held>>,
-    of_address: HashMap<IpAddr, usize>,
+    all: HashMap<u64, Arc<ConnectionEntry>>,
+    per_address: HashMap<IpAddr, usize>,
     /// Those of `all` that were not ended.
-    living: usize,
-    swept: Duration,
-    said: Option<Duration>,
+    live: usize,
+    swept_at: Duration,
+    warned_at: Option<Duration>,
     /// When all were looked through for spare ones in vain, and when for idle ones: not again at once.
-    no_spare: Option<Duration>,
-    no_idle: Option<Duration>,
+    no_evictable_at: Option<Duration>,
+    no_idle_at: Option<Duration>,
 }
 
 /// Serves whatever comes.
-const GOOD: u64 = 0;
+const ACCEPTED: u64 = 0;
 /// One too many: serves what the service lives by.
 const SURPLUS: u64 = 1;
 /// Ended; its task has not noticed yet.
-const ENDED: u64 = 2;
+const CLOSED: u64 = 2;
 
 /// What is known of a connection, in one number, so that none is ended under a request that has just begun: one of the three
-/// above, requests under way, and requests that ever began (which may start again from 0).
-const STATE: u64 = 0b11;
-const UNDER_WAY: u64 = 0xff_ffff << 2;
-const ONE_UNDER_WAY: u64 = 1 << 2;
-const ONE_BEGUN: u64 = 1 << 26;
+/// above, requests under way, and requests that ever started_at (which may start again from 0).
+const STATE_MASK: u64 = 0b11;
+const IN_FLIGHT_MASK: u64 = 0xff_ffff << 2;
+const ONE_IN_FLIGHT: u64 = 1 << 2;
+const ONE_STARTED: u64 = 1 << 26;
 
-struct Held {
+struct ConnectionEntry {
     what: AtomicU64,
-    /// Milliseconds after `Inner::began`: when it was opened, or its last answer was.
+    /// Milliseconds after `ConnectionTable::started_at`: when it was opened, or its last answer was.
     since: AtomicU64,
     is_answered: AtomicBool,
     end: Box<dyn Fn() + Send + Sync>,
 }
 
-impl Held {
+impl ConnectionEntry {
     fn state(&self) -> u64 {
-        self.what.load(Ordering::Acquire) & STATE
+        self.what.load(Ordering::Acquire) & STATE_MASK
     }
 
     /// For how long it has been idle, and what it is by then.
     fn idle(&self, now: Duration) -> Option<(Duration, u64)> {
         let what = self.what.load(Ordering::Acquire);
-        let is_idle = what & UNDER_WAY == 0 && what & STATE != ENDED;
+        let is_idle = what & IN_FLIGHT_MASK == 0 && what & STATE_MASK != CLOSED;
         let since = Duration::from_millis(self.since.load(Ordering::Acquire));
         is_idle.then(|| (now.saturating_sub(since), what))
     }
 
     /// Whether it waits for a request that nobody has begun to send, as far as can be told.
-    fn is_spare(&self, idle: Duration) -> bool {
+    fn is_evictable(&self, idle: Duration) -> bool {
         let is_answered = self.is_answered.load(Ordering::Acquire);
-        idle >= if is_answered { SENT } else { FRESH }
+        idle >= if is_answered { RESPONSE_GRACE } else { NEW_CONNECTION_GRACE }
     }
 
-    /// Whether it was ended: not if a request began since it was `seen`.
+    /// Whether it was ended: not if a request started_at since it was `seen`.
     fn finish(&self, seen: u64) -> bool {
-        let ended = (seen & !STATE) | ENDED;
+        let ended = (seen & !STATE_MASK) | CLOSED;
         let (then, else_) = (Ordering::AcqRel, Ordering::Relaxed);
         let changed = self.what.compare_exchange(seen, ended, then, else_);
         if changed.is_ok() {
@@ -120,23 +120,23 @@ impl Held {
 
 /// One connection, to be kept as long as it is open.
 pub struct Connection {
-    inner: Arc<Inner>,
+    inner: Arc<ConnectionTable>,
     id: u64,
     address: Option<IpAddr>,
-    held: Arc<Held>,
+    entry: Arc<ConnectionEntry>,
 }
 
 /// A request that came over a connection, until its answer is written.
 pub(crate) struct UnderWay {
-    inner: Arc<Inner>,
-    held: Arc<Held>,
+    inner: Arc<ConnectionTable>,
+    entry: Arc<ConnectionEntry>,
 }
 
 impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let living = self.0.open().living;
+        let live = self.0.open().live;
         f.debug_struct("Connections")
-            .field("living", &living)
+            .field("live", &live)
             .finish_non_exhaustive()
     }
 }
@@ -144,9 +144,9 @@ impl fmt::Debug for Connections {
 impl Connections {
     /// None is open.
     pub fn new(limits: ConnectionLimits) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ConnectionTable {
             limits,
-            began: Instant::now(),
+            started_at: Instant::now(),
             open: Mutex::default(),
         }))
     }
@@ -154,7 +154,7 @@ impl Connections {
     /// Counts a new connection from this address. `end` cuts a connection, at once and from any thread; it may be called
     /// before this returns.
     pub fn accept(&self, address: IpAddr, end: impl Fn() + Send + Sync + 'static) -> Connection {
-        self.accept_at(self.0.began.elapsed(), address, Box::new(end))
+        self.accept_at(self.0.started_at.elapsed(), address, Box::new(end))
     }
 
     fn accept_at(
@@ -167,8 +167,8 @@ impl Connections {
         let address = inner.counted(address);
         let mut open = inner.open();
         open.sweep(now, inner.limits.idle);
-        let (state, why) = open.judge(now, &inner.limits, address);
-        let held = Arc::new(Held {
+        let (state, why) = open.admit(now, &inner.limits, address);
+        let entry = Arc::new(ConnectionEntry {
             what: AtomicU64::new(state),
             since: AtomicU64::new(millis(now)),
             is_answered: AtomicBool::new(false),
@@ -176,30 +176,30 @@ impl Connections {
         });
         let id = open.next;
         open.next += 1;
-        open.all.insert(id, Arc::clone(&held));
-        open.living += usize::from(state != ENDED);
+        open.all.insert(id, Arc::clone(&entry));
+        open.live += usize::from(state != CLOSED);
         if let Some(address) = address {
-            *open.of_address.entry(address).or_default() += 1;
+            *open.per_address.entry(address).or_default() += 1;
         }
-        let (living, is_told) = (open.living, why.is_some() && open.may_say(now));
+        let (live, warns) = (open.live, why.is_some() && open.should_warn(now));
         drop(open);
-        if state == ENDED {
-            (held.end)();
+        if state == CLOSED {
+            (entry.end)();
         }
-        if let Some(why) = why.filter(|_| is_told) {
-            tracing::warn!(connections = living, "{why} (said once a minute)");
+        if let Some(why) = why.filter(|_| warns) {
+            tracing::warn!(connections = live, "{why} (warned_at once a minute)");
         }
         Connection {
             inner: Arc::clone(inner),
             id,
             address,
-            held,
+            entry,
         }
     }
 }
 
-impl Inner {
-    fn open(&self) -> MutexGuard<'_, Open> {
+impl ConnectionTable {
+    fn open(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -212,77 +212,77 @@ impl Inner {
     }
 }
 
-impl Open {
-    /// What becomes of a new connection, and what is to be said of it.
-    fn judge(
+impl OpenConnections {
+    /// What becomes of a new connection, and what is to be warned_at of it.
+    fn admit(
         &mut self,
         now: Duration,
         limits: &ConnectionLimits,
         address: Option<IpAddr>,
     ) -> (u64, Option<&'static str>) {
-        let of_address = address.and_then(|it| self.of_address.get(&it));
-        if of_address.is_some_and(|it| *it >= limits.per_address) {
+        let per_address = address.and_then(|it| self.per_address.get(&it));
+        if per_address.is_some_and(|it| *it >= limits.per_address) {
             let why = "connections are refused: one address has as many as http.max_connections_per_address allows";
-            return (ENDED, Some(why));
+            return (CLOSED, Some(why));
         }
-        if self.living < limits.most {
-            return (GOOD, None);
+        if self.live < limits.most {
+            return (ACCEPTED, None);
         }
         let some = (limits.most / 64).max(1);
-        if is_worth(self.no_spare, now) {
-            if self.end_longest_idle(now, some, Held::is_spare) > 0 {
+        if is_rescan_due(self.no_evictable_at, now) {
+            if self.close_longest_idle(now, some, ConnectionEntry::is_evictable) > 0 {
                 let why =
                     "idle connections are closed: there are as many as http.max_connections allows";
-                return (GOOD, Some(why));
+                return (ACCEPTED, Some(why));
             }
-            self.no_spare = Some(now);
+            self.no_evictable_at = Some(now);
         }
         let why =
             "requests are refused: as many connections as http.max_connections allows are busy";
         // Room for what the service lives by.
-        let mut is_room = self.living < limits.most + limits.most / 4 + 16;
-        if !is_room && is_worth(self.no_idle, now) {
-            is_room = self.end_longest_idle(now, some, |_, _| true) > 0;
-            self.no_idle = (!is_room).then_some(now);
+        let mut is_room = self.live < limits.most + limits.most / 4 + 16;
+        if !is_room && is_rescan_due(self.no_idle_at, now) {
+            is_room = self.close_longest_idle(now, some, |_, _| true) > 0;
+            self.no_idle_at = (!is_room).then_some(now);
         }
-        (if is_room { SURPLUS } else { ENDED }, Some(why))
+        (if is_room { SURPLUS } else { CLOSED }, Some(why))
     }
 
     /// Ends so many connections at most, those without a request for longest; how many it were.
-    fn end_longest_idle(
+    fn close_longest_idle(
         &mut self,
         now: Duration,
         most: usize,
-        may: impl Fn(&Held, Duration) -> bool,
+        may: impl Fn(&ConnectionEntry, Duration) -> bool,
     ) -> usize {
-        let idle = self.all.values().filter_map(|held| {
-            let (idle, seen) = held.idle(now).filter(|(idle, _)| may(held, *idle))?;
-            Some((idle, seen, held))
+        let idle = self.all.values().filter_map(|entry| {
+            let (idle, seen) = entry.idle(now).filter(|(idle, _)| may(entry, *idle))?;
+            Some((idle, seen, entry))
         });
-        let mut idle: Vec<(Duration, u64, &Arc<Held>)> = idle.collect();
+        let mut idle: Vec<(Duration, u64, &Arc<ConnectionEntry>)> = idle.collect();
         if idle.len() > most {
             idle.select_nth_unstable_by_key(most, |(idle, ..)| std::cmp::Reverse(*idle));
             idle.truncate(most);
         }
-        let ended = idle.iter().filter(|(_, seen, held)| held.finish(*seen));
+        let ended = idle.iter().filter(|(_, seen, entry)| entry.finish(*seen));
         let ended = ended.count();
-        self.living -= ended;
+        self.live -= ended;
         ended
     }
 
     /// Ends those whose clients take too long with their next request.
     fn sweep(&mut self, now: Duration, idle: Duration) {
-        if now < self.swept + SWEEP {
+        if now < self.swept_at + SWEEP_INTERVAL {
             return;
         }
-        self.swept = now;
-        self.end_longest_idle(now, usize::MAX, |_, it| it >= idle);
+        self.swept_at = now;
+        self.close_longest_idle(now, usize::MAX, |_, it| it >= idle);
     }
 
-    fn may_say(&mut self, now: Duration) -> bool {
-        let may = self.said.is_none_or(|said| now >= said + SAY);
+    fn should_warn(&mut self, now: Duration) -> bool {
+        let may = self.warned_at.is_none_or(|warned_at| now >= warned_at + WARNING_INTERVAL);
         if may {
-            self.said = Some(now);
+            self.warned_at = Some(now);
         }
         may
     }
@@ -293,14 +293,14 @@ impl Connection {
     /// many and the request is not `vital`.
     pub(crate) fn enter(&self, vital: bool) -> Option<UnderWay> {
         // First: who looks for idle connections from now on finds this one busy.
-        let begun = ONE_UNDER_WAY + ONE_BEGUN;
-        let before = self.held.what.fetch_add(begun, Ordering::AcqRel);
+        let begun = ONE_IN_FLIGHT + ONE_STARTED;
+        let before = self.entry.what.fetch_add(begun, Ordering::AcqRel);
         let under_way = UnderWay {
             inner: Arc::clone(&self.inner),
-            held: Arc::clone(&self.held),
+            entry: Arc::clone(&self.entry),
         };
-        match before & STATE {
-            GOOD => Some(under_way),
+        match before & STATE_MASK {
+            ACCEPTED => Some(under_way),
             SURPLUS => vital.then_some(under_way),
             _ => None,
         }
@@ -308,7 +308,7 @@ impl Connection {
 
     /// Whether it should be closed once its request is answered.
     pub(crate) fn is_surplus(&self) -> bool {
-        self.held.state() != GOOD
+        self.entry.state() != ACCEPTED
     }
 }
 
@@ -316,15 +316,15 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let mut open = self.inner.open();
         open.all.remove(&self.id);
-        if self.held.state() != ENDED {
-            open.living -= 1;
+        if self.entry.state() != CLOSED {
+            open.live -= 1;
         }
         if let Some(address) = self.address
-            && let Some(count) = open.of_address.get_mut(&address)
+            && let Some(count) = open.per_address.get_mut(&address)
         {
             *count -= 1;
             if *count == 0 {
-                open.of_address.remove(&address);
+                open.per_address.remove(&address);
             }
         }
     }
@@ -332,17 +332,17 @@ impl Drop for Connection {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let now = millis(self.inner.began.elapsed());
-        self.held.since.store(now, Ordering::Release);
-        self.held.is_answered.store(true, Ordering::Release);
-        self.held.what.fetch_sub(ONE_UNDER_WAY, Ordering::AcqRel);
+        let now = millis(self.inner.started_at.elapsed());
+        self.entry.since.store(now, Ordering::Release);
+        self.entry.is_answered.store(true, Ordering::Release);
+        self.entry.what.fetch_sub(ONE_IN_FLIGHT, Ordering::AcqRel);
     }
 }
 
 /// Whether to look through all connections again after it was in vain: what is busy stays so for a while, and with many
 /// connections each look takes its time, for each one that comes.
-fn is_worth(vain: Option<Duration>, now: Duration) -> bool {
-    vain.is_none_or(|vain| now >= vain + SENT)
+fn is_rescan_due(vain: Option<Duration>, now: Duration) -> bool {
+    vain.is_none_or(|vain| now >= vain + RESPONSE_GRACE)
 }
 
 fn millis(time: Duration) -> u64 {

@@ -52,9 +52,9 @@ fn the_longest_idle_make_room() {
     for kept in [&busy, &third, &fourth] {
         assert!(kept.enter(false).is_some() && !kept.is_surplus());
     }
-    assert_eq!(world.connections.0.open().living, 3);
+    assert_eq!(world.connections.0.open().live, 3);
     drop((first, third, fourth));
-    assert_eq!(world.connections.0.open().living, 1);
+    assert_eq!(world.connections.0.open().live, 1);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn who_comes_in_a_flood_of_silent_ones_is_served() {
         assert!(!last.is_surplus(), "{number}");
     }
     assert!(kept.last().unwrap().enter(false).is_some());
-    assert_eq!(world.connections.0.open().living, 64);
+    assert_eq!(world.connections.0.open().live, 64);
 }
 
 #[test]
@@ -81,12 +81,12 @@ fn when_all_are_busy_only_what_is_vital_is_served_and_all_is_bounded() {
     assert!(more.is_surplus() && more.enter(false).is_none());
     let vital = more.enter(true).unwrap();
     let flood: Vec<Connection> = (0..100).map(|_| world.accept(50, "127.0.0.1")).collect();
-    assert!(world.connections.0.open().living <= 4 + 1 + 16);
+    assert!(world.connections.0.open().live <= 4 + 1 + 16);
     assert_eq!(world.ended(), 100 + 5 - (4 + 1 + 16));
     assert!(flood.last().unwrap().enter(true).is_some(), "the latest");
     drop((vital, requests, more, flood, busy));
     let open = world.connections.0.open();
-    assert_eq!((open.living, open.all.len()), (0, 0));
+    assert_eq!((open.live, open.all.len()), (0, 0));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn an_address_has_so_many_unless_it_is_that_of_a_proxy() {
     }
     assert_eq!(world.ended(), 2);
     kept.clear();
-    assert!(world.connections.0.open().of_address.is_empty());
+    assert!(world.connections.0.open().per_address.is_empty());
     assert!(!world.accept(0, "198.51.100.1").is_surplus());
 }
 
@@ -123,16 +123,16 @@ fn an_address_has_so_many_unless_it_is_that_of_a_proxy() {
 fn one_whose_request_has_just_begun_is_not_ended() {
     let world = World::new(10, 0);
     let connection = world.accept(0, "127.0.0.1");
-    let (_, seen) = connection.held.idle(Duration::from_secs(5)).unwrap();
+    let (_, seen) = connection.entry.idle(Duration::from_secs(5)).unwrap();
     let request = connection.enter(false).unwrap();
-    assert!(!connection.held.finish(seen), "it is busy");
+    assert!(!connection.entry.finish(seen), "it is busy");
     drop(request);
-    assert!(!connection.held.finish(seen), "its answer may be under way");
-    let (_, seen) = connection.held.idle(Duration::from_secs(5)).unwrap();
-    assert!(connection.held.finish(seen) && !connection.held.finish(seen));
+    assert!(!connection.entry.finish(seen), "its answer may be under way");
+    let (_, seen) = connection.entry.idle(Duration::from_secs(5)).unwrap();
+    assert!(connection.entry.finish(seen) && !connection.entry.finish(seen));
     assert_eq!(world.ended(), 1);
     assert!(connection.enter(true).is_none());
-    assert!(connection.held.idle(Duration::from_secs(9)).is_none());
+    assert!(connection.entry.idle(Duration::from_secs(9)).is_none());
 }
 
 #[test]

@@ -127,7 +127,7 @@ pub struct Connection {
 }
 
 /// A request that came over a connection, until its answer is written.
-pub(crate) struct UnderWay {
+pub(crate) struct InFlightRequest {
     inner: Arc<ConnectionTable>,
     entry: Arc<ConnectionEntry>,
 }
@@ -290,18 +290,18 @@ impl OpenConnections {
 
 impl Connection {
     /// A request came. `None`: it is not to be served, be it that the connection has just been ended, or that it is one too
-    /// many and the request is not `vital`.
-    pub(crate) fn enter(&self, vital: bool) -> Option<UnderWay> {
+    /// many and the request is not `is_essential`.
+    pub(crate) fn begin_request(&self, is_essential: bool) -> Option<InFlightRequest> {
         // First: who looks for idle connections from now on finds this one busy.
         let begun = ONE_IN_FLIGHT + ONE_STARTED;
         let before = self.entry.what.fetch_add(begun, Ordering::AcqRel);
-        let under_way = UnderWay {
+        let in_flight = InFlightRequest {
             inner: Arc::clone(&self.inner),
             entry: Arc::clone(&self.entry),
         };
         match before & STATE_MASK {
-            ACCEPTED => Some(under_way),
-            SURPLUS => vital.then_some(under_way),
+            ACCEPTED => Some(in_flight),
+            SURPLUS => is_essential.then_some(in_flight),
             _ => None,
         }
     }
@@ -330,7 +330,7 @@ impl Drop for Connection {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         let now = millis(self.inner.started_at.elapsed());
         self.entry.since.store(now, Ordering::Release);

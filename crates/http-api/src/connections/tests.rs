@@ -44,13 +44,13 @@ fn the_longest_idle_make_room() {
     let world = World::new(3, 0);
     let first = world.accept(0, "127.0.0.1");
     let busy = world.accept(0, "127.0.0.1");
-    let _request = busy.enter(false).unwrap();
+    let _request = busy.begin_request(false).unwrap();
     let third = world.accept(10, "127.0.0.1");
     let fourth = world.accept(20, "127.0.0.1");
     assert_eq!(world.ended(), 1);
-    assert!(first.enter(true).is_none(), "its request is not served");
+    assert!(first.begin_request(true).is_none(), "its request is not served");
     for kept in [&busy, &third, &fourth] {
-        assert!(kept.enter(false).is_some() && !kept.is_surplus());
+        assert!(kept.begin_request(false).is_some() && !kept.is_surplus());
     }
     assert_eq!(world.connections.0.open().live, 3);
     drop((first, third, fourth));
@@ -68,7 +68,7 @@ fn who_comes_in_a_flood_of_silent_ones_is_served() {
         let last = kept.last().unwrap();
         assert!(!last.is_surplus(), "{number}");
     }
-    assert!(kept.last().unwrap().enter(false).is_some());
+    assert!(kept.last().unwrap().begin_request(false).is_some());
     assert_eq!(world.connections.0.open().live, 64);
 }
 
@@ -76,15 +76,15 @@ fn who_comes_in_a_flood_of_silent_ones_is_served() {
 fn when_all_are_busy_only_what_is_vital_is_served_and_all_is_bounded() {
     let world = World::new(4, 0);
     let busy: Vec<Connection> = (0..4).map(|_| world.accept(0, "127.0.0.1")).collect();
-    let requests: Vec<_> = busy.iter().map(|it| it.enter(false).unwrap()).collect();
+    let requests: Vec<_> = busy.iter().map(|it| it.begin_request(false).unwrap()).collect();
     let more = world.accept(50, "127.0.0.1");
-    assert!(more.is_surplus() && more.enter(false).is_none());
-    let vital = more.enter(true).unwrap();
+    assert!(more.is_surplus() && more.begin_request(false).is_none());
+    let is_essential = more.begin_request(true).unwrap();
     let flood: Vec<Connection> = (0..100).map(|_| world.accept(50, "127.0.0.1")).collect();
     assert!(world.connections.0.open().live <= 4 + 1 + 16);
     assert_eq!(world.ended(), 100 + 5 - (4 + 1 + 16));
-    assert!(flood.last().unwrap().enter(true).is_some(), "the latest");
-    drop((vital, requests, more, flood, busy));
+    assert!(flood.last().unwrap().begin_request(true).is_some(), "the latest");
+    drop((is_essential, requests, more, flood, busy));
     let open = world.connections.0.open();
     assert_eq!((open.live, open.all.len()), (0, 0));
 }
@@ -105,7 +105,7 @@ fn an_address_has_so_many_unless_it_is_that_of_a_proxy() {
     ] {
         kept.push(world.accept(0, address));
         let last = kept.last().unwrap();
-        assert_eq!(last.enter(true).is_none(), surplus, "{address}");
+        assert_eq!(last.begin_request(true).is_none(), surplus, "{address}");
     }
     assert_eq!(world.ended(), 2);
     for address in ["127.0.0.1", "::1", "192.0.2.7"] {
@@ -124,14 +124,14 @@ fn one_whose_request_has_just_begun_is_not_ended() {
     let world = World::new(10, 0);
     let connection = world.accept(0, "127.0.0.1");
     let (_, seen) = connection.entry.idle(Duration::from_secs(5)).unwrap();
-    let request = connection.enter(false).unwrap();
+    let request = connection.begin_request(false).unwrap();
     assert!(!connection.entry.finish(seen), "it is busy");
     drop(request);
     assert!(!connection.entry.finish(seen), "its answer may be under way");
     let (_, seen) = connection.entry.idle(Duration::from_secs(5)).unwrap();
     assert!(connection.entry.finish(seen) && !connection.entry.finish(seen));
     assert_eq!(world.ended(), 1);
-    assert!(connection.enter(true).is_none());
+    assert!(connection.begin_request(true).is_none());
     assert!(connection.entry.idle(Duration::from_secs(9)).is_none());
 }
 
@@ -139,7 +139,7 @@ fn one_whose_request_has_just_begun_is_not_ended() {
 fn room_is_looked_for_again_after_a_while() {
     let world = World::new(2, 0);
     let busy: Vec<Connection> = (0..2).map(|_| world.accept(0, "127.0.0.1")).collect();
-    let requests: Vec<_> = busy.iter().map(|it| it.enter(false).unwrap()).collect();
+    let requests: Vec<_> = busy.iter().map(|it| it.begin_request(false).unwrap()).collect();
     assert!(world.accept(5, "127.0.0.1").is_surplus());
     drop(requests);
     assert!(world.accept(5, "127.0.0.1").is_surplus(), "not at once");
@@ -152,11 +152,11 @@ fn who_takes_too_long_with_the_next_request_is_ended() {
     let world = World::new(100, 0);
     let slow = world.accept(0, "127.0.0.1");
     let stream = world.accept(0, "127.0.0.1");
-    let _answer = stream.enter(false).unwrap();
+    let _answer = stream.begin_request(false).unwrap();
     let _later = world.accept(84, "127.0.0.1");
     assert_eq!(world.ended(), 0);
     let _later = world.accept(85, "127.0.0.1");
     assert_eq!(world.ended(), 1);
-    assert!(slow.enter(true).is_none());
-    assert!(stream.enter(false).is_some());
+    assert!(slow.begin_request(true).is_none());
+    assert!(stream.begin_request(false).is_some());
 }

@@ -13,18 +13,18 @@ use actix_web::http::StatusCode;
 use actix_web::web::Bytes;
 
 use super::beside::holding;
-use crate::connections::{Connection, UnderWay};
+use crate::connections::{Connection, InFlightRequest};
 use crate::problem::Problem;
 
 /// What the service lives by: whoever watches over it, and sandboxes that report.
-const VITAL: [&str; 4] = ["/alive", "/ready", "/health", "/metrics"];
-const REPORTS: &str = "/api/v1/webhooks/";
+const ESSENTIAL_PATHS: [&str; 4] = ["/alive", "/ready", "/health", "/metrics"];
+const REPORT_PREFIX: &str = "/api/v1/webhooks/";
 /// Actix takes any piece at once, however slow the client, and asks for the next one when it has sent most of it.
 const PIECE: usize = 64 * 1024;
 
 /// Of one request.
 pub(super) struct Seat {
-    under_way: Option<UnderWay>,
+    in_flight: Option<InFlightRequest>,
     /// Whether the connection is one too many.
     pub(super) is_last: bool,
     is_refused: bool,
@@ -35,16 +35,16 @@ impl Seat {
     pub(super) fn of(req: &ServiceRequest) -> Self {
         let Some(connection) = req.conn_data::<Connection>() else {
             return Self {
-                under_way: None,
+                in_flight: None,
                 is_last: false,
                 is_refused: false,
             };
         };
-        let under_way = connection.enter(is_vital(req.path()));
+        let in_flight = connection.begin_request(is_essential(req.path()));
         Self {
-            is_refused: under_way.is_none(),
+            is_refused: in_flight.is_none(),
             is_last: connection.is_surplus(),
-            under_way,
+            in_flight,
         }
     }
 
@@ -56,7 +56,7 @@ impl Seat {
 
     /// An answer that goes on keeps the seat until its end. One that is short and whole is as good as written.
     pub(super) fn kept_by(self, answer: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
-        let Some(under_way) = self.under_way else {
+        let Some(in_flight) = self.in_flight else {
             return answer;
         };
         answer.map_body(|_, body| {
@@ -69,7 +69,7 @@ impl Seat {
                 Ok(bytes) => BoxBody::new(Pieces::of(bytes)),
                 Err(body) => body,
             };
-            holding(body, under_way)
+            holding(body, in_flight)
         })
     }
 }
@@ -103,8 +103,8 @@ impl MessageBody for Pieces {
     }
 }
 
-fn is_vital(path: &str) -> bool {
-    VITAL.contains(&path) || path.starts_with(REPORTS)
+fn is_essential(path: &str) -> bool {
+    ESSENTIAL_PATHS.contains(&path) || path.starts_with(REPORT_PREFIX)
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
     /// The body of an answer over this connection.
     fn kept(connection: &Connection, body: BoxBody) -> BoxBody {
         let seat = Seat {
-            under_way: connection.enter(false),
+            in_flight: connection.begin_request(false),
             is_last: false,
             is_refused: false,
         };
@@ -185,7 +185,7 @@ mod tests {
             ("/alive/x", false),
             ("/", false),
         ] {
-            assert_eq!(is_vital(path), expected, "{path}");
+            assert_eq!(is_essential(path), expected, "{path}");
         }
     }
 }

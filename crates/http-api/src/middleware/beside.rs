@@ -7,16 +7,16 @@ use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::web::Bytes;
 
 /// The same body, which holds this.
-pub(super) fn holding(body: BoxBody, held: impl Unpin + 'static) -> BoxBody {
-    BoxBody::new(Holding { body, _held: held })
+pub(super) fn with_guard(body: BoxBody, held: impl Unpin + 'static) -> BoxBody {
+    BoxBody::new(GuardedBody { body, _held: held })
 }
 
-struct Holding<T> {
+struct GuardedBody<T> {
     body: BoxBody,
     _held: T,
 }
 
-impl<T: Unpin> MessageBody for Holding<T> {
+impl<T: Unpin> MessageBody for GuardedBody<T> {
     type Error = Box<dyn std::error::Error>;
 
     fn size(&self) -> BodySize {

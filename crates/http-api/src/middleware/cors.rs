@@ -10,9 +10,9 @@ use actix_web::http::header::{
 
 use crate::rate;
 
-const METHODS: &str = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT";
+const ALLOWED_METHODS: &str = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT";
 /// Seconds for which a browser may remember a preflight.
-const MAX_AGE: &str = "600";
+const PREFLIGHT_MAX_AGE_SECONDS: &str = "600";
 
 /// The origins that were configured. Without any, no page of another origin may call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,8 +65,8 @@ impl Cors {
         }
         let mut answer = HttpResponse::Ok();
         answer.insert_header(plain_text());
-        answer.insert_header((ACCESS_CONTROL_ALLOW_METHODS, METHODS));
-        answer.insert_header((ACCESS_CONTROL_MAX_AGE, MAX_AGE));
+        answer.insert_header((ACCESS_CONTROL_ALLOW_METHODS, ALLOWED_METHODS));
+        answer.insert_header((ACCESS_CONTROL_MAX_AGE, PREFLIGHT_MAX_AGE_SECONDS));
         if let Some(wanted) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
             answer.insert_header((ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone()));
         }

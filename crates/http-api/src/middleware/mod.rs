@@ -10,10 +10,10 @@ mod cors;
 mod open;
 mod prefix;
 mod request_id;
-mod seat;
-mod shown;
+mod connection_slot;
+mod redacted;
 mod slash;
-mod unread;
+mod payload_guard;
 mod unsent;
 
 use std::any::Any;
@@ -39,26 +39,26 @@ use crate::state::Listener;
 use crate::trace;
 
 pub(crate) use cors::Cors;
-use seat::Seat;
-use unread::Unread;
+use connection_slot::ConnectionSlot;
+use payload_guard::PayloadGuard;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What must be known of a request after the routes have consumed it.
-struct Facts {
+struct RequestContext {
     id: HeaderValue,
     origin: Option<HeaderValue>,
     /// What the client asked for, if a trusted proxy said it.
     host: Option<String>,
     /// Whether its connection is one too many.
-    is_last: bool,
+    is_surplus: bool,
     state: State,
 }
 
-impl Facts {
+impl RequestContext {
     /// `is_forwarded`: a sandbox's agent server answered, and says itself what may be kept.
     fn decorate(&self, head: &mut ResponseHead, is_forwarded: bool) {
-        if (self.is_last || self.state.is_draining()) && !head.upgrade() {
+        if (self.is_surplus || self.state.is_draining()) && !head.upgrade() {
             // The client comes back on another connection, which a proxy makes to another service.
             head.set_connection_type(ConnectionType::Close);
         }
@@ -94,34 +94,34 @@ pub(crate) async fn edge(
         request.id = %id.to_str().unwrap_or_default(),
         http.method = %req.method(),
         // The path only, and without a signature: a query may carry a key.
-        http.path = %shown::shown(req.path()),
+        http.path = %redacted::redacted(req.path()),
         client.address = client.address.map(tracing::field::display),
         http.route = tracing::field::Empty,
         http.status = tracing::field::Empty,
     );
     trace::begin(&state, &span, req.headers());
     if client.is_claimed && state.listener() == Listener::Public && state.is_first_claim() {
-        span.in_scope(warn_of_claim);
+        span.in_scope(warn_of_untrusted_proxy);
     }
     let received_at = state.ports().clock.now();
     AuditContext::begin(&req, id.clone(), received_at);
     state.stats().touch(received_at, req.path());
-    let seat = Seat::of(&req);
-    let facts = Facts {
+    let connection_slot = ConnectionSlot::of(&req);
+    let context = RequestContext {
         id,
         origin: cors::origin_of(req.headers()).cloned(),
         host: client.host,
-        is_last: seat.is_last,
+        is_surplus: connection_slot.is_surplus,
         state,
     };
-    let served = serve(facts, &seat, req, next).instrument(span).await;
-    served.map(|answer| seat.kept_by(answer))
+    let served = serve(context, &connection_slot, req, next).instrument(span).await;
+    served.map(|answer| connection_slot.attach_to(answer))
 }
 
 /// When a client may ask again for what there was no room for.
-const NO_ROOM_RETRY: Duration = Duration::from_secs(30);
+const STORAGE_FULL_RETRY_AFTER: Duration = Duration::from_secs(30);
 
-fn warn_of_claim() {
+fn warn_of_untrusted_proxy() {
     tracing::warn!(
         "a request received_at with forwarding headers from a machine that is not trusted, so the client's address and scheme are \
          unknown; if it is your reverse proxy, name it in WORKSPACE_HTTP__TRUSTED_PROXIES (said once)"
@@ -129,34 +129,34 @@ fn warn_of_claim() {
 }
 
 async fn serve(
-    facts: Facts,
-    seat: &Seat,
+    context: RequestContext,
+    connection_slot: &ConnectionSlot,
     mut req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let unread = Unread::of(&mut req);
+    let payload_guard = PayloadGuard::of(&mut req);
     let arrived = Instant::now();
-    let requests = facts.state.measuring().requests();
+    let requests = context.state.measuring().requests();
     let _in_flight = requests.in_flight.enter();
-    let early = seat.refusal().or_else(|| early_answer(&facts, &req));
+    let early = connection_slot.refusal().or_else(|| early_response(&context, &req));
     if let Some(early) = early {
         let mut response = req.into_response(early);
-        facts.decorate(response.response_mut().head_mut(), false);
+        context.decorate(response.response_mut().head_mut(), false);
         requests.note_unmatched(response.status(), arrived.elapsed());
-        return Ok(response.map_body(|_, body| Unread::kept_by(unread, body)));
+        return Ok(response.map_body(|_, body| PayloadGuard::attach_to(payload_guard, body)));
     }
-    let outcome = AssertUnwindSafe(forward_or_serve(&facts.id, req, next));
+    let outcome = AssertUnwindSafe(forward_or_serve(&context.id, req, next));
     let outcome = outcome.catch_unwind().await;
     let took = arrived.elapsed();
     let served = match outcome {
         Ok(Ok((mut response, is_forwarded))) => {
             if !is_forwarded {
-                response = unsent::counted(&facts.state, response);
+                response = unsent::counted(&context.state, response);
             }
             if let Some(quota) = Quota::of(response.request()) {
                 quota.tell(response.headers_mut());
             }
-            facts.decorate(response.response_mut().head_mut(), is_forwarded);
+            context.decorate(response.response_mut().head_mut(), is_forwarded);
             let status = response.status();
             if is_forwarded {
                 requests.note_forwarded(status, took);
@@ -164,12 +164,12 @@ async fn serve(
                 requests.note(response.request(), status, took);
                 audit::note(&response);
             }
-            Ok(response.map_body(|_, body| Unread::kept_by(unread, body)))
+            Ok(response.map_body(|_, body| PayloadGuard::attach_to(payload_guard, body)))
         }
-        Ok(Err(error)) => Err(refused(&facts, error.error_response(), unread)),
+        Ok(Err(error)) => Err(into_error(&context, error.error_response(), payload_guard)),
         Err(panic) => {
             let problem = Problem::internal(panic_text(panic.as_ref()));
-            Err(refused(&facts, problem.error_response(), unread))
+            Err(into_error(&context, problem.error_response(), payload_guard))
         }
     };
     let status = served.as_ref().map_or_else(
@@ -181,7 +181,7 @@ async fn serve(
     }
     let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     tracing::info!(http.status = status.as_u16(), duration_ms, "answered");
-    trace::end(&facts.state, served.as_ref().ok(), status);
+    trace::end(&context.state, served.as_ref().ok(), status);
     served
 }
 
@@ -207,7 +207,7 @@ async fn forward_or_serve(
             Err(InternalError::from_response("not forwarded", answer).into())
         }
         None => {
-            if let Some(problem) = no_room(&req) {
+            if let Some(problem) = storage_refusal(&req) {
                 let answer = problem.error_response();
                 return Err(InternalError::from_response("no room", answer).into());
             }
@@ -216,22 +216,22 @@ async fn forward_or_serve(
     }
 }
 
-/// Why a request that would store something new is refused while a disk is nearly full. What frees room is not, nor what
+/// Why a request that would store something new is into_error while a disk is nearly full. What frees room is not, nor what
 /// stops work.
-fn no_room(req: &ServiceRequest) -> Option<Problem> {
+fn storage_refusal(req: &ServiceRequest) -> Option<Problem> {
     let stores = matches!(*req.method(), Method::POST | Method::PUT | Method::PATCH);
     if !stores || req.path().ends_with("/pause") {
         return None;
     }
     let state = state_of(req.request()).ok()?;
     let reason = state.ports().readiness.refuses_writes()?;
-    Some(Problem::new(StatusCode::INSUFFICIENT_STORAGE, reason).retry_after(NO_ROOM_RETRY))
+    Some(Problem::new(StatusCode::INSUFFICIENT_STORAGE, reason).retry_after(STORAGE_FULL_RETRY_AFTER))
 }
 
 /// The request itself is gone by now, so the answer travels as an error that already has its form.
-fn refused(facts: &Facts, mut response: HttpResponse, unread: Option<Unread>) -> Error {
-    facts.decorate(response.head_mut(), false);
-    let response = response.map_body(|_, body| Unread::kept_by(unread, body));
+fn into_error(context: &RequestContext, mut response: HttpResponse, payload_guard: Option<PayloadGuard>) -> Error {
+    context.decorate(response.head_mut(), false);
+    let response = response.map_body(|_, body| PayloadGuard::attach_to(payload_guard, body));
     InternalError::from_response("request failed", response).into()
 }
 
@@ -242,23 +242,23 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Answers that need no route.
-fn early_answer(facts: &Facts, req: &ServiceRequest) -> Option<HttpResponse> {
-    let cors = facts.state.cors();
+fn early_response(context: &RequestContext, req: &ServiceRequest) -> Option<HttpResponse> {
+    let cors = context.state.cors();
     if req.method() == Method::OPTIONS
         && let Some(preflight) = cors.preflight(req.headers())
     {
         return Some(preflight);
     }
-    let addresses = facts.state.addresses();
+    let addresses = context.state.addresses();
     // Not only what a proxy says: one that writes no `X-Forwarded-Host` hands on what a page made of it.
     let host = req.headers().get(HOST).and_then(|host| host.to_str().ok());
-    if addresses.is_elsewhere([facts.host.as_deref(), host], req.path()) {
+    if addresses.is_elsewhere([context.host.as_deref(), host], req.path()) {
         return Some(Problem::not_found().error_response());
     }
     // Behind the operators' listener there is nothing that a page could do, and scrapers use names that only they know.
-    let is_open = facts.state.is_open() && facts.state.listener() != Listener::Metrics;
-    if is_open && open::refuses(req.headers(), cors, addresses) {
+    let is_open = context.state.is_open() && context.state.listener() != Listener::Metrics;
+    if is_open && open::is_refused(req.headers(), cors, addresses) {
         return Some(Problem::forbidden("This page may not use an open service").error_response());
     }
-    slash::redirect(req, facts.state.surface()?, addresses.prefix())
+    slash::redirect(req, context.state.surface()?, addresses.prefix())
 }

@@ -1,4 +1,4 @@
-//! What an open service refuses. It takes every request for the local user's, so a browser on the same machine must
+//! What an open service is_refused. It takes every request for the local user's, so a browser on the same machine must
 //! not be able to send one for somebody else's page: neither across origins, nor through a name that the page's owner
 //! points at this address (DNS rebinding).
 
@@ -11,20 +11,20 @@ use super::cors::{Cors, origin_of};
 use crate::addresses::Addresses;
 
 /// Names by which containers reach their host.
-const GATEWAYS: [&str; 2] = ["host.docker.internal", "host.containers.internal"];
+const CONTAINER_HOST_NAMES: [&str; 2] = ["host.docker.internal", "host.containers.internal"];
 
 /// Whether to refuse a request to an open service.
-pub(super) fn refuses(headers: &HeaderMap, cors: &Cors, addresses: &Addresses) -> bool {
+pub(super) fn is_refused(headers: &HeaderMap, cors: &Cors, addresses: &Addresses) -> bool {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else {
         // No browser leaves it out.
-        return headers.contains_key(HOST) || is_foreign(headers, "", cors);
+        return headers.contains_key(HOST) || is_foreign_origin(headers, "", cors);
     };
-    !is_ours(host, addresses) || is_foreign(headers, host, cors)
+    !is_service_host(host, addresses) || is_foreign_origin(headers, host, cors)
 }
 
 /// Whether a browser sent this for a page that is neither ours nor configured. Without `Origin` it comes from a
 /// program, or from a page of our own.
-fn is_foreign(headers: &HeaderMap, host: &str, cors: &Cors) -> bool {
+fn is_foreign_origin(headers: &HeaderMap, host: &str, cors: &Cors) -> bool {
     let Some(origin) = origin_of(headers) else {
         return false;
     };
@@ -37,7 +37,7 @@ fn is_foreign(headers: &HeaderMap, host: &str, cors: &Cors) -> bool {
 
 /// Whether a stranger cannot have made this name: an address, or a name that we know. Not any name without a dot: in
 /// some networks one without is looked up under a domain that others may register names in.
-fn is_ours(host: &str, addresses: &Addresses) -> bool {
+fn is_service_host(host: &str, addresses: &Addresses) -> bool {
     let Ok(url) = Url::parse(&format!("http://{host}/")) else {
         return false;
     };
@@ -48,7 +48,7 @@ fn is_ours(host: &str, addresses: &Addresses) -> bool {
     name == "localhost"
         || address.parse::<IpAddr>().is_ok()
         || name.ends_with(".localhost")
-        || GATEWAYS.contains(&name)
+        || CONTAINER_HOST_NAMES.contains(&name)
         || addresses.has_host(name)
 }
 
@@ -103,7 +103,7 @@ mod tests {
             (None, None, false),
             (None, Some("http://evil.example"), true),
         ];
-        for (host, origin, refused) in table {
+        for (host, origin, into_error) in table {
             let mut headers = HeaderMap::new();
             for (name, value) in [(HOST, host), (ORIGIN, origin)] {
                 if let Some(value) = value {
@@ -111,8 +111,8 @@ mod tests {
                 }
             }
             assert_eq!(
-                refuses(&headers, &cors, &addresses),
-                refused,
+                is_refused(&headers, &cors, &addresses),
+                into_error,
                 "{host:?} {origin:?}"
             );
         }

@@ -3,19 +3,19 @@
 use actix_web::http::header::HeaderValue;
 use domain::id::IdGenerator;
 
-const LONGEST: usize = 128;
+const MAX_REQUEST_ID_BYTES: usize = 128;
 
 /// The id that the caller sent, if it is one that is safe to log; otherwise a fresh one.
 pub(super) fn of(sent: Option<&HeaderValue>, ids: &dyn IdGenerator) -> HeaderValue {
     match sent {
-        Some(id) if is_id(id.as_bytes()) => id.clone(),
+        Some(id) if is_loggable(id.as_bytes()) => id.clone(),
         _ => HeaderValue::from_bytes(ids.uuid().simple().encode_lower(&mut [0; 32]).as_bytes())
             .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
     }
 }
 
-fn is_id(id: &[u8]) -> bool {
-    (1..=LONGEST).contains(&id.len())
+fn is_loggable(id: &[u8]) -> bool {
+    (1..=MAX_REQUEST_ID_BYTES).contains(&id.len())
         && id.iter().all(|b| {
             b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b':' | b'/' | b'+' | b'=')
         })
@@ -23,7 +23,7 @@ fn is_id(id: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_id;
+    use super::is_loggable;
 
     #[test]
     fn ids_that_could_forge_a_log_line_are_replaced() {
@@ -33,7 +33,7 @@ mod tests {
             "1-67891233-abcdef012345678912345678",
             "a/b+c==",
         ] {
-            assert!(is_id(good.as_bytes()), "{good}");
+            assert!(is_loggable(good.as_bytes()), "{good}");
         }
         for bad in [
             "",
@@ -44,7 +44,7 @@ mod tests {
             "a\"b",
             &"x".repeat(129),
         ] {
-            assert!(!is_id(bad.as_bytes()), "{bad}");
+            assert!(!is_loggable(bad.as_bytes()), "{bad}");
         }
     }
 }

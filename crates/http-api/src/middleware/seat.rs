@@ -12,7 +12,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
 use actix_web::web::Bytes;
 
-use super::beside::holding;
+use super::beside::with_guard;
 use crate::connections::{Connection, InFlightRequest};
 use crate::problem::Problem;
 
@@ -20,30 +20,30 @@ use crate::problem::Problem;
 const ESSENTIAL_PATHS: [&str; 4] = ["/alive", "/ready", "/health", "/metrics"];
 const REPORT_PREFIX: &str = "/api/v1/webhooks/";
 /// Actix takes any piece at once, however slow the client, and asks for the next one when it has sent most of it.
-const PIECE: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Of one request.
-pub(super) struct Seat {
+pub(super) struct ConnectionSlot {
     in_flight: Option<InFlightRequest>,
     /// Whether the connection is one too many.
-    pub(super) is_last: bool,
+    pub(super) is_surplus: bool,
     is_refused: bool,
 }
 
-impl Seat {
+impl ConnectionSlot {
     /// Without a connection (tests in memory) every request has one.
     pub(super) fn of(req: &ServiceRequest) -> Self {
         let Some(connection) = req.conn_data::<Connection>() else {
             return Self {
                 in_flight: None,
-                is_last: false,
+                is_surplus: false,
                 is_refused: false,
             };
         };
         let in_flight = connection.begin_request(is_essential(req.path()));
         Self {
             is_refused: in_flight.is_none(),
-            is_last: connection.is_surplus(),
+            is_surplus: connection.is_surplus(),
             in_flight,
         }
     }
@@ -54,8 +54,8 @@ impl Seat {
         self.is_refused.then(|| problem().error_response())
     }
 
-    /// An answer that goes on keeps the seat until its end. One that is short and whole is as good as written.
-    pub(super) fn kept_by(self, answer: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    /// An answer that goes on keeps the connection_slot until its end. One that is short and whole is as good as written.
+    pub(super) fn attach_to(self, answer: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
         let Some(in_flight) = self.in_flight else {
             return answer;
         };
@@ -65,29 +65,29 @@ impl Seat {
                 return body;
             }
             let body = match body.try_into_bytes() {
-                Ok(bytes) if bytes.len() <= PIECE => return BoxBody::new(bytes),
-                Ok(bytes) => BoxBody::new(Pieces::of(bytes)),
+                Ok(bytes) if bytes.len() <= CHUNK_BYTES => return BoxBody::new(bytes),
+                Ok(bytes) => BoxBody::new(ChunkedBody::of(bytes)),
                 Err(body) => body,
             };
-            holding(body, in_flight)
+            with_guard(body, in_flight)
         })
     }
 }
 
 /// A whole body, handed over as fast as the client takes it.
-pub(super) struct Pieces {
+pub(super) struct ChunkedBody {
     length: u64,
     rest: Bytes,
 }
 
-impl Pieces {
+impl ChunkedBody {
     pub(super) fn of(rest: Bytes) -> Self {
         let length = rest.len() as u64;
         Self { length, rest }
     }
 }
 
-impl MessageBody for Pieces {
+impl MessageBody for ChunkedBody {
     type Error = Infallible;
 
     fn size(&self) -> BodySize {
@@ -98,7 +98,7 @@ impl MessageBody for Pieces {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        let next = self.rest.len().min(PIECE);
+        let next = self.rest.len().min(CHUNK_BYTES);
         Poll::Ready((next > 0).then(|| Ok(self.rest.split_to(next))))
     }
 }
@@ -119,14 +119,14 @@ mod tests {
 
     /// The body of an answer over this connection.
     fn kept(connection: &Connection, body: BoxBody) -> BoxBody {
-        let seat = Seat {
+        let connection_slot = ConnectionSlot {
             in_flight: connection.begin_request(false),
-            is_last: false,
+            is_surplus: false,
             is_refused: false,
         };
         let answer = HttpResponse::Ok().body(body);
         let answer = ServiceResponse::new(TestRequest::get().to_http_request(), answer);
-        seat.kept_by(answer).into_parts().1.into_body()
+        connection_slot.attach_to(answer).into_parts().1.into_body()
     }
 
     fn one_connection() -> (Connections, Connection) {
@@ -143,7 +143,7 @@ mod tests {
     #[actix_web::test]
     async fn a_large_answer_keeps_its_connection_busy_until_it_is_taken() {
         let (connections, connection) = one_connection();
-        let whole = vec![7; 3 * PIECE + 1];
+        let whole = vec![7; 3 * CHUNK_BYTES + 1];
         let mut body = Some(kept(&connection, BoxBody::new(whole.clone())));
         assert_eq!(
             body.as_ref().map(MessageBody::size),

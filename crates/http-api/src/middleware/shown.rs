@@ -5,15 +5,15 @@ use std::borrow::Cow;
 use crate::addresses::SIGNED;
 
 /// Length of a signature: a hash as hexadecimal digits.
-const SIGNATURE: usize = 64;
+const SIGNATURE_HEX_CHARS: usize = 64;
 
 /// The path without signatures, because whoever has a signed path may use it: an editor's terminal, too.
 /// `/s/{sandbox}/{name}/{signature}/x` becomes `/s/{sandbox}/{name}/…/x`, and what looks like a signature is left out
 /// wherever it stands, since a client may have got the rest of the address wrong.
-pub(super) fn shown(path: &str) -> Cow<'_, str> {
+pub(super) fn redacted(path: &str) -> Cow<'_, str> {
     let is_signed = path.split('/').nth(1) == Some(SIGNED);
     // Nearly every path, and it has no room for a signature.
-    if !is_signed && path.len() < SIGNATURE {
+    if !is_signed && path.len() < SIGNATURE_HEX_CHARS {
         return Cow::Borrowed(path);
     }
     let is_hidden =
@@ -30,7 +30,7 @@ pub(super) fn shown(path: &str) -> Cow<'_, str> {
 }
 
 fn is_signature(part: &str) -> bool {
-    part.len() == SIGNATURE && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    part.len() == SIGNATURE_HEX_CHARS && part.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
             ("/api/v1/users/me", "/api/v1/users/me"),
             ("/sa/b/c/d/e", "/sa/b/c/d/e"),
         ] {
-            assert_eq!(shown(&path.replace("SIG", &signature)), expected, "{path}");
+            assert_eq!(redacted(&path.replace("SIG", &signature)), expected, "{path}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Bodies in chunks that nobody read to their end.
 //!
 //! Once the reader of such a body is gone, actix goes on waiting for the next chunk without any limit, so that every
-//! refused request could hold a connection for ever. As long as there is a reader when the answer has been written, it
+//! into_error request could hold a connection for ever. As long as there is a reader when the answer has been written, it
 //! closes the connection instead. So the answer keeps one.
 
 use std::cell::RefCell;
@@ -17,35 +17,35 @@ use actix_web::http::header::TRANSFER_ENCODING;
 use actix_web::web::Bytes;
 use futures::{Stream, StreamExt as _};
 
-use super::beside::holding;
+use super::beside::with_guard;
 
 /// The body of a request, read by the handler and kept by the answer.
 #[derive(Clone)]
-pub(super) struct Unread(Rc<RefCell<Payload>>);
+pub(super) struct PayloadGuard(Rc<RefCell<Payload>>);
 
-impl Unread {
+impl PayloadGuard {
     /// Of a request whose body comes in chunks; of any other, actix closes the connection by itself.
     pub(super) fn of(req: &mut ServiceRequest) -> Option<Self> {
         if !req.headers().contains_key(TRANSFER_ENCODING) {
             return None;
         }
-        let unread = Self(Rc::new(RefCell::new(req.take_payload())));
+        let payload_guard = Self(Rc::new(RefCell::new(req.take_payload())));
         req.set_payload(Payload::Stream {
-            payload: Box::pin(unread.clone()),
+            payload: Box::pin(payload_guard.clone()),
         });
-        Some(unread)
+        Some(payload_guard)
     }
 
     /// The body of an answer, which keeps the request's.
-    pub(super) fn kept_by(this: Option<Self>, body: BoxBody) -> BoxBody {
+    pub(super) fn attach_to(this: Option<Self>, body: BoxBody) -> BoxBody {
         match this {
             None => body,
-            Some(unread) => holding(body, unread),
+            Some(payload_guard) => with_guard(body, payload_guard),
         }
     }
 }
 
-impl Stream for Unread {
+impl Stream for PayloadGuard {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

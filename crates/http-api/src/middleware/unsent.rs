@@ -5,8 +5,8 @@ use actix_web::dev::ServiceResponse;
 use actix_web::{HttpRequest, ResponseError as _};
 use domain::audit::AuditActor;
 
-use super::beside::holding;
-use super::seat::Pieces;
+use super::beside::with_guard;
+use super::connection_slot::ChunkedBody;
 use crate::audit::actor_of;
 use crate::extract::ClientAddress;
 use crate::rate::network;
@@ -37,7 +37,7 @@ pub(super) fn counted(
             };
             match share {
                 Ok(share) => {
-                    let body = holding(BoxBody::new(Pieces::of(bytes)), share);
+                    let body = with_guard(BoxBody::new(ChunkedBody::of(bytes)), share);
                     response.set_body(body)
                 }
                 Err(problem) => problem.error_response(),

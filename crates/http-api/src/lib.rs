@@ -105,7 +105,7 @@ pub use addresses::AddressConfig;
 pub use connections::{Connection, ConnectionLimits, Connections};
 pub use dto::web_client::WebClient;
 pub use gateway::{Limits as GatewayLimits, Shared as Gateway};
-pub use metrics::Pools;
+pub use metrics::PoolStats;
 pub use readiness::{Check, Readiness};
 pub use routes::open_io_counters;
 pub use state::{Listener, HttpConfig, HttpPorts, HttpState, Limits};
@@ -165,7 +165,7 @@ fn init_surface(state: &HttpState, table: RouteTable) {
         let document = has_docs.then(|| table.served(state.addresses().prefix()));
         RouteSurface::new(table.operations(), document)
     });
-    state.measuring().know(|| {
+    state.http_metrics().know(|| {
         let everything = if has_docs { table } else { RouteTable::PUBLIC };
         everything.operations()
     });

@@ -18,7 +18,7 @@ use crate::addresses::{AddressConfig, Addresses};
 use crate::dto::timed::Timed;
 use crate::dto::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
 use crate::extract::{Authenticator, Intake, ParseBudget};
-use crate::metrics::{Measuring, Pools};
+use crate::metrics::{HttpMetrics, PoolStats};
 use crate::middleware::Cors;
 use crate::openapi::RouteSurface;
 use crate::rate::RateLimit;
@@ -159,7 +159,7 @@ struct Shared {
     shown_settings: ShownSettings,
     shown_specs: ShownSpecs,
     gateway: gateway::Shared,
-    measuring: Measuring,
+    http_metrics: HttpMetrics,
     looks: Looks,
     web_client: (WebClientDto, LegacyWebClientDto),
     traces: Option<Traces>,
@@ -196,7 +196,7 @@ impl HttpState {
                 shown_settings: ShownSettings::default(),
                 shown_specs: ShownSpecs::default(),
                 gateway,
-                measuring: Measuring::new(config.metrics_key.as_ref(), config.has_metrics_listener),
+                http_metrics: HttpMetrics::new(config.metrics_key.as_ref(), config.has_metrics_listener),
                 looks: Looks::default(),
                 web_client,
                 traces: config.traces,
@@ -328,13 +328,13 @@ impl HttpState {
     }
 
     /// What is counted, and who may read it.
-    pub(crate) fn measuring(&self) -> &Measuring {
-        &self.shared.measuring
+    pub(crate) fn http_metrics(&self) -> &HttpMetrics {
+        &self.shared.http_metrics
     }
 
     /// Where `/metrics` learns of the store's pools. Said once; without it, it tells of none.
-    pub fn measure_pools(&self, pools: Pools) {
-        self.shared.measuring.set_pools(pools);
+    pub fn measure_pools(&self, pools: PoolStats) {
+        self.shared.http_metrics.set_pools(pools);
     }
 
     pub(crate) fn stats(&self) -> &ProcessStats {

@@ -23,13 +23,13 @@ pub(crate) use text::CONTENT_TYPE;
 use text::{Labels, Page};
 
 /// Answers what the pools of the store are doing. Cheap; never waits.
-pub type Pools = Box<dyn Fn() -> Vec<PoolStats> + Send + Sync>;
+pub type PoolStats = Box<dyn Fn() -> Vec<PoolStats> + Send + Sync>;
 
 /// What is counted about requests, and who may read it.
 #[derive(Default)]
-pub(crate) struct Measuring {
+pub(crate) struct HttpMetrics {
     requests: OnceLock<Requests>,
-    pools: OnceLock<Pools>,
+    pools: OnceLock<PoolStats>,
     key: Option<KeyHash>,
     has_metrics_listener: bool,
 }
@@ -43,7 +43,7 @@ pub(crate) enum Reading {
     Elsewhere,
 }
 
-impl Measuring {
+impl HttpMetrics {
     /// Whoever reads needs this key, where everybody comes. `has_metrics_listener`: without a key it is then not there at all.
     pub(crate) fn new(key: Option<&SecretString>, has_metrics_listener: bool) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Measuring {
         self.requests.get_or_init(Requests::default)
     }
 
-    pub(crate) fn set_pools(&self, pools: Pools) {
+    pub(crate) fn set_pools(&self, pools: PoolStats) {
         // Whoever said it first is right.
         let _ = self.pools.set(pools);
     }
@@ -121,8 +121,8 @@ pub(crate) fn page(state: &HttpState, app: &App, process: &Process) -> String {
         "Always 1; the label says which release runs.",
         [(build, 1)],
     );
-    write_requests(&mut page, state.measuring().requests());
-    write_pools(&mut page, &state.measuring().pools());
+    write_requests(&mut page, state.http_metrics().requests());
+    write_pools(&mut page, &state.http_metrics().pools());
     write_starts(&mut page, app);
     write_reports(&mut page, app);
     parts::write_gateway(&mut page, state.gateway().meter().numbers());
@@ -417,13 +417,13 @@ mod tests {
             (Some(KEY), false, [NeedsKey, Allowed, NeedsKey]),
             (Some(KEY), true, [NeedsKey, Allowed, NeedsKey]),
         ] {
-            let measuring = Measuring::new(key.map(SecretString::from).as_ref(), has_metrics_listener);
+            let http_metrics = HttpMetrics::new(key.map(SecretString::from).as_ref(), has_metrics_listener);
             for (given, expected) in [
                 (None, none),
                 (Some(KEY), right),
                 (Some("metrics-kez"), wrong),
             ] {
-                let at = |listener| measuring.may_read(listener, || given.map(SecretString::from));
+                let at = |listener| http_metrics.may_read(listener, || given.map(SecretString::from));
                 assert_eq!(
                     at(Listener::Public),
                     expected,

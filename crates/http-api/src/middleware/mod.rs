@@ -136,7 +136,7 @@ async fn serve(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let payload_guard = PayloadGuard::of(&mut req);
     let arrived = Instant::now();
-    let requests = context.state.measuring().requests();
+    let requests = context.state.http_metrics().requests();
     let _in_flight = requests.in_flight.enter();
     let early = connection_slot.refusal().or_else(|| early_response(&context, &req));
     if let Some(early) = early {

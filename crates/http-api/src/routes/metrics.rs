@@ -25,7 +25,7 @@ pub(super) async fn read(
     state: State,
     req: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    match state.measuring().may_read(state.listener(), || key_of(&req)) {
+    match state.http_metrics().may_read(state.listener(), || key_of(&req)) {
         Reading::Allowed => {}
         Reading::NeedsKey => return Err(Problem::unauthorized()),
         Reading::Elsewhere => return Err(Problem::not_found()),

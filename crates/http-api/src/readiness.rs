@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 /// What a look says may be so old before it is looked again. Measured from the look's beginning.
-const LONGEST_AGE: Duration = Duration::from_secs(1);
+const CHECKS_TTL: Duration = Duration::from_secs(1);
 
 /// One part of the service that must work before requests are worth sending.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Check {
 /// Answers `/ready`.
 #[async_trait]
 pub trait Readiness: Send + Sync + 'static {
-    /// Looks at every part. Called under a deadline, by one caller at a time and not for every request; must not hold
+    /// ReadinessCache at every part. Called under a deadline, by one caller at a time and not for every request; must not hold
     /// anything when dropped.
     async fn checks(&self) -> Vec<Check>;
 
@@ -39,18 +39,18 @@ pub trait Readiness: Send + Sync + 'static {
 
 /// The last look, and the turn to look again; one for all workers.
 #[derive(Default)]
-pub(crate) struct Looks(Mutex<Option<Look>>);
+pub(crate) struct ReadinessCache(Mutex<Option<CachedChecks>>);
 
-struct Look {
+struct CachedChecks {
     began: Timestamp,
-    saw: Arc<[Check]>,
+    checks: Arc<[Check]>,
 }
 
-impl Looks {
-    /// What a look says that began at most [`LONGEST_AGE`] before it is asked for: the last one, or a new one. Whoever comes while
-    /// somebody looks waits for that, however long it takes. A look that is not done within `deadline` is one that failed; the whole takes at most twice that, if
+impl ReadinessCache {
+    /// What a look says that began at most [`CHECKS_TTL`] before it is asked for: the last one, or a new one. Whoever comes while
+    /// somebody readiness_cache waits for that, however long it takes. A look that is not done within `deadline` is one that failed; the whole takes at most twice that, if
     /// who looked went away meanwhile and it is done again.
-    pub(crate) async fn saw(
+    pub(crate) async fn checks(
         &self,
         readiness: &dyn Readiness,
         clock: &dyn Clock,
@@ -64,16 +64,16 @@ impl Looks {
         if let Some(look) = last.as_ref()
             // A clock that was set back makes no look last longer.
             && look.began <= began
-            && asked.since(look.began) <= LONGEST_AGE
+            && asked.since(look.began) <= CHECKS_TTL
         {
-            return Arc::clone(&look.saw);
+            return Arc::clone(&look.checks);
         }
-        let saw = match timeout(deadline, readiness.checks()).await {
+        let checks = match timeout(deadline, readiness.checks()).await {
             Ok(checks) => checks.into(),
             Err(_) => late(),
         };
-        let look = last.insert(Look { began, saw });
-        Arc::clone(&look.saw)
+        let look = last.insert(CachedChecks { began, checks });
+        Arc::clone(&look.checks)
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// For looks that hang; the others do not wait.
+    /// For readiness_cache that hang; the others do not wait.
     const DEADLINE: Duration = Duration::from_millis(20);
 
     /// A store that answers when it may, and counts how often it was asked.
@@ -135,11 +135,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_look_is_for_everybody_who_asks_within_a_second() {
-        let (looks, store, clock) = (Looks::default(), Store::answering(9), FixedClock::default());
-        let ask = || looks.saw(&store, &clock, DEADLINE);
+        let (readiness_cache, store, clock) = (ReadinessCache::default(), Store::answering(9), FixedClock::default());
+        let ask = || readiness_cache.checks(&store, &clock, DEADLINE);
         let all = join_all((0..100).map(|_| ask())).await;
-        assert!(all.iter().all(|saw| nth(saw) == "0"));
-        clock.advance(LONGEST_AGE);
+        assert!(all.iter().all(|checks| nth(checks) == "0"));
+        clock.advance(CHECKS_TTL);
         assert_eq!(nth(&ask().await), "0");
         clock.advance(Duration::from_millis(1));
         assert_eq!(nth(&ask().await), "1");
@@ -148,40 +148,40 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_takes_also_a_look_that_was_slow() {
-        let (looks, store, clock) = (Looks::default(), Store::answering(0), FixedClock::default());
+        let (readiness_cache, store, clock) = (ReadinessCache::default(), Store::answering(0), FixedClock::default());
         let long = Duration::from_secs(60);
-        let mut first = Box::pin(looks.saw(&store, &clock, long));
+        let mut first = Box::pin(readiness_cache.checks(&store, &clock, long));
         let mut others: Vec<_> = (0..9)
-            .map(|_| Box::pin(looks.saw(&store, &clock, long)))
+            .map(|_| Box::pin(readiness_cache.checks(&store, &clock, long)))
             .collect();
         assert!(futures::poll!(&mut first).is_pending());
         for other in &mut others {
             assert!(futures::poll!(other).is_pending());
         }
-        clock.advance(2 * LONGEST_AGE);
+        clock.advance(2 * CHECKS_TTL);
         store.may_answer.add_permits(1);
         assert_eq!(nth(&first.await), "0");
-        assert!(join_all(others).await.iter().all(|saw| nth(saw) == "0"));
+        assert!(join_all(others).await.iter().all(|checks| nth(checks) == "0"));
         assert_eq!(store.asked(), 1);
     }
 
     #[tokio::test]
     async fn a_look_that_hangs_is_one_that_failed_for_all_who_wait() {
-        let (looks, store, clock) = (Looks::default(), Store::answering(0), FixedClock::default());
-        let ask = || looks.saw(&store, &clock, DEADLINE);
+        let (readiness_cache, store, clock) = (ReadinessCache::default(), Store::answering(0), FixedClock::default());
+        let ask = || readiness_cache.checks(&store, &clock, DEADLINE);
         let all = join_all((0..100).map(|_| ask())).await;
-        assert!(all.iter().all(|saw| saw[0].name == "deadline"));
+        assert!(all.iter().all(|checks| checks[0].name == "deadline"));
         assert_eq!(store.asked(), 1);
         store.may_answer.add_permits(1);
-        clock.advance(2 * LONGEST_AGE);
+        clock.advance(2 * CHECKS_TTL);
         assert_eq!(nth(&ask().await), "1");
     }
 
     #[tokio::test]
     async fn who_waits_looks_when_who_looked_goes_away() {
-        let (looks, store, clock) = (Looks::default(), Store::answering(0), FixedClock::default());
-        let mut first = Box::pin(looks.saw(&store, &clock, DEADLINE));
-        let mut second = Box::pin(looks.saw(&store, &clock, DEADLINE));
+        let (readiness_cache, store, clock) = (ReadinessCache::default(), Store::answering(0), FixedClock::default());
+        let mut first = Box::pin(readiness_cache.checks(&store, &clock, DEADLINE));
+        let mut second = Box::pin(readiness_cache.checks(&store, &clock, DEADLINE));
         assert!(
             futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_pending()
         );

@@ -22,7 +22,7 @@ use crate::metrics::{HttpMetrics, PoolStats};
 use crate::middleware::Cors;
 use crate::openapi::RouteSurface;
 use crate::rate::RateLimit;
-use crate::readiness::{Check, Looks, Readiness};
+use crate::readiness::{Check, ReadinessCache, Readiness};
 use crate::routes::{ProcessStats, ShownSpecs};
 use crate::unsent_bytes::{UnsentBytes, UnsentLimits};
 
@@ -160,7 +160,7 @@ struct Shared {
     shown_specs: ShownSpecs,
     gateway: gateway::Shared,
     http_metrics: HttpMetrics,
-    looks: Looks,
+    readiness_cache: ReadinessCache,
     web_client: (WebClientDto, LegacyWebClientDto),
     traces: Option<Traces>,
 }
@@ -197,7 +197,7 @@ impl HttpState {
                 shown_specs: ShownSpecs::default(),
                 gateway,
                 http_metrics: HttpMetrics::new(config.metrics_key.as_ref(), config.has_metrics_listener),
-                looks: Looks::default(),
+                readiness_cache: ReadinessCache::default(),
                 web_client,
                 traces: config.traces,
             }),
@@ -321,9 +321,9 @@ impl HttpState {
     /// Whether the parts of the service work, as of a moment ago.
     pub(crate) async fn checks(&self) -> Arc<[Check]> {
         let (ports, deadline) = (self.ports(), self.limits().ready_deadline);
-        let looks = &self.shared.looks;
-        looks
-            .saw(ports.readiness.as_ref(), ports.clock.as_ref(), deadline)
+        let readiness_cache = &self.shared.readiness_cache;
+        readiness_cache
+            .checks(ports.readiness.as_ref(), ports.clock.as_ref(), deadline)
             .await
     }
 

@@ -23,7 +23,7 @@ use crate::middleware::Cors;
 use crate::openapi::RouteSurface;
 use crate::rate::RateLimit;
 use crate::readiness::{Check, ReadinessCache, Readiness};
-use crate::routes::{ProcessStats, ShownSpecs};
+use crate::routes::{ProcessStats, SpecsCache};
 use crate::unsent_bytes::{UnsentBytes, UnsentLimits};
 
 /// Bounds on what a request may cost.
@@ -51,7 +51,7 @@ pub struct Limits {
 }
 
 /// Pages of downloads that are read and packed at the same time: each keeps a core busy, and its events in memory.
-const PACKERS: usize = 2;
+const MAX_CONCURRENT_ARCHIVES: usize = 2;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -134,7 +134,7 @@ pub enum Listener {
 
 /// What both APIs show of settings.
 #[derive(Default)]
-pub(crate) struct ShownSettings {
+pub(crate) struct SettingsCache {
     pub(crate) v1: Shown<Timed>,
     pub(crate) legacy: Shown<Timed>,
 }
@@ -146,18 +146,18 @@ struct Shared {
     addresses: Addresses,
     trusted_proxies: Vec<Network>,
     /// Whether forwarding headers of a machine that is not trusted were spoken of.
-    is_claim_told: AtomicBool,
+    has_warned_of_proxy: AtomicBool,
     /// Whether this process is about to stop.
     is_draining: AtomicBool,
     ports: HttpPorts,
     stats: ProcessStats,
     parse_budget: ParseBudget,
     intake: Intake,
-    packers: Arc<Semaphore>,
+    archive_permits: Arc<Semaphore>,
     unsent: UnsentBytes,
     rate: RateLimit,
-    shown_settings: ShownSettings,
-    shown_specs: ShownSpecs,
+    settings_cache: SettingsCache,
+    specs_cache: SpecsCache,
     gateway: gateway::Shared,
     http_metrics: HttpMetrics,
     readiness_cache: ReadinessCache,
@@ -184,17 +184,17 @@ impl HttpState {
                 open,
                 addresses,
                 trusted_proxies: config.trusted_proxies.clone(),
-                is_claim_told: AtomicBool::new(false),
+                has_warned_of_proxy: AtomicBool::new(false),
                 is_draining: AtomicBool::new(false),
                 ports,
                 stats,
                 parse_budget: ParseBudget::new(),
                 intake: Intake::default(),
-                packers: Arc::new(Semaphore::new(PACKERS)),
+                archive_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_ARCHIVES)),
                 unsent: UnsentBytes::new(limits.unsent),
                 rate: RateLimit::new(limits.requests_per_second, limits.wrong_keys_per_second),
-                shown_settings: ShownSettings::default(),
-                shown_specs: ShownSpecs::default(),
+                settings_cache: SettingsCache::default(),
+                specs_cache: SpecsCache::default(),
                 gateway,
                 http_metrics: HttpMetrics::new(config.metrics_key.as_ref(), config.has_metrics_listener),
                 readiness_cache: ReadinessCache::default(),
@@ -232,8 +232,8 @@ impl HttpState {
     }
 
     /// Turns in packing downloads; one count for all workers.
-    pub(crate) fn packers(&self) -> &Arc<Semaphore> {
-        &self.shared.packers
+    pub(crate) fn archive_permits(&self) -> &Arc<Semaphore> {
+        &self.shared.archive_permits
     }
 
     /// Bytes that clients have not read yet; one count for all workers.
@@ -252,13 +252,13 @@ impl HttpState {
     }
 
     /// Answers with settings, by the documents that they were made from; one memory for all workers.
-    pub(crate) fn shown_settings(&self) -> &ShownSettings {
-        &self.shared.shown_settings
+    pub(crate) fn settings_cache(&self) -> &SettingsCache {
+        &self.shared.settings_cache
     }
 
     /// The answer with the templates; one memory for all workers.
-    pub(crate) fn shown_specs(&self) -> &ShownSpecs {
-        &self.shared.shown_specs
+    pub(crate) fn specs_cache(&self) -> &SpecsCache {
+        &self.shared.specs_cache
     }
 
     /// How many requests users may send; one count for all workers.
@@ -299,8 +299,8 @@ impl HttpState {
     }
 
     /// Whether it is the first time that this is asked: what every request could say is said once.
-    pub(crate) fn is_first_claim(&self) -> bool {
-        !self.shared.is_claim_told.swap(true, Ordering::Relaxed)
+    pub(crate) fn is_first_proxy_warning(&self) -> bool {
+        !self.shared.has_warned_of_proxy.swap(true, Ordering::Relaxed)
     }
 
     /// Users may send so many requests a second from now on; 0: any number.

@@ -83,7 +83,7 @@ fn address_of(req: &HttpRequest, attempt: Attempt) -> Option<IpAddr> {
     let client = extensions.get::<ClientAddress>()?;
     // All sandboxes that are processes of this machine have its address: one that reports with wrong keys must not keep the
     // first report of another one out.
-    let is_here = client.address.is_some_and(|it| it.is_loopback()) && !client.is_claimed;
+    let is_here = client.address.is_some_and(|it| it.is_loopback()) && !client.has_untrusted_headers;
     client
         .address
         .filter(|_| !(is_here && attempt == Attempt::Report))

@@ -100,7 +100,7 @@ pub(crate) async fn edge(
         http.status = tracing::field::Empty,
     );
     trace::begin(&state, &span, req.headers());
-    if client.is_claimed && state.listener() == Listener::Public && state.is_first_claim() {
+    if client.has_untrusted_headers && state.listener() == Listener::Public && state.is_first_proxy_warning() {
         span.in_scope(warn_of_untrusted_proxy);
     }
     let received_at = state.ports().clock.now();

@@ -61,11 +61,11 @@ pub(super) async fn download(
         sender,
         patience: state.limits().stalled_deadline,
     };
-    let packers = Arc::clone(state.packers());
+    let archive_permits = Arc::clone(state.archive_permits());
     app.exports.run(async move {
         // The client sees a transfer that breaks off: there is no end without `Part::End`.
         let written = tokio::select! {
-            written = write(export, (meta, changed), &packers, &out) => written,
+            written = write(export, (meta, changed), &archive_permits, &out) => written,
             () = recheck.refused(actor) => Err(Broken::Refused),
         };
         match written {
@@ -164,7 +164,7 @@ fn meta(conversation: &ConversationDto) -> Result<Vec<u8>, serde_json::Error> {
 async fn write(
     mut export: Export,
     (meta, changed): (Vec<u8>, Timestamp),
-    packers: &Arc<Semaphore>,
+    archive_permits: &Arc<Semaphore>,
     out: &Out,
 ) -> Result<(), Broken> {
     let mut packer = Packer::new();
@@ -175,7 +175,7 @@ async fn write(
     out.send_all(bytes).await?;
     loop {
         // Also for reading: a page that waits to be packed is memory. Nothing of it is held while the client takes its time.
-        let turn = Arc::clone(packers).acquire_owned().await;
+        let turn = Arc::clone(archive_permits).acquire_owned().await;
         let Some(events) = export.next_page().await? else {
             break;
         };

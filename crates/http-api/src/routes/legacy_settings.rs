@@ -27,7 +27,7 @@ pub(super) async fn load(
     state: State,
     Call(LegacyActor(actor), ()): Call<LegacyActor>,
 ) -> Result<HttpResponse, Problem> {
-    let memory = &state.shown_settings().legacy;
+    let memory = &state.settings_cache().legacy;
     let show = |settings: &Settings| Timed::of(|_| LegacySettingsDto::from(settings));
     let found = app.settings.shown(&actor.user, memory, show).await?;
     let found = found.map_or_else(|| show(&Settings::default()).map(Arc::new), Ok)?;

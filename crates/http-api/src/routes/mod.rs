@@ -53,7 +53,7 @@ use crate::problem::Problem;
 pub use process_stats::open_io_counters;
 pub(crate) use process_stats::{Process, ProcessStats};
 pub(crate) use registry::{RouteRegistry, RouteTable};
-pub(crate) use sandbox_specs::ShownSpecs;
+pub(crate) use sandbox_specs::SpecsCache;
 
 /// Registers every route. What is registered here is documented; nothing else exists.
 pub(crate) fn register(config: &mut impl RouteRegistry) {

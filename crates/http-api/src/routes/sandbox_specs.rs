@@ -30,7 +30,7 @@ pub(super) async fn search(
 ) -> Result<HttpResponse, Problem> {
     let (specs, page) = (app.sandboxes.specs().await?, PageRequest::from(query));
     let answer = if page.after.is_none() && page.limit.get() >= specs.len() {
-        state.shown_specs().of(&specs, || written(&specs, &page))?
+        state.specs_cache().of(&specs, || written(&specs, &page))?
     } else {
         written(&specs, &page)?
     };
@@ -39,9 +39,9 @@ pub(super) async fn search(
 
 /// The answer with all specs, as long as they are the same list: it is written once.
 #[derive(Default)]
-pub(crate) struct ShownSpecs(Mutex<Option<(Arc<[SandboxSpec]>, Bytes)>>);
+pub(crate) struct SpecsCache(Mutex<Option<(Arc<[SandboxSpec]>, Bytes)>>);
 
-impl ShownSpecs {
+impl SpecsCache {
     fn of(
         &self,
         specs: &Arc<[SandboxSpec]>,
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_written_once_for_each_list() {
-        let shown = ShownSpecs::default();
+        let shown = SpecsCache::default();
         let page = PageRequest {
             after: None,
             limit: PageLimit::MAX,

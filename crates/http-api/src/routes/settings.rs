@@ -18,7 +18,7 @@ pub(super) async fn load(
     state: State,
     Call(actor, ()): Call<Actor>,
 ) -> Result<HttpResponse, Problem> {
-    let memory = &state.shown_settings().v1;
+    let memory = &state.settings_cache().v1;
     let show = |settings: &Settings| Timed::of(|now| SettingsDto::of(settings, now));
     let found = app.settings.shown(&actor.user, memory, show).await;
     let found = found

@@ -25,7 +25,7 @@ pub struct ClientAddress {
     /// The host that the client asked for, with its port, lower case, if a trusted proxy said it; else it is the request's own.
     pub host: Option<String>,
     /// Whether a machine that is not trusted sent forwarding headers. They were not believed.
-    pub is_claimed: bool,
+    pub has_untrusted_headers: bool,
 }
 
 impl ClientAddress {
@@ -51,7 +51,7 @@ impl ClientAddress {
                 address: peer,
                 is_https: false,
                 host: None,
-                is_claimed: has_forwarded,
+                has_untrusted_headers: has_forwarded,
             };
         };
         let (address, hop) = forwarded::client(peer, hops(headers), is_trusted);
@@ -59,7 +59,7 @@ impl ClientAddress {
             address: Some(address),
             is_https: hop.is_https.unwrap_or(false),
             host: hop.host,
-            is_claimed: false,
+            has_untrusted_headers: false,
         }
     }
 }
@@ -114,14 +114,14 @@ mod tests {
             address: "203.0.113.9".parse().ok(),
             is_https: true,
             host: Some("agents.example".into()),
-            is_claimed: false,
+            has_untrusted_headers: false,
         };
         assert_eq!(read("127.0.0.1", &headers), through);
         let stranger = ClientAddress {
             address: "127.0.0.2".parse().ok(),
             is_https: false,
             host: None,
-            is_claimed: true,
+            has_untrusted_headers: true,
         };
         assert_eq!(read("127.0.0.2", &headers), stranger);
         assert_eq!(
@@ -130,7 +130,7 @@ mod tests {
         );
         let plain = read("127.0.0.1", &headers[..1]);
         assert_eq!(
-            (plain.address, plain.is_claimed),
+            (plain.address, plain.has_untrusted_headers),
             ("127.0.0.1".parse().ok(), false)
         );
     }

@@ -333,7 +333,7 @@ impl HttpState {
     }
 
     /// Where `/metrics` learns of the store's pools. Said once; without it, it tells of none.
-    pub fn measure_pools(&self, pools: PoolStats) {
+    pub fn set_pool_stats(&self, pools: PoolStats) {
         self.shared.http_metrics.set_pools(pools);
     }
 

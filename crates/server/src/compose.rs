@@ -234,7 +234,7 @@ pub(crate) fn service(
     };
     let http = HttpState::new(&http_config(config, bound), http_ports);
     let measured = Arc::clone(store);
-    http.measure_pools(Box::new(move || measured.pools()));
+    http.set_pool_stats(Box::new(move || measured.pools()));
     Ok(Service { app, http })
 }
 

@@ -56,15 +56,15 @@ fn every_question_has_an_answer_where_nobody_can_be_asked() {
 fn a_sandbox_is_asked_while_it_runs_and_shall_run() {
     use SandboxStatus::{Error, Missing, Paused, Running, Starting};
     for (desired, status, expected) in [
-        (Desired::Running, Running, None),
-        (Desired::Running, Starting, Some(Obstacle::NotRunning)),
-        (Desired::Running, Paused, Some(Obstacle::Paused)),
-        (Desired::Running, Error, Some(Obstacle::NotRunning)),
-        (Desired::Running, Missing, Some(Obstacle::NotRunning)),
-        (Desired::Paused, Running, Some(Obstacle::Paused)),
-        (Desired::Paused, Paused, Some(Obstacle::Paused)),
-        (Desired::Paused, Missing, Some(Obstacle::NotRunning)),
-        (Desired::Deleted, Running, Some(Obstacle::NotRunning)),
+        (DesiredState::Running, Running, None),
+        (DesiredState::Running, Starting, Some(Obstacle::NotRunning)),
+        (DesiredState::Running, Paused, Some(Obstacle::Paused)),
+        (DesiredState::Running, Error, Some(Obstacle::NotRunning)),
+        (DesiredState::Running, Missing, Some(Obstacle::NotRunning)),
+        (DesiredState::Paused, Running, Some(Obstacle::Paused)),
+        (DesiredState::Paused, Paused, Some(Obstacle::Paused)),
+        (DesiredState::Paused, Missing, Some(Obstacle::NotRunning)),
+        (DesiredState::Deleted, Running, Some(Obstacle::NotRunning)),
     ] {
         assert_eq!(
             obstacle(desired, status),

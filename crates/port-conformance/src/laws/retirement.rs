@@ -1,7 +1,7 @@
 //! Laws of `SandboxRepository::retirable` and `retire`: what may be put down though nobody asked, and that nothing in use
 //! ever is.
 
-use domain::conversation::{Conversation, ExecutionStatus, Observation};
+use domain::conversation::{Conversation, ExecutionStatus, ConversationReport};
 use domain::event::AppendOutcome;
 use domain::id::HostId;
 use domain::sandbox::RetirementReason::{self, IdleSince, OlderThan};
@@ -192,7 +192,7 @@ pub async fn reports_are_use(ports: &Ports) {
     let (s, id) = (sandbox_id("s"), conversation_id(1));
     let message = [event("1", "MessageEvent", at(1))];
     for (new, when) in [(1, 20), (0, 30)] {
-        let nothing = Observation::default();
+        let nothing = ConversationReport::default();
         let stored = ports.events.append(&s, id, &message, &nothing, at(when));
         assert_eq!(stored.await.unwrap(), AppendOutcome::Stored { new });
     }

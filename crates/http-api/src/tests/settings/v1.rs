@@ -260,7 +260,7 @@ async fn the_user_is_shown_with_masks_and_to_a_sandbox_in_clear() {
 
 #[actix_web::test]
 async fn a_sandbox_that_does_not_run_sees_no_secret() {
-    use Desired::{Deleted, Paused, Running};
+    use DesiredState::{Deleted, Paused, Running};
     for (desired, status, expected) in [
         (Running, SandboxStatus::Starting, 200),
         (Running, SandboxStatus::Running, 200),

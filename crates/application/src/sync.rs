@@ -245,7 +245,7 @@ impl Syncer {
         let untitled_since = ports.clock.now().minus(TITLE_PATIENCE);
         let found = ports
             .conversations
-            .unsettled(host, untitled_since, MOST_UNSETTLED);
+            .list_unsettled(host, untitled_since, MOST_UNSETTLED);
         match found.await {
             Ok(found) if found.len() < MOST_UNSETTLED => found
                 .into_iter()
@@ -277,7 +277,7 @@ impl Syncer {
         let at = endpoint(ports, &row, &url)?;
         let conversations = ports
             .conversations
-            .in_sandbox(id, MOST_CONVERSATIONS)
+            .list_in_sandbox(id, MOST_CONVERSATIONS)
             .await?;
         for batch in conversations.chunks(BATCH) {
             let ids: Vec<_> = batch.iter().map(|c| c.id).collect();
@@ -400,7 +400,7 @@ impl Syncer {
                 () = self.0.deleted.notified() => {}
                 _ = tick.tick() => {}
             }
-            let forgotten = self.0.ports.conversations.forgotten(MOST_FORGOTTEN).await;
+            let forgotten = self.0.ports.conversations.list_pending_agent_deletions(MOST_FORGOTTEN).await;
             let mut by_sandbox: BTreeMap<SandboxId, Vec<ConversationId>> = BTreeMap::new();
             for entry in forgotten.unwrap_or_default() {
                 by_sandbox

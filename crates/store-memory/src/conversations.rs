@@ -263,7 +263,7 @@ impl ConversationRepository for MemoryStore {
         Ok(visible)
     }
 
-    async fn forgotten(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError> {
+    async fn list_pending_agent_deletions(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError> {
         let state = self.lock();
         let mut found: Vec<_> = state
             .deleted
@@ -293,7 +293,7 @@ impl ConversationRepository for MemoryStore {
         Ok(())
     }
 
-    async fn in_sandbox(
+    async fn list_in_sandbox(
         &self,
         sandbox: &SandboxId,
         limit: usize,
@@ -310,7 +310,7 @@ impl ConversationRepository for MemoryStore {
         Ok(found)
     }
 
-    async fn unsettled(
+    async fn list_unsettled(
         &self,
         host: &HostId,
         untitled_since: Timestamp,

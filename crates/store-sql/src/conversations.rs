@@ -382,7 +382,7 @@ impl ConversationRepository for SqlStore {
             .await
     }
 
-    async fn forgotten(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError> {
+    async fn list_pending_agent_deletions(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError> {
         self.db
             .background_read(move |conn| {
                 let found: Vec<(Key, String)> = deleted_conversations::table
@@ -424,7 +424,7 @@ impl ConversationRepository for SqlStore {
             .await
     }
 
-    async fn in_sandbox(
+    async fn list_in_sandbox(
         &self,
         sandbox: &SandboxId,
         limit: usize,
@@ -436,7 +436,7 @@ impl ConversationRepository for SqlStore {
             .await
     }
 
-    async fn unsettled(
+    async fn list_unsettled(
         &self,
         host: &HostId,
         untitled_since: Timestamp,

@@ -105,11 +105,11 @@ pub trait ConversationRepository: Send + Sync + 'static {
     ) -> Result<bool, StoreError>;
     /// Deleted conversations that agent servers still hold, oldest first, at most `limit`, in sandboxes that are
     /// RUNNING (others are told when they run again).
-    async fn forgotten(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError>;
+    async fn list_pending_agent_deletions(&self, limit: usize) -> Result<Vec<PendingAgentDeletion>, StoreError>;
     /// The agent server was told (or is gone).
     async fn complete_agent_deletion(&self, id: ConversationId) -> Result<(), StoreError>;
     /// All conversations of a sandbox, newest first, at most `limit`, for the reconciler.
-    async fn in_sandbox(
+    async fn list_in_sandbox(
         &self,
         sandbox: &SandboxId,
         limit: usize,
@@ -117,7 +117,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
     /// Of all sandboxes of a host that are wanted to run and do, the conversations that may change without a word to us: those
     /// whose status is not known or `running`, and those created after `untitled_since` whose title is chosen automatically.
     /// In the order of sandbox and id, at most `limit`: if so many are found, there may be more.
-    async fn unsettled(
+    async fn list_unsettled(
         &self,
         host: &HostId,
         untitled_since: Timestamp,

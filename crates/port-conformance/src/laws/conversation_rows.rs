@@ -68,7 +68,7 @@ pub async fn what_is_stored_is_found(ports: &Ports) {
     assert_eq!(view.unwrap(), Some(expected));
     let inside = ports
         .conversations
-        .in_sandbox(&stored.sandbox_id, 10)
+        .list_in_sandbox(&stored.sandbox_id, 10)
         .await
         .unwrap();
     assert_eq!(inside, [stored]);
@@ -310,7 +310,7 @@ pub async fn a_sandbox_lists_its_conversations(ports: &Ports) {
     let ids = async |limit| {
         let found = ports
             .conversations
-            .in_sandbox(&sandbox_id("s"), limit)
+            .list_in_sandbox(&sandbox_id("s"), limit)
             .await;
         let found = found.unwrap();
         found.into_iter().map(|it| it.id).collect::<Vec<_>>()
@@ -318,7 +318,7 @@ pub async fn a_sandbox_lists_its_conversations(ports: &Ports) {
     assert_eq!(ids(10).await, [4, 1, 2].map(conversation_id));
     assert_eq!(ids(1).await, [conversation_id(4)]);
     let owner = user("alice");
-    let found = ports.conversations.in_sandbox(&sandbox_id("s"), 9).await;
+    let found = ports.conversations.list_in_sandbox(&sandbox_id("s"), 9).await;
     assert!(found.unwrap().iter().all(|it| it.owner == owner));
 }
 
@@ -359,7 +359,7 @@ pub async fn what_may_change_unheard_is_found(ports: &Ports) {
         ports.conversation(&it).await;
     }
     let repo = &ports.conversations;
-    let found = repo.unsettled(&host(), at(5), 10).await.unwrap();
+    let found = repo.list_unsettled(&host(), at(5), 10).await.unwrap();
     let told = |n, sandbox, execution_status| UnsettledConversation {
         id: conversation_id(n),
         sandbox_id: sandbox_id(sandbox),
@@ -372,8 +372,8 @@ pub async fn what_may_change_unheard_is_found(ports: &Ports) {
         told(1, "b", Some(ExecutionStatus::Running)),
     ];
     assert_eq!(found, expected);
-    let first = repo.unsettled(&host(), at(5), 2).await.unwrap();
+    let first = repo.list_unsettled(&host(), at(5), 2).await.unwrap();
     assert_eq!(first, expected[..2], "at most so many");
     let elsewhere = HostId::parse("elsewhere").unwrap();
-    assert_eq!(repo.unsettled(&elsewhere, at(5), 10).await.unwrap(), []);
+    assert_eq!(repo.list_unsettled(&elsewhere, at(5), 10).await.unwrap(), []);
 }

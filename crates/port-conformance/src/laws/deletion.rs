@@ -34,8 +34,8 @@ async fn desired(ports: &Ports, sandbox: &str) -> DesiredState {
     row.expect("the row is there").desired
 }
 
-async fn forgotten(ports: &Ports) -> Vec<PendingAgentDeletion> {
-    ports.conversations.forgotten(10).await.expect("forgotten")
+async fn list_pending_agent_deletions(ports: &Ports) -> Vec<PendingAgentDeletion> {
+    ports.conversations.list_pending_agent_deletions(10).await.expect("forgotten")
 }
 
 async fn run(ports: &Ports, sandbox: &str) {
@@ -331,7 +331,7 @@ pub async fn agent_servers_are_told_when_they_run(ports: &Ports) {
     }
     let ids: Vec<_> = forgotten(ports).await.into_iter().map(|it| it.id).collect();
     assert_eq!(ids, [4, 2, 1].map(conversation_id));
-    assert_eq!(ports.conversations.forgotten(1).await.unwrap().len(), 1);
+    assert_eq!(ports.conversations.list_pending_agent_deletions(1).await.unwrap().len(), 1);
     let id = sandbox_id("t");
     ports
         .sandboxes

@@ -391,7 +391,7 @@ pub async fn failure_releases_what_the_task_held(ports: &Ports) {
         (DesiredState::Deleted, at(7))
     );
     assert_eq!(claim(ports, 999, 1000).await, []);
-    assert_eq!(ports.conversations.forgotten(9).await.unwrap(), []);
+    assert_eq!(ports.conversations.list_pending_agent_deletions(9).await.unwrap(), []);
     // Not remembered: the id may be used again.
     let mut again = start(2, "alice", "t", at(8));
     again.task.conversation_id = conversation_id(1);

@@ -203,7 +203,7 @@ pub(crate) async fn shown(ports: &Ports) -> Vec<String> {
     shown.push(format!("{:#?}", claimed.unwrap()));
     shown.push(format!("{:#?}", ports.keys.list(None).await.unwrap()));
     shown.push(format!("{:#?}", ports.users.list(None, 100).await.unwrap()));
-    let forgotten = ports.conversations.forgotten(100).await.unwrap();
+    let forgotten = ports.conversations.list_pending_agent_deletions(100).await.unwrap();
     shown.push(format!("{forgotten:#?}"));
     shown.push(secrets(ports).await);
     shown.push(messages(ports).await);

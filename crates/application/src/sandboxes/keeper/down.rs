@@ -60,7 +60,7 @@ impl Keeper {
             .0
             .ports
             .conversations
-            .in_sandbox(&row.id, CONVERSATIONS_AT_PAUSE)
+            .list_in_sandbox(&row.id, CONVERSATIONS_AT_PAUSE)
             .await;
         for conversation in known.unwrap_or_default() {
             if conversation.execution_status == Some(ExecutionStatus::Running)

@@ -168,7 +168,7 @@ pub(crate) async fn now_runs(
         execution_status: Some((ExecutionStatus::Running, at)),
         ..ConversationReport::default()
     };
-    let observed = ports.conversations.observe(sandbox, id, &running, at);
+    let observed = ports.conversations.apply_report(sandbox, id, &running, at);
     observed.await.map(drop)
 }
 

@@ -223,7 +223,7 @@ impl Inside {
         let (id, now) = (reached.conversation.id, ports.clock.now());
         let _ = ports
             .conversations
-            .observe(&reached.sandbox, id, &seen, now)
+            .apply_report(&reached.sandbox, id, &seen, now)
             .await?;
         Ok(())
     }

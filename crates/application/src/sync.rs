@@ -328,7 +328,7 @@ impl Syncer {
         if differs(conversation, &observation) {
             ports
                 .conversations
-                .observe(&row.id, id, &observation, now)
+                .apply_report(&row.id, id, &observation, now)
                 .await?;
         }
         Ok(())

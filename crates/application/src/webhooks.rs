@@ -111,7 +111,7 @@ impl Webhooks {
             self.0
                 .ports
                 .conversations
-                .observe(&from.id, info.id, &info.observation(now), now)
+                .apply_report(&from.id, info.id, &info.observation(now), now)
                 .await
         };
         if is_not_of_sandbox(&observe().await?) {

@@ -222,7 +222,7 @@ impl ConversationRepository for MemoryStore {
         }
     }
 
-    async fn observe(
+    async fn apply_report(
         &self,
         origin: &SandboxId,
         id: ConversationId,
@@ -232,7 +232,7 @@ impl ConversationRepository for MemoryStore {
         let mut state = self.lock();
         Ok(match state.reported_by(origin, id) {
             Ok(row) => {
-                row.observe(observation, at);
+                row.apply_report(observation, at);
                 AppendOutcome::Stored { new: 0 }
             }
             Err(answer) => answer,

@@ -55,7 +55,7 @@ impl EventStore for MemoryStore {
         }
         let new = log.len() - before;
         if let Ok(row) = state.reported_by(origin, conversation) {
-            row.observe(observation, at);
+            row.apply_report(observation, at);
             if new > 0 {
                 row.it.updated_at = at;
             }

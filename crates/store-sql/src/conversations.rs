@@ -343,7 +343,7 @@ impl ConversationRepository for SqlStore {
             .await
     }
 
-    async fn observe(
+    async fn apply_report(
         &self,
         origin: &SandboxId,
         id: ConversationId,

@@ -217,7 +217,7 @@ impl Run {
         self.inner
             .ports
             .conversations
-            .observe(sandbox, self.task.conversation_id, &seen, now)
+            .apply_report(sandbox, self.task.conversation_id, &seen, now)
             .await?;
         self.enter(StartStatus::Ready).await?;
         self.inner.syncer.request(sandbox);

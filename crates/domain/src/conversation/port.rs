@@ -86,7 +86,7 @@ pub trait ConversationRepository: Send + Sync + 'static {
     /// [`MAX_CONVERSATIONS_FOR_ADOPTION`](crate::conversation::MAX_CONVERSATIONS_FOR_ADOPTION) conversations gets no more: `Unknown`.
     async fn adopt(&self, conversation: &Conversation) -> Result<AppendOutcome, StoreError>;
     /// Applies a report of sandbox `origin` about its own conversation.
-    async fn observe(
+    async fn apply_report(
         &self,
         origin: &SandboxId,
         id: ConversationId,

@@ -97,7 +97,7 @@ pub async fn a_conversation_may_have_nul(ports: &Ports) {
     };
     let stored = ports
         .conversations
-        .observe(&sandbox_id("s"), id, &said, at(1))
+        .apply_report(&sandbox_id("s"), id, &said, at(1))
         .await;
     assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
     same(seen().await.llm_model.as_deref());

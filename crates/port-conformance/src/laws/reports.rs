@@ -19,7 +19,7 @@ async fn seeded(ports: &Ports) -> ConversationId {
         .await
 }
 
-async fn observe(
+async fn apply_report(
     ports: &Ports,
     id: ConversationId,
     observation: ConversationReport,
@@ -27,7 +27,7 @@ async fn observe(
 ) -> Conversation {
     let stored = ports
         .conversations
-        .observe(&sandbox_id("s"), id, &observation, at(when))
+        .apply_report(&sandbox_id("s"), id, &observation, at(when))
         .await;
     assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
     ports.view(id).await.unwrap().conversation
@@ -171,7 +171,7 @@ pub async fn reports_of_others_change_nothing(ports: &Ports) {
         let said = report(ExecutionStatus::Error, at(1));
         ports
             .conversations
-            .observe(&sandbox_id(sandbox), id, &said, at(1))
+            .apply_report(&sandbox_id(sandbox), id, &said, at(1))
             .await
             .unwrap()
     };

@@ -202,7 +202,7 @@ pub async fn reports_are_use(ports: &Ports) {
 
     let observe = async |status, when| {
         let said = report(status, at(when));
-        let stored = ports.conversations.observe(&s, id, &said, at(when)).await;
+        let stored = ports.conversations.apply_report(&s, id, &said, at(when)).await;
         assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
     };
     observe(ExecutionStatus::Running, 30).await;

@@ -149,7 +149,7 @@ pub async fn a_run_comes_before_or_after(ports: &Ports) {
         let (origin, conversation) = (sandbox_id(&id), conversation_id(n));
         let observing = ports
             .conversations
-            .observe(&origin, conversation, &said, at(50));
+            .apply_report(&origin, conversation, &said, at(50));
         let (retired, observed) = at_once(n % 2 == 0, retire(ports, &id, why, 50), observing).await;
         assert_eq!(observed.unwrap(), AppendOutcome::Stored { new: 0 });
         agrees(ports, &id, why, retired.as_ref()).await;

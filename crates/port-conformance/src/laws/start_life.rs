@@ -302,7 +302,7 @@ pub async fn a_conversation_is_begun_once(ports: &Ports) {
     let said = crate::fixtures::report(domain::conversation::ExecutionStatus::Running, at(4));
     let stored = ports
         .conversations
-        .observe(&sandbox_id("s"), conversation_id(1), &said, at(4))
+        .apply_report(&sandbox_id("s"), conversation_id(1), &said, at(4))
         .await;
     assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
     let before = ports.view(conversation_id(1)).await;

@@ -81,7 +81,7 @@ impl State {
 
 impl ConversationRow {
     pub(crate) fn observe(&mut self, report: &ConversationReport, at: Timestamp) {
-        if self.it.absorb(report, &mut self.status_at) {
+        if self.it.apply_report(report, &mut self.status_at) {
             self.it.updated_at = at;
         }
     }

@@ -341,7 +341,7 @@ pub(crate) fn observed(
 ) -> Result<(ObservedColumns, bool), Fault> {
     let mut status_at = row.status_at.map(|at| at.0);
     let mut it = Conversation::from(row);
-    let has_changed = it.absorb(report, &mut status_at);
+    let has_changed = it.apply_report(report, &mut status_at);
     let columns = ObservedColumns {
         title_folded: folded(&it),
         title: it.title.map(plain),

@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 impl Conversation {
     /// Applies a report. `status_at` is when the stored execution status was true (`None`: unknown, so any report is
     /// newer); it moves with the status. Answers whether anything changed; `updated_at` is the caller's business.
-    pub fn absorb(&mut self, report: &ConversationReport, status_at: &mut Option<Timestamp>) -> bool {
+    pub fn apply_report(&mut self, report: &ConversationReport, status_at: &mut Option<Timestamp>) -> bool {
         let before = (self.clone(), *status_at);
         if let Some((status, at)) = report.execution_status
             && status_at.is_none_or(|known| at >= known)
@@ -16,7 +16,7 @@ impl Conversation {
             *status_at = Some(at);
         }
         if let Some(metrics) = &report.metrics {
-            self.metrics.absorb(metrics);
+            self.metrics.merge(metrics);
         }
         if let Some(model) = &report.llm_model {
             self.llm_model = Some(model.clone());
@@ -55,7 +55,7 @@ impl Metrics {
     /// Takes over a report: totals never go down, field by field. What is not a total (window, last turn, budget) is
     /// taken only from a report that is not older than what is stored, that is, none of whose totals is lower.
     /// A cost that is no number is ignored.
-    pub fn absorb(&mut self, report: &Self) {
+    pub fn merge(&mut self, report: &Self) {
         let cost = if report.accumulated_cost.is_finite() {
             report.accumulated_cost
         } else {
@@ -105,7 +105,7 @@ mod tests {
             per_turn_token: 7,
             ..Metrics::default()
         };
-        stored.absorb(&Metrics {
+        stored.merge(&Metrics {
             accumulated_cost: f64::NAN,
             prompt_tokens: 9,
             completion_tokens: 3,
@@ -154,7 +154,7 @@ mod tests {
                 tags: tags.collect(),
                 ..ConversationReport::default()
             };
-            stored.absorb(&report, &mut None);
+            stored.apply_report(&report, &mut None);
             let lengths = stored.tags.iter();
             lengths
                 .map(|(name, value)| (name.clone(), value.len()))

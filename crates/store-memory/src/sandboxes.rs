@@ -259,7 +259,7 @@ impl SandboxRepository for MemoryStore {
             return Ok(false);
         };
         let before = sandbox.clone();
-        sandbox.absorb(facts);
+        sandbox.apply_facts(facts);
         if *sandbox != before {
             sandbox.updated_at = at;
             self.tell_sandbox(sandbox);

@@ -348,7 +348,7 @@ impl SandboxRepository for SqlStore {
                     return Ok(false);
                 };
                 let mut sandbox = before.clone();
-                sandbox.absorb(&facts);
+                sandbox.apply_facts(&facts);
                 // As it will be stored, to be compared with what is.
                 sandbox.status_detail = sandbox.status_detail.map(plain);
                 // The reconciler says the same again and again; that is no change.

@@ -133,7 +133,7 @@ impl Sandbox {
     }
 
     /// Takes over what was observed. What is stopped, failed or gone answers nowhere; where its workspace was is kept.
-    pub fn absorb(&mut self, facts: &SandboxFacts) {
+    pub fn apply_facts(&mut self, facts: &SandboxFacts) {
         let (status, located, detail) = match facts {
             SandboxFacts::Preparing { detail } => (SandboxStatus::Starting, None, Some(detail)),
             SandboxFacts::Starting { located } => (SandboxStatus::Starting, Some(located), None),

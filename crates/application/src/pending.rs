@@ -125,7 +125,7 @@ impl PendingMessages {
     }
 
     async fn add(&self, new: &NewPendingMessage) -> Result<Answer<Placed>, AppError> {
-        match self.0.ports.pending.queue(new).await? {
+        match self.0.ports.pending.enqueue(new).await? {
             EnqueueOutcome::At(position) => {
                 self.0.quotas.add(&new.owner, &cost(new));
                 self.0.syncer.ring();
@@ -228,7 +228,7 @@ impl Delivery {
     /// Conversations to speak to now.
     async fn due(&self, busy: &BTreeSet<ConversationId>) -> Vec<ConversationId> {
         let (ports, host) = (&self.inner.ports, &self.inner.policy.host);
-        let found = match ports.pending.deliverable(host, LOOK).await {
+        let found = match ports.pending.list_deliverable(host, LOOK).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::debug!(error = %chain(&error), "cannot look for messages that wait; trying again later");
@@ -288,13 +288,13 @@ impl Delivery {
     async fn speak(&self, id: ConversationId) -> Result<(), Stop> {
         let ports = &self.inner.ports;
         // Read anew each time: another process may have said the first one by now.
-        while let Some(message) = ports.pending.waiting(id).await?.into_iter().next() {
+        while let Some(message) = ports.pending.list_waiting(id).await?.into_iter().next() {
             let (sandbox, at) = self.place(id).await?;
             if let Some(tried) = message.tried_at {
                 self.is_over(id, tried)?;
                 if self.has_arrived(&at, id, &message, tried).await? {
                     tracing::info!(conversation.id = %id, message.id = %message.id, "a waiting message had arrived");
-                    ports.pending.delivered(message.id).await?;
+                    ports.pending.complete_delivery(message.id).await?;
                     continue;
                 }
             }
@@ -417,19 +417,19 @@ impl Delivery {
         let said = tokio::time::timeout(CALL, said).await;
         match said.unwrap_or(Err(AgentError::TimedOut(CALL))) {
             Ok(MessageDelivery::Delivered) => {
-                ports.pending.delivered(message.id).await?;
+                ports.pending.complete_delivery(message.id).await?;
                 if message.message.run {
                     now_runs(ports, sandbox, id, now).await?;
                 }
             }
             Ok(MessageDelivery::RunRefused) => {
                 let note = "A message that waited is saved, but the sandbox already ran as many conversations as it may.";
-                ports.pending.drop_with(message.id, note).await?;
+                ports.pending.drop_with_note(message.id, note).await?;
             }
             Err(error) if is_final(&error) => {
                 tracing::warn!(conversation.id = %id, message.id = %message.id, "an agent server refuses a waiting message for good; it is dropped");
                 let note = format!("A message that waited was dropped: {error}.");
-                ports.pending.drop_with(message.id, &note).await?;
+                ports.pending.drop_with_note(message.id, &note).await?;
             }
             Err(error) => {
                 if matches!(error, AgentError::TimedOut(_)) {

@@ -74,18 +74,18 @@ pub trait PendingMessageRepository: Send + Sync + 'static {
     /// Adds a message behind those that wait for the same conversation, under whichever name, and keeps the answer, in one
     /// transaction. A key that was used before comes first: then nothing else is looked at. `NotFound` if the user was
     /// deleted.
-    async fn queue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError>;
+    async fn enqueue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError>;
     /// Conversations that are ready (their start is, and their sandbox runs and is wanted to) and have messages waiting, of
     /// sandboxes of this host, at most `limit`: first those whose first message was never tried, then those where that is
     /// longest ago.
-    async fn deliverable(
+    async fn list_deliverable(
         &self,
         host: &HostId,
         limit: usize,
     ) -> Result<Vec<ConversationId>, StoreError>;
     /// Messages of the owner of a conversation for it, in the order in which they came. None for a conversation that is not
     /// there.
-    async fn waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError>;
+    async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError>;
     /// Delivery begins. `false` if the message is not there any more, or somebody has begun since `last`: exactly one of
     /// several concurrent callers may go on.
     async fn begin(
@@ -95,10 +95,10 @@ pub trait PendingMessageRepository: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<bool, StoreError>;
     /// It was delivered. Fine if it is not there.
-    async fn delivered(&self, id: uuid::Uuid) -> Result<(), StoreError>;
+    async fn complete_delivery(&self, id: uuid::Uuid) -> Result<(), StoreError>;
     /// It never will be: it goes, and the note is added to the READY task of its conversation, if there is one that has
     /// fewer than [`MAX_START_TASK_NOTES`].
-    async fn drop_with(&self, id: uuid::Uuid, note: &str) -> Result<(), StoreError>;
+    async fn drop_with_note(&self, id: uuid::Uuid, note: &str) -> Result<(), StoreError>;
     /// Forgets messages of before `before` that still wait, oldest first, at most `limit`; how many there were.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

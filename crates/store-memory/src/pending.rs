@@ -86,7 +86,7 @@ impl State {
 
 #[async_trait]
 impl PendingMessageRepository for MemoryStore {
-    async fn queue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
+    async fn enqueue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
         let mut state = self.lock();
         if let Some(answer) = message.answers.first() {
             match state.repetition(&answer.request) {
@@ -129,7 +129,7 @@ impl PendingMessageRepository for MemoryStore {
         Ok(EnqueueOutcome::At(count + 1))
     }
 
-    async fn deliverable(
+    async fn list_deliverable(
         &self,
         host: &HostId,
         limit: usize,
@@ -148,7 +148,7 @@ impl PendingMessageRepository for MemoryStore {
         Ok(ready.into_iter().map(|(.., id)| id).take(limit).collect())
     }
 
-    async fn waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
+    async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
         let state = self.lock();
         Ok(state.waiting(id).map(|it| it.it.clone()).collect())
     }
@@ -170,12 +170,12 @@ impl PendingMessageRepository for MemoryStore {
         })
     }
 
-    async fn delivered(&self, id: Uuid) -> Result<(), StoreError> {
+    async fn complete_delivery(&self, id: Uuid) -> Result<(), StoreError> {
         self.lock().pending.retain(|it| it.it.id != id);
         Ok(())
     }
 
-    async fn drop_with(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
+    async fn drop_with_note(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
         let mut state = self.lock();
         let Some(place) = state.pending.iter().position(|it| it.it.id == id) else {
             return Ok(());

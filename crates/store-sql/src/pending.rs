@@ -218,7 +218,7 @@ fn begin(
     Ok(true)
 }
 
-fn drop_with(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), Fault> {
+fn drop_with_note(conn: &mut AnyConnection, id: Uuid, note: &str) -> Result<(), Fault> {
     let row: Option<(Key, String)> = pending::table
         .find(Key(id))
         .select((pending::conversation_id, pending::owner))
@@ -287,13 +287,13 @@ pub(crate) fn forget_orphans(conn: &mut AnyConnection, among: &[Key]) -> Result<
 
 #[async_trait]
 impl PendingMessageRepository for SqlStore {
-    async fn queue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
+    async fn enqueue(&self, message: &NewPendingMessage) -> Result<EnqueueOutcome, StoreError> {
         let calls = self.db.for_user(&message.owner);
         let message = message.clone();
         calls.write(move |conn| queue(conn, &message)).await
     }
 
-    async fn deliverable(
+    async fn list_deliverable(
         &self,
         host: &HostId,
         limit: usize,
@@ -304,7 +304,7 @@ impl PendingMessageRepository for SqlStore {
             .await
     }
 
-    async fn waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
+    async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError> {
         self.db.background_read(move |conn| waiting(conn, id)).await
     }
 
@@ -319,7 +319,7 @@ impl PendingMessageRepository for SqlStore {
             .await
     }
 
-    async fn delivered(&self, id: Uuid) -> Result<(), StoreError> {
+    async fn complete_delivery(&self, id: Uuid) -> Result<(), StoreError> {
         self.db
             .background(move |conn| {
                 diesel::delete(pending::table.find(Key(id))).execute(conn)?;
@@ -328,10 +328,10 @@ impl PendingMessageRepository for SqlStore {
             .await
     }
 
-    async fn drop_with(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
+    async fn drop_with_note(&self, id: Uuid, note: &str) -> Result<(), StoreError> {
         let note = note.to_owned();
         self.db
-            .background(move |conn| drop_with(conn, id, &note))
+            .background(move |conn| drop_with_note(conn, id, &note))
             .await
     }
 

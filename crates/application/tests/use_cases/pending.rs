@@ -15,7 +15,7 @@ use store_memory::Mood;
 use crate::world::{World, alice, clock, input, mine, say, until};
 
 async fn queue(world: &World, awaited: MessageTarget, text: &str) -> Result<Placed, AppError> {
-    world.app.pending.queue(&alice(), awaited, say(text)).await
+    world.app.pending.enqueue(&alice(), awaited, say(text)).await
 }
 
 /// A conversation that is READY, and nothing was said to it later.

@@ -112,7 +112,7 @@ async fn large_requests_are_refused_where_small_ones_are_not() {
     is_quota(world.app.starts.start(&alice(), asked).await, "20000");
     let task = world.started(input(|_| {})).await;
     let wait = MessageTarget::Conversation(task.conversation_id);
-    let refused = world.app.pending.queue(&alice(), wait, say(&long)).await;
+    let refused = world.app.pending.enqueue(&alice(), wait, say(&long)).await;
     is_quota(refused, "20000");
 }
 
@@ -156,12 +156,11 @@ async fn secrets_and_waiting_messages_have_quotas() {
     let task = world.start(input(|_| {})).await;
     let wait = MessageTarget::Task(task.id);
     let pending = &world.app.pending;
-    pending
-        .queue(&alice(), wait, say("1"))
+    pending.enqueue(&alice(), wait, say("1"))
         .await
         .expect("it waits");
     is_quota(
-        pending.queue(&alice(), wait, say("2")).await,
+        pending.enqueue(&alice(), wait, say("2")).await,
         "1 of your messages",
     );
 }

@@ -44,7 +44,7 @@ pub(super) async fn queue(
         let queued = app.pending.queue_once(user, awaited, message, &repeatable);
         queued.await?
     } else {
-        Answer::New(app.pending.queue(user, awaited, message).await?)
+        Answer::New(app.pending.enqueue(user, awaited, message).await?)
     };
     Ok(respond_with(
         StatusCode::CREATED,

@@ -38,18 +38,18 @@ pub fn message(n: u64, owner: &str, awaited: MessageTarget) -> NewPendingMessage
 
 async fn queue(ports: &Ports, n: u64, awaited: MessageTarget) -> EnqueueOutcome {
     let it = message(n, "alice", awaited);
-    ports.pending.queue(&it).await.expect("queue")
+    ports.pending.enqueue(&it).await.expect("queue")
 }
 
 async fn waiting(ports: &Ports, n: u64) -> Vec<u64> {
-    let found = ports.pending.waiting(conversation_id(n)).await;
+    let found = ports.pending.list_waiting(conversation_id(n)).await;
     let number = |id| (0..1_000).find(|n| uuid(*n) == id);
     let found = found.expect("waiting").into_iter();
     found.filter_map(|it| number(it.id)).collect()
 }
 
-async fn deliverable(ports: &Ports) -> Vec<u64> {
-    let found = ports.pending.deliverable(&host(), 9).await.unwrap();
+async fn list_deliverable(ports: &Ports) -> Vec<u64> {
+    let found = ports.pending.list_deliverable(&host(), 9).await.unwrap();
     let number = |id| (0..1_000).find(|n| conversation_id(*n) == id);
     found.into_iter().filter_map(number).collect()
 }
@@ -107,11 +107,11 @@ pub async fn messages_wait_in_the_order_of_their_arrival(ports: &Ports) {
     assert_eq!(waiting(ports, 1).await, [0; 0], "it is not there yet");
     begin(ports, 1, fence).await;
     assert_eq!(waiting(ports, 1).await, [30, 20, 10]);
-    let found = ports.pending.waiting(conversation_id(1)).await.unwrap();
+    let found = ports.pending.list_waiting(conversation_id(1)).await.unwrap();
     assert_eq!(found[0].message, message(30, "alice", TASK(1)).message);
     assert_eq!(found[0].tried_at, None);
-    ports.pending.delivered(uuid(20)).await.unwrap();
-    ports.pending.delivered(uuid(20)).await.unwrap();
+    ports.pending.complete_delivery(uuid(20)).await.unwrap();
+    ports.pending.complete_delivery(uuid(20)).await.unwrap();
     assert_eq!(queue(ports, 40, CONVERSATION(1)).await, EnqueueOutcome::At(3));
     assert_eq!(waiting(ports, 1).await, [30, 10, 40]);
 }
@@ -128,7 +128,7 @@ pub async fn a_conversation_has_a_bounded_queue(ports: &Ports) {
         assert_eq!(queue(ports, 50, name).await, EnqueueOutcome::Full);
     }
     assert_eq!(queue(ports, 51, CONVERSATION(2)).await, EnqueueOutcome::At(1));
-    ports.pending.delivered(uuid(3)).await.unwrap();
+    ports.pending.complete_delivery(uuid(3)).await.unwrap();
     assert_eq!(queue(ports, 52, TASK(1)).await, EnqueueOutcome::At(MAX_PENDING_MESSAGES));
 }
 
@@ -153,7 +153,7 @@ pub async fn nothing_waits_for_what_is_not_there(ports: &Ports) {
     talk(ports, 2).await;
     ports.start(&start(3, "alice", "own-3", at(0))).await;
     for name in [CONVERSATION(2), TASK(3), CONVERSATION(3)] {
-        let queued = ports.pending.queue(&message(1, "bob", name)).await;
+        let queued = ports.pending.enqueue(&message(1, "bob", name)).await;
         assert_eq!(queued.unwrap(), EnqueueOutcome::Unknown);
     }
     let (host, limit) = (host(), ClaimLimit::tasks(1));
@@ -186,12 +186,12 @@ pub async fn what_can_be_said_is_found(ports: &Ports) {
     talk(ports, 6).await;
     assert_eq!(deliverable(ports).await, [1, 2, 3, 4, 5]);
     let other = HostId::parse("host-2").unwrap();
-    assert_eq!(ports.pending.deliverable(&other, 9).await.unwrap(), []);
+    assert_eq!(ports.pending.list_deliverable(&other, 9).await.unwrap(), []);
     for (n, when) in [(2, 50), (1, 60)] {
-        assert!(ports.pending.begin(uuid(n), None, at(when)).await.unwrap());
+        assert!(ports.pending.begin_delivery(uuid(n), None, at(when)).await.unwrap());
     }
     assert_eq!(deliverable(ports).await, [3, 4, 5, 2, 1]);
-    let two = ports.pending.deliverable(&host(), 2).await.unwrap();
+    let two = ports.pending.list_deliverable(&host(), 2).await.unwrap();
     assert_eq!(two, [conversation_id(3), conversation_id(4)]);
     let (alice, id) = (scope("alice"), sandbox_id("s3"));
     let pause = ports
@@ -199,7 +199,7 @@ pub async fn what_can_be_said_is_found(ports: &Ports) {
         .set_desired(&alice, &id, DesiredState::Paused, &PLENTY, at(7));
     pause.await.unwrap();
     for n in [4, 24] {
-        ports.pending.delivered(uuid(n)).await.unwrap();
+        ports.pending.complete_delivery(uuid(n)).await.unwrap();
     }
     assert_eq!(deliverable(ports).await, [5, 2, 1]);
 }
@@ -222,18 +222,18 @@ pub async fn a_start_is_waited_for(ports: &Ports) {
 pub async fn a_delivery_is_begun_by_one(ports: &Ports) {
     talk(ports, 1).await;
     queue(ports, 1, CONVERSATION(1)).await;
-    let attempt = |last, when| ports.pending.begin(uuid(1), last, at(when));
+    let attempt = |last, when| ports.pending.begin_delivery(uuid(1), last, at(when));
     let begun = join_all((10..18).map(|when| attempt(None, when))).await;
     let first = begun.iter().position(|it| *it.as_ref().unwrap());
     let winners = begun.iter().filter(|it| *it.as_ref().unwrap()).count();
     assert_eq!(winners, 1, "{begun:?}");
     let tried = at(10 + i64::try_from(first.unwrap()).unwrap());
-    let found = ports.pending.waiting(conversation_id(1)).await.unwrap();
+    let found = ports.pending.list_waiting(conversation_id(1)).await.unwrap();
     assert_eq!(found[0].tried_at, Some(tried));
     assert!(!attempt(None, 20).await.unwrap());
     assert!(!attempt(Some(at(99)), 20).await.unwrap());
     assert!(attempt(Some(tried), 20).await.unwrap());
-    ports.pending.delivered(uuid(1)).await.unwrap();
+    ports.pending.complete_delivery(uuid(1)).await.unwrap();
     assert!(!attempt(Some(at(20)), 21).await.unwrap());
 }
 
@@ -247,21 +247,21 @@ pub async fn a_dropped_message_leaves_a_note(ports: &Ports) {
     ready(ports, 1).await;
     queue(ports, 1, TASK(1)).await;
     queue(ports, 2, TASK(1)).await;
-    ports.pending.drop_with(uuid(1), "Too odd.").await.unwrap();
-    ports.pending.drop_with(uuid(1), "Again.").await.unwrap();
+    ports.pending.drop_with_note(uuid(1), "Too odd.").await.unwrap();
+    ports.pending.drop_with_note(uuid(1), "Again.").await.unwrap();
     assert_eq!(waiting(ports, 1).await, [2]);
     let it = task(ports, 1).await;
     assert_eq!(it.notes, ["Too odd."]);
     assert_eq!(it.detail.as_deref(), Some("Too odd."));
     for n in 3..3 + MAX_START_TASK_NOTES as u64 {
         queue(ports, n, TASK(1)).await;
-        ports.pending.drop_with(uuid(n), "More.").await.unwrap();
+        ports.pending.drop_with_note(uuid(n), "More.").await.unwrap();
     }
     assert_eq!(task(ports, 1).await.notes.len(), MAX_START_TASK_NOTES);
     // Without a task there is nowhere to write it.
     talk(ports, 2).await;
     queue(ports, 50, CONVERSATION(2)).await;
-    ports.pending.drop_with(uuid(50), "Gone.").await.unwrap();
+    ports.pending.drop_with_note(uuid(50), "Gone.").await.unwrap();
     assert_eq!(waiting(ports, 2).await, [0; 0]);
 }
 
@@ -277,7 +277,7 @@ pub async fn messages_go_with_their_conversation(ports: &Ports) {
     let deleted = ports.conversations.delete(&alice, id, at(9));
     assert!(deleted.await.unwrap());
     for n in [1, 2] {
-        assert!(!ports.pending.begin(uuid(n), None, at(9)).await.unwrap());
+        assert!(!ports.pending.begin_delivery(uuid(n), None, at(9)).await.unwrap());
     }
     assert_eq!(waiting(ports, 2).await, [3]);
     for name in [TASK(1), CONVERSATION(1)] {
@@ -302,8 +302,8 @@ pub async fn messages_go_with_a_forgotten_start(ports: &Ports) {
     ports.start(&again).await;
     ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
     assert_eq!(ports.tasks.prune(at(50), 9).await.unwrap(), 2);
-    assert!(!ports.pending.begin(uuid(1), None, at(9)).await.unwrap());
-    assert!(ports.pending.begin(uuid(2), None, at(9)).await.unwrap());
+    assert!(!ports.pending.begin_delivery(uuid(1), None, at(9)).await.unwrap());
+    assert!(ports.pending.begin_delivery(uuid(2), None, at(9)).await.unwrap());
     // A READY one leaves its conversation behind.
     ready(ports, 4).await;
     queue(ports, 4, TASK(4)).await;
@@ -343,15 +343,15 @@ pub async fn a_repeated_message_waits_once(ports: &Ports) {
         it
     };
     queue(ports, 1, CONVERSATION(1)).await;
-    let first = ports.pending.queue(&keyed(2, "a")).await.unwrap();
+    let first = ports.pending.enqueue(&keyed(2, "a")).await.unwrap();
     assert_eq!(first, EnqueueOutcome::At(2));
     for n in 10..18 {
         queue(ports, n, CONVERSATION(1)).await;
     }
-    let again = ports.pending.queue(&keyed(3, "a")).await.unwrap();
+    let again = ports.pending.enqueue(&keyed(3, "a")).await.unwrap();
     let same = IdempotencyCheck::Same("2 is 2".to_owned());
     assert_eq!(again, EnqueueOutcome::Repeated(same));
-    let other = ports.pending.queue(&keyed(4, "b")).await.unwrap();
+    let other = ports.pending.enqueue(&keyed(4, "b")).await.unwrap();
     assert_eq!(other, EnqueueOutcome::Repeated(IdempotencyCheck::Other));
     assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
 }

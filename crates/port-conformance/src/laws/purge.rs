@@ -117,7 +117,7 @@ async fn furnish(ports: &Ports, owner: &str, n: u64) -> i64 {
         (n + 11, MessageTarget::Task(task_id(n + 8))),
         (n + 12, MessageTarget::Conversation(conversation_id(n + 4))),
     ] {
-        let queued = ports.pending.queue(&message(n, owner, awaited)).await;
+        let queued = ports.pending.enqueue(&message(n, owner, awaited)).await;
         assert_eq!(queued.unwrap(), EnqueueOutcome::At(1));
     }
     fence
@@ -127,7 +127,7 @@ async fn furnish(ports: &Ports, owner: &str, n: u64) -> i64 {
 async fn waiting(ports: &Ports, all: &[ConversationView]) -> Vec<PendingMessage> {
     let mut waiting = Vec::new();
     for it in all {
-        let found = ports.pending.waiting(it.conversation.id).await;
+        let found = ports.pending.list_waiting(it.conversation.id).await;
         waiting.extend(found.unwrap());
     }
     waiting
@@ -339,7 +339,7 @@ pub async fn nothing_new_of_a_deleted_user_is_stored(ports: &Ports) {
     let saved = ports.settings.save(&alice, &document, None, at(9)).await;
     gone(saved.err());
     let late = message(131, "alice", MessageTarget::Conversation(conversation_id(102)));
-    gone(ports.pending.queue(&late).await.err());
+    gone(ports.pending.enqueue(&late).await.err());
     let late = secret(119, "alice", "A", at(9));
     gone(ports.secrets.insert(&late).await.err());
     let change = SecretChange::default();

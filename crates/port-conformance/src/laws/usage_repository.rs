@@ -65,7 +65,7 @@ async fn recount(ports: &Ports, name: &str) -> Usage {
         counted.conversations += 1;
         counted.events += log.len() as u64;
         counted.event_bytes += bytes.sum::<u64>();
-        for waiting in ports.pending.waiting(id).await.unwrap() {
+        for waiting in ports.pending.list_waiting(id).await.unwrap() {
             let text = serde_json::to_string(&waiting.message).unwrap();
             counted.pending_messages += 1;
             counted.request_bytes += text.len() as u64;
@@ -151,7 +151,7 @@ pub async fn figures_equal_a_recount(ports: &Ports) {
 
     for n in [1, 2] {
         let waiting = message(n, "alice", MessageTarget::Conversation(conversation_id(n)));
-        let queued = ports.pending.queue(&waiting).await;
+        let queued = ports.pending.enqueue(&waiting).await;
         assert_eq!(queued.unwrap(), EnqueueOutcome::At(1));
     }
     for n in [1, 2] {

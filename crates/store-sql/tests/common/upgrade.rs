@@ -223,9 +223,9 @@ async fn warm(ports: &Ports) -> String {
 async fn messages(ports: &Ports) -> String {
     let awaited = MessageTarget::Conversation(conversation_id(1));
     let message = message(1, "alice", awaited);
-    let queued = ports.pending.queue(&message).await.unwrap();
+    let queued = ports.pending.enqueue(&message).await.unwrap();
     assert_eq!(queued, EnqueueOutcome::At(1));
-    format!("{:#?}", ports.pending.waiting(conversation_id(1)).await)
+    format!("{:#?}", ports.pending.list_waiting(conversation_id(1)).await)
 }
 
 /// There were none in the first version: the table is there, and is used.

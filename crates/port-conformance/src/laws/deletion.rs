@@ -147,7 +147,7 @@ pub async fn an_unneeded_sandbox_goes_along(ports: &Ports) {
     assert!(delete(ports, root).await);
     assert_eq!(desired(ports, "s").await, DesiredState::Deleted);
     assert_eq!(desired(ports, "t").await, DesiredState::Deleted);
-    assert_eq!(forgotten(ports).await, []);
+    assert_eq!(list_pending_agent_deletions(ports).await, []);
 }
 
 /// A sandbox that another conversation needs stays, and its agent server is to be told once.
@@ -165,13 +165,13 @@ pub async fn a_shared_sandbox_stays_and_is_told(ports: &Ports) {
         id: conversation_id(1),
         sandbox_id: sandbox_id("s"),
     };
-    assert_eq!(forgotten(ports).await, [entry]);
+    assert_eq!(list_pending_agent_deletions(ports).await, [entry]);
     ports
         .conversations
         .complete_agent_deletion(conversation_id(1))
         .await
         .unwrap();
-    assert_eq!(forgotten(ports).await, []);
+    assert_eq!(list_pending_agent_deletions(ports).await, []);
     assert_eq!(
         append(ports, "s", conversation_id(1)).await,
         AppendOutcome::Deleted
@@ -325,11 +325,11 @@ pub async fn agent_servers_are_told_when_they_run(ports: &Ports) {
             .await;
         assert!(deleted.unwrap());
     }
-    assert_eq!(forgotten(ports).await, [], "nothing runs");
+    assert_eq!(list_pending_agent_deletions(ports).await, [], "nothing runs");
     for sandbox in ["s", "t"] {
         run(ports, sandbox).await;
     }
-    let ids: Vec<_> = forgotten(ports).await.into_iter().map(|it| it.id).collect();
+    let ids: Vec<_> = list_pending_agent_deletions(ports).await.into_iter().map(|it| it.id).collect();
     assert_eq!(ids, [4, 2, 1].map(conversation_id));
     assert_eq!(ports.conversations.list_pending_agent_deletions(1).await.unwrap().len(), 1);
     let id = sandbox_id("t");
@@ -343,8 +343,8 @@ pub async fn agent_servers_are_told_when_they_run(ports: &Ports) {
         .record(&id, DesiredState::Paused, &SandboxFacts::Paused, at(4))
         .await
         .unwrap();
-    let ids: Vec<_> = forgotten(ports).await.into_iter().map(|it| it.id).collect();
+    let ids: Vec<_> = list_pending_agent_deletions(ports).await.into_iter().map(|it| it.id).collect();
     assert_eq!(ids, [2, 1].map(conversation_id));
     assert!(ports.sandboxes.remove(&sandbox_id("s")).await.unwrap());
-    assert_eq!(forgotten(ports).await, []);
+    assert_eq!(list_pending_agent_deletions(ports).await, []);
 }

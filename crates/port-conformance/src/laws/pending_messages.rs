@@ -184,13 +184,13 @@ pub async fn what_can_be_said_is_found(ports: &Ports) {
         queue(ports, n + 20, CONVERSATION(n)).await;
     }
     talk(ports, 6).await;
-    assert_eq!(deliverable(ports).await, [1, 2, 3, 4, 5]);
+    assert_eq!(list_deliverable(ports).await, [1, 2, 3, 4, 5]);
     let other = HostId::parse("host-2").unwrap();
     assert_eq!(ports.pending.list_deliverable(&other, 9).await.unwrap(), []);
     for (n, when) in [(2, 50), (1, 60)] {
         assert!(ports.pending.begin_delivery(uuid(n), None, at(when)).await.unwrap());
     }
-    assert_eq!(deliverable(ports).await, [3, 4, 5, 2, 1]);
+    assert_eq!(list_deliverable(ports).await, [3, 4, 5, 2, 1]);
     let two = ports.pending.list_deliverable(&host(), 2).await.unwrap();
     assert_eq!(two, [conversation_id(3), conversation_id(4)]);
     let (alice, id) = (scope("alice"), sandbox_id("s3"));
@@ -201,7 +201,7 @@ pub async fn what_can_be_said_is_found(ports: &Ports) {
     for n in [4, 24] {
         ports.pending.complete_delivery(uuid(n)).await.unwrap();
     }
-    assert_eq!(deliverable(ports).await, [5, 2, 1]);
+    assert_eq!(list_deliverable(ports).await, [5, 2, 1]);
 }
 
 /// Its conversation may be there: until the start is READY nothing is said, and then it is.
@@ -209,11 +209,11 @@ pub async fn a_start_is_waited_for(ports: &Ports) {
     let fence = ports.claimed(&start(1, "alice", "s1", at(1))).await.fence;
     queue(ports, 7, TASK(1)).await;
     up(ports, "s1").await;
-    assert_eq!(deliverable(ports).await, [0; 0]);
+    assert_eq!(list_deliverable(ports).await, [0; 0]);
     begin(ports, 1, fence).await;
-    assert_eq!(deliverable(ports).await, [0; 0]);
+    assert_eq!(list_deliverable(ports).await, [0; 0]);
     end(ports, 1, fence).await;
-    assert_eq!(deliverable(ports).await, [1]);
+    assert_eq!(list_deliverable(ports).await, [1]);
     assert_eq!(queue(ports, 8, TASK(1)).await, EnqueueOutcome::At(2));
     assert_eq!(waiting(ports, 1).await, [7, 8]);
 }

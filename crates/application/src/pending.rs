@@ -407,7 +407,7 @@ impl Delivery {
         let now = ports.clock.now();
         if !ports
             .pending
-            .begin(message.id, message.tried_at, now)
+            .begin_delivery(message.id, message.tried_at, now)
             .await?
         {
             return Err(Stop::Elsewhere);

@@ -88,7 +88,7 @@ pub trait PendingMessageRepository: Send + Sync + 'static {
     async fn list_waiting(&self, id: ConversationId) -> Result<Vec<PendingMessage>, StoreError>;
     /// Delivery begins. `false` if the message is not there any more, or somebody has begun since `last`: exactly one of
     /// several concurrent callers may go on.
-    async fn begin(
+    async fn begin_delivery(
         &self,
         id: uuid::Uuid,
         last: Option<Timestamp>,

@@ -153,7 +153,7 @@ impl PendingMessageRepository for MemoryStore {
         Ok(state.waiting(id).map(|it| it.it.clone()).collect())
     }
 
-    async fn begin(
+    async fn begin_delivery(
         &self,
         id: Uuid,
         last: Option<Timestamp>,

@@ -308,7 +308,7 @@ impl PendingMessageRepository for SqlStore {
         self.db.background_read(move |conn| waiting(conn, id)).await
     }
 
-    async fn begin(
+    async fn begin_delivery(
         &self,
         id: Uuid,
         last: Option<Timestamp>,

@@ -36,7 +36,7 @@ fn said(world: &World, id: ConversationId) -> Vec<String> {
 /// Nothing waits any more.
 async fn nothing_waits(world: &World, id: ConversationId) {
     until(|| async {
-        let waiting = world.store.waiting(id).await.expect("readable");
+        let waiting = world.store.list_waiting(id).await.expect("readable");
         waiting.is_empty().then_some(())
     })
     .await;
@@ -200,7 +200,7 @@ async fn a_crash_before_the_message_was_said_loses_nothing() {
     pause(&world, &task).await;
     let placed = queue(&world, MessageTarget::Conversation(id), "once").await;
     let message = placed.expect("queued").id;
-    let begun = world.store.begin(message, None, clock().now()).await;
+    let begun = world.store.begin_delivery(message, None, clock().now()).await;
     assert!(begun.expect("stored"));
     let world = world.killed().await;
     resume(&world, &task).await;
@@ -226,7 +226,7 @@ async fn an_agent_server_in_trouble_is_told_when_it_is_well() {
             .await
             .expect("queued");
         a_while().await;
-        let waiting = world.store.waiting(id).await.expect("readable");
+        let waiting = world.store.list_waiting(id).await.expect("readable");
         assert_eq!(waiting.len(), 2, "{mood:?}");
         let calls = world.agents.calls();
         assert!(calls.send <= 1, "looked for before it is said again");
@@ -332,7 +332,7 @@ async fn what_another_process_has_begun_is_left_alone_until_it_is_settled() {
     let a_moment_ago = clock().now().minus(Duration::from_secs(100));
     let begun = world
         .store
-        .begin(placed.expect("queued").id, None, a_moment_ago)
+        .begin_delivery(placed.expect(X, a_moment_ago)
         .await;
     assert!(begun.expect("stored"));
     resume(&world, &task).await;

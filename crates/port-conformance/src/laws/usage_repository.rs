@@ -161,7 +161,7 @@ pub async fn figures_equal_a_recount(ports: &Ports) {
     check(ports, "messages and secrets").await;
     ports
         .pending
-        .delivered(crate::fixtures::uuid(1))
+        .complete_delivery(crate::fixtures::uuid(1))
         .await
         .unwrap();
     assert!(ports.secrets.delete(&user("alice"), "S1").await.unwrap());

@@ -37,19 +37,19 @@ async fn apply_report(
 pub async fn an_older_status_does_not_overwrite_a_newer_one(ports: &Ports) {
     use ExecutionStatus::{Finished, Paused, Running};
     let id = seeded(ports).await;
-    let row = observe(ports, id, report(Running, at(5)), 10).await;
+    let row = apply_report(ports, id, report(Running, at(5)), 10).await;
     assert_eq!(
         (row.execution_status, row.updated_at),
         (Some(Running), at(10))
     );
-    let row = observe(ports, id, report(Finished, at(4)), 11).await;
+    let row = apply_report(ports, id, report(Finished, at(4)), 11).await;
     assert_eq!(
         (row.execution_status, row.updated_at),
         (Some(Running), at(10))
     );
-    let row = observe(ports, id, report(Paused, at(5)), 12).await;
+    let row = apply_report(ports, id, report(Paused, at(5)), 12).await;
     assert_eq!(row.execution_status, Some(Paused));
-    let row = observe(ports, id, report(Finished, at(6)), 13).await;
+    let row = apply_report(ports, id, report(Finished, at(6)), 13).await;
     assert_eq!(
         (row.execution_status, row.updated_at),
         (Some(Finished), at(13))
@@ -75,13 +75,13 @@ pub async fn totals_never_go_down(ports: &Ports) {
             row.metrics.completion_tokens,
         )
     };
-    let row = observe(ports, id, metrics(1.5, 100, 10), 1).await;
+    let row = apply_report(ports, id, metrics(1.5, 100, 10), 1).await;
     assert_eq!(totals(row), ("1.5".to_owned(), 100, 10));
-    let row = observe(ports, id, metrics(1.25, 90, 20), 2).await;
+    let row = apply_report(ports, id, metrics(1.25, 90, 20), 2).await;
     assert_eq!(totals(row), ("1.5".to_owned(), 100, 20));
-    let row = observe(ports, id, metrics(f64::NAN, 0, 0), 3).await;
+    let row = apply_report(ports, id, metrics(f64::NAN, 0, 0), 3).await;
     assert_eq!(totals(row), ("1.5".to_owned(), 100, 20));
-    let row = observe(ports, id, metrics(2.0, 110, 30), 4).await;
+    let row = apply_report(ports, id, metrics(2.0, 110, 30), 4).await;
     assert_eq!(totals(row), ("2".to_owned(), 110, 30));
 }
 
@@ -92,12 +92,12 @@ pub async fn a_chosen_title_stays(ports: &Ports) {
         title: Some(title.to_owned()),
         ..ConversationReport::default()
     };
-    let row = observe(ports, id, titled("made up"), 1).await;
+    let row = apply_report(ports, id, titled("made up"), 1).await;
     assert_eq!(
         (row.title.as_deref(), row.auto_title),
         (Some("made up"), true)
     );
-    let row = observe(ports, id, titled("made up anew"), 2).await;
+    let row = apply_report(ports, id, titled("made up anew"), 2).await;
     assert_eq!(row.title.as_deref(), Some("made up anew"));
     for (choice, expected) in [
         (Patch::Set("chosen".to_owned()), Some("chosen")),
@@ -112,7 +112,7 @@ pub async fn a_chosen_title_stays(ports: &Ports) {
             .update(&scope("alice"), id, &change, at(3))
             .await
             .unwrap();
-        let row = observe(ports, id, titled("made up"), 4).await;
+        let row = apply_report(ports, id, titled("made up"), 4).await;
         assert_eq!((row.title.as_deref(), row.auto_title), (expected, false));
     }
 }
@@ -129,8 +129,8 @@ pub async fn tags_and_model_are_merged(ports: &Ports) {
         tags: tags(pairs),
         ..ConversationReport::default()
     };
-    observe(ports, id, said("one", &[("a", "1"), ("b", "1")]), 1).await;
-    let row = observe(ports, id, said("two", &[("b", "2"), ("c", "2")]), 2).await;
+    apply_report(ports, id, said("one", &[("a", "1"), ("b", "1")]), 1).await;
+    let row = apply_report(ports, id, said("two", &[("b", "2"), ("c", "2")]), 2).await;
     assert_eq!(row.llm_model.as_deref(), Some("two"));
     assert_eq!(row.tags, tags(&[("a", "1"), ("b", "2"), ("c", "2")]));
 }
@@ -140,7 +140,7 @@ pub async fn tags_and_model_are_merged(ports: &Ports) {
 pub async fn a_report_says_nothing_about_the_rest(ports: &Ports) {
     let id = seeded(ports).await;
     let before = ports.view(id).await.unwrap().conversation;
-    let row = observe(ports, id, ConversationReport::default(), 1).await;
+    let row = apply_report(ports, id, ConversationReport::default(), 1).await;
     assert_eq!(row, before);
     let everything = ConversationReport {
         execution_status: Some((ExecutionStatus::Running, at(1))),
@@ -149,7 +149,7 @@ pub async fn a_report_says_nothing_about_the_rest(ports: &Ports) {
         title: Some("title".to_owned()),
         tags: BTreeMap::new(),
     };
-    let row = observe(ports, id, everything.clone(), 2).await;
+    let row = apply_report(ports, id, everything.clone(), 2).await;
     let expected = Conversation {
         execution_status: Some(ExecutionStatus::Running),
         llm_model: Some("model".to_owned()),
@@ -158,7 +158,7 @@ pub async fn a_report_says_nothing_about_the_rest(ports: &Ports) {
         ..before
     };
     assert_eq!(row, expected);
-    let row = observe(ports, id, everything, 3).await;
+    let row = apply_report(ports, id, everything, 3).await;
     assert_eq!(row.updated_at, at(2), "nothing new");
 }
 
@@ -208,8 +208,8 @@ pub async fn what_ran_in_a_stopped_sandbox_is_settled(ports: &Ports) {
         assert_eq!(row.execution_status, Some(expected), "{n}");
         assert_eq!(row.updated_at, if n == 1 { at(5) } else { at(0) });
     }
-    let row = observe(ports, conversation_id(1), report(Running, at(4)), 6).await;
+    let row = apply_report(ports, conversation_id(1), report(Running, at(4)), 6).await;
     assert_eq!(row.execution_status, Some(Paused));
-    let row = observe(ports, conversation_id(1), report(Running, at(7)), 7).await;
+    let row = apply_report(ports, conversation_id(1), report(Running, at(7)), 7).await;
     assert_eq!(row.execution_status, Some(Running));
 }

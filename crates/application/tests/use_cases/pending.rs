@@ -332,7 +332,7 @@ async fn what_another_process_has_begun_is_left_alone_until_it_is_settled() {
     let a_moment_ago = clock().now().minus(Duration::from_secs(100));
     let begun = world
         .store
-        .begin_delivery(placed.expect(X, a_moment_ago)
+        .begin_delivery(placed.expect("queued").id, None, a_moment_ago)
         .await;
     assert!(begun.expect("stored"));
     resume(&world, &task).await;

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::audit::{AuditActor, AuditEntry, AuditOutcome, clipped};
+use domain::audit::{AuditActor, AuditEntry, AuditOutcome, sanitize_text};
 use domain::clock::Timestamp;
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{ApiKeyId, IdGenerator, UserId};
@@ -73,9 +73,9 @@ impl Origin {
             at,
             actor: self.actor.clone(),
             key: self.key,
-            action: clipped(&self.action),
-            object: Some(clipped(&object)),
-            detail: detail.map(|detail| clipped(&detail)),
+            action: sanitize_text(&self.action),
+            object: Some(sanitize_text(&object)),
+            detail: detail.map(|detail| sanitize_text(&detail)),
             source: self.source.clone(),
             outcome: AuditOutcome::Ok,
             status: self.status,

@@ -197,7 +197,7 @@ impl Audit {
     }
 
     /// Takes a line in about what has just ended with the status that `origin` has, to be written soon. Waits for nothing.
-    /// The texts must be [`domain::audit::clipped`].
+    /// The texts must be [`domain::audit::sanitize_text`].
     pub fn note(&self, origin: Origin, object: Option<String>, detail: Option<String>) {
         let outcome = origin.status.map(AuditOutcome::of_status);
         self.take(outcome.unwrap_or(AuditOutcome::Ok), origin, object, detail);

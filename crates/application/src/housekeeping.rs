@@ -124,7 +124,7 @@ impl Housekeeping {
     async fn is_our_turn(&self) -> bool {
         let now = self.ports.clock.now();
         let until = now.plus(self.policy.housekeeping_interval);
-        let taken = self.ports.leases.take(LEASE, &self.holder, now, until);
+        let taken = self.ports.leases.acquire(LEASE, &self.holder, now, until);
         taken.await.unwrap_or_else(|error| {
             tracing::warn!(error = %chain(&error), "cannot tell whose turn it is to tidy up; trying again later");
             false

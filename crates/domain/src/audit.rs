@@ -141,7 +141,7 @@ pub struct AuditEntry {
 }
 
 /// The text as an entry may have it: not longer than [`MAX_AUDIT_TEXT_CHARS`], without control characters.
-pub fn clipped(text: &str) -> String {
+pub fn sanitize_text(text: &str) -> String {
     let kept = text.chars().filter(|c| !c.is_control());
     kept.take(MAX_AUDIT_TEXT_CHARS).collect()
 }
@@ -202,8 +202,8 @@ mod tests {
 
     #[test]
     fn texts_are_short_and_of_one_line() {
-        assert_eq!(clipped("a\nb\0c"), "abc");
-        assert_eq!(clipped(&"é".repeat(300)).chars().count(), MAX_AUDIT_TEXT_CHARS);
+        assert_eq!(sanitize_text("a\nb\0c"), "abc");
+        assert_eq!(sanitize_text(&"é".repeat(300)).chars().count(), MAX_AUDIT_TEXT_CHARS);
     }
 
     #[test]

@@ -346,7 +346,7 @@ pub const ADMINISTRATOR_ENTITY: &str = "administrator";
 impl AdminChange {
     /// The key that has to be looked at before the change is made: the one that a user asks with. Whoever needs no key (the
     /// command line, the service, everybody in open mode) is not asked for one.
-    pub fn asked_with(entry: &AuditEntry) -> Option<ApiKeyId> {
+    pub fn caller_key(entry: &AuditEntry) -> Option<ApiKeyId> {
         match entry.actor {
             AuditActor::User(_) => entry.key,
             _ => None,

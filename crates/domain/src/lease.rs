@@ -22,7 +22,7 @@ pub trait LeaseRepository: Send + Sync + 'static {
         until: Timestamp,
     ) -> Result<bool, StoreError>;
     /// Ends it early, if `holder` still has it.
-    async fn give_back(&self, name: &str, holder: &str) -> Result<(), StoreError>;
+    async fn release(&self, name: &str, holder: &str) -> Result<(), StoreError>;
     /// Deletes leases that ended before, at most `limit`; how many there were.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

@@ -13,7 +13,7 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use application::administration;
 use application::repeat::Answer;
-use domain::audit::{AuditActor, AuditOutcome, clipped};
+use domain::audit::{AuditActor, AuditOutcome, sanitize_text};
 use domain::clock::Timestamp;
 use domain::id::ApiKeyId;
 
@@ -131,7 +131,7 @@ fn origin(req: &HttpRequest) -> administration::Origin {
     administration::Origin {
         actor,
         key,
-        action: clipped(&format!("{} {pattern}", req.method())),
+        action: sanitize_text(&format!("{} {pattern}", req.method())),
         source: ClientAddress::of(req).address.map(|it| it.to_string()),
         request_id: id,
         status: None,
@@ -152,7 +152,7 @@ fn object(name: &str, value: &str) -> String {
     let kind = name.trim_end_matches("_id").trim_end_matches("_name");
     let uuid = uuid::Uuid::parse_str(value);
     let value = uuid.map_or_else(|_| value.to_owned(), |id| id.simple().to_string());
-    clipped(&format!("{kind}:{value}"))
+    sanitize_text(&format!("{kind}:{value}"))
 }
 
 /// Whether there is a line about it. The pattern is asked for only where it matters: actix goes through its routes once more
@@ -185,7 +185,7 @@ fn audit_objects(req: &HttpRequest) -> (Option<String>, Option<String>) {
     let mut audit_objects = req.match_info().iter().map(|(name, it)| object(name, it));
     let first = audit_objects.next();
     let more: Vec<String> = audit_objects.collect();
-    (first, (!more.is_empty()).then(|| clipped(&more.join(" "))))
+    (first, (!more.is_empty()).then(|| sanitize_text(&more.join(" "))))
 }
 
 /// The line about a request that has begun, should it never be answered: its handler panics, or its client breaks the
@@ -243,7 +243,7 @@ pub(crate) fn note<B>(response: &ServiceResponse<B>) {
     };
     let made = response.response().extensions().get::<CreatedResource>().cloned();
     let (object, detail) = audit_objects(req);
-    let object = object.or_else(|| made.map(|it| clipped(&it.0)));
+    let object = object.or_else(|| made.map(|it| sanitize_text(&it.0)));
     let mut origin = origin(req);
     origin.status = Some(status.as_u16());
     app.audit.note(origin, object, detail);

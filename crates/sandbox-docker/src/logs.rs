@@ -62,7 +62,7 @@ fn quotation(text: &str, keys: &[SecretString]) -> String {
         .lines()
         .map(message)
         .filter(|line| !line.trim().is_empty())
-        .map(|line| shortened(&masked(line.trim_end(), keys)))
+        .map(|line| shortened(&mask_line(line.trim_end(), keys)))
         .collect();
     lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n")
 }

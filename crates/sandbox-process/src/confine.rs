@@ -22,7 +22,7 @@ const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 /// Where the path leads; `None` if out of the sandbox. An absolute one must end in the workspace, the home or the temporary
 /// directory. A relative one counts from the directory in which the agent server runs, and must stay there. Blocks.
 pub(crate) fn resolve(places: &Places, path: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(normalized(path)?);
+    let path = PathBuf::from(normalize_path(path)?);
     if path.is_relative() {
         return beneath(&places.root, &path);
     }

@@ -114,7 +114,7 @@ fn message(line: &str) -> String {
 }
 
 fn scrubbed(line: &str, keys: &[SecretString], places: &[(PathBuf, &str)]) -> String {
-    let mut text = masked(line, keys);
+    let mut text = mask_line(line, keys);
     for (path, name) in places {
         text = text.replace(&*path.to_string_lossy(), name);
     }

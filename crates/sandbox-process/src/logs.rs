@@ -43,8 +43,8 @@ impl Inner {
         let ended = self.ending(&id).filter(|_| tail.follow);
         let places = self.places(&id);
         let mask = LogMask::new(&keys)
-            .hiding(places.root.to_string_lossy(), "<sandbox>")
-            .hiding(places.short.to_string_lossy(), "<sandbox>");
+            .with_alias(places.root.to_string_lossy(), "<sandbox>")
+            .with_alias(places.short.to_string_lossy(), "<sandbox>");
         let opened = blocking(move || Reader::at_the_end(places.log(), tail.lines));
         let (reader, end) = opened.await?.map_err(other)?;
         let reading = Reading {

@@ -75,7 +75,7 @@ impl AdministrationRepository for MemoryStore {
         entry: &AuditEntry,
     ) -> Result<PurgeCounts, StoreError> {
         let mut state = self.lock();
-        if let Some(id) = AdminChange::asked_with(entry) {
+        if let Some(id) = AdminChange::caller_key(entry) {
             change.authorize(entry, state.known(id).as_ref())?;
         }
         let purged = state.administer(change, entry.at)?;

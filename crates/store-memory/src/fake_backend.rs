@@ -272,7 +272,7 @@ impl SandboxBackend for FakeSandboxBackend {
 
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
         let own = format!("/sandboxes/{id}");
-        let found = normalized(path).filter(|it| !it.starts_with('/') || is_below(it, &own));
+        let found = normalize_path(path).filter(|it| !it.starts_with('/') || is_below(it, &own));
         found.ok_or(SandboxError::NotFound)
     }
 

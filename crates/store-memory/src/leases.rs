@@ -31,7 +31,7 @@ impl LeaseRepository for MemoryStore {
         Ok(!taken)
     }
 
-    async fn give_back(&self, name: &str, holder: &str) -> Result<(), StoreError> {
+    async fn release(&self, name: &str, holder: &str) -> Result<(), StoreError> {
         let mut state = self.lock();
         if state.leases.get(name).is_some_and(|(by, _)| by == holder) {
             state.leases.remove(name);

@@ -283,7 +283,7 @@ impl SandboxRepository for MemoryStore {
             .collect())
     }
 
-    async fn retirable(
+    async fn list_retirable(
         &self,
         host: &HostId,
         why: RetirementReason,

@@ -20,7 +20,7 @@ fn authorize(
     change: &AdminChange,
     entry: &AuditEntry,
 ) -> Result<(), Fault> {
-    if let Some(id) = AdminChange::asked_with(entry) {
+    if let Some(id) = AdminChange::caller_key(entry) {
         let found = api_keys::known(conn, id)?;
         change.authorize(entry, found.as_ref())?;
     }

@@ -50,7 +50,7 @@ impl LeaseRepository for SqlStore {
         }
     }
 
-    async fn give_back(&self, name: &str, holder: &str) -> Result<(), StoreError> {
+    async fn release(&self, name: &str, holder: &str) -> Result<(), StoreError> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
         self.db
             .background(move |conn| {

@@ -386,7 +386,7 @@ impl SandboxRepository for SqlStore {
             .await
     }
 
-    async fn retirable(
+    async fn list_retirable(
         &self,
         host: &HostId,
         why: RetirementReason,

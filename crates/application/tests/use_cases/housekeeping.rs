@@ -79,7 +79,7 @@ async fn one_pass_takes_all_of_it_however_much() {
     let leases: &dyn LeaseRepository = world.store.as_ref();
     let old = now().minus(48 * HOUR);
     let take = async |name: &str, holder: &str| {
-        let taken = leases.take(name, holder, old, old.plus(HOUR)).await;
+        let taken = leases.acquire(name, holder, old, old.plus(HOUR)).await;
         taken.expect("the store is there")
     };
     for n in 0..1201 {
@@ -95,15 +95,15 @@ async fn one_pass_takes_all_of_it_however_much() {
 async fn whoever_has_the_lease_does_it_and_nobody_else() {
     let world = World::with(at_once).await;
     let leases: &dyn LeaseRepository = world.store.as_ref();
-    let held = leases.take("housekeeping", "another process", now(), now().plus(HOUR));
+    let held = leases.acquire("housekeeping", "another process", now(), now().plus(HOUR));
     assert!(held.await.expect("the store is there"));
     let task = world.started(input(|_| {})).await;
     a_while().await;
     assert!(is_there(&world, &task).await, "it was not our turn");
-    let given_back = leases.give_back("housekeeping", "another process").await;
+    let given_back = leases.release("housekeeping", "another process").await;
     given_back.expect("the store is there");
     is_gone(&world, &task).await;
-    let held = leases.take("housekeeping", "another process", now(), now().plus(HOUR));
+    let held = leases.acquire("housekeeping", "another process", now(), now().plus(HOUR));
     assert!(!held.await.expect("the store is there"), "now it is ours");
 }
 

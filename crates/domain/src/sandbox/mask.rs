@@ -39,7 +39,7 @@ impl LogMask {
 
     /// Writes `name` wherever the log has this place of the host.
     #[must_use]
-    pub fn hiding(mut self, place: impl Into<String>, name: impl Into<String>) -> Self {
+    pub fn with_alias(mut self, place: impl Into<String>, name: impl Into<String>) -> Self {
         self.places.push((place.into(), name.into()));
         self
     }
@@ -101,7 +101,7 @@ impl fmt::Debug for LogMask {
 
 /// One line from inside a sandbox, with spaces for control characters, and without these keys and whatever is as long as
 /// one: keys that the service cannot know (they are the agent's) are recognised by their length.
-pub fn masked(line: &str, keys: &[SecretString]) -> String {
+pub fn mask_line(line: &str, keys: &[SecretString]) -> String {
     let mut text: String = line
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
@@ -142,7 +142,7 @@ mod tests {
     const KEY: &str = "session-canary_1";
 
     fn through(pieces: &[&[u8]]) -> String {
-        let mut mask = LogMask::new(&[SecretString::from(KEY)]).hiding("/srv/data", "<sandbox>");
+        let mut mask = LogMask::new(&[SecretString::from(KEY)]).with_alias("/srv/data", "<sandbox>");
         let mut out: Vec<u8> = pieces.iter().flat_map(|piece| mask.push(piece)).collect();
         out.extend(mask.finish());
         String::from_utf8(out).unwrap()

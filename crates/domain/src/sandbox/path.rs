@@ -1,7 +1,7 @@
 //! Paths inside of sandboxes, as text: the files may be on another machine.
 
 /// A path without `.`, `..` and doubled slashes. `None` if it climbs above its beginning, or no file can have this name.
-pub fn normalized(path: &str) -> Option<String> {
+pub fn normalize_path(path: &str) -> Option<String> {
     if path.contains('\0') {
         return None;
     }
@@ -43,7 +43,7 @@ mod tests {
             ("/a\0b", None),
             ("/...", Some("/...")),
         ] {
-            assert_eq!(normalized(path).as_deref(), expected, "{path:?}");
+            assert_eq!(normalize_path(path).as_deref(), expected, "{path:?}");
         }
     }
 

@@ -88,7 +88,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError>;
     /// Sandboxes of this host that may be retired for this reason, longest unchanged first, at most `limit`.
-    async fn retirable(
+    async fn list_retirable(
         &self,
         host: &HostId,
         why: RetirementReason,
@@ -295,7 +295,7 @@ pub trait SandboxBackend: Send + Sync + 'static {
     /// if it leads out of what belongs to the sandbox: where nothing isolates them, that is more than one sandbox can reach.
     async fn resolve(&self, id: &SandboxId, path: &str) -> Result<String, SandboxError> {
         let _ = id;
-        normalized(path).ok_or(SandboxError::NotFound)
+        normalize_path(path).ok_or(SandboxError::NotFound)
     }
     /// Whether sandboxes could be started right now; the error names what is in the way. For `/ready`.
     async fn check(&self) -> Result<(), SandboxError>;

@@ -49,8 +49,8 @@ async fn holds(ports: &Ports, n: u64, id: &str, status: Option<ExecutionStatus>,
     ports.conversation(&it).await;
 }
 
-async fn retirable(ports: &Ports, why: RetirementReason, limit: usize) -> Vec<String> {
-    let found = ports.sandboxes.retirable(&host(), why, limit).await;
+async fn list_retirable(ports: &Ports, why: RetirementReason, limit: usize) -> Vec<String> {
+    let found = ports.sandboxes.list_retirable(&host(), why, limit).await;
     found.unwrap().iter().map(|it| it.id.to_string()).collect()
 }
 

@@ -97,8 +97,7 @@ impl Keeper {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         let now = ports.clock.now();
         ports
-            .leases
-            .take(name, holder, now, now.plus(policy.lease))
+            .leases.acquire(name, holder, now, now.plus(policy.lease))
             .await
     }
 }
@@ -132,7 +131,7 @@ impl Drop for Lease {
             if let Some(renewed) = renewed {
                 renewed.cancelled().await;
             }
-            let given_back = keeper.0.ports.leases.give_back(&name, &holder).await;
+            let given_back = keeper.0.ports.leases.release(&name, &holder).await;
             if let Err(error) = given_back {
                 tracing::debug!(lease = name, error = %chain(&error), "lease not given back; it runs out");
             }

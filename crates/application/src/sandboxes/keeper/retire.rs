@@ -79,7 +79,7 @@ impl Keeper {
     ) -> Result<Vec<Sandbox>, AppError> {
         let (ports, host) = (&self.0.ports, &self.0.policy.host);
         let why = why(self.before(age));
-        Ok(ports.sandboxes.retirable(host, why, BATCH).await?)
+        Ok(ports.sandboxes.list_retirable(host, why, BATCH).await?)
     }
 
     /// Whether somebody uses its agent server directly. One that is too busy to say is in use; one that is dead is not.

@@ -13,7 +13,7 @@ use bollard::query_parameters::{
 use chrono::DateTime;
 use domain::error::chain;
 use domain::id::SandboxId;
-use domain::sandbox::{BackendFact, BackendState, SandboxEndpoints, SandboxError, masked};
+use domain::sandbox::{BackendFact, BackendState, SandboxEndpoints, SandboxError, mask_line};
 use futures::{StreamExt, TryStreamExt, stream};
 use secrecy::SecretString;
 use tokio::time::sleep;
@@ -238,7 +238,7 @@ impl Inner {
                 exit = again.exit;
             }
         }
-        let how = masked(&exit.describe(), &keys);
+        let how = mask_line(&exit.describe(), &keys);
         let quoted = logs::quote(&self.engine, &container.id, &keys).await;
         if quoted.is_empty() {
             format!("the agent server {how}; it logged nothing")

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bollard::query_parameters::LogsOptionsBuilder;
 use domain::error::chain;
-use domain::sandbox::masked;
+use domain::sandbox::mask_line;
 use futures::TryStreamExt;
 use secrecy::SecretString;
 

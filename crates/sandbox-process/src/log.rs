@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use domain::sandbox::masked;
+use domain::sandbox::mask_line;
 use rustix::fs::OFlags;
 use secrecy::SecretString;
 

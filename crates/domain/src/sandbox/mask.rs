@@ -78,7 +78,7 @@ impl LogMask {
             self.line.truncate(edge + space.unwrap_or(0));
         }
         let text = String::from_utf8_lossy(&self.line);
-        let mut text = masked(text.trim_end_matches('\r'), &self.keys);
+        let mut text = mask_line(text.trim_end_matches('\r'), &self.keys);
         for (place, name) in &self.places {
             text = text.replace(place, name);
         }

@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 pub use grouping::{SandboxGrouping, MAX_SHARED_CONVERSATIONS, SandboxOccupancy};
-pub use mask::{LogMask, masked};
-pub use path::{is_below, normalized};
+pub use mask::{LogMask, mask_line};
+pub use path::{is_below, normalize_path};
 pub use port::{
     BackendFact, BackendState, BackendCapabilities, BackendReachability, SandboxEndpoints, LogTail, LogStream, PrepareProgress,
     SandboxBackend, SandboxError, SandboxLaunch, SandboxRepository, SandboxSpecCatalog,

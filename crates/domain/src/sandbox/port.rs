@@ -10,7 +10,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use secrecy::SecretString;
 use url::Url;
 
-use super::path::normalized;
+use super::path::normalize_path;
 use super::{
     SandboxCaps, DesiredState, ExposedUrl, SandboxOccupancy, RetirementReason, Sandbox, SandboxFacts, SandboxSpec,
     SandboxView,

@@ -61,7 +61,7 @@ pub(super) async fn retire(ports: &Ports, id: &str, why: RetirementReason, when:
 
 /// Exactly these sandboxes of our host are found, in this order, and of all that are there exactly these are retired.
 async fn exactly(ports: &Ports, why: RetirementReason, expected: &[&str]) {
-    assert_eq!(retirable(ports, why, 100).await, expected);
+    assert_eq!(list_retirable(ports, why, 100).await, expected);
     for row in ports.sandboxes.on_host(&host(), None, 100).await.unwrap() {
         let id = row.id.as_str();
         let retired = retire(ports, id, why, 90).await;
@@ -69,7 +69,7 @@ async fn exactly(ports: &Ports, why: RetirementReason, expected: &[&str]) {
         let now = ports.sandbox_row(&row.id).await.unwrap();
         assert_eq!(now, retired.unwrap_or(row));
     }
-    assert_eq!(retirable(ports, why, 100).await, [""; 0]);
+    assert_eq!(list_retirable(ports, why, 100).await, [""; 0]);
 }
 
 /// Idle: RUNNING and wanted so, no conversation in it runs or starts, and nothing has changed since.
@@ -146,9 +146,9 @@ pub async fn the_longest_unchanged_come_first(ports: &Ports) {
         running(ports, id, 0, changed).await;
     }
     for why in [IdleSince(at(40)), OlderThan(at(40))] {
-        assert_eq!(retirable(ports, why, 9).await, ["b", "a", "c", "d"]);
-        assert_eq!(retirable(ports, why, 2).await, ["b", "a"]);
-        assert_eq!(retirable(ports, why, 0).await, [""; 0]);
+        assert_eq!(list_retirable(ports, why, 9).await, ["b", "a", "c", "d"]);
+        assert_eq!(list_retirable(ports, why, 2).await, ["b", "a"]);
+        assert_eq!(list_retirable(ports, why, 0).await, [""; 0]);
     }
 }
 
@@ -197,7 +197,7 @@ pub async fn reports_are_use(ports: &Ports) {
         assert_eq!(stored.await.unwrap(), AppendOutcome::Stored { new });
     }
     assert_eq!(retire(ports, "s", IdleSince(at(20)), 50).await, None);
-    let found = retirable(ports, IdleSince(at(21)), 9).await;
+    let found = list_retirable(ports, IdleSince(at(21)), 9).await;
     assert_eq!(found, ["s"], "the event was known");
 
     let observe = async |status, when| {
@@ -214,7 +214,7 @@ pub async fn reports_are_use(ports: &Ports) {
     assert_eq!(retire(ports, "s", IdleSince(at(40)), 50).await, None);
     observe(ExecutionStatus::Finished, 60).await;
     for why in all {
-        assert_eq!(retirable(ports, why, 9).await, ["s"], "{why:?}");
+        assert_eq!(list_retirable(ports, why, 9).await, ["s"], "{why:?}");
     }
     assert!(retire(ports, "s", IdleSince(at(61)), 70).await.is_some());
 }

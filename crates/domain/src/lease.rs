@@ -14,7 +14,7 @@ use crate::error::StoreError;
 pub trait LeaseRepository: Send + Sync + 'static {
     /// Takes the lease until `until`, or prolongs it if `holder` has it. `false` if somebody else has it at `now`. Exactly
     /// one of several concurrent callers gets a free one.
-    async fn take(
+    async fn acquire(
         &self,
         name: &str,
         holder: &str,

@@ -12,7 +12,7 @@ use crate::MemoryStore;
 
 #[async_trait]
 impl LeaseRepository for MemoryStore {
-    async fn take(
+    async fn acquire(
         &self,
         name: &str,
         holder: &str,

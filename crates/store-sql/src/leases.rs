@@ -13,7 +13,7 @@ use crate::store::SqlStore;
 
 #[async_trait]
 impl LeaseRepository for SqlStore {
-    async fn take(
+    async fn acquire(
         &self,
         name: &str,
         holder: &str,

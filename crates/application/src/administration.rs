@@ -107,7 +107,7 @@ fn told(change: &AdminChange) -> (String, Option<String>) {
 
 /// What is asked of a new key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct KeyWish {
+pub struct KeyOptions {
     /// What its owner calls it.
     pub name: Option<String>,
     /// How long it is good for; else for ever (rotation: as long as the one before was meant to be).
@@ -116,7 +116,7 @@ pub struct KeyWish {
 
 /// A key that was made, and its text, which nobody can be told again.
 #[derive(Debug)]
-pub struct MadeKey {
+pub struct IssuedKey {
     /// The record.
     pub key: ApiKey,
     /// The text.
@@ -128,9 +128,9 @@ pub fn new_key(
     ids: &dyn IdGenerator,
     now: Timestamp,
     user: &UserId,
-    wish: &KeyWish,
+    wish: &KeyOptions,
     made_by: &AuditActor,
-) -> MadeKey {
+) -> IssuedKey {
     let text = ids.api_key();
     let key = ApiKey {
         id: ApiKeyId::new(ids.uuid()),
@@ -143,7 +143,7 @@ pub fn new_key(
         name: wish.name.clone(),
         made_by: Some(made_by.to_string()),
     };
-    MadeKey {
+    IssuedKey {
         key,
         text: text.text,
     }
@@ -154,11 +154,11 @@ pub fn successor(
     ids: &dyn IdGenerator,
     now: Timestamp,
     old: &ApiKey,
-    wish: &KeyWish,
+    wish: &KeyOptions,
     made_by: &AuditActor,
-) -> MadeKey {
+) -> IssuedKey {
     let as_before = old.expires_at.map(|end| end.since(old.created_at));
-    let wish = KeyWish {
+    let wish = KeyOptions {
         name: wish.name.clone().or_else(|| old.name.clone()),
         expires_in: wish.expires_in.or(as_before),
     };
@@ -261,8 +261,8 @@ impl Administration {
         &self,
         origin: &Origin,
         user: &UserId,
-        wish: &KeyWish,
-    ) -> Result<MadeKey, AppError> {
+        wish: &KeyOptions,
+    ) -> Result<IssuedKey, AppError> {
         refuse_open(origin)?;
         let (ids, now) = (self.0.ports.ids.as_ref(), self.0.ports.clock.now());
         refuse_surplus(&self.keys(user).await?, MAX_KEYS_PER_USER, now)?;
@@ -282,9 +282,9 @@ impl Administration {
         origin: &Origin,
         user: &UserId,
         id: ApiKeyId,
-        wish: &KeyWish,
+        wish: &KeyOptions,
         grace: Duration,
-    ) -> Result<MadeKey, AppError> {
+    ) -> Result<IssuedKey, AppError> {
         refuse_open(origin)?;
         refuse_configured(id)?;
         let keys = self.keys(user).await?;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, anyhow, bail};
-use application::administration::{KeyWish, Origin, administer, new_key, successor};
+use application::administration::{KeyOptions, Origin, administer, new_key, successor};
 use application::single_user::refuse_second_user;
 use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
@@ -87,7 +87,7 @@ async fn create(
         Role::User
     };
     let role = create.role.unwrap_or(first_role);
-    let wish = KeyWish {
+    let wish = KeyOptions {
         name: create.name,
         expires_in: create.expires_in,
     };
@@ -112,7 +112,7 @@ async fn rotate(
     if old.is_expired(now) {
         bail!("the key has expired: make a new one with `agent-workspace keys create`");
     }
-    let wish = KeyWish {
+    let wish = KeyOptions {
         name: None,
         expires_in: rotate.expires_in,
     };

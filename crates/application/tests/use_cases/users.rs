@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use application::administration::{KeyWish, Origin};
+use application::administration::{KeyOptions, Origin};
 use domain::audit::AuditActor;
 use domain::clock::Timestamp;
 use domain::error::{Classify as _, ErrorClass};
@@ -210,7 +210,7 @@ fn asked_with(key: Option<ApiKeyId>) -> Origin {
 async fn nobody_makes_a_key_without_one() {
     let world = World::new().await;
     let key = a_key(&world).await;
-    let (id, wish) = (ApiKeyId::new(Uuid::from_u128(1)), KeyWish::default());
+    let (id, wish) = (ApiKeyId::new(Uuid::from_u128(1)), KeyOptions::default());
     let administration = &world.app.administration;
     let (open, grace) = (asked_with(None), Duration::ZERO);
     let made = administration.create_key(&open, &alice(), &wish).await;
@@ -245,7 +245,7 @@ async fn the_configured_key_is_changed_where_it_is_configured() {
     world.store.insert(&configured).await.expect("it is new");
     a_key(&world).await;
     let by = asked_with(Some(ApiKeyId::new(Uuid::from_u128(1))));
-    let (administration, wish) = (&world.app.administration, KeyWish::default());
+    let (administration, wish) = (&world.app.administration, KeyOptions::default());
     let revoked = administration
         .revoke_key(&by, &alice(), BOOTSTRAP_KEY_ID)
         .await;
@@ -267,7 +267,7 @@ async fn a_request_that_came_before_the_revocation_makes_no_key() {
     assert_eq!(name(&world, key).await, Some(alice()), "and is let in");
     let id = ApiKeyId::new(Uuid::from_u128(1));
     assert!(world.store.revoke(id).await.expect("revoked"));
-    let (administration, wish) = (&world.app.administration, KeyWish::default());
+    let (administration, wish) = (&world.app.administration, KeyOptions::default());
     let made = administration
         .create_key(&asked_with(Some(id)), &alice(), &wish)
         .await;

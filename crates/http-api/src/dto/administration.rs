@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use application::administration::{KeyWish, MadeKey};
+use application::administration::{KeyOptions, IssuedKey};
 use domain::audit::{AuditActor, AuditEntry, AuditFilter, AuditOutcome};
 use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, UserId};
@@ -133,8 +133,8 @@ pub struct MadeKeyDto {
     record: KeyDto,
 }
 
-impl From<MadeKey> for MadeKeyDto {
-    fn from(made: MadeKey) -> Self {
+impl From<IssuedKey> for MadeKeyDto {
+    fn from(made: IssuedKey) -> Self {
         Self {
             key: made.text.expose_secret().to_owned(),
             record: KeyDto::of(made.key, None),
@@ -171,13 +171,13 @@ pub struct RotationDto {
 
 /// The body of a creation.
 #[derive(Debug, Clone, Default)]
-pub struct KeyWishInput(pub KeyWish);
+pub struct KeyWishInput(pub KeyOptions);
 
 /// The body of a rotation.
 #[derive(Debug, Clone)]
 pub struct RotationInput {
     /// What is asked of the new key.
-    pub wish: KeyWish,
+    pub wish: KeyOptions,
     /// How long the former goes on to work.
     pub grace: Duration,
 }
@@ -185,7 +185,7 @@ pub struct RotationInput {
 impl Default for RotationInput {
     fn default() -> Self {
         Self {
-            wish: KeyWish::default(),
+            wish: KeyOptions::default(),
             grace: seconds(GRACE),
         }
     }
@@ -202,7 +202,7 @@ fn is_name(name: &str) -> Option<Fault> {
     (!is_name).then(|| Fault::value_error(refusal))
 }
 
-fn wish<Model: Decode>(object: &mut Object<'_, Model>) -> Option<KeyWish> {
+fn wish<Model: Decode>(object: &mut Object<'_, Model>) -> Option<KeyOptions> {
     let name = object.optional::<String>("name");
     if let Some(fault) = name.as_ref().and_then(Option::as_deref).and_then(is_name) {
         object.fault("name", fault);
@@ -210,7 +210,7 @@ fn wish<Model: Decode>(object: &mut Object<'_, Model>) -> Option<KeyWish> {
     let life = object.optional::<i64>("expires_in");
     let given = life.as_ref().and_then(Option::as_ref);
     object.rule("expires_in", given, bounds(1..=LONGEST_LIFE));
-    Some(KeyWish {
+    Some(KeyOptions {
         name: name?,
         expires_in: life?.map(seconds),
     })

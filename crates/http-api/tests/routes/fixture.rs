@@ -9,7 +9,7 @@ use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Payload, Service};
 use actix_web::http::header::HeaderMap;
 use actix_web::test::{TestRequest, init_service};
-use application::administration::{KeyWish, Origin, administer, new_key};
+use application::administration::{KeyOptions, Origin, administer, new_key};
 use application::{App, AuthMode, Policy, Ports, Tasks};
 use async_trait::async_trait;
 use domain::audit::AuditActor;
@@ -178,7 +178,7 @@ async fn add_keys(store: &MemoryStore, now: Timestamp, ids: &dyn IdGenerator) {
         ApiKeyRepository::insert(store, &key).await.unwrap();
     }
     let root = UserId::parse("root").unwrap();
-    let mut made = new_key(ids, now, &root, &KeyWish::default(), &AuditActor::Service);
+    let mut made = new_key(ids, now, &root, &KeyOptions::default(), &AuditActor::Service);
     made.key.hash = KeyHash::of(ROOT);
     let change = AdminChange::CreateKey {
         key: made.key,

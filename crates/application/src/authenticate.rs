@@ -18,7 +18,7 @@ const LONGEST_KEY: usize = 512;
 
 /// A user, as their key says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identified {
+pub struct AuthenticatedUser {
     /// Who.
     pub user: UserId,
     /// What they may do.
@@ -27,7 +27,7 @@ pub struct Identified {
     pub key: Option<ApiKeyId>,
 }
 
-impl Identified {
+impl AuthenticatedUser {
     fn by(known: &ApiKeyWithRole) -> Self {
         Self {
             user: known.key.user.clone(),
@@ -53,9 +53,9 @@ impl Authenticate {
 
     /// The user of this API key; `None` for no, an unknown or an expired key. In open mode always the local user, who
     /// administers.
-    pub async fn user(&self, key: Option<&str>) -> Result<Option<Identified>, AppError> {
+    pub async fn user(&self, key: Option<&str>) -> Result<Option<AuthenticatedUser>, AppError> {
         if let AuthMode::Open(user) = &self.0.policy.auth {
-            return Ok(Some(Identified {
+            return Ok(Some(AuthenticatedUser {
                 user: user.clone(),
                 role: Role::Admin,
                 key: None,
@@ -87,18 +87,18 @@ impl Authenticate {
                 }
             });
         }
-        Ok(Some(Identified::by(&known)))
+        Ok(Some(AuthenticatedUser::by(&known)))
     }
 
     /// The same as far as it is known without a query: as another request was told less than a second ago. `None` says
     /// nothing.
-    pub fn remembered(&self, key: Option<&str>, now: Timestamp) -> Option<Identified> {
+    pub fn remembered(&self, key: Option<&str>, now: Timestamp) -> Option<AuthenticatedUser> {
         if matches!(self.0.policy.auth, AuthMode::Open(_)) {
             return None;
         }
         let hash = KeyHash::of(key.filter(|key| may_be_one(key))?);
         let known = self.0.api_keys.remembered(&hash)?;
-        (!known.key.is_expired(now)).then(|| Identified::by(&known))
+        (!known.key.is_expired(now)).then(|| AuthenticatedUser::by(&known))
     }
 
     /// The sandbox of this session key, while it may report: running, starting, or paused a moment ago.

@@ -7,7 +7,7 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{AUTHORIZATION, HeaderName};
 use application::App;
-use application::authenticate::Identified;
+use application::authenticate::AuthenticatedUser;
 use application::turns::Turn;
 use async_trait::async_trait;
 use domain::audit::AuditActor;
@@ -86,8 +86,8 @@ pub struct Actor {
     pub key: Option<ApiKeyId>,
 }
 
-impl From<Identified> for Actor {
-    fn from(it: Identified) -> Self {
+impl From<AuthenticatedUser> for Actor {
+    fn from(it: AuthenticatedUser) -> Self {
         Self {
             user: it.user,
             role: it.role,

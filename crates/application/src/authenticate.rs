@@ -44,9 +44,9 @@ fn may_be_one(key: &str) -> bool {
 /// Looks keys up, by hash: the comparison says nothing about the key. A revoked one is refused at the latest
 /// a second after that, an expired one at once.
 #[derive(Clone)]
-pub struct Authenticate(Arc<Inner>);
+pub struct KeyAuthenticator(Arc<Inner>);
 
-impl Authenticate {
+impl KeyAuthenticator {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self(inner)
     }

@@ -63,7 +63,7 @@ pub use warm::{WarmCounts, WarmPolicy};
 
 use crate::administration::Administration;
 use crate::audit::{Audit, Trail};
-use crate::authenticate::Authenticate;
+use crate::authenticate::KeyAuthenticator;
 use crate::conversations::Conversations;
 use crate::events::Events;
 use crate::export::Exports;
@@ -90,7 +90,7 @@ use crate::webhooks::Webhooks;
 #[derive(Clone)]
 pub struct App {
     /// Who is calling.
-    pub authenticate: Authenticate,
+    pub authenticate: KeyAuthenticator,
     /// Conversations: read, change, delete, say something.
     pub conversations: Conversations,
     /// Messages that are said before a conversation can hear them.
@@ -218,7 +218,7 @@ impl App {
             starting: TaskTracker::new(),
         });
         Self {
-            authenticate: Authenticate::new(Arc::clone(&inner)),
+            authenticate: KeyAuthenticator::new(Arc::clone(&inner)),
             conversations: Conversations::new(Arc::clone(&inner)),
             pending: PendingMessages::new(Arc::clone(&inner)),
             starts: Starts::new(Arc::clone(&inner), settings.clone(), secrets.clone()),

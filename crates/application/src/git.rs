@@ -26,13 +26,13 @@ use crate::settings::{Settings, SettingsService};
 
 /// Why a question about git providers has no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum GitFailure {
+pub enum GitServiceError {
     /// The user has no token of any provider, or none of this one.
     #[error("no git token is stored")]
     NotConnected(Option<GitProvider>),
     /// No provider accepts the token that is stored for it.
     #[error("no git provider accepts its token")]
-    NoneAccepts,
+    AllTokensRejected,
     /// The provider.
     #[error(transparent)]
     Provider(#[from] GitError),
@@ -41,11 +41,11 @@ pub enum GitFailure {
     App(#[from] AppError),
 }
 
-impl Classify for GitFailure {
+impl Classify for GitServiceError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::NotConnected(_) => ErrorClass::Forbidden,
-            Self::NoneAccepts => ErrorClass::Unauthenticated,
+            Self::AllTokensRejected => ErrorClass::Unauthenticated,
             Self::Provider(error) => error.class(),
             Self::App(error) => error.class(),
         }
@@ -58,7 +58,7 @@ impl Classify for GitFailure {
             Self::NotConnected(Some(provider)) => {
                 format!("Git provider token required (of {provider}).").into()
             }
-            Self::NoneAccepts => "Need valid provider token".into(),
+            Self::AllTokensRejected => "Need valid provider token".into(),
             Self::Provider(GitError::Denied { provider }) => {
                 format!("Invalid {provider} token").into()
             }
@@ -74,7 +74,7 @@ impl Classify for GitFailure {
         match self {
             Self::Provider(error) => error.retry_after(),
             Self::App(error) => error.retry_after(),
-            Self::NotConnected(_) | Self::NoneAccepts => None,
+            Self::NotConnected(_) | Self::AllTokensRejected => None,
         }
     }
 }
@@ -92,11 +92,11 @@ impl GitService {
     }
 
     /// What the user's settings open: an access for every provider that there is a token of, in a fixed order.
-    async fn accesses(&self, user: &UserId) -> Result<Vec<GitAccess>, GitFailure> {
+    async fn accesses(&self, user: &UserId) -> Result<Vec<GitAccess>, GitServiceError> {
         let settings = self.settings.load(user).await?.unwrap_or_default();
         let accesses = accesses(&settings);
         if accesses.is_empty() {
-            return Err(GitFailure::NotConnected(None));
+            return Err(GitServiceError::NotConnected(None));
         }
         Ok(accesses)
     }
@@ -114,11 +114,11 @@ impl GitService {
         &self,
         user: &UserId,
         to: GitProvider,
-    ) -> Result<GitAccess, GitFailure> {
+    ) -> Result<GitAccess, GitServiceError> {
         let accesses = self.accesses(user).await?;
         let mut accesses = accesses.into_iter();
         let found = accesses.find(|access| access.provider == to);
-        found.ok_or(GitFailure::NotConnected(Some(to)))
+        found.ok_or(GitServiceError::NotConnected(Some(to)))
     }
 
     /// Repositories of one provider. Only a search (a query with words) can be sorted; anything else is `Invalid`.
@@ -128,7 +128,7 @@ impl GitService {
         provider: GitProvider,
         query: &RepositoryQuery,
         page: &GitPageRequest,
-    ) -> Result<GitPage<GitRepository>, GitFailure> {
+    ) -> Result<GitPage<GitRepository>, GitServiceError> {
         let access = self.access(user, provider).await?;
         let has_words = query
             .text
@@ -154,7 +154,7 @@ impl GitService {
         provider: GitProvider,
         (repository, words): (&str, &str),
         page: &GitPageRequest,
-    ) -> Result<GitPage<GitBranch>, GitFailure> {
+    ) -> Result<GitPage<GitBranch>, GitServiceError> {
         let access = self.access(user, provider).await?;
         let git = &self.inner.ports.git;
         Ok(git
@@ -168,7 +168,7 @@ impl GitService {
         user: &UserId,
         provider: GitProvider,
         page: &GitPageRequest,
-    ) -> Result<GitPage<String>, GitFailure> {
+    ) -> Result<GitPage<String>, GitServiceError> {
         let access = self.access(user, provider).await?;
         Ok(self.inner.ports.git.installations(&access, page).await?)
     }
@@ -179,7 +179,7 @@ impl GitService {
         &self,
         user: &UserId,
         page: &GitPageRequest,
-    ) -> Result<GitPage<SuggestedTask>, GitFailure> {
+    ) -> Result<GitPage<SuggestedTask>, GitServiceError> {
         let after = page.after.as_deref().map(Mark::decode).transpose()?;
         let accesses = self.accesses(user).await?;
         let git = &self.inner.ports.git;
@@ -201,7 +201,7 @@ impl GitService {
     }
 
     /// Who the user is at the first provider (in a fixed order) that says so.
-    pub async fn whoami(&self, user: &UserId) -> Result<GitUser, GitFailure> {
+    pub async fn whoami(&self, user: &UserId) -> Result<GitUser, GitServiceError> {
         let accesses = self.accesses(user).await?;
         let git = &self.inner.ports.git;
         let mut answers: FuturesOrdered<_> =
@@ -218,7 +218,7 @@ impl GitService {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        Err(failure.map_or(GitFailure::NoneAccepts, GitFailure::Provider))
+        Err(failure.map_or(GitServiceError::AllTokensRejected, GitServiceError::Provider))
     }
 }
 

@@ -11,7 +11,7 @@ use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 use url::Url;
 
-use crate::git::{GitFailure, GitService};
+use crate::git::{GitServiceError, GitService};
 use crate::settings::{LaunchProfile, token_name};
 use crate::{AppError, Inner};
 
@@ -40,7 +40,7 @@ impl GitService {
         opener: &Opener,
         provider: GitProvider,
         request: &NewPullRequest,
-    ) -> Result<OpenedPullRequest, GitFailure> {
+    ) -> Result<OpenedPullRequest, GitServiceError> {
         let access = self.access(&opener.user, provider).await?;
         let answer = self.hosting().open_pull_request(&access, request).await?;
         if let (Some(id), Some(number)) = (opener.conversation, answer.number) {
@@ -81,35 +81,35 @@ impl GitService {
 }
 
 /// Why there is no pull request, and what to do: for the agent that asked, which tells its user.
-pub fn advice(provider: GitProvider, failure: &GitFailure) -> String {
+pub fn advice(provider: GitProvider, failure: &GitServiceError) -> String {
     match failure {
-        GitFailure::NotConnected(_) => format!(
+        GitServiceError::NotConnected(_) => format!(
             "No token of {provider} is stored. The user can add one in the settings, among the git providers."
         ),
-        GitFailure::Provider(GitError::Denied { .. }) => format!(
+        GitServiceError::Provider(GitError::Denied { .. }) => format!(
             "{provider} does not accept the token that is stored for it (any more). The user can store a new one in the \
              settings, among the git providers."
         ),
-        GitFailure::Provider(GitError::NotAllowed { .. }) => format!(
+        GitServiceError::Provider(GitError::NotAllowed { .. }) => format!(
             "The token that is stored for {provider} may not open pull requests in this repository. It needs: {}.",
             scope(provider)
         ),
-        GitFailure::Provider(GitError::NotFound { .. }) => format!(
+        GitServiceError::Provider(GitError::NotFound { .. }) => format!(
             "{provider} does not know this repository or branch, or does not show it to the stored token. Check the names, \
              and that the source branch was pushed."
         ),
-        GitFailure::Provider(error @ GitError::Limited { .. }) => {
+        GitServiceError::Provider(error @ GitError::Limited { .. }) => {
             let wait = error.retry_after().unwrap_or(Duration::from_secs(60));
             format!(
                 "{provider} limits requests. Try again in {} seconds.",
                 wait.as_secs().max(1)
             )
         }
-        GitFailure::Provider(GitError::Unavailable { .. }) => format!(
+        GitServiceError::Provider(GitError::Unavailable { .. }) => format!(
             "{provider} did not answer, or nothing that could be understood. The pull request may be open all the same: \
              look there before you try again."
         ),
-        GitFailure::App(_) => {
+        GitServiceError::App(_) => {
             "The service could not look the token up. Nothing was sent; try again in a moment."
                 .into()
         }
@@ -209,7 +209,7 @@ mod tests {
         let source = "hush".into();
         for (failure, expected) in [
             (
-                GitFailure::NotConnected(Some(provider)),
+                GitServiceError::NotConnected(Some(provider)),
                 "add one in the settings",
             ),
             (GitError::Denied { provider }.into(), "store a new one"),

@@ -8,7 +8,7 @@ use domain::git::{GitBranch, GitError, GitPage, GitPageRequest, GitRepository, R
 use domain::id::UserId;
 use futures::future::join_all;
 
-use super::{GitFailure, GitService};
+use super::{GitServiceError, GitService};
 
 /// The last page that is gone to.
 pub const LAST_PAGE: u32 = 20;
@@ -47,7 +47,7 @@ impl GitService {
         provider: Option<GitProvider>,
         installation: Option<&str>,
         page: PageNumber,
-    ) -> Result<NumberedPage<GitRepository>, GitFailure> {
+    ) -> Result<NumberedPage<GitRepository>, GitServiceError> {
         let query = RepositoryQuery {
             text: None,
             installation: installation.map(str::to_owned),
@@ -70,7 +70,7 @@ impl GitService {
                     all.items.extend(page.items);
                     all.has_next |= page.has_next;
                 }
-                Err(GitFailure::Provider(GitError::Unsupported { .. })) => {}
+                Err(GitServiceError::Provider(GitError::Unsupported { .. })) => {}
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
@@ -87,7 +87,7 @@ impl GitService {
         provider: Option<GitProvider>,
         repository: &str,
         page: PageNumber,
-    ) -> Result<NumberedPage<GitBranch>, GitFailure> {
+    ) -> Result<NumberedPage<GitBranch>, GitServiceError> {
         let of = async |provider| {
             let page_of = async |request| {
                 self.branches(user, provider, (repository, ""), &request)
@@ -105,7 +105,7 @@ impl GitService {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        Err(failure.unwrap_or(GitFailure::NotConnected(None)))
+        Err(failure.unwrap_or(GitServiceError::NotConnected(None)))
     }
 
     /// Installations of a provider; without one, of the first that the user has a token of. At most 100.
@@ -113,12 +113,12 @@ impl GitService {
         &self,
         user: &UserId,
         provider: Option<GitProvider>,
-    ) -> Result<Vec<String>, GitFailure> {
+    ) -> Result<Vec<String>, GitServiceError> {
         let provider = if let Some(provider) = provider {
             provider
         } else {
             let first = self.accesses(user).await?.into_iter().next();
-            first.ok_or(GitFailure::NotConnected(None))?.provider
+            first.ok_or(GitServiceError::NotConnected(None))?.provider
         };
         let page = GitPageRequest {
             after: None,
@@ -131,8 +131,8 @@ impl GitService {
 /// Goes through the pages up to the one that is wanted.
 async fn walk<T>(
     to: PageNumber,
-    page_of: impl AsyncFn(GitPageRequest) -> Result<GitPage<T>, GitFailure>,
-) -> Result<NumberedPage<T>, GitFailure> {
+    page_of: impl AsyncFn(GitPageRequest) -> Result<GitPage<T>, GitServiceError>,
+) -> Result<NumberedPage<T>, GitServiceError> {
     if to.number > LAST_PAGE {
         return Ok(NumberedPage::NONE);
     }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     /// Pages of the numbers below 45, whose tokens are where they begin.
-    async fn numbers(request: GitPageRequest) -> Result<GitPage<usize>, GitFailure> {
+    async fn numbers(request: GitPageRequest) -> Result<GitPage<usize>, GitServiceError> {
         let from = request.after.map_or(0, |text| text.parse().unwrap());
         let end = (from + request.limit).min(45);
         Ok(GitPage {

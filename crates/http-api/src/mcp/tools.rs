@@ -1,7 +1,7 @@
 //! The tools: a pull request at each provider. Names and arguments are those of the reference (recording 422); Forgejo's is ours.
 
 use application::App;
-use application::git::GitFailure;
+use application::git::GitServiceError;
 use application::pull_requests::{Opener, advice};
 use domain::conversation::GitProvider;
 use domain::error::chain;
@@ -175,9 +175,9 @@ pub(super) async fn call(app: &App, opener: &Opener, params: &Map<String, Value>
     )
 }
 
-fn note(provider: GitProvider, failure: &GitFailure) {
+fn note(provider: GitProvider, failure: &GitServiceError) {
     match failure {
-        GitFailure::App(error) => {
+        GitServiceError::App(error) => {
             tracing::warn!(git.provider = %provider, error = %chain(&error), "no pull request");
         }
         refused => {

@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{get, web};
-use application::git::GitFailure;
+use application::git::GitServiceError;
 use domain::error::{Classify as _, ErrorClass};
 use domain::git::GitError;
 
@@ -16,9 +16,9 @@ use crate::extract::{Actor, Application, Call, Query};
 use crate::problem::{Detail, Problem};
 
 /// A refused token is told as a bare text (the contract's family E), everything else as `detail`.
-pub(super) fn problem(failure: GitFailure) -> Problem {
+pub(super) fn problem(failure: GitServiceError) -> Problem {
     match &failure {
-        GitFailure::Provider(error @ GitError::InvalidPageToken) => {
+        GitServiceError::Provider(error @ GitError::InvalidPageToken) => {
             let at = Path::query();
             Problem::unprocessable(&at.key("page_id"), Fault::value_error(error))
         }
@@ -142,7 +142,7 @@ pub(super) async fn git_info(
 ) -> Result<web::Json<GitUserDto>, Problem> {
     match app.git.whoami(&actor.user).await {
         Ok(user) => Ok(web::Json(user.into())),
-        Err(GitFailure::NotConnected(_)) => Err(Problem::forbidden("Git provider not connected")),
+        Err(GitServiceError::NotConnected(_)) => Err(Problem::forbidden("Git provider not connected")),
         Err(failure) => Err(problem(failure)),
     }
 }

@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{get, web};
-use application::git::GitFailure;
+use application::git::GitServiceError;
 use domain::git::GitPageRequest;
 
 use super::git::problem;
@@ -17,9 +17,9 @@ use crate::problem::{Detail, Problem};
 /// Tasks of one answer.
 const MOST_TASKS: usize = 100;
 
-fn refusal(failure: GitFailure, without_token: &str) -> Problem {
+fn refusal(failure: GitServiceError, without_token: &str) -> Problem {
     match failure {
-        GitFailure::NotConnected(_) => {
+        GitServiceError::NotConnected(_) => {
             Problem::with_body(StatusCode::UNAUTHORIZED, without_token.into())
         }
         failure => problem(failure),
@@ -27,7 +27,7 @@ fn refusal(failure: GitFailure, without_token: &str) -> Problem {
 }
 
 /// Most questions are refused in the same words.
-fn refused(failure: GitFailure) -> Problem {
+fn refused(failure: GitServiceError) -> Problem {
     refusal(failure, "Git provider token required. (such as GitHub).")
 }
 

@@ -30,7 +30,7 @@ use uuid::Uuid;
 
 use self::told::{is_final, says};
 use crate::conversations::now_runs;
-use crate::repeat::{Answer, Repeatable, repeated};
+use crate::repeat::{Answer, IdempotentCall, repeated};
 use crate::sandboxes::endpoint;
 use crate::{AppError, Inner};
 
@@ -91,7 +91,7 @@ impl PendingMessages {
         owner: &UserId,
         awaited: MessageTarget,
         message: MessageInput,
-        repeatable: &Repeatable<'_, Placed>,
+        repeatable: &IdempotentCall<'_, Placed>,
     ) -> Result<Answer<Placed>, AppError> {
         let mut new = self.new_message(owner, awaited, message);
         if let Err(refusal) = self.check_quota(&new).await {

@@ -13,7 +13,7 @@ use crate::ports::Ports;
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The key of a request that may come again, and how its answer is written.
-pub struct Repeatable<'a, T> {
+pub struct IdempotentCall<'a, T> {
     /// The sender's key.
     pub key: String,
     /// Which operation is asked for.
@@ -33,7 +33,7 @@ pub enum Answer<T> {
     Repeated(String),
 }
 
-impl<T> Repeatable<'_, T> {
+impl<T> IdempotentCall<'_, T> {
     fn request(&self, ports: &Ports, owner: &UserId, now: Timestamp) -> IdempotentRequest {
         let purpose = format!("idempotency/{}", self.operation);
         IdempotentRequest {

@@ -3,7 +3,7 @@
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
-use application::repeat::{Answer, Repeatable};
+use application::repeat::{Answer, IdempotentCall};
 use serde::Serialize;
 use utoipa::IntoParams;
 
@@ -29,8 +29,8 @@ pub(crate) fn repeatable<'a, T>(
     operation: &'static str,
     input: &'a [u8],
     render: &'a (dyn Fn(&T) -> String + Send + Sync),
-) -> Repeatable<'a, T> {
-    Repeatable {
+) -> IdempotentCall<'a, T> {
+    IdempotentCall {
         key,
         operation,
         input,

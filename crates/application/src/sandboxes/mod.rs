@@ -25,7 +25,7 @@ pub use logs::Reading;
 pub(crate) use session_keys::SessionKeys;
 
 use crate::ports::{Policy, Ports};
-use crate::repeat::{Answer, Repeatable, repeated};
+use crate::repeat::{Answer, IdempotentCall, repeated};
 use crate::settings::SettingsService;
 use crate::warm::Claim;
 use crate::{AppError, Inner};
@@ -156,7 +156,7 @@ impl Sandboxes {
         &self,
         owner: &UserId,
         spec: Option<&str>,
-        repeatable: &Repeatable<'_, Sandbox>,
+        repeatable: &IdempotentCall<'_, Sandbox>,
     ) -> Result<Answer<Sandbox>, AppError> {
         let (ports, policy) = (&self.0.ports, &self.0.policy);
         if let Some(answer) = repeatable.earlier(ports, owner).await? {

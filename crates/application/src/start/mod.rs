@@ -36,7 +36,7 @@ pub use updates::Updates;
 
 use self::grouping::Chosen;
 
-use crate::repeat::{Answer, Repeatable, repeated};
+use crate::repeat::{Answer, IdempotentCall, repeated};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::{AppError, Inner, trace};
@@ -100,7 +100,7 @@ impl Starts {
         &self,
         owner: &UserId,
         input: StartInput,
-        repeatable: &Repeatable<'_, StartTask>,
+        repeatable: &IdempotentCall<'_, StartTask>,
     ) -> Result<Answer<StartTask>, AppError> {
         let ports = &self.inner.ports;
         if let Some(answer) = repeatable.earlier(ports, owner).await? {

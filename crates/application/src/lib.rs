@@ -76,7 +76,7 @@ use crate::look_ups::LookUps;
 use crate::measures::Measures;
 use crate::pending::PendingMessages;
 use crate::quotas::Quotas;
-use crate::sandboxes::{Keeper, LogReaders, Sandboxes, SessionKeys};
+use crate::sandboxes::{SandboxReconciler, LogReaders, Sandboxes, SessionKeys};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::skills::Skills;
@@ -135,7 +135,7 @@ pub(crate) struct Inner {
     pub(crate) ports: Ports,
     pub(crate) policy: Policy,
     pub(crate) tasks: Tasks,
-    pub(crate) keeper: Keeper,
+    pub(crate) keeper: SandboxReconciler,
     pub(crate) warm: Warm,
     pub(crate) syncer: Syncer,
     pub(crate) updates: Updates,
@@ -196,7 +196,7 @@ impl App {
             policy.clone(),
             (followers.clone(), quotas.clone()),
         );
-        let keeper = Keeper::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
+        let keeper = SandboxReconciler::new(ports.clone(), policy.clone(), syncer.clone(), tasks.clone());
         let warm = Warm::new(ports.clone(), policy.clone(), keeper.clone(), tasks.clone());
         let inner = Arc::new(Inner {
             warm,

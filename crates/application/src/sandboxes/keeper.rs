@@ -39,7 +39,7 @@ const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1)
 
 /// Acts on sandboxes. Cheap to clone.
 #[derive(Clone)]
-pub struct Keeper(Arc<Shared>);
+pub struct SandboxReconciler(Arc<Shared>);
 
 struct Shared {
     ports: Ports,
@@ -149,7 +149,7 @@ impl Progressing {
     }
 }
 
-impl Keeper {
+impl SandboxReconciler {
     /// A keeper for the sandboxes of this host.
     pub(crate) fn new(ports: Ports, policy: Policy, syncer: Syncer, tasks: Tasks) -> Self {
         let born = ports.clock.now();

@@ -18,7 +18,7 @@ use domain::scope::Scope;
 use futures::StreamExt;
 use secrecy::{ExposeSecret, SecretString};
 
-pub use keeper::Keeper;
+pub use keeper::SandboxReconciler;
 pub(crate) use keeper::{BootAhead, endpoint, is_known};
 pub(crate) use logs::LogReaders;
 pub use logs::Reading;

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use self::size::Demand;
 use crate::Tasks;
 use crate::ports::{Policy, Ports};
-use crate::sandboxes::Keeper;
+use crate::sandboxes::SandboxReconciler;
 
 /// How many warm sandboxes are kept, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(crate) struct Warm(Arc<Shared>);
 struct Shared {
     ports: Ports,
     policy: Policy,
-    keeper: Keeper,
+    keeper: SandboxReconciler,
     tasks: Tasks,
     state: Mutex<State>,
     /// Wakes the pool.
@@ -114,7 +114,7 @@ struct State {
 }
 
 impl Warm {
-    pub(crate) fn new(ports: Ports, policy: Policy, keeper: Keeper, tasks: Tasks) -> Self {
+    pub(crate) fn new(ports: Ports, policy: Policy, keeper: SandboxReconciler, tasks: Tasks) -> Self {
         Self(Arc::new(Shared {
             ports,
             policy,

@@ -7,7 +7,7 @@ use domain::clock::Timestamp;
 use domain::id::SandboxId;
 use domain::sandbox::{BackendReachability, Sandbox};
 
-use super::Keeper;
+use super::SandboxReconciler;
 use crate::AppError;
 
 /// How the words of a row end whose state is the last known one.
@@ -57,7 +57,7 @@ impl Known {
     }
 }
 
-impl Keeper {
+impl SandboxReconciler {
     /// The backend went out of reach, or came back: every row of this host says so. Their status stays the last known one.
     pub(crate) async fn note_contact(&self, contact: &BackendReachability) -> Result<(), AppError> {
         let lost = match contact {
@@ -68,7 +68,7 @@ impl Keeper {
         self.tell_rows().await
     }
 
-    /// Writes down what [`Keeper::note_contact`] could not. Cheap when nothing is owed.
+    /// Writes down what [`SandboxReconciler::note_contact`] could not. Cheap when nothing is owed.
     pub(crate) async fn tell_rows(&self) -> Result<(), AppError> {
         let state = self.0.contact.state();
         if !state.is_owed {

@@ -7,7 +7,7 @@ use domain::error::chain;
 use domain::sandbox::{BackendState, DesiredState, Sandbox, SandboxError, SandboxFacts};
 use url::Url;
 
-use super::Keeper;
+use super::SandboxReconciler;
 use crate::AppError;
 
 /// Interrupting a run before a pause takes no longer.
@@ -15,7 +15,7 @@ const INTERRUPT_DEADLINE: Duration = Duration::from_secs(5);
 /// How many conversations of one sandbox are looked at when it is paused.
 const CONVERSATIONS_AT_PAUSE: usize = 100;
 
-impl Keeper {
+impl SandboxReconciler {
     /// Pause: interrupt what runs (so that the agent server writes it down), stop, settle the rows.
     pub(super) async fn put_down(&self, row: &Sandbox) -> Result<(), AppError> {
         let (ports, now) = (&self.0.ports, self.0.ports.clock.now());

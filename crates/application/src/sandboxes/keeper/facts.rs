@@ -9,11 +9,11 @@ use domain::id::SandboxId;
 use domain::measure::Gauge;
 use domain::sandbox::{BackendFact, BackendState, DesiredState, Sandbox, SandboxFacts, SandboxStatus};
 
-use super::Keeper;
+use super::SandboxReconciler;
 use super::up::first_line;
 use crate::{AppError, Tasks};
 
-impl Keeper {
+impl SandboxReconciler {
     /// Something ended that nobody asked to end: find out what is true now and write it down.
     pub(crate) async fn note_fact(&self, fact: &BackendFact) -> Result<(), AppError> {
         let turn = self.turn(&fact.id).await;

@@ -7,7 +7,7 @@ use domain::id::SandboxId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Keeper;
+use super::SandboxReconciler;
 
 /// First pause between two tries to take a lease that somebody has; doubles up to [`SLOWEST_TRY`].
 const FASTEST_TRY: Duration = Duration::from_millis(20);
@@ -17,7 +17,7 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// Held until dropped. Whoever crashes with it frees it by its end.
 pub(super) struct Lease {
-    keeper: Keeper,
+    keeper: SandboxReconciler,
     name: String,
     /// One of its own for each turn: giving back late must not end the lease of this process' next turn.
     holder: String,
@@ -35,7 +35,7 @@ impl Lease {
     }
 }
 
-impl Keeper {
+impl SandboxReconciler {
     /// Waits for the right to act on a sandbox. Where nobody else serves the host there is nothing to wait for.
     pub(super) async fn lease(&self, id: &SandboxId) -> Option<Lease> {
         if !self.0.policy.is_host_shared {

@@ -12,7 +12,7 @@ use domain::id::SpecId;
 use domain::sandbox::{RetirementReason, Sandbox, SandboxSpec, SandboxStatus};
 use futures::stream::{self, StreamExt};
 
-use super::Keeper;
+use super::SandboxReconciler;
 use crate::{AppError, Tasks};
 
 /// How many are looked at in one pass, and how many of them at once.
@@ -28,7 +28,7 @@ struct Limits {
     lifetime: Option<Duration>,
 }
 
-impl Keeper {
+impl SandboxReconciler {
     /// One pass. Acting on what was retired is left to tasks: one slow sandbox keeps no other waiting.
     pub(crate) async fn retire(&self, tasks: &Tasks) -> Result<(), AppError> {
         let specs = self.0.ports.specs.list().await?;

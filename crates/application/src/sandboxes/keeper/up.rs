@@ -16,7 +16,7 @@ use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use url::Url;
 
-use super::{Keeper, Over, Slot, Turn, not_wanted_any_more};
+use super::{SandboxReconciler, Over, Slot, Turn, not_wanted_any_more};
 use crate::AppError;
 
 /// Between two health checks while it may be booting: a start is late by half of it. A connection that is refused costs a process
@@ -62,7 +62,7 @@ impl From<AppError> for Failure {
 
 const NOTHING_LEFT: &str = "nothing is left of the sandbox where it ran: its workspace is gone";
 
-impl Keeper {
+impl SandboxReconciler {
     pub(super) async fn bring_up(
         &self,
         mut row: Sandbox,

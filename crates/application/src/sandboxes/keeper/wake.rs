@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::up::{Death, Found, start_failed};
-use super::{Boots, Keeper};
+use super::{Boots, SandboxReconciler};
 use crate::AppError;
 
 /// How often one that answers, but not this question, is asked; and how long is waited between.
@@ -21,7 +21,7 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 /// For all of that together: nobody else acts on the sandbox meanwhile.
 const LONGEST: Duration = Duration::from_secs(30);
 
-impl Keeper {
+impl SandboxReconciler {
     /// Wakes a warm one that has just become somebody's, without asking first what the claim has asked a moment ago. `false`
     /// where that cannot be it, or did not succeed: then nothing is known.
     pub(super) async fn is_woken_at_once(&self, row: &Sandbox, url: &Url) -> bool {

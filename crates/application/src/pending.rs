@@ -53,7 +53,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 
 /// A message that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Placed {
+pub struct QueuedMessage {
     /// Its id.
     pub id: Uuid,
     /// How many wait for the conversation, with it.
@@ -75,7 +75,7 @@ impl PendingMessages {
         owner: &UserId,
         awaited: MessageTarget,
         message: MessageInput,
-    ) -> Result<Placed, AppError> {
+    ) -> Result<QueuedMessage, AppError> {
         let new = self.new_message(owner, awaited, message);
         self.check_quota(&new).await?;
         match self.add(&new).await? {
@@ -91,15 +91,15 @@ impl PendingMessages {
         owner: &UserId,
         awaited: MessageTarget,
         message: MessageInput,
-        repeatable: &IdempotentCall<'_, Placed>,
-    ) -> Result<Answer<Placed>, AppError> {
+        repeatable: &IdempotentCall<'_, QueuedMessage>,
+    ) -> Result<Answer<QueuedMessage>, AppError> {
         let mut new = self.new_message(owner, awaited, message);
         if let Err(refusal) = self.check_quota(&new).await {
             let earlier = repeatable.earlier(&self.0.ports, owner).await?;
             return earlier.map(Answer::Repeated).ok_or(refusal);
         }
         let answer = |position| {
-            let placed = Placed {
+            let placed = QueuedMessage {
                 id: new.id,
                 position,
             };
@@ -124,12 +124,12 @@ impl PendingMessages {
         self.0.quotas.check(&new.owner, &cost(new)).await
     }
 
-    async fn add(&self, new: &NewPendingMessage) -> Result<Answer<Placed>, AppError> {
+    async fn add(&self, new: &NewPendingMessage) -> Result<Answer<QueuedMessage>, AppError> {
         match self.0.ports.pending.enqueue(new).await? {
             EnqueueOutcome::At(position) => {
                 self.0.quotas.add(&new.owner, &cost(new));
                 self.0.syncer.ring();
-                Ok(Answer::New(Placed {
+                Ok(Answer::New(QueuedMessage {
                     id: new.id,
                     position,
                 }))

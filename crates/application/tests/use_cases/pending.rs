@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use application::pending::Placed;
+use application::pending::QueuedMessage;
 use application::{AppError, Policy};
 use domain::conversation::ExecutionStatus;
 use domain::error::{Classify, ErrorClass};
@@ -14,7 +14,7 @@ use store_memory::Mood;
 
 use crate::world::{World, alice, clock, input, mine, say, until};
 
-async fn queue(world: &World, awaited: MessageTarget, text: &str) -> Result<Placed, AppError> {
+async fn queue(world: &World, awaited: MessageTarget, text: &str) -> Result<QueuedMessage, AppError> {
     world.app.pending.enqueue(&alice(), awaited, say(text)).await
 }
 

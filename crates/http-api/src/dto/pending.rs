@@ -1,7 +1,7 @@
 //! Messages said before a conversation can hear them. The reference reads their bodies by hand, so all refusals are 400
 //! with a text (contract v1, section 3.4).
 
-use application::pending::Placed;
+use application::pending::QueuedMessage;
 use domain::conversation::MessageInput;
 use domain::id::{ConversationId, StartTaskId};
 use domain::pending::MessageTarget;
@@ -116,8 +116,8 @@ pub struct PendingMessageResponse {
     position: usize,
 }
 
-impl From<Placed> for PendingMessageResponse {
-    fn from(placed: Placed) -> Self {
+impl From<QueuedMessage> for PendingMessageResponse {
+    fn from(placed: QueuedMessage) -> Self {
         Self {
             id: placed.id,
             queued: true,

@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, post};
-use application::pending::Placed;
+use application::pending::QueuedMessage;
 use application::repeat::Answer;
 
 use crate::dto::pending::{AwaitedText, PendingMessageRequest, PendingMessageResponse, message};
@@ -39,7 +39,7 @@ pub(super) async fn queue(
     let (message, user) = (message(body)?, &actor.user);
     let awaited = text.read()?;
     let answer = if let Some(key) = key {
-        let render = |placed: &Placed| written(&PendingMessageResponse::from(*placed));
+        let render = |placed: &QueuedMessage| written(&PendingMessageResponse::from(*placed));
         let repeatable = repeatable(key, "pending message", input.as_bytes(), &render);
         let queued = app.pending.queue_once(user, awaited, message, &repeatable);
         queued.await?

@@ -23,7 +23,7 @@ pub const CONVERSATION: &str = "conversation_id";
 
 /// Who opens pull requests.
 #[derive(Debug, Clone)]
-pub struct Opener {
+pub struct PullRequestCaller {
     /// With whose token.
     pub user: UserId,
     /// The sandbox that asks, which speaks for its own conversations only; `None` for the user in person.
@@ -37,7 +37,7 @@ impl GitService {
     /// repeated.
     pub async fn open_pull_request(
         &self,
-        opener: &Opener,
+        opener: &PullRequestCaller,
         provider: GitProvider,
         request: &NewPullRequest,
     ) -> Result<OpenedPullRequest, GitServiceError> {
@@ -61,7 +61,7 @@ impl GitService {
     /// `false` if the conversation is none that the opener speaks for.
     async fn note(
         &self,
-        opener: &Opener,
+        opener: &PullRequestCaller,
         id: ConversationId,
         number: i64,
     ) -> Result<bool, AppError> {

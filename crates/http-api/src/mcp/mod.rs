@@ -11,7 +11,7 @@ mod tools;
 mod version;
 
 use application::App;
-use application::pull_requests::Opener;
+use application::pull_requests::PullRequestCaller;
 use serde_json::{Map, Value, json};
 
 use crate::decode::JsonFault;
@@ -36,7 +36,7 @@ pub(crate) enum Reply {
 /// Works on a body for this caller.
 pub(crate) async fn exchange(
     app: &App,
-    opener: &Opener,
+    opener: &PullRequestCaller,
     version: Version,
     body: Result<Value, JsonFault>,
 ) -> Reply {
@@ -53,7 +53,7 @@ pub(crate) async fn exchange(
     }
 }
 
-async fn batch(app: &App, opener: &Opener, version: Version, messages: Vec<Value>) -> Reply {
+async fn batch(app: &App, opener: &PullRequestCaller, version: Version, messages: Vec<Value>) -> Reply {
     let refused = |why: &str| Reply::Refused(fault(&Value::Null, Code::Invalid, why));
     if !version.has_batches() {
         return refused("This version of the protocol has no batches");
@@ -82,7 +82,7 @@ async fn batch(app: &App, opener: &Opener, version: Version, messages: Vec<Value
 
 async fn answer(
     app: &App,
-    opener: &Opener,
+    opener: &PullRequestCaller,
     (id, method, params): (Value, &str, Map<String, Value>),
 ) -> Value {
     let outcome: Outcome = match method {

@@ -2,7 +2,7 @@
 
 use application::App;
 use application::git::GitServiceError;
-use application::pull_requests::{Opener, advice};
+use application::pull_requests::{PullRequestCaller, advice};
 use domain::conversation::GitProvider;
 use domain::error::chain;
 use domain::git::OpenedPullRequest;
@@ -147,7 +147,7 @@ pub(super) fn list() -> Vec<Value> {
 }
 
 /// Uses a tool for this caller. What goes wrong with it is a result, so that the agent reads it.
-pub(super) async fn call(app: &App, opener: &Opener, params: &Map<String, Value>) -> Outcome {
+pub(super) async fn call(app: &App, opener: &PullRequestCaller, params: &Map<String, Value>) -> Outcome {
     let name = params.get("name").and_then(Value::as_str);
     let tool = TOOLS.iter().find(|tool| Some(tool.name) == name);
     let tool = tool.ok_or(Fault(Code::Params, "There is no such tool"))?;

@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ACCEPT, ContentType, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, post};
-use application::pull_requests::{CONVERSATION, Opener};
+use application::pull_requests::{CONVERSATION, PullRequestCaller};
 use application::secrets::is_at_work;
 use domain::id::{ConversationId, SandboxId, UserId};
 use serde_json::Value;
@@ -154,7 +154,7 @@ pub(super) async fn ask(
         return refuse(StatusCode::BAD_REQUEST, why);
     };
     let conversation = about.conversation_id;
-    let opener = Opener {
+    let opener = PullRequestCaller {
         user,
         sandbox,
         conversation,

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{
     AGENT_SERVER, BackendFact, BackendState, BackendCapabilities, BackendReachability, ExposedUrl, SandboxEndpoints, LogMask,
-    LogTail, LogStream, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch, is_below, normalized,
+    LogTail, LogStream, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch, is_below, normalize_path,
 };
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedSender, unbounded};

@@ -10,7 +10,7 @@ use futures::StreamExt;
 
 use crate::housekeeping::Housekeeping;
 use crate::pending::Delivery;
-use crate::start::Starts;
+use crate::start::StartService;
 use crate::{App, Inner};
 
 /// How often start tasks that run in other processes are looked at when nothing announces a change.
@@ -74,7 +74,7 @@ async fn watch(inner: Arc<Inner>) {
 }
 
 /// What other processes on the same store do.
-async fn follow(inner: Arc<Inner>, starts: Starts) {
+async fn follow(inner: Arc<Inner>, starts: StartService) {
     let mut changes = inner.ports.changes.changes();
     let mut tick = tokio::time::interval(LOOK_AGAIN);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -87,7 +87,7 @@ async fn follow(inner: Arc<Inner>, starts: Starts) {
     }
 }
 
-async fn note(inner: &Arc<Inner>, starts: &Starts, change: StoreChange) {
+async fn note(inner: &Arc<Inner>, starts: &StartService, change: StoreChange) {
     match change {
         StoreChange::StartTaskQueued(host) if host == inner.policy.host => starts.wake(),
         StoreChange::StartTask(id) if inner.updates.elsewhere().contains(&id) => {

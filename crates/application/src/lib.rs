@@ -80,7 +80,7 @@ use crate::sandboxes::{SandboxReconciler, LogReaders, Sandboxes, SessionKeys};
 use crate::secrets::SecretsService;
 use crate::settings::SettingsService;
 use crate::skills::Skills;
-use crate::start::{Starts, Updates};
+use crate::start::{StartService, Updates};
 use crate::sync::Syncer;
 use crate::users::Users;
 use crate::warm::Warm;
@@ -96,7 +96,7 @@ pub struct App {
     /// Messages that are said before a conversation can hear them.
     pub pending: PendingMessages,
     /// Starting conversations, and the tasks that do it.
-    pub starts: Starts,
+    pub starts: StartService,
     /// Sandboxes and specs.
     pub sandboxes: Sandboxes,
     /// Events of conversations.
@@ -221,7 +221,7 @@ impl App {
             authenticate: KeyAuthenticator::new(Arc::clone(&inner)),
             conversations: Conversations::new(Arc::clone(&inner)),
             pending: PendingMessages::new(Arc::clone(&inner)),
-            starts: Starts::new(Arc::clone(&inner), settings.clone(), secrets.clone()),
+            starts: StartService::new(Arc::clone(&inner), settings.clone(), secrets.clone()),
             sandboxes: Sandboxes::new(Arc::clone(&inner), settings.clone()),
             events: Events::new(Arc::clone(&inner)),
             exports: Exports::new(Arc::clone(&inner)),

@@ -9,7 +9,7 @@ use domain::sandbox::{SandboxGrouping, Sandbox, SandboxStatus};
 use domain::scope::Scope;
 use domain::start_task::StartRequest;
 
-use super::Starts;
+use super::StartService;
 use crate::AppError;
 use crate::sandboxes::{choose_spec, is_known, reserve};
 
@@ -41,7 +41,7 @@ fn strategy(name: &str) -> Option<SandboxGrouping> {
     }
 }
 
-impl Starts {
+impl StartService {
     /// Chooses, and gives the conversation a directory of its own where it shares the sandbox. Nothing is reserved yet.
     pub(super) async fn choose_sandbox(
         &self,

@@ -46,7 +46,7 @@ const SANDBOX: &str = "sandbox";
 
 /// Starts conversations and shows the tasks that do it.
 #[derive(Clone)]
-pub struct Starts {
+pub struct StartService {
     inner: Arc<Inner>,
     settings: SettingsService,
     secrets: SecretsService,
@@ -70,7 +70,7 @@ struct Planned {
     shared: Vec<Sandbox>,
 }
 
-impl Starts {
+impl StartService {
     pub(crate) fn new(
         inner: Arc<Inner>,
         settings: SettingsService,
@@ -143,7 +143,7 @@ impl Starts {
         Ok(Some((now, updates)))
     }
 
-    /// The same as [`Starts::start`], with every later state of the task. The stream ends after READY or ERROR; dropping it stops nothing.
+    /// The same as [`StartService::start`], with every later state of the task. The stream ends after READY or ERROR; dropping it stops nothing.
     pub async fn start_streaming(
         &self,
         owner: &UserId,

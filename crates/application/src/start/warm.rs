@@ -3,7 +3,7 @@
 use domain::start_task::{NewStartTask, SandboxAssignment};
 use tokio::time::Instant;
 
-use super::Starts;
+use super::StartService;
 use crate::warm::Claim;
 
 /// Entries of [`StartTask::timings`](domain::start_task::StartTask::timings) that are no status: how long it took to find a
@@ -11,7 +11,7 @@ use crate::warm::Claim;
 const WARM_SANDBOX: &str = "WARM_SANDBOX";
 const NO_WARM_SANDBOX: &str = "NO_WARM_SANDBOX";
 
-impl Starts {
+impl StartService {
     /// Where a start needs a new sandbox and a warm one is there, it gets that one. To be settled where one was looked for.
     pub(super) async fn claim_warm(&self, start: &mut NewStartTask) -> Option<Claim> {
         let SandboxAssignment::New(new) = &mut start.place else {

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::Starts;
+use super::StartService;
 use super::run::{Run, tell_if_ended};
 use crate::measures::Ended;
 use crate::{AuthMode, Policy, trace};
@@ -28,7 +28,7 @@ fn most_of_one(policy: &Policy) -> usize {
     }
 }
 
-impl Starts {
+impl StartService {
     /// Claims and runs tasks until the service stops. Woken by commits here; looks by itself now and then for tasks whose
     /// worker died. Call once.
     pub(crate) async fn work(self) {

@@ -32,7 +32,7 @@ use crate::problem::Problem;
 pub(crate) use self::quota::{NAMES, Quota};
 
 /// A user may send as much as this many keys.
-const KEYS_OF_USER: u64 = 4;
+const USER_RATE_FACTOR: u64 = 4;
 
 /// Whose requests are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,12 +44,12 @@ enum Sender {
     /// With the sandbox's key.
     Sandbox(SandboxId),
     /// With keys that are none; reports are counted apart, so that those who guess users' keys keep no report out.
-    Wrong(IpAddr, Attempt),
+    Wrong(IpAddr, KeyPurpose),
 }
 
 /// For what a key is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Attempt {
+pub enum KeyPurpose {
     /// To call as a user, or as a sandbox that looks something up.
     Call,
     /// To report.
@@ -58,7 +58,7 @@ pub enum Attempt {
 
 /// What is counted in this process.
 #[derive(Debug)]
-pub(crate) struct RateLimit {
+pub(crate) struct RateLimiter {
     /// Requests a second; 0: no limit. It may change while the service runs.
     rate: AtomicU64,
     /// Wrong keys a second; 0: no limit.
@@ -70,7 +70,7 @@ pub(crate) struct RateLimit {
     guessed: Counter,
 }
 
-impl RateLimit {
+impl RateLimiter {
     pub(crate) fn new(requests_per_second: u32, wrong_keys_per_second: u32) -> Self {
         Self {
             rate: AtomicU64::new(requests_per_second.into()),
@@ -85,7 +85,7 @@ impl RateLimit {
     /// Requests that were refused since the process began, by why.
     pub(crate) fn refused(&self) -> [(&'static str, u64); 2] {
         [
-            ("too_many", self.limited.get()),
+            ("too_many_requests", self.limited.get()),
             ("wrong_keys", self.guessed.get()),
         ]
     }
@@ -113,7 +113,7 @@ impl RateLimit {
             None => self.buckets.draw([(of_user, rate)], now),
             Some(key) => {
                 let of_key = (Sender::Key(key), rate);
-                let of_user = (of_user, rate * KEYS_OF_USER);
+                let of_user = (of_user, rate * USER_RATE_FACTOR);
                 self.buckets.draw([of_key, of_user], now)
             }
         };
@@ -152,10 +152,10 @@ impl RateLimit {
     ///
     /// # Errors
     /// 429 with `Retry-After`.
-    pub(crate) fn may_try<'a>(
+    pub(crate) fn check_key_attempts<'a>(
         &self,
         mut keys: impl Iterator<Item = &'a str>,
-        (address, attempt): (Option<IpAddr>, Attempt),
+        (address, attempt): (Option<IpAddr>, KeyPurpose),
         now: Timestamp,
     ) -> Result<(), Problem> {
         let Some(address) = address.filter(|_| self.wrong > 0) else {
@@ -166,11 +166,11 @@ impl RateLimit {
             return Ok(());
         }
         self.guessed.add(1);
-        Err(too_many("Too many wrong keys from this address"))
+        Err(too_many_requests("Too many wrong keys from this address"))
     }
 
     /// Counts a key that was none.
-    pub(crate) fn was_wrong(&self, address: Option<IpAddr>, attempt: Attempt, now: Timestamp) {
+    pub(crate) fn count_wrong_key(&self, address: Option<IpAddr>, attempt: KeyPurpose, now: Timestamp) {
         if let Some(address) = address.filter(|_| self.wrong > 0) {
             let sender = Sender::Wrong(network(address), attempt);
             self.buckets.owe(sender, self.wrong, now);
@@ -179,7 +179,7 @@ impl RateLimit {
 }
 
 /// The answer to one request too many.
-pub(crate) fn too_many(message: &str) -> Problem {
+pub(crate) fn too_many_requests(message: &str) -> Problem {
     Problem::with_body(StatusCode::TOO_MANY_REQUESTS, json!({"message": message}))
 }
 
@@ -203,7 +203,7 @@ mod tests {
         ApiKeyId::new(uuid::Uuid::from_u128(n))
     }
 
-    fn admitted(limit: &RateLimit, user: &str, key: Option<ApiKeyId>, millis: i64) -> usize {
+    fn admitted(limit: &RateLimiter, user: &str, key: Option<ApiKeyId>, millis: i64) -> usize {
         let user = UserId::parse(user).unwrap();
         let asked = (0..50).map(|_| limit.of_user(&user, key, at(millis)).unwrap());
         asked.filter(|quota| quota.admit().is_ok()).count()
@@ -211,11 +211,11 @@ mod tests {
 
     #[test]
     fn another_rate_counts_at_once() {
-        let limit = RateLimit::new(1_000, 0);
+        let limit = RateLimiter::new(1_000, 0);
         assert_eq!(admitted(&limit, "ada", None, 0), 50);
         limit.set_rate(5);
         assert_eq!(admitted(&limit, "ada", None, 0), 5);
-        assert_eq!(limit.refused(), [("too_many", 45), ("wrong_keys", 0)]);
+        assert_eq!(limit.refused(), [("too_many_requests", 45), ("wrong_keys", 0)]);
         limit.set_rate(0);
         let user = UserId::parse("ada").unwrap();
         assert!(limit.of_user(&user, None, at(0)).is_none(), "any number");
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_second_holds_so_many_requests_of_each() {
-        let limit = RateLimit::new(10, 0);
+        let limit = RateLimiter::new(10, 0);
         assert_eq!(admitted(&limit, "ada", None, 0), 10);
         assert_eq!(admitted(&limit, "bob", None, 0), 10, "each by themselves");
         let sandbox = SandboxId::parse("ada").unwrap();
@@ -240,14 +240,14 @@ mod tests {
         let refused = limit.of_user(&user, None, at(0)).unwrap().admit();
         let refused = refused.unwrap_err();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-        let none = RateLimit::new(0, 0);
+        let none = RateLimiter::new(0, 0);
         assert!(none.of_user(&user, Some(key(1)), at(0)).is_none());
         assert!(none.of_sandbox(&sandbox, at(0)).is_none());
     }
 
     #[test]
     fn keys_are_counted_by_themselves_and_do_not_multiply_without_end() {
-        let limit = RateLimit::new(10, 0);
+        let limit = RateLimiter::new(10, 0);
         let each: Vec<usize> = (0..10)
             .map(|n| admitted(&limit, "ada", Some(key(n)), 0))
             .collect();
@@ -257,39 +257,39 @@ mod tests {
 
     #[test]
     fn who_guesses_is_refused_and_costs_only_new_keys() {
-        let limit = RateLimit::new(0, 5);
+        let limit = RateLimiter::new(0, 5);
         let (good, new) = (SecretString::from("good"), SecretString::from("new"));
         limit.know(good.expose_secret());
         let address: Option<IpAddr> = "2001:db8::1".parse().ok();
         let neighbour: Option<IpAddr> = "2001:db8::2".parse().ok();
-        let may_try = |key: &SecretString, from| {
-            let tried = limit.may_try(std::iter::once(key.expose_secret()), from, at(0));
+        let check_key_attempts = |key: &SecretString, from| {
+            let tried = limit.check_key_attempts(std::iter::once(key.expose_secret()), from, at(0));
             tried.is_ok()
         };
         for n in 0..5 {
-            assert!(may_try(&new, (address, Attempt::Call)), "{n}");
-            limit.was_wrong(address, Attempt::Call, at(0));
+            assert!(check_key_attempts(&new, (address, KeyPurpose::Call)), "{n}");
+            limit.count_wrong_key(address, KeyPurpose::Call, at(0));
         }
-        assert!(!may_try(&new, (address, Attempt::Call)));
-        assert!(!may_try(&new, (neighbour, Attempt::Call)));
-        assert!(may_try(&good, (address, Attempt::Call)));
-        assert!(may_try(&new, (address, Attempt::Report)));
+        assert!(!check_key_attempts(&new, (address, KeyPurpose::Call)));
+        assert!(!check_key_attempts(&new, (neighbour, KeyPurpose::Call)));
+        assert!(check_key_attempts(&good, (address, KeyPurpose::Call)));
+        assert!(check_key_attempts(&new, (address, KeyPurpose::Report)));
         for other in ["2001:db8:0:1::1", "192.0.2.1"] {
-            assert!(may_try(&new, (other.parse().ok(), Attempt::Call)));
+            assert!(check_key_attempts(&new, (other.parse().ok(), KeyPurpose::Call)));
         }
-        assert!(may_try(&new, (None, Attempt::Call)), "in memory");
+        assert!(check_key_attempts(&new, (None, KeyPurpose::Call)), "in memory");
         let later = |millis| {
-            let from = (address, Attempt::Call);
-            limit.may_try(std::iter::once(new.expose_secret()), from, at(millis))
+            let from = (address, KeyPurpose::Call);
+            limit.check_key_attempts(std::iter::once(new.expose_secret()), from, at(millis))
         };
         assert!(later(200).is_ok(), "it fills again");
         // Looked up at the same time, and counted when the answers were there.
         for _ in 0..10 {
-            limit.was_wrong(address, Attempt::Call, at(200));
+            limit.count_wrong_key(address, KeyPurpose::Call, at(200));
         }
         assert!(later(2_000).is_err(), "nine were too many");
         assert!(later(2_400).is_ok());
         limit.forget(&good);
-        assert!(!may_try(&good, (address, Attempt::Call)), "it was revoked");
+        assert!(!check_key_attempts(&good, (address, KeyPurpose::Call)), "it was revoked");
     }
 }

@@ -21,7 +21,7 @@ use crate::extract::{Authenticator, Intake, ParseBudget};
 use crate::metrics::{HttpMetrics, PoolStats};
 use crate::middleware::Cors;
 use crate::openapi::RouteSurface;
-use crate::rate::RateLimit;
+use crate::rate::RateLimiter;
 use crate::readiness::{Check, ReadinessCache, Readiness};
 use crate::routes::{ProcessStats, SpecsCache};
 use crate::unsent_bytes::{UnsentBytes, UnsentLimits};
@@ -155,7 +155,7 @@ struct Shared {
     intake: Intake,
     archive_permits: Arc<Semaphore>,
     unsent: UnsentBytes,
-    rate: RateLimit,
+    rate: RateLimiter,
     settings_cache: SettingsCache,
     specs_cache: SpecsCache,
     gateway: gateway::Shared,
@@ -192,7 +192,7 @@ impl HttpState {
                 intake: Intake::default(),
                 archive_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_ARCHIVES)),
                 unsent: UnsentBytes::new(limits.unsent),
-                rate: RateLimit::new(limits.requests_per_second, limits.wrong_keys_per_second),
+                rate: RateLimiter::new(limits.requests_per_second, limits.wrong_keys_per_second),
                 settings_cache: SettingsCache::default(),
                 specs_cache: SpecsCache::default(),
                 gateway,
@@ -262,7 +262,7 @@ impl HttpState {
     }
 
     /// How many requests users may send; one count for all workers.
-    pub(crate) fn rate(&self) -> &RateLimit {
+    pub(crate) fn rate(&self) -> &RateLimiter {
         &self.shared.rate
     }
 

@@ -20,7 +20,7 @@ pub struct Path<'a> {
 }
 
 /// Longest key that an error item repeats; longer ones are cut, because the client chose them.
-const LONGEST_KEY: usize = 256;
+const MAX_KEY_BYTES: usize = 256;
 
 impl<'a> Path<'a> {
     const fn root(name: &'a str, secret: bool, query: bool) -> Self {
@@ -93,7 +93,7 @@ impl<'a> Path<'a> {
     pub(crate) fn to_loc(self) -> Vec<Value> {
         let mut loc = self.parent.map_or_else(Vec::new, |parent| parent.to_loc());
         loc.push(match self.step {
-            Step::Key(key) => Value::from(bounded(key, LONGEST_KEY)),
+            Step::Key(key) => Value::from(bounded(key, MAX_KEY_BYTES)),
             Step::Index(index) => Value::from(index),
         });
         loc

@@ -10,48 +10,48 @@ use super::client::ClientAddress;
 use super::who::{bearer_of, bearer_text, key_of, key_text};
 use super::{received_at, state_of};
 use crate::problem::Problem;
-use crate::rate::{Attempt, Quota};
+use crate::rate::{KeyPurpose, Quota};
 
 /// Refuses a request whose keys would be looked up, if its address has tried too many wrong ones.
-pub(super) fn begin(req: &HttpRequest, attempt: Attempt) -> Result<(), Problem> {
+pub(super) fn begin(req: &HttpRequest, attempt: KeyPurpose) -> Result<(), Problem> {
     match (key_text(req), bearer_text(req)) {
         (None, None) => Ok(()),
-        (key, beside) => may_try(req, key.into_iter().chain(beside), attempt),
+        (key, beside) => check_key_attempts(req, key.into_iter().chain(beside), attempt),
     }
 }
 
 /// The same with these keys, of which there is at least one.
-pub(crate) fn may_try<'a>(
+pub(crate) fn check_key_attempts<'a>(
     req: &HttpRequest,
     keys: impl Iterator<Item = &'a str>,
-    attempt: Attempt,
+    attempt: KeyPurpose,
 ) -> Result<(), Problem> {
     let state = state_of(req)?;
     let from = (address_of(req, attempt), attempt);
-    state.rate().may_try(keys, from, received_at(req, state))
+    state.rate().check_key_attempts(keys, from, received_at(req, state))
 }
 
 /// Counts a refusal, if it was one of a key.
-pub(super) fn end(req: &HttpRequest, attempt: Attempt, problem: &Problem) {
+pub(super) fn end(req: &HttpRequest, attempt: KeyPurpose, problem: &Problem) {
     if problem.status() == StatusCode::UNAUTHORIZED
         && let Some(key) = key_of(req)
     {
-        were_wrong(req, [&key].into_iter().chain(&bearer_of(req)), attempt);
+        count_wrong_keys(req, [&key].into_iter().chain(&bearer_of(req)), attempt);
     }
 }
 
 /// Notes keys that were none; a request counts once, however many keys it has, and whoever looks for them.
-pub(crate) fn were_wrong<'a>(
+pub(crate) fn count_wrong_keys<'a>(
     req: &HttpRequest,
     keys: impl Iterator<Item = &'a SecretString>,
-    attempt: Attempt,
+    attempt: KeyPurpose,
 ) {
     let Ok(state) = state_of(req) else { return };
     keys.for_each(|key| state.rate().forget(key));
     if req.extensions_mut().insert(Counted).is_none() {
         let now = state.ports().clock.now();
         let address = address_of(req, attempt);
-        state.rate().was_wrong(address, attempt, now);
+        state.rate().count_wrong_key(address, attempt, now);
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn good(
 }
 
 /// By which address keys are counted; `None`: not at all.
-fn address_of(req: &HttpRequest, attempt: Attempt) -> Option<IpAddr> {
+fn address_of(req: &HttpRequest, attempt: KeyPurpose) -> Option<IpAddr> {
     let extensions = req.extensions();
     let client = extensions.get::<ClientAddress>()?;
     // All sandboxes that are processes of this machine have its address: one that reports with wrong keys must not keep the
@@ -86,5 +86,5 @@ fn address_of(req: &HttpRequest, attempt: Attempt) -> Option<IpAddr> {
     let is_here = client.address.is_some_and(|it| it.is_loopback()) && !client.has_untrusted_headers;
     client
         .address
-        .filter(|_| !(is_here && attempt == Attempt::Report))
+        .filter(|_| !(is_here && attempt == KeyPurpose::Report))
 }

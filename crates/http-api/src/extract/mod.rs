@@ -29,7 +29,7 @@ use crate::state::HttpState;
 
 pub use crate::access_recheck::AccessRecheck;
 pub use crate::audit::Origin;
-pub use crate::rate::Attempt;
+pub use crate::rate::KeyPurpose;
 pub use batch::{EventBatch, EventPart};
 pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
 pub use client::ClientAddress;
@@ -41,7 +41,7 @@ pub use who::{
     Actor, Admin, Anyone, Authenticator, EventReporter, LegacyActor, Reporter, SandboxCaller,
     UserOrSandbox, Who, key_of,
 };
-pub(crate) use who::{KEY_HEADER, LONGEST_KEY, bearer_of, user_of};
+pub(crate) use who::{KEY_HEADER, MAX_KEY_BYTES, bearer_of, user_of};
 
 /// The application, as handlers take it: `app: Application`.
 pub type Application = web::Data<application::App>;
@@ -89,7 +89,7 @@ impl<W: Who + 'static, P: Part + 'static> FromRequest for Call<W, P> {
 
 /// Keys are looked up for whoever has not tried too many wrong ones.
 async fn identified<W: Who>(req: &HttpRequest) -> Result<W, Problem> {
-    let Some(attempt) = W::ATTEMPT else {
+    let Some(attempt) = W::KEY_PURPOSE else {
         return W::identify(req).await;
     };
     attempts::begin(req, attempt)?;

@@ -18,7 +18,7 @@ use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{Attempt, attempts, received_at, state_of};
+use super::{KeyPurpose, attempts, received_at, state_of};
 use crate::audit::AuditContext;
 use crate::decode::{Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
@@ -28,7 +28,7 @@ pub(crate) static KEY_HEADER: HeaderName = HeaderName::from_static("x-session-ap
 /// As the documentation writes it.
 const KEY_HEADER_TEXT: &str = "X-Session-API-Key";
 /// Longer texts are no keys, and are not hashed.
-pub(crate) const LONGEST_KEY: usize = 512;
+pub(crate) const MAX_KEY_BYTES: usize = 512;
 
 /// Tells callers by their keys. The application does; tests put something else in its place.
 #[async_trait]
@@ -146,7 +146,7 @@ pub trait Who: Sized {
     /// How errors are written for these callers.
     const FLAVOUR: Flavour = Flavour::V1;
     /// For what keys are tried; `None`: none is needed.
-    const ATTEMPT: Option<Attempt> = Some(Attempt::Call);
+    const KEY_PURPOSE: Option<KeyPurpose> = Some(KeyPurpose::Call);
     /// Finds out who is calling. An error is the whole answer.
     fn identify(req: &HttpRequest) -> impl Future<Output = Result<Self, Problem>>;
 }
@@ -156,7 +156,7 @@ pub trait Who: Sized {
 pub struct Anyone;
 
 impl Who for Anyone {
-    const ATTEMPT: Option<Attempt> = None;
+    const KEY_PURPOSE: Option<KeyPurpose> = None;
 
     async fn identify(_: &HttpRequest) -> Result<Self, Problem> {
         Ok(Self)
@@ -260,7 +260,7 @@ impl Who for SandboxCaller {
 }
 
 impl Who for Reporter {
-    const ATTEMPT: Option<Attempt> = Some(Attempt::Report);
+    const KEY_PURPOSE: Option<KeyPurpose> = Some(KeyPurpose::Report);
 
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = session_key_of(req)?;
@@ -279,7 +279,7 @@ impl Who for Reporter {
 pub struct EventReporter(pub Reporter);
 
 impl Who for EventReporter {
-    const ATTEMPT: Option<Attempt> = Reporter::ATTEMPT;
+    const KEY_PURPOSE: Option<KeyPurpose> = Reporter::KEY_PURPOSE;
 
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let reporter = Reporter::identify(req).await?;
@@ -348,7 +348,7 @@ pub(super) fn bearer_text(req: &HttpRequest) -> Option<&str> {
 
 fn key(text: &str) -> Option<&str> {
     let text = text.trim();
-    let text = if text.len() > LONGEST_KEY { "?" } else { text };
+    let text = if text.len() > MAX_KEY_BYTES { "?" } else { text };
     (!text.is_empty()).then_some(text)
 }
 

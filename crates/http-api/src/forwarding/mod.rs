@@ -31,10 +31,10 @@ pub(crate) use self::query::target;
 use self::route_recheck::RouteRecheck;
 use crate::access_recheck::AccessRecheck;
 use crate::extract::{
-    Actor, Application, ClientAddress, KEY_HEADER, LONGEST_KEY, attempts, key_of, state_of, user_of,
+    Actor, Application, ClientAddress, KEY_HEADER, MAX_KEY_BYTES, attempts, key_of, state_of, user_of,
 };
 use crate::problem::Problem;
-use crate::rate::{self, Attempt};
+use crate::rate::{self, KeyPurpose};
 use crate::trace;
 
 /// No scripts, no origin, and nothing fetched from anywhere.
@@ -197,7 +197,7 @@ async fn find(
     let (keys, of_headers) = keys_of(req);
     let texts = keys.iter().map(ExposeSecret::expose_secret);
     if !keys.is_empty()
-        && let Err(problem) = attempts::may_try(req, texts, Attempt::Call)
+        && let Err(problem) = attempts::check_key_attempts(req, texts, KeyPurpose::Call)
     {
         // Our routes refuse by themselves, but for those that need no key: health.
         let is_ours = place == Place::OfBoth;
@@ -243,7 +243,7 @@ async fn find(
     };
     if is_refused {
         if !keys.is_empty() {
-            attempts::were_wrong(req, keys.iter(), Attempt::Call);
+            attempts::count_wrong_keys(req, keys.iter(), KeyPurpose::Call);
         }
         return Err(refusal(&keys));
     }
@@ -263,7 +263,7 @@ fn count_misses(req: &HttpRequest, keys: &[SecretString]) {
     };
     let mut missed = keys.iter().filter(is_missed).peekable();
     if missed.peek().is_some() {
-        attempts::were_wrong(req, missed, Attempt::Call);
+        attempts::count_wrong_keys(req, missed, KeyPurpose::Call);
     }
 }
 
@@ -369,7 +369,7 @@ fn keys_of(req: &HttpRequest) -> (Vec<SecretString>, usize) {
         let Some(key) = key else { continue };
         let text = key.expose_secret();
         let is_known = keys.iter().any(|it| it.expose_secret() == text);
-        if !is_known && !text.is_empty() && text.len() <= LONGEST_KEY {
+        if !is_known && !text.is_empty() && text.len() <= MAX_KEY_BYTES {
             keys.push(key);
             of_headers += usize::from(is_of_header);
         }

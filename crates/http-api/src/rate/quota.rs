@@ -10,7 +10,7 @@ use actix_web::HttpMessage;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::bucket::Drawn;
-use super::too_many;
+use super::too_many_requests;
 use crate::problem::Problem;
 
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
@@ -18,7 +18,7 @@ const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// For pages of other origins, which see no header that they are not told of.
-pub(crate) const NAMES: &str = "RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, RateLimit-Policy, Retry-After, X-Request-Id";
+pub(crate) const NAMES: &str = "RateLimiter-Limit, RateLimiter-Remaining, RateLimiter-Reset, RateLimiter-Policy, Retry-After, X-Request-Id";
 
 /// What is left to whoever sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Quota {
         if self.drawn.is_admitted {
             return Ok(());
         }
-        Err(too_many("Too many requests"))
+        Err(too_many_requests("Too many requests"))
     }
 
     /// Keeps it with the request until that is answered.

@@ -1,4 +1,4 @@
-//! How many requests one key, one user or one sandbox may send, and how many wrong keys one address may try: decision D26
+//! How many requests one key, one user or one sandbox may send, and how many wrong_key_rate keys one address may try: decision D26
 //! of the legacy contract, generous by default.
 //!
 //! Requests are counted for each key, and for each user as if it were a few keys, so that nobody multiplies their share by
@@ -7,8 +7,8 @@
 //! not counted: an agent server gives up after four tries and loses what it had to say, and reports have bounds of their own
 //! (their size and their bytes a minute, the memory for reading them, their own connections to the store). Health is not counted either.
 //!
-//! A wrong key costs a look-up in the store. So addresses that have tried too many are refused before it, but for keys that
-//! were good before ([`Known`]): whoever guesses costs those behind the same proxy nothing. A key is counted after the look-up;
+//! A wrong_key_rate key costs a look-up in the store. So addresses that have tried too many are refused before it, but for keys that
+//! were good before ([`KnownKeys`]): whoever guesses costs those behind the same proxy nothing. A key is counted after the look-up;
 //! what others tried in the meantime is owed, so that a slow store makes nobody's share larger.
 
 mod bucket;
@@ -25,8 +25,8 @@ use domain::measure::Counter;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
-use self::bucket::{Buckets, Drawn};
-use self::known::Known;
+use self::bucket::{TokenBuckets, DrawOutcome};
+use self::known::KnownKeys;
 use crate::problem::Problem;
 
 pub(crate) use self::quota::{NAMES, Quota};
@@ -36,7 +36,7 @@ const USER_RATE_FACTOR: u64 = 4;
 
 /// Whose requests are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Sender {
+enum RateKey {
     /// With this key of a user.
     Key(ApiKeyId),
     /// With any of the user's keys.
@@ -62,37 +62,37 @@ pub(crate) struct RateLimiter {
     /// Requests a second; 0: no limit. It may change while the service runs.
     rate: AtomicU64,
     /// Wrong keys a second; 0: no limit.
-    wrong: u64,
-    buckets: Buckets<Sender>,
-    known: Known,
-    /// Requests that were refused: one too many, and for wrong keys.
-    limited: Counter,
-    guessed: Counter,
+    wrong_key_rate: u64,
+    buckets: TokenBuckets<RateKey>,
+    known: KnownKeys,
+    /// Requests that were refused: one too many, and for wrong_key_rate keys.
+    rate_refusals: Counter,
+    wrong_key_refusals: Counter,
 }
 
 impl RateLimiter {
     pub(crate) fn new(requests_per_second: u32, wrong_keys_per_second: u32) -> Self {
         Self {
             rate: AtomicU64::new(requests_per_second.into()),
-            wrong: wrong_keys_per_second.into(),
-            buckets: Buckets::default(),
-            known: Known::default(),
-            limited: Counter::default(),
-            guessed: Counter::default(),
+            wrong_key_rate: wrong_keys_per_second.into(),
+            buckets: TokenBuckets::default(),
+            known: KnownKeys::default(),
+            rate_refusals: Counter::default(),
+            wrong_key_refusals: Counter::default(),
         }
     }
 
     /// Requests that were refused since the process began, by why.
     pub(crate) fn refused(&self) -> [(&'static str, u64); 2] {
         [
-            ("too_many_requests", self.limited.get()),
-            ("wrong_keys", self.guessed.get()),
+            ("too_many_requests", self.rate_refusals.get()),
+            ("wrong_keys", self.wrong_key_refusals.get()),
         ]
     }
 
-    fn quota(&self, rate: u64, drawn: Drawn) -> Quota {
+    fn quota(&self, rate: u64, drawn: DrawOutcome) -> Quota {
         if !drawn.is_admitted {
-            self.limited.add(1);
+            self.rate_refusals.add(1);
         }
         Quota::new(rate, drawn)
     }
@@ -108,13 +108,13 @@ impl RateLimiter {
         if rate == 0 {
             return None;
         }
-        let of_user = Sender::User(user.clone());
+        let of_user = RateKey::User(user.clone());
         let drawn = match key {
-            None => self.buckets.draw([(of_user, rate)], now),
+            None => self.buckets.try_take([(of_user, rate)], now),
             Some(key) => {
-                let of_key = (Sender::Key(key), rate);
+                let of_key = (RateKey::Key(key), rate);
                 let of_user = (of_user, rate * USER_RATE_FACTOR);
-                self.buckets.draw([of_key, of_user], now)
+                self.buckets.try_take([of_key, of_user], now)
             }
         };
         Some(self.quota(rate, drawn))
@@ -122,9 +122,9 @@ impl RateLimiter {
 
     /// Counts what a sandbox looks up. `None`: there is no limit.
     pub(crate) fn of_sandbox(&self, sandbox: &SandboxId, now: Timestamp) -> Option<Quota> {
-        let sender = || Sender::Sandbox(sandbox.clone());
+        let sender = || RateKey::Sandbox(sandbox.clone());
         let rate = self.rate.load(Ordering::Relaxed);
-        (rate > 0).then(|| self.quota(rate, self.buckets.draw([(sender(), rate)], now)))
+        (rate > 0).then(|| self.quota(rate, self.buckets.try_take([(sender(), rate)], now)))
     }
 
     /// Admits so many requests a second from now on; 0: any number.
@@ -140,7 +140,7 @@ impl RateLimiter {
 
     /// Whether this key was good before.
     pub(crate) fn is_known(&self, key: &SecretString) -> bool {
-        self.known.has(key.expose_secret())
+        self.known.contains_or_has_tokens(key.expose_secret())
     }
 
     /// A key that was good before is so no more: from now on it is counted like any other.
@@ -148,7 +148,7 @@ impl RateLimiter {
         self.known.forget(key);
     }
 
-    /// Whether keys may be looked up for this address: it has not tried too many wrong ones, or one of these was good before.
+    /// Whether keys may be looked up for this address: it contains_or_has_tokens not tried too many wrong_key_rate ones, or one of these was good before.
     ///
     /// # Errors
     /// 429 with `Retry-After`.
@@ -158,22 +158,22 @@ impl RateLimiter {
         (address, attempt): (Option<IpAddr>, KeyPurpose),
         now: Timestamp,
     ) -> Result<(), Problem> {
-        let Some(address) = address.filter(|_| self.wrong > 0) else {
+        let Some(address) = address.filter(|_| self.wrong_key_rate > 0) else {
             return Ok(());
         };
-        let sender = || Sender::Wrong(network(address), attempt);
-        if keys.any(|key| self.known.has(key)) || self.buckets.has(&sender(), now) {
+        let sender = || RateKey::Wrong(network(address), attempt);
+        if keys.any(|key| self.known.contains_or_has_tokens(key)) || self.buckets.contains_or_has_tokens(&sender(), now) {
             return Ok(());
         }
-        self.guessed.add(1);
-        Err(too_many_requests("Too many wrong keys from this address"))
+        self.wrong_key_refusals.add(1);
+        Err(too_many_requests("Too many wrong_key_rate keys from this address"))
     }
 
     /// Counts a key that was none.
     pub(crate) fn count_wrong_key(&self, address: Option<IpAddr>, attempt: KeyPurpose, now: Timestamp) {
-        if let Some(address) = address.filter(|_| self.wrong > 0) {
-            let sender = Sender::Wrong(network(address), attempt);
-            self.buckets.owe(sender, self.wrong, now);
+        if let Some(address) = address.filter(|_| self.wrong_key_rate > 0) {
+            let sender = RateKey::Wrong(network(address), attempt);
+            self.buckets.charge(sender, self.wrong_key_rate, now);
         }
     }
 }
@@ -183,7 +183,7 @@ pub(crate) fn too_many_requests(message: &str) -> Problem {
     Problem::with_body(StatusCode::TOO_MANY_REQUESTS, json!({"message": message}))
 }
 
-/// What is handed out as one: an IPv6 address has 2^64 neighbours that are the same machine's.
+/// What is handed out as one: an IPv6 address contains_or_has_tokens 2^64 neighbours that are the same machine's.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(it) => Ipv6Addr::from_bits(it.to_bits() >> 64 << 64).into(),

@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use secrecy::{ExposeSecret as _, SecretString};
 
 /// Keys that may be remembered.
-const PLACES: usize = 4096;
+const KNOWN_KEY_SLOTS: usize = 4096;
 
 /// Hashes of keys, by a secret of this process, each at its place: a later one takes the place of an earlier one. Nothing is
 /// opened by being here; a key is still looked up.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownKeys {
     secret: RandomState,
     places: Box<[AtomicU64]>,
 }
 
-impl Default for Known {
+impl Default for KnownKeys {
     fn default() -> Self {
         Self {
             secret: RandomState::new(),
-            places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            places: (0..KNOWN_KEY_SLOTS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 }
 
-impl Known {
+impl KnownKeys {
     pub(super) fn add(&self, key: &str) {
         let (place, hash) = self.place(key);
         // Most are there already, and a line that nobody writes to is in the cache of every core.
@@ -40,7 +40,7 @@ impl Known {
         let _ = place.compare_exchange(hash, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(super) fn contains_or_has_tokens(&self, key: &str) -> bool {
         let (place, hash) = self.place(key);
         place.load(Ordering::Relaxed) == hash
     }
@@ -48,7 +48,7 @@ impl Known {
     fn place(&self, key: &str) -> (&AtomicU64, u64) {
         let hash = self.secret.hash_one(key);
         // As many as fit into a `u64` divide it evenly.
-        let index = usize::try_from(hash % PLACES as u64).unwrap_or(0);
+        let index = usize::try_from(hash % KNOWN_KEY_SLOTS as u64).unwrap_or(0);
         (&self.places[index], hash)
     }
 }
@@ -59,21 +59,21 @@ mod tests {
 
     #[test]
     fn a_key_is_known_until_another_takes_its_place() {
-        let known = Known::default();
+        let known = KnownKeys::default();
         let keys: Vec<SecretString> = (0..100).map(|n| format!("k{n}").into()).collect();
-        assert!(!keys.iter().any(|key| known.has(key.expose_secret())));
+        assert!(!keys.iter().any(|key| known.contains_or_has_tokens(key.expose_secret())));
         for key in &keys {
             known.add(key.expose_secret());
-            assert!(known.has(key.expose_secret()));
+            assert!(known.contains_or_has_tokens(key.expose_secret()));
         }
         let left = keys
             .iter()
-            .filter(|key| known.has(key.expose_secret()))
+            .filter(|key| known.contains_or_has_tokens(key.expose_secret()))
             .count();
         assert!(left > 80, "{left}");
         for key in &keys {
             known.forget(key);
         }
-        assert!(!keys.iter().any(|key| known.has(key.expose_secret())));
+        assert!(!keys.iter().any(|key| known.contains_or_has_tokens(key.expose_secret())));
     }
 }

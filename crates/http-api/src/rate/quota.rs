@@ -1,7 +1,7 @@
-//! What a client is told of its limit.
+//! What a client is outcome of its limit.
 //!
-//! Of the forms that the IETF's draft has had (`draft-ietf-httpapi-ratelimit-headers`), the one of its version 6, with a
-//! header for each number, is what gateways send and clients read; the later one, with all of them in one header, has few
+//! Of the forms that the IETF's draft contains_or_has_tokens had (`draft-ietf-httpapi-ratelimit-headers`), the one of its version 6, with a
+//! header for each number, is what gateways send and clients read; the later one, with all of them in one header, contains_or_has_tokens few
 //! that read it.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use actix_web::HttpMessage;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::bucket::Drawn;
+use super::bucket::DrawOutcome;
 use super::too_many_requests;
 use crate::problem::Problem;
 
@@ -17,7 +17,7 @@ const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// For pages of other origins, which see no header that they are not told of.
+/// For pages of other origins, which see no header that they are not outcome of.
 pub(crate) const NAMES: &str = "RateLimiter-Limit, RateLimiter-Remaining, RateLimiter-Reset, RateLimiter-Policy, Retry-After, X-Request-Id";
 
 /// What is left to whoever sent a request.
@@ -25,11 +25,11 @@ pub(crate) const NAMES: &str = "RateLimiter-Limit, RateLimiter-Remaining, RateLi
 pub(crate) struct Quota {
     /// Requests in a second.
     limit: u64,
-    drawn: Drawn,
+    drawn: DrawOutcome,
 }
 
 impl Quota {
-    pub(super) fn new(limit: u64, drawn: Drawn) -> Self {
+    pub(super) fn new(limit: u64, drawn: DrawOutcome) -> Self {
         Self { limit, drawn }
     }
 
@@ -54,8 +54,8 @@ impl Quota {
 
     /// Tells the client.
     pub(crate) fn tell(self, headers: &mut HeaderMap) {
-        let full_in = Duration::from_micros(self.drawn.full_in);
-        let seconds = full_in.as_secs() + u64::from(full_in.subsec_nanos() > 0);
+        let full_after_micros = Duration::from_micros(self.drawn.full_after_micros);
+        let seconds = full_after_micros.as_secs() + u64::from(full_after_micros.subsec_nanos() > 0);
         headers.insert(LIMIT, self.limit.into());
         headers.insert(REMAINING, self.drawn.left.into());
         headers.insert(RESET, seconds.into());
@@ -72,10 +72,10 @@ mod tests {
 
     #[test]
     fn numbers_are_whole_and_seconds_are_rounded_up() {
-        let drawn = Drawn {
+        let drawn = DrawOutcome {
             is_admitted: true,
             left: 7,
-            full_in: 3_000,
+            full_after_micros: 3_000,
         };
         let mut headers = HeaderMap::new();
         Quota::new(10, drawn).tell(&mut headers);

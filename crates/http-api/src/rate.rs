@@ -29,7 +29,7 @@ use self::bucket::{TokenBuckets, DrawOutcome};
 use self::known::KnownKeys;
 use crate::problem::Problem;
 
-pub(crate) use self::quota::{NAMES, Quota};
+pub(crate) use self::quota::{EXPOSED_HEADERS, Quota};
 
 /// A user may send as much as this many keys.
 const USER_RATE_FACTOR: u64 = 4;

@@ -88,7 +88,7 @@ impl Cors {
             HeaderValue::from_static("true"),
         );
         // Beside what an agent server says of its own.
-        let exposed = HeaderValue::from_static(rate::NAMES);
+        let exposed = HeaderValue::from_static(rate::EXPOSED_HEADERS);
         headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
     }
 }

@@ -18,7 +18,7 @@ const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// For pages of other origins, which see no header that they are not outcome of.
-pub(crate) const NAMES: &str = "RateLimiter-Limit, RateLimiter-Remaining, RateLimiter-Reset, RateLimiter-Policy, Retry-After, X-Request-Id";
+pub(crate) const EXPOSED_HEADERS: &str = "RateLimiter-Limit, RateLimiter-Remaining, RateLimiter-Reset, RateLimiter-Policy, Retry-After, X-Request-Id";
 
 /// What is left to whoever sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ mod tests {
             (POLICY, "10;w=1"),
         ] {
             assert_eq!(headers.get(&name).unwrap(), value, "{name}");
-            let is_exposed = NAMES
+            let is_exposed = EXPOSED_HEADERS
                 .split(", ")
                 .any(|it| it.eq_ignore_ascii_case(name.as_str()));
             assert!(is_exposed, "{name}");

@@ -13,7 +13,7 @@
 
 mod bucket;
 mod known;
-mod quota;
+mod limit_status;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ use self::bucket::{TokenBuckets, DrawOutcome};
 use self::known::KnownKeys;
 use crate::problem::Problem;
 
-pub(crate) use self::quota::{EXPOSED_HEADERS, Quota};
+pub(crate) use self::limit_status::{EXPOSED_HEADERS, RateLimitStatus};
 
 /// A user may send as much as this many keys.
 const USER_RATE_FACTOR: u64 = 4;
@@ -90,11 +90,11 @@ impl RateLimiter {
         ]
     }
 
-    fn quota(&self, rate: u64, drawn: DrawOutcome) -> Quota {
+    fn limit_status(&self, rate: u64, drawn: DrawOutcome) -> RateLimitStatus {
         if !drawn.is_admitted {
             self.rate_refusals.add(1);
         }
-        Quota::new(rate, drawn)
+        RateLimitStatus::new(rate, drawn)
     }
 
     /// Counts a request of a user, and of the key if it came with one. `None`: there is no limit.
@@ -103,7 +103,7 @@ impl RateLimiter {
         user: &UserId,
         key: Option<ApiKeyId>,
         now: Timestamp,
-    ) -> Option<Quota> {
+    ) -> Option<RateLimitStatus> {
         let rate = self.rate.load(Ordering::Relaxed);
         if rate == 0 {
             return None;
@@ -117,14 +117,14 @@ impl RateLimiter {
                 self.buckets.try_take([of_key, of_user], now)
             }
         };
-        Some(self.quota(rate, drawn))
+        Some(self.limit_status(rate, drawn))
     }
 
     /// Counts what a sandbox looks up. `None`: there is no limit.
-    pub(crate) fn of_sandbox(&self, sandbox: &SandboxId, now: Timestamp) -> Option<Quota> {
+    pub(crate) fn of_sandbox(&self, sandbox: &SandboxId, now: Timestamp) -> Option<RateLimitStatus> {
         let sender = || RateKey::Sandbox(sandbox.clone());
         let rate = self.rate.load(Ordering::Relaxed);
-        (rate > 0).then(|| self.quota(rate, self.buckets.try_take([(sender(), rate)], now)))
+        (rate > 0).then(|| self.limit_status(rate, self.buckets.try_take([(sender(), rate)], now)))
     }
 
     /// Admits so many requests a second from now on; 0: any number.
@@ -206,7 +206,7 @@ mod tests {
     fn admitted(limit: &RateLimiter, user: &str, key: Option<ApiKeyId>, millis: i64) -> usize {
         let user = UserId::parse(user).unwrap();
         let asked = (0..50).map(|_| limit.of_user(&user, key, at(millis)).unwrap());
-        asked.filter(|quota| quota.admit().is_ok()).count()
+        asked.filter(|limit_status| limit_status.admit().is_ok()).count()
     }
 
     #[test]

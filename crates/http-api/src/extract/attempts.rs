@@ -10,7 +10,7 @@ use super::client::ClientAddress;
 use super::who::{bearer_of, bearer_text, key_of, key_text};
 use super::{received_at, state_of};
 use crate::problem::Problem;
-use crate::rate::{KeyPurpose, Quota};
+use crate::rate::{KeyPurpose, RateLimitStatus};
 
 /// Refuses a request whose keys would be looked up, if its address has tried too many wrong ones.
 pub(super) fn begin(req: &HttpRequest, attempt: KeyPurpose) -> Result<(), Problem> {
@@ -67,14 +67,14 @@ pub(crate) fn is_known(req: &HttpRequest, key: &SecretString) -> bool {
 pub(crate) fn good(
     req: &HttpRequest,
     key: Option<&str>,
-    quota: Option<Quota>,
+    limit_status: Option<RateLimitStatus>,
 ) -> Result<(), Problem> {
     if let Some(key) = key {
         state_of(req)?.rate().know(key);
     }
-    let Some(quota) = quota else { return Ok(()) };
-    quota.note(req);
-    quota.admit()
+    let Some(limit_status) = limit_status else { return Ok(()) };
+    limit_status.note(req);
+    limit_status.admit()
 }
 
 /// By which address keys are counted; `None`: not at all.

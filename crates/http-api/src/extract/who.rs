@@ -182,8 +182,8 @@ pub(crate) async fn user_of(
     };
     if let Some(actor) = &found {
         AuditContext::who(req, AuditActor::User(actor.user.clone()), actor.key);
-        let quota = state.rate().of_user(&actor.user, actor.key, now);
-        attempts::good(req, key, quota)?;
+        let limit_status = state.rate().of_user(&actor.user, actor.key, now);
+        attempts::good(req, key, limit_status)?;
     }
     Ok(found)
 }
@@ -245,8 +245,8 @@ async fn sandbox_of(
     let found = state.authenticator().sandbox(key).await?;
     if let Some(caller) = &found {
         AuditContext::who(req, AuditActor::Sandbox(caller.0.id.clone()), None);
-        let quota = state.rate().of_sandbox(&caller.0.id, received_at(req, state));
-        attempts::good(req, Some(key.expose_secret()), quota)?;
+        let limit_status = state.rate().of_sandbox(&caller.0.id, received_at(req, state));
+        attempts::good(req, Some(key.expose_secret()), limit_status)?;
     }
     Ok(found)
 }

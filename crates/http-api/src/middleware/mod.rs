@@ -34,7 +34,7 @@ use crate::audit::{self, AuditContext};
 use crate::extract::{ClientAddress, State, state_of};
 use crate::forwarding;
 use crate::problem::Problem;
-use crate::rate::Quota;
+use crate::rate::RateLimitStatus;
 use crate::state::Listener;
 use crate::trace;
 
@@ -153,8 +153,8 @@ async fn serve(
             if !is_forwarded {
                 response = unsent::counted(&context.state, response);
             }
-            if let Some(quota) = Quota::of(response.request()) {
-                quota.tell(response.headers_mut());
+            if let Some(limit_status) = RateLimitStatus::of(response.request()) {
+                limit_status.tell(response.headers_mut());
             }
             context.decorate(response.response_mut().head_mut(), is_forwarded);
             let status = response.status();
@@ -201,8 +201,8 @@ async fn forward_or_serve(
         Some(Ok(answer)) => Ok((req.into_response(answer), true)),
         Some(Err(problem)) => {
             let mut answer = problem.error_response();
-            if let Some(quota) = Quota::of(&req) {
-                quota.tell(answer.headers_mut());
+            if let Some(limit_status) = RateLimitStatus::of(&req) {
+                limit_status.tell(answer.headers_mut());
             }
             Err(InternalError::from_response("not forwarded", answer).into())
         }

@@ -22,13 +22,13 @@ pub(crate) const EXPOSED_HEADERS: &str = "RateLimiter-Limit, RateLimiter-Remaini
 
 /// What is left to whoever sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Quota {
+pub(crate) struct RateLimitStatus {
     /// Requests in a second.
     limit: u64,
     drawn: DrawOutcome,
 }
 
-impl Quota {
+impl RateLimitStatus {
     pub(super) fn new(limit: u64, drawn: DrawOutcome) -> Self {
         Self { limit, drawn }
     }
@@ -78,7 +78,7 @@ mod tests {
             full_after_micros: 3_000,
         };
         let mut headers = HeaderMap::new();
-        Quota::new(10, drawn).tell(&mut headers);
+        RateLimitStatus::new(10, drawn).tell(&mut headers);
         for (name, value) in [
             (LIMIT, "10"),
             (REMAINING, "7"),

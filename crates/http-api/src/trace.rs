@@ -10,16 +10,16 @@ use tracing::Span;
 use crate::extract::State;
 
 /// W3C Trace Context.
-const NAMES: [&str; 2] = ["traceparent", "tracestate"];
+const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 /// A `tracestate` may have 512 characters.
-const LONGEST: usize = 512;
+const MAX_TRACE_HEADER_BYTES: usize = 512;
 
 /// Makes the span of a request part of the client's trace.
 pub(crate) fn begin(state: &State, span: &Span, headers: &HeaderMap) {
     let Some(traces) = state.traces() else { return };
-    let named = NAMES.iter().filter_map(|name| {
+    let named = TRACE_HEADERS.iter().filter_map(|name| {
         let value = headers.get(*name)?.to_str().ok()?;
-        (value.len() <= LONGEST).then(|| (*name, value.to_owned()))
+        (value.len() <= MAX_TRACE_HEADER_BYTES).then(|| (*name, value.to_owned()))
     });
     let named: Vec<_> = named.collect();
     if !named.is_empty() {
@@ -45,7 +45,7 @@ pub(crate) fn end<B: MessageBody>(
 }
 
 /// Headers for an agent server, instead of the client's: it goes on below the current span.
-pub(crate) fn hand_on(req: &HttpRequest, headers: &mut Vec<(HeaderName, HeaderValue)>) {
+pub(crate) fn propagate(req: &HttpRequest, headers: &mut Vec<(HeaderName, HeaderValue)>) {
     let Some(traces) = req.app_data::<State>().and_then(|state| state.traces()) else {
         return;
     };

@@ -1,6 +1,6 @@
 //! Bytes of answers that clients have asked for and not read yet: so many of one caller, and so many in all.
 //!
-//! An answer is in memory until the client has taken it, which is up to the client. Small answers are not counted: what the
+//! An answer is in memory until the client has taken it, which is up to the client. Small answers are not account: what the
 //! kernel does not take of them is bounded by the number of connections.
 
 use std::collections::HashMap;
@@ -12,62 +12,62 @@ use domain::audit::AuditActor;
 
 use crate::problem::Problem;
 
-/// Answers that are not larger are not counted.
+/// Answers that are not larger are not account.
 pub(crate) const MIN_COUNTED_BYTES: usize = 64 * 1024;
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Caller {
+pub(crate) enum UnsentOwner {
     /// With a key.
     Known(AuditActor),
     /// Without one, from this address (IPv6: this network of a machine).
-    Stranger(Option<IpAddr>),
+    Unidentified(Option<IpAddr>),
 }
 
 /// How many bytes may be unsent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnsentLimits {
     /// Of one user, of one sandbox, or of one address without a key.
-    pub of_caller: usize,
+    pub per_caller: usize,
     /// In all.
-    pub in_all: usize,
+    pub total: usize,
 }
 
 impl Default for UnsentLimits {
     fn default() -> Self {
         Self {
-            of_caller: 64 * 1024 * 1024,
-            in_all: 256 * 1024 * 1024,
+            per_caller: 64 * 1024 * 1024,
+            total: 256 * 1024 * 1024,
         }
     }
 }
 
 /// What is unsent now; one count for all workers.
 #[derive(Clone)]
-pub(crate) struct UnsentBytes(Arc<Inner>);
+pub(crate) struct UnsentBytes(Arc<UnsentCounter>);
 
-struct Inner {
+struct UnsentCounter {
     limits: UnsentLimits,
-    unsent: Mutex<Unsent>,
+    unsent: Mutex<UnsentTotals>,
 }
 
 #[derive(Default)]
-struct Unsent {
-    in_all: usize,
+struct UnsentTotals {
+    total: usize,
     /// Only callers that have some.
-    of_caller: HashMap<Caller, usize>,
+    per_caller: HashMap<UnsentOwner, usize>,
 }
 
 /// Bytes that count until this is dropped.
 pub(crate) struct UnsentShare {
-    inner: Arc<Inner>,
-    caller: Caller,
+    inner: Arc<UnsentCounter>,
+    caller: UnsentOwner,
     bytes: usize,
 }
 
 impl UnsentBytes {
     pub(crate) fn new(limits: UnsentLimits) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(UnsentCounter {
             limits,
             unsent: Mutex::default(),
         }))
@@ -75,17 +75,17 @@ impl UnsentBytes {
 
     /// Counts an answer if there is room for it. A caller who has read everything gets an answer of any size, unless there is
     /// no room in all.
-    pub(crate) fn try_take(&self, caller: Caller, bytes: usize) -> Result<UnsentShare, Problem> {
+    pub(crate) fn try_take(&self, caller: UnsentOwner, bytes: usize) -> Result<UnsentShare, Problem> {
         let limits = self.0.limits;
         let mut unsent = self.0.lock();
-        let of_caller = unsent.of_caller.get(&caller).copied().unwrap_or_default();
-        if of_caller > 0 && of_caller.saturating_add(bytes) > limits.of_caller {
+        let per_caller = unsent.per_caller.get(&caller).copied().unwrap_or_default();
+        if per_caller > 0 && per_caller.saturating_add(bytes) > limits.per_caller {
             return Err(Problem::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many answers are unread; read or close the open ones, then ask again",
             ));
         }
-        if unsent.in_all > 0 && unsent.in_all.saturating_add(bytes) > limits.in_all {
+        if unsent.total > 0 && unsent.total.saturating_add(bytes) > limits.total {
             return Err(Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The service holds too many unread answers; try again later",
@@ -95,20 +95,20 @@ impl UnsentBytes {
     }
 
     /// Counts an answer, whether there is room or not: to a request that has changed something.
-    pub(crate) fn take(&self, caller: Caller, bytes: usize) -> UnsentShare {
+    pub(crate) fn take(&self, caller: UnsentOwner, bytes: usize) -> UnsentShare {
         let mut unsent = self.0.lock();
         self.0.count(&mut unsent, caller, bytes)
     }
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Unsent> {
+impl UnsentCounter {
+    fn lock(&self) -> MutexGuard<'_, UnsentTotals> {
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(self: &Arc<Self>, unsent: &mut Unsent, caller: Caller, bytes: usize) -> UnsentShare {
-        unsent.in_all += bytes;
-        *unsent.of_caller.entry(caller.clone()).or_default() += bytes;
+    fn count(self: &Arc<Self>, unsent: &mut UnsentTotals, caller: UnsentOwner, bytes: usize) -> UnsentShare {
+        unsent.total += bytes;
+        *unsent.per_caller.entry(caller.clone()).or_default() += bytes;
         UnsentShare {
             inner: Arc::clone(self),
             caller,
@@ -120,11 +120,11 @@ impl Inner {
 impl Drop for UnsentShare {
     fn drop(&mut self) {
         let mut unsent = self.inner.lock();
-        unsent.in_all -= self.bytes;
-        if let Some(of_caller) = unsent.of_caller.get_mut(&self.caller) {
-            *of_caller -= self.bytes;
-            if *of_caller == 0 {
-                unsent.of_caller.remove(&self.caller);
+        unsent.total -= self.bytes;
+        if let Some(per_caller) = unsent.per_caller.get_mut(&self.caller) {
+            *per_caller -= self.bytes;
+            if *per_caller == 0 {
+                unsent.per_caller.remove(&self.caller);
             }
         }
     }
@@ -136,8 +136,8 @@ mod tests {
 
     use super::*;
 
-    fn user(name: &str) -> Caller {
-        Caller::Known(AuditActor::User(UserId::parse(name).unwrap()))
+    fn user(name: &str) -> UnsentOwner {
+        UnsentOwner::Known(AuditActor::User(UserId::parse(name).unwrap()))
     }
 
     fn status(answer: Result<UnsentShare, Problem>) -> u16 {
@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn a_caller_who_reads_nothing_gets_so_much_and_keeps_no_other_from_theirs() {
         let unsent = UnsentBytes::new(UnsentLimits {
-            of_caller: 10,
-            in_all: 25,
+            per_caller: 10,
+            total: 25,
         });
         let first = unsent.try_take(user("a"), 6).unwrap();
         assert_eq!(status(unsent.try_take(user("a"), 5)), 429);
@@ -166,6 +166,6 @@ mod tests {
         drop((first, second));
         assert_eq!(status(unsent.try_take(user("a"), 1_000)), 200);
         let left = unsent.0.lock();
-        assert_eq!((left.in_all, left.of_caller.len()), (0, 0));
+        assert_eq!((left.total, left.per_caller.len()), (0, 0));
     }
 }

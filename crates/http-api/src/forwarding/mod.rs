@@ -26,7 +26,7 @@ use gateway::{Failure, Gateway, Target, Until};
 use secrecy::{ExposeSecret, SecretString};
 
 pub(crate) use self::client::forwarded;
-use self::places::{Caller, Course, Place};
+use self::places::{CallerClass, RouteDecision, PathOwner};
 pub(crate) use self::query::target;
 use self::route_recheck::RouteRecheck;
 use crate::access_recheck::AccessRecheck;
@@ -46,7 +46,7 @@ const OF_KEYS: HeaderValue = HeaderValue::from_static("X-Session-API-Key, Author
 
 /// Whether a request may be for an agent server. If not, [`answer`] has none.
 pub(crate) fn may_concern(req: &ServiceRequest) -> bool {
-    Place::of(req.uri().path()).asks_for_caller() && may_pass(req.method())
+    PathOwner::of(req.uri().path()).is_forwardable() && may_pass(req.method())
 }
 
 /// The answer of an agent server, or why there is none; `None` if the request is for our own routes.
@@ -57,7 +57,7 @@ pub(crate) async fn answer(
     if !may_concern(req) {
         return None;
     }
-    let place = Place::of(req.uri().path());
+    let place = PathOwner::of(req.uri().path());
     let (Some(app), Some(gateway), Ok(state)) = (
         req.app_data::<Application>().cloned(),
         req.app_data::<web::Data<Gateway>>().cloned(),
@@ -144,14 +144,14 @@ fn address_of(req: &HttpRequest) -> IpAddr {
 
 /// What a sandbox answers is not a page of ours: should a browser show it, then without the rights of this origin, without
 /// a word to others, and to nobody who comes with another key.
-fn shut_in(headers: &mut HeaderMap, place: Place) {
+fn shut_in(headers: &mut HeaderMap, place: PathOwner) {
     headers.append(CONTENT_SECURITY_POLICY, SHUT_IN);
     // The address may have a key in it.
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.append(VARY, OF_KEYS);
     let kept = match place {
         // The same address is ours, by another key: not every cache heeds `Vary`.
-        Place::OfBoth => HeaderValue::from_static("no-store"),
+        PathOwner::Shared => HeaderValue::from_static("no-store"),
         _ => own(headers),
     };
     headers.insert(CACHE_CONTROL, kept);
@@ -190,7 +190,7 @@ struct Found {
 /// Where the request goes; `None`: to our own routes.
 async fn find(
     app: &Application,
-    place: Place,
+    place: PathOwner,
     req: &HttpRequest,
 ) -> Result<Option<Found>, Problem> {
     let upgrades = gateway::is_socket(req);
@@ -200,7 +200,7 @@ async fn find(
         && let Err(problem) = attempts::check_key_attempts(req, texts, KeyPurpose::Call)
     {
         // Our routes refuse by themselves, but for those that need no key: health.
-        let is_ours = place == Place::OfBoth;
+        let is_ours = place == PathOwner::Shared;
         return if is_ours { Ok(None) } else { Err(problem) };
     }
     let mut by_key = None;
@@ -211,7 +211,7 @@ async fn find(
             break;
         }
     }
-    if place == Place::OfBoth && by_key.is_none() {
+    if place == PathOwner::Shared && by_key.is_none() {
         // Our routes find out by themselves whose key it is; but not all of them look.
         count_misses(req, &keys);
         return Ok(None);
@@ -230,15 +230,15 @@ async fn find(
         None => user(req, of_user).await?,
     };
     let caller = match (&by_key, &user, keys.is_empty()) {
-        (Some(_), _, _) => Caller::Sandbox,
-        (None, Some(_), _) => Caller::User,
-        (None, None, false) => Caller::Stranger,
-        (None, None, true) => Caller::Silent,
+        (Some(_), _, _) => CallerClass::Sandbox,
+        (None, Some(_), _) => CallerClass::User,
+        (None, None, false) => CallerClass::UnknownKey,
+        (None, None, true) => CallerClass::NoKey,
     };
-    let course = place.course(caller, upgrades);
-    let is_refused = match course {
-        Course::Refused => true,
-        Course::ByConversation(_) => user.is_none(),
+    let decision = place.decision(caller, upgrades);
+    let is_refused = match decision {
+        RouteDecision::Refused => true,
+        RouteDecision::ByConversation(_) => user.is_none(),
         _ => false,
     };
     if is_refused {
@@ -252,7 +252,7 @@ async fn find(
         let access = AccessRecheck::new(state.clone(), of_user.to_vec());
         (actor, access)
     });
-    follow(app, course, by_key, user).await
+    follow(app, decision, by_key, user).await
 }
 
 /// Counts keys that were looked up and are no sandbox's. One that was good before may be a user's: those that the configuration
@@ -267,15 +267,15 @@ fn count_misses(req: &HttpRequest, keys: &[SecretString]) {
     }
 }
 
-/// The sandbox that a course leads to; `None`: to our own routes.
+/// The sandbox that a decision leads to; `None`: to our own routes.
 async fn follow(
     app: &Application,
-    course: Course,
+    decision: RouteDecision,
     by_key: Option<Way>,
     user: Option<(Actor, AccessRecheck)>,
 ) -> Result<Option<Found>, Problem> {
-    match (course, user) {
-        (Course::ByKey, _) => Ok(by_key.map(|way| Found {
+    match (decision, user) {
+        (RouteDecision::ByKey, _) => Ok(by_key.map(|way| Found {
             recheck: RouteRecheck::Sandbox {
                 key: way.at.key.clone(),
                 sandbox: way.sandbox.clone(),
@@ -283,7 +283,7 @@ async fn follow(
             way,
             has_key: true,
         })),
-        (Course::ByConversation(conversation), Some((actor, access))) => {
+        (RouteDecision::ByConversation(conversation), Some((actor, access))) => {
             let scope = actor.scope();
             let way = app.gateway.by_conversation(&scope, conversation).await?;
             let recheck = RouteRecheck::User {
@@ -298,7 +298,7 @@ async fn follow(
                 recheck,
             }))
         }
-        (Course::Unchecked(conversation), _) => {
+        (RouteDecision::Unchecked(conversation), _) => {
             let way = unchecked(app, conversation).await?;
             let recheck = RouteRecheck::Unchecked {
                 conversation,
@@ -310,8 +310,8 @@ async fn follow(
                 recheck,
             }))
         }
-        (Course::Ours, _) => Ok(None),
-        (Course::ByConversation(_) | Course::Refused, _) => Err(Problem::unauthorized()),
+        (RouteDecision::Service, _) => Ok(None),
+        (RouteDecision::ByConversation(_) | RouteDecision::Refused, _) => Err(Problem::unauthorized()),
     }
 }
 

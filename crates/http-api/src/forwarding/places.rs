@@ -5,10 +5,10 @@
 use domain::id::ConversationId;
 
 /// Agent servers have nothing below this.
-const OURS: &str = "/api/v1/";
+const API_PREFIX: &str = "/api/v1/";
 
 /// Agent servers have these, and we do not: the path itself and all below it.
-const THEIRS: &[&str] = &[
+const AGENT_SERVER_PATHS: &[&str] = &[
     "/api/acp",
     "/api/auth",
     "/api/bash",
@@ -33,10 +33,10 @@ const THEIRS: &[&str] = &[
 ];
 
 /// Both have these: the path itself and all below it.
-const OF_BOTH: &[&str] = &["/api/agent-profiles", "/api/settings"];
+const SHARED_PATHS: &[&str] = &["/api/agent-profiles", "/api/settings"];
 
 /// Both have these, and nothing below.
-const OF_BOTH_ALONE: &[&str] = &[
+const SHARED_EXACT_PATHS: &[&str] = &[
     "/",
     "/alive",
     "/api/conversations",
@@ -50,13 +50,13 @@ const OF_BOTH_ALONE: &[&str] = &[
 
 /// Whose a path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Ours, or nobody's.
-    Ours,
+pub(crate) enum PathOwner {
+    /// Service, or nobody's.
+    Service,
     /// We have it, and agent servers have it.
-    OfBoth,
+    Shared,
     /// Only agent servers have it.
-    Theirs,
+    AgentServer,
     /// Only agent servers have it, and it names a conversation.
     Conversation(ConversationId),
     /// A socket of a conversation, whose key may come in its first frame.
@@ -65,22 +65,22 @@ pub(crate) enum Place {
 
 /// Who asks, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Caller {
+pub(crate) enum CallerClass {
     /// The holder of a sandbox's key.
     Sandbox,
     /// A user.
     User,
     /// A key was sent that is nobody's.
-    Stranger,
+    UnknownKey,
     /// No key was sent where we look for one.
-    Silent,
+    NoKey,
 }
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Course {
+pub(crate) enum RouteDecision {
     /// It is for our routes.
-    Ours,
+    Service,
     /// To the sandbox whose key it is.
     ByKey,
     /// To the sandbox of this conversation, which must be the user's.
@@ -91,15 +91,15 @@ pub(crate) enum Course {
     Refused,
 }
 
-impl Place {
+impl PathOwner {
     /// Of the path as it stands in the request. One that means another path than it says is not forwarded.
     pub(crate) fn of(path: &str) -> Self {
         // Most requests by far; none of the tables has any of it.
-        if path.starts_with(OURS) || is_doubtful(path) {
-            return Self::Ours;
+        if path.starts_with(API_PREFIX) || is_ambiguous(path) {
+            return Self::Service;
         }
-        if OF_BOTH_ALONE.contains(&path) || OF_BOTH.iter().any(|it| is_below(path, it)) {
-            return Self::OfBoth;
+        if SHARED_EXACT_PATHS.contains(&path) || SHARED_PATHS.iter().any(|it| is_below(path, it)) {
+            return Self::Shared;
         }
         if let Some(rest) = path.strip_prefix("/api/conversations/") {
             return Self::of_conversation(rest);
@@ -111,38 +111,38 @@ impl Place {
             }
         }
         // It takes the key of whoever booted the agent server, and that is us.
-        if THEIRS.iter().any(|it| is_below(path, it)) {
-            return Self::Theirs;
+        if AGENT_SERVER_PATHS.iter().any(|it| is_below(path, it)) {
+            return Self::AgentServer;
         }
-        Self::Ours
+        Self::Service
     }
 
     /// What stands behind `/api/conversations/`.
     fn of_conversation(rest: &str) -> Self {
         match rest.split_once('/') {
             // Older front ends have these two (`routes/legacy_conversations.rs`).
-            None | Some((_, "" | "config")) => Self::OfBoth,
-            Some((id, _)) => id.parse().map_or(Self::Theirs, Self::Conversation),
+            None | Some((_, "" | "config")) => Self::Shared,
+            Some((id, _)) => id.parse().map_or(Self::AgentServer, Self::Conversation),
         }
     }
 
     /// Whether it matters who asks.
-    pub(crate) fn asks_for_caller(self) -> bool {
-        self != Self::Ours
+    pub(crate) fn is_forwardable(self) -> bool {
+        self != Self::Service
     }
 
     /// What becomes of a request for this place. `upgrades`: it wants to be a socket.
-    pub(crate) fn course(self, caller: Caller, upgrades: bool) -> Course {
+    pub(crate) fn decision(self, caller: CallerClass, upgrades: bool) -> RouteDecision {
         match (self, caller) {
-            (Self::Ours, _) | (Self::OfBoth, Caller::User | Caller::Stranger | Caller::Silent) => {
-                Course::Ours
+            (Self::Service, _) | (Self::Shared, CallerClass::User | CallerClass::UnknownKey | CallerClass::NoKey) => {
+                RouteDecision::Service
             }
-            (_, Caller::Sandbox) => Course::ByKey,
-            (Self::Conversation(id) | Self::Socket(id), Caller::User) => Course::ByConversation(id),
-            (Self::Socket(id), Caller::Silent) if upgrades => Course::Unchecked(id),
+            (_, CallerClass::Sandbox) => RouteDecision::ByKey,
+            (Self::Conversation(id) | Self::Socket(id), CallerClass::User) => RouteDecision::ByConversation(id),
+            (Self::Socket(id), CallerClass::NoKey) if upgrades => RouteDecision::Unchecked(id),
             // Nothing says which sandbox is meant.
-            (Self::Theirs, Caller::User) => Course::Ours,
-            (_, Caller::Stranger | Caller::Silent) => Course::Refused,
+            (Self::AgentServer, CallerClass::User) => RouteDecision::Service,
+            (_, CallerClass::UnknownKey | CallerClass::NoKey) => RouteDecision::Refused,
         }
     }
 }
@@ -153,19 +153,19 @@ pub(super) fn is_below(path: &str, place: &str) -> bool {
 }
 
 /// Segments that mean another place, spelled in any way, and what some servers take for a slash.
-fn is_doubtful(path: &str) -> bool {
+fn is_ambiguous(path: &str) -> bool {
     if !path.starts_with('/') || path.starts_with("//") || path.contains('\\') {
         return true;
     }
     if !path.contains('%') {
-        return has_steps(path);
+        return has_dot_segments(path);
     }
     let lower = path.to_ascii_lowercase();
     let plain = lower.replace("%2e", ".").replace("%2f", "/");
-    lower.contains("%5c") || has_steps(&plain)
+    lower.contains("%5c") || has_dot_segments(&plain)
 }
 
-fn has_steps(path: &str) -> bool {
+fn has_dot_segments(path: &str) -> bool {
     path.split('/').any(|part| part == "." || part == "..")
 }
 
@@ -183,85 +183,85 @@ mod tests {
     fn paths_have_owners() {
         let conversation = |rest: &str| format!("/api/conversations/{ID}{rest}");
         let table = [
-            ("/api/bash/start_bash_command".to_owned(), Place::Theirs),
-            ("/api/file".to_owned(), Place::Theirs),
-            ("/api/file/download//abs/olute".to_owned(), Place::Theirs),
-            ("/api/files".to_owned(), Place::Ours),
-            ("/api/git/changes/x".to_owned(), Place::Theirs),
-            ("/api/git-providers".to_owned(), Place::Ours),
-            ("/api/tools/".to_owned(), Place::Theirs),
-            ("/api/vscode/url".to_owned(), Place::Theirs),
-            ("/api/desktop/url".to_owned(), Place::Theirs),
-            ("/v1/models".to_owned(), Place::Theirs),
-            ("/api/settings".to_owned(), Place::OfBoth),
-            ("/api/settings/llm".to_owned(), Place::OfBoth),
-            ("/health".to_owned(), Place::OfBoth),
-            ("/health/x".to_owned(), Place::Ours),
-            ("/server_info".to_owned(), Place::OfBoth),
-            ("/".to_owned(), Place::OfBoth),
-            ("/api/conversations".to_owned(), Place::OfBoth),
-            ("/api/conversations/search".to_owned(), Place::OfBoth),
-            (conversation(""), Place::OfBoth),
-            (conversation("/"), Place::OfBoth),
-            (conversation("/config"), Place::OfBoth),
-            (conversation("/events/search"), Place::Conversation(id())),
-            (conversation("/run"), Place::Conversation(id())),
-            ("/api/conversations/x/run".to_owned(), Place::Theirs),
-            (format!("/sockets/events/{ID}"), Place::Socket(id())),
-            (format!("/sockets/session/{ID}"), Place::Socket(id())),
-            (format!("/sockets/events/{ID}/"), Place::Theirs),
-            ("/sockets/bash-events".to_owned(), Place::Theirs),
-            ("/api/init".to_owned(), Place::Ours),
+            ("/api/bash/start_bash_command".to_owned(), PathOwner::AgentServer),
+            ("/api/file".to_owned(), PathOwner::AgentServer),
+            ("/api/file/download//abs/olute".to_owned(), PathOwner::AgentServer),
+            ("/api/files".to_owned(), PathOwner::Service),
+            ("/api/git/changes/x".to_owned(), PathOwner::AgentServer),
+            ("/api/git-providers".to_owned(), PathOwner::Service),
+            ("/api/tools/".to_owned(), PathOwner::AgentServer),
+            ("/api/vscode/url".to_owned(), PathOwner::AgentServer),
+            ("/api/desktop/url".to_owned(), PathOwner::AgentServer),
+            ("/v1/models".to_owned(), PathOwner::AgentServer),
+            ("/api/settings".to_owned(), PathOwner::Shared),
+            ("/api/settings/llm".to_owned(), PathOwner::Shared),
+            ("/health".to_owned(), PathOwner::Shared),
+            ("/health/x".to_owned(), PathOwner::Service),
+            ("/server_info".to_owned(), PathOwner::Shared),
+            ("/".to_owned(), PathOwner::Shared),
+            ("/api/conversations".to_owned(), PathOwner::Shared),
+            ("/api/conversations/search".to_owned(), PathOwner::Shared),
+            (conversation(""), PathOwner::Shared),
+            (conversation("/"), PathOwner::Shared),
+            (conversation("/config"), PathOwner::Shared),
+            (conversation("/events/search"), PathOwner::Conversation(id())),
+            (conversation("/run"), PathOwner::Conversation(id())),
+            ("/api/conversations/x/run".to_owned(), PathOwner::AgentServer),
+            (format!("/sockets/events/{ID}"), PathOwner::Socket(id())),
+            (format!("/sockets/session/{ID}"), PathOwner::Socket(id())),
+            (format!("/sockets/events/{ID}/"), PathOwner::AgentServer),
+            ("/sockets/bash-events".to_owned(), PathOwner::AgentServer),
+            ("/api/init".to_owned(), PathOwner::Service),
             (
                 "/api/v1/sandboxes/a/settings/secrets".to_owned(),
-                Place::Ours,
+                PathOwner::Service,
             ),
-            ("/api/v1/users/me".to_owned(), Place::Ours),
-            ("/api/v1/webhooks/conversations".to_owned(), Place::Ours),
-            ("/mcp/mcp".to_owned(), Place::Ours),
-            ("/metrics".to_owned(), Place::Ours),
+            ("/api/v1/users/me".to_owned(), PathOwner::Service),
+            ("/api/v1/webhooks/conversations".to_owned(), PathOwner::Service),
+            ("/mcp/mcp".to_owned(), PathOwner::Service),
+            ("/metrics".to_owned(), PathOwner::Service),
             // Paths that mean another one.
-            ("/api/file/../init".to_owned(), Place::Ours),
-            ("/api/file/%2e%2E/init".to_owned(), Place::Ours),
-            ("/api/file/..%2Finit".to_owned(), Place::Ours),
-            ("/api/file/.%2fx".to_owned(), Place::Ours),
-            ("/api/file/..\\init".to_owned(), Place::Ours),
-            ("/api/file/%5c..".to_owned(), Place::Ours),
-            ("//api/file".to_owned(), Place::Ours),
-            ("/API/file".to_owned(), Place::Ours),
-            ("/%61pi/file".to_owned(), Place::Ours),
-            (String::new(), Place::Ours),
+            ("/api/file/../init".to_owned(), PathOwner::Service),
+            ("/api/file/%2e%2E/init".to_owned(), PathOwner::Service),
+            ("/api/file/..%2Finit".to_owned(), PathOwner::Service),
+            ("/api/file/.%2fx".to_owned(), PathOwner::Service),
+            ("/api/file/..\\init".to_owned(), PathOwner::Service),
+            ("/api/file/%5c..".to_owned(), PathOwner::Service),
+            ("//api/file".to_owned(), PathOwner::Service),
+            ("/API/file".to_owned(), PathOwner::Service),
+            ("/%61pi/file".to_owned(), PathOwner::Service),
+            (String::new(), PathOwner::Service),
         ];
         for (path, place) in table {
-            assert_eq!(Place::of(&path), place, "{path}");
+            assert_eq!(PathOwner::of(&path), place, "{path}");
         }
     }
 
     #[test]
     fn who_asks_decides_where_both_could_answer() {
-        use Caller::{Sandbox, Silent, Stranger, User};
+        use CallerClass::{Sandbox, NoKey, UnknownKey, User};
         let places = [
-            Place::Ours,
-            Place::OfBoth,
-            Place::Theirs,
-            Place::Conversation(id()),
-            Place::Socket(id()),
+            PathOwner::Service,
+            PathOwner::Shared,
+            PathOwner::AgentServer,
+            PathOwner::Conversation(id()),
+            PathOwner::Socket(id()),
         ];
-        let ours = Course::Ours;
-        let (by_key, refused) = (Course::ByKey, Course::Refused);
-        let (checked, unchecked) = (Course::ByConversation(id()), Course::Unchecked(id()));
+        let ours = RouteDecision::Service;
+        let (by_key, refused) = (RouteDecision::ByKey, RouteDecision::Refused);
+        let (checked, unchecked) = (RouteDecision::ByConversation(id()), RouteDecision::Unchecked(id()));
         let table = [
             (Sandbox, false, [ours, by_key, by_key, by_key, by_key]),
             (Sandbox, true, [ours, by_key, by_key, by_key, by_key]),
             (User, false, [ours, ours, ours, checked, checked]),
             (User, true, [ours, ours, ours, checked, checked]),
-            (Stranger, false, [ours, ours, refused, refused, refused]),
-            (Stranger, true, [ours, ours, refused, refused, refused]),
-            (Silent, false, [ours, ours, refused, refused, refused]),
-            (Silent, true, [ours, ours, refused, refused, unchecked]),
+            (UnknownKey, false, [ours, ours, refused, refused, refused]),
+            (UnknownKey, true, [ours, ours, refused, refused, refused]),
+            (NoKey, false, [ours, ours, refused, refused, refused]),
+            (NoKey, true, [ours, ours, refused, refused, unchecked]),
         ];
         for (caller, upgrades, courses) in table {
-            let found = places.map(|place| place.course(caller, upgrades));
+            let found = places.map(|place| place.decision(caller, upgrades));
             assert_eq!(found, courses, "{caller:?} {upgrades}");
         }
     }

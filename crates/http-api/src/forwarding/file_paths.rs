@@ -56,7 +56,7 @@ pub(super) async fn target(
         return Ok(query::target(path, query));
     }
     let mut path = path.to_owned();
-    if let Some((route, asked)) = behind_route(&path) {
+    if let Some((route, asked)) = split_path_suffix(&path) {
         let confined = app.gateway.path(way, &asked).await?;
         path = format!("{route}{}", utf8_percent_encode(&confined, NOT_IN_PATHS));
     }
@@ -76,7 +76,7 @@ pub(super) async fn target(
 }
 
 /// The route, and what is behind it as the agent server reads it.
-fn behind_route(path: &str) -> Option<(&'static str, String)> {
+fn split_path_suffix(path: &str) -> Option<(&'static str, String)> {
     WITH_PATH.iter().find_map(|route| {
         let rest = path.strip_prefix(route)?;
         let asked = percent_decode_str(rest).decode_utf8_lossy();
@@ -98,7 +98,7 @@ mod tests {
             ("/api/file/upload", None),
             ("/api/file/download-trajectory/x", None),
         ] {
-            let found = behind_route(path).map(|(_, asked)| asked);
+            let found = split_path_suffix(path).map(|(_, asked)| asked);
             assert_eq!(found.as_deref(), expected, "{path}");
         }
     }
@@ -108,7 +108,7 @@ mod tests {
         let path = "/a b/ü%2F?x#[1]+{}/y";
         let written = format!("/api/git/diff/{}", utf8_percent_encode(path, NOT_IN_PATHS));
         assert!(written.parse::<actix_web::http::Uri>().is_ok(), "{written}");
-        let (_, read) = behind_route(&written).expect("a path");
+        let (_, read) = split_path_suffix(&written).expect("a path");
         assert_eq!(read, path);
     }
 }

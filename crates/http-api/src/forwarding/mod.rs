@@ -42,11 +42,11 @@ const SHUT_IN: HeaderValue = HeaderValue::from_static(
     "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'",
 );
 /// What else than the address decides what is answered.
-const OF_KEYS: HeaderValue = HeaderValue::from_static("X-Session-API-Key, Authorization");
+const VARY_BY_KEY: HeaderValue = HeaderValue::from_static("X-Session-API-Key, Authorization");
 
 /// Whether a request may be for an agent server. If not, [`answer`] has none.
-pub(crate) fn may_concern(req: &ServiceRequest) -> bool {
-    PathOwner::of(req.uri().path()).is_forwardable() && may_pass(req.method())
+pub(crate) fn may_forward(req: &ServiceRequest) -> bool {
+    PathOwner::of(req.uri().path()).is_forwardable() && is_forwarded_method(req.method())
 }
 
 /// The answer of an agent server, or why there is none; `None` if the request is for our own routes.
@@ -54,7 +54,7 @@ pub(crate) async fn answer(
     req: &mut ServiceRequest,
     request_id: &HeaderValue,
 ) -> Option<Result<HttpResponse, Problem>> {
-    if !may_concern(req) {
+    if !may_forward(req) {
         return None;
     }
     let place = PathOwner::of(req.uri().path());
@@ -93,7 +93,7 @@ pub(crate) async fn answer(
 }
 
 /// Others are no methods of agent servers; what follows a CONNECT would belong to it.
-pub(crate) fn may_pass(method: &Method) -> bool {
+pub(crate) fn is_forwarded_method(method: &Method) -> bool {
     matches!(
         *method,
         Method::GET
@@ -148,7 +148,7 @@ fn shut_in(headers: &mut HeaderMap, place: PathOwner) {
     headers.append(CONTENT_SECURITY_POLICY, SHUT_IN);
     // The address may have a key in it.
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.append(VARY, OF_KEYS);
+    headers.append(VARY, VARY_BY_KEY);
     let kept = match place {
         // The same address is ours, by another key: not every cache heeds `Vary`.
         PathOwner::Shared => HeaderValue::from_static("no-store"),
@@ -213,7 +213,7 @@ async fn find(
     }
     if place == PathOwner::Shared && by_key.is_none() {
         // Our routes find out by themselves whose key it is; but not all of them look.
-        count_misses(req, &keys);
+        count_unknown_keys(req, &keys);
         return Ok(None);
     }
     // A page that a sandbox answers can send its address away, and a user's key opens more than that sandbox. On a socket
@@ -257,7 +257,7 @@ async fn find(
 
 /// Counts keys that were looked up and are no sandbox's. One that was good before may be a user's: those that the configuration
 /// names need not look like one.
-fn count_misses(req: &HttpRequest, keys: &[SecretString]) {
+fn count_unknown_keys(req: &HttpRequest, keys: &[SecretString]) {
     let is_missed = |key: &&SecretString| {
         application::gateway::may_be_sandboxs(key.expose_secret()) && !attempts::is_known(req, key)
     };

@@ -72,17 +72,17 @@ impl RouteRecheck {
                 sandbox,
             } => {
                 access.is_refused(actor).await
-                    || leads_elsewhere(app, &actor.scope(), *conversation, sandbox).await
+                    || leads_to_other_sandbox(app, &actor.scope(), *conversation, sandbox).await
             }
             Self::Unchecked {
                 conversation,
                 sandbox,
-            } => leads_elsewhere(app, &Scope::System, *conversation, sandbox).await,
+            } => leads_to_other_sandbox(app, &Scope::System, *conversation, sandbox).await,
         }
     }
 }
 
-async fn leads_elsewhere(
+async fn leads_to_other_sandbox(
     app: &Application,
     scope: &Scope,
     conversation: ConversationId,

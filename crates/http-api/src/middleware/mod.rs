@@ -192,7 +192,7 @@ async fn forward_or_serve(
     next: Next<impl MessageBody + 'static>,
 ) -> Result<(ServiceResponse<BoxBody>, bool), Error> {
     // Only where there may be one, and in a box: every layer above would carry and move it for requests of ours, too.
-    let forwarded = if forwarding::may_concern(&req) {
+    let forwarded = if forwarding::may_forward(&req) {
         Box::pin(forwarding::answer(&mut req, id)).await
     } else {
         None

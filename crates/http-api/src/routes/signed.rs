@@ -49,7 +49,7 @@ async fn pass(
     state: State,
     gateway: web::Data<Gateway>,
 ) -> Result<HttpResponse, Problem> {
-    if !forwarding::may_pass(req.method()) {
+    if !forwarding::is_forwarded_method(req.method()) {
         return Err(Problem::not_found());
     }
     let signed = Signed::of(req.uri().path()).ok_or_else(Problem::not_found)?;

@@ -1,4 +1,4 @@
-//! Requests for the agent servers inside sandboxes, on our own port.
+//! Requests for the agent servers inside sandboxes, on our private_cache_control port.
 //!
 //! A layer before the routes: [`places`] says which paths may be meant for an agent server and what decides; here callers are
 //! told by their keys, and the crate `gateway` does the forwarding. See docs/reference/gateway.md.
@@ -38,7 +38,7 @@ use crate::rate::{self, KeyPurpose};
 use crate::trace;
 
 /// No scripts, no origin, and nothing fetched from anywhere.
-const SHUT_IN: HeaderValue = HeaderValue::from_static(
+const RESTRICTED_PAGE_POLICY: HeaderValue = HeaderValue::from_static(
     "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'",
 );
 /// What else than the address decides what is answered.
@@ -49,7 +49,7 @@ pub(crate) fn may_forward(req: &ServiceRequest) -> bool {
     PathOwner::of(req.uri().path()).is_forwardable() && is_forwarded_method(req.method())
 }
 
-/// The answer of an agent server, or why there is none; `None` if the request is for our own routes.
+/// The answer of an agent server, or why there is none; `None` if the request is for our private_cache_control routes.
 pub(crate) async fn answer(
     req: &mut ServiceRequest,
     request_id: &HeaderValue,
@@ -86,7 +86,7 @@ pub(crate) async fn answer(
     let answer = gateway.forward_until(req.request(), payload, &target, end);
     let answer = answer.await.map_err(|failure| problem(&failure));
     let answer = answer.map(|mut answer| {
-        shut_in(answer.headers_mut(), place);
+        restrict_page(answer.headers_mut(), place);
         answer
     });
     Some(answer)
@@ -144,21 +144,21 @@ fn address_of(req: &HttpRequest) -> IpAddr {
 
 /// What a sandbox answers is not a page of ours: should a browser show it, then without the rights of this origin, without
 /// a word to others, and to nobody who comes with another key.
-fn shut_in(headers: &mut HeaderMap, place: PathOwner) {
-    headers.append(CONTENT_SECURITY_POLICY, SHUT_IN);
+fn restrict_page(headers: &mut HeaderMap, place: PathOwner) {
+    headers.append(CONTENT_SECURITY_POLICY, RESTRICTED_PAGE_POLICY);
     // The address may have a key in it.
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.append(VARY, VARY_BY_KEY);
     let kept = match place {
         // The same address is ours, by another key: not every cache heeds `Vary`.
         PathOwner::Shared => HeaderValue::from_static("no-store"),
-        _ => own(headers),
+        _ => private_cache_control(headers),
     };
     headers.insert(CACHE_CONTROL, kept);
 }
 
 /// What the agent server says of keeping its answer, for the browser alone.
-fn own(headers: &HeaderMap) -> HeaderValue {
+fn private_cache_control(headers: &HeaderMap) -> HeaderValue {
     if !headers.contains_key(CACHE_CONTROL) {
         return HeaderValue::from_static("private");
     }
@@ -180,19 +180,19 @@ fn own(headers: &HeaderMap) -> HeaderValue {
 }
 
 /// Where a request goes.
-struct Found {
+struct ForwardRoute {
     way: Way,
     /// Whether it gets the sandbox's key.
     has_key: bool,
     recheck: RouteRecheck,
 }
 
-/// Where the request goes; `None`: to our own routes.
+/// Where the request goes; `None`: to our private_cache_control routes.
 async fn find(
     app: &Application,
     place: PathOwner,
     req: &HttpRequest,
-) -> Result<Option<Found>, Problem> {
+) -> Result<Option<ForwardRoute>, Problem> {
     let upgrades = gateway::is_socket(req);
     let (keys, of_headers) = keys_of(req);
     let texts = keys.iter().map(ExposeSecret::expose_secret);
@@ -267,15 +267,15 @@ fn count_unknown_keys(req: &HttpRequest, keys: &[SecretString]) {
     }
 }
 
-/// The sandbox that a decision leads to; `None`: to our own routes.
+/// The sandbox that a decision leads to; `None`: to our private_cache_control routes.
 async fn follow(
     app: &Application,
     decision: RouteDecision,
     by_key: Option<Way>,
     user: Option<(Actor, AccessRecheck)>,
-) -> Result<Option<Found>, Problem> {
+) -> Result<Option<ForwardRoute>, Problem> {
     match (decision, user) {
-        (RouteDecision::ByKey, _) => Ok(by_key.map(|way| Found {
+        (RouteDecision::ByKey, _) => Ok(by_key.map(|way| ForwardRoute {
             recheck: RouteRecheck::Sandbox {
                 key: way.at.key.clone(),
                 sandbox: way.sandbox.clone(),
@@ -292,7 +292,7 @@ async fn follow(
                 conversation,
                 sandbox: way.sandbox.clone(),
             };
-            Ok(Some(Found {
+            Ok(Some(ForwardRoute {
                 way,
                 has_key: true,
                 recheck,
@@ -304,7 +304,7 @@ async fn follow(
                 conversation,
                 sandbox: way.sandbox.clone(),
             };
-            Ok(Some(Found {
+            Ok(Some(ForwardRoute {
                 way,
                 has_key: false,
                 recheck,

@@ -13,18 +13,18 @@ use super::query;
 use crate::extract::Application;
 
 /// What takes paths.
-const FAMILIES: [&str; 2] = ["/api/file", "/api/git"];
+const FILE_ROUTES: [&str; 2] = ["/api/file", "/api/git"];
 /// What has a path behind it.
-const WITH_PATH: [&str; 4] = [
+const PATH_SUFFIX_ROUTES: [&str; 4] = [
     "/api/file/upload/",
     "/api/file/download/",
     "/api/git/changes/",
     "/api/git/diff/",
 ];
 /// The name of a path in a query.
-const PATH: &str = "path";
+const PATH_PARAM: &str = "path";
 /// Whatever ends a path or is no part of one in a URL.
-const NOT_IN_PATHS: &AsciiSet = &CONTROLS
+const PATH_ESCAPES: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
     .add(b'#')
@@ -51,21 +51,21 @@ pub(super) async fn target(
     path: &str,
     query: &str,
 ) -> Result<String, AppError> {
-    let names_files = FAMILIES.iter().any(|family| is_below(path, family));
+    let names_files = FILE_ROUTES.iter().any(|family| is_below(path, family));
     if !names_files || !app.gateway.confines_paths() {
         return Ok(query::target(path, query));
     }
     let mut path = path.to_owned();
     if let Some((route, asked)) = split_path_suffix(&path) {
         let confined = app.gateway.path(way, &asked).await?;
-        path = format!("{route}{}", utf8_percent_encode(&confined, NOT_IN_PATHS));
+        path = format!("{route}{}", utf8_percent_encode(&confined, PATH_ESCAPES));
     }
-    if !parse(query.as_bytes()).any(|(name, _)| name == PATH) {
+    if !parse(query.as_bytes()).any(|(name, _)| name == PATH_PARAM) {
         return Ok(query::target(&path, query));
     }
     let mut confined = Serializer::new(String::new());
     for (name, value) in parse(query.as_bytes()) {
-        if name == PATH {
+        if name == PATH_PARAM {
             let value = app.gateway.path(way, &value).await?;
             confined.append_pair(&name, &value);
         } else {
@@ -77,7 +77,7 @@ pub(super) async fn target(
 
 /// The route, and what is behind it as the agent server reads it.
 fn split_path_suffix(path: &str) -> Option<(&'static str, String)> {
-    WITH_PATH.iter().find_map(|route| {
+    PATH_SUFFIX_ROUTES.iter().find_map(|route| {
         let rest = path.strip_prefix(route)?;
         let asked = percent_decode_str(rest).decode_utf8_lossy();
         Some((*route, asked.into_owned()))
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn what_is_put_behind_a_route_is_read_as_it_was() {
         let path = "/a b/ü%2F?x#[1]+{}/y";
-        let written = format!("/api/git/diff/{}", utf8_percent_encode(path, NOT_IN_PATHS));
+        let written = format!("/api/git/diff/{}", utf8_percent_encode(path, PATH_ESCAPES));
         assert!(written.parse::<actix_web::http::Uri>().is_ok(), "{written}");
         let (_, read) = split_path_suffix(&written).expect("a path");
         assert_eq!(read, path);

@@ -3,17 +3,17 @@
 use secrecy::SecretString;
 use url::form_urlencoded::parse;
 
-const NAME: &str = "session_api_key";
+const KEY_PARAM: &str = "session_api_key";
 
 /// The first key in it that is not empty.
 pub(super) fn key_in(query: &str) -> Option<SecretString> {
-    let found = parse(query.as_bytes()).find(|(name, value)| name == NAME && !value.is_empty());
+    let found = parse(query.as_bytes()).find(|(name, value)| name == KEY_PARAM && !value.is_empty());
     found.map(|(_, value)| SecretString::from(value.into_owned()))
 }
 
 /// The path, and the query without keys, otherwise as it was.
 pub(crate) fn target(path: &str, query: &str) -> String {
-    let is_key = |part: &&str| parse(part.as_bytes()).any(|(name, _)| name == NAME);
+    let is_key = |part: &&str| parse(part.as_bytes()).any(|(name, _)| name == KEY_PARAM);
     let kept: Vec<&str> = query.split('&').filter(|part| !is_key(part)).collect();
     let kept = kept.join("&");
     if kept.is_empty() {

@@ -14,7 +14,7 @@ use domain::id::ConversationId;
 use futures::FutureExt as _;
 use tokio::time::sleep;
 
-use super::outlet::{Gone, Outlet};
+use super::body_writer::{Disconnected, BodyWriter};
 use crate::decode::{Fault, Path};
 use crate::dto::event::EventStreamQuery;
 use crate::extract::{
@@ -61,7 +61,7 @@ pub(super) async fn follow(
         Begin::Now => format!("{RETRY}id: {}\n\n", following.at()),
         Begin::First | Begin::After(_) => format!("{RETRY}\n"),
     };
-    let (outlet, body) = Outlet::new();
+    let (body_writer, body) = BodyWriter::new();
     let unsent = StreamBytes {
         unsent: state.unsent().clone(),
         caller: unsent_bytes::Caller::Known(AuditActor::User(actor.user.clone())),
@@ -69,8 +69,8 @@ pub(super) async fn follow(
     app.follow.spawn(async move {
         let refused = recheck.refused(actor).boxed().shared();
         let cut = refused.clone().then(|()| sleep(END_GRACE));
-        let said = say(following, refused, first, (&outlet, unsent));
-        outlet.until_closed(said, cut).await;
+        let said = say(following, refused, first, (&body_writer, unsent));
+        body_writer.until_closed(said, cut).await;
     });
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream; charset=utf-8")
@@ -107,28 +107,28 @@ async fn say(
     mut following: Following,
     mut refused: impl Future<Output = ()> + Unpin,
     first: String,
-    (outlet, unsent): (&Outlet, StreamBytes),
-) -> Result<(), Gone> {
-    outlet.send(first.as_bytes()).await?;
+    (body_writer, unsent): (&BodyWriter, StreamBytes),
+) -> Result<(), Disconnected> {
+    body_writer.send(first.as_bytes()).await?;
     loop {
         tokio::select! {
             biased;
-            () = &mut refused => return outlet.send(end("unauthorized").as_bytes()).await,
+            () = &mut refused => return body_writer.send(end("unauthorized").as_bytes()).await,
             news = following.next() => match news {
                 News::SequencedEvent(events) => {
                     let text = written(events);
                     let Ok(_until_it_is_sent) = unsent.try_take(text.len()) else {
                         // The client comes back to this place, and may have read the rest by then.
-                        return outlet.send(end(reason(End::Failed)).as_bytes()).await;
+                        return body_writer.send(end(reason(End::Failed)).as_bytes()).await;
                     };
-                    outlet.send(text.as_bytes()).await?;
+                    body_writer.send(text.as_bytes()).await?;
                 }
                 News::Idle => {
-                    outlet.send(b": keep-alive").await?;
+                    body_writer.send(b": keep-alive").await?;
                     sleep(HALVES).await;
-                    outlet.send(b"\n\n").await?;
+                    body_writer.send(b"\n\n").await?;
                 }
-                News::End(why) => return outlet.send(end(reason(why)).as_bytes()).await,
+                News::End(why) => return body_writer.send(end(reason(why)).as_bytes()).await,
             }
         }
     }

@@ -12,18 +12,18 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 /// Bytes that are handed over at once.
-const CHUNK: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 /// A client that takes no such piece for this long is given up; it may come back.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The near end of a client's connection.
-pub(super) struct Outlet(mpsc::Sender<Bytes>);
+pub(super) struct BodyWriter(mpsc::Sender<Bytes>);
 
 /// The client is gone, or does not read.
-pub(super) struct Gone;
+pub(super) struct Disconnected;
 
-impl Outlet {
-    /// An outlet, and the body of the answer.
+impl BodyWriter {
+    /// An body_writer, and the body of the answer.
     pub(super) fn new() -> (Self, impl Stream<Item = Result<Bytes, Infallible>>) {
         let (out, chunks) = mpsc::channel(1);
         let body = stream::unfold(chunks, |mut chunks: mpsc::Receiver<Bytes>| async move {
@@ -33,14 +33,14 @@ impl Outlet {
         (Self(out), body)
     }
 
-    pub(super) async fn send(&self, bytes: &[u8]) -> Result<(), Gone> {
-        for piece in bytes.chunks(CHUNK) {
+    pub(super) async fn send(&self, bytes: &[u8]) -> Result<(), Disconnected> {
+        for piece in bytes.chunks(CHUNK_BYTES) {
             // A copy, so that a piece that is never taken does not keep the whole.
             let sent = self.0.send(Bytes::copy_from_slice(piece));
-            timeout(PATIENCE, sent)
+            timeout(WRITE_TIMEOUT, sent)
                 .await
-                .map_err(|_| Gone)?
-                .map_err(|_| Gone)?;
+                .map_err(|_| Disconnected)?
+                .map_err(|_| Disconnected)?;
         }
         Ok(())
     }
@@ -48,13 +48,13 @@ impl Outlet {
     /// Writes until the end, until the client is gone, or until it may not have more (`refused`), also if it reads nothing.
     pub(super) async fn until_closed(
         &self,
-        write: impl Future<Output = Result<(), Gone>>,
+        write: impl Future<Output = Result<(), Disconnected>>,
         refused: impl Future<Output = ()>,
     ) {
         tokio::select! {
             () = self.0.closed() => {}
             () = refused => {}
-            // Gone: then there is nobody to tell.
+            // Disconnected: then there is nobody to tell.
             _ = write => {}
         }
     }

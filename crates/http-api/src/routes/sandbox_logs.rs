@@ -5,7 +5,7 @@ use actix_web::{HttpResponse, get};
 use application::sandboxes::Reading;
 use domain::id::SandboxId;
 
-use super::outlet::{Gone, Outlet};
+use super::body_writer::{Disconnected, BodyWriter};
 use crate::dto::sandbox::LogsQuery;
 use crate::extract::{AccessRecheck, Actor, Application, Call, PathParam, Query};
 use crate::problem::{Detail, Problem};
@@ -32,10 +32,10 @@ pub(super) async fn read(
     >,
 ) -> Result<HttpResponse, Problem> {
     let reading = app.sandboxes.logs(&actor.user, &id, query.into()).await?;
-    let (outlet, body) = Outlet::new();
+    let (body_writer, body) = BodyWriter::new();
     app.follow.spawn(async move {
-        let written = write(reading, &outlet);
-        outlet.until_closed(written, recheck.refused(actor)).await;
+        let written = write(reading, &body_writer);
+        body_writer.until_closed(written, recheck.refused(actor)).await;
     });
     Ok(HttpResponse::Ok()
         .content_type("text/plain; charset=utf-8")
@@ -47,9 +47,9 @@ pub(super) async fn read(
         .streaming(body))
 }
 
-async fn write(mut reading: Reading, outlet: &Outlet) -> Result<(), Gone> {
+async fn write(mut reading: Reading, body_writer: &BodyWriter) -> Result<(), Disconnected> {
     while let Some(lines) = reading.next().await {
-        outlet.send(&lines).await?;
+        body_writer.send(&lines).await?;
     }
     Ok(())
 }

@@ -21,11 +21,11 @@ use crate::problem::{Detail, Problem};
 use crate::zip::{Archive, safe};
 
 /// Bytes that are handed to the client at a time.
-const PART: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 /// Bytes of an event with its indentation, which makes deeply nested lists more than a hundred times as long.
-const LONGEST_INDENTED: usize = 16 * 1024 * 1024;
+const MAX_INDENTED_EVENT_BYTES: usize = 16 * 1024 * 1024;
 /// What is true of a conversation only now, the key of its sandbox among it, and so is not archived.
-const PASSING: [&str; 4] = [
+const TRANSIENT_FIELDS: [&str; 4] = [
     "sandbox_status",
     "execution_status",
     "conversation_url",
@@ -57,20 +57,20 @@ pub(super) async fn download(
     ))
     .map_err(Problem::internal)?;
     let (sender, parts) = mpsc::channel(1);
-    let out = Out {
+    let sender_ = ArchiveSender {
         sender,
-        patience: state.limits().stalled_deadline,
+        stall_timeout: state.limits().stalled_deadline,
     };
     let archive_permits = Arc::clone(state.archive_permits());
     app.exports.run(async move {
-        // The client sees a transfer that breaks off: there is no end without `Part::End`.
+        // The client sees a transfer that breaks off: there is no end without `ArchivePart::End`.
         let written = tokio::select! {
-            written = write(export, (meta, changed), &archive_permits, &out) => written,
-            () = recheck.refused(actor) => Err(Broken::Refused),
+            written = write(export, (meta, changed), &archive_permits, &sender_) => written,
+            () = recheck.refused(actor) => Err(DownloadError::Refused),
         };
         match written {
             Ok(()) => {}
-            Err(Broken::Left) => tracing::debug!(conversation.id = %id, "a download was left"),
+            Err(DownloadError::Abandoned) => tracing::debug!(conversation.id = %id, "a download was left"),
             Err(reason) => {
                 tracing::warn!(conversation.id = %id, %reason, "a download was broken off");
             }
@@ -90,7 +90,7 @@ pub(super) async fn download(
 pub(super) struct ArchiveDocument(Vec<u8>);
 
 /// What is sent of the archive.
-enum Part {
+enum ArchivePart {
     Bytes(Bytes),
     /// It is whole.
     End,
@@ -98,9 +98,9 @@ enum Part {
 
 /// Why an archive did not get whole.
 #[derive(Debug, thiserror::Error)]
-enum Broken {
+enum DownloadError {
     #[error("the client left")]
-    Left,
+    Abandoned,
     #[error("the client took nothing for too long")]
     Stalled,
     #[error("the key that it was asked for with is not valid any more")]
@@ -112,41 +112,41 @@ enum Broken {
     #[error(transparent)]
     Write(#[from] std::io::Error),
     #[error(transparent)]
-    Packer(#[from] tokio::task::JoinError),
+    EventPacker(#[from] tokio::task::JoinError),
 }
 
 /// The way to the client: as fast as it takes.
-struct Out {
-    sender: mpsc::Sender<Part>,
-    patience: Duration,
+struct ArchiveSender {
+    sender: mpsc::Sender<ArchivePart>,
+    stall_timeout: Duration,
 }
 
-impl Out {
-    async fn send(&self, part: Part) -> Result<(), Broken> {
-        match tokio::time::timeout(self.patience, self.sender.send(part)).await {
-            Ok(sent) => sent.map_err(|_| Broken::Left),
-            Err(_) => Err(Broken::Stalled),
+impl ArchiveSender {
+    async fn send(&self, part: ArchivePart) -> Result<(), DownloadError> {
+        match tokio::time::timeout(self.stall_timeout, self.sender.send(part)).await {
+            Ok(sent) => sent.map_err(|_| DownloadError::Abandoned),
+            Err(_) => Err(DownloadError::Stalled),
         }
     }
 
-    async fn send_all(&self, bytes: Vec<u8>) -> Result<(), Broken> {
+    async fn send_all(&self, bytes: Vec<u8>) -> Result<(), DownloadError> {
         let mut bytes = Bytes::from(bytes);
         while !bytes.is_empty() {
-            let part = bytes.split_to(bytes.len().min(PART));
-            self.send(Part::Bytes(part)).await?;
+            let part = bytes.split_to(bytes.len().min(CHUNK_BYTES));
+            self.send(ArchivePart::Bytes(part)).await?;
         }
         Ok(())
     }
 }
 
 /// The body: an error, which breaks the transfer, unless it is said that the archive is whole.
-fn body(parts: mpsc::Receiver<Part>) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
+fn body(parts: mpsc::Receiver<ArchivePart>) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
     stream::unfold(Some(parts), |parts| async move {
         let mut parts = parts?;
         match parts.recv().await {
-            Some(Part::Bytes(bytes)) => Some((Ok(bytes), Some(parts))),
-            Some(Part::End) => None,
-            None => Some((Err(std::io::Error::other(Broken::Unfinished)), None)),
+            Some(ArchivePart::Bytes(bytes)) => Some((Ok(bytes), Some(parts))),
+            Some(ArchivePart::End) => None,
+            None => Some((Err(std::io::Error::other(DownloadError::Unfinished)), None)),
         }
     })
 }
@@ -155,7 +155,7 @@ fn body(parts: mpsc::Receiver<Part>) -> impl Stream<Item = Result<Bytes, std::io
 fn meta(conversation: &ConversationDto) -> Result<Vec<u8>, serde_json::Error> {
     let mut document = serde_json::to_value(conversation)?;
     if let Value::Object(members) = &mut document {
-        members.retain(|name, _| !PASSING.contains(&name.as_str()));
+        members.retain(|name, _| !TRANSIENT_FIELDS.contains(&name.as_str()));
     }
     serde_json::to_vec_pretty(&document)
 }
@@ -165,14 +165,14 @@ async fn write(
     mut export: Export,
     (meta, changed): (Vec<u8>, Timestamp),
     archive_permits: &Arc<Semaphore>,
-    out: &Out,
-) -> Result<(), Broken> {
-    let mut packer = Packer::new();
+    sender_: &ArchiveSender,
+) -> Result<(), DownloadError> {
+    let mut event_packer = EventPacker::new();
     let mut bytes = Vec::new();
-    packer
+    event_packer
         .archive
         .add("meta.json", changed, &meta, &mut bytes)?;
-    out.send_all(bytes).await?;
+    sender_.send_all(bytes).await?;
     loop {
         // Also for reading: a page that waits to be packed is memory. Nothing of it is held while the client takes its time.
         let turn = Arc::clone(archive_permits).acquire_owned().await;
@@ -181,26 +181,26 @@ async fn write(
         };
         let pack = move || {
             let _turn = turn;
-            packer.pack(&events).map(|bytes| (packer, bytes))
+            event_packer.pack(&events).map(|bytes| (event_packer, bytes))
         };
         let (filled, bytes) = tokio::task::spawn_blocking(pack).await??;
-        packer = filled;
-        out.send_all(bytes).await?;
+        event_packer = filled;
+        sender_.send_all(bytes).await?;
     }
-    let mut ending = packer.archive.finish()?;
+    let mut ending = event_packer.archive.finish()?;
     while let Some(part) = ending.next_part()? {
-        out.send_all(part).await?;
+        sender_.send_all(part).await?;
     }
-    out.send(Part::End).await
+    sender_.send(ArchivePart::End).await
 }
 
 /// An archive and the number of events in it.
-struct Packer {
+struct EventPacker {
     archive: Archive,
     count: u64,
 }
 
-impl Packer {
+impl EventPacker {
     fn new() -> Self {
         Self {
             archive: Archive::new(),
@@ -209,21 +209,21 @@ impl Packer {
     }
 
     fn pack(&mut self, events: &[domain::event::Event]) -> std::io::Result<Vec<u8>> {
-        let (mut out, mut text) = (Vec::new(), Vec::new());
+        let (mut sender_, mut text) = (Vec::new(), Vec::new());
         for event in events {
             let name = format!("event_{:06}_{}.json", self.count, safe(event.id.as_str()));
             write_event(&event.body, &mut text)?;
-            self.archive.add(&name, event.timestamp, &text, &mut out)?;
+            self.archive.add(&name, event.timestamp, &text, &mut sender_)?;
             self.count += 1;
         }
-        Ok(out)
+        Ok(sender_)
     }
 }
 
 /// As people read it, or without indentation where that would take much memory.
 fn write_event(body: &Value, text: &mut Vec<u8>) -> std::io::Result<()> {
     text.clear();
-    let room = Room(text);
+    let room = BoundedBuffer(text);
     if serde_json::to_writer_pretty(room, body).is_err() {
         text.clear();
         serde_json::to_writer(text, body)?;
@@ -231,12 +231,12 @@ fn write_event(body: &Value, text: &mut Vec<u8>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes [`LONGEST_INDENTED`] bytes.
-struct Room<'a>(&'a mut Vec<u8>);
+/// Takes [`MAX_INDENTED_EVENT_BYTES`] bytes.
+struct BoundedBuffer<'a>(&'a mut Vec<u8>);
 
-impl std::io::Write for Room<'_> {
+impl std::io::Write for BoundedBuffer<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.0.len() + bytes.len() > LONGEST_INDENTED {
+        if self.0.len() + bytes.len() > MAX_INDENTED_EVENT_BYTES {
             return Err(std::io::ErrorKind::FileTooLarge.into());
         }
         self.0.extend_from_slice(bytes);
@@ -259,9 +259,9 @@ mod tests {
         for is_whole in [true, false] {
             let (sender, parts) = mpsc::channel(4);
             let bytes = Bytes::from_static(b"PK");
-            sender.try_send(Part::Bytes(bytes)).ok().unwrap();
+            sender.try_send(ArchivePart::Bytes(bytes)).ok().unwrap();
             if is_whole {
-                sender.try_send(Part::End).ok().unwrap();
+                sender.try_send(ArchivePart::End).ok().unwrap();
             }
             drop(sender);
             let read = to_bytes(BodyStream::new(body(parts))).await;
@@ -281,18 +281,18 @@ mod tests {
         }
         write_event(&deep, &mut text).unwrap();
         assert_eq!(text, deep.to_string().as_bytes());
-        assert!(text.capacity() <= 2 * LONGEST_INDENTED);
+        assert!(text.capacity() <= 2 * MAX_INDENTED_EVENT_BYTES);
     }
 
     #[actix_web::test]
     async fn a_client_that_takes_nothing_is_left_after_a_while() {
         let (sender, parts) = mpsc::channel(1);
-        let patience = Duration::from_millis(10);
-        let out = Out { sender, patience };
-        let sent = out.send_all(vec![0; 3 * PART]).await;
-        assert!(matches!(sent, Err(Broken::Stalled)));
+        let stall_timeout = Duration::from_millis(10);
+        let sender_ = ArchiveSender { sender, stall_timeout };
+        let sent = sender_.send_all(vec![0; 3 * CHUNK_BYTES]).await;
+        assert!(matches!(sent, Err(DownloadError::Stalled)));
         drop(parts);
-        let sent = out.send(Part::End).await;
-        assert!(matches!(sent, Err(Broken::Left)));
+        let sent = sender_.send(ArchivePart::End).await;
+        assert!(matches!(sent, Err(DownloadError::Abandoned)));
     }
 }

@@ -26,23 +26,23 @@ use crate::problem::Problem;
 const COOKIE_PREFIX: &str = "sandbox.";
 /// The port whose pages need an origin that stays, for storage and workers. Only on a host of the sandboxes, and only this
 /// one, because all of them have the same there: other ports are what people show each other.
-const EDITOR: &str = "VSCODE";
+const EDITOR_PORT: &str = "VSCODE";
 /// Pages get an origin of their own that nobody else has: no reach into pages, cookies and storage of this service.
-const SHUT_IN: HeaderValue = HeaderValue::from_static(
+const ISOLATED_PAGE_POLICY: HeaderValue = HeaderValue::from_static(
     "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads",
 );
 /// The address is as good as a key: other hosts do not get to see it.
-const OWN_HOST_ONLY: HeaderValue = HeaderValue::from_static("same-origin");
+const SAME_ORIGIN_REFERRER: HeaderValue = HeaderValue::from_static("same-origin");
 
 /// Registers the paths.
 pub(super) fn register(config: &mut web::ServiceConfig) {
     let path = format!("/{SIGNED}/{{sandbox}}/{{name}}/{{signature}}/{{rest:.*}}");
     config
-        .service(web::resource(path).to(pass))
-        .service(web::resource(format!("/{SIGNED}/{{sandbox}}/{{name}}/{{signature}}")).to(pass));
+        .service(web::resource(path).to(forward))
+        .service(web::resource(format!("/{SIGNED}/{{sandbox}}/{{name}}/{{signature}}")).to(forward));
 }
 
-async fn pass(
+async fn forward(
     req: HttpRequest,
     payload: web::Payload,
     app: Application,
@@ -52,7 +52,7 @@ async fn pass(
     if !forwarding::is_forwarded_method(req.method()) {
         return Err(Problem::not_found());
     }
-    let signed = Signed::of(req.uri().path()).ok_or_else(Problem::not_found)?;
+    let signed = SignedPath::of(req.uri().path()).ok_or_else(Problem::not_found)?;
     let addresses = state.addresses();
     let ids = [SandboxId::parse(signed.sandbox).map_err(|_| Problem::not_found())?];
     let found = app.sandboxes.find_many(&Scope::System, &ids).await?;
@@ -86,13 +86,13 @@ async fn pass(
     let answer = gateway.forward_until(&req, payload, &target, end).await;
     let mut answer = answer.map_err(|failure| forwarding::problem(&failure))?;
     let keeps_origin = keeps_origin(signed.name, addresses.has_own_host());
-    shut_in(&mut answer, &path, keeps_origin);
+    isolate_page(&mut answer, &path, keeps_origin);
     Ok(answer)
 }
 
 /// The parts of a signed path, as they stand in the request.
 #[derive(Debug, PartialEq, Eq)]
-struct Signed<'a> {
+struct SignedPath<'a> {
     sandbox: &'a str,
     name: &'a str,
     signature: &'a str,
@@ -100,7 +100,7 @@ struct Signed<'a> {
     rest: Option<&'a str>,
 }
 
-impl<'a> Signed<'a> {
+impl<'a> SignedPath<'a> {
     fn of(path: &'a str) -> Option<Self> {
         let path = path
             .strip_prefix('/')?
@@ -121,7 +121,7 @@ impl<'a> Signed<'a> {
     }
 }
 
-impl Signed<'_> {
+impl SignedPath<'_> {
     /// Whether this is a path of the sandbox, which runs.
     fn opens(&self, sandbox: &Sandbox, addresses: &Addresses) -> bool {
         addresses.is_signed(sandbox, self.name, self.signature)
@@ -144,7 +144,7 @@ fn end(
             let found = app.sandboxes.find_many(&Scope::System, ids).await;
             let addresses = state.addresses();
             let opens =
-                |it: &Sandbox| Signed::of(path).is_some_and(|path| path.opens(it, addresses));
+                |it: &Sandbox| SignedPath::of(path).is_some_and(|path| path.opens(it, addresses));
             // A store that is out of reach closes nothing.
             found.is_ok_and(|found| !found.iter().flatten().any(opens))
         }
@@ -168,7 +168,7 @@ fn headers(req: &HttpRequest, path: &str) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers = forwarding::forwarded(req);
     let sent = req.headers().get_all(COOKIE);
     let cookies: Vec<_> = sent.filter_map(|it| it.to_str().ok()).collect();
-    let cookies = cookies_for(&cookies.join(";"));
+    let cookies = cookies_to_sandbox(&cookies.join(";"));
     for (name, value) in [("x-forwarded-prefix", path), ("cookie", &cookies)] {
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.push((HeaderName::from_static(name), value));
@@ -178,7 +178,7 @@ fn headers(req: &HttpRequest, path: &str) -> Vec<(HeaderName, HeaderValue)> {
 }
 
 /// The cookies that a sandbox set, by the names that it gave them.
-fn cookies_for(sent: &str) -> String {
+fn cookies_to_sandbox(sent: &str) -> String {
     let ours = sent.split(';').map(str::trim);
     let theirs: Vec<_> = ours
         .filter_map(|it| it.strip_prefix(COOKIE_PREFIX))
@@ -187,7 +187,7 @@ fn cookies_for(sent: &str) -> String {
 }
 
 /// A cookie of a sandbox, for its own path only.
-fn cookie_from(set: &str, path: &str) -> String {
+fn cookie_from_sandbox(set: &str, path: &str) -> String {
     let mut parts = set.split(';').map(str::trim);
     let mut cookie = format!("{COOKIE_PREFIX}{}", parts.next().unwrap_or_default());
     for part in parts {
@@ -200,21 +200,21 @@ fn cookie_from(set: &str, path: &str) -> String {
 }
 
 fn keeps_origin(name: &str, has_own_host: bool) -> bool {
-    has_own_host && name == EDITOR
+    has_own_host && name == EDITOR_PORT
 }
 
 /// Keeps a page of a sandbox from everything that is not its own.
-fn shut_in(answer: &mut HttpResponse, path: &str, keeps_origin: bool) {
+fn isolate_page(answer: &mut HttpResponse, path: &str, keeps_origin: bool) {
     let headers = answer.headers_mut();
     let set: Vec<_> = headers.remove(SET_COOKIE).collect();
     for cookie in set.iter().filter_map(|it| it.to_str().ok()) {
-        if let Ok(value) = HeaderValue::from_str(&cookie_from(cookie, path)) {
+        if let Ok(value) = HeaderValue::from_str(&cookie_from_sandbox(cookie, path)) {
             headers.append(SET_COOKIE, value);
         }
     }
-    headers.insert(REFERRER_POLICY, OWN_HOST_ONLY);
+    headers.insert(REFERRER_POLICY, SAME_ORIGIN_REFERRER);
     if !keeps_origin {
-        headers.append(CONTENT_SECURITY_POLICY, SHUT_IN);
+        headers.append(CONTENT_SECURITY_POLICY, ISOLATED_PAGE_POLICY);
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn paths_are_taken_apart_as_they_stand() {
-        let of = |path| Signed::of(path).map(|it| (it.sandbox, it.name, it.signature, it.rest));
+        let of = |path| SignedPath::of(path).map(|it| (it.sandbox, it.name, it.signature, it.rest));
         for (path, expected) in [
             ("/s/a/W/f00/", Some(("a", "W", "f00", Some("/")))),
             ("/s/a/W/f00", Some(("a", "W", "f00", None))),
@@ -242,12 +242,12 @@ mod tests {
     #[test]
     fn cookies_stay_among_themselves() {
         assert_eq!(
-            cookies_for("mine=1; sandbox.tkn=a=b; x=2;sandbox.c=d"),
+            cookies_to_sandbox("mine=1; sandbox.tkn=a=b; x=2;sandbox.c=d"),
             "tkn=a=b; c=d"
         );
-        assert_eq!(cookies_for("mine=1; xsandbox.tkn=1"), "");
+        assert_eq!(cookies_to_sandbox("mine=1; xsandbox.tkn=1"), "");
         assert_eq!(
-            cookie_from("tkn=a=b; Domain=h; PATH=/; HttpOnly; Max-Age=5", "/s/a/W/f"),
+            cookie_from_sandbox("tkn=a=b; Domain=h; PATH=/; HttpOnly; Max-Age=5", "/s/a/W/f"),
             "sandbox.tkn=a=b; HttpOnly; Max-Age=5; Path=/s/a/W/f/"
         );
     }
@@ -260,7 +260,7 @@ mod tests {
                 .append_header(("set-cookie", "b=2"))
                 .insert_header(("content-security-policy", "default-src *"))
                 .finish();
-            shut_in(&mut answer, "/s/x", keeps_origin);
+            isolate_page(&mut answer, "/s/x", keeps_origin);
             let all = |name| {
                 let values = answer.headers().get_all(name);
                 values
@@ -279,7 +279,7 @@ mod tests {
             ["default-src *"],
             "a sandbox's own policy is kept"
         );
-        assert_eq!(shut(false), ["default-src *", SHUT_IN.to_str().unwrap()]);
+        assert_eq!(shut(false), ["default-src *", ISOLATED_PAGE_POLICY.to_str().unwrap()]);
         for (name, has_own_host, keeps) in [
             ("VSCODE", true, true),
             ("VSCODE", false, false),

@@ -17,13 +17,13 @@ use crate::problem::Problem;
 use crate::state::Listener;
 
 /// The header by which a client says what it agreed to.
-const VERSION_HEADER: &str = "MCP-Protocol-Version";
-const STREAM: &str = "text/event-stream";
+const PROTOCOL_VERSION_HEADER: &str = "MCP-Protocol-Version";
+const EVENT_STREAM: &str = "text/event-stream";
 
 /// The user that the caller acts for: by their own key, or by that of a sandbox of theirs which is at work.
-pub(super) struct ActsFor(UserId, Option<SandboxId>);
+pub(super) struct McpCaller(UserId, Option<SandboxId>);
 
-impl Who for ActsFor {
+impl Who for McpCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let caller = match state_of(req)?.listener() {
             // Nothing there takes a user's key, or none.
@@ -48,14 +48,14 @@ impl Who for ActsFor {
 /// What the address says beside the path.
 #[derive(Debug, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct About {
+pub(super) struct McpCallContext {
     /// The conversation that pull requests are opened for: their numbers are added to its `pr_number`. One that is not the
     /// caller's gets none.
     #[param(value_type = Option<String>, format = Uuid)]
     conversation_id: Option<ConversationId>,
 }
 
-impl Decode for About {
+impl Decode for McpCallContext {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let conversation_id = object.optional(CONVERSATION)?;
@@ -65,12 +65,12 @@ impl Decode for About {
 
 /// How an answer travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum ResponseFormat {
     Json,
     Stream,
 }
 
-impl Form {
+impl ResponseFormat {
     /// A stream for whoever takes one, as the reference does it; `None` for whoever takes neither.
     fn wanted(headers: &HeaderMap) -> Option<Self> {
         let values = headers
@@ -88,7 +88,7 @@ impl Form {
             .filter(|kind| !kind.is_empty())
             .collect();
         let takes = |wanted: &[&str]| kinds.iter().any(|kind| wanted.contains(&kind.as_str()));
-        if takes(&[STREAM]) {
+        if takes(&[EVENT_STREAM]) {
             Some(Self::Stream)
         } else if kinds.is_empty() || takes(&["*/*", "application/*", "application/json"]) {
             Some(Self::Json)
@@ -102,7 +102,7 @@ impl Form {
             Self::Json => HttpResponse::Ok().json(message),
             // One event, and the stream is over.
             Self::Stream => HttpResponse::Ok()
-                .content_type(STREAM)
+                .content_type(EVENT_STREAM)
                 .body(format!("event: message\r\ndata: {message}\r\n\r\n")),
         }
     }
@@ -120,7 +120,7 @@ fn refused(status: StatusCode, message: &Value) -> HttpResponse {
     tag = "MCP",
     request_body(content = Value, description = "A JSON-RPC message, or (in version 2025-03-26) a batch of at most 10"),
     params(
-        About,
+        McpCallContext,
         ("MCP-Protocol-Version" = Option<String>, Header, description = "What initialize has agreed on"),
     ),
     responses(
@@ -137,17 +137,17 @@ fn refused(status: StatusCode, message: &Value) -> HttpResponse {
 pub(super) async fn ask(
     app: Application,
     req: HttpRequest,
-    Call(ActsFor(user, sandbox), (Query(about), RawJson(body))): Call<
-        ActsFor,
-        (Query<About>, RawJson),
+    Call(McpCaller(user, sandbox), (Query(about), RawJson(body))): Call<
+        McpCaller,
+        (Query<McpCallContext>, RawJson),
     >,
 ) -> Result<HttpResponse, Problem> {
     let refuse = |status, why| Ok(refused(status, &fault(&Value::Null, Code::Invalid, why)));
-    let Some(form) = Form::wanted(req.headers()) else {
+    let Some(form) = ResponseFormat::wanted(req.headers()) else {
         let why = "Accept names neither application/json nor text/event-stream";
         return refuse(StatusCode::NOT_ACCEPTABLE, why);
     };
-    let named = req.headers().get(VERSION_HEADER);
+    let named = req.headers().get(PROTOCOL_VERSION_HEADER);
     let named = named.map(|value| value.to_str().unwrap_or_default());
     let Some(version) = Version::of_header(named) else {
         let why = "MCP-Protocol-Version names a version that is not spoken here";
@@ -175,22 +175,22 @@ mod tests {
     #[test]
     fn the_form_is_the_clients_choice() {
         for (accept, expected) in [
-            (None, Some(Form::Json)),
-            (Some("*/*"), Some(Form::Json)),
-            (Some("application/json"), Some(Form::Json)),
+            (None, Some(ResponseFormat::Json)),
+            (Some("*/*"), Some(ResponseFormat::Json)),
+            (Some("application/json"), Some(ResponseFormat::Json)),
             (
                 Some("application/json, text/event-stream"),
-                Some(Form::Stream),
+                Some(ResponseFormat::Stream),
             ),
-            (Some("TEXT/event-stream;q=0.5"), Some(Form::Stream)),
-            (Some("text/html, */*;q=0.1"), Some(Form::Json)),
+            (Some("TEXT/event-stream;q=0.5"), Some(ResponseFormat::Stream)),
+            (Some("text/html, */*;q=0.1"), Some(ResponseFormat::Json)),
             (Some("text/html"), None),
         ] {
             let mut headers = HeaderMap::new();
             if let Some(accept) = accept {
                 headers.insert(ACCEPT, HeaderValue::from_static(accept));
             }
-            assert_eq!(Form::wanted(&headers), expected, "{accept:?}");
+            assert_eq!(ResponseFormat::wanted(&headers), expected, "{accept:?}");
         }
     }
 }

@@ -17,9 +17,9 @@ use crate::problem::{Detail, Problem};
 const ACCESS_TOKEN: &str = "X-Access-Token";
 
 /// A sandbox that runs or starts, by its own key, in a path that names it.
-pub(super) struct AtWork(Sandbox);
+pub(super) struct ActiveSandbox(Sandbox);
 
-impl Who for AtWork {
+impl Who for ActiveSandbox {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let sandbox = SandboxCaller::identify(req).await?.0;
         if !is_at_work(&sandbox) {
@@ -36,9 +36,9 @@ impl Who for AtWork {
 }
 
 /// The name in the path, whatever it is.
-pub(super) struct Wanted(String);
+pub(super) struct SecretNameParam(String);
 
-impl Decode for Wanted {
+impl Decode for SecretNameParam {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         object.required("secret_name").map(Self)
@@ -58,7 +58,7 @@ impl Decode for Wanted {
 #[get("/api/v1/sandboxes/{sandbox_id}/settings/secrets")]
 pub(super) async fn list(
     app: Application,
-    Call(AtWork(sandbox), ()): Call<AtWork>,
+    Call(ActiveSandbox(sandbox), ()): Call<ActiveSandbox>,
 ) -> Result<web::Json<SecretNamesDto>, Problem> {
     let visible = app.secrets.visible(&sandbox).await?;
     Ok(web::Json(SecretNamesDto {
@@ -80,7 +80,7 @@ pub(super) async fn list(
 #[get("/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}")]
 pub(super) async fn reveal(
     app: Application,
-    Call(AtWork(sandbox), PathParams(Wanted(name))): Call<AtWork, PathParams<Wanted>>,
+    Call(ActiveSandbox(sandbox), PathParams(SecretNameParam(name))): Call<ActiveSandbox, PathParams<SecretNameParam>>,
 ) -> Result<HttpResponse, Problem> {
     Ok(plain(&app.secrets.reveal(&sandbox, &name).await?))
 }

@@ -5,7 +5,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, delete, get, post, web};
 use domain::id::{OrganizationId, UserId};
 
-use super::profiles::{self, Answer, Profile};
+use super::profiles::{self, ProfileResponse, ProfileParam};
 use crate::dto::organization::{MemberDto, OrganizationsDto, ProviderConnectionsDto};
 use crate::dto::profiles::{
     ProfileActivatedDto, ProfileChangedDto, ProfileDetailDto, ProfileListDto, ProfileName,
@@ -15,9 +15,9 @@ use crate::extract::{Actor, Application, Body, Call, OptionalBody, PathParam, St
 use crate::problem::{Detail, Problem};
 
 /// A user who is in the organization that the path names.
-pub(super) struct Member(UserId);
+pub(super) struct OrganizationMember(UserId);
 
-impl Who for Member {
+impl Who for OrganizationMember {
     /// Who is not in it learns nothing of it, nor of the rest of the request.
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let user = Actor::identify(req).await?.user;
@@ -48,7 +48,7 @@ pub(super) async fn list(Call(actor, ()): Call<Actor, ()>) -> web::Json<Organiza
     responses((status = 200, description = "The caller as a member", body = MemberDto))
 )]
 #[get("/api/organizations/{organization_id}/me")]
-pub(super) async fn me(Call(Member(user), ()): Call<Member, ()>) -> web::Json<MemberDto> {
+pub(super) async fn me(Call(OrganizationMember(user), ()): Call<OrganizationMember, ()>) -> web::Json<MemberDto> {
     web::Json(MemberDto::owner(&user))
 }
 
@@ -60,7 +60,7 @@ pub(super) async fn me(Call(Member(user), ()): Call<Member, ()>) -> web::Json<Me
 )]
 #[get("/api/organizations/{organization_id}/provider-connections")]
 pub(super) async fn provider_connections(
-    Call(_member, ()): Call<Member, ()>,
+    Call(_member, ()): Call<OrganizationMember, ()>,
 ) -> web::Json<ProviderConnectionsDto> {
     web::Json(ProviderConnectionsDto::NONE)
 }
@@ -74,8 +74,8 @@ pub(super) async fn provider_connections(
 #[get("/api/organizations/{organization_id}/profiles")]
 pub(super) async fn list_profiles(
     app: Application,
-    Call(Member(user), ()): Call<Member>,
-) -> Answer<ProfileListDto> {
+    Call(OrganizationMember(user), ()): Call<OrganizationMember>,
+) -> ProfileResponse<ProfileListDto> {
     profiles::all_of(&app, &user).await
 }
 
@@ -92,8 +92,8 @@ pub(super) async fn list_profiles(
 pub(super) async fn load_profile(
     app: Application,
     state: State,
-    Call(Member(user), PathParam(ProfileName(name))): Call<Member, Profile>,
-) -> Answer<ProfileDetailDto> {
+    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<OrganizationMember, ProfileParam>,
+) -> ProfileResponse<ProfileDetailDto> {
     profiles::one_of(&app, &user, name, state.ports().clock.now()).await
 }
 
@@ -113,9 +113,9 @@ pub(super) async fn load_profile(
 #[post("/api/organizations/{organization_id}/profiles/{name}")]
 pub(super) async fn save_profile(
     app: Application,
-    Call(Member(user), (PathParam(ProfileName(name)), OptionalBody(input))): Call<
-        Member,
-        (Profile, OptionalBody<SaveProfileInput>),
+    Call(OrganizationMember(user), (PathParam(ProfileName(name)), OptionalBody(input))): Call<
+        OrganizationMember,
+        (ProfileParam, OptionalBody<SaveProfileInput>),
     >,
 ) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
     profiles::saved(&app, &user, name, input).await
@@ -133,8 +133,8 @@ pub(super) async fn save_profile(
 #[delete("/api/organizations/{organization_id}/profiles/{name}")]
 pub(super) async fn remove_profile(
     app: Application,
-    Call(Member(user), PathParam(ProfileName(name))): Call<Member, Profile>,
-) -> Answer<ProfileChangedDto> {
+    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<OrganizationMember, ProfileParam>,
+) -> ProfileResponse<ProfileChangedDto> {
     profiles::removed(&app, &user, name).await
 }
 
@@ -150,8 +150,8 @@ pub(super) async fn remove_profile(
 #[post("/api/organizations/{organization_id}/profiles/{name}/activate")]
 pub(super) async fn activate_profile(
     app: Application,
-    Call(Member(user), PathParam(ProfileName(name))): Call<Member, Profile>,
-) -> Answer<ProfileActivatedDto> {
+    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<OrganizationMember, ProfileParam>,
+) -> ProfileResponse<ProfileActivatedDto> {
     profiles::activated(&app, &user, name).await
 }
 
@@ -171,10 +171,10 @@ pub(super) async fn activate_profile(
 #[post("/api/organizations/{organization_id}/profiles/{name}/rename")]
 pub(super) async fn rename_profile(
     app: Application,
-    Call(Member(user), (PathParam(ProfileName(name)), Body(input))): Call<
-        Member,
-        (Profile, Body<RenameProfileDto>),
+    Call(OrganizationMember(user), (PathParam(ProfileName(name)), Body(input))): Call<
+        OrganizationMember,
+        (ProfileParam, Body<RenameProfileDto>),
     >,
-) -> Answer<ProfileChangedDto> {
+) -> ProfileResponse<ProfileChangedDto> {
     profiles::renamed(&app, &user, &name, input.new_name).await
 }

@@ -15,14 +15,14 @@ use crate::extract::{Actor, Application, Body, Call, OptionalBody, PathParam, St
 use crate::problem::{Detail, Problem};
 
 /// The path parameter that names a profile.
-pub(super) type Profile = PathParam<ProfileName>;
+pub(super) type ProfileParam = PathParam<ProfileName>;
 /// What is said of profiles.
-pub(super) type Answer<T> = Result<web::Json<T>, Problem>;
+pub(super) type ProfileResponse<T> = Result<web::Json<T>, Problem>;
 
 /// All profiles, without their keys.
 #[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = ProfileListDto)))]
 #[get("/api/v1/settings/profiles")]
-pub(super) async fn list(app: Application, Call(actor, ()): Call<Actor>) -> Answer<ProfileListDto> {
+pub(super) async fn list(app: Application, Call(actor, ()): Call<Actor>) -> ProfileResponse<ProfileListDto> {
     all_of(&app, &actor.user).await
 }
 
@@ -36,8 +36,8 @@ pub(super) async fn list(app: Application, Call(actor, ()): Call<Actor>) -> Answ
 pub(super) async fn load(
     app: Application,
     state: State,
-    Call(actor, PathParam(ProfileName(name))): Call<Actor, Profile>,
-) -> Answer<ProfileDetailDto> {
+    Call(actor, PathParam(ProfileName(name))): Call<Actor, ProfileParam>,
+) -> ProfileResponse<ProfileDetailDto> {
     one_of(&app, &actor.user, name, state.ports().clock.now()).await
 }
 
@@ -53,7 +53,7 @@ pub(super) async fn save(
     app: Application,
     Call(actor, (PathParam(ProfileName(name)), OptionalBody(input))): Call<
         Actor,
-        (Profile, OptionalBody<SaveProfileInput>),
+        (ProfileParam, OptionalBody<SaveProfileInput>),
     >,
 ) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
     saved(&app, &actor.user, name, input).await
@@ -68,8 +68,8 @@ pub(super) async fn save(
 #[delete("/api/v1/settings/profiles/{name}")]
 pub(super) async fn remove(
     app: Application,
-    Call(actor, PathParam(ProfileName(name))): Call<Actor, Profile>,
-) -> Answer<ProfileChangedDto> {
+    Call(actor, PathParam(ProfileName(name))): Call<Actor, ProfileParam>,
+) -> ProfileResponse<ProfileChangedDto> {
     removed(&app, &actor.user, name).await
 }
 
@@ -82,8 +82,8 @@ pub(super) async fn remove(
 #[post("/api/v1/settings/profiles/{name}/activate")]
 pub(super) async fn activate(
     app: Application,
-    Call(actor, PathParam(ProfileName(name))): Call<Actor, Profile>,
-) -> Answer<ProfileActivatedDto> {
+    Call(actor, PathParam(ProfileName(name))): Call<Actor, ProfileParam>,
+) -> ProfileResponse<ProfileActivatedDto> {
     activated(&app, &actor.user, name).await
 }
 
@@ -99,14 +99,14 @@ pub(super) async fn rename(
     app: Application,
     Call(actor, (PathParam(ProfileName(name)), Body(input))): Call<
         Actor,
-        (Profile, Body<RenameProfileDto>),
+        (ProfileParam, Body<RenameProfileDto>),
     >,
-) -> Answer<ProfileChangedDto> {
+) -> ProfileResponse<ProfileChangedDto> {
     renamed(&app, &actor.user, &name, input.new_name).await
 }
 
 /// What is done with the profiles of a user, wherever the route is that says so.
-pub(super) async fn all_of(app: &App, user: &UserId) -> Answer<ProfileListDto> {
+pub(super) async fn all_of(app: &App, user: &UserId) -> ProfileResponse<ProfileListDto> {
     let profiles = app.settings.profiles(user).await?;
     Ok(web::Json(ProfileListDto::from(&profiles)))
 }
@@ -116,7 +116,7 @@ pub(super) async fn one_of(
     user: &UserId,
     name: String,
     now: Timestamp,
-) -> Answer<ProfileDetailDto> {
+) -> ProfileResponse<ProfileDetailDto> {
     let profiles = app.settings.profiles(user).await?;
     let found = profiles.find(&name);
     let profile =
@@ -133,14 +133,14 @@ pub(super) async fn saved(
     let input = input.unwrap_or_default().0;
     let saved = app.settings.save_profile(user, &name, &input).await;
     saved.map_err(refused)?;
-    let message = format!("Profile '{name}' saved");
+    let message = format!("ProfileParam '{name}' saved");
     let changed = web::Json(ProfileChangedDto { name, message });
     Ok((changed, StatusCode::CREATED))
 }
 
-pub(super) async fn removed(app: &App, user: &UserId, name: String) -> Answer<ProfileChangedDto> {
+pub(super) async fn removed(app: &App, user: &UserId, name: String) -> ProfileResponse<ProfileChangedDto> {
     app.settings.delete_profile(user, &name).await?;
-    let message = format!("Profile '{name}' deleted");
+    let message = format!("ProfileParam '{name}' deleted");
     Ok(web::Json(ProfileChangedDto { name, message }))
 }
 
@@ -148,7 +148,7 @@ pub(super) async fn activated(
     app: &App,
     user: &UserId,
     name: String,
-) -> Answer<ProfileActivatedDto> {
+) -> ProfileResponse<ProfileActivatedDto> {
     let activated = app.settings.activate_profile(user, &name).await;
     let model = Some(activated.map_err(refused)?);
     let message = format!("Switched to profile '{name}'");
@@ -164,10 +164,10 @@ pub(super) async fn renamed(
     user: &UserId,
     name: &str,
     new_name: String,
-) -> Answer<ProfileChangedDto> {
+) -> ProfileResponse<ProfileChangedDto> {
     let renamed = app.settings.rename_profile(user, name, &new_name);
     renamed.await.map_err(refused)?;
-    let message = format!("Profile '{name}' renamed to '{new_name}'");
+    let message = format!("ProfileParam '{name}' renamed to '{new_name}'");
     let name = new_name;
     Ok(web::Json(ProfileChangedDto { name, message }))
 }

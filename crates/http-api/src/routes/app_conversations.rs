@@ -34,7 +34,7 @@ use crate::problem::{Detail, Problem};
 use crate::repeat::{KeyHeader, repeatable, respond, written};
 
 /// Ids of one batch read at most: the reference stops one short of its round number.
-const MOST_IDS: usize = 99;
+const MAX_BATCH_IDS: usize = 99;
 
 /// Starts a conversation; answers at once with the task that does it.
 #[utoipa::path(
@@ -51,7 +51,7 @@ const MOST_IDS: usize = 99;
 #[post("/api/v1/app-conversations")]
 pub(super) async fn start(
     app: Application,
-    Call(actor, (IdempotencyKey(key), body)): Call<Actor, KeyedStart>,
+    Call(actor, (IdempotencyKey(key), body)): Call<Actor, StartParts>,
 ) -> Result<HttpResponse, Problem> {
     let answer = started(&app, &actor, key, body).await?;
     let made = made(&answer, |task| task.conversation_id.to_string());
@@ -60,8 +60,8 @@ pub(super) async fn start(
     Ok(response)
 }
 
-type KeyedStart = (IdempotencyKey, BodyWithBytes<StartBody>);
-type FollowedStart = (IdempotencyKey, BodyWithBytes<StartBody>, AccessRecheck);
+type StartParts = (IdempotencyKey, BodyWithBytes<StartBody>);
+type StreamStartParts = (IdempotencyKey, BodyWithBytes<StartBody>, AccessRecheck);
 
 /// Starts, or with a key of the client's finds what was answered before. Both ways to start are the same operation: they
 /// make the same thing.
@@ -98,7 +98,7 @@ async fn started(
 #[post("/api/v1/app-conversations/stream-start")]
 pub(super) async fn stream_start(
     app: Application,
-    Call(actor, (IdempotencyKey(key), body, recheck)): Call<Actor, FollowedStart>,
+    Call(actor, (IdempotencyKey(key), body, recheck)): Call<Actor, StreamStartParts>,
 ) -> Result<HttpResponse, Problem> {
     let (task, updates) = if key.is_some() {
         let id = match started(&app, &actor, key, body).await? {
@@ -250,9 +250,9 @@ pub(super) async fn update(
 }
 
 /// The id of a deletion, unread: this route has its own answer to an id that is none.
-pub(super) struct RawId(String);
+pub(super) struct RawConversationId(String);
 
-impl Decode for RawId {
+impl Decode for RawConversationId {
     fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         Object::<Self>::open(value, at, errors)?
             .required("conversation_id")
@@ -272,7 +272,7 @@ impl Decode for RawId {
 #[delete("/api/v1/app-conversations/{conversation_id}")]
 pub(super) async fn remove(
     app: Application,
-    Call(actor, PathParams(RawId(text))): Call<Actor, PathParams<RawId>>,
+    Call(actor, PathParams(RawConversationId(text))): Call<Actor, PathParams<RawConversationId>>,
 ) -> Result<web::Json<Success>, Problem> {
     let id = text
         .parse()
@@ -332,9 +332,9 @@ async fn page(
 
 /// All ids, or what is wrong with them in the words of the reference.
 fn parse_ids(texts: &[String]) -> Result<Vec<ConversationId>, Problem> {
-    if texts.len() > MOST_IDS {
+    if texts.len() > MAX_BATCH_IDS {
         return Err(Problem::bad_request(format!(
-            "Too many ids requested. Maximum is {MOST_IDS}."
+            "Too many ids requested. Maximum is {MAX_BATCH_IDS}."
         )));
     }
     let parsed = || texts.iter().map(|text| (text, text.parse()));

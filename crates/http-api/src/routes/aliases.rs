@@ -16,12 +16,12 @@ use crate::extract::{
 use crate::problem::{Detail, Problem};
 
 /// A query that names its conversation, too.
-pub(super) struct InConversation<T> {
+pub(super) struct ConversationScoped<T> {
     id: ConversationId,
     query: T,
 }
 
-impl<T: Decode> Decode for InConversation<T> {
+impl<T: Decode> Decode for ConversationScoped<T> {
     const SENSITIVE: bool = T::SENSITIVE;
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
@@ -38,7 +38,7 @@ impl<T: Decode> Decode for InConversation<T> {
 /// The parameter that names the conversation.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "for the document only; see `InConversation`")]
+#[expect(dead_code, reason = "for the document only; see `ConversationScoped`")]
 pub(super) struct ConversationParam {
     /// The conversation whose events these are.
     #[param(rename = "conversation_id__eq", value_type = String, format = Uuid)]
@@ -54,9 +54,9 @@ pub(super) struct ConversationParam {
 #[get("/api/v1/events/search")]
 pub(super) async fn search_events(
     app: Application,
-    Call(actor, Query(InConversation { id, query })): Call<
+    Call(actor, Query(ConversationScoped { id, query })): Call<
         Actor,
-        Query<InConversation<EventSearchQuery>>,
+        Query<ConversationScoped<EventSearchQuery>>,
     >,
 ) -> Result<web::Json<PageDto<Value>>, Problem> {
     events::found(&app, &actor, id, query).await
@@ -71,9 +71,9 @@ pub(super) async fn search_events(
 #[get("/api/v1/events/count")]
 pub(super) async fn count_events(
     app: Application,
-    Call(actor, Query(InConversation { id, query })): Call<
+    Call(actor, Query(ConversationScoped { id, query })): Call<
         Actor,
-        Query<InConversation<EventCountQuery>>,
+        Query<ConversationScoped<EventCountQuery>>,
     >,
 ) -> Result<web::Json<u64>, Problem> {
     events::number(&app, &actor, id, query).await
@@ -92,7 +92,7 @@ pub(super) async fn count_events(
 #[get("/api/v1/events")]
 pub(super) async fn batch_events(
     app: Application,
-    Call(actor, Query(InConversation { id, query })): Call<Actor, Query<InConversation<IdsQuery>>>,
+    Call(actor, Query(ConversationScoped { id, query })): Call<Actor, Query<ConversationScoped<IdsQuery>>>,
 ) -> Result<web::Json<Vec<Option<Value>>>, Problem> {
     events::by_id(&app, &actor, id, query).await
 }
@@ -120,9 +120,9 @@ fn check(caller: &Reporter, named: &SandboxId) -> Result<(), Problem> {
 #[post("/api/v1/webhooks/{sandbox_id}/conversations")]
 pub(super) async fn report_conversation(
     app: Application,
-    Call(caller, (PathParam(named), WebhookBody(webhooks::Report(info)))): Call<
+    Call(caller, (PathParam(named), WebhookBody(webhooks::ConversationReport(info)))): Call<
         Reporter,
-        (PathParam<SandboxId>, WebhookBody<webhooks::Report>),
+        (PathParam<SandboxId>, WebhookBody<webhooks::ConversationReport>),
     >,
 ) -> Result<web::Json<Success>, Problem> {
     check(&caller, &named)?;

@@ -1,6 +1,6 @@
 //! Conversations under the paths of front ends of the 1.0 to 1.3 line: views of the same conversations.
 //!
-//! Agent servers have the same paths for the holders of a sandbox's key (decisions, section 8). [`FrontEnd`] is the one place
+//! Agent servers have the same paths for the holders of a sandbox's key (decisions, section 8). [`LegacyFrontEnd`] is the one place
 //! that tells the two apart.
 
 use actix_web::http::StatusCode;
@@ -18,9 +18,9 @@ use crate::problem::{Detail, Problem};
 
 /// A user, on a path that agent servers have, too.
 #[derive(Debug)]
-pub(super) struct FrontEnd(Actor);
+pub(super) struct LegacyFrontEnd(Actor);
 
-impl Who for FrontEnd {
+impl Who for LegacyFrontEnd {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         match UserOrSandbox::identify(req).await? {
             UserOrSandbox::User(actor) => Ok(Self(actor)),
@@ -55,7 +55,7 @@ fn read(LegacyIdText(text): LegacyIdText) -> Result<LegacyId, Problem> {
 pub(super) async fn list(
     app: Application,
     state: State,
-    Call(FrontEnd(actor), Query(query)): Call<FrontEnd, Query<LegacyListQuery>>,
+    Call(LegacyFrontEnd(actor), Query(query)): Call<LegacyFrontEnd, Query<LegacyListQuery>>,
 ) -> Result<web::Json<LegacyConversationsDto>, Problem> {
     let Some((filter, page)) = query.into_parts() else {
         return Ok(web::Json(LegacyConversationsDto::NONE));
@@ -82,7 +82,7 @@ pub(super) async fn list(
 pub(super) async fn load(
     app: Application,
     state: State,
-    Call(FrontEnd(actor), PathParams(id)): Call<FrontEnd, PathParams<LegacyIdText>>,
+    Call(LegacyFrontEnd(actor), PathParams(id)): Call<LegacyFrontEnd, PathParams<LegacyIdText>>,
 ) -> Result<web::Json<Option<LegacyConversationDto>>, Problem> {
     let found = find(&app, &actor, &read(id)?).await?;
     let shown =
@@ -102,7 +102,7 @@ pub(super) async fn load(
 #[get("/api/conversations/{conversation_id}/config")]
 pub(super) async fn config(
     app: Application,
-    Call(FrontEnd(actor), PathParams(id)): Call<FrontEnd, PathParams<LegacyIdText>>,
+    Call(LegacyFrontEnd(actor), PathParams(id)): Call<LegacyFrontEnd, PathParams<LegacyIdText>>,
 ) -> Result<web::Json<RuntimeConfigDto>, Problem> {
     let id = read(id)?;
     let found = find(&app, &actor, &id).await?;
@@ -128,8 +128,8 @@ pub(super) async fn config(
 #[patch("/api/conversations/{conversation_id}")]
 pub(super) async fn update(
     app: Application,
-    Call(FrontEnd(actor), (PathParams(id), Body(LegacyTitle(change)))): Call<
-        FrontEnd,
+    Call(LegacyFrontEnd(actor), (PathParams(id), Body(LegacyTitle(change)))): Call<
+        LegacyFrontEnd,
         (PathParams<LegacyIdText>, Body<LegacyTitle>),
     >,
 ) -> Result<web::Json<bool>, Problem> {
@@ -157,7 +157,7 @@ pub(super) async fn update(
 #[delete("/api/conversations/{conversation_id}")]
 pub(super) async fn remove(
     app: Application,
-    Call(FrontEnd(actor), PathParams(id)): Call<FrontEnd, PathParams<LegacyIdText>>,
+    Call(LegacyFrontEnd(actor), PathParams(id)): Call<LegacyFrontEnd, PathParams<LegacyIdText>>,
 ) -> Result<web::Json<bool>, Problem> {
     let Some(view) = find(&app, &actor, &read(id)?).await? else {
         return Ok(web::Json(false));

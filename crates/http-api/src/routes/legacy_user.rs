@@ -15,7 +15,7 @@ use crate::extract::{Actor, Application, Call, Query};
 use crate::problem::{Detail, Problem};
 
 /// Tasks of one answer.
-const MOST_TASKS: usize = 100;
+const MAX_SUGGESTED_TASKS: usize = 100;
 
 fn refusal(failure: GitServiceError, without_token: &str) -> Problem {
     match failure {
@@ -118,7 +118,7 @@ pub(super) async fn suggested_tasks(
 ) -> Result<web::Json<Vec<SuggestedTaskDto>>, Problem> {
     let all = GitPageRequest {
         after: None,
-        limit: MOST_TASKS,
+        limit: MAX_SUGGESTED_TASKS,
     };
     let found = app.git.suggested_tasks(&actor.user, &all).await;
     let found = found.map_err(|failure| refusal(failure, "No providers set."))?;

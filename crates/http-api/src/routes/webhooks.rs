@@ -14,9 +14,9 @@ use crate::extract::{
 use crate::problem::Problem;
 
 /// A conversation's record. All but its id is optional, and what is not understood is left alone.
-pub(super) struct Report(pub(super) AgentConversation);
+pub(super) struct ConversationReport(pub(super) AgentConversation);
 
-impl Decode for Report {
+impl Decode for ConversationReport {
     /// The record holds the agent's configuration.
     const SENSITIVE: bool = true;
 
@@ -33,7 +33,7 @@ impl Decode for Report {
 
 /// A conversation's record, as agent servers send it.
 #[derive(Debug, utoipa::ToSchema)]
-#[expect(dead_code, reason = "for the document only; see `Report`")]
+#[expect(dead_code, reason = "for the document only; see `ConversationReport`")]
 pub(super) struct ConversationInfo {
     #[schema(format = Uuid)]
     id: String,
@@ -52,7 +52,7 @@ pub(super) struct ConversationInfo {
 #[post("/api/v1/webhooks/conversations")]
 pub(super) async fn conversation(
     app: Application,
-    Call(caller, WebhookBody(Report(info))): Call<Reporter, WebhookBody<Report>>,
+    Call(caller, WebhookBody(ConversationReport(info))): Call<Reporter, WebhookBody<ConversationReport>>,
 ) -> Result<web::Json<Success>, Problem> {
     app.webhooks.conversation(&caller.0, &info).await?;
     Ok(web::Json(Success::DONE))

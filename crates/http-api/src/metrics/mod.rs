@@ -16,7 +16,7 @@ use domain::measure::PoolStats;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::openapi::Operations;
-use crate::routes::Process;
+use crate::routes::ProcessSample;
 use crate::{Listener, HttpState};
 pub(crate) use requests::Requests;
 pub(crate) use text::CONTENT_TYPE;
@@ -113,7 +113,7 @@ const UNDOCUMENTED: [(&str, &str); 7] = [
 ];
 
 /// The page, now.
-pub(crate) fn page(state: &HttpState, app: &App, process: &Process) -> String {
+pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> String {
     let mut page = Page::new();
     let build: Labels<'_> = &[("version", env!("CARGO_PKG_VERSION"))];
     page.gauge(
@@ -361,7 +361,7 @@ fn write_warm(page: &mut Page, app: &App) {
 }
 
 /// Names and meanings as everywhere (the conventions of Prometheus' client libraries).
-fn write_process(page: &mut Page, process: &Process) {
+fn write_process(page: &mut Page, process: &ProcessSample) {
     page.seconds(
         "process_cpu_seconds_total",
         "counter",

@@ -4,7 +4,7 @@
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpRequest, HttpResponse, get};
 
-use super::process_stats::Process;
+use super::process_stats::ProcessSample;
 use crate::extract::{Application, State, key_of};
 use crate::metrics::{CONTENT_TYPE, Reading, page};
 use crate::problem::{Detail, Problem};
@@ -30,7 +30,7 @@ pub(super) async fn read(
         Reading::NeedsKey => return Err(Problem::unauthorized()),
         Reading::Elsewhere => return Err(Problem::not_found()),
     }
-    let process = Process::look(state.stats().started());
+    let process = ProcessSample::look(state.stats().started());
     Ok(HttpResponse::Ok()
         .content_type(CONTENT_TYPE)
         .insert_header((CACHE_CONTROL, "no-store"))

@@ -51,7 +51,7 @@ use crate::extract::state_of;
 use crate::problem::Problem;
 
 pub use process_stats::open_io_counters;
-pub(crate) use process_stats::{Process, ProcessStats};
+pub(crate) use process_stats::{ProcessSample, ProcessStats};
 pub(crate) use registry::{RouteRegistry, RouteTable};
 pub(crate) use sandbox_specs::SpecsCache;
 

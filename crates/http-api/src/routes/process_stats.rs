@@ -143,7 +143,7 @@ impl ProcessStats {
 
 /// What metrics tell of the process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Process {
+pub(crate) struct ProcessSample {
     pub(crate) started: Timestamp,
     /// Processor time.
     pub(crate) cpu: Duration,
@@ -155,7 +155,7 @@ pub(crate) struct Process {
     pub(crate) threads: u64,
 }
 
-impl Process {
+impl ProcessSample {
     pub(super) fn look(started: Timestamp) -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let files = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);

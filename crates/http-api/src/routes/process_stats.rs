@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 /// Use of the machine.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub(crate) struct Resources {
-    /// Processor time of the process since the last look, in percent of one core.
+    /// Processor time of the process since the last sample, in percent of one core.
     cpu_percent: f64,
     memory: Memory,
     disk: Disk,
@@ -44,27 +44,27 @@ pub(crate) struct Io {
     write_bytes: u64,
 }
 
-/// Remembers the start, the last request and the last look at the processor time.
+/// Remembers the start, the last request and the last sample at the processor time.
 #[derive(Debug)]
 pub(crate) struct ProcessStats {
     started: Timestamp,
     last_request_micros: AtomicI64,
-    last_look: Mutex<Option<Look>>,
+    last_sample: Mutex<Option<ResourceSample>>,
 }
 
 #[derive(Debug, Clone)]
-struct Look {
+struct ResourceSample {
     at: Timestamp,
     cpu: Duration,
     resources: Resources,
 }
 
 /// Microseconds: a request that comes sooner after the last one that was noted is not noted.
-const WORTH_NOTING: u64 = 10_000;
+const MIN_TOUCH_INTERVAL_MICROS: u64 = 10_000;
 /// Two looks closer than this share their numbers, so that probing costs nothing.
-const FRESH: Duration = Duration::from_millis(500);
+const SAMPLE_TTL: Duration = Duration::from_millis(500);
 /// The unit of `/proc/self/stat`; the kernel's ABI fixes it for user space.
-const TICK: Duration = Duration::from_millis(10);
+const CLOCK_TICK: Duration = Duration::from_millis(10);
 /// Paths that are probes and do not end idleness.
 const PROBES: [&str; 5] = ["/alive", "/health", "/ready", "/server_info", "/metrics"];
 
@@ -75,7 +75,7 @@ impl ProcessStats {
         Self {
             started: now,
             last_request_micros,
-            last_look: Mutex::new(None),
+            last_sample: Mutex::new(None),
         }
     }
 
@@ -86,7 +86,7 @@ impl ProcessStats {
         }
         // All workers share it, and what is written here is fetched anew by each of them.
         let last = self.last_request_micros.load(Ordering::Relaxed);
-        if now.micros().abs_diff(last) >= WORTH_NOTING {
+        if now.micros().abs_diff(last) >= MIN_TOUCH_INTERVAL_MICROS {
             self.last_request_micros
                 .store(now.micros(), Ordering::Relaxed);
         }
@@ -109,16 +109,16 @@ impl ProcessStats {
 
     pub(super) fn resources(&self, now: Timestamp) -> Resources {
         let mut last = self
-            .last_look
+            .last_sample
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(look) = last.as_ref().filter(|look| now.since(look.at) < FRESH) {
-            return look.resources.clone();
+        if let Some(sample) = last.as_ref().filter(|sample| now.since(sample.at) < SAMPLE_TTL) {
+            return sample.resources.clone();
         }
         let cpu = cpu_time().unwrap_or_default();
         let (since, before) = last
             .as_ref()
-            .map_or((self.started, Duration::ZERO), |look| (look.at, look.cpu));
+            .map_or((self.started, Duration::ZERO), |sample| (sample.at, sample.cpu));
         let wall = now.since(since).as_secs_f64();
         let busy = cpu.saturating_sub(before).as_secs_f64();
         let cpu_percent = if wall > 0.0 {
@@ -132,7 +132,7 @@ impl ProcessStats {
             disk: disk(),
             io: io(),
         };
-        *last = Some(Look {
+        *last = Some(ResourceSample {
             at: now,
             cpu,
             resources: resources.clone(),
@@ -156,7 +156,7 @@ pub(crate) struct ProcessSample {
 }
 
 impl ProcessSample {
-    pub(super) fn look(started: Timestamp) -> Self {
+    pub(super) fn sample(started: Timestamp) -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let files = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
         let most = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -165,7 +165,7 @@ impl ProcessSample {
             cpu: cpu_time().unwrap_or_default(),
             resident: kibibytes(&status, "VmRSS:"),
             virtual_: kibibytes(&status, "VmSize:"),
-            // One of them was this look.
+            // One of them was this sample.
             open_files: (files as u64).saturating_sub(1),
             most_files: most.current.unwrap_or_default(),
             threads: number(&status, "Threads:"),
@@ -179,7 +179,7 @@ fn cpu_time() -> Option<Duration> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let user: u32 = fields.next()?.parse().ok()?;
     let kernel: u32 = fields.next()?.parse().ok()?;
-    Some(TICK * user + TICK * kernel)
+    Some(CLOCK_TICK * user + CLOCK_TICK * kernel)
 }
 
 fn memory() -> Memory {
@@ -259,12 +259,12 @@ mod tests {
     fn this_process_has_memory_and_a_disk() {
         let start = Timestamp::from_micros(0);
         let stats = ProcessStats::start(start);
-        let look = stats.resources(start.plus(Duration::from_secs(1)));
+        let sample = stats.resources(start.plus(Duration::from_secs(1)));
         assert!(
-            look.memory.rss > 0 && look.memory.vms >= look.memory.rss,
-            "{look:?}"
+            sample.memory.rss > 0 && sample.memory.vms >= sample.memory.rss,
+            "{sample:?}"
         );
-        assert!(look.disk.total > 0 && look.disk.percent > 0.0, "{look:?}");
+        assert!(sample.disk.total > 0 && sample.disk.percent > 0.0, "{sample:?}");
     }
 
     #[test]

@@ -393,7 +393,7 @@ fn write_process(page: &mut Page, process: &ProcessSample) {
         (
             "process_max_fds",
             "How many may be open.",
-            process.most_files,
+            process.max_files,
         ),
         ("process_threads", "Threads.", process.threads),
     ];

@@ -151,7 +151,7 @@ pub(crate) struct ProcessSample {
     pub(crate) resident: u64,
     pub(crate) virtual_: u64,
     pub(crate) open_files: u64,
-    pub(crate) most_files: u64,
+    pub(crate) max_files: u64,
     pub(crate) threads: u64,
 }
 
@@ -167,7 +167,7 @@ impl ProcessSample {
             virtual_: kibibytes(&status, "VmSize:"),
             // One of them was this sample.
             open_files: (files as u64).saturating_sub(1),
-            most_files: most.current.unwrap_or_default(),
+            max_files: most.current.unwrap_or_default(),
             threads: number(&status, "Threads:"),
         }
     }

@@ -24,10 +24,10 @@ use crate::problem::{Detail, Problem};
 use crate::unsent_bytes::{self, MIN_COUNTED_BYTES, UnsentBytes, UnsentShare};
 
 /// After how many milliseconds a client comes back whose stream has ended.
-const RETRY: &str = "retry: 1000\n";
+const RETRY_FIELD: &str = "retry: 1000\n";
 /// Between the halves of a keep-alive. A peer that is gone answers the first one with a reset, and the second one fails:
 /// while nothing is sent, nobody learns that it is gone.
-const HALVES: Duration = Duration::from_millis(200);
+const KEEP_ALIVE_SPLIT_INTERVAL: Duration = Duration::from_millis(200);
 /// For a client whose key was revoked to take what it was sent, and the reason of the end.
 const END_GRACE: Duration = Duration::from_secs(1);
 
@@ -50,7 +50,7 @@ const END_GRACE: Duration = Duration::from_secs(1);
 pub(super) async fn follow(
     app: Application,
     state: State,
-    call: StreamCall,
+    call: FollowCall,
 ) -> Result<HttpResponse, Problem> {
     let Call(actor, (PathParam(id), Query(query), LastEventId(header), recheck)) = call;
     let (begin, kind) = query.into_parts(header);
@@ -58,18 +58,18 @@ pub(super) async fn follow(
     let following = opened.map_err(|error| refused(error, header.is_some()))?;
     let first = match begin {
         // So that who comes back before anything was said comes back to this place.
-        Begin::Now => format!("{RETRY}id: {}\n\n", following.at()),
-        Begin::First | Begin::After(_) => format!("{RETRY}\n"),
+        Begin::Now => format!("{RETRY_FIELD}id: {}\n\n", following.at()),
+        Begin::First | Begin::After(_) => format!("{RETRY_FIELD}\n"),
     };
     let (body_writer, body) = BodyWriter::new();
-    let unsent = StreamBytes {
+    let unsent = StreamBudget {
         unsent: state.unsent().clone(),
         caller: unsent_bytes::Caller::Known(AuditActor::User(actor.user.clone())),
     };
     app.follow.spawn(async move {
         let refused = recheck.refused(actor).boxed().shared();
         let cut = refused.clone().then(|()| sleep(END_GRACE));
-        let said = say(following, refused, first, (&body_writer, unsent));
+        let said = write_events(following, refused, first, (&body_writer, unsent));
         body_writer.until_closed(said, cut).await;
     });
     Ok(HttpResponse::Ok()
@@ -80,7 +80,7 @@ pub(super) async fn follow(
         .streaming(body))
 }
 
-type StreamCall = Call<
+type FollowCall = Call<
     Actor,
     (
         PathParam<ConversationId>,
@@ -103,11 +103,11 @@ fn refused(error: AppError, in_header: bool) -> Problem {
     }
 }
 
-async fn say(
+async fn write_events(
     mut following: Following,
     mut refused: impl Future<Output = ()> + Unpin,
     first: String,
-    (body_writer, unsent): (&BodyWriter, StreamBytes),
+    (body_writer, unsent): (&BodyWriter, StreamBudget),
 ) -> Result<(), Disconnected> {
     body_writer.send(first.as_bytes()).await?;
     loop {
@@ -125,7 +125,7 @@ async fn say(
                 }
                 News::Idle => {
                     body_writer.send(b": keep-alive").await?;
-                    sleep(HALVES).await;
+                    sleep(KEEP_ALIVE_SPLIT_INTERVAL).await;
                     body_writer.send(b"\n\n").await?;
                 }
                 News::End(why) => return body_writer.send(end(reason(why)).as_bytes()).await,
@@ -135,12 +135,12 @@ async fn say(
 }
 
 /// What a stream has written and its client has not taken, counted with the rest of what the user leaves unread.
-struct StreamBytes {
+struct StreamBudget {
     unsent: UnsentBytes,
     caller: unsent_bytes::Caller,
 }
 
-impl StreamBytes {
+impl StreamBudget {
     fn try_take(&self, bytes: usize) -> Result<Option<UnsentShare>, Problem> {
         if bytes <= MIN_COUNTED_BYTES {
             return Ok(None);

@@ -16,12 +16,12 @@ const EXPOSE: &str = "expose_secrets";
 
 /// Secrets in clear are for sandboxes only, everything else for users only. So a sandbox's key opens nothing here but
 /// what its agent needs, and a user's key never shows a secret.
-enum Caller {
+enum MeCaller {
     User(Actor),
     Sandbox(Box<SandboxCaller>),
 }
 
-impl Who for Caller {
+impl Who for MeCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         if wants_secrets(req.query_string()) {
             let sandbox = SandboxCaller::identify(req).await?;
@@ -50,13 +50,13 @@ fn wants_secrets(query: &str) -> bool {
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "only described")]
-struct Options {
+struct MeOptions {
     /// Needs a sandbox's key.
     #[param(required = false, default = false)]
     expose_secrets: bool,
 }
 
-impl Decode for Options {
+impl Decode for MeOptions {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let expose_secrets = object.default(EXPOSE, || false)?;
@@ -68,18 +68,18 @@ impl Decode for Options {
 /// the key of the user's own sandbox, while it runs or starts, they are in clear.
 #[utoipa::path(
     tag = "Users",
-    params(Options),
+    params(MeOptions),
     responses((status = 200, description = "Done", body = UserDto))
 )]
 #[get("/api/v1/users/me")]
 pub(super) async fn me(
     app: Application,
     state: State,
-    Call(caller, Query(_options)): Call<Caller, Query<Options>>,
+    Call(caller, Query(_options)): Call<MeCaller, Query<MeOptions>>,
 ) -> Result<web::Json<UserDto>, Problem> {
     let (user, reveal) = match caller {
-        Caller::User(actor) => (actor.user, Reveal::Masked),
-        Caller::Sandbox(caller) => (caller.0.owner, Reveal::Clear),
+        MeCaller::User(actor) => (actor.user, Reveal::Masked),
+        MeCaller::Sandbox(caller) => (caller.0.owner, Reveal::Clear),
     };
     let settings = app.settings.load(&user).await?.unwrap_or_default();
     Ok(web::Json(UserDto::of(

@@ -10,7 +10,7 @@ use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, RawJso
 use crate::problem::{Detail, Problem};
 use crate::repeat::{KeyHeader, repeatable, respond_with, written};
 
-type Queueing = (PathParam<AwaitedText>, IdempotencyKey, RawJson);
+type QueueParts = (PathParam<AwaitedText>, IdempotencyKey, RawJson);
 
 /// Keeps a message until the conversation can hear it: its start is READY, and its sandbox runs.
 ///
@@ -29,7 +29,7 @@ type Queueing = (PathParam<AwaitedText>, IdempotencyKey, RawJson);
 #[post("/api/v1/conversations/{conversation_id}/pending-messages")]
 pub(super) async fn queue(
     app: Application,
-    Call(actor, (PathParam(text), IdempotencyKey(key), RawJson(body))): Call<Actor, Queueing>,
+    Call(actor, (PathParam(text), IdempotencyKey(key), RawJson(body))): Call<Actor, QueueParts>,
 ) -> Result<HttpResponse, Problem> {
     // What a repetition is compared by.
     let input = match (&key, &body) {

@@ -16,7 +16,7 @@ use crate::openapi::RouteSurface;
 use crate::problem::Problem;
 
 /// What Swagger UI needs, and nothing else. It sets styles in attributes, and draws its icons from `data:` addresses.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                       connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 /// The document.
@@ -66,7 +66,7 @@ pub(super) async fn page(
     let file = found.ok_or_else(Problem::not_found)?;
     let mut answer = HttpResponse::Ok();
     answer.content_type(file.content_type);
-    page_security::add(&mut answer, POLICY);
+    page_security::add(&mut answer, PAGE_POLICY);
     if !file.gzpipped {
         return Ok(answer.body(file.bytes.into_owned()));
     }

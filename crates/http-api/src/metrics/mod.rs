@@ -18,9 +18,9 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::openapi::Operations;
 use crate::routes::ProcessSample;
 use crate::{Listener, HttpState};
-pub(crate) use requests::Requests;
+pub(crate) use requests::RequestMetrics;
 pub(crate) use text::CONTENT_TYPE;
-use text::{Labels, Page};
+use text::{Labels, MetricsPage};
 
 /// Answers what the pools of the store are doing. Cheap; never waits.
 pub type PoolStats = Box<dyn Fn() -> Vec<PoolStats> + Send + Sync>;
@@ -28,7 +28,7 @@ pub type PoolStats = Box<dyn Fn() -> Vec<PoolStats> + Send + Sync>;
 /// What is counted about requests, and who may read it.
 #[derive(Default)]
 pub(crate) struct HttpMetrics {
-    requests: OnceLock<Requests>,
+    requests: OnceLock<RequestMetrics>,
     pools: OnceLock<PoolStats>,
     key: Option<KeyHash>,
     has_metrics_listener: bool,
@@ -36,11 +36,11 @@ pub(crate) struct HttpMetrics {
 
 /// Whether somebody may read the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum MetricsAccess {
     Allowed,
     NeedsKey,
     /// It is behind the operators' listener, and not here.
-    Elsewhere,
+    NotServed,
 }
 
 impl HttpMetrics {
@@ -61,12 +61,12 @@ impl HttpMetrics {
                 let methods = methods.iter();
                 methods.map(move |method| (method.as_str(), path.as_str()))
             });
-            Requests::of(documented.chain(UNDOCUMENTED))
+            RequestMetrics::of(documented.chain(UNDOCUMENTED))
         });
     }
 
-    pub(crate) fn requests(&self) -> &Requests {
-        self.requests.get_or_init(Requests::default)
+    pub(crate) fn requests(&self) -> &RequestMetrics {
+        self.requests.get_or_init(RequestMetrics::default)
     }
 
     pub(crate) fn set_pools(&self, pools: PoolStats) {
@@ -80,21 +80,21 @@ impl HttpMetrics {
 
     /// Whether who comes through this listener with this key may read. Hashes are compared: how much of a wrong key is right takes
     /// no longer or shorter.
-    pub(crate) fn may_read(
+    pub(crate) fn access(
         &self,
         listener: Listener,
         key: impl FnOnce() -> Option<SecretString>,
-    ) -> Reading {
+    ) -> MetricsAccess {
         match &self.key {
-            _ if listener == Listener::Metrics => Reading::Allowed,
-            None if self.has_metrics_listener => Reading::Elsewhere,
-            None => Reading::Allowed,
+            _ if listener == Listener::Metrics => MetricsAccess::Allowed,
+            None if self.has_metrics_listener => MetricsAccess::NotServed,
+            None => MetricsAccess::Allowed,
             needed => {
                 let given = key().map(|key| KeyHash::of(key.expose_secret()));
                 if *needed == given {
-                    Reading::Allowed
+                    MetricsAccess::Allowed
                 } else {
-                    Reading::NeedsKey
+                    MetricsAccess::NeedsKey
                 }
             }
         }
@@ -114,7 +114,7 @@ const UNDOCUMENTED: [(&str, &str); 7] = [
 
 /// The page, now.
 pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> String {
-    let mut page = Page::new();
+    let mut page = MetricsPage::new();
     let build: Labels<'_> = &[("version", env!("CARGO_PKG_VERSION"))];
     page.gauge(
         "build_info",
@@ -128,7 +128,7 @@ pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> Str
     parts::write_gateway(&mut page, state.gateway().meter().numbers());
     parts::write_refusals(&mut page, state.rate().refused());
     write_warm(&mut page, app);
-    page.usual(|page| write_process(page, process));
+    page.with_standard_names(|page| write_process(page, process));
     page.finish()
 }
 
@@ -136,7 +136,7 @@ fn one<'a>(value: u64) -> [(Labels<'a>, u64); 1] {
     [(&[], value)]
 }
 
-fn write_requests(page: &mut Page, requests: &Requests) {
+fn write_requests(page: &mut MetricsPage, requests: &RequestMetrics) {
     let routes = requests.routes();
     let labels: Vec<_> = routes
         .iter()
@@ -152,7 +152,7 @@ fn write_requests(page: &mut Page, requests: &Requests) {
         .collect();
     page.counter(
         "http_requests_total",
-        "Requests that were answered.",
+        "RequestMetrics that were answered.",
         labels
             .iter()
             .map(|(labels, count)| (labels as Labels<'_>, *count)),
@@ -175,21 +175,21 @@ fn write_requests(page: &mut Page, requests: &Requests) {
     );
     page.gauge(
         "http_requests_in_flight",
-        "Requests that have no answer yet.",
+        "RequestMetrics that have no answer yet.",
         one(requests.in_flight.get()),
     );
 }
 
 /// A series of every pool: its name, its help, and its value.
-type Gauge = (&'static str, &'static str, fn(&PoolStats) -> u64);
+type PoolGauge = (&'static str, &'static str, fn(&PoolStats) -> u64);
 
-fn write_pools(page: &mut Page, pools: &[PoolStats]) {
+fn write_pools(page: &mut MetricsPage, pools: &[PoolStats]) {
     let names: Vec<_> = pools.iter().map(|pool| [("pool", pool.name)]).collect();
     let of = |value: fn(&PoolStats) -> u64| {
         let values = pools.iter().map(value);
         names.iter().map(|name| name as Labels<'_>).zip(values)
     };
-    let gauges: [Gauge; 5] = [
+    let gauges: [PoolGauge; 5] = [
         (
             "db_connections_max",
             "Connections that the pool may have.",
@@ -232,7 +232,7 @@ fn write_pools(page: &mut Page, pools: &[PoolStats]) {
     );
 }
 
-fn write_starts(page: &mut Page, app: &App) {
+fn write_starts(page: &mut MetricsPage, app: &App) {
     let counted = app.counted();
     let steps: Vec<_> = counted
         .steps
@@ -283,7 +283,7 @@ fn write_starts(page: &mut Page, app: &App) {
     );
 }
 
-fn write_reports(page: &mut Page, app: &App) {
+fn write_reports(page: &mut MetricsPage, app: &App) {
     let counted = app.counted();
     let reports = counted
         .reports
@@ -318,7 +318,7 @@ fn write_reports(page: &mut Page, app: &App) {
     parts::write_quotas(page, &counted.quotas);
 }
 
-fn write_warm(page: &mut Page, app: &App) {
+fn write_warm(page: &mut MetricsPage, app: &App) {
     let warm = app.warm_counts();
     page.gauge(
         "warm_sandboxes_target",
@@ -361,7 +361,7 @@ fn write_warm(page: &mut Page, app: &App) {
 }
 
 /// Names and meanings as everywhere (the conventions of Prometheus' client libraries).
-fn write_process(page: &mut Page, process: &ProcessSample) {
+fn write_process(page: &mut MetricsPage, process: &ProcessSample) {
     page.seconds(
         "process_cpu_seconds_total",
         "counter",
@@ -408,12 +408,12 @@ mod tests {
 
     #[test]
     fn a_page_with_a_key_is_for_whoever_has_it() {
-        use Reading::{Allowed, Elsewhere, NeedsKey};
+        use MetricsAccess::{Allowed, NotServed, NeedsKey};
         const KEY: &str = "metrics-key";
         // By the configured key and whether there is a listener: without a key, with the right one, with another.
         for (key, has_metrics_listener, [none, right, wrong]) in [
             (None, false, [Allowed; 3]),
-            (None, true, [Elsewhere; 3]),
+            (None, true, [NotServed; 3]),
             (Some(KEY), false, [NeedsKey, Allowed, NeedsKey]),
             (Some(KEY), true, [NeedsKey, Allowed, NeedsKey]),
         ] {
@@ -423,7 +423,7 @@ mod tests {
                 (Some(KEY), right),
                 (Some("metrics-kez"), wrong),
             ] {
-                let at = |listener| http_metrics.may_read(listener, || given.map(SecretString::from));
+                let at = |listener| http_metrics.access(listener, || given.map(SecretString::from));
                 assert_eq!(
                     at(Listener::Public),
                     expected,

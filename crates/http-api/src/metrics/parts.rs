@@ -4,12 +4,12 @@ use application::quotas::QuotaCounts;
 use gateway::Numbers;
 
 use super::one;
-use super::text::{Labels, Page};
+use super::text::{Labels, MetricsPage};
 
-pub(super) fn write_gateway(page: &mut Page, numbers: Numbers) {
+pub(super) fn write_gateway(page: &mut MetricsPage, numbers: Numbers) {
     page.gauge(
         "gateway_requests_in_flight",
-        "Requests that are being forwarded, until their answers have been sent.",
+        "RequestMetrics that are being forwarded, until their answers have been sent.",
         one(numbers.requests_open),
     );
     page.gauge(
@@ -25,7 +25,7 @@ pub(super) fn write_gateway(page: &mut Page, numbers: Numbers) {
     ];
     page.counter(
         "gateway_requests_total",
-        "Requests that were forwarded, or not: `refused` by us, `failed` behind us.",
+        "RequestMetrics that were forwarded, or not: `refused` by us, `failed` behind us.",
         ended
             .iter()
             .map(|(labels, count)| (labels as Labels<'_>, *count)),
@@ -43,11 +43,11 @@ pub(super) fn write_gateway(page: &mut Page, numbers: Numbers) {
     );
 }
 
-pub(super) fn write_refusals(page: &mut Page, refused: [(&'static str, u64); 2]) {
+pub(super) fn write_refusals(page: &mut MetricsPage, refused: [(&'static str, u64); 2]) {
     let refused = refused.map(|(why, count)| ([("reason", why)], count));
     page.counter(
         "rate_limited_requests_total",
-        "Requests that were answered 429: too many, or too many wrong keys before it.",
+        "RequestMetrics that were answered 429: too many, or too many wrong keys before it.",
         refused
             .iter()
             .map(|(labels, count)| (labels as Labels<'_>, *count)),
@@ -55,13 +55,13 @@ pub(super) fn write_refusals(page: &mut Page, refused: [(&'static str, u64); 2])
 }
 
 /// What quotas have done, and who meets them.
-pub(super) fn write_quotas(page: &mut Page, counted: &QuotaCounts) {
+pub(super) fn write_quotas(page: &mut MetricsPage, counted: &QuotaCounts) {
     let refused = counted
         .refusals
         .map(|(name, count)| ([("quota", name)], count));
     page.counter(
         "quota_refusals_total",
-        "Requests of users that were refused because a quota is used up.",
+        "RequestMetrics of users that were refused because a quota is used up.",
         refused
             .iter()
             .map(|(labels, count)| (labels as Labels<'_>, *count)),

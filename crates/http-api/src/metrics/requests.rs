@@ -1,4 +1,4 @@
-//! Requests, by method and route. Every route has its counters before the first request comes, so counting one costs a
+//! RequestMetrics, by method and route. Every route has its counters before the first request comes, so counting one costs a
 //! look-up and some additions; and a path that is no route's is never a label.
 
 use std::collections::HashMap;
@@ -6,53 +6,53 @@ use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::{Method, StatusCode};
-use domain::measure::{Counter, DurationHistogram, Gauge};
+use domain::measure::{Counter, DurationHistogram, PoolGauge};
 
 /// Longest pattern of a route, in bytes.
-const LONGEST: usize = 256;
+const MAX_PATTERN_BYTES: usize = 256;
 /// The route of what no route took.
-const UNMATCHED: &str = "unmatched";
+const UNMATCHED_ROUTE: &str = "unmatched";
 /// The route of what went to an agent server.
-const FORWARDED: &str = "gateway";
+const FORWARDED_ROUTE: &str = "gateway";
 /// The method of both.
-const ANY: &str = "ANY";
-const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+const ANY_METHOD: &str = "ANY_METHOD";
+const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// What came in.
 #[derive(Debug, Default)]
-pub(crate) struct Requests {
+pub(crate) struct RequestMetrics {
     /// By method, and pattern of the path.
-    routes: HashMap<String, Vec<(Method, Route)>>,
-    unmatched: Route,
+    routes: HashMap<String, Vec<(Method, RouteMetrics)>>,
+    unmatched: RouteMetrics,
     /// What the gateway took.
-    forwarded: Route,
-    pub(crate) in_flight: Gauge,
+    forwarded: RouteMetrics,
+    pub(crate) in_flight: PoolGauge,
 }
 
 /// What came to one route.
 #[derive(Debug, Default)]
-pub(crate) struct Route {
-    classes: [Counter; CLASSES.len()],
+pub(crate) struct RouteMetrics {
+    classes: [Counter; STATUS_CLASSES.len()],
     pub(crate) durations: DurationHistogram,
 }
 
-impl Route {
+impl RouteMetrics {
     fn note(&self, status: StatusCode, took: Duration) {
-        let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1;
+        let class = usize::from(status.as_u16() / 100).clamp(1, STATUS_CLASSES.len()) - 1;
         self.classes[class].add(1);
         self.durations.note(took);
     }
 
     /// How often it answered, by class of the status. Only those that it has given.
     pub(crate) fn answers(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let counts = CLASSES.iter().zip(&self.classes);
+        let counts = STATUS_CLASSES.iter().zip(&self.classes);
         counts
             .map(|(class, count)| (*class, count.get()))
             .filter(|(_, count)| *count > 0)
     }
 }
 
-impl Requests {
+impl RequestMetrics {
     /// For these routes.
     pub(crate) fn of<'a>(routes: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut known: HashMap<_, Vec<_>> = HashMap::new();
@@ -61,7 +61,7 @@ impl Requests {
                 let methods = known.entry(pattern.to_owned()).or_default();
                 // Most have one method; room for four would be the rule.
                 methods.reserve_exact(1);
-                methods.push((method, Route::default()));
+                methods.push((method, RouteMetrics::default()));
             }
         }
         Self {
@@ -72,7 +72,7 @@ impl Requests {
 
     /// One was answered.
     pub(crate) fn note(&self, req: &HttpRequest, status: StatusCode, took: Duration) {
-        let mut buffer = [0; LONGEST];
+        let mut buffer = [0; MAX_PATTERN_BYTES];
         let route = pattern(req, &mut buffer).and_then(|pattern| {
             let methods = self.routes.get(pattern)?;
             methods.iter().find(|(method, _)| method == req.method())
@@ -84,7 +84,7 @@ impl Requests {
 
     /// The pattern of the route that took this request.
     pub(crate) fn route_of(&self, req: &HttpRequest) -> Option<&str> {
-        let mut buffer = [0; LONGEST];
+        let mut buffer = [0; MAX_PATTERN_BYTES];
         let pattern = pattern(req, &mut buffer)?;
         let (known, _) = self.routes.get_key_value(pattern)?;
         Some(known)
@@ -101,14 +101,14 @@ impl Requests {
     }
 
     /// All that have had a request, with method and pattern.
-    pub(crate) fn routes(&self) -> Vec<(&str, &str, &Route)> {
+    pub(crate) fn routes(&self) -> Vec<(&str, &str, &RouteMetrics)> {
         let routes = self.routes.iter().flat_map(|(pattern, methods)| {
             let methods = methods.iter();
             methods.map(|(method, route)| (method.as_str(), pattern.as_str(), route))
         });
         let all = routes.chain([
-            (ANY, UNMATCHED, &self.unmatched),
-            (ANY, FORWARDED, &self.forwarded),
+            (ANY_METHOD, UNMATCHED_ROUTE, &self.unmatched),
+            (ANY_METHOD, FORWARDED_ROUTE, &self.forwarded),
         ]);
         let mut had: Vec<_> = all
             .filter(|(.., route)| route.answers().next().is_some())
@@ -120,7 +120,7 @@ impl Requests {
 
 /// The pattern of the route that took this request: its path, with names in braces instead of what they matched. Where that
 /// is no route's pattern, no route took it.
-fn pattern<'a>(req: &'a HttpRequest, buffer: &'a mut [u8; LONGEST]) -> Option<&'a str> {
+fn pattern<'a>(req: &'a HttpRequest, buffer: &'a mut [u8; MAX_PATTERN_BYTES]) -> Option<&'a str> {
     let info = req.match_info();
     let path = info.as_str();
     if info.is_empty() {

@@ -13,7 +13,7 @@ const PREFIX: &str = "agent_workspace_";
 
 /// A page of metrics that is being written. Names are this service's, without their prefix; labels are never free text.
 #[derive(Debug, Default)]
-pub(crate) struct Page {
+pub(crate) struct MetricsPage {
     text: String,
     prefix: &'static str,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Page {
 /// Names and values of labels.
 pub(crate) type Labels<'a> = &'a [(&'a str, &'a str)];
 
-impl Page {
+impl MetricsPage {
     pub(crate) fn new() -> Self {
         Self {
             text: String::with_capacity(16 * 1024),
@@ -29,8 +29,8 @@ impl Page {
         }
     }
 
-    /// Writes what every process has under its usual name, which has no prefix of ours.
-    pub(crate) fn usual(&mut self, write: impl FnOnce(&mut Self)) {
+    /// Writes what every process has under its with_standard_names name, which has no prefix of ours.
+    pub(crate) fn with_standard_names(&mut self, write: impl FnOnce(&mut Self)) {
         self.prefix = "";
         write(self);
         self.prefix = PREFIX;
@@ -135,13 +135,13 @@ mod tests {
 
     #[test]
     fn a_page_has_the_form_that_prometheus_reads() {
-        let mut page = Page::new();
+        let mut page = MetricsPage::new();
         page.counter(
             "x_total",
             "How often.",
             [(&[("a", "b\"c\\d\ne")] as Labels<'_>, 3)],
         );
-        page.usual(|page| page.gauge("up", "Now.", [(&[] as Labels<'_>, 1)]));
+        page.with_standard_names(|page| page.gauge("up", "Now.", [(&[] as Labels<'_>, 1)]));
         let durations = DurationHistogram::default();
         durations.note(Duration::from_millis(1500));
         page.histogram(

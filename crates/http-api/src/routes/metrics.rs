@@ -6,7 +6,7 @@ use actix_web::{HttpRequest, HttpResponse, get};
 
 use super::process_stats::ProcessSample;
 use crate::extract::{Application, State, key_of};
-use crate::metrics::{CONTENT_TYPE, Reading, page};
+use crate::metrics::{CONTENT_TYPE, MetricsAccess, page};
 use crate::problem::{Detail, Problem};
 
 /// Metrics of this process in Prometheus' text format. Where the operator has set a key, it is needed; where they are read on
@@ -25,10 +25,10 @@ pub(super) async fn read(
     state: State,
     req: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    match state.http_metrics().may_read(state.listener(), || key_of(&req)) {
-        Reading::Allowed => {}
-        Reading::NeedsKey => return Err(Problem::unauthorized()),
-        Reading::Elsewhere => return Err(Problem::not_found()),
+    match state.http_metrics().access(state.listener(), || key_of(&req)) {
+        MetricsAccess::Allowed => {}
+        MetricsAccess::NeedsKey => return Err(Problem::unauthorized()),
+        MetricsAccess::NotServed => return Err(Problem::not_found()),
     }
     let process = ProcessSample::look(state.stats().started());
     Ok(HttpResponse::Ok()

@@ -3,43 +3,43 @@
 use domain::git::NewPullRequest;
 use serde_json::Value;
 
-use super::tools::Tool;
-use crate::decode::{Errors, Fault, Flavour, Object, Path, characters, items};
+use super::tools::McpTool;
+use crate::decode::{Errors, RpcError, Flavour, Object, Path, characters, items};
 
-const LONGEST_NAME: u64 = 1024;
-const LONGEST_BRANCH: u64 = 255;
-const LONGEST_TITLE: u64 = 1024;
-const MOST_LABELS: u64 = 100;
+const MAX_REPOSITORY_CHARS: u64 = 1024;
+const MAX_BRANCH_CHARS: u64 = 255;
+const MAX_TITLE_CHARS: u64 = 1024;
+const MAX_LABELS: u64 = 100;
 
 /// The pull request that the arguments ask for, or what is wrong with each of them.
-pub(super) fn read(tool: &Tool, given: &Value) -> Result<NewPullRequest, String> {
+pub(super) fn read(tool: &McpTool, given: &Value) -> Result<NewPullRequest, String> {
     let mut errors = Errors::new();
     match decode(tool, given, &mut errors) {
         Some(request) if errors.is_empty() => Ok(request),
-        _ => Err(told(&errors)),
+        _ => Err(describe_errors(&errors)),
     }
 }
 
-fn decode(tool: &Tool, given: &Value, errors: &mut Errors) -> Option<NewPullRequest> {
+fn decode(tool: &McpTool, given: &Value, errors: &mut Errors) -> Option<NewPullRequest> {
     let at = Path::body(false);
     let mut object = Object::<Value>::open(given, &at, errors)?;
     let (name, _) = tool.repository;
     let repository = object.required::<Value>(name);
     let repository = repository.and_then(|value| {
         repository_of(tool, &value).or_else(|| {
-            object.fault(name, Fault::string_type());
+            object.fault(name, RpcError::string_type());
             None
         })
     });
-    object.rule(name, repository.as_ref(), characters(1..=LONGEST_NAME));
+    object.rule(name, repository.as_ref(), characters(1..=MAX_REPOSITORY_CHARS));
     let mut branch = |key| {
         let branch = object.required::<String>(key);
-        object.rule(key, branch.as_ref(), characters(1..=LONGEST_BRANCH));
+        object.rule(key, branch.as_ref(), characters(1..=MAX_BRANCH_CHARS));
         branch
     };
     let (source_branch, target_branch) = (branch("source_branch"), branch("target_branch"));
     let title = object.required::<String>("title");
-    object.rule("title", title.as_ref(), characters(1..=LONGEST_TITLE));
+    object.rule("title", title.as_ref(), characters(1..=MAX_TITLE_CHARS));
     let body = object.optional::<String>(tool.text);
     let draft = if tool.takes_draft {
         object.default("draft", || true)
@@ -50,7 +50,7 @@ fn decode(tool: &Tool, given: &Value, errors: &mut Errors) -> Option<NewPullRequ
     if tool.takes_labels {
         labels = object.optional::<Vec<String>>("labels");
         let given = labels.as_ref().and_then(Option::as_ref);
-        object.rule("labels", given, items(0..=MOST_LABELS));
+        object.rule("labels", given, items(0..=MAX_LABELS));
     }
     object.forbid_extra();
     Some(NewPullRequest {
@@ -65,7 +65,7 @@ fn decode(tool: &Tool, given: &Value, errors: &mut Errors) -> Option<NewPullRequ
 }
 
 /// GitLab's own tools write the slashes of a project as they stand in an address.
-fn repository_of(tool: &Tool, value: &Value) -> Option<String> {
+fn repository_of(tool: &McpTool, value: &Value) -> Option<String> {
     match value {
         Value::String(name) if tool.takes_number => {
             Some(name.replace("%2F", "/").replace("%2f", "/"))
@@ -77,7 +77,7 @@ fn repository_of(tool: &Tool, value: &Value) -> Option<String> {
 }
 
 /// One line for each fault: where, and what.
-fn told(errors: &Errors) -> String {
+fn describe_errors(errors: &Errors) -> String {
     let detail = errors.detail(Flavour::V1);
     let faults = detail.as_array().into_iter().flatten().map(|item| {
         let place = item["loc"].as_array().into_iter().flatten().skip(1);

@@ -15,20 +15,20 @@ use application::pull_requests::PullRequestCaller;
 use serde_json::{Map, Value, json};
 
 use crate::decode::JsonFault;
-pub(crate) use rpc::{Code, fault};
-use rpc::{Fault, Message, Outcome};
-pub(crate) use version::Version;
+pub(crate) use rpc::{RpcErrorCode, fault};
+use rpc::{RpcError, RpcMessage, RpcResult};
+pub(crate) use version::ProtocolVersion;
 
 /// Messages of one batch, which are worked on one after the other.
-const MOST_MESSAGES: usize = 10;
+const MAX_BATCH_MESSAGES: usize = 10;
 
 /// What is sent back.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Reply {
+pub(crate) enum McpReply {
     /// There was nothing to answer.
-    Taken,
+    Accepted,
     /// One answer, or the answers of a batch.
-    Answers(Value),
+    Responses(Value),
     /// The whole body was nothing that could be answered.
     Refused(Value),
 }
@@ -37,47 +37,47 @@ pub(crate) enum Reply {
 pub(crate) async fn exchange(
     app: &App,
     opener: &PullRequestCaller,
-    version: Version,
+    version: ProtocolVersion,
     body: Result<Value, JsonFault>,
-) -> Reply {
+) -> McpReply {
     match body {
-        Err(_) => Reply::Refused(fault(&Value::Null, Code::Parse, "The body is not JSON")),
+        Err(_) => McpReply::Refused(fault(&Value::Null, RpcErrorCode::Parse, "The body is not JSON")),
         Ok(Value::Array(messages)) => batch(app, opener, version, messages).await,
-        Ok(message) => match Message::read(message) {
-            Message::Invalid(answer) => Reply::Refused(answer),
-            Message::Request { id, method, params } => {
-                Reply::Answers(answer(app, opener, (id, &method, params)).await)
+        Ok(message) => match RpcMessage::read(message) {
+            RpcMessage::Invalid(answer) => McpReply::Refused(answer),
+            RpcMessage::Request { id, method, params } => {
+                McpReply::Responses(answer(app, opener, (id, &method, params)).await)
             }
-            Message::Unanswered => Reply::Taken,
+            RpcMessage::Unanswered => McpReply::Accepted,
         },
     }
 }
 
-async fn batch(app: &App, opener: &PullRequestCaller, version: Version, messages: Vec<Value>) -> Reply {
-    let refused = |why: &str| Reply::Refused(fault(&Value::Null, Code::Invalid, why));
+async fn batch(app: &App, opener: &PullRequestCaller, version: ProtocolVersion, messages: Vec<Value>) -> McpReply {
+    let refused = |why: &str| McpReply::Refused(fault(&Value::Null, RpcErrorCode::Invalid, why));
     if !version.has_batches() {
         return refused("This version of the protocol has no batches");
     }
-    if messages.is_empty() || messages.len() > MOST_MESSAGES {
-        return refused(&format!("A batch has 1 to {MOST_MESSAGES} messages"));
+    if messages.is_empty() || messages.len() > MAX_BATCH_MESSAGES {
+        return refused(&format!("A batch has 1 to {MAX_BATCH_MESSAGES} messages"));
     }
     let mut answers = Vec::new();
     for message in messages {
-        match Message::read(message) {
-            Message::Invalid(answer) => answers.push(answer),
-            Message::Request { id, method, .. } if method == "initialize" => {
-                answers.push(fault(&id, Code::Invalid, "initialize stands alone"));
+        match RpcMessage::read(message) {
+            RpcMessage::Invalid(answer) => answers.push(answer),
+            RpcMessage::Request { id, method, .. } if method == "initialize" => {
+                answers.push(fault(&id, RpcErrorCode::Invalid, "initialize stands alone"));
             }
-            Message::Request { id, method, params } => {
+            RpcMessage::Request { id, method, params } => {
                 answers.push(answer(app, opener, (id, &method, params)).await);
             }
-            Message::Unanswered => {}
+            RpcMessage::Unanswered => {}
         }
     }
     if answers.is_empty() {
-        return Reply::Taken;
+        return McpReply::Accepted;
     }
-    Reply::Answers(answers.into())
+    McpReply::Responses(answers.into())
 }
 
 async fn answer(
@@ -85,22 +85,22 @@ async fn answer(
     opener: &PullRequestCaller,
     (id, method, params): (Value, &str, Map<String, Value>),
 ) -> Value {
-    let outcome: Outcome = match method {
+    let outcome: RpcResult = match method {
         "initialize" => Ok(initialize(&params)),
         "ping" => Ok(json!({})),
         "tools/list" if params.get("cursor").is_some_and(|it| !it.is_null()) => {
-            Err(Fault(Code::Params, "The list has one page"))
+            Err(RpcError(RpcErrorCode::Params, "The list has one page"))
         }
         "tools/list" => Ok(json!({"tools": tools::list()})),
         "tools/call" => tools::call(app, opener, &params).await,
-        _ => Err(Fault(Code::Method, "Method not found")),
+        _ => Err(RpcError(RpcErrorCode::Method, "Method not found")),
     };
     rpc::answer(&id, outcome)
 }
 
 fn initialize(params: &Map<String, Value>) -> Value {
     let asked = params.get("protocolVersion").and_then(Value::as_str);
-    let version = asked.and_then(Version::read).unwrap_or_default();
+    let version = asked.and_then(ProtocolVersion::read).unwrap_or_default();
     json!({
         "protocolVersion": version.as_str(),
         "capabilities": {"tools": {"listChanged": false}},

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 /// What is wrong, as the protocol numbers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Code {
+pub(crate) enum RpcErrorCode {
     Parse = -32700,
     Invalid = -32600,
     Method = -32601,
@@ -13,13 +13,13 @@ pub(crate) enum Code {
 
 /// Why a request has no result.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fault(pub(super) Code, pub(super) &'static str);
+pub(super) struct RpcError(pub(super) RpcErrorCode, pub(super) &'static str);
 
-pub(super) type Outcome = Result<Value, Fault>;
+pub(super) type RpcResult = Result<Value, RpcError>;
 
 /// Something that came in.
 #[derive(Debug, PartialEq)]
-pub(super) enum Message {
+pub(super) enum RpcMessage {
     Request {
         /// A text or a whole number.
         id: Value,
@@ -32,7 +32,7 @@ pub(super) enum Message {
     Invalid(Value),
 }
 
-impl Message {
+impl RpcMessage {
     pub(super) fn read(value: Value) -> Self {
         let Value::Object(mut members) = value else {
             return invalid("A message is an object");
@@ -49,7 +49,7 @@ impl Message {
                     Some(Value::Object(params)) => params,
                     Some(_) => {
                         let why = "params is an object";
-                        return Self::Invalid(fault(&id, Code::Params, why));
+                        return Self::Invalid(fault(&id, RpcErrorCode::Params, why));
                     }
                 };
                 Self::Request { id, method, params }
@@ -66,20 +66,20 @@ fn is_id(id: &Value) -> bool {
     id.is_string() || id.is_i64() || id.is_u64()
 }
 
-fn invalid(why: &str) -> Message {
-    Message::Invalid(fault(&Value::Null, Code::Invalid, why))
+fn invalid(why: &str) -> RpcMessage {
+    RpcMessage::Invalid(fault(&Value::Null, RpcErrorCode::Invalid, why))
 }
 
 /// The answer to a request.
-pub(super) fn answer(id: &Value, outcome: Outcome) -> Value {
+pub(super) fn answer(id: &Value, outcome: RpcResult) -> Value {
     match outcome {
         Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
-        Err(Fault(code, why)) => fault(id, code, why),
+        Err(RpcError(code, why)) => fault(id, code, why),
     }
 }
 
 /// An answer that is an error.
-pub(crate) fn fault(id: &Value, code: Code, why: &str) -> Value {
+pub(crate) fn fault(id: &Value, code: RpcErrorCode, why: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": code as i32, "message": why}})
 }
 
@@ -90,17 +90,17 @@ mod tests {
     #[test]
     fn messages_are_told_apart() {
         let request = json!({"jsonrpc": "2.0", "id": 0, "method": "ping"});
-        assert!(matches!(Message::read(request), Message::Request { .. }));
+        assert!(matches!(RpcMessage::read(request), RpcMessage::Request { .. }));
         let request = json!({"jsonrpc": "2.0", "id": "a", "method": "m", "params": {"x": 1}});
         assert!(
-            matches!(Message::read(request), Message::Request { params, .. } if params["x"] == 1)
+            matches!(RpcMessage::read(request), RpcMessage::Request { params, .. } if params["x"] == 1)
         );
         for taken in [
             json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
             json!({"jsonrpc": "2.0", "id": 1, "result": {}}),
             json!({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}}),
         ] {
-            assert_eq!(Message::read(taken.clone()), Message::Unanswered, "{taken}");
+            assert_eq!(RpcMessage::read(taken.clone()), RpcMessage::Unanswered, "{taken}");
         }
         for (wrong, code) in [
             (json!(null), -32600),
@@ -127,7 +127,7 @@ mod tests {
                 -32602,
             ),
         ] {
-            let Message::Invalid(answer) = Message::read(wrong.clone()) else {
+            let RpcMessage::Invalid(answer) = RpcMessage::read(wrong.clone()) else {
                 panic!("{wrong} was taken");
             };
             assert_eq!(answer["error"]["code"], code, "{wrong}");

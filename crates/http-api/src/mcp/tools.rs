@@ -9,11 +9,11 @@ use domain::git::OpenedPullRequest;
 use serde_json::{Map, Value, json};
 
 use super::arguments;
-use super::rpc::{Code, Fault, Outcome};
+use super::rpc::{RpcErrorCode, RpcError, RpcResult};
 
-/// A tool, told by what its arguments are called.
+/// A tool, describe_errors by what its arguments are called.
 #[derive(Debug)]
-pub(super) struct Tool {
+pub(super) struct McpTool {
     name: &'static str,
     provider: GitProvider,
     /// What people there call a pull request.
@@ -28,7 +28,7 @@ pub(super) struct Tool {
     pub(super) takes_labels: bool,
 }
 
-const BITBUCKET: Tool = Tool {
+const BITBUCKET: McpTool = McpTool {
     name: "create_bitbucket_pr",
     provider: GitProvider::Bitbucket,
     what: "pull request in Bitbucket",
@@ -39,8 +39,8 @@ const BITBUCKET: Tool = Tool {
     takes_labels: false,
 };
 
-pub(super) const TOOLS: [Tool; 6] = [
-    Tool {
+pub(super) const TOOLS: [McpTool; 6] = [
+    McpTool {
         name: "create_pr",
         provider: GitProvider::Github,
         what: "pull request in GitHub",
@@ -50,7 +50,7 @@ pub(super) const TOOLS: [Tool; 6] = [
         takes_labels: true,
         ..BITBUCKET
     },
-    Tool {
+    McpTool {
         name: "create_mr",
         provider: GitProvider::Gitlab,
         what: "merge request in GitLab",
@@ -60,21 +60,21 @@ pub(super) const TOOLS: [Tool; 6] = [
         ..BITBUCKET
     },
     BITBUCKET,
-    Tool {
+    McpTool {
         name: "create_bitbucket_data_center_pr",
         provider: GitProvider::BitbucketDataCenter,
         what: "pull request in Bitbucket Data Center",
         repository: ("repo_name", "PROJECT/repository"),
         ..BITBUCKET
     },
-    Tool {
+    McpTool {
         name: "create_azure_devops_pr",
         provider: GitProvider::AzureDevops,
         what: "pull request in Azure DevOps",
         repository: ("repo_name", "organization/project/repository"),
         ..BITBUCKET
     },
-    Tool {
+    McpTool {
         name: "create_forgejo_pr",
         provider: GitProvider::Forgejo,
         what: "pull request in Forgejo or Gitea",
@@ -83,11 +83,11 @@ pub(super) const TOOLS: [Tool; 6] = [
     },
 ];
 
-impl Tool {
+impl McpTool {
     fn document(&self) -> Value {
         json!({
             "name": self.name,
-            "description": format!("Opens a {} for a branch that was pushed. Answers its address.", self.what),
+            "description": format!("Opens a {} for a branch that was pushed. Responses its address.", self.what),
             "inputSchema": self.schema(),
             "outputSchema": {
                 "type": "object",
@@ -143,14 +143,14 @@ impl Tool {
 
 /// All of them, as they are listed.
 pub(super) fn list() -> Vec<Value> {
-    TOOLS.iter().map(Tool::document).collect()
+    TOOLS.iter().map(McpTool::document).collect()
 }
 
 /// Uses a tool for this caller. What goes wrong with it is a result, so that the agent reads it.
-pub(super) async fn call(app: &App, opener: &PullRequestCaller, params: &Map<String, Value>) -> Outcome {
+pub(super) async fn call(app: &App, opener: &PullRequestCaller, params: &Map<String, Value>) -> RpcResult {
     let name = params.get("name").and_then(Value::as_str);
     let tool = TOOLS.iter().find(|tool| Some(tool.name) == name);
-    let tool = tool.ok_or(Fault(Code::Params, "There is no such tool"))?;
+    let tool = tool.ok_or(RpcError(RpcErrorCode::Params, "There is no such tool"))?;
     let none = json!({});
     let given = match params.get("arguments") {
         None | Some(Value::Null) => &none,

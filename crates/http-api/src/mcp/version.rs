@@ -2,14 +2,14 @@
 
 /// One that is spoken here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Version {
+pub(crate) enum ProtocolVersion {
     V2024_11_05,
     V2025_03_26,
     #[default]
     V2025_06_18,
 }
 
-impl Version {
+impl ProtocolVersion {
     const ALL: [Self; 3] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18];
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -24,7 +24,7 @@ impl Version {
         Self::ALL.into_iter().find(|it| it.as_str() == text)
     }
 
-    /// Of a request's `MCP-Protocol-Version`; clients that name none are of the version before that header. `None`: not
+    /// Of a request's `MCP-Protocol-ProtocolVersion`; clients that name none are of the version before that header. `None`: not
     /// spoken here.
     pub(crate) fn of_header(text: Option<&str>) -> Option<Self> {
         text.map_or(Some(Self::V2025_03_26), Self::read)

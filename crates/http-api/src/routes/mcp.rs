@@ -12,12 +12,12 @@ use crate::decode::{Decode, Errors, Object, Path};
 use crate::extract::{
     Application, Call, Query, RawJson, SandboxCaller, UserOrSandbox, Who, state_of,
 };
-use crate::mcp::{Code, Reply, Version, exchange, fault};
+use crate::mcp::{RpcErrorCode, McpReply, ProtocolVersion, exchange, fault};
 use crate::problem::Problem;
 use crate::state::Listener;
 
 /// The header by which a client says what it agreed to.
-const PROTOCOL_VERSION_HEADER: &str = "MCP-Protocol-Version";
+const PROTOCOL_VERSION_HEADER: &str = "MCP-Protocol-ProtocolVersion";
 const EVENT_STREAM: &str = "text/event-stream";
 
 /// The user that the caller acts for: by their own key, or by that of a sandbox of theirs which is at work.
@@ -121,7 +121,7 @@ fn refused(status: StatusCode, message: &Value) -> HttpResponse {
     request_body(content = Value, description = "A JSON-RPC message, or (in version 2025-03-26) a batch of at most 10"),
     params(
         McpCallContext,
-        ("MCP-Protocol-Version" = Option<String>, Header, description = "What initialize has agreed on"),
+        ("MCP-Protocol-ProtocolVersion" = Option<String>, Header, description = "What initialize has agreed on"),
     ),
     responses(
         (status = 200, description = "The answer, or a stream with one event that has it", content(
@@ -142,15 +142,15 @@ pub(super) async fn ask(
         (Query<McpCallContext>, RawJson),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let refuse = |status, why| Ok(refused(status, &fault(&Value::Null, Code::Invalid, why)));
+    let refuse = |status, why| Ok(refused(status, &fault(&Value::Null, RpcErrorCode::Invalid, why)));
     let Some(form) = ResponseFormat::wanted(req.headers()) else {
         let why = "Accept names neither application/json nor text/event-stream";
         return refuse(StatusCode::NOT_ACCEPTABLE, why);
     };
     let named = req.headers().get(PROTOCOL_VERSION_HEADER);
     let named = named.map(|value| value.to_str().unwrap_or_default());
-    let Some(version) = Version::of_header(named) else {
-        let why = "MCP-Protocol-Version names a version that is not spoken here";
+    let Some(version) = ProtocolVersion::of_header(named) else {
+        let why = "MCP-Protocol-ProtocolVersion names a version that is not spoken here";
         return refuse(StatusCode::BAD_REQUEST, why);
     };
     let conversation = about.conversation_id;
@@ -160,9 +160,9 @@ pub(super) async fn ask(
         conversation,
     };
     Ok(match exchange(&app, &opener, version, body).await {
-        Reply::Taken => HttpResponse::Accepted().finish(),
-        Reply::Answers(answer) => form.answer(&answer),
-        Reply::Refused(answer) => refused(StatusCode::BAD_REQUEST, &answer),
+        McpReply::Accepted => HttpResponse::Accepted().finish(),
+        McpReply::Responses(answer) => form.answer(&answer),
+        McpReply::Refused(answer) => refused(StatusCode::BAD_REQUEST, &answer),
     })
 }
 

@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::dto::conversation::ConversationDto;
 use crate::extract::{AccessRecheck, Actor, Application, Call, PathParam, State};
 use crate::problem::{Detail, Problem};
-use crate::zip::{Archive, safe};
+use crate::zip::{ZipWriter, safe};
 
 /// Bytes that are handed to the client at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -196,14 +196,14 @@ async fn write(
 
 /// An archive and the number of events in it.
 struct EventPacker {
-    archive: Archive,
+    archive: ZipWriter,
     count: u64,
 }
 
 impl EventPacker {
     fn new() -> Self {
         Self {
-            archive: Archive::new(),
+            archive: ZipWriter::new(),
             count: 0,
         }
     }

@@ -10,7 +10,7 @@ use flate2::write::DeflateEncoder;
 
 /// Without its name.
 const HEADER: usize = 30;
-/// Bytes of one entry that is kept, without its name: its length, and what `Entry` has in numbers.
+/// Bytes of one entry that is kept, without its name: its length, and what `ZipEntry` has in numbers.
 const KEPT: usize = 1 + 4 * 4;
 /// About so much is handed out at a time.
 const PART: usize = 64 * 1024;
@@ -25,7 +25,7 @@ const MADE_BY: u16 = (3 << 8) | ZIP64;
 const PERMISSIONS: u32 = 0o100_644 << 16;
 
 /// One file.
-pub(super) struct Entry<'a> {
+pub(super) struct ZipEntry<'a> {
     pub(super) name: &'a str,
     /// Date and time as DOS wrote them.
     pub(super) at: u32,
@@ -34,7 +34,7 @@ pub(super) struct Entry<'a> {
     pub(super) length: u32,
 }
 
-impl Entry<'_> {
+impl ZipEntry<'_> {
     /// Bytes before the content.
     pub(super) fn header_length(name: &str) -> usize {
         HEADER + name.len()
@@ -85,12 +85,12 @@ impl Entry<'_> {
 }
 
 /// What is known of the files so far.
-pub(super) struct Directory {
+pub(super) struct CentralDirectory {
     kept: DeflateEncoder<Vec<u8>>,
     count: u64,
 }
 
-impl Directory {
+impl CentralDirectory {
     pub(super) fn new() -> Self {
         Self {
             kept: DeflateEncoder::new(Vec::new(), Compression::fast()),
@@ -98,7 +98,7 @@ impl Directory {
         }
     }
 
-    pub(super) fn push(&mut self, entry: &Entry<'_>) -> io::Result<()> {
+    pub(super) fn push(&mut self, entry: &ZipEntry<'_>) -> io::Result<()> {
         let length = u8::try_from(entry.name.len()).map_err(io::Error::other)?;
         self.kept.write_all(&[length])?;
         for number in [entry.at, entry.crc, entry.compressed, entry.length] {
@@ -109,8 +109,8 @@ impl Directory {
         Ok(())
     }
 
-    pub(super) fn finish(self) -> io::Result<Ending> {
-        Ok(Ending {
+    pub(super) fn finish(self) -> io::Result<ArchiveTail> {
+        Ok(ArchiveTail {
             kept: DeflateDecoder::new(io::Cursor::new(self.kept.finish()?)),
             left: self.count,
             count: self.count,
@@ -122,7 +122,7 @@ impl Directory {
 }
 
 /// The end of an archive.
-pub(crate) struct Ending {
+pub(crate) struct ArchiveTail {
     kept: DeflateDecoder<io::Cursor<Vec<u8>>>,
     left: u64,
     count: u64,
@@ -133,7 +133,7 @@ pub(crate) struct Ending {
     is_over: bool,
 }
 
-impl Ending {
+impl ArchiveTail {
     /// The next part; `None` after the last one.
     pub(crate) fn next_part(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.is_over {
@@ -158,7 +158,7 @@ impl Ending {
         self.kept.read_exact(name)?;
         let number =
             |at: usize| u32::from_le_bytes([kept[at], kept[at + 1], kept[at + 2], kept[at + 3]]);
-        let entry = Entry {
+        let entry = ZipEntry {
             name: std::str::from_utf8(name).map_err(io::Error::other)?,
             at: number(1),
             crc: number(5),
@@ -166,7 +166,7 @@ impl Ending {
             length: number(13),
         };
         entry.write_entry(self.offset, part);
-        self.offset += Entry::header_length(entry.name) as u64 + u64::from(entry.compressed);
+        self.offset += ZipEntry::header_length(entry.name) as u64 + u64::from(entry.compressed);
         self.left -= 1;
         Ok(())
     }
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_file_beyond_four_gibibytes_has_its_place_in_the_extra_field() {
-        let entry = Entry {
+        let entry = ZipEntry {
             name: "a",
             at: 0,
             crc: 1,

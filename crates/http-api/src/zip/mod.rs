@@ -16,24 +16,24 @@ use std::io;
 use domain::clock::Timestamp;
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-pub(crate) use directory::Ending;
-use directory::{Directory, Entry};
+pub(crate) use directory::ArchiveTail;
+use directory::{CentralDirectory, ZipEntry};
 pub(crate) use name::safe;
 
 /// Free bytes that the compressor gets at a time.
 const ROOM: usize = 32 * 1024;
 
 /// An archive that is being written.
-pub(crate) struct Archive {
+pub(crate) struct ZipWriter {
     press: Compress,
-    directory: Directory,
+    directory: CentralDirectory,
 }
 
-impl Archive {
+impl ZipWriter {
     pub(crate) fn new() -> Self {
         Self {
             press: Compress::new(Compression::default(), false),
-            directory: Directory::new(),
+            directory: CentralDirectory::new(),
         }
     }
 
@@ -48,10 +48,10 @@ impl Archive {
         let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
         let start = out.len();
         // The lengths are known afterwards: the header is written over room that is left for it.
-        out.resize(start + Entry::header_length(name), 0);
+        out.resize(start + ZipEntry::header_length(name), 0);
         let content_start = out.len();
         self.compress(content, out)?;
-        let entry = Entry {
+        let entry = ZipEntry {
             name,
             at: directory::dos_time(at),
             crc: crc32fast::hash(content),
@@ -77,7 +77,7 @@ impl Archive {
     }
 
     /// What comes after the last file: the directory, a part at a time.
-    pub(crate) fn finish(self) -> io::Result<Ending> {
+    pub(crate) fn finish(self) -> io::Result<ArchiveTail> {
         self.directory.finish()
     }
 }

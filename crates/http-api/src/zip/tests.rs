@@ -6,13 +6,13 @@ use domain::clock::Timestamp;
 use proptest::prelude::*;
 use zip::ZipArchive;
 
-use super::directory::{Directory, Entry};
-use super::{Archive, safe};
+use super::directory::{CentralDirectory, ZipEntry};
+use super::{ZipWriter, safe};
 
 const NOON: i64 = 1_793_188_800_000_000;
 
 fn archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
-    let (mut archive, mut out) = (Archive::new(), Vec::new());
+    let (mut archive, mut out) = (ZipWriter::new(), Vec::new());
     for (name, content) in files {
         archive
             .add(name, Timestamp::from_micros(NOON), content, &mut out)
@@ -71,10 +71,10 @@ fn a_file_that_is_larger_than_all_buffers_comes_back() {
 #[test]
 fn more_files_than_a_plain_archive_may_have_come_back() {
     const EMPTY: [u8; 2] = [3, 0];
-    let (mut directory, mut out) = (Directory::new(), Vec::new());
+    let (mut directory, mut out) = (CentralDirectory::new(), Vec::new());
     let names: Vec<_> = (0..65_540).map(|n| format!("event_{n:06}")).collect();
     for name in &names {
-        let entry = Entry {
+        let entry = ZipEntry {
             name,
             at: 0x5d75_501d,
             crc: 0,
@@ -82,7 +82,7 @@ fn more_files_than_a_plain_archive_may_have_come_back() {
             length: 0,
         };
         let start = out.len();
-        out.resize(start + Entry::header_length(name), 0);
+        out.resize(start + ZipEntry::header_length(name), 0);
         entry.write_header(&mut out[start..]);
         out.extend(EMPTY);
         directory.push(&entry).unwrap();

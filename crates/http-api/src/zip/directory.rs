@@ -9,19 +9,19 @@ use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
 /// Without its name.
-const HEADER: usize = 30;
+const LOCAL_HEADER_BYTES: usize = 30;
 /// Bytes of one entry that is kept, without its name: its length, and what `ZipEntry` has in numbers.
-const KEPT: usize = 1 + 4 * 4;
+const PACKED_ENTRY_BYTES: usize = 1 + 4 * 4;
 /// About so much is handed out at a time.
-const PART: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 /// A number that stands in a zip64 field in truth.
-const ELSEWHERE: u32 = u32::MAX;
+const ZIP64_MARKER: u32 = u32::MAX;
 /// Version 2.0: folders and deflate; 4.5: zip64.
-const PLAIN: u16 = 20;
-const ZIP64: u16 = 45;
-const DEFLATED: u16 = 8;
+const VERSION_DEFLATE: u16 = 20;
+const VERSION_ZIP64: u16 = 45;
+const METHOD_DEFLATE: u16 = 8;
 /// Made on Unix, so that the permissions are understood: a regular file, `rw-r--r--`.
-const MADE_BY: u16 = (3 << 8) | ZIP64;
+const MADE_BY: u16 = (3 << 8) | VERSION_ZIP64;
 const PERMISSIONS: u32 = 0o100_644 << 16;
 
 /// One file.
@@ -37,14 +37,14 @@ pub(super) struct ZipEntry<'a> {
 impl ZipEntry<'_> {
     /// Bytes before the content.
     pub(super) fn header_length(name: &str) -> usize {
-        HEADER + name.len()
+        LOCAL_HEADER_BYTES + name.len()
     }
 
     /// Writes the header over `place`, which is as long as it has to be.
     pub(super) fn write_header(&self, place: &mut [u8]) {
         let mut header = Vec::with_capacity(place.len());
         header.extend(*b"PK\x03\x04");
-        self.common(PLAIN, &mut header);
+        self.common(VERSION_DEFLATE, &mut header);
         put_u16(&mut header, 0);
         header.extend(self.name.as_bytes());
         place.copy_from_slice(&header);
@@ -54,7 +54,7 @@ impl ZipEntry<'_> {
     fn common(&self, version: u16, out: &mut Vec<u8>) {
         put_u16(out, version);
         put_u16(out, 0);
-        put_u16(out, DEFLATED);
+        put_u16(out, METHOD_DEFLATE);
         put_u32(out, self.at);
         put_u32(out, self.crc);
         put_u32(out, self.compressed);
@@ -67,7 +67,7 @@ impl ZipEntry<'_> {
         let (short, is_far) = clamp(offset);
         out.extend(*b"PK\x01\x02");
         put_u16(out, MADE_BY);
-        self.common(if is_far { ZIP64 } else { PLAIN }, out);
+        self.common(if is_far { VERSION_ZIP64 } else { VERSION_DEFLATE }, out);
         // The extra field, a comment, the number of the disk and whether it is a text.
         put_u16(out, if is_far { 12 } else { 0 });
         for _ in 0..3 {
@@ -139,8 +139,8 @@ impl ArchiveTail {
         if self.is_over {
             return Ok(None);
         }
-        let mut part = Vec::with_capacity(PART + 512);
-        while self.left > 0 && part.len() < PART {
+        let mut part = Vec::with_capacity(CHUNK_BYTES + 512);
+        while self.left > 0 && part.len() < CHUNK_BYTES {
             self.write_next(&mut part)?;
         }
         self.size += part.len() as u64;
@@ -152,7 +152,7 @@ impl ArchiveTail {
     }
 
     fn write_next(&mut self, part: &mut Vec<u8>) -> io::Result<()> {
-        let (mut kept, mut name) = ([0; KEPT], [0; u8::MAX as usize]);
+        let (mut kept, mut name) = ([0; PACKED_ENTRY_BYTES], [0; u8::MAX as usize]);
         self.kept.read_exact(&mut kept)?;
         let name = &mut name[..usize::from(kept[0])];
         self.kept.read_exact(name)?;
@@ -196,7 +196,7 @@ impl ArchiveTail {
         // Its own length, without what stands before this number.
         put_u64(part, 44);
         put_u16(part, MADE_BY);
-        put_u16(part, ZIP64);
+        put_u16(part, VERSION_ZIP64);
         put_u64(part, 0);
         for number in [self.count, self.count, self.size, self.offset] {
             put_u64(part, number);
@@ -211,8 +211,8 @@ impl ArchiveTail {
 /// The number, or what says that it stands elsewhere, and whether it does.
 fn clamp(number: u64) -> (u32, bool) {
     match u32::try_from(number) {
-        Ok(number) if number != ELSEWHERE => (number, false),
-        _ => (ELSEWHERE, true),
+        Ok(number) if number != ZIP64_MARKER => (number, false),
+        _ => (ZIP64_MARKER, true),
     }
 }
 
@@ -262,12 +262,12 @@ mod tests {
             length: 3,
         };
         let (mut near, mut far) = (Vec::new(), Vec::new());
-        entry.write_entry(u64::from(ELSEWHERE) - 1, &mut near);
-        entry.write_entry(u64::from(ELSEWHERE), &mut far);
+        entry.write_entry(u64::from(ZIP64_MARKER) - 1, &mut near);
+        entry.write_entry(u64::from(ZIP64_MARKER), &mut far);
         assert_eq!(near.len() + 12, far.len());
         assert_eq!(far[42..46], [0xff; 4]);
         assert_eq!(far[47..51], [1, 0, 8, 0]);
-        assert_eq!(far[51..], u64::from(ELSEWHERE).to_le_bytes());
+        assert_eq!(far[51..], u64::from(ZIP64_MARKER).to_le_bytes());
     }
 
     #[test]

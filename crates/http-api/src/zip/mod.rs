@@ -18,26 +18,26 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 
 pub(crate) use directory::ArchiveTail;
 use directory::{CentralDirectory, ZipEntry};
-pub(crate) use name::safe;
+pub(crate) use name::safe_name;
 
 /// Free bytes that the compressor gets at a time.
-const ROOM: usize = 32 * 1024;
+const OUTPUT_RESERVE_BYTES: usize = 32 * 1024;
 
 /// An archive that is being written.
 pub(crate) struct ZipWriter {
-    press: Compress,
+    compressor: Compress,
     directory: CentralDirectory,
 }
 
 impl ZipWriter {
     pub(crate) fn new() -> Self {
         Self {
-            press: Compress::new(Compression::default(), false),
+            compressor: Compress::new(Compression::default(), false),
             directory: CentralDirectory::new(),
         }
     }
 
-    /// Writes a file to the end of `out`. Names are ASCII and of at most 255 bytes: see [`safe`].
+    /// Writes a file to the end of `out`. Names are ASCII and of at most 255 bytes: see [`safe_name`].
     pub(crate) fn add(
         &mut self,
         name: &str,
@@ -63,12 +63,12 @@ impl ZipWriter {
     }
 
     fn compress(&mut self, content: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-        self.press.reset();
+        self.compressor.reset();
         loop {
-            out.reserve(ROOM);
-            let read = usize::try_from(self.press.total_in()).map_err(io::Error::other)?;
+            out.reserve(OUTPUT_RESERVE_BYTES);
+            let read = usize::try_from(self.compressor.total_in()).map_err(io::Error::other)?;
             let status = self
-                .press
+                .compressor
                 .compress_vec(&content[read..], out, FlushCompress::Finish)?;
             if status == Status::StreamEnd {
                 return Ok(());

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use zip::ZipArchive;
 
 use super::directory::{CentralDirectory, ZipEntry};
-use super::{ZipWriter, safe};
+use super::{ZipWriter, safe_name};
 
 const NOON: i64 = 1_793_188_800_000_000;
 
@@ -46,7 +46,7 @@ proptest! {
 
     #[test]
     fn names_are_harmless_and_short(text in ".{0,200}") {
-        let name = safe(&text);
+        let name = safe_name(&text);
         prop_assert!(name.len() <= 100);
         prop_assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_'), "{}", name);
     }
@@ -55,8 +55,8 @@ proptest! {
 #[test]
 fn a_usual_id_is_kept() {
     let id = "0b9f7a52-6c1e-4f0e-9d3a-2a1b3c4d5e6f";
-    assert_eq!(safe(id), id);
-    assert_eq!(safe("../../settings"), "______settings");
+    assert_eq!(safe_name(id), id);
+    assert_eq!(safe_name("../../settings"), "______settings");
 }
 
 #[test]

@@ -116,18 +116,18 @@ async fn note(inner: &Arc<Inner>, starts: &StartService, change: StoreChange) {
 
 /// Whether the backend can be asked; once it can again, everything is compared at once.
 async fn contact(inner: Arc<Inner>) {
-    let mut contact = inner.ports.backend.contact();
+    let mut contact = inner.ports.backend.watch_reachability();
     while let Some(now) = contact.next().await {
         match &now {
-            BackendReachability::Made => tracing::info!("the sandbox backend answers"),
-            BackendReachability::Lost { detail } => {
+            BackendReachability::Reachable => tracing::info!("the sandbox backend answers"),
+            BackendReachability::Unreachable { detail } => {
                 tracing::warn!(detail, "the sandbox backend is out of reach");
             }
         }
         if let Err(error) = inner.keeper.note_contact(&now).await {
             tracing::warn!(error = %chain(&error), "rows not annotated; the relist will");
         }
-        if now == BackendReachability::Made {
+        if now == BackendReachability::Reachable {
             inner.look_again.notify_one();
         }
     }

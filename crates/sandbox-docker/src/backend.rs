@@ -145,7 +145,7 @@ impl Inner {
     }
 
     async fn usable(&self) -> Result<(), SandboxError> {
-        if let Some(BackendReachability::Lost { detail }) = self.contact.borrow().clone() {
+        if let Some(BackendReachability::Unreachable { detail }) = self.contact.borrow().clone() {
             return Err(unusable(detail));
         }
         self.engine
@@ -287,7 +287,7 @@ impl SandboxBackend for DockerSandboxes {
         .boxed()
     }
 
-    fn contact(&self) -> BoxStream<'static, BackendReachability> {
+    fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
         let mut contact = self.inner.contact.subscribe();
         contact.mark_changed();
         let closed = self.inner.closed.clone();

@@ -52,7 +52,7 @@ impl Inner {
             let Err(error) = self.attend(&mut pause).await;
             let detail = error.detail();
             let is_new = self.contact.send_if_modified(|contact| {
-                let lost = Some(BackendReachability::Lost {
+                let lost = Some(BackendReachability::Unreachable {
                     detail: detail.clone(),
                 });
                 let is_new = *contact != lost;
@@ -82,7 +82,7 @@ impl Inner {
             storage = info.driver.as_deref(),
             "in contact with the container engine"
         );
-        self.contact.send_replace(Some(BackendReachability::Made));
+        self.contact.send_replace(Some(BackendReachability::Reachable));
         self.restore_rules();
         // What happened since before the list was made is replayed.
         let mut events = self.events(info.system_time.as_deref().and_then(since))?;
@@ -192,7 +192,7 @@ impl Inner {
                 let id = look.id.clone();
                 drop(look);
                 sleep(LONGEST).await;
-                if matches!(*self.contact.borrow(), Some(BackendReachability::Made)) {
+                if matches!(*self.contact.borrow(), Some(BackendReachability::Reachable)) {
                     self.memory.mark(&id, false);
                 }
             }

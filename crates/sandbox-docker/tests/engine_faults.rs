@@ -62,8 +62,8 @@ async fn a_killed_engine_comes_back() {
     let mut engine = PrivateEngine::started().await;
     let lab = Lab::on(engine.docker(), Some(engine.socket())).await;
     let backend = lab.backend_with(|config| config.metadata = sandbox_docker::Metadata::Off);
-    let mut contact = backend.contact();
-    assert_eq!(next(&mut contact).await, BackendReachability::Made);
+    let mut contact = backend.watch_reachability();
+    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
     let (running, stopped) = (launch(SPEC), launch(SPEC));
     backend.start(&running).await.unwrap();
     backend.start(&stopped).await.unwrap();
@@ -75,13 +75,13 @@ async fn a_killed_engine_comes_back() {
     engine.kill();
     let lost = next(&mut contact).await;
     assert!(
-        matches!(&lost, BackendReachability::Lost { detail } if detail.contains("WORKSPACE_DOCKER__SOCKET")),
+        matches!(&lost, BackendReachability::Unreachable { detail } if detail.contains("WORKSPACE_DOCKER__SOCKET")),
         "{lost:?}"
     );
     everything_fails(&backend, names_the_socket).await;
 
     engine.start().await;
-    assert_eq!(next(&mut contact).await, BackendReachability::Made);
+    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
     let cause = tokio::time::timeout(SOON, told(&mut facts, &running.id));
     let cause = detail(Some(cause.await.expect("told soon")));
     assert!(
@@ -140,11 +140,11 @@ async fn a_service_starts_before_its_engine() {
     );
     config.socket = Some(engine.socket());
     let backend = DockerSandboxes::new(config).unwrap();
-    let mut contact = backend.contact();
-    assert!(matches!(next(&mut contact).await, BackendReachability::Lost { .. }));
+    let mut contact = backend.watch_reachability();
+    assert!(matches!(next(&mut contact).await, BackendReachability::Unreachable { .. }));
     everything_fails(&backend, names_the_socket).await;
     engine.start().await;
-    assert_eq!(next(&mut contact).await, BackendReachability::Made);
+    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
     backend.check().await.unwrap();
     assert_eq!(backend.list().await.unwrap(), []);
 }
@@ -157,17 +157,17 @@ async fn an_engine_that_hangs_holds_nothing_up() {
         config.metadata = sandbox_docker::Metadata::Off;
         config.call_limit = Duration::from_secs(2);
     });
-    let mut contact = backend.contact();
-    assert_eq!(next(&mut contact).await, BackendReachability::Made);
+    let mut contact = backend.watch_reachability();
+    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
     engine.freeze();
     let lost = next(&mut contact).await;
     assert!(
-        matches!(&lost, BackendReachability::Lost { detail } if detail.contains("in time")),
+        matches!(&lost, BackendReachability::Unreachable { detail } if detail.contains("in time")),
         "{lost:?}"
     );
     everything_fails(&backend, |error| error.to_string().contains("time")).await;
     engine.thaw();
-    assert_eq!(next(&mut contact).await, BackendReachability::Made);
+    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
     backend.check().await.unwrap();
 }
 
@@ -211,8 +211,8 @@ async fn what_happened_while_nobody_listened_is_told_afterwards() {
     let way = Way::to_the_engine();
     let lab = Lab::new().await;
     let backend = lab.backend_with(|config| config.socket = Some(way.address()));
-    let mut contact = backend.contact();
-    assert_eq!(next(&mut contact).await, BackendReachability::Made);
+    let mut contact = backend.watch_reachability();
+    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
     let launches = [(); 5].map(|()| launch(SPEC));
     for launch in &launches {
         backend.start(launch).await.unwrap();
@@ -221,7 +221,7 @@ async fn what_happened_while_nobody_listened_is_told_afterwards() {
     backend.stop(&paused.id).await.unwrap();
     let mut facts = backend.watch();
     way.open.send_replace(false);
-    assert!(matches!(next(&mut contact).await, BackendReachability::Lost { .. }));
+    assert!(matches!(next(&mut contact).await, BackendReachability::Unreachable { .. }));
     lab.kill(&killed.id).await;
     lab.remove_container(&removed.id).await;
     lab.remove_container(&gone.id).await;
@@ -232,7 +232,7 @@ async fn what_happened_while_nobody_listened_is_told_afterwards() {
         .unwrap();
     lab.remove_container(&paused.id).await;
     way.open.send_replace(true);
-    assert_eq!(next(&mut contact).await, BackendReachability::Made);
+    assert_eq!(next(&mut contact).await, BackendReachability::Reachable);
 
     let mut seen = std::collections::HashMap::new();
     while seen.len() < 4 {

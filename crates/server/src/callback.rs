@@ -141,7 +141,7 @@ impl CallbackListener {
             let engine = engine.clone();
             Box::pin(async move { engine.gateway().await })
         });
-        let work = listener.clone().keep(gateway, backend.contact());
+        let work = listener.clone().keep(gateway, backend.watch_reachability());
         listener.tasks.spawn(work);
         listener
     }
@@ -163,7 +163,7 @@ impl CallbackListener {
         let mut news = contact.next().await;
         let mut pause = FIRST_PAUSE;
         while let Some(now) = news {
-            let is_settled = now != BackendReachability::Made || {
+            let is_settled = now != BackendReachability::Reachable || {
                 let done = self.listen_at(gateway().await, &mut bound).await;
                 if let Err(why) = &done
                     && told.as_ref() != Some(why)
@@ -181,7 +181,7 @@ impl CallbackListener {
             news = tokio::select! {
                 changed = contact.next() => changed,
                 // No event tells that an address has appeared or a port become free.
-                () = tokio::time::sleep(pause) => Some(BackendReachability::Made),
+                () = tokio::time::sleep(pause) => Some(BackendReachability::Reachable),
             };
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

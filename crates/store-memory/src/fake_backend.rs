@@ -71,7 +71,7 @@ impl Default for FakeSandboxBackend {
             broken: AtomicBool::new(false),
             hanging: watch::Sender::new(false),
             hanging_removals: watch::Sender::new(false),
-            contact: watch::Sender::new(BackendReachability::Made),
+            contact: watch::Sender::new(BackendReachability::Reachable),
             logs: watch::Sender::default(),
         }
     }
@@ -224,8 +224,8 @@ impl FakeSandboxBackend {
 
     fn reachable(&self) -> Result<(), SandboxError> {
         match &*self.contact.borrow() {
-            BackendReachability::Made => Ok(()),
-            BackendReachability::Lost { detail } => Err(SandboxError::Unavailable {
+            BackendReachability::Reachable => Ok(()),
+            BackendReachability::Unreachable { detail } => Err(SandboxError::Unavailable {
                 detail: detail.clone(),
                 source: None,
             }),
@@ -366,7 +366,7 @@ impl SandboxBackend for FakeSandboxBackend {
         receiver.boxed()
     }
 
-    fn contact(&self) -> BoxStream<'static, BackendReachability> {
+    fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
         let contact = self.contact.subscribe();
         stream::unfold((contact, true), |(mut contact, is_first)| async move {
             if !is_first {

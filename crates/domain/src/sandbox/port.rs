@@ -261,7 +261,7 @@ pub trait SandboxBackend: Send + Sync + 'static {
     /// the reconciler lists periodically.
     fn watch(&self) -> BoxStream<'static, BackendFact>;
     /// Whether the backend can be reached: now, and every change from now on. One that cannot lose contact says nothing.
-    fn contact(&self) -> BoxStream<'static, BackendReachability> {
+    fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
         stream::pending().boxed()
     }
     /// What the owner of a running sandbox should know though it runs: its reports cannot reach `webhook_url`, a limit

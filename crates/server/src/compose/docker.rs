@@ -58,10 +58,10 @@ pub(super) fn open(config: &Config, host: &HostId, why: &str) -> anyhow::Result<
 
 /// Why the engine cannot be asked right now; `None` if it can.
 pub(super) async fn absence(backend: &dyn SandboxBackend) -> Option<String> {
-    let mut contact = backend.contact();
+    let mut contact = backend.watch_reachability();
     match tokio::time::timeout(ANSWER_LIMIT, contact.next()).await {
-        Ok(Some(BackendReachability::Made)) => None,
-        Ok(Some(BackendReachability::Lost { detail })) => Some(detail),
+        Ok(Some(BackendReachability::Reachable)) => None,
+        Ok(Some(BackendReachability::Unreachable { detail })) => Some(detail),
         Ok(None) | Err(_) => Some("no container engine answered in time".to_owned()),
     }
 }

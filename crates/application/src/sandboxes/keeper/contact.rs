@@ -61,8 +61,8 @@ impl SandboxReconciler {
     /// The backend went out of reach, or came back: every row of this host says so. Their status stays the last known one.
     pub(crate) async fn note_contact(&self, contact: &BackendReachability) -> Result<(), AppError> {
         let lost = match contact {
-            BackendReachability::Made => None,
-            BackendReachability::Lost { detail } => Some(detail.clone()),
+            BackendReachability::Reachable => None,
+            BackendReachability::Unreachable { detail } => Some(detail.clone()),
         };
         self.0.contact.set(lost, self.0.ports.clock.now());
         self.tell_rows().await

@@ -106,7 +106,7 @@ struct World {
     _data: TempDir,
     listener: CallbackListener,
     gateway: Arc<Mutex<Option<IpAddr>>>,
-    contact: mpsc::UnboundedSender<Contact>,
+    contact: mpsc::UnboundedSender<BackendReachability>,
     tasks: Tasks,
     port: u16,
 }
@@ -178,7 +178,7 @@ impl World {
         *self.gateway.lock().unwrap() = Some(address(last));
     }
 
-    fn tell(&self, contact: Contact) {
+    fn tell(&self, contact: BackendReachability) {
         self.contact.unbounded_send(contact).unwrap();
     }
 
@@ -218,12 +218,12 @@ fn free_port() -> u16 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_is_there_once_the_engine_and_its_address_are_and_follows_it() {
     let world = World::new().await;
-    world.tell(Contact::Lost {
+    world.tell(BackendReachability::Unreachable {
         detail: "down".to_owned(),
     });
     assert_eq!(world.status(1, "/alive").await, None);
     // The engine answers, and does not know its address yet.
-    world.tell(Contact::Made);
+    world.tell(BackendReachability::Reachable);
     tokio::time::sleep(Duration::from_millis(50)).await;
     world.gateway_is(1);
     world.becomes(1, Some("200")).await;
@@ -242,11 +242,11 @@ async fn it_is_there_once_the_engine_and_its_address_are_and_follows_it() {
     let hook = "/api/v1/webhooks/conversations";
     assert_eq!(world.status(1, hook).await.as_deref(), Some("405"));
     // Gone and back, elsewhere.
-    world.tell(Contact::Lost {
+    world.tell(BackendReachability::Unreachable {
         detail: "down".to_owned(),
     });
     world.gateway_is(2);
-    world.tell(Contact::Made);
+    world.tell(BackendReachability::Reachable);
     world.becomes(2, Some("200")).await;
     world.becomes(1, None).await;
     world.listener.stop(true).await;
@@ -259,7 +259,7 @@ async fn a_taken_port_is_tried_again() {
     let world = World::new().await;
     let other = std::net::TcpListener::bind((address(3), world.port)).unwrap();
     world.gateway_is(3);
-    world.tell(Contact::Made);
+    world.tell(BackendReachability::Reachable);
     tokio::time::sleep(Duration::from_millis(100)).await;
     drop(other);
     world.becomes(3, Some("200")).await;

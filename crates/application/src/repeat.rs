@@ -64,7 +64,7 @@ impl<T> IdempotentCall<'_, T> {
         found: T,
     ) -> Result<Answer<T>, AppError> {
         let answer = self.answer(ports, owner, &found);
-        let earlier = repeated(ports.answers.keep(&answer).await?)?;
+        let earlier = repeated(ports.answers.store_response(&answer).await?)?;
         Ok(earlier.map_or(Answer::New(found), Answer::Repeated))
     }
 
@@ -82,8 +82,8 @@ impl<T> IdempotentCall<'_, T> {
 /// The answer of a repetition; `None` for a first request.
 pub(crate) fn repeated(known: IdempotencyCheck) -> Result<Option<String>, AppError> {
     match known {
-        IdempotencyCheck::First => Ok(None),
-        IdempotencyCheck::Same(answer) => Ok(Some(answer)),
-        IdempotencyCheck::Other => Err(AppError::KeyReused),
+        IdempotencyCheck::New => Ok(None),
+        IdempotencyCheck::Replay(answer) => Ok(Some(answer)),
+        IdempotencyCheck::Mismatch => Err(AppError::KeyReused),
     }
 }

@@ -57,9 +57,9 @@ pub enum IdempotencyCheck {
 pub trait IdempotencyRepository: Send + Sync + 'static {
     /// What is known of this request.
     async fn look_up(&self, request: &IdempotentRequest) -> Result<IdempotencyCheck, StoreError>;
-    /// Stores the answer to a request that made nothing, because what it asks for was there. [`IdempotencyCheck::First`] if it is
+    /// Stores the answer to a request that made nothing, because what it asks for was there. [`IdempotencyCheck::New`] if it is
     /// stored now; else what was known, and nothing is written.
-    async fn keep(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError>;
+    async fn store_response(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError>;
     /// Deletes answers from before, at most `limit`; how many there were.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

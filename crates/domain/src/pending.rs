@@ -63,7 +63,7 @@ pub enum EnqueueOutcome {
     Unknown,
     /// The start that should make the conversation has failed, with this cause: nobody will ever hear the message.
     Failed(Option<String>),
-    /// The request's key was used before: with this answer, or for another request. Never [`IdempotencyCheck::First`].
+    /// The request's key was used before: with this answer, or for another request. Never [`IdempotencyCheck::New`].
     Repeated(IdempotencyCheck),
 }
 

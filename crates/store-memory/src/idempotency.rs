@@ -18,11 +18,11 @@ impl State {
             .get(&key)
             .filter(|kept| kept.at >= request.since)
         {
-            None => IdempotencyCheck::First,
+            None => IdempotencyCheck::New,
             Some(kept) if kept.request.fingerprint == request.fingerprint => {
-                IdempotencyCheck::Same(kept.answer.clone())
+                IdempotencyCheck::Replay(kept.answer.clone())
             }
-            Some(_) => IdempotencyCheck::Other,
+            Some(_) => IdempotencyCheck::Mismatch,
         }
     }
 
@@ -45,10 +45,10 @@ impl IdempotencyRepository for MemoryStore {
         Ok(self.lock().repetition(request))
     }
 
-    async fn keep(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError> {
+    async fn store_response(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError> {
         let mut state = self.lock();
         let known = state.repetition(&answer.request);
-        if known == IdempotencyCheck::First {
+        if known == IdempotencyCheck::New {
             state.refuse_deleted(&answer.request.owner)?;
             state.keep(answer);
         }

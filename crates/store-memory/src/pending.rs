@@ -90,7 +90,7 @@ impl PendingMessageRepository for MemoryStore {
         let mut state = self.lock();
         if let Some(answer) = message.answers.first() {
             match state.repetition(&answer.request) {
-                IdempotencyCheck::First => {}
+                IdempotencyCheck::New => {}
                 known => return Ok(EnqueueOutcome::Repeated(known)),
             }
         }

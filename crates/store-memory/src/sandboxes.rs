@@ -143,7 +143,7 @@ impl SandboxRepository for MemoryStore {
     ) -> Result<IdempotencyCheck, StoreError> {
         let mut state = self.lock();
         let known = state.repetition(&answer.request);
-        if known == IdempotencyCheck::First {
+        if known == IdempotencyCheck::New {
             state.check_insert(sandbox, *caps)?;
             state.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
             state.keep(answer);

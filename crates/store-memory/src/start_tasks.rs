@@ -166,7 +166,7 @@ impl StartTaskRepository for MemoryStore {
         let task = &start.task;
         if let Some(answer) = &start.answer {
             match state.repetition(&answer.request) {
-                IdempotencyCheck::First => {}
+                IdempotencyCheck::New => {}
                 known => return Ok(StartTaskInsertOutcome::Repeated(known)),
             }
         }

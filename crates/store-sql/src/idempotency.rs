@@ -28,11 +28,11 @@ pub(crate) fn repetition(
         .first(conn)
         .optional()?;
     Ok(match kept {
-        None => IdempotencyCheck::First,
+        None => IdempotencyCheck::New,
         Some((fingerprint, answer)) if fingerprint == request.fingerprint => {
-            IdempotencyCheck::Same(answer)
+            IdempotencyCheck::Replay(answer)
         }
-        Some(_) => IdempotencyCheck::Other,
+        Some(_) => IdempotencyCheck::Mismatch,
     })
 }
 
@@ -77,13 +77,13 @@ impl IdempotencyRepository for SqlStore {
         calls.read(move |conn| repetition(conn, &request)).await
     }
 
-    async fn keep(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError> {
+    async fn store_response(&self, answer: &IdempotentResponse) -> Result<IdempotencyCheck, StoreError> {
         let calls = self.db.for_user(&answer.request.owner);
         let answer = answer.clone();
         calls
             .write(move |conn| {
                 let known = repetition(conn, &answer.request)?;
-                if known == IdempotencyCheck::First {
+                if known == IdempotencyCheck::New {
                     refuse_deleted(conn, answer.request.owner.as_str())?;
                     keep(conn, &answer)?;
                 }

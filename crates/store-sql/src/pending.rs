@@ -78,7 +78,7 @@ fn queue(conn: &mut AnyConnection, message: &NewPendingMessage) -> Result<Enqueu
     let owner = message.owner.as_str();
     if let Some(answer) = message.answers.first() {
         let known = idempotency::repetition(conn, &answer.request)?;
-        if known != IdempotencyCheck::First {
+        if known != IdempotencyCheck::New {
             return Ok(EnqueueOutcome::Repeated(known));
         }
     }

@@ -206,7 +206,7 @@ impl SandboxRepository for SqlStore {
         calls
             .write(move |conn| {
                 let known = idempotency::repetition(conn, &answer.request)?;
-                if known == IdempotencyCheck::First {
+                if known == IdempotencyCheck::New {
                     insert_within_caps(conn, &sandbox, caps)?;
                     idempotency::keep(conn, &answer)?;
                 }

@@ -153,7 +153,7 @@ fn insert(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps) -> 
     let task = &start.task;
     if let Some(answer) = &start.answer {
         let known = idempotency::repetition(conn, &answer.request)?;
-        if known != IdempotencyCheck::First {
+        if known != IdempotencyCheck::New {
             return Ok(StartTaskInsertOutcome::Repeated(known));
         }
     }

@@ -169,7 +169,7 @@ impl Sandboxes {
         let (sandboxes, caps) = (&ports.sandboxes, &policy.caps.get());
         let known = sandboxes.insert_once(&sandbox, caps, &answer).await;
         if let Some(claim) = claim {
-            claim.settle(&known, |known| matches!(known, IdempotencyCheck::First));
+            claim.settle(&known, |known| matches!(known, IdempotencyCheck::New));
         }
         if let Some(answer) = repeated(known?)? {
             return Ok(Answer::Repeated(answer));

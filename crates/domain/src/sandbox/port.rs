@@ -32,7 +32,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
     /// Counted are rows with `desired = running` and status STARTING or RUNNING.
     async fn insert(&self, sandbox: &Sandbox, caps: &SandboxCaps) -> Result<(), StoreError>;
     /// The same with the answer to a request that has a key of its sender's, in one transaction. A key that was used before
-    /// comes first: then nothing is written or looked at. [`IdempotencyCheck::First`] if it was stored.
+    /// comes first: then nothing is written or looked at. [`IdempotencyCheck::New`] if it was stored.
     async fn insert_once(
         &self,
         sandbox: &Sandbox,

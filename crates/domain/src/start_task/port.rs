@@ -58,7 +58,7 @@ pub enum StartTaskInsertOutcome {
     /// The same owner already has an unfailed task for this conversation id: here it is; nothing was written.
     Existing(StartTask),
     /// The request's key was used before: with this answer, or for another request. Nothing was written. Never
-    /// [`IdempotencyCheck::First`].
+    /// [`IdempotencyCheck::New`].
     Repeated(IdempotencyCheck),
 }
 

@@ -40,10 +40,10 @@ pub async fn a_start_is_made_once(ports: &Ports) {
     let first = keyed_start(1, kept(asked.clone(), "one"));
     assert_eq!(
         ports.answers.look_up(&asked).await.unwrap(),
-        IdempotencyCheck::First
+        IdempotencyCheck::New
     );
     assert_is!(ports.tasks.insert(&first, &PLENTY).await, Ok(StartTaskInsertOutcome::New));
-    let same = IdempotencyCheck::Same("one".to_owned());
+    let same = IdempotencyCheck::Replay("one".to_owned());
     assert_eq!(ports.answers.look_up(&asked).await.unwrap(), same);
     // Not even a cap is looked at.
     let none = SandboxCaps {
@@ -58,7 +58,7 @@ pub async fn a_start_is_made_once(ports: &Ports) {
     let other = keyed_start(3, kept(request("alice", "k", "that"), "three"));
     assert_eq!(
         ports.tasks.insert(&other, &none).await.unwrap(),
-        StartTaskInsertOutcome::Repeated(IdempotencyCheck::Other)
+        StartTaskInsertOutcome::Repeated(IdempotencyCheck::Mismatch)
     );
     for n in [2, 3] {
         assert_eq!(
@@ -80,10 +80,10 @@ pub async fn a_sandbox_is_made_once(ports: &Ports) {
         let inserted = ports.sandboxes.insert_once(&row, &PLENTY, &answer).await;
         inserted.unwrap()
     };
-    assert_eq!(insert("a", asked.clone()).await, IdempotencyCheck::First);
-    assert_eq!(insert("b", asked).await, IdempotencyCheck::Same("a".to_owned()));
+    assert_eq!(insert("a", asked.clone()).await, IdempotencyCheck::New);
+    assert_eq!(insert("b", asked).await, IdempotencyCheck::Replay("a".to_owned()));
     let other = request("alice", "k", "that");
-    assert_eq!(insert("c", other).await, IdempotencyCheck::Other);
+    assert_eq!(insert("c", other).await, IdempotencyCheck::Mismatch);
     assert!(ports.sandbox_row(&sandbox_id("a")).await.is_some());
     assert_eq!(ports.sandbox_row(&sandbox_id("b")).await, None);
 }
@@ -108,7 +108,7 @@ pub async fn a_refusal_is_not_kept(ports: &Ports) {
     assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(0))));
     assert_eq!(
         ports.answers.look_up(&asked).await.unwrap(),
-        IdempotencyCheck::First
+        IdempotencyCheck::New
     );
 }
 
@@ -129,7 +129,7 @@ pub async fn a_race_makes_one(ports: &Ports) {
         }
     }
     assert_eq!((made.len(), repeated.len()), (1, 19));
-    let answer = IdempotencyCheck::Same(format!("answer {}", made[0]));
+    let answer = IdempotencyCheck::Replay(format!("answer {}", made[0]));
     assert!(
         repeated.iter().all(|known| *known == answer),
         "{repeated:?}"
@@ -147,7 +147,7 @@ pub async fn answers_are_forgotten(ports: &Ports) {
     };
     assert_eq!(
         ports.answers.look_up(&later).await.unwrap(),
-        IdempotencyCheck::First
+        IdempotencyCheck::New
     );
     let mut second = keyed_start(2, kept(later.clone(), "two"));
     if let Some(answer) = &mut second.answer {
@@ -161,7 +161,7 @@ pub async fn answers_are_forgotten(ports: &Ports) {
     ports.tasks.insert(&third, &PLENTY).await.unwrap();
     assert_eq!(ports.answers.prune(at(5), 10).await.unwrap(), 1);
     assert_eq!(ports.answers.prune(at(5), 10).await.unwrap(), 0);
-    let same = IdempotencyCheck::Same("two".to_owned());
+    let same = IdempotencyCheck::Replay("two".to_owned());
     assert_eq!(ports.answers.look_up(&later).await.unwrap(), same);
 }
 
@@ -169,14 +169,14 @@ pub async fn answers_are_forgotten(ports: &Ports) {
 pub async fn an_answer_is_kept_for_what_was_there(ports: &Ports) {
     let answers = &ports.answers;
     let asked = request("alice", "k", "this");
-    let first = answers.keep(&kept(asked.clone(), "one")).await.unwrap();
-    assert_eq!(first, IdempotencyCheck::First);
-    let same = IdempotencyCheck::Same("one".to_owned());
-    let second = answers.keep(&kept(asked.clone(), "two")).await.unwrap();
+    let first = answers.store_response(&kept(asked.clone(), "one")).await.unwrap();
+    assert_eq!(first, IdempotencyCheck::New);
+    let same = IdempotencyCheck::Replay("one".to_owned());
+    let second = answers.store_response(&kept(asked.clone(), "two")).await.unwrap();
     assert_eq!(second, same);
     assert_eq!(answers.look_up(&asked).await.unwrap(), same);
     let other = kept(request("alice", "k", "that"), "three");
-    assert_eq!(answers.keep(&other).await.unwrap(), IdempotencyCheck::Other);
+    assert_eq!(answers.store_response(&other).await.unwrap(), IdempotencyCheck::Mismatch);
     let start = keyed_start(1, kept(asked, "four"));
     let inserted = ports.tasks.insert(&start, &PLENTY).await.unwrap();
     assert_eq!(inserted, StartTaskInsertOutcome::Repeated(same));
@@ -186,18 +186,18 @@ pub async fn an_answer_is_kept_for_what_was_there(ports: &Ports) {
 pub async fn answers_of_one_user_are_bounded(ports: &Ports) {
     let answers = &ports.answers;
     let bobs = request("bob", "k", "this");
-    answers.keep(&kept(bobs.clone(), "bob's")).await.unwrap();
+    answers.store_response(&kept(bobs.clone(), "bob's")).await.unwrap();
     let number = |n: usize| request("alice", &format!("k{n}"), "this");
     for n in 0..=MAX_RESPONSES_PER_USER {
         let mut answer = kept(number(n), "an answer");
         answer.at = at(2 + i64::try_from(n).unwrap());
-        assert_eq!(answers.keep(&answer).await.unwrap(), IdempotencyCheck::First);
+        assert_eq!(answers.store_response(&answer).await.unwrap(), IdempotencyCheck::New);
     }
-    let same = IdempotencyCheck::Same("an answer".to_owned());
-    for (n, known) in [(0, &IdempotencyCheck::First), (1, &same), (MAX_RESPONSES_PER_USER, &same)] {
+    let same = IdempotencyCheck::Replay("an answer".to_owned());
+    for (n, known) in [(0, &IdempotencyCheck::New), (1, &same), (MAX_RESPONSES_PER_USER, &same)] {
         assert_eq!(answers.look_up(&number(n)).await.unwrap(), *known, "{n}");
     }
-    assert_ne!(answers.look_up(&bobs).await.unwrap(), IdempotencyCheck::First);
+    assert_ne!(answers.look_up(&bobs).await.unwrap(), IdempotencyCheck::New);
 }
 
 /// Stamps the laws of `IdempotencyRepository` into tests.

@@ -349,10 +349,10 @@ pub async fn a_repeated_message_waits_once(ports: &Ports) {
         queue(ports, n, CONVERSATION(1)).await;
     }
     let again = ports.pending.enqueue(&keyed(3, "a")).await.unwrap();
-    let same = IdempotencyCheck::Same("2 is 2".to_owned());
+    let same = IdempotencyCheck::Replay("2 is 2".to_owned());
     assert_eq!(again, EnqueueOutcome::Repeated(same));
     let other = ports.pending.enqueue(&keyed(4, "b")).await.unwrap();
-    assert_eq!(other, EnqueueOutcome::Repeated(IdempotencyCheck::Other));
+    assert_eq!(other, EnqueueOutcome::Repeated(IdempotencyCheck::Mismatch));
     assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
 }
 

@@ -248,7 +248,7 @@ pub async fn others_are_left_alone(ports: &Ports) {
     let users = ports.users.list(None, 9).await.unwrap();
     assert_eq!(users[1].id, user("bob"));
     assert_eq!(users[1].deleted_at, None);
-    let same = IdempotencyCheck::Same("answer".to_owned());
+    let same = IdempotencyCheck::Replay("answer".to_owned());
     assert_eq!(ports.answers.look_up(&request("bob")).await.unwrap(), same);
 }
 

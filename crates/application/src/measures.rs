@@ -36,7 +36,7 @@ pub(crate) enum Ended {
 impl Measures {
     /// A start was in this status for so long.
     pub(crate) fn step(&self, status: StartStatus, took: Duration) {
-        self.steps[status as usize].note(took);
+        self.steps[status as usize].record(took);
     }
 
     /// A start is under way until what is returned is dropped.
@@ -55,7 +55,7 @@ impl Measures {
 
     /// The oldest event of a batch was committed so long after it had happened.
     pub(crate) fn lag(&self, took: Duration) {
-        self.lag.note(took);
+        self.lag.record(took);
     }
 
     /// So many starts of this host are unfinished.
@@ -110,7 +110,7 @@ impl App {
         let sandboxes = SandboxStatus::ALL.iter();
         Counted {
             steps: steps
-                .map(|(name, it)| (*name, measures.steps[*it as usize].measured()))
+                .map(|(name, it)| (*name, measures.steps[*it as usize].snapshot()))
                 .collect(),
             starts_running: measures.running.get(),
             starts_ended: [
@@ -122,7 +122,7 @@ impl App {
                 ("waiting", measures.queue[0].get()),
                 ("leased", measures.queue[1].get()),
             ],
-            report_lag: measures.lag.measured(),
+            report_lag: measures.lag.snapshot(),
             sandboxes: sandboxes
                 .map(|(name, it)| (*name, seen[*it as usize].get()))
                 .collect(),

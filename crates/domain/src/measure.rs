@@ -69,14 +69,14 @@ pub struct DurationHistogram {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HistogramSnapshot {
     /// How often it took at most as long as the bound at the same place of [`BUCKET_BOUNDS_MS`]; the last: how often it happened.
-    pub at_most: [u64; BUCKET_BOUNDS_MS.len() + 1],
+    pub cumulative_counts: [u64; BUCKET_BOUNDS_MS.len() + 1],
     /// All together.
     pub sum: Duration,
 }
 
 impl DurationHistogram {
     /// It took so long.
-    pub fn note(&self, took: Duration) {
+    pub fn record(\&self, took: Duration) {
         let class = BUCKET_BOUNDS_MS
             .iter()
             .position(|ms| took <= Duration::from_millis(*ms));
@@ -87,9 +87,9 @@ impl DurationHistogram {
     }
 
     /// Since the process began.
-    pub fn measured(&self) -> HistogramSnapshot {
+    pub fn snapshot(\&self) -> HistogramSnapshot {
         let mut all = 0;
-        let at_most = std::array::from_fn(|class| {
+         std=let cumulative_counts = std= std::array::from_fn(|class| {
             all += self.classes[class].load(Ordering::Relaxed);
             all
         });
@@ -129,12 +129,12 @@ mod tests {
     fn a_duration_is_in_every_class_that_it_is_not_longer_than() {
         let durations = DurationHistogram::default();
         for ms in [0, 1, 4, 30_000, 400_000] {
-            durations.note(Duration::from_millis(ms));
+            durations.record(Duration::from_millis(ms));
         }
-        let measured = durations.measured();
+        let measured = durations.snapshot();
         assert_eq!(measured.sum, Duration::from_millis(430_005));
         assert_eq!(
-            measured.at_most,
+            measured.cumulative_counts,
             [2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 5]
         );
     }

@@ -162,7 +162,7 @@ fn write_requests(page: &mut MetricsPage, requests: &RequestMetrics) {
         .map(|(method, route, counted)| {
             (
                 [("method", *method), ("route", *route)],
-                counted.durations.measured(),
+                counted.durations.snapshot(),
             )
         })
         .collect();

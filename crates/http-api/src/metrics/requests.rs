@@ -40,7 +40,7 @@ impl RouteMetrics {
     fn note(&self, status: StatusCode, took: Duration) {
         let class = usize::from(status.as_u16() / 100).clamp(1, STATUS_CLASSES.len()) - 1;
         self.classes[class].add(1);
-        self.durations.note(took);
+        self.durations.record(took);
     }
 
     /// How often it answered, by class of the status. Only those that it has given.

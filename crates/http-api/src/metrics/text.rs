@@ -88,12 +88,12 @@ impl MetricsPage {
         for (labels, measured) in values {
             let bounds = BUCKET_BOUNDS_MS.iter().map(|ms| seconds(*ms));
             let bounds = bounds.chain(["+Inf".to_owned()]);
-            for (bound, at_most) in bounds.zip(measured.at_most) {
+            for (bound, at_most) in bounds.zip(measured.cumulative_counts) {
                 let labels = [labels, &[("le", bound.as_str())]].concat();
                 self.sample(&bucket, &labels, at_most);
             }
             self.sample(&sum, labels, measured.sum.as_secs_f64());
-            self.sample(&count, labels, measured.at_most[BUCKET_BOUNDS_MS.len()]);
+            self.sample(&count, labels, measured.cumulative_counts[BUCKET_BOUNDS_MS.len()]);
         }
     }
 
@@ -143,11 +143,11 @@ mod tests {
         );
         page.with_standard_names(|page| page.gauge("up", "Now.", [(&[] as Labels<'_>, 1)]));
         let durations = DurationHistogram::default();
-        durations.note(Duration::from_millis(1500));
+        durations.record(Duration::from_millis(1500));
         page.histogram(
             "t_seconds",
             "How long.",
-            [(&[("k", "v")] as Labels<'_>, durations.measured())],
+            [(&[("k", "v")] as Labels<'_>, durations.snapshot())],
         );
         let text = page.finish();
         let start = "# HELP agent_workspace_x_total How often.\n# TYPE agent_workspace_x_total counter\n\

@@ -42,7 +42,7 @@ impl Waits {
 
 impl WaitTimer {
     pub(super) fn end(&self) {
-        self.0.times.note(self.1.elapsed());
+        self.0.times.record(self.1.elapsed());
     }
 }
 
@@ -150,7 +150,7 @@ impl PoolPartition {
             idle: now.idle_connections,
             in_use: u64::from(self.in_use()),
             waiting: self.waits.waiting.get(),
-            waits: self.waits.times.measured(),
+            waits: self.waits.times.snapshot(),
             timeouts: self.waits.refused.get(),
         }
     }

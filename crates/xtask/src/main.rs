@@ -8,6 +8,10 @@ mod attack;
 mod bench;
 mod debian;
 mod deny;
+mod docs;
+mod docs_generated;
+mod docs_links;
+mod docs_tutorials;
 mod engine;
 mod images;
 mod micro;
@@ -101,6 +105,9 @@ enum Task {
     Attack(attack::Args),
     /// Measure the service, over HTTP, in a release build, and print a table. Without a choice: the service alone.
     Bench(bench::Args),
+    /// Write the generated pages of `docs/`, check all links and build the book (`target/book`); `mdbook` is installed where it
+    /// is missing.
+    Docs(docs::DocsArgs),
     /// Check bans, licenses and sources of dependencies (`deny.toml`); `cargo-deny` is installed where it is missing.
     Deny,
     /// Write `config/models.txt` and `config/acp-providers.json` from what the pinned agent server's environment knows.
@@ -165,6 +172,7 @@ fn main() -> ExitCode {
         } => soak::replicas(minutes, seed, release),
         Task::Attack(arguments) => attack::attack(&arguments),
         Task::Bench(arguments) => bench::bench(&arguments),
+        Task::Docs(arguments) => docs::docs(&arguments),
         Task::Deny => deny::check(),
         Task::Models => models::write(),
         Task::Openapi { check } => openapi::write(check),
@@ -210,5 +218,7 @@ fn ci() -> anyhow::Result<()> {
     deny::check()?;
     say("OpenAPI document");
     openapi::write(true)?;
+    say("book");
+    docs::docs(&docs::DocsArgs::CI)?;
     suites::test(true, &[])
 }

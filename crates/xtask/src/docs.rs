@@ -1,0 +1,115 @@
+//! The documentation: pages that are generated, links, the book, and the commands of the tutorials.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+use crate::run::{cargo, output, print, program, programs, root, run, say};
+use crate::{docs_generated, docs_links, docs_tutorials};
+
+/// A version that is known to work, for Rust 1.88 or newer.
+const MDBOOK_VERSION: &str = "0.5.4";
+
+/// What to do with the documentation.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DocsArgs {
+    /// Fail when a generated page is out of date, instead of writing it.
+    #[arg(long)]
+    check: bool,
+    /// Also run the commands of the tutorials (blocks marked `sh run`) against a service with a stub agent server.
+    #[arg(long)]
+    run: bool,
+}
+
+impl DocsArgs {
+    /// What CI does.
+    pub(crate) const CI: Self = Self {
+        check: true,
+        run: true,
+    };
+}
+
+/// Writes or checks the generated pages, checks all links, and builds the book in `target/book`.
+pub(crate) fn docs(args: &DocsArgs) -> anyhow::Result<()> {
+    let programs = programs()?;
+    let pages = [
+        (
+            "docs/reference/settings.md",
+            docs_generated::settings(&read("config/default.toml")?),
+        ),
+        (
+            "docs/reference/command-line.md",
+            docs_generated::command_line(&mut |words| {
+                output(program(&programs.service).args(words).arg("--help"))
+            })?,
+        ),
+    ];
+    for (path, text) in pages {
+        write(path, &text, args.check)?;
+    }
+    docs_links::check()?;
+    book()?;
+    if args.run {
+        docs_tutorials::run(&programs)?;
+    }
+    Ok(())
+}
+
+/// A text file of the repository.
+pub(crate) fn read(path: &str) -> anyhow::Result<String> {
+    fs::read_to_string(root().join(path)).with_context(|| format!("cannot read {path}"))
+}
+
+fn write(path: &str, text: &str, check: bool) -> anyhow::Result<()> {
+    if read(path).is_ok_and(|present| present == text) {
+        return Ok(());
+    }
+    if check {
+        bail!("{path} is out of date: run `cargo xtask docs`");
+    }
+    fs::write(root().join(path), text).with_context(|| format!("cannot write {path}"))?;
+    print(&format!("{path} written"));
+    Ok(())
+}
+
+/// Builds the book. A warning is an error.
+fn book() -> anyhow::Result<()> {
+    let mdbook = mdbook()?;
+    let built = program(mdbook)
+        .arg("build")
+        .output()
+        .context("cannot run mdbook")?;
+    let messages = String::from_utf8_lossy(&built.stderr);
+    let is_problem = |line: &&str| line.contains("WARN") || line.contains("ERROR");
+    let problems: Vec<&str> = messages.lines().filter(is_problem).collect();
+    if !built.status.success() || !problems.is_empty() {
+        bail!("mdbook build failed ({}):\n{messages}", built.status);
+    }
+    print("target/book/index.html written");
+    Ok(())
+}
+
+/// The program, which is installed below `target` when it is missing. It is built without optimization: it builds in half
+/// the time and runs for a second.
+fn mdbook() -> anyhow::Result<PathBuf> {
+    let on_path = Path::new("mdbook");
+    let folder = root().join("target/tools");
+    let installed = folder.join("bin/mdbook");
+    for candidate in [installed.as_path(), on_path] {
+        let version = program(candidate).arg("--version").output();
+        if version.is_ok_and(|output| output.status.success()) {
+            return Ok(candidate.to_owned());
+        }
+    }
+    say("mdbook is missing: installing it takes about two minutes, once");
+    let package = format!("mdbook@{MDBOOK_VERSION}");
+    run(cargo()
+        .args(["install", "--locked", "--debug", "--quiet"])
+        .args(["--no-default-features", "--features", "search"])
+        .arg("--root")
+        .arg(&folder)
+        .arg(&package))
+    .context("mdbook could not be installed: it needs the crates registry")?;
+    Ok(installed)
+}

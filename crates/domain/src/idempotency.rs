@@ -41,12 +41,12 @@ pub struct IdempotentResponse {
 /// What is known of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdempotencyCheck {
-    /// Nothing.
-    First,
-    /// It was answered before: here is the answer.
-    Same(String),
-    /// The key stands for another request.
-    Other,
+    /// The key is new.
+    New,
+    /// The request was answered before: this is the stored response.
+    Replay(String),
+    /// The key belongs to another request.
+    Mismatch,
 }
 
 /// Answers that were given. They are written by the repositories of what the requests made

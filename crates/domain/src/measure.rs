@@ -76,7 +76,7 @@ pub struct HistogramSnapshot {
 
 impl DurationHistogram {
     /// It took so long.
-    pub fn record(\&self, took: Duration) {
+    pub fn record(&self, took: Duration) {
         let class = BUCKET_BOUNDS_MS
             .iter()
             .position(|ms| took <= Duration::from_millis(*ms));
@@ -87,9 +87,9 @@ impl DurationHistogram {
     }
 
     /// Since the process began.
-    pub fn snapshot(\&self) -> HistogramSnapshot {
+    pub fn snapshot(&self) -> HistogramSnapshot {
         let mut all = 0;
-         std=let cumulative_counts = std= std::array::from_fn(|class| {
+        let cumulative_counts = std::array::from_fn(|class| {
             all += self.classes[class].load(Ordering::Relaxed);
             all
         });

@@ -223,9 +223,9 @@ impl fmt::Debug for PrepareProgress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackendReachability {
     /// It answers. Whatever happened while it did not is told by `watch` or found by `list`.
-    Made,
+    Reachable,
     /// It does not (the engine is down): what is known about sandboxes is the last known state.
-    Lost {
+    Unreachable {
         /// Cause, for a person.
         detail: String,
     },

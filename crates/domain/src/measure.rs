@@ -94,7 +94,7 @@ impl DurationHistogram {
             all
         });
         HistogramSnapshot {
-            at_most,
+            cumulative_counts,
             sum: Duration::from_micros(self.micros.load(Ordering::Relaxed)),
         }
     }

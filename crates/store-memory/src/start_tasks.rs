@@ -98,10 +98,10 @@ impl State {
             SandboxAssignment::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
                 Err(StoreError::NotFound { entity: "sandbox" })
             }
-            SandboxAssignment::Shared { most } if self.occupancy(&sandbox).conversations >= most => {
+            SandboxAssignment::Shared { max_conversations } if self.occupancy(&sandbox).conversations >= max_conversations => {
                 Err(StoreError::Full {
                     entity: "conversations in that sandbox",
-                    most: most as usize,
+                    most: max_conversations as usize,
                 })
             }
             SandboxAssignment::Shared { .. } => Ok(None),

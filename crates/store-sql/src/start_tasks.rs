@@ -143,7 +143,7 @@ fn take_place(conn: &mut AnyConnection, start: &NewStartTask, caps: SandboxCaps)
         SandboxAssignment::Shared { .. } if !runs || sandbox.status != SandboxStatus::Running => {
             Err(not_found("sandbox"))
         }
-        SandboxAssignment::Shared { most } => check_room(conn, &sandbox.id, most),
+        SandboxAssignment::Shared { max_conversations } => check_room(conn, &sandbox.id, max_conversations),
         _ if runs && sandbox.status.is_up() => Ok(()),
         _ => resume(conn, sandbox, caps, task.created_at).map(drop),
     }

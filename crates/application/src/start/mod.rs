@@ -220,7 +220,7 @@ impl StartService {
             start.task.sandbox_id = sandbox.id;
             start.task.owns_sandbox = false;
             start.place = SandboxAssignment::Shared {
-                most: MAX_SHARED_CONVERSATIONS,
+                max_conversations: MAX_SHARED_CONVERSATIONS,
             };
             match self.insert(&start).await {
                 Err(StoreError::Full { .. } | StoreError::NotFound { entity: SANDBOX }) => {}
@@ -382,7 +382,7 @@ impl StartService {
         NewStartTask {
             task,
             // Should the predecessor fail at this moment, nothing is begun in its place.
-            place: SandboxAssignment::Shared { most: 0 },
+            place: SandboxAssignment::Shared { max_conversations: 0 },
             answer: None,
         }
     }

@@ -34,7 +34,7 @@ pub enum SandboxAssignment {
     /// conversations than so many are in it or being started there (`Full`).
     Shared {
         /// So many.
-        most: u32,
+        max_conversations: u32,
     },
 }
 

@@ -25,9 +25,9 @@ async fn up(ports: &Ports, name: &str, owner: &str) {
 }
 
 /// A start that shares a sandbox.
-fn sharing(n: u64, name: &str, most: u32) -> NewStartTask {
+fn sharing(n: u64, name: &str, max_conversations: u32) -> NewStartTask {
     let mut start = start_in(n, "alice", name, at(2));
-    start.place = SandboxAssignment::Shared { most };
+    start.place = SandboxAssignment::Shared { max_conversations };
     start
 }
 

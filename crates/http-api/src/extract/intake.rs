@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use application::turns::{Turn, Turns};
+use application::turns::{KeyedPermit, KeyedSemaphore};
 use domain::id::SandboxId;
 
 use crate::problem::Problem;
@@ -16,18 +16,18 @@ const MOST: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The turns of this process.
-pub(crate) struct Intake(Turns<SandboxId>);
+pub(crate) struct Intake(KeyedSemaphore<SandboxId>);
 
 impl Default for Intake {
     fn default() -> Self {
-        Self(Turns::new(AT_ONCE, MOST))
+        Self(KeyedSemaphore::new(AT_ONCE, MOST))
     }
 }
 
 impl Intake {
     /// Waits for a turn; 503 when too many wait, or after a while. Agent servers send what was refused a few times more; what
     /// is lost then is read from their log.
-    pub(super) async fn turn(&self, sandbox: &SandboxId) -> Result<Turn, Problem> {
+    pub(super) async fn turn(&self, sandbox: &SandboxId) -> Result<KeyedPermit, Problem> {
         let turn = tokio::time::timeout(PATIENCE, self.0.take(sandbox)).await;
         turn.ok().flatten().ok_or_else(|| {
             tracing::warn!(sandbox.id = %sandbox, "report refused: too many of this sandbox at once");

@@ -1,9 +1,9 @@
-//! Profiles of models on the wire. Their keys come in and never go out; see [`Reveal`].
+//! Profiles of models on the wire. Their keys come in and never go out; see [`SecretVisibility`].
 
 use std::sync::LazyLock;
 
 use actix_web::http::StatusCode;
-use application::settings::{Profile, ProfileRefusal, Profiles, Reveal, SaveProfile, UpdateError};
+use application::settings::{Profile, ProfileRefusal, Profiles, SecretVisibility, SaveProfile, UpdateError};
 use domain::clock::Timestamp;
 use regex::Regex;
 use serde::Serialize;
@@ -57,7 +57,7 @@ pub struct SavedProfilesDto {
 
 impl SavedProfilesDto {
     /// The profiles with secrets as `reveal` says.
-    pub fn of(profiles: &Profiles, reveal: Reveal, now: Timestamp) -> Self {
+    pub fn of(profiles: &Profiles, reveal: SecretVisibility, now: Timestamp) -> Self {
         let shown = |p: &Profile| (p.name().to_owned(), p.view(reveal, now));
         Self {
             profiles: profiles.iter().map(shown).collect(),
@@ -119,7 +119,7 @@ impl ProfileDetailDto {
     pub fn of(profile: &Profile, now: Timestamp) -> Self {
         Self {
             name: profile.name().to_owned(),
-            config: profile.view(Reveal::Hidden, now),
+            config: profile.view(SecretVisibility::Hidden, now),
             api_key_set: profile.has_key(),
         }
     }

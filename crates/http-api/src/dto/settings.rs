@@ -1,12 +1,12 @@
 //! Settings on the wire: the V1 documents, and what both APIs share.
 //!
-//! No secret leaves in an answer, except in clear to a sandbox that acts for its owner; see [`Reveal`].
+//! No secret leaves in an answer, except in clear to a sandbox that acts for its owner; see [`SecretVisibility`].
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use actix_web::http::StatusCode;
-use application::settings::{Reveal, Settings, V1Refusal};
+use application::settings::{SecretVisibility, Settings, V1Refusal};
 use domain::clock::Timestamp;
 use domain::id::UserId;
 use serde::Serialize;
@@ -99,7 +99,7 @@ pub struct SettingsFields {
 }
 
 impl SettingsFields {
-    fn of(s: &Settings, reveal: Reveal, now: Timestamp) -> Self {
+    fn of(s: &Settings, reveal: SecretVisibility, now: Timestamp) -> Self {
         Self {
             language: s.language.clone(),
             user_version: s.user_version,
@@ -148,7 +148,7 @@ impl SettingsDto {
     /// The settings with secrets hidden.
     pub fn of(s: &Settings, now: Timestamp) -> Self {
         Self {
-            fields: SettingsFields::of(s, Reveal::Hidden, now),
+            fields: SettingsFields::of(s, SecretVisibility::Hidden, now),
             provider_tokens_set: tokens_set(s),
             llm_api_key_set: s.agent.llm_api_key().is_some(),
             search_api_key_set: s.search_api_key.is_some(),
@@ -196,10 +196,10 @@ impl fmt::Debug for LlmDto {
 
 impl UserDto {
     /// The user's settings with secrets as `reveal` says.
-    pub fn of(id: UserId, s: &Settings, reveal: Reveal, now: Timestamp) -> Self {
+    pub fn of(id: UserId, s: &Settings, reveal: SecretVisibility, now: Timestamp) -> Self {
         let fields = SettingsFields::of(s, reveal, now);
         let field = |name: &str| fields.agent_settings["llm"][name].clone();
-        let llm = (reveal == Reveal::Clear).then(|| LlmDto {
+        let llm = (reveal == SecretVisibility::Clear).then(|| LlmDto {
             llm_model: field("model"),
             llm_api_key: field("api_key"),
             llm_base_url: field("base_url"),

@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, get, web};
 use application::secrets::is_at_work;
-use application::settings::Reveal;
+use application::settings::SecretVisibility;
 use serde_json::Value;
 
 use crate::decode::{Decode, Errors, Object, Path};
@@ -78,8 +78,8 @@ pub(super) async fn me(
     Call(caller, Query(_options)): Call<MeCaller, Query<MeOptions>>,
 ) -> Result<web::Json<UserDto>, Problem> {
     let (user, reveal) = match caller {
-        MeCaller::User(actor) => (actor.user, Reveal::Masked),
-        MeCaller::Sandbox(caller) => (caller.0.owner, Reveal::Clear),
+        MeCaller::User(actor) => (actor.user, SecretVisibility::Masked),
+        MeCaller::Sandbox(caller) => (caller.0.owner, SecretVisibility::Clear),
     };
     let settings = app.settings.load(&user).await?.unwrap_or_default();
     Ok(web::Json(UserDto::of(

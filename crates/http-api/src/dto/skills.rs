@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use application::skills::{
-    Offers, Plugin, Registration, check_name, check_repo_path, check_source,
+    MarketplaceOffers, OfferedPlugin, RegisteredMarketplace, check_name, check_repo_path, check_source,
 };
 use domain::skill::ListedSkill;
 use serde::Serialize;
@@ -51,8 +51,8 @@ pub struct PluginDto {
     marketplace: String,
 }
 
-impl From<Plugin> for PluginDto {
-    fn from(plugin: Plugin) -> Self {
+impl From<OfferedPlugin> for PluginDto {
+    fn from(plugin: OfferedPlugin) -> Self {
         Self {
             name: plugin.name,
             description: plugin.description,
@@ -74,8 +74,8 @@ pub struct OffersDto {
     errors: Vec<String>,
 }
 
-impl From<Offers> for OffersDto {
-    fn from(offers: Offers) -> Self {
+impl From<MarketplaceOffers> for OffersDto {
+    fn from(offers: MarketplaceOffers) -> Self {
         Self {
             skills: offers.skills.into_iter().map(SkillDto::from).collect(),
             plugins: offers.plugins.into_iter().map(PluginDto::from).collect(),
@@ -96,7 +96,7 @@ impl Choice for RegistrationScope {
 
 /// A marketplace to read.
 #[derive(Debug, Clone)]
-pub struct RegistrationInput(pub Registration);
+pub struct RegistrationInput(pub RegisteredMarketplace);
 
 impl Decode for RegistrationInput {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
@@ -112,7 +112,7 @@ impl Decode for RegistrationInput {
         let scope = object.optional::<RegistrationScope>("scope");
         auto_load?;
         scope?;
-        Some(Self(Registration {
+        Some(Self(RegisteredMarketplace {
             name: name?,
             source: source?,
             reference: reference?,

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use application::settings::Shown;
-use application::trace::Traces;
+use application::trace::TracePropagation;
 use domain::clock::Clock;
 use domain::id::IdGenerator;
 use domain::network::Network;
@@ -92,7 +92,7 @@ pub struct HttpConfig {
     /// What web front ends are told.
     pub web_client: WebClient,
     /// How traces are handed on; `None` where none are exported.
-    pub traces: Option<Traces>,
+    pub traces: Option<TracePropagation>,
 }
 
 /// What the surface needs from outside.
@@ -162,7 +162,7 @@ struct Shared {
     http_metrics: HttpMetrics,
     readiness_cache: ReadinessCache,
     web_client: (WebClientDto, LegacyWebClientDto),
-    traces: Option<Traces>,
+    traces: Option<TracePropagation>,
 }
 
 impl HttpState {
@@ -285,7 +285,7 @@ impl HttpState {
     }
 
     /// How traces are handed on, if they are.
-    pub(crate) fn traces(&self) -> Option<Traces> {
+    pub(crate) fn traces(&self) -> Option<TracePropagation> {
         self.shared.traces
     }
 

@@ -1,7 +1,7 @@
-//! Traces, where they are exported.
+//! TracePropagation, where they are exported.
 
 use anyhow::Context as _;
-use application::trace::Traces;
+use application::trace::TracePropagation;
 
 use crate::config::Config;
 
@@ -40,8 +40,8 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Option<Telemetry>> {
 }
 
 /// How traces of others go on here, if they are exported.
-pub(super) fn handed_on(config: &Config) -> Option<Traces> {
-    config.telemetry.otlp_endpoint.as_ref().map(|_| Traces {
+pub(super) fn handed_on(config: &Config) -> Option<TracePropagation> {
+    config.telemetry.otlp_endpoint.as_ref().map(|_| TracePropagation {
         adopt: telemetry::adopt,
         current: telemetry::current,
     })

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
-use application::{App, Tasks};
+use application::{App, BackgroundTasks};
 use domain::error::chain;
 use domain::sandbox::{BackendReachability, SandboxBackend};
 use futures::StreamExt as _;
@@ -116,7 +116,7 @@ pub(crate) struct CallbackListener {
     http: Http,
     state: HttpState,
     app: App,
-    tasks: Tasks,
+    tasks: BackgroundTasks,
 }
 
 impl CallbackListener {
@@ -127,7 +127,7 @@ impl CallbackListener {
         backend: &dyn SandboxBackend,
         port: u16,
         (http, state): (Http, HttpState),
-        (app, tasks): (App, Tasks),
+        (app, tasks): (App, BackgroundTasks),
     ) -> Self {
         let listener = Self {
             serving: Arc::default(),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use agent_client::HttpAgentRuntime;
 use anyhow::Context as _;
-use application::{App, AuthMode, Policy, Ports, Tasks};
+use application::{App, AuthMode, Policy, Ports, BackgroundTasks};
 use async_trait::async_trait;
 use domain::clock::{Clock, SystemClock};
 use domain::error::{Classify as _, chain};
@@ -175,7 +175,7 @@ pub(crate) fn service(
     vault: Vault,
     store: &Arc<Store>,
     sandboxes: &Sandboxes,
-    tasks: Tasks,
+    tasks: BackgroundTasks,
     (bound, route, disk): (SocketAddr, &Route, &DiskSpace),
 ) -> anyhow::Result<Service> {
     let agents = Arc::new(HttpAgentRuntime::new(

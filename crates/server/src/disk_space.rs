@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use application::Tasks;
+use application::BackgroundTasks;
 use domain::error::chain;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
@@ -68,7 +68,7 @@ impl DiskSpace {
     }
 
     /// Looks again and again until the service stops, and keeps `SQLite`'s log short.
-    pub(crate) fn spawn(&self, store: &Arc<Store>, tasks: &Tasks) {
+    pub(crate) fn spawn(&self, store: &Arc<Store>, tasks: &BackgroundTasks) {
         let (space, store) = (self.clone(), Arc::clone(store));
         tasks.spawn(async move {
             let mut tick = tokio::time::interval(LOOK_INTERVAL);

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use actix_web::dev::ServerHandle;
 use anyhow::Context as _;
-use application::Tasks;
+use application::BackgroundTasks;
 use domain::error::chain;
 use http_api::Listener;
 
@@ -32,7 +32,7 @@ pub(crate) fn start(
     listener: Option<TcpListener>,
     config: &Config,
     service: &Service,
-    tasks: &Tasks,
+    tasks: &BackgroundTasks,
 ) -> anyhow::Result<Option<ServerHandle>> {
     let Some(listener) = listener else {
         return Ok(None);

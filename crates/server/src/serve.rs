@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use application::audit::Audit;
-use application::{App, Tasks, background};
+use application::{App, BackgroundTasks, background};
 use domain::error::chain;
 use domain::id::HostId;
 use http_api::Listener;
@@ -58,7 +58,7 @@ pub(crate) async fn serve(
     let host = host_of(config, &data_dir)?;
     let store = compose::open_store(config).await?;
     let id = format!("{host}/{}", compose::ids().uuid().simple());
-    let tasks = Tasks::new(Handle::current());
+    let tasks = BackgroundTasks::new(Handle::current());
     let (vault, keys) = Follower::start(config, &data_dir, (&store, compose::clock()), id).await?;
     // At once: what follows may take long, and a rotation takes a service that says nothing for gone.
     keys.spawn(&tasks);
@@ -122,7 +122,7 @@ fn announce(config: &Config, bound: SocketAddr, sandboxes: &Sandboxes, first_key
 }
 
 /// Once requests are done.
-async fn stop_background(audit: &Audit, tasks: &Tasks) {
+async fn stop_background(audit: &Audit, tasks: &BackgroundTasks) {
     if !audit.finish(AUDIT_GRACE).await {
         tracing::warn!("the last lines of the audit log could not be written");
     }
@@ -145,7 +145,7 @@ fn open_callbacks(
     route: &Route,
     sandboxes: &Sandboxes,
     service: Service,
-    tasks: &Tasks,
+    tasks: &BackgroundTasks,
     bound: SocketAddr,
 ) -> Option<CallbackListener> {
     let engine = sandboxes.engine.clone().filter(|_| route.needs_listener)?;

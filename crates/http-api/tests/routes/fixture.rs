@@ -10,7 +10,7 @@ use actix_web::dev::{Payload, Service};
 use actix_web::http::header::HeaderMap;
 use actix_web::test::{TestRequest, init_service};
 use application::administration::{KeyOptions, Origin, administer, new_key};
-use application::{App, AuthMode, Policy, Ports, Tasks};
+use application::{App, AuthMode, Policy, Ports, BackgroundTasks};
 use async_trait::async_trait;
 use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
@@ -266,7 +266,7 @@ impl World {
             (&clock, &ids),
         );
         add_keys(&store, clock.now(), ids.as_ref()).await;
-        let tasks = Tasks::new(tokio::runtime::Handle::current());
+        let tasks = BackgroundTasks::new(tokio::runtime::Handle::current());
         let app = App::new(ports, policy(), tasks);
         let http = HttpPorts {
             authenticator: Arc::new(app.clone()),

@@ -107,7 +107,7 @@ struct World {
     listener: CallbackListener,
     gateway: Arc<Mutex<Option<IpAddr>>>,
     contact: mpsc::UnboundedSender<BackendReachability>,
-    tasks: Tasks,
+    tasks: BackgroundTasks,
     port: u16,
 }
 
@@ -134,7 +134,7 @@ impl World {
         let (vault, _) = vault.unwrap();
         let sandboxes = compose::open_sandboxes(&config, &variables, &host, None).await;
         let route = Route::new(&config, true, config.http.bind);
-        let tasks = Tasks::new(Handle::current());
+        let tasks = BackgroundTasks::new(Handle::current());
         let disk = DiskSpace::new(&config);
         let place = (config.http.bind, &route, &disk);
         let sandboxes = sandboxes.unwrap();

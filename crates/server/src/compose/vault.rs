@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use application::Tasks;
+use application::BackgroundTasks;
 use domain::cipher::{Cipher as _, CipherError, Sealed};
 use domain::clock::Clock;
 use domain::error::chain;
@@ -229,7 +229,7 @@ impl Follower {
     }
 
     /// Looks until the service stops.
-    pub(crate) fn spawn(&self, tasks: &Tasks) {
+    pub(crate) fn spawn(&self, tasks: &BackgroundTasks) {
         let follower = self.clone();
         tasks.spawn(async move {
             let mut tick = tokio::time::interval(LOOK);

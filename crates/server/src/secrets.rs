@@ -12,7 +12,7 @@ use std::fs::{File, TryLockError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use application::rotation::{Count, Rotation, patiently};
+use application::rotation::{SealedRecordCount, MasterKeyRotation, retry_while_unavailable};
 use domain::clock::Clock;
 use domain::crash_point;
 use domain::error::StoreError;
@@ -38,7 +38,7 @@ pub(crate) async fn run(
     let _lock = lock(data_dir)?;
     let vault = compose::open_vault(config, data_dir, store, clock.as_ref()).await?;
     let present = vault.keyring.key_id();
-    let rotation = Rotation {
+    let rotation = MasterKeyRotation {
         vault: store,
         records: store,
         cipher: vault.keyring.as_ref(),
@@ -67,7 +67,7 @@ pub(crate) async fn run(
         "sealing everything anew; in {} s it is looked once more for what was being saved meanwhile",
         under_way.as_secs()
     ));
-    let mut tell = |count: Count| {
+    let mut tell = |count: SealedRecordCount| {
         let text = format!("{}: {} sealed anew", count.kind.title(), count.outdated);
         to_stderr(&text);
     };
@@ -94,7 +94,7 @@ enum Target {
 fn target(
     config: &Config,
     data_dir: &DataDir,
-    before: &[Count],
+    before: &[SealedRecordCount],
     present: &str,
 ) -> anyhow::Result<Target> {
     let is_done = before.iter().all(|count| count.outdated == count.broken);
@@ -128,7 +128,7 @@ fn add_key(data_dir: &DataDir, keyring: &Keyring) -> anyhow::Result<String> {
 
 /// Before anything is sealed with it.
 async fn wait_for_key(
-    rotation: &Rotation<'_>,
+    rotation: &MasterKeyRotation<'_>,
     key: &str,
     patience: Duration,
 ) -> anyhow::Result<()> {
@@ -156,7 +156,7 @@ async fn wait_for_key(
 
 /// Before the search for what is sealed with former keys, which would be in vain while somebody seals with one.
 async fn wait_for_use(
-    rotation: &Rotation<'_>,
+    rotation: &MasterKeyRotation<'_>,
     key: &str,
     patience: Duration,
 ) -> anyhow::Result<()> {
@@ -193,7 +193,7 @@ async fn replace_vault(
     clock: &dyn Clock,
     target: &str,
 ) -> anyhow::Result<()> {
-    let before = patiently(async || store.installation().await).await;
+    let before = retry_while_unavailable(async || store.installation().await).await;
     let before = before
         .context("cannot read the installation's secret")?
         .context("the installation's secret is gone")?;
@@ -202,7 +202,7 @@ async fn replace_vault(
     }
     let installation = InstallationKey::open(vault.keyring.as_ref(), &before)?;
     let after = installation.seal(vault.keyring.as_ref())?;
-    let replaced = patiently(async || {
+    let replaced = retry_while_unavailable(async || {
         store
             .replace_installation(&before, &after, clock.now())
             .await
@@ -239,7 +239,7 @@ fn lock(data_dir: &DataDir) -> anyhow::Result<File> {
     }
 }
 
-fn table(counts: &[Count], column: &str) -> String {
+fn table(counts: &[SealedRecordCount], column: &str) -> String {
     let mut text = String::new();
     for count in counts {
         // Writing to a String cannot fail.
@@ -262,7 +262,7 @@ fn table(counts: &[Count], column: &str) -> String {
     text
 }
 
-fn plan(before: &[Count], present: &str, target: &Target) -> String {
+fn plan(before: &[SealedRecordCount], present: &str, target: &Target) -> String {
     let what = match target {
         Target::Key(id) if id == present => {
             format!(
@@ -281,7 +281,7 @@ fn plan(before: &[Count], present: &str, target: &Target) -> String {
 fn summary(
     config: &Config,
     data_dir: &DataDir,
-    counts: &[Count],
+    counts: &[SealedRecordCount],
     target: &str,
     keyring: &Keyring,
 ) -> String {

@@ -4,7 +4,7 @@
 //! Releases name a path in the query (1.34, 1.58) or behind the route (older ones); bodies name none.
 
 use application::AppError;
-use application::gateway::Way;
+use application::gateway::AgentRoute;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use url::form_urlencoded::{Serializer, parse};
 
@@ -47,7 +47,7 @@ const PATH_ESCAPES: &AsciiSet = &CONTROLS
 /// Not found, if one does.
 pub(super) async fn target(
     app: &Application,
-    way: &Way,
+    way: &AgentRoute,
     path: &str,
     query: &str,
 ) -> Result<String, AppError> {

@@ -19,7 +19,7 @@ use actix_web::http::header::{
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, web};
 use application::AppError;
-use application::gateway::Way;
+use application::gateway::AgentRoute;
 use domain::id::ConversationId;
 use domain::scope::Scope;
 use gateway::{Failure, Gateway, Target, Until};
@@ -109,7 +109,7 @@ pub(crate) fn is_forwarded_method(method: &Method) -> bool {
 /// What is sent on, and to where.
 fn to(
     req: &HttpRequest,
-    way: Way,
+    way: AgentRoute,
     has_key: bool,
     (path_and_query, request_id): (String, &HeaderValue),
 ) -> Result<Target, Problem> {
@@ -181,7 +181,7 @@ fn private_cache_control(headers: &HeaderMap) -> HeaderValue {
 
 /// Where a request goes.
 struct ForwardRoute {
-    way: Way,
+    way: AgentRoute,
     /// Whether it gets the sandbox's key.
     has_key: bool,
     recheck: RouteRecheck,
@@ -271,7 +271,7 @@ fn count_unknown_keys(req: &HttpRequest, keys: &[SecretString]) {
 async fn follow(
     app: &Application,
     decision: RouteDecision,
-    by_key: Option<Way>,
+    by_key: Option<AgentRoute>,
     user: Option<(Actor, AccessRecheck)>,
 ) -> Result<Option<ForwardRoute>, Problem> {
     match (decision, user) {
@@ -317,7 +317,7 @@ async fn follow(
 
 /// Whoever knows the id of a conversation that runs gets as far as its agent server, which wants the key then. Others do not
 /// learn whether it is unknown, somebody's, or paused.
-async fn unchecked(app: &Application, id: ConversationId) -> Result<Way, Problem> {
+async fn unchecked(app: &Application, id: ConversationId) -> Result<AgentRoute, Problem> {
     let found = app.gateway.by_conversation(&Scope::System, id).await;
     found.map_err(|error| match error {
         AppError::Refused { .. } => Problem::missing(

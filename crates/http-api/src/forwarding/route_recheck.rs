@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use application::AppError;
-use application::gateway::Way;
+use application::gateway::AgentRoute;
 use domain::id::{ConversationId, SandboxId};
 use domain::scope::Scope;
 use futures::FutureExt as _;
@@ -90,7 +90,7 @@ async fn leads_to_other_sandbox(
 ) -> bool {
     let found = app.gateway.by_conversation(scope, conversation).await;
     match found {
-        Ok(Way { sandbox: now, .. }) => now != *sandbox,
+        Ok(AgentRoute { sandbox: now, .. }) => now != *sandbox,
         Err(error) => is_refusal(&error),
     }
 }

@@ -1,6 +1,6 @@
 //! Names of models and their providers on the wire (contract v1, section 3.11).
 
-use application::catalogue::{CatalogueFilter, Model, Provider};
+use application::catalogue::{CatalogueFilter, CatalogueModel, ModelProvider};
 use domain::page::{PageLimit, PageRequest, PageToken};
 use serde::Serialize;
 use serde_json::Value;
@@ -29,8 +29,8 @@ pub struct ModelDto {
     canonical: Option<&'static str>,
 }
 
-impl From<Model> for ModelDto {
-    fn from(model: Model) -> Self {
+impl From<CatalogueModel> for ModelDto {
+    fn from(model: CatalogueModel) -> Self {
         Self {
             provider: model.provider,
             name: model.name,
@@ -50,8 +50,8 @@ pub struct ProviderDto {
     verified: bool,
 }
 
-impl From<Provider> for ProviderDto {
-    fn from(provider: Provider) -> Self {
+impl From<ModelProvider> for ProviderDto {
+    fn from(provider: ModelProvider) -> Self {
         Self {
             name: provider.name,
             verified: provider.is_verified,

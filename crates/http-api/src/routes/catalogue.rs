@@ -1,7 +1,7 @@
 //! The names of models and their providers: the same for everybody, and part of the build.
 
 use actix_web::{get, web};
-use application::catalogue::Catalogue;
+use application::catalogue::ModelCatalogue;
 
 use crate::dto::PageDto;
 use crate::dto::catalogue::{ModelDto, ModelQuery, ProviderDto, ProviderQuery};
@@ -19,7 +19,7 @@ pub(super) async fn models(
     Call(_actor, Query(query)): Call<Actor, Query<ModelQuery>>,
 ) -> Result<web::Json<PageDto<ModelDto>>, Problem> {
     let (filter, page) = query.into_parts();
-    let found = Catalogue::embedded().models(&filter, &page)?;
+    let found = ModelCatalogue::embedded().models(&filter, &page)?;
     Ok(web::Json(PageDto::of(found, ModelDto::from)))
 }
 
@@ -34,6 +34,6 @@ pub(super) async fn providers(
     Call(_actor, Query(query)): Call<Actor, Query<ProviderQuery>>,
 ) -> Result<web::Json<PageDto<ProviderDto>>, Problem> {
     let (filter, page) = query.into_parts();
-    let found = Catalogue::embedded().providers(&filter, &page)?;
+    let found = ModelCatalogue::embedded().providers(&filter, &page)?;
     Ok(web::Json(PageDto::of(found, ProviderDto::from)))
 }

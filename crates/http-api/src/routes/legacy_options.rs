@@ -1,7 +1,7 @@
 //! What front ends of the 1.3 line offer in their settings.
 
 use actix_web::{get, web};
-use application::catalogue::Catalogue;
+use application::catalogue::ModelCatalogue;
 
 use crate::dto::web_client::LegacyWebClientDto;
 use crate::extract::{Call, LegacyActor, State};
@@ -15,7 +15,7 @@ const ANALYZERS: [&str; 1] = ["llm"];
 #[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
 #[get("/api/options/models")]
 pub(super) async fn models(Call(_actor, ()): Call<LegacyActor>) -> web::Json<Vec<&'static str>> {
-    web::Json(Catalogue::embedded().names())
+    web::Json(ModelCatalogue::embedded().names())
 }
 
 /// Names of agents.

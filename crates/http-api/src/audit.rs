@@ -12,7 +12,7 @@ use actix_web::http::header::HeaderValue;
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use application::administration;
-use application::repeat::Answer;
+use application::repeat::IdempotentResult;
 use domain::audit::{AuditActor, AuditOutcome, sanitize_text};
 use domain::clock::Timestamp;
 use domain::id::ApiKeyId;
@@ -84,10 +84,10 @@ impl CreatedResource {
 }
 
 /// The id of what was made just now, not when it is the answer that was given before.
-pub(crate) fn made<T>(answer: &Answer<T>, id: impl FnOnce(&T) -> String) -> Option<String> {
+pub(crate) fn made<T>(answer: &IdempotentResult<T>, id: impl FnOnce(&T) -> String) -> Option<String> {
     match answer {
-        Answer::New(made) => Some(id(made)),
-        Answer::Repeated(_) => None,
+        IdempotentResult::New(made) => Some(id(made)),
+        IdempotentResult::Repeated(_) => None,
     }
 }
 

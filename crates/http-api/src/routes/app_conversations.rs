@@ -6,7 +6,7 @@ use std::pin::pin;
 use actix_web::http::header::ContentType;
 use actix_web::web::Bytes;
 use actix_web::{HttpResponse, delete, get, patch, post, web};
-use application::repeat::Answer;
+use application::repeat::IdempotentResult;
 use domain::id::{ConversationId, StartTaskId};
 use domain::page::Page;
 use domain::start_task::StartTask;
@@ -70,10 +70,10 @@ async fn started(
     actor: &Actor,
     key: Option<String>,
     body: BodyWithBytes<StartBody>,
-) -> Result<Answer<StartTask>, Problem> {
+) -> Result<IdempotentResult<StartTask>, Problem> {
     let StartBody(input) = body.value;
     let Some(key) = key else {
-        return Ok(Answer::New(app.starts.start(&actor.user, input).await?));
+        return Ok(IdempotentResult::New(app.starts.start(&actor.user, input).await?));
     };
     let render = |task: &StartTask| written(&StartTaskDto::from(task.clone()));
     let repeatable = repeatable(key, "start", &body.bytes, &render);
@@ -102,8 +102,8 @@ pub(super) async fn stream_start(
 ) -> Result<HttpResponse, Problem> {
     let (task, updates) = if key.is_some() {
         let id = match started(&app, &actor, key, body).await? {
-            Answer::New(task) => task.id,
-            Answer::Repeated(text) => id_in(&text)?,
+            IdempotentResult::New(task) => task.id,
+            IdempotentResult::Repeated(text) => id_in(&text)?,
         };
         let followed = app.starts.follow(&actor.scope(), id).await?;
         // Only the repetition of a start whose conversation was deleted since.

@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, post};
 use application::pending::QueuedMessage;
-use application::repeat::Answer;
+use application::repeat::IdempotentResult;
 
 use crate::dto::pending::{AwaitedText, PendingMessageRequest, PendingMessageResponse, message};
 use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, RawJson};
@@ -44,7 +44,7 @@ pub(super) async fn queue(
         let queued = app.pending.queue_once(user, awaited, message, &repeatable);
         queued.await?
     } else {
-        Answer::New(app.pending.enqueue(user, awaited, message).await?)
+        IdempotentResult::New(app.pending.enqueue(user, awaited, message).await?)
     };
     Ok(respond_with(
         StatusCode::CREATED,

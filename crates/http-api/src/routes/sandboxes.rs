@@ -1,7 +1,7 @@
 //! Sandboxes: start, list, pause, resume, delete.
 
 use actix_web::{HttpResponse, delete, get, post, web};
-use application::repeat::Answer;
+use application::repeat::IdempotentResult;
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 
@@ -97,7 +97,7 @@ pub(super) async fn start(
         let repeatable = repeatable(key, "sandbox", asked, &render);
         app.sandboxes.start_once(user, spec, &repeatable).await?
     } else {
-        Answer::New(app.sandboxes.start(user, spec).await?)
+        IdempotentResult::New(app.sandboxes.start(user, spec).await?)
     };
     let made = made(&answer, |sandbox| sandbox.id.to_string());
     let mut response = respond(answer, shown);

@@ -2,7 +2,7 @@
 
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpResponse, get};
-use application::sandboxes::Reading;
+use application::sandboxes::SandboxLogReader;
 use domain::id::SandboxId;
 
 use super::body_writer::{Disconnected, BodyWriter};
@@ -47,7 +47,7 @@ pub(super) async fn read(
         .streaming(body))
 }
 
-async fn write(mut reading: Reading, body_writer: &BodyWriter) -> Result<(), Disconnected> {
+async fn write(mut reading: SandboxLogReader, body_writer: &BodyWriter) -> Result<(), Disconnected> {
     while let Some(lines) = reading.next().await {
         body_writer.send(&lines).await?;
     }

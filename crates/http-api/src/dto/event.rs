@@ -1,6 +1,6 @@
 //! The queries of a conversation's events. Events themselves are the agent server's documents, answered verbatim.
 
-use application::follow::Begin;
+use application::follow::StreamPosition;
 use domain::clock::Timestamp;
 use domain::event::{EventFilter, EventOrder};
 use domain::page::{PageLimit, PageRequest, PageToken};
@@ -83,11 +83,11 @@ impl Decode for EventStreamQuery {
 
 impl EventStreamQuery {
     /// Where to begin, given what the header says, and the kind.
-    pub fn into_parts(self, header: Option<u64>) -> (Begin, Option<String>) {
+    pub fn into_parts(self, header: Option<u64>) -> (StreamPosition, Option<String>) {
         let begin = match (header.or(self.last_event_id), self.from) {
-            (Some(seq), _) => Begin::After(seq),
-            (None, Some(FromNow)) => Begin::Now,
-            (None, None) => Begin::First,
+            (Some(seq), _) => StreamPosition::After(seq),
+            (None, Some(FromNow)) => StreamPosition::Now,
+            (None, None) => StreamPosition::First,
         };
         (begin, self.kind.map(|kind| kind.0.to_owned()))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpResponse, get};
 use application::AppError;
-use application::follow::{Begin, End, Following, News};
+use application::follow::{StreamPosition, StreamEndReason, EventStream, StreamItem};
 use domain::audit::AuditActor;
 use domain::error::{Classify, ErrorClass};
 use domain::event::SequencedEvent;
@@ -58,8 +58,8 @@ pub(super) async fn follow(
     let following = opened.map_err(|error| refused(error, header.is_some()))?;
     let first = match begin {
         // So that who comes back before anything was said comes back to this place.
-        Begin::Now => format!("{RETRY_FIELD}id: {}\n\n", following.at()),
-        Begin::First | Begin::After(_) => format!("{RETRY_FIELD}\n"),
+        StreamPosition::Now => format!("{RETRY_FIELD}id: {}\n\n", following.at()),
+        StreamPosition::First | StreamPosition::After(_) => format!("{RETRY_FIELD}\n"),
     };
     let (body_writer, body) = BodyWriter::new();
     let unsent = StreamBudget {
@@ -104,7 +104,7 @@ fn refused(error: AppError, in_header: bool) -> Problem {
 }
 
 async fn write_events(
-    mut following: Following,
+    mut following: EventStream,
     mut refused: impl Future<Output = ()> + Unpin,
     first: String,
     (body_writer, unsent): (&BodyWriter, StreamBudget),
@@ -115,20 +115,20 @@ async fn write_events(
             biased;
             () = &mut refused => return body_writer.send(end("unauthorized").as_bytes()).await,
             news = following.next() => match news {
-                News::SequencedEvent(events) => {
+                StreamItem::Events(events) => {
                     let text = written(events);
                     let Ok(_until_it_is_sent) = unsent.try_take(text.len()) else {
                         // The client comes back to this place, and may have read the rest by then.
-                        return body_writer.send(end(reason(End::Failed)).as_bytes()).await;
+                        return body_writer.send(end(reason(StreamEndReason::Failed)).as_bytes()).await;
                     };
                     body_writer.send(text.as_bytes()).await?;
                 }
-                News::Idle => {
+                StreamItem::Idle => {
                     body_writer.send(b": keep-alive").await?;
                     sleep(KEEP_ALIVE_SPLIT_INTERVAL).await;
                     body_writer.send(b"\n\n").await?;
                 }
-                News::End(why) => return body_writer.send(end(reason(why)).as_bytes()).await,
+                StreamItem::StreamEndReason(why) => return body_writer.send(end(reason(why)).as_bytes()).await,
             }
         }
     }
@@ -149,11 +149,11 @@ impl StreamBudget {
     }
 }
 
-const fn reason(end: End) -> &'static str {
+const fn reason(end: StreamEndReason) -> &'static str {
     match end {
-        End::Deleted => "deleted",
-        End::Shutdown => "shutdown",
-        End::Failed => "failed",
+        StreamEndReason::Deleted => "deleted",
+        StreamEndReason::Shutdown => "shutdown",
+        StreamEndReason::Failed => "failed",
     }
 }
 

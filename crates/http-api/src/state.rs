@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use application::settings::Shown;
+use application::settings::ViewCache;
 use application::trace::TracePropagation;
 use domain::clock::Clock;
 use domain::id::IdGenerator;
@@ -135,8 +135,8 @@ pub enum Listener {
 /// What both APIs show of settings.
 #[derive(Default)]
 pub(crate) struct SettingsCache {
-    pub(crate) v1: Shown<Timed>,
-    pub(crate) legacy: Shown<Timed>,
+    pub(crate) v1: ViewCache<Timed>,
+    pub(crate) legacy: ViewCache<Timed>,
 }
 
 struct Shared {

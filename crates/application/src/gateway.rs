@@ -49,7 +49,7 @@ impl Gateway {
     /// # Errors
     /// What is in the way: the sandbox does not run.
     pub async fn by_key(&self, key: &str) -> Result<Option<Way>, AppError> {
-        if !may_be_sandboxs(key) {
+        if !looks_like_sandbox_key(key) {
             return Ok(None);
         }
         let hash = KeyHash::of(key);
@@ -123,7 +123,7 @@ impl Gateway {
 }
 
 /// Whether a key is looked up among those of sandboxes: a user's is known by its form.
-pub fn may_be_sandboxs(key: &str) -> bool {
+pub fn looks_like_sandbox_key(key: &str) -> bool {
     !key.is_empty() && key.len() <= LONGEST_KEY && !key.starts_with(OF_USERS)
 }
 

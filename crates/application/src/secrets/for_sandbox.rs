@@ -82,7 +82,7 @@ impl SecretsService {
         let grant = self.tokens.read(token).ok_or_else(refused)?;
         let scope = Scope::User(grant.owner);
         let sandbox = self.ports.sandboxes.find(&scope, &grant.sandbox).await?;
-        let sandbox = sandbox.filter(is_at_work).ok_or_else(refused)?;
+        let sandbox = sandbox.filter(may_read_secrets).ok_or_else(refused)?;
         let mut tokens = self.tokens_of(&sandbox).await?;
         let stored = tokens.remove(&grant.provider);
         let stored = stored.ok_or_else(|| AppError::not_found("No such provider"))?;
@@ -154,7 +154,7 @@ impl SecretsService {
 
 /// Whether a sandbox may open secrets: it runs or starts, and its owner wants it to. Unlike for late reports there is no
 /// grace after a pause: an agent that was stopped needs no secrets.
-pub fn is_at_work(sandbox: &Sandbox) -> bool {
+pub fn may_read_secrets(sandbox: &Sandbox) -> bool {
     sandbox.status.is_up() && sandbox.desired == DesiredState::Running
 }
 

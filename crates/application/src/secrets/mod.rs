@@ -26,7 +26,7 @@ use crate::settings::SettingsService;
 pub use access_token::{AccessTokens, TokenUse};
 pub(crate) use check::{LARGEST_VALUE, is_reserved};
 pub use check::{check_description, check_name, check_value};
-pub use for_sandbox::{SecretInfo, is_at_work};
+pub use for_sandbox::{SecretInfo, may_read_secrets};
 
 /// What a new secret takes.
 const ONE_SECRET: [(Quota, u64); 1] = [(Quota::Secrets, 1)];

@@ -50,7 +50,7 @@ pub use mcp::{McpConfig, McpRemote, McpStdio, has_credentials};
 pub use model::{
     AgentDocument, GROUPINGS, LLM_API_KEY, MASK, ProviderToken, SecretInput, Settings,
 };
-pub use profiles::{MOST_PROFILES, Profile, ProfileRefusal, Profiles, SaveProfile};
+pub use profiles::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal, Profiles, SaveProfile};
 pub use providers::{GitProvidersInput, TokenInput, TokenRefusal};
 pub use refusal::{Issue, IssueKind};
 pub use shown::Shown;

@@ -234,7 +234,7 @@ pub(crate) fn refused(error: UpdateError<ProfileRefusal>) -> Problem {
             StatusCode::CONFLICT,
             format!(
                 "Profile limit reached ({}). Delete a profile before saving a new one.",
-                application::settings::MOST_PROFILES
+                application::settings::MAX_PROFILES_PER_USER
             ),
         ),
         ProfileRefusal::Invalid(issues) => Problem::invalid(&errors_of(&issues), Flavour::V1),

@@ -259,7 +259,7 @@ async fn find(
 /// names need not look like one.
 fn count_unknown_keys(req: &HttpRequest, keys: &[SecretString]) {
     let is_missed = |key: &&SecretString| {
-        application::gateway::may_be_sandboxs(key.expose_secret()) && !attempts::is_known(req, key)
+        application::gateway::looks_like_sandbox_key(key.expose_secret()) && !attempts::is_known(req, key)
     };
     let mut missed = keys.iter().filter(is_missed).peekable();
     if missed.peek().is_some() {

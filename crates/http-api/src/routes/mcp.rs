@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{ACCEPT, ContentType, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, post};
 use application::pull_requests::{CONVERSATION, PullRequestCaller};
-use application::secrets::is_at_work;
+use application::secrets::may_read_secrets;
 use domain::id::{ConversationId, SandboxId, UserId};
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ impl Who for McpCaller {
         };
         match caller {
             UserOrSandbox::User(actor) => Ok(Self(actor.user, None)),
-            UserOrSandbox::Sandbox(caller) if is_at_work(&caller.0) => {
+            UserOrSandbox::Sandbox(caller) if may_read_secrets(&caller.0) => {
                 Ok(Self(caller.0.owner, Some(caller.0.id)))
             }
             UserOrSandbox::Sandbox(_) => {

@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
 use actix_web::{HttpRequest, HttpResponse, get, web};
-use application::secrets::is_at_work;
+use application::secrets::may_read_secrets;
 use domain::sandbox::Sandbox;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub(super) struct ActiveSandbox(Sandbox);
 impl Who for ActiveSandbox {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let sandbox = SandboxCaller::identify(req).await?.0;
-        if !is_at_work(&sandbox) {
+        if !may_read_secrets(&sandbox) {
             return Err(Problem::new(
                 StatusCode::UNAUTHORIZED,
                 "Sandbox is not running",

@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, get, web};
-use application::secrets::is_at_work;
+use application::secrets::may_read_secrets;
 use application::settings::SecretVisibility;
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ impl Who for MeCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         if wants_secrets(req.query_string()) {
             let sandbox = SandboxCaller::identify(req).await?;
-            if !is_at_work(&sandbox.0) {
+            if !may_read_secrets(&sandbox.0) {
                 return Err(Problem::new(
                     StatusCode::UNAUTHORIZED,
                     "Sandbox is not running",

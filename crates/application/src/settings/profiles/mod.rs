@@ -24,7 +24,7 @@ use crate::error::AppError;
 pub use save::SaveProfile;
 
 /// Profiles that one user may keep.
-pub const MOST_PROFILES: usize = 10;
+pub const MAX_PROFILES_PER_USER: usize = 10;
 
 /// A named configuration of the model.
 #[derive(Clone)]
@@ -108,7 +108,7 @@ pub enum ProfileRefusal {
     NotFound(String),
     /// Another one has this name.
     NameTaken(String),
-    /// There are [`MOST_PROFILES`].
+    /// There are [`MAX_PROFILES_PER_USER`].
     Full,
     /// The configuration that was sent is wrong here; paths begin with `llm`.
     Invalid(Vec<Issue>),

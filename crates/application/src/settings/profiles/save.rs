@@ -10,7 +10,7 @@ use super::super::model::{AgentDocument, LLM_API_KEY, SecretInput, Settings};
 use super::super::refusal::{Issue, IssueKind};
 use super::super::v1::{MAX_DEPTH, depth, nul_in, secret};
 use super::agent::LLM;
-use super::{MOST_PROFILES, Profile, ProfileRefusal};
+use super::{MAX_PROFILES_PER_USER, Profile, ProfileRefusal};
 
 /// Shown in every configuration, so it comes back; it follows from `auth_type`.
 const DERIVED: &str = "is_subscription";
@@ -64,7 +64,7 @@ pub(super) fn save(
         agent.forget_secrets();
     }
     let profiles = &mut settings.profiles;
-    let is_full = profiles.list.len() >= MOST_PROFILES;
+    let is_full = profiles.list.len() >= MAX_PROFILES_PER_USER;
     let mut known = profiles.list.iter_mut();
     match known.find(|profile| profile.name == name) {
         Some(profile) => profile.agent = agent,

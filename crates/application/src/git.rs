@@ -18,7 +18,7 @@ use domain::id::UserId;
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 
-pub use numbered::{LAST_PAGE, NumberedPage, PageNumber};
+pub use numbered::{MAX_PAGE_NUMBER, NumberedPage, PageNumber};
 
 use crate::Inner;
 use crate::error::AppError;

@@ -11,12 +11,12 @@ use futures::future::join_all;
 use super::{GitServiceError, GitService};
 
 /// The last page that is gone to.
-pub const LAST_PAGE: u32 = 20;
+pub const MAX_PAGE_NUMBER: u32 = 20;
 
 /// Which page: the first is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageNumber {
-    /// 1 to [`LAST_PAGE`]; beyond it there is nothing.
+    /// 1 to [`MAX_PAGE_NUMBER`]; beyond it there is nothing.
     pub number: u32,
     /// Items of a page, 1 to 100.
     pub length: usize,
@@ -133,7 +133,7 @@ async fn walk<T>(
     to: PageNumber,
     page_of: impl AsyncFn(GitPageRequest) -> Result<GitPage<T>, GitServiceError>,
 ) -> Result<NumberedPage<T>, GitServiceError> {
-    if to.number > LAST_PAGE {
+    if to.number > MAX_PAGE_NUMBER {
         return Ok(NumberedPage::NONE);
     }
     let mut request = GitPageRequest {
@@ -149,7 +149,7 @@ async fn walk<T>(
     let page = page_of(request).await?;
     Ok(NumberedPage {
         items: page.items,
-        has_next: page.next.is_some() && to.number < LAST_PAGE,
+        has_next: page.next.is_some() && to.number < MAX_PAGE_NUMBER,
     })
 }
 

@@ -1,6 +1,6 @@
 //! What front ends of the 1.0 to 1.3 line ask about git providers.
 
-use application::git::{LAST_PAGE, NumberedPage, PageNumber};
+use application::git::{MAX_PAGE_NUMBER, NumberedPage, PageNumber};
 use domain::conversation::GitProvider;
 use domain::git::{GitBranch, GitRepository};
 use serde::Serialize;
@@ -118,7 +118,7 @@ pub struct NumberedPageParams {
 /// Repositories, each with the address of the next page, if there is one: front ends look for it there.
 pub fn repositories(page: NumberedPage<GitRepository>, number: u32) -> Vec<RepositoryDto> {
     let next = page.has_next.then(|| {
-        let next = number.saturating_add(1).min(LAST_PAGE);
+        let next = number.saturating_add(1).min(MAX_PAGE_NUMBER);
         format!("</api/user/repositories?page={next}>; rel=\"next\"")
     });
     let items = page.items.into_iter();

@@ -2,7 +2,7 @@
 
 use application::App;
 use application::git::GitServiceError;
-use application::pull_requests::{PullRequestCaller, advice};
+use application::pull_requests::{PullRequestCaller, failure_advice};
 use domain::conversation::GitProvider;
 use domain::error::chain;
 use domain::git::OpenedPullRequest;
@@ -169,7 +169,7 @@ pub(super) async fn call(app: &App, opener: &PullRequestCaller, params: &Map<Str
             }
             Err(failure) => {
                 note(provider, &failure);
-                failed(&advice(provider, &failure))
+                failed(&failure_advice(provider, &failure))
             }
         },
     )

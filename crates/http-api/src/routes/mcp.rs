@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ACCEPT, ContentType, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, post};
-use application::pull_requests::{CONVERSATION, PullRequestCaller};
+use application::pull_requests::{CONVERSATION_PARAMETER, PullRequestCaller};
 use application::secrets::may_read_secrets;
 use domain::id::{ConversationId, SandboxId, UserId};
 use serde_json::Value;
@@ -58,7 +58,7 @@ pub(super) struct McpCallContext {
 impl Decode for McpCallContext {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        let conversation_id = object.optional(CONVERSATION)?;
+        let conversation_id = object.optional(CONVERSATION_PARAMETER)?;
         Some(Self { conversation_id })
     }
 }

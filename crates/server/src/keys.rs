@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, anyhow, bail};
-use application::administration::{KeyOptions, Origin, administer, new_key, successor};
+use application::administration::{KeyOptions, Origin, administer, new_key, successor_key};
 use application::single_user::refuse_second_user;
 use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
@@ -116,7 +116,7 @@ async fn rotate(
         name: None,
         expires_in: rotate.expires_in,
     };
-    let made = successor(ids, now, &old, &wish, &AuditActor::Cli);
+    let made = successor_key(ids, now, &old, &wish, &AuditActor::Cli);
     let change = AdminChange::RotateKey {
         old: old.id,
         new: made.key,

@@ -30,7 +30,7 @@ pub enum AppError {
     Elsewhere,
     /// An idempotency key that stands for another request.
     #[error("{REUSED}")]
-    KeyReused,
+    IdempotencyKeyReused,
     /// A sandbox reports faster than it may.
     #[error("the sandbox reports more than {bytes_per_minute} bytes of events a minute")]
     ReportRate {
@@ -91,7 +91,7 @@ impl Classify for AppError {
             Self::Agent(e) => e.class(),
             Self::Cipher(e) => e.class(),
             Self::Elsewhere => ErrorClass::Unavailable,
-            Self::KeyReused => ErrorClass::Unprocessable,
+            Self::IdempotencyKeyReused => ErrorClass::Unprocessable,
             Self::ReportRate { .. } => ErrorClass::RateLimited,
             Self::Refused { class, .. } => *class,
         }
@@ -104,7 +104,7 @@ impl Classify for AppError {
             Self::Agent(e) => e.public(),
             Self::Cipher(e) => e.public(),
             Self::Elsewhere => Cow::Borrowed("Another process goes on with this. Try again."),
-            Self::KeyReused => Cow::Borrowed(REUSED),
+            Self::IdempotencyKeyReused => Cow::Borrowed(REUSED),
             Self::ReportRate {
                 bytes_per_minute, ..
             } => Cow::Owned(format!(
@@ -126,7 +126,7 @@ impl Classify for AppError {
                 ..
             } => Some(Duration::from_secs(5)),
             Self::ReportRate { wait, .. } => Some(*wait),
-            Self::KeyReused | Self::Refused { .. } => None,
+            Self::IdempotencyKeyReused | Self::Refused { .. } => None,
         }
     }
 }

@@ -81,7 +81,7 @@ impl PendingMessages {
         match self.add(&new).await? {
             Answer::New(placed) => Ok(placed),
             // Without a key there is nothing to be repeated.
-            Answer::Repeated(_) => Err(AppError::KeyReused),
+            Answer::Repeated(_) => Err(AppError::IdempotencyKeyReused),
         }
     }
 
@@ -135,7 +135,7 @@ impl PendingMessages {
                 }))
             }
             EnqueueOutcome::Repeated(known) => {
-                let answer = repeated(known)?.ok_or(AppError::KeyReused)?;
+                let answer = repeated(known)?.ok_or(AppError::IdempotencyKeyReused)?;
                 Ok(Answer::Repeated(answer))
             }
             EnqueueOutcome::Full => Err(AppError::refused(

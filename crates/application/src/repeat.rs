@@ -84,6 +84,6 @@ pub(crate) fn repeated(known: IdempotencyCheck) -> Result<Option<String>, AppErr
     match known {
         IdempotencyCheck::New => Ok(None),
         IdempotencyCheck::Replay(answer) => Ok(Some(answer)),
-        IdempotencyCheck::Mismatch => Err(AppError::KeyReused),
+        IdempotencyCheck::Mismatch => Err(AppError::IdempotencyKeyReused),
     }
 }

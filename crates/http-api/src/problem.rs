@@ -189,7 +189,7 @@ impl<E: Classify + 'static> From<E> for Problem {
 /// A well-formed value that the application refuses. The page token is the one whose place is always known.
 fn refused_value(error: &(impl Classify + 'static)) -> Problem {
     let fault = Fault::value_error(error.public());
-    if causes(error).any(|cause| matches!(cause.downcast_ref(), Some(AppError::KeyReused))) {
+    if causes(error).any(|cause| matches!(cause.downcast_ref(), Some(AppError::IdempotencyKeyReused))) {
         return Problem::unprocessable(&Path::header().key("Idempotency-Key"), fault);
     }
     if causes(error).any(is_page_token) {

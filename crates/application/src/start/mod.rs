@@ -91,7 +91,7 @@ impl StartService {
         match self.commit(planned).await? {
             Answer::New(task) => Ok(task),
             // Only a request with a key can have been answered before.
-            Answer::Repeated(_) => Err(AppError::KeyReused),
+            Answer::Repeated(_) => Err(AppError::IdempotencyKeyReused),
         }
     }
 
@@ -155,7 +155,7 @@ impl StartService {
         let updates = self.inner.updates.subscribe(&planned.start.task);
         let committed = self.commit(planned).await;
         let Answer::New(task) = committed.inspect_err(|_| self.inner.updates.end(id))? else {
-            return Err(AppError::KeyReused);
+            return Err(AppError::IdempotencyKeyReused);
         };
         if task.id == id && !task.status.is_terminal() {
             return Ok((task, updates));
@@ -258,7 +258,7 @@ impl StartService {
             }
             Ok(StartTaskInsertOutcome::Existing(task)) => Ok(Answer::New(task)),
             Ok(StartTaskInsertOutcome::Repeated(known)) => {
-                let answer = repeated(known)?.ok_or(AppError::KeyReused)?;
+                let answer = repeated(known)?.ok_or(AppError::IdempotencyKeyReused)?;
                 Ok(Answer::Repeated(answer))
             }
             Err(StoreError::Conflict { .. } | StoreError::Full { .. }) => {

@@ -70,7 +70,7 @@ impl PendingMessages {
     }
 
     /// Adds a message behind those that wait. It is delivered as soon as the conversation can hear it.
-    pub async fn queue(
+    pub async fn enqueue(
         &self,
         owner: &UserId,
         awaited: MessageTarget,

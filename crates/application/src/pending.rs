@@ -86,7 +86,7 @@ impl PendingMessages {
     }
 
     /// The same for a request that its sender may repeat.
-    pub async fn queue_once(
+    pub async fn enqueue_once(
         &self,
         owner: &UserId,
         awaited: MessageTarget,

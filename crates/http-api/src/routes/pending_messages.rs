@@ -41,7 +41,7 @@ pub(super) async fn queue(
     let answer = if let Some(key) = key {
         let render = |placed: &QueuedMessage| written(&PendingMessageResponse::from(*placed));
         let repeatable = repeatable(key, "pending message", input.as_bytes(), &render);
-        let queued = app.pending.queue_once(user, awaited, message, &repeatable);
+        let queued = app.pending.enqueue_once(user, awaited, message, &repeatable);
         queued.await?
     } else {
         IdempotentResult::New(app.pending.enqueue(user, awaited, message).await?)

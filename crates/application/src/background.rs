@@ -153,7 +153,7 @@ async fn count_queue(inner: Arc<Inner>) {
     let (tasks, host) = (&inner.ports.start_tasks, &inner.policy.host);
     loop {
         tick.tick().await;
-        match tasks.queue(host, inner.ports.clock.now()).await {
+        match tasks.count_unfinished(host, inner.ports.clock.now()).await {
             Ok(now) => inner.measures.queue(now),
             Err(error) => tracing::debug!(error = %chain(&error), "cannot count waiting starts"),
         }

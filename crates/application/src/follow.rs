@@ -160,7 +160,7 @@ impl Following {
             // What wakes from here on is about what this look may not see.
             self.woken.mark_unchanged();
             let events = &self.inner.ports.events;
-            let arrived = events.arrived(&self.scope, self.conversation, self.at, PART);
+            let arrived = events.list_after(&self.scope, self.conversation, self.at, PART);
             self.looked = match arrived.await {
                 Ok(None) => return News::End(End::Deleted),
                 Ok(Some(events)) => match events.last().map(|last| last.seq) {

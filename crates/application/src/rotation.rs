@@ -142,7 +142,7 @@ impl Rotation<'_> {
         let mut waited_for = Vec::new();
         loop {
             let since = self.clock.now().minus(FORGOTTEN);
-            let mut missing = patiently(async || self.vault.holders(since).await).await?;
+            let mut missing = patiently(async || self.vault.list_holders(since).await).await?;
             missing.retain(|holder| !is_ready(holder));
             missing.retain(|holder| {
                 let now = Instant::now();

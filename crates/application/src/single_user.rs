@@ -17,7 +17,7 @@ const ADVICE: &str = "Run sandboxes in containers (WORKSPACE_SANDBOX__BACKEND=do
 /// # Errors
 /// 409 with what the operator can do.
 pub async fn refuse_second_user(users: &dyn UserRepository, user: &UserId) -> Result<(), AppError> {
-    match users.oldest().await? {
+    match users.find_oldest().await? {
         Some(oldest) if oldest.id != *user => Err(AppError::conflict(format!(
             "Sandboxes are processes of one machine account, so this service takes no second user. {ADVICE}"
         ))),
@@ -40,7 +40,7 @@ impl Inner {
         if !self.policy.single_user || matches!(self.policy.auth, AuthMode::Open(_)) {
             return Ok(());
         }
-        match self.ports.users.oldest().await? {
+        match self.ports.users.find_oldest().await? {
             Some(oldest) if oldest.id != *owner => Err(AppError::refused(
                 ErrorClass::Forbidden,
                 format!(

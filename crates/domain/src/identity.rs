@@ -262,7 +262,7 @@ pub trait UserRepository: Send + Sync + 'static {
     /// Users by name, after `after`, at most `limit`.
     async fn list(&self, after: Option<&UserId>, limit: usize) -> Result<Vec<User>, StoreError>;
     /// The user who was made first, of those whose deletion has not begun.
-    async fn oldest(&self) -> Result<Option<User>, StoreError>;
+    async fn find_oldest(&self) -> Result<Option<User>, StoreError>;
     /// The user of this name, also when their deletion has begun.
     async fn find(&self, user: &UserId) -> Result<Option<User>, StoreError>;
     /// Deletes what there is of a user: about `limit` rows in one call, so that no transaction is huge. To be repeated while

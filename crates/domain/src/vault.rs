@@ -52,7 +52,7 @@ pub trait VaultRepository: Send + Sync + 'static {
     /// Forgets a process; nothing if it is not known.
     async fn withdraw(&self, holder: &str) -> Result<(), StoreError>;
     /// The processes that said something at `since` or later, by id.
-    async fn holders(&self, since: Timestamp) -> Result<Vec<KeyHolder>, StoreError>;
+    async fn list_holders(&self, since: Timestamp) -> Result<Vec<KeyHolder>, StoreError>;
     /// Deletes what processes said before, at most `limit`; how many there were.
     async fn prune_holders(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

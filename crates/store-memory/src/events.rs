@@ -108,7 +108,7 @@ impl EventStore for MemoryStore {
         )
     }
 
-    async fn arrived(
+    async fn list_after(
         &self,
         scope: &Scope,
         conversation: ConversationId,

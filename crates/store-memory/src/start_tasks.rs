@@ -390,7 +390,7 @@ impl StartTaskRepository for MemoryStore {
         Ok(released)
     }
 
-    async fn queue(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError> {
+    async fn count_unfinished(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError> {
         let mut queue = StartQueueCounts::default();
         for row in self.lock().tasks.values() {
             if row.task.host != *host || row.task.status.is_terminal() {

@@ -167,7 +167,7 @@ impl UserRepository for MemoryStore {
         Ok(users.take(limit).cloned().collect())
     }
 
-    async fn oldest(&self) -> Result<Option<User>, StoreError> {
+    async fn find_oldest(&self) -> Result<Option<User>, StoreError> {
         let state = self.lock();
         let present = state.users.values().filter(|it| it.deleted_at.is_none());
         Ok(present

@@ -50,7 +50,7 @@ impl VaultRepository for MemoryStore {
         Ok(())
     }
 
-    async fn holders(&self, since: Timestamp) -> Result<Vec<KeyHolder>, StoreError> {
+    async fn list_holders(&self, since: Timestamp) -> Result<Vec<KeyHolder>, StoreError> {
         let state = self.lock();
         let holders = state.key_holders.values();
         Ok(holders.filter(|it| it.seen_at >= since).cloned().collect())

@@ -364,7 +364,7 @@ impl EventStore for SqlStore {
             .await
     }
 
-    async fn arrived(
+    async fn list_after(
         &self,
         scope: &Scope,
         conversation: ConversationId,

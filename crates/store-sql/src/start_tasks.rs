@@ -466,7 +466,7 @@ impl StartTaskRepository for SqlStore {
             .await
     }
 
-    async fn queue(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError> {
+    async fn count_unfinished(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError> {
         let host = host.to_string();
         // Looked at every few seconds: it must neither wait for writers nor make them lose a race.
         self.db

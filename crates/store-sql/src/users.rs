@@ -154,7 +154,7 @@ impl UserRepository for SqlStore {
             .await
     }
 
-    async fn oldest(&self) -> Result<Option<User>, StoreError> {
+    async fn find_oldest(&self) -> Result<Option<User>, StoreError> {
         self.db
             .look(|conn| {
                 let row = users::table

@@ -118,7 +118,7 @@ impl VaultRepository for SqlStore {
             .await
     }
 
-    async fn holders(&self, since: Timestamp) -> Result<Vec<KeyHolder>, StoreError> {
+    async fn list_holders(&self, since: Timestamp) -> Result<Vec<KeyHolder>, StoreError> {
         self.db
             .background_read(move |conn| {
                 let rows: Vec<HolderRow> = key_holders::table

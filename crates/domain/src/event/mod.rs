@@ -112,7 +112,7 @@ pub trait EventStore: Send + Sync + 'static {
     ///
     /// Arrival is the commit: whoever has seen a number will never see a smaller one come up. So who asks again and again
     /// for what came after the last one sees every event once.
-    async fn arrived(
+    async fn list_after(
         &self,
         scope: &crate::scope::Scope,
         conversation: ConversationId,

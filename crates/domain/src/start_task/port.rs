@@ -217,7 +217,7 @@ pub trait StartTaskRepository: Send + Sync + 'static {
     /// locked). Returns how many.
     async fn release_host(&self, host: &HostId) -> Result<u64, StoreError>;
     /// How many unfinished tasks this host has at `now`.
-    async fn queue(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError>;
+    async fn count_unfinished(&self, host: &HostId, now: Timestamp) -> Result<StartQueueCounts, StoreError>;
     /// Deletes ended tasks that last changed before, longest unchanged first, at most `limit`; how many there were. A
     /// failed one stays while its sandbox's row is there: it keeps late reports from bringing its conversation back.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;

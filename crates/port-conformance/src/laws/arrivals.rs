@@ -34,7 +34,7 @@ async fn append(ports: &Ports, id: ConversationId, events: &[Event]) {
 
 async fn arrived(ports: &Ports, id: ConversationId, after: u64, limit: usize) -> Vec<SequencedEvent> {
     let alice = scope("alice");
-    let found = ports.events.arrived(&alice, id, after, limit).await;
+    let found = ports.events.list_after(&alice, id, after, limit).await;
     found.expect("arrived").expect("alice's conversation")
 }
 
@@ -109,7 +109,7 @@ pub async fn what_is_not_theirs_has_no_arrivals(ports: &Ports) {
     let id = seeded(ports).await;
     append(ports, id, &[event("1", "A", at(1))]).await;
     let sees = async |scope: Scope, id| {
-        let arrived = ports.events.arrived(&scope, id, 0, 9).await.unwrap();
+        let arrived = ports.events.list_after(&scope, id, 0, 9).await.unwrap();
         let last = ports.events.last_sequence(&scope, id).await.unwrap();
         assert_eq!(arrived.is_some(), last.is_some());
         arrived.map(|events| events.len())

@@ -42,7 +42,7 @@ pub async fn what_has_ended_is_not_given_back(ports: &Ports) {
 
 /// What waits and what is worked on are told apart, by host, and a lease that has run out counts for nothing.
 pub async fn the_queue_is_counted(ports: &Ports) {
-    let queue = async |seconds| ports.tasks.queue(&host(), at(seconds)).await.unwrap();
+    let queue = async |seconds| ports.tasks.count_unfinished(&host(), at(seconds)).await.unwrap();
     assert_eq!(queue(0).await, StartQueueCounts::default());
     let fence = ports.claimed(&start(1, "alice", "s", at(0))).await.fence;
     ports.start(&start(2, "alice", "t", at(0))).await;

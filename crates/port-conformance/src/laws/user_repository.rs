@@ -53,7 +53,7 @@ pub async fn users_are_listed_by_name(ports: &Ports) {
 
 /// The first of those who were not deleted; of two of the same moment the one whose name comes first.
 pub async fn the_oldest_user_is_found(ports: &Ports) {
-    assert_eq!(ports.users.oldest().await.unwrap(), None);
+    assert_eq!(ports.users.find_oldest().await.unwrap(), None);
     for (n, owner, when) in [
         (1, "carol", 2),
         (2, "bob", 2),
@@ -63,11 +63,11 @@ pub async fn the_oldest_user_is_found(ports: &Ports) {
         ports.keys.insert(&key(n, owner, when)).await.unwrap();
     }
     for expected in ["alice", "bob", "carol", "dave"] {
-        let oldest = ports.users.oldest().await.unwrap();
+        let oldest = ports.users.find_oldest().await.unwrap();
         assert_eq!(oldest.map(|it| it.id), Some(user(expected)));
         ports.users.purge(&user(expected), at(9), 9).await.unwrap();
     }
-    assert_eq!(ports.users.oldest().await.unwrap(), None);
+    assert_eq!(ports.users.find_oldest().await.unwrap(), None);
 }
 
 /// Deleting somebody who is not there changes nothing, and makes nobody.

@@ -73,19 +73,19 @@ pub async fn processes_say_which_keys_they_have(ports: &Ports) {
         vault.announce(it).await.unwrap();
     }
     assert_eq!(
-        vault.holders(at(1)).await.unwrap(),
+        vault.list_holders(at(1)).await.unwrap(),
         [one.clone(), two.clone()]
     );
-    let late = vault.holders(at(2)).await.unwrap();
+    let late = vault.list_holders(at(2)).await.unwrap();
     assert_eq!(late, std::slice::from_ref(&two));
     let again = holder("one", &["k2", "k1"], 6);
     vault.announce(&again).await.unwrap();
-    assert_eq!(vault.holders(at(0)).await.unwrap(), [again.clone(), two]);
+    assert_eq!(vault.list_holders(at(0)).await.unwrap(), [again.clone(), two]);
     assert_eq!(vault.prune_holders(at(6), 10).await.unwrap(), 1);
-    assert_eq!(vault.holders(at(0)).await.unwrap(), [again]);
+    assert_eq!(vault.list_holders(at(0)).await.unwrap(), [again]);
     vault.withdraw("one").await.unwrap();
     vault.withdraw("one").await.unwrap();
-    assert_eq!(vault.holders(at(0)).await.unwrap(), []);
+    assert_eq!(vault.list_holders(at(0)).await.unwrap(), []);
 }
 
 /// Stamps the laws of `VaultRepository` into tests.

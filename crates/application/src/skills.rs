@@ -143,7 +143,7 @@ impl Skills {
             check_branch(reference).map_err(|_| "`ref` is no branch, tag or commit".to_owned())?;
         }
         // The name is resolved once, here; whoever fetches keeps to what was found.
-        let addresses = self.inner.ports.git.admit(&url).await;
+        let addresses = self.inner.ports.git.resolve_allowed_host(&url).await;
         let addresses =
             addresses.map_err(|refused| format!("its host may not be called: {refused}"))?;
         let marketplace = Marketplace {
@@ -153,7 +153,7 @@ impl Skills {
             reference: of.reference.clone(),
             repo_path: of.repo_path.clone(),
         };
-        let offer = self.inner.ports.skills.offer(&marketplace).await;
+        let offer = self.inner.ports.skills.read_marketplace(&marketplace).await;
         offer.map_err(|error| error.to_string())
     }
 }

@@ -365,5 +365,5 @@ pub trait GitHosting: Send + Sync + 'static {
         repository: &str,
     ) -> Result<CloneSource, GitError>;
     /// The addresses of the host in an address that something else than this port is going to call, if all of them may be.
-    async fn admit(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed>;
+    async fn resolve_allowed_host(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed>;
 }

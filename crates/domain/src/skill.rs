@@ -84,5 +84,5 @@ pub trait SkillLibrary: Send + Sync + 'static {
     /// All of them, by source and name.
     async fn list(&self) -> Result<Vec<ListedSkill>, SkillError>;
     /// What a marketplace offers. It is fetched anew each time.
-    async fn offer(&self, marketplace: &Marketplace) -> Result<MarketplaceContents, SkillError>;
+    async fn read_marketplace(&self, marketplace: &Marketplace) -> Result<MarketplaceContents, SkillError>;
 }

@@ -207,7 +207,7 @@ impl GitHosting for HttpGitHosting {
         })
     }
 
-    async fn admit(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed> {
+    async fn resolve_allowed_host(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed> {
         let found = self.guard.addresses(url).await;
         found.map_err(|failed| HostNotAllowed(failed.to_string()))
     }

@@ -304,7 +304,7 @@ impl SandboxBackend for DockerSandboxes {
         .boxed()
     }
 
-    async fn advice(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
+    async fn list_warnings(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
         self.inner.advise(id, webhook_url).await
     }
 

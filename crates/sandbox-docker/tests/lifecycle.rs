@@ -221,7 +221,7 @@ async fn what_goes_wrong_in_a_sandbox_that_runs_on_is_advice() {
         .parse()
         .unwrap();
     let has = async |text: &str| {
-        let advice = backend.advice(&launch.id, &moved).await;
+        let advice = backend.list_warnings(&launch.id, &moved).await;
         advice.iter().any(|line| line.contains(text))
     };
     if is_told {
@@ -238,7 +238,7 @@ async fn what_goes_wrong_in_a_sandbox_that_runs_on_is_advice() {
     assert!(matches!(state, Some(BackendState::Running(_))), "{state:?}");
     backend.stop(&launch.id).await.unwrap();
     backend.remove(&launch.id).await.unwrap();
-    assert_eq!(backend.advice(&launch.id, &moved).await, [] as [String; 0]);
+    assert_eq!(backend.list_warnings(&launch.id, &moved).await, [] as [String; 0]);
 }
 
 #[tokio::test]

@@ -148,7 +148,7 @@ async fn a_service_on_the_gateway_is_reached_from_inside() {
         let wget = "busybox timeout 10 wget -O -";
         let script = format!("{wget} http://host.docker.internal:{port}/alive");
         let answer = lab.exec(&id, &["sh", "-c", &script]).await;
-        let advice = backend.advice(&id, &callback(port)).await;
+        let advice = backend.list_warnings(&id, &callback(port)).await;
         (answer, advice)
     };
     let ((_, answer), advice) = tokio::select! {
@@ -159,7 +159,7 @@ async fn a_service_on_the_gateway_is_reached_from_inside() {
     assert!(answer.contains("404"), "{answer}");
     assert_eq!(advice, [""; 0]);
     // It was reached once, so nobody asks again though it is gone now.
-    assert_eq!(backend.advice(&id, &callback(port)).await, [""; 0]);
+    assert_eq!(backend.list_warnings(&id, &callback(port)).await, [""; 0]);
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn a_service_that_cannot_be_reached_from_inside_is_told_with_what_to_do() 
     url.set_query(Some("token=canary"));
     let id = start_with(&backend, Some(&url)).await;
 
-    let advice = backend.advice(&id, &url).await;
+    let advice = backend.list_warnings(&id, &url).await;
 
     assert_eq!(advice.len(), 1, "{advice:?}");
     let service = format!("http://host.docker.internal:{port} (");
@@ -189,6 +189,6 @@ async fn a_service_that_cannot_be_reached_from_inside_is_told_with_what_to_do() 
 
     let unresolved = Url::parse("http://nowhere.invalid:3000/api/v1/webhooks").unwrap();
     let id = start_with(&backend, Some(&unresolved)).await;
-    let advice = backend.advice(&id, &unresolved).await;
+    let advice = backend.list_warnings(&id, &unresolved).await;
     assert_eq!(advice.len(), 1, "{advice:?}");
 }

@@ -378,7 +378,7 @@ impl SandboxBackend for FakeSandboxBackend {
         .boxed()
     }
 
-    async fn advice(&self, _: &SandboxId, _: &Url) -> Vec<String> {
+    async fn list_warnings(&self, _: &SandboxId, _: &Url) -> Vec<String> {
         self.lock().advice.clone()
     }
 

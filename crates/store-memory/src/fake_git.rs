@@ -186,7 +186,7 @@ impl GitHosting for FakeGitHosting {
     }
 
     /// Names that end in `.internal` are in a private network; all others have one address.
-    async fn admit(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed> {
+    async fn resolve_allowed_host(&self, url: &Url) -> Result<Vec<IpAddr>, HostNotAllowed> {
         match url.host_str() {
             Some(host) if !host.ends_with(".internal") => {
                 Ok(vec![IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))])

@@ -25,7 +25,7 @@ impl SkillLibrary for FakeSkills {
         Ok(skills.clone())
     }
 
-    async fn offer(&self, marketplace: &Marketplace) -> Result<MarketplaceContents, SkillError> {
+    async fn read_marketplace(&self, marketplace: &Marketplace) -> Result<MarketplaceContents, SkillError> {
         match marketplace.name.as_str() {
             "broken" => return Err(SkillError::Unavailable("told to be broken".to_owned())),
             "slow" => tokio::time::sleep(Duration::from_secs(3600)).await,

@@ -284,7 +284,7 @@ impl Run {
     /// What the owner should know about a sandbox that runs. It is looked for while the conversation is being made.
     async fn advice(&self, sandbox: &SandboxId) -> Vec<String> {
         let (ports, policy) = (&self.inner.ports, &self.inner.policy);
-        let advice = ports.backend.advice(sandbox, &policy.webhook_url);
+        let advice = ports.backend.list_warnings(sandbox, &policy.webhook_url);
         tokio::time::timeout(ADVICE_LIMIT, advice)
             .await
             .unwrap_or_default()

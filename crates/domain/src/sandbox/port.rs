@@ -266,7 +266,7 @@ pub trait SandboxBackend: Send + Sync + 'static {
     }
     /// What the owner of a running sandbox should know though it runs: its reports cannot reach `webhook_url`, a limit
     /// could not be set. For a person; usually empty. Takes a few seconds at most.
-    async fn advice(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
+    async fn list_warnings(&self, id: &SandboxId, webhook_url: &Url) -> Vec<String> {
         let _ = (id, webhook_url);
         Vec::new()
     }

@@ -89,7 +89,7 @@ impl World {
     }
 
     async fn offer(&self, of: &Marketplace) -> Result<MarketplaceContents, SkillError> {
-        self.library.offer(of).await
+        self.library.read_marketplace(of).await
     }
 
     /// What is left of repositories on this machine.

@@ -128,7 +128,7 @@ async fn write_events(
                     sleep(KEEP_ALIVE_SPLIT_INTERVAL).await;
                     body_writer.send(b"\n\n").await?;
                 }
-                StreamItem::StreamEndReason(why) => return body_writer.send(end(reason(why)).as_bytes()).await,
+                StreamItem::End(why) => return body_writer.send(end(reason(why)).as_bytes()).await,
             }
         }
     }

@@ -40,7 +40,7 @@ pub(crate) struct AuditContext {
 }
 
 impl AuditContext {
-    /// A request with this id received_at.
+    /// A request with this id came.
     pub(crate) fn begin(req: &ServiceRequest, id: HeaderValue, received_at: Timestamp) {
         let noted = Self {
             id: Some(id),
@@ -50,13 +50,13 @@ impl AuditContext {
         req.extensions_mut().insert(noted);
     }
 
-    /// When it received_at.
+    /// When it came.
     pub(crate) fn received_at(req: &HttpRequest) -> Option<Timestamp> {
         req.extensions().get::<Self>()?.received_at
     }
 
     /// Who acts, and by which key.
-    pub(crate) fn who(req: &HttpRequest, actor: AuditActor, key: Option<ApiKeyId>) {
+    pub(crate) fn set_actor(req: &HttpRequest, actor: AuditActor, key: Option<ApiKeyId>) {
         let mut kept = req.extensions_mut();
         if let Some(noted) = kept.get_mut::<Self>() {
             noted.who = Some((actor, key));
@@ -75,7 +75,7 @@ pub(crate) struct CreatedResource(pub(crate) String);
 
 impl CreatedResource {
     /// Says it in the answer, so that the log can name it.
-    pub(crate) fn tell(response: &mut HttpResponse, kind: &str, id: Option<String>) {
+    pub(crate) fn attach_to(response: &mut HttpResponse, kind: &str, id: Option<String>) {
         if let Some(id) = id {
             let made = Self(format!("{kind}:{id}"));
             response.extensions_mut().insert(made);
@@ -84,7 +84,7 @@ impl CreatedResource {
 }
 
 /// The id of what was made just now, not when it is the answer that was given before.
-pub(crate) fn made<T>(answer: &IdempotentResult<T>, id: impl FnOnce(&T) -> String) -> Option<String> {
+pub(crate) fn created_id<T>(answer: &IdempotentResult<T>, id: impl FnOnce(&T) -> String) -> Option<String> {
     match answer {
         IdempotentResult::New(made) => Some(id(made)),
         IdempotentResult::Repeated(_) => None,
@@ -96,18 +96,18 @@ struct AlreadyAudited;
 
 /// Who asks for a change of users or keys, and from where.
 #[derive(Debug, Clone)]
-pub struct Origin(pub administration::Origin);
+pub struct AuditOrigin(pub administration::Origin);
 
-impl Origin {
+impl AuditOrigin {
     /// The status of the answer, if all goes well.
     #[must_use]
-    pub fn with(mut self, status: StatusCode) -> administration::Origin {
+    pub fn with_status(mut self, status: StatusCode) -> administration::Origin {
         self.0.status = Some(status.as_u16());
         self.0
     }
 }
 
-impl Part for Origin {
+impl Part for AuditOrigin {
     async fn extract(
         req: &HttpRequest,
         _: &mut Payload,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use domain::network::Network;
 
-use crate::rate::network;
+use crate::rate::client_network;
 
 /// A connection that is younger is not taken for idle: its first request may be on its way, as a rule right behind what made the
 /// connection. The longest idle ones go first, so this matters where thousands come in a second, among which whoever has a
@@ -24,7 +24,7 @@ const NEW_CONNECTION_GRACE: Duration = Duration::from_millis(200);
 const RESPONSE_GRACE: Duration = Duration::from_millis(50);
 /// How often the idle ones are looked for while connections come.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How often it is warned_at that there are too many.
+/// How often it is said that there are too many.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How many connections, and how long.
@@ -73,7 +73,7 @@ const SURPLUS: u64 = 1;
 const CLOSED: u64 = 2;
 
 /// What is known of a connection, in one number, so that none is ended under a request that has just begun: one of the three
-/// above, requests under way, and requests that ever started_at (which may start again from 0).
+/// above, requests under way, and requests that ever began (which may start again from 0).
 const STATE_MASK: u64 = 0b11;
 const IN_FLIGHT_MASK: u64 = 0xff_ffff << 2;
 const ONE_IN_FLIGHT: u64 = 1 << 2;
@@ -106,7 +106,7 @@ impl ConnectionEntry {
         idle >= if is_answered { RESPONSE_GRACE } else { NEW_CONNECTION_GRACE }
     }
 
-    /// Whether it was ended: not if a request started_at since it was `seen`.
+    /// Whether it was ended: not if a request began since it was `seen`.
     fn finish(&self, seen: u64) -> bool {
         let ended = (seen & !STATE_MASK) | CLOSED;
         let (then, else_) = (Ordering::AcqRel, Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let live = self.0.open().live;
         f.debug_struct("Connections")
-            .field("live", &live)
+            .field("living", &live)
             .finish_non_exhaustive()
     }
 }
@@ -187,7 +187,7 @@ impl Connections {
             (entry.end)();
         }
         if let Some(why) = why.filter(|_| warns) {
-            tracing::warn!(connections = live, "{why} (warned_at once a minute)");
+            tracing::warn!(connections = live, "{why} (said once a minute)");
         }
         Connection {
             inner: Arc::clone(inner),
@@ -208,12 +208,12 @@ impl ConnectionTable {
         let address = address.to_canonical();
         let is_shared =
             address.is_loopback() || self.limits.trusted.iter().any(|it| it.contains(address));
-        (self.limits.per_address > 0 && !is_shared).then(|| network(address))
+        (self.limits.per_address > 0 && !is_shared).then(|| client_network(address))
     }
 }
 
 impl OpenConnections {
-    /// What becomes of a new connection, and what is to be warned_at of it.
+    /// What becomes of a new connection, and what is to be said of it.
     fn admit(
         &mut self,
         now: Duration,

@@ -82,7 +82,7 @@ mod openapi;
 pub mod problem;
 mod rate;
 mod readiness;
-mod repeat;
+mod idempotency;
 mod routes;
 mod state;
 #[cfg(test)]
@@ -105,7 +105,7 @@ pub use addresses::AddressConfig;
 pub use connections::{Connection, ConnectionLimits, Connections};
 pub use dto::web_client::WebClient;
 pub use gateway::{Limits as GatewayLimits, Shared as Gateway};
-pub use metrics::PoolStats;
+pub use metrics::PoolStatsSource;
 pub use readiness::{Check, Readiness};
 pub use routes::open_io_counters;
 pub use state::{Listener, HttpConfig, HttpPorts, HttpState, Limits};
@@ -124,11 +124,11 @@ pub fn app(
         InitError = (),
     >,
 > {
-    behind(Listener::Public, state, application)
+    app_on_listener(Listener::Public, state, application)
 }
 
-/// The surface behind a listener, as the server runs it in every worker.
-pub fn behind(
+/// The surface behind a door, as the server runs it in every worker.
+pub fn app_on_listener(
     listener: Listener,
     state: HttpState,
     application: application::App,
@@ -141,13 +141,13 @@ pub fn behind(
         InitError = (),
     >,
 > {
-    assemble(state.behind(listener), route_table(listener)).app_data(Application::new(application))
+    assemble(state.on_listener(listener), route_table(listener)).app_data(Application::new(application))
 }
 
-/// Makes what all workers share of the routes behind a listener. Optional: the first worker would do it, but what that takes of
+/// Makes what all workers share of the routes behind a door. Optional: the first worker would do it, but what that takes of
 /// memory for a moment stays with its thread.
 pub fn prepare(listener: Listener, state: &HttpState) {
-    init_surface(&state.clone().behind(listener), route_table(listener));
+    init_surface(&state.clone().on_listener(listener), route_table(listener));
 }
 
 fn route_table(listener: Listener) -> RouteTable {
@@ -165,7 +165,7 @@ fn init_surface(state: &HttpState, table: RouteTable) {
         let document = has_docs.then(|| table.served(state.addresses().prefix()));
         RouteSurface::new(table.operations(), document)
     });
-    state.http_metrics().know(|| {
+    state.http_metrics().set_routes(|| {
         let everything = if has_docs { table } else { RouteTable::PUBLIC };
         everything.operations()
     });
@@ -190,7 +190,7 @@ fn assemble(
         Listener::Callback | Listener::Metrics => |_: &mut _| (),
     };
     let app = App::new().configure(table.serve);
-    // For one worker: its connections live on this thread. Sandboxes do not reach each other through their own listener, and
+    // For one worker: its connections live on this thread. Sandboxes do not reach each other through their own door, and
     // nobody reaches one through the operators'.
     let app = match state.listener() {
         Listener::Public => app.app_data(web::Data::new(gateway::Gateway::new(

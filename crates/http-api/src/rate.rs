@@ -1,4 +1,4 @@
-//! How many requests one key, one user or one sandbox may send, and how many wrong_key_rate keys one address may try: decision D26
+//! How many requests one key, one user or one sandbox may send, and how many wrong keys one address may try: decision D26
 //! of the legacy contract, generous by default.
 //!
 //! Requests are counted for each key, and for each user as if it were a few keys, so that nobody multiplies their share by
@@ -7,12 +7,12 @@
 //! not counted: an agent server gives up after four tries and loses what it had to say, and reports have bounds of their own
 //! (their size and their bytes a minute, the memory for reading them, their own connections to the store). Health is not counted either.
 //!
-//! A wrong_key_rate key costs a look-up in the store. So addresses that have tried too many are refused before it, but for keys that
+//! A wrong key costs a look-up in the store. So addresses that have tried too many are refused before it, but for keys that
 //! were good before ([`KnownKeys`]): whoever guesses costs those behind the same proxy nothing. A key is counted after the look-up;
 //! what others tried in the meantime is owed, so that a slow store makes nobody's share larger.
 
 mod bucket;
-mod known;
+mod known_keys;
 mod limit_status;
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -26,7 +26,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
 use self::bucket::{TokenBuckets, DrawOutcome};
-use self::known::KnownKeys;
+use self::known_keys::KnownKeys;
 use crate::problem::Problem;
 
 pub(crate) use self::limit_status::{EXPOSED_HEADERS, RateLimitStatus};
@@ -64,8 +64,8 @@ pub(crate) struct RateLimiter {
     /// Wrong keys a second; 0: no limit.
     wrong_key_rate: u64,
     buckets: TokenBuckets<RateKey>,
-    known: KnownKeys,
-    /// Requests that were refused: one too many, and for wrong_key_rate keys.
+    known_keys: KnownKeys,
+    /// Requests that were refused: one too many, and for wrong keys.
     rate_refusals: Counter,
     wrong_key_refusals: Counter,
 }
@@ -76,7 +76,7 @@ impl RateLimiter {
             rate: AtomicU64::new(requests_per_second.into()),
             wrong_key_rate: wrong_keys_per_second.into(),
             buckets: TokenBuckets::default(),
-            known: KnownKeys::default(),
+            known_keys: KnownKeys::default(),
             rate_refusals: Counter::default(),
             wrong_key_refusals: Counter::default(),
         }
@@ -98,7 +98,7 @@ impl RateLimiter {
     }
 
     /// Counts a request of a user, and of the key if it came with one. `None`: there is no limit.
-    pub(crate) fn of_user(
+    pub(crate) fn count_user_request(
         &self,
         user: &UserId,
         key: Option<ApiKeyId>,
@@ -121,7 +121,7 @@ impl RateLimiter {
     }
 
     /// Counts what a sandbox looks up. `None`: there is no limit.
-    pub(crate) fn of_sandbox(&self, sandbox: &SandboxId, now: Timestamp) -> Option<RateLimitStatus> {
+    pub(crate) fn count_sandbox_request(&self, sandbox: &SandboxId, now: Timestamp) -> Option<RateLimitStatus> {
         let sender = || RateKey::Sandbox(sandbox.clone());
         let rate = self.rate.load(Ordering::Relaxed);
         (rate > 0).then(|| self.limit_status(rate, self.buckets.try_take([(sender(), rate)], now)))
@@ -134,21 +134,21 @@ impl RateLimiter {
     }
 
     /// Remembers a key that was good a moment ago.
-    pub(crate) fn know(&self, key: &str) {
-        self.known.add(key);
+    pub(crate) fn remember_key(&self, key: &str) {
+        self.known_keys.add(key);
     }
 
     /// Whether this key was good before.
-    pub(crate) fn is_known(&self, key: &SecretString) -> bool {
-        self.known.contains_or_has_tokens(key.expose_secret())
+    pub(crate) fn is_known_key(&self, key: &SecretString) -> bool {
+        self.known_keys.contains(key.expose_secret())
     }
 
     /// A key that was good before is so no more: from now on it is counted like any other.
-    pub(crate) fn forget(&self, key: &SecretString) {
-        self.known.forget(key);
+    pub(crate) fn forget_key(&self, key: &SecretString) {
+        self.known_keys.forget(key);
     }
 
-    /// Whether keys may be looked up for this address: it contains_or_has_tokens not tried too many wrong_key_rate ones, or one of these was good before.
+    /// Whether keys may be looked up for this address: it has not tried too many wrong ones, or one of these was good before.
     ///
     /// # Errors
     /// 429 with `Retry-After`.
@@ -161,18 +161,18 @@ impl RateLimiter {
         let Some(address) = address.filter(|_| self.wrong_key_rate > 0) else {
             return Ok(());
         };
-        let sender = || RateKey::Wrong(network(address), attempt);
-        if keys.any(|key| self.known.contains_or_has_tokens(key)) || self.buckets.contains_or_has_tokens(&sender(), now) {
+        let sender = || RateKey::Wrong(client_network(address), attempt);
+        if keys.any(|key| self.known_keys.contains(key)) || self.buckets.has_tokens(&sender(), now) {
             return Ok(());
         }
         self.wrong_key_refusals.add(1);
-        Err(too_many_requests("Too many wrong_key_rate keys from this address"))
+        Err(too_many_requests("Too many wrong keys from this address"))
     }
 
     /// Counts a key that was none.
     pub(crate) fn count_wrong_key(&self, address: Option<IpAddr>, attempt: KeyPurpose, now: Timestamp) {
         if let Some(address) = address.filter(|_| self.wrong_key_rate > 0) {
-            let sender = RateKey::Wrong(network(address), attempt);
+            let sender = RateKey::Wrong(client_network(address), attempt);
             self.buckets.charge(sender, self.wrong_key_rate, now);
         }
     }
@@ -183,8 +183,8 @@ pub(crate) fn too_many_requests(message: &str) -> Problem {
     Problem::with_body(StatusCode::TOO_MANY_REQUESTS, json!({"message": message}))
 }
 
-/// What is handed out as one: an IPv6 address contains_or_has_tokens 2^64 neighbours that are the same machine's.
-pub(crate) fn network(address: IpAddr) -> IpAddr {
+/// What is handed out as one: an IPv6 address has 2^64 neighbours that are the same machine's.
+pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(it) => Ipv6Addr::from_bits(it.to_bits() >> 64 << 64).into(),
         it @ IpAddr::V4(_) => it,
@@ -205,7 +205,7 @@ mod tests {
 
     fn admitted(limit: &RateLimiter, user: &str, key: Option<ApiKeyId>, millis: i64) -> usize {
         let user = UserId::parse(user).unwrap();
-        let asked = (0..50).map(|_| limit.of_user(&user, key, at(millis)).unwrap());
+        let asked = (0..50).map(|_| limit.count_user_request(&user, key, at(millis)).unwrap());
         asked.filter(|limit_status| limit_status.admit().is_ok()).count()
     }
 
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(limit.refused(), [("too_many_requests", 45), ("wrong_keys", 0)]);
         limit.set_rate(0);
         let user = UserId::parse("ada").unwrap();
-        assert!(limit.of_user(&user, None, at(0)).is_none(), "any number");
+        assert!(limit.count_user_request(&user, None, at(0)).is_none(), "any number");
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(admitted(&limit, "ada", None, 0), 10);
         assert_eq!(admitted(&limit, "bob", None, 0), 10, "each by themselves");
         let sandbox = SandboxId::parse("ada").unwrap();
-        let of_sandbox = limit.of_sandbox(&sandbox, at(0)).unwrap();
+        let of_sandbox = limit.count_sandbox_request(&sandbox, at(0)).unwrap();
         assert!(of_sandbox.admit().is_ok(), "also what runs in sandboxes");
         assert_eq!(admitted(&limit, "ada", None, 50), 0);
         assert_eq!(admitted(&limit, "ada", None, 100), 1, "it fills steadily");
@@ -237,12 +237,12 @@ mod tests {
         let before = admitted(&limit, "ada", None, 0);
         assert_eq!(before, 0, "also when the clock goes back");
         let user = UserId::parse("ada").unwrap();
-        let refused = limit.of_user(&user, None, at(0)).unwrap().admit();
+        let refused = limit.count_user_request(&user, None, at(0)).unwrap().admit();
         let refused = refused.unwrap_err();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
         let none = RateLimiter::new(0, 0);
-        assert!(none.of_user(&user, Some(key(1)), at(0)).is_none());
-        assert!(none.of_sandbox(&sandbox, at(0)).is_none());
+        assert!(none.count_user_request(&user, Some(key(1)), at(0)).is_none());
+        assert!(none.count_sandbox_request(&sandbox, at(0)).is_none());
     }
 
     #[test]
@@ -259,7 +259,7 @@ mod tests {
     fn who_guesses_is_refused_and_costs_only_new_keys() {
         let limit = RateLimiter::new(0, 5);
         let (good, new) = (SecretString::from("good"), SecretString::from("new"));
-        limit.know(good.expose_secret());
+        limit.remember_key(good.expose_secret());
         let address: Option<IpAddr> = "2001:db8::1".parse().ok();
         let neighbour: Option<IpAddr> = "2001:db8::2".parse().ok();
         let check_key_attempts = |key: &SecretString, from| {
@@ -289,7 +289,7 @@ mod tests {
         }
         assert!(later(2_000).is_err(), "nine were too many");
         assert!(later(2_400).is_ok());
-        limit.forget(&good);
+        limit.forget_key(&good);
         assert!(!check_key_attempts(&good, (address, KeyPurpose::Call)), "it was revoked");
     }
 }

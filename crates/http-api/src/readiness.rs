@@ -26,7 +26,7 @@ pub struct Check {
 /// Answers `/ready`.
 #[async_trait]
 pub trait Readiness: Send + Sync + 'static {
-    /// ReadinessCache at every part. Called under a deadline, by one caller at a time and not for every request; must not hold
+    /// Looks at every part. Called under a deadline, by one caller at a time and not for every request; must not hold
     /// anything when dropped.
     async fn checks(&self) -> Vec<Check>;
 
@@ -48,7 +48,7 @@ struct CachedChecks {
 
 impl ReadinessCache {
     /// What a look says that began at most [`CHECKS_TTL`] before it is asked for: the last one, or a new one. Whoever comes while
-    /// somebody readiness_cache waits for that, however long it takes. A look that is not done within `deadline` is one that failed; the whole takes at most twice that, if
+    /// somebody looks waits for that, however long it takes. A look that is not done within `deadline` is one that failed; the whole takes at most twice that, if
     /// who looked went away meanwhile and it is done again.
     pub(crate) async fn checks(
         &self,
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// For readiness_cache that hang; the others do not wait.
+    /// For looks that hang; the others do not wait.
     const DEADLINE: Duration = Duration::from_millis(20);
 
     /// A store that answers when it may, and counts how often it was asked.

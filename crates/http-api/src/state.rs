@@ -18,7 +18,7 @@ use crate::addresses::{AddressConfig, Addresses};
 use crate::dto::timed::Timed;
 use crate::dto::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
 use crate::extract::{Authenticator, Intake, ParseBudget};
-use crate::metrics::{HttpMetrics, PoolStats};
+use crate::metrics::{HttpMetrics, PoolStatsSource};
 use crate::middleware::Cors;
 use crate::openapi::RouteSurface;
 use crate::rate::RateLimiter;
@@ -115,8 +115,8 @@ pub struct HttpPorts {
 /// Shared by all workers; cheap to clone.
 #[derive(Clone)]
 pub struct HttpState {
-    shared: Arc<Shared>,
-    /// One per listener: what one offers is not what another does.
+    shared: Arc<SharedState>,
+    /// One per door: what one offers is not what another does.
     surfaces: [Arc<OnceLock<RouteSurface>>; 3],
     listener: Listener,
 }
@@ -126,7 +126,7 @@ pub struct HttpState {
 pub enum Listener {
     /// Users, and whoever else reaches the service: everything is there.
     Public,
-    /// Callback, on an address that only they should use: what takes a sandbox's key, and nothing else.
+    /// Sandboxes, on an address that only they should use: what takes a sandbox's key, and nothing else.
     Callback,
     /// Whoever watches over the service, inside the operator's network: `/metrics` without a key, and `/alive`.
     Metrics,
@@ -139,7 +139,7 @@ pub(crate) struct SettingsCache {
     pub(crate) legacy: ViewCache<Timed>,
 }
 
-struct Shared {
+struct SharedState {
     limits: Limits,
     cors: Cors,
     open: bool,
@@ -178,7 +178,7 @@ impl HttpState {
         let addresses = Addresses::new(&config.addresses, Arc::clone(&ports.fingerprints));
         let gateway = gateway::Shared::new(config.gateway.clone(), Arc::clone(&ports.endpoints));
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedState {
                 limits,
                 cors,
                 open,
@@ -333,7 +333,7 @@ impl HttpState {
     }
 
     /// Where `/metrics` learns of the store's pools. Said once; without it, it tells of none.
-    pub fn set_pool_stats(&self, pools: PoolStats) {
+    pub fn set_pool_stats(&self, pools: PoolStatsSource) {
         self.shared.http_metrics.set_pools(pools);
     }
 
@@ -341,8 +341,8 @@ impl HttpState {
         &self.shared.stats
     }
 
-    /// The same state behind another listener.
-    pub(crate) fn behind(mut self, listener: Listener) -> Self {
+    /// The same state behind another door.
+    pub(crate) fn on_listener(mut self, listener: Listener) -> Self {
         self.listener = listener;
         self
     }

@@ -1,6 +1,6 @@
 //! Bytes of answers that clients have asked for and not read yet: so many of one caller, and so many in all.
 //!
-//! An answer is in memory until the client has taken it, which is up to the client. Small answers are not account: what the
+//! An answer is in memory until the client has taken it, which is up to the client. Small answers are not counted: what the
 //! kernel does not take of them is bounded by the number of connections.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use domain::audit::AuditActor;
 
 use crate::problem::Problem;
 
-/// Answers that are not larger are not account.
+/// Answers that are not larger are not counted.
 pub(crate) const MIN_COUNTED_BYTES: usize = 64 * 1024;
 
 /// Who asks.

@@ -56,7 +56,7 @@ pub(crate) fn http_server(
     let serve = move || {
         let (stopping, reception) = (stopping.clone(), reception.clone());
         let (at_connect, malformed) = (reception.clone(), Arc::clone(&malformed));
-        let routes = http_api::behind(door, state.clone(), app.clone())
+        let routes = http_api::app_on_listener(door, state.clone(), app.clone())
             .into_factory()
             .map_err(|error: actix_web::Error| Response::from(error.error_response()));
         let http = HttpService::build()

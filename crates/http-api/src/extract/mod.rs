@@ -5,15 +5,15 @@
 //! (Actix polls the extractors of a handler side by side and answers with whatever fails first; a tuple of extractors
 //! could not keep that order.)
 
-pub(crate) mod attempts;
 mod batch;
 mod body;
+mod callers;
 mod client;
 mod header;
 mod intake;
+pub(crate) mod key_attempts;
 mod params;
 mod parse;
-mod who;
 
 use std::future::Future;
 
@@ -28,7 +28,7 @@ use crate::problem::Problem;
 use crate::state::HttpState;
 
 pub use crate::access_recheck::AccessRecheck;
-pub use crate::audit::Origin;
+pub use crate::audit::AuditOrigin;
 pub use crate::rate::KeyPurpose;
 pub use batch::{EventBatch, EventPart};
 pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
@@ -37,11 +37,11 @@ pub use header::{IdempotencyKey, LastEventId};
 pub(crate) use intake::Intake;
 pub use params::{Named, PathParam, PathParams, Query};
 pub(crate) use parse::ParseBudget;
-pub use who::{
+pub use callers::{
     Actor, Admin, Anyone, Authenticator, EventReporter, LegacyActor, Reporter, SandboxCaller,
     UserOrSandbox, Who, key_of,
 };
-pub(crate) use who::{KEY_HEADER, MAX_KEY_BYTES, bearer_of, user_of};
+pub(crate) use callers::{KEY_HEADER, MAX_KEY_BYTES, bearer_of, user_of};
 
 /// The application, as handlers take it: `app: Application`.
 pub type Application = web::Data<application::App>;
@@ -92,12 +92,12 @@ async fn identified<W: Who>(req: &HttpRequest) -> Result<W, Problem> {
     let Some(attempt) = W::KEY_PURPOSE else {
         return W::identify(req).await;
     };
-    attempts::begin(req, attempt)?;
+    key_attempts::begin(req, attempt)?;
     let found = W::identify(req).await;
-    found.inspect_err(|problem| attempts::end(req, attempt, problem))
+    found.inspect_err(|problem| key_attempts::end(req, attempt, problem))
 }
 
-/// When the request received_at: one look at the clock for its limits and the age of its key.
+/// When the request came: one look at the clock for its limits and the age of its key.
 pub(crate) fn received_at(req: &HttpRequest, state: &HttpState) -> Timestamp {
     AuditContext::received_at(req).unwrap_or_else(|| state.ports().clock.now())
 }

@@ -8,7 +8,7 @@ use application::gateway::AgentRoute;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use url::form_urlencoded::{Serializer, parse};
 
-use super::places::is_below;
+use super::path_owner::is_below;
 use super::query;
 use crate::extract::Application;
 
@@ -53,7 +53,7 @@ pub(super) async fn target(
 ) -> Result<String, AppError> {
     let names_files = FILE_ROUTES.iter().any(|family| is_below(path, family));
     if !names_files || !app.gateway.confines_paths() {
-        return Ok(query::target(path, query));
+        return Ok(query::without_keys(path, query));
     }
     let mut path = path.to_owned();
     if let Some((route, asked)) = split_path_suffix(&path) {
@@ -61,7 +61,7 @@ pub(super) async fn target(
         path = format!("{route}{}", utf8_percent_encode(&confined, PATH_ESCAPES));
     }
     if !parse(query.as_bytes()).any(|(name, _)| name == PATH_PARAM) {
-        return Ok(query::target(&path, query));
+        return Ok(query::without_keys(&path, query));
     }
     let mut confined = Serializer::new(String::new());
     for (name, value) in parse(query.as_bytes()) {
@@ -72,7 +72,7 @@ pub(super) async fn target(
             confined.append_pair(&name, &value);
         }
     }
-    Ok(query::target(&path, &confined.finish()))
+    Ok(query::without_keys(&path, &confined.finish()))
 }
 
 /// The route, and what is behind it as the agent server reads it.

@@ -1,11 +1,11 @@
-//! Requests for the agent servers inside sandboxes, on our private_cache_control port.
+//! Requests for the agent servers inside sandboxes, on our own port.
 //!
-//! A layer before the routes: [`places`] says which paths may be meant for an agent server and what decides; here callers are
+//! A layer before the routes: [`path_owner`] says which paths may be meant for an agent server and what decides; here callers are
 //! told by their keys, and the crate `gateway` does the forwarding. See docs/reference/gateway.md.
 
-mod client;
+mod forwarding_headers;
 mod file_paths;
-mod places;
+mod path_owner;
 mod query;
 mod route_recheck;
 
@@ -25,13 +25,13 @@ use domain::scope::Scope;
 use gateway::{Failure, Gateway, Target, Until};
 use secrecy::{ExposeSecret, SecretString};
 
-pub(crate) use self::client::forwarded;
-use self::places::{CallerClass, RouteDecision, PathOwner};
-pub(crate) use self::query::target;
+pub(crate) use self::forwarding_headers::forwarding_headers;
+use self::path_owner::{CallerClass, RouteDecision, PathOwner};
+pub(crate) use self::query::without_keys;
 use self::route_recheck::RouteRecheck;
 use crate::access_recheck::AccessRecheck;
 use crate::extract::{
-    Actor, Application, ClientAddress, KEY_HEADER, MAX_KEY_BYTES, attempts, key_of, state_of, user_of,
+    Actor, Application, ClientAddress, KEY_HEADER, MAX_KEY_BYTES, key_attempts, key_of, state_of, user_of,
 };
 use crate::problem::Problem;
 use crate::rate::{self, KeyPurpose};
@@ -49,7 +49,7 @@ pub(crate) fn may_forward(req: &ServiceRequest) -> bool {
     PathOwner::of(req.uri().path()).is_forwardable() && is_forwarded_method(req.method())
 }
 
-/// The answer of an agent server, or why there is none; `None` if the request is for our private_cache_control routes.
+/// The answer of an agent server, or why there is none; `None` if the request is for our own routes.
 pub(crate) async fn answer(
     req: &mut ServiceRequest,
     request_id: &HeaderValue,
@@ -65,7 +65,7 @@ pub(crate) async fn answer(
     ) else {
         return None;
     };
-    let found = match find(&app, place, req.request()).await {
+    let found = match resolve(&app, place, req.request()).await {
         Ok(Some(found)) => found,
         Ok(None) => return None,
         Err(problem) => return Some(Err(problem)),
@@ -79,7 +79,7 @@ pub(crate) async fn answer(
         Err(error) => return Some(Err(error.into())),
     };
     let end = Until::over(move || recheck.refused(app, &state));
-    let target = match to(req.request(), way, has_key, (asked, request_id)) {
+    let target = match target_of(req.request(), way, has_key, (asked, request_id)) {
         Ok(target) => target,
         Err(problem) => return Some(Err(problem)),
     };
@@ -107,13 +107,13 @@ pub(crate) fn is_forwarded_method(method: &Method) -> bool {
 }
 
 /// What is sent on, and to where.
-fn to(
+fn target_of(
     req: &HttpRequest,
     way: AgentRoute,
     has_key: bool,
     (path_and_query, request_id): (String, &HeaderValue),
 ) -> Result<Target, Problem> {
-    let mut headers = client::forwarded(req);
+    let mut headers = forwarding_headers(req);
     headers.push((HeaderName::from_static("x-request-id"), request_id.clone()));
     trace::hand_on(req, &mut headers);
     if has_key {
@@ -139,7 +139,7 @@ fn address_of(req: &HttpRequest) -> IpAddr {
     let client = ClientAddress::of(req);
     client
         .address
-        .map_or(Ipv4Addr::UNSPECIFIED.into(), rate::network)
+        .map_or(Ipv4Addr::UNSPECIFIED.into(), rate::client_network)
 }
 
 /// What a sandbox answers is not a page of ours: should a browser show it, then without the rights of this origin, without
@@ -187,8 +187,8 @@ struct ForwardRoute {
     recheck: RouteRecheck,
 }
 
-/// Where the request goes; `None`: to our private_cache_control routes.
-async fn find(
+/// Where the request goes; `None`: to our own routes.
+async fn resolve(
     app: &Application,
     place: PathOwner,
     req: &HttpRequest,
@@ -197,7 +197,7 @@ async fn find(
     let (keys, of_headers) = keys_of(req);
     let texts = keys.iter().map(ExposeSecret::expose_secret);
     if !keys.is_empty()
-        && let Err(problem) = attempts::check_key_attempts(req, texts, KeyPurpose::Call)
+        && let Err(problem) = key_attempts::check_key_attempts(req, texts, KeyPurpose::Call)
     {
         // Our routes refuse by themselves, but for those that need no key: health.
         let is_ours = place == PathOwner::Shared;
@@ -207,7 +207,7 @@ async fn find(
     for key in &keys {
         by_key = app.gateway.by_key(key.expose_secret()).await?;
         if by_key.is_some() {
-            attempts::good(req, Some(key.expose_secret()), None)?;
+            key_attempts::accept_key(req, Some(key.expose_secret()), None)?;
             break;
         }
     }
@@ -243,7 +243,7 @@ async fn find(
     };
     if is_refused {
         if !keys.is_empty() {
-            attempts::count_wrong_keys(req, keys.iter(), KeyPurpose::Call);
+            key_attempts::count_wrong_keys(req, keys.iter(), KeyPurpose::Call);
         }
         return Err(refusal(&keys));
     }
@@ -252,23 +252,23 @@ async fn find(
         let access = AccessRecheck::new(state.clone(), of_user.to_vec());
         (actor, access)
     });
-    follow(app, decision, by_key, user).await
+    open_route(app, decision, by_key, user).await
 }
 
 /// Counts keys that were looked up and are no sandbox's. One that was good before may be a user's: those that the configuration
 /// names need not look like one.
 fn count_unknown_keys(req: &HttpRequest, keys: &[SecretString]) {
     let is_missed = |key: &&SecretString| {
-        application::gateway::looks_like_sandbox_key(key.expose_secret()) && !attempts::is_known(req, key)
+        application::gateway::looks_like_sandbox_key(key.expose_secret()) && !key_attempts::is_known_key(req, key)
     };
     let mut missed = keys.iter().filter(is_missed).peekable();
     if missed.peek().is_some() {
-        attempts::count_wrong_keys(req, missed, KeyPurpose::Call);
+        key_attempts::count_wrong_keys(req, missed, KeyPurpose::Call);
     }
 }
 
-/// The sandbox that a decision leads to; `None`: to our private_cache_control routes.
-async fn follow(
+/// The sandbox that a course leads to; `None`: to our own routes.
+async fn open_route(
     app: &Application,
     decision: RouteDecision,
     by_key: Option<AgentRoute>,

@@ -12,7 +12,7 @@ pub(super) fn key_in(query: &str) -> Option<SecretString> {
 }
 
 /// The path, and the query without keys, otherwise as it was.
-pub(crate) fn target(path: &str, query: &str) -> String {
+pub(crate) fn without_keys(path: &str, query: &str) -> String {
     let is_key = |part: &&str| parse(part.as_bytes()).any(|(name, _)| name == KEY_PARAM);
     let kept: Vec<&str> = query.split('&').filter(|part| !is_key(part)).collect();
     let kept = kept.join("&");
@@ -49,7 +49,7 @@ mod tests {
                 key,
                 "{query}"
             );
-            assert_eq!(target("/p", query), left, "{query}");
+            assert_eq!(without_keys("/p", query), left, "{query}");
         }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::arguments;
 use super::rpc::{RpcErrorCode, RpcError, RpcResult};
 
-/// A tool, describe_errors by what its arguments are called.
+/// A tool, told by what its arguments are called.
 #[derive(Debug)]
 pub(super) struct McpTool {
     name: &'static str,
@@ -87,7 +87,7 @@ impl McpTool {
     fn document(&self) -> Value {
         json!({
             "name": self.name,
-            "description": format!("Opens a {} for a branch that was pushed. Responses its address.", self.what),
+            "description": format!("Opens a {} for a branch that was pushed. Answers its address.", self.what),
             "inputSchema": self.schema(),
             "outputSchema": {
                 "type": "object",

@@ -3,9 +3,9 @@
 //! Nothing is asked of a store or an engine for it: a page costs some additions and reads of `/proc`. No label is free text,
 //! and none names a user, an object or an address. `docs/reference/metrics.md` lists all of it; a test compares.
 
-mod parts;
+mod exposition;
 mod requests;
-mod text;
+mod service_series;
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use crate::openapi::Operations;
 use crate::routes::ProcessSample;
 use crate::{Listener, HttpState};
 pub(crate) use requests::RequestMetrics;
-pub(crate) use text::CONTENT_TYPE;
-use text::{Labels, MetricsPage};
+pub(crate) use exposition::CONTENT_TYPE;
+use exposition::{Labels, MetricsPage};
 
 /// Answers what the pools of the store are doing. Cheap; never waits.
-pub type PoolStats = Box<dyn Fn() -> Vec<PoolStats> + Send + Sync>;
+pub type PoolStatsSource = Box<dyn Fn() -> Vec<PoolStats> + Send + Sync>;
 
 /// What is counted about requests, and who may read it.
 #[derive(Default)]
 pub(crate) struct HttpMetrics {
     requests: OnceLock<RequestMetrics>,
-    pools: OnceLock<PoolStats>,
+    pools: OnceLock<PoolStatsSource>,
     key: Option<KeyHash>,
     has_metrics_listener: bool,
 }
@@ -39,7 +39,7 @@ pub(crate) struct HttpMetrics {
 pub(crate) enum MetricsAccess {
     Allowed,
     NeedsKey,
-    /// It is behind the operators' listener, and not here.
+    /// It is behind the operators' door, and not here.
     NotServed,
 }
 
@@ -54,7 +54,7 @@ impl HttpMetrics {
     }
 
     /// Takes the routes of the whole surface. Later ones are the same.
-    pub(crate) fn know(&self, operations: impl FnOnce() -> Operations) {
+    pub(crate) fn set_routes(&self, operations: impl FnOnce() -> Operations) {
         self.requests.get_or_init(|| {
             let operations = operations();
             let documented = operations.iter().flat_map(|(path, methods)| {
@@ -69,7 +69,7 @@ impl HttpMetrics {
         self.requests.get_or_init(RequestMetrics::default)
     }
 
-    pub(crate) fn set_pools(&self, pools: PoolStats) {
+    pub(crate) fn set_pools(&self, pools: PoolStatsSource) {
         // Whoever said it first is right.
         let _ = self.pools.set(pools);
     }
@@ -78,7 +78,7 @@ impl HttpMetrics {
         self.pools.get().map_or_else(Vec::new, |pools| pools())
     }
 
-    /// Whether who comes through this listener with this key may read. Hashes are compared: how much of a wrong key is right takes
+    /// Whether who comes through this door with this key may read. Hashes are compared: how much of a wrong key is right takes
     /// no longer or shorter.
     pub(crate) fn access(
         &self,
@@ -125,8 +125,8 @@ pub(crate) fn page(state: &HttpState, app: &App, process: &ProcessSample) -> Str
     write_pools(&mut page, &state.http_metrics().pools());
     write_starts(&mut page, app);
     write_reports(&mut page, app);
-    parts::write_gateway(&mut page, state.gateway().meter().numbers());
-    parts::write_refusals(&mut page, state.rate().refused());
+    service_series::write_gateway(&mut page, state.gateway().meter().numbers());
+    service_series::write_refusals(&mut page, state.rate().refused());
     write_warm(&mut page, app);
     page.with_standard_names(|page| write_process(page, process));
     page.finish()
@@ -152,7 +152,7 @@ fn write_requests(page: &mut MetricsPage, requests: &RequestMetrics) {
         .collect();
     page.counter(
         "http_requests_total",
-        "RequestMetrics that were answered.",
+        "Requests that were answered.",
         labels
             .iter()
             .map(|(labels, count)| (labels as Labels<'_>, *count)),
@@ -175,7 +175,7 @@ fn write_requests(page: &mut MetricsPage, requests: &RequestMetrics) {
     );
     page.gauge(
         "http_requests_in_flight",
-        "RequestMetrics that have no answer yet.",
+        "Requests that have no answer yet.",
         one(requests.in_flight.get()),
     );
 }
@@ -315,7 +315,7 @@ fn write_reports(page: &mut MetricsPage, app: &App) {
         "Logs of sandboxes that are being read.",
         one(counted.log_readers),
     );
-    parts::write_quotas(page, &counted.quotas);
+    service_series::write_quotas(page, &counted.quotas);
 }
 
 fn write_warm(page: &mut MetricsPage, app: &App) {
@@ -410,7 +410,7 @@ mod tests {
     fn a_page_with_a_key_is_for_whoever_has_it() {
         use MetricsAccess::{Allowed, NotServed, NeedsKey};
         const KEY: &str = "metrics-key";
-        // By the configured key and whether there is a listener: without a key, with the right one, with another.
+        // By the configured key and whether there is a door: without a key, with the right one, with another.
         for (key, has_metrics_listener, [none, right, wrong]) in [
             (None, false, [Allowed; 3]),
             (None, true, [NotServed; 3]),

@@ -1,4 +1,4 @@
-//! RequestMetrics, by method and route. Every route has its counters before the first request comes, so counting one costs a
+//! Requests, by method and route. Every route has its counters before the first request comes, so counting one costs a
 //! look-up and some additions; and a path that is no route's is never a label.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ const UNMATCHED_ROUTE: &str = "unmatched";
 /// The route of what went to an agent server.
 const FORWARDED_ROUTE: &str = "gateway";
 /// The method of both.
-const ANY_METHOD: &str = "ANY_METHOD";
+const ANY_METHOD: &str = "ANY";
 const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// What came in.

@@ -1,20 +1,20 @@
 //! What happens to every request, whatever it asks for: one layer, [`edge`], that calls the pure parts in order.
 //!
 //! request id → span → preflight → foreign pages (open mode) → trailing slash → an agent server or the routes, with panics caught →
-//! cross-origin, cache and request-id headers on whatever received_at out.
+//! cross-origin, cache and request-id headers on whatever came out.
 //!
 //! Knows headers and paths. Knows nothing of routes' inputs or of the application.
 
-mod beside;
+mod body;
 mod cors;
-mod open;
-mod prefix;
+mod open_mode;
+mod url_prefix;
 mod request_id;
 mod connection_slot;
-mod redacted;
-mod slash;
+mod path_redaction;
+mod trailing_slash;
 mod payload_guard;
-mod unsent;
+mod unsent_body;
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -86,7 +86,7 @@ pub(crate) async fn edge(
     mut req: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    prefix::strip(&mut req, state.addresses());
+    url_prefix::strip(&mut req, state.addresses());
     let id = request_id::of(req.headers().get(REQUEST_ID), state.ports().ids.as_ref());
     let client = ClientAddress::note(&req, state.trusted_proxies());
     let span = tracing::info_span!(
@@ -94,7 +94,7 @@ pub(crate) async fn edge(
         request.id = %id.to_str().unwrap_or_default(),
         http.method = %req.method(),
         // The path only, and without a signature: a query may carry a key.
-        http.path = %redacted::redacted(req.path()),
+        http.path = %path_redaction::redacted(req.path()),
         client.address = client.address.map(tracing::field::display),
         http.route = tracing::field::Empty,
         http.status = tracing::field::Empty,
@@ -123,7 +123,7 @@ const STORAGE_FULL_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 fn warn_of_untrusted_proxy() {
     tracing::warn!(
-        "a request received_at with forwarding headers from a machine that is not trusted, so the client's address and scheme are \
+        "a request came with forwarding headers from a machine that is not trusted, so the client's address and scheme are \
          unknown; if it is your reverse proxy, name it in WORKSPACE_HTTP__TRUSTED_PROXIES (said once)"
     );
 }
@@ -151,7 +151,7 @@ async fn serve(
     let served = match outcome {
         Ok(Ok((mut response, is_forwarded))) => {
             if !is_forwarded {
-                response = unsent::counted(&context.state, response);
+                response = unsent_body::counted(&context.state, response);
             }
             if let Some(limit_status) = RateLimitStatus::of(response.request()) {
                 limit_status.tell(response.headers_mut());
@@ -216,7 +216,7 @@ async fn forward_or_serve(
     }
 }
 
-/// Why a request that would store something new is into_error while a disk is nearly full. What frees room is not, nor what
+/// Why a request that would store something new is refused while a disk is nearly full. What frees room is not, nor what
 /// stops work.
 fn storage_refusal(req: &ServiceRequest) -> Option<Problem> {
     let stores = matches!(*req.method(), Method::POST | Method::PUT | Method::PATCH);
@@ -255,10 +255,10 @@ fn early_response(context: &RequestContext, req: &ServiceRequest) -> Option<Http
     if addresses.is_elsewhere([context.host.as_deref(), host], req.path()) {
         return Some(Problem::not_found().error_response());
     }
-    // Behind the operators' listener there is nothing that a page could do, and scrapers use names that only they know.
+    // Behind the operators' door there is nothing that a page could do, and scrapers use names that only they know.
     let is_open = context.state.is_open() && context.state.listener() != Listener::Metrics;
-    if is_open && open::is_refused(req.headers(), cors, addresses) {
+    if is_open && open_mode::is_refused(req.headers(), cors, addresses) {
         return Some(Problem::forbidden("This page may not use an open service").error_response());
     }
-    slash::redirect(req, context.state.surface()?, addresses.prefix())
+    trailing_slash::redirect(req, context.state.surface()?, addresses.prefix())
 }

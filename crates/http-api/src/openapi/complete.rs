@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 use utoipa::openapi::OpenApi;
 
-use super::{glossary, words};
+use super::{enums, glossary};
 
 /// The members of a path item that are operations.
 pub(super) const METHODS: [&str; 8] = [
@@ -36,7 +36,7 @@ pub(crate) fn complete(document: &OpenApi) -> Value {
             add_answers((path.as_str(), method.as_str()), operation);
         }
     }
-    words::close(&mut document);
+    enums::close_enums(&mut document);
     glossary::explain(&mut document);
     document
 }

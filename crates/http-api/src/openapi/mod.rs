@@ -4,17 +4,17 @@
 //! security, and the answers that extractors and middleware may give. Handlers document only their own answers.
 
 mod complete;
+mod enums;
 mod glossary;
-mod words;
-mod written;
+mod prebuilt;
 
 use actix_web::dev::ResourceDef;
 use actix_web::web::Bytes;
 use serde_json::Value;
 
 pub(crate) use complete::complete;
-use written::PrebuiltDocument;
-pub(crate) use written::{IS_PREBUILT as IS_PREBUILT, document as prebuilt_document};
+use prebuilt::PrebuiltDocument;
+pub(crate) use prebuilt::{IS_PREBUILT, document as prebuilt_document};
 
 /// Paths with their methods in lower case.
 pub(crate) type Operations = Vec<(String, Vec<String>)>;
@@ -24,7 +24,7 @@ pub(crate) struct ServedDocument(DocumentForm);
 
 enum DocumentForm {
     /// In the binary; what is made of it is made once, when somebody wants it.
-    PrebuiltDocument(PrebuiltDocument),
+    Prebuilt(PrebuiltDocument),
     /// Here, serialised.
     Collected(Bytes),
 }
@@ -36,16 +36,16 @@ impl ServedDocument {
     }
 
     /// As it is written, for a service whose public URL has this path.
-    pub(crate) fn written(prefix: &str) -> Self {
-        Self(DocumentForm::PrebuiltDocument(PrebuiltDocument::at(prefix)))
+    pub(crate) fn prebuilt(prefix: &str) -> Self {
+        Self(DocumentForm::Prebuilt(PrebuiltDocument::at(prefix)))
     }
 
     /// Its text, and whether that is packed by gzip. All who ask share it.
     pub(crate) fn text(&self, takes_gzip: bool) -> (Bytes, bool) {
         match &self.0 {
             DocumentForm::Collected(text) => (text.clone(), false),
-            DocumentForm::PrebuiltDocument(written) if takes_gzip => (written.packed(), true),
-            DocumentForm::PrebuiltDocument(written) => (written.plain(), false),
+            DocumentForm::Prebuilt(document) if takes_gzip => (document.packed(), true),
+            DocumentForm::Prebuilt(document) => (document.plain(), false),
         }
     }
 }

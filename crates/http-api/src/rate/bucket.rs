@@ -1,4 +1,4 @@
-//! TokenBuckets that hold the requests of one second and fill steadily.
+//! Buckets that hold the requests of one second and fill steadily.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use domain::clock::Timestamp;
 
-/// TokenBuckets that are remembered at the same time.
+/// Buckets that are remembered at the same time.
 const MAX_BUCKETS: usize = 20_000;
 /// What one request costs, in the unit in which a bucket fills by one for each microsecond and permitted request a second.
 const REQUEST_COST: i64 = 1_000_000;
-/// How much a sender may charge, in seconds of its rate.
+/// How much a sender may owe, in seconds of its rate.
 const MAX_DEBT_SECONDS: i64 = 10;
 
 /// A bucket for each sender.
@@ -81,8 +81,8 @@ pub(super) struct DrawOutcome {
 }
 
 impl<S: Eq + Hash> TokenBuckets<S> {
-    /// Takes one request out of each bucket, or out of none if one of them contains_or_has_tokens too little. What is left is outcome of the
-    /// first, or of the one that contains_or_has_tokens too little.
+    /// Takes one request out of each bucket, or out of none if one of them has too little. What is left is told of the
+    /// first, or of the one that has too little.
     pub(super) fn try_take<const N: usize>(&self, wanted: [(S, u64); N], now: Timestamp) -> DrawOutcome {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         make_room(&mut buckets, N, now);
@@ -115,7 +115,7 @@ impl<S: Eq + Hash> TokenBuckets<S> {
     }
 
     /// Whether there is a request left for a sender.
-    pub(super) fn contains_or_has_tokens(&self, sender: &S, now: Timestamp) -> bool {
+    pub(super) fn has_tokens(&self, sender: &S, now: Timestamp) -> bool {
         let buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = buckets.get(sender);
         found.is_none_or(|bucket| bucket.filled(now) >= REQUEST_COST)
@@ -152,13 +152,13 @@ mod tests {
         for _ in 0..15 {
             buckets.charge("guesser", 5, at(0));
         }
-        assert!(!buckets.contains_or_has_tokens(&"guesser", at(2_000_000)), "10 too many");
-        assert!(buckets.contains_or_has_tokens(&"guesser", at(2_200_000)));
+        assert!(!buckets.has_tokens(&"guesser", at(2_000_000)), "10 too many");
+        assert!(buckets.has_tokens(&"guesser", at(2_200_000)));
         for _ in 0..1_000 {
             buckets.charge("guesser", 5, at(0));
         }
-        assert!(!buckets.contains_or_has_tokens(&"guesser", at(10_000_000)));
-        assert!(buckets.contains_or_has_tokens(&"guesser", at(10_200_000)));
+        assert!(!buckets.has_tokens(&"guesser", at(10_000_000)));
+        assert!(buckets.has_tokens(&"guesser", at(10_200_000)));
         let outcome = buckets.try_take([("guesser", 5)], at(0));
         assert_eq!((outcome.is_admitted, outcome.left), (false, 0));
         assert_eq!(outcome.full_after_micros, 11_000_000);
@@ -182,8 +182,8 @@ mod tests {
         };
         assert_eq!(both(), refused);
         assert_eq!(buckets.try_take([("key", 10)], now).left, 7);
-        assert!(buckets.contains_or_has_tokens(&"key", now) && buckets.contains_or_has_tokens(&"new", now));
-        assert!(!buckets.contains_or_has_tokens(&"user", now));
-        assert!(buckets.contains_or_has_tokens(&"user", Timestamp::from_micros(500_000)));
+        assert!(buckets.has_tokens(&"key", now) && buckets.has_tokens(&"new", now));
+        assert!(!buckets.has_tokens(&"user", now));
+        assert!(buckets.has_tokens(&"user", Timestamp::from_micros(500_000)));
     }
 }

@@ -1,7 +1,7 @@
-//! What a client is outcome of its limit.
+//! What a client is told of its limit.
 //!
-//! Of the forms that the IETF's draft contains_or_has_tokens had (`draft-ietf-httpapi-ratelimit-headers`), the one of its version 6, with a
-//! header for each number, is what gateways send and clients read; the later one, with all of them in one header, contains_or_has_tokens few
+//! Of the forms that the IETF's draft has had (`draft-ietf-httpapi-ratelimit-headers`), the one of its version 6, with a
+//! header for each number, is what gateways send and clients read; the later one, with all of them in one header, has few
 //! that read it.
 
 use std::time::Duration;
@@ -17,8 +17,8 @@ const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// For pages of other origins, which see no header that they are not outcome of.
-pub(crate) const EXPOSED_HEADERS: &str = "RateLimiter-Limit, RateLimiter-Remaining, RateLimiter-Reset, RateLimiter-Policy, Retry-After, X-Request-Id";
+/// For pages of other origins, which see no header that they are not told of.
+pub(crate) const EXPOSED_HEADERS: &str = "RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, RateLimit-Policy, Retry-After, X-Request-Id";
 
 /// What is left to whoever sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

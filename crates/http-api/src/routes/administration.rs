@@ -11,7 +11,7 @@ use crate::dto::administration::{
 use crate::dto::page::PageQuery;
 use crate::dto::{PageDto, Success};
 use crate::extract::{
-    Admin, Application, Body, Call, OptionalBody, Origin, PathParam, PathParams, Query,
+    Admin, Application, Body, Call, OptionalBody, AuditOrigin, PathParam, PathParams, Query,
 };
 use crate::problem::{Detail, Problem};
 
@@ -46,9 +46,9 @@ pub(super) async fn list(
 #[post("/api/v1/admin/users")]
 pub(super) async fn create(
     app: Application,
-    Call(_admin, (origin, Body(input))): Call<Admin, (Origin, Body<NewUserInput>)>,
+    Call(_admin, (origin, Body(input))): Call<Admin, (AuditOrigin, Body<NewUserInput>)>,
 ) -> Result<HttpResponse, Problem> {
-    let origin = origin.with(StatusCode::CREATED);
+    let origin = origin.with_status(StatusCode::CREATED);
     let made = app
         .administration
         .create_user(&origin, &input.user, input.role);
@@ -89,10 +89,10 @@ pub(super) async fn update(
     app: Application,
     Call(_admin, (origin, PathParam(UserName(user)), Body(input))): Call<
         Admin,
-        (Origin, PathParam<UserName>, Body<UserUpdateInput>),
+        (AuditOrigin, PathParam<UserName>, Body<UserUpdateInput>),
     >,
 ) -> Result<web::Json<AccountDto>, Problem> {
-    let origin = origin.with(StatusCode::OK);
+    let origin = origin.with_status(StatusCode::OK);
     let changed = app.administration.set_role(&origin, &user, input.0).await?;
     Ok(web::Json(changed.into()))
 }
@@ -110,9 +110,9 @@ pub(super) async fn update(
 #[delete("/api/v1/admin/users/{user_id}")]
 pub(super) async fn remove(
     app: Application,
-    Call(_admin, (origin, PathParam(UserName(user)))): Call<Admin, (Origin, PathParam<UserName>)>,
+    Call(_admin, (origin, PathParam(UserName(user)))): Call<Admin, (AuditOrigin, PathParam<UserName>)>,
 ) -> Result<web::Json<Success>, Problem> {
-    let origin = origin.with(StatusCode::OK);
+    let origin = origin.with_status(StatusCode::OK);
     app.administration.delete_user(&origin, &user).await?;
     Ok(web::Json(Success::DONE))
 }
@@ -157,11 +157,11 @@ pub(super) async fn create_key(
     app: Application,
     Call(_admin, (origin, PathParam(UserName(user)), OptionalBody(input))): Call<
         Admin,
-        (Origin, PathParam<UserName>, OptionalBody<KeyWishInput>),
+        (AuditOrigin, PathParam<UserName>, OptionalBody<KeyWishInput>),
     >,
 ) -> Result<HttpResponse, Problem> {
     let (origin, wish) = (
-        origin.with(StatusCode::CREATED),
+        origin.with_status(StatusCode::CREATED),
         input.unwrap_or_default().0,
     );
     let made = app.administration.create_key(&origin, &user, &wish);
@@ -184,10 +184,10 @@ pub(super) async fn rotate_key(
     app: Application,
     Call(_admin, (origin, PathParams(key), OptionalBody(input))): Call<
         Admin,
-        (Origin, PathParams<UsersKey>, OptionalBody<RotationInput>),
+        (AuditOrigin, PathParams<UsersKey>, OptionalBody<RotationInput>),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let (origin, input) = (origin.with(StatusCode::CREATED), input.unwrap_or_default());
+    let (origin, input) = (origin.with_status(StatusCode::CREATED), input.unwrap_or_default());
     let user = owner(&key)?;
     let administration = &app.administration;
     let made = administration.rotate_key(&origin, &user, key.id, &input.wish, input.grace);
@@ -207,9 +207,9 @@ pub(super) async fn rotate_key(
 #[delete("/api/v1/admin/users/{user_id}/keys/{key_id}")]
 pub(super) async fn revoke_key(
     app: Application,
-    Call(_admin, (origin, PathParams(key))): Call<Admin, (Origin, PathParams<UsersKey>)>,
+    Call(_admin, (origin, PathParams(key))): Call<Admin, (AuditOrigin, PathParams<UsersKey>)>,
 ) -> Result<web::Json<Success>, Problem> {
-    let (origin, user) = (origin.with(StatusCode::OK), owner(&key)?);
+    let (origin, user) = (origin.with_status(StatusCode::OK), owner(&key)?);
     app.administration
         .revoke_key(&origin, &user, key.id)
         .await?;

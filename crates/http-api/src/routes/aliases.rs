@@ -38,7 +38,7 @@ impl<T: Decode> Decode for ConversationScoped<T> {
 /// The parameter that names the conversation.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "for the document only; see `ConversationScoped`")]
+#[expect(dead_code, reason = "for the document only; see `InConversation`")]
 pub(super) struct ConversationParam {
     /// The conversation whose events these are.
     #[param(rename = "conversation_id__eq", value_type = String, format = Uuid)]

@@ -14,7 +14,7 @@ use futures::future::{BoxFuture, Either, select};
 use futures::{FutureExt as _, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 
-use crate::audit::{CreatedResource, made};
+use crate::audit::{CreatedResource, created_id};
 use crate::decode::{Decode, Errors, Object, Path};
 use crate::dto::conversation::{
     AppConversationUpdateRequest, BatchParams, ConversationCountQuery, ConversationDto,
@@ -31,7 +31,7 @@ use crate::extract::{
     PathParams, Query, State,
 };
 use crate::problem::{Detail, Problem};
-use crate::repeat::{KeyHeader, repeatable, respond, written};
+use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond, to_json};
 
 /// Ids of one batch read at most: the reference stops one short of its round number.
 const MAX_BATCH_IDS: usize = 99;
@@ -39,7 +39,7 @@ const MAX_BATCH_IDS: usize = 99;
 /// Starts a conversation; answers at once with the task that does it.
 #[utoipa::path(
     tag = "Conversations",
-    params(KeyHeader),
+    params(IdempotencyKeyHeader),
     request_body = AppConversationStartRequest,
     responses(
         (status = 200, description = "The task", body = StartTaskDto),
@@ -54,9 +54,9 @@ pub(super) async fn start(
     Call(actor, (IdempotencyKey(key), body)): Call<Actor, StartParts>,
 ) -> Result<HttpResponse, Problem> {
     let answer = started(&app, &actor, key, body).await?;
-    let made = made(&answer, |task| task.conversation_id.to_string());
+    let created = created_id(&answer, |task| task.conversation_id.to_string());
     let mut response = respond(answer, StartTaskDto::from);
-    CreatedResource::tell(&mut response, "conversation", made);
+    CreatedResource::attach_to(&mut response, "conversation", created);
     Ok(response)
 }
 
@@ -75,7 +75,7 @@ async fn started(
     let Some(key) = key else {
         return Ok(IdempotentResult::New(app.starts.start(&actor.user, input).await?));
     };
-    let render = |task: &StartTask| written(&StartTaskDto::from(task.clone()));
+    let render = |task: &StartTask| to_json(&StartTaskDto::from(task.clone()));
     let repeatable = repeatable(key, "start", &body.bytes, &render);
     Ok(app
         .starts
@@ -86,7 +86,7 @@ async fn started(
 /// Starts a conversation and streams every state of its task, as one JSON array that grows until READY or ERROR.
 #[utoipa::path(
     tag = "Conversations",
-    params(KeyHeader),
+    params(IdempotencyKeyHeader),
     request_body = AppConversationStartRequest,
     responses(
         (status = 200, description = "The states of the task", body = Vec<StartTaskDto>),

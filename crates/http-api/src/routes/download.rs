@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::dto::conversation::ConversationDto;
 use crate::extract::{AccessRecheck, Actor, Application, Call, PathParam, State};
 use crate::problem::{Detail, Problem};
-use crate::zip::{ZipWriter, safe};
+use crate::zip::{ZipWriter, safe_name};
 
 /// Bytes that are handed to the client at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -57,7 +57,7 @@ pub(super) async fn download(
     ))
     .map_err(Problem::internal)?;
     let (sender, parts) = mpsc::channel(1);
-    let sender_ = ArchiveSender {
+    let client = ArchiveSender {
         sender,
         stall_timeout: state.limits().stalled_deadline,
     };
@@ -65,7 +65,7 @@ pub(super) async fn download(
     app.exports.run(async move {
         // The client sees a transfer that breaks off: there is no end without `ArchivePart::End`.
         let written = tokio::select! {
-            written = write(export, (meta, changed), &archive_permits, &sender_) => written,
+            written = write(export, (meta, changed), &archive_permits, &client) => written,
             () = recheck.refused(actor) => Err(DownloadError::Refused),
         };
         match written {
@@ -165,14 +165,14 @@ async fn write(
     mut export: Export,
     (meta, changed): (Vec<u8>, Timestamp),
     archive_permits: &Arc<Semaphore>,
-    sender_: &ArchiveSender,
+    client: &ArchiveSender,
 ) -> Result<(), DownloadError> {
     let mut event_packer = EventPacker::new();
     let mut bytes = Vec::new();
     event_packer
         .archive
         .add("meta.json", changed, &meta, &mut bytes)?;
-    sender_.send_all(bytes).await?;
+    client.send_all(bytes).await?;
     loop {
         // Also for reading: a page that waits to be packed is memory. Nothing of it is held while the client takes its time.
         let turn = Arc::clone(archive_permits).acquire_owned().await;
@@ -185,13 +185,13 @@ async fn write(
         };
         let (filled, bytes) = tokio::task::spawn_blocking(pack).await??;
         event_packer = filled;
-        sender_.send_all(bytes).await?;
+        client.send_all(bytes).await?;
     }
     let mut ending = event_packer.archive.finish()?;
     while let Some(part) = ending.next_part()? {
-        sender_.send_all(part).await?;
+        client.send_all(part).await?;
     }
-    sender_.send(ArchivePart::End).await
+    client.send(ArchivePart::End).await
 }
 
 /// An archive and the number of events in it.
@@ -209,14 +209,14 @@ impl EventPacker {
     }
 
     fn pack(&mut self, events: &[domain::event::Event]) -> std::io::Result<Vec<u8>> {
-        let (mut sender_, mut text) = (Vec::new(), Vec::new());
+        let (mut client, mut text) = (Vec::new(), Vec::new());
         for event in events {
-            let name = format!("event_{:06}_{}.json", self.count, safe(event.id.as_str()));
+            let name = format!("event_{:06}_{}.json", self.count, safe_name(event.id.as_str()));
             write_event(&event.body, &mut text)?;
-            self.archive.add(&name, event.timestamp, &text, &mut sender_)?;
+            self.archive.add(&name, event.timestamp, &text, &mut client)?;
             self.count += 1;
         }
-        Ok(sender_)
+        Ok(client)
     }
 }
 
@@ -288,11 +288,11 @@ mod tests {
     async fn a_client_that_takes_nothing_is_left_after_a_while() {
         let (sender, parts) = mpsc::channel(1);
         let stall_timeout = Duration::from_millis(10);
-        let sender_ = ArchiveSender { sender, stall_timeout };
-        let sent = sender_.send_all(vec![0; 3 * CHUNK_BYTES]).await;
+        let client = ArchiveSender { sender, stall_timeout };
+        let sent = client.send_all(vec![0; 3 * CHUNK_BYTES]).await;
         assert!(matches!(sent, Err(DownloadError::Stalled)));
         drop(parts);
-        let sent = sender_.send(ArchivePart::End).await;
+        let sent = client.send(ArchivePart::End).await;
         assert!(matches!(sent, Err(DownloadError::Abandoned)));
     }
 }

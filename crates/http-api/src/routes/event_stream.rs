@@ -64,7 +64,7 @@ pub(super) async fn follow(
     let (body_writer, body) = BodyWriter::new();
     let unsent = StreamBudget {
         unsent: state.unsent().clone(),
-        caller: unsent_bytes::Caller::Known(AuditActor::User(actor.user.clone())),
+        caller: unsent_bytes::UnsentOwner::Known(AuditActor::User(actor.user.clone())),
     };
     app.follow.spawn(async move {
         let refused = recheck.refused(actor).boxed().shared();
@@ -137,7 +137,7 @@ async fn write_events(
 /// What a stream has written and its client has not taken, counted with the rest of what the user leaves unread.
 struct StreamBudget {
     unsent: UnsentBytes,
-    caller: unsent_bytes::Caller,
+    caller: unsent_bytes::UnsentOwner,
 }
 
 impl StreamBudget {

@@ -8,7 +8,7 @@ use crate::dto::administration::{
     KeyDto, KeyWishDto, KeyWishInput, MadeKeyDto, RotationDto, RotationInput,
 };
 use crate::dto::{PageDto, Success};
-use crate::extract::{Actor, Application, Call, OptionalBody, Origin, PathParam};
+use crate::extract::{Actor, Application, Call, OptionalBody, AuditOrigin, PathParam};
 use crate::problem::{Detail, Problem};
 
 /// Lists the caller's keys, oldest first: all on one page.
@@ -41,10 +41,10 @@ pub(super) async fn list(
 #[post("/api/v1/keys")]
 pub(super) async fn create(
     app: Application,
-    Call(actor, (origin, OptionalBody(input))): Call<Actor, (Origin, OptionalBody<KeyWishInput>)>,
+    Call(actor, (origin, OptionalBody(input))): Call<Actor, (AuditOrigin, OptionalBody<KeyWishInput>)>,
 ) -> Result<HttpResponse, Problem> {
     let (origin, wish) = (
-        origin.with(StatusCode::CREATED),
+        origin.with_status(StatusCode::CREATED),
         input.unwrap_or_default().0,
     );
     let made = app.administration.create_key(&origin, &actor.user, &wish);
@@ -67,10 +67,10 @@ pub(super) async fn rotate(
     app: Application,
     Call(actor, (origin, PathParam(id), OptionalBody(input))): Call<
         Actor,
-        (Origin, PathParam<ApiKeyId>, OptionalBody<RotationInput>),
+        (AuditOrigin, PathParam<ApiKeyId>, OptionalBody<RotationInput>),
     >,
 ) -> Result<HttpResponse, Problem> {
-    let (origin, input) = (origin.with(StatusCode::CREATED), input.unwrap_or_default());
+    let (origin, input) = (origin.with_status(StatusCode::CREATED), input.unwrap_or_default());
     let administration = &app.administration;
     let made = administration.rotate_key(&origin, &actor.user, id, &input.wish, input.grace);
     Ok(HttpResponse::Created().json(MadeKeyDto::from(made.await?)))
@@ -89,9 +89,9 @@ pub(super) async fn rotate(
 #[delete("/api/v1/keys/{key_id}")]
 pub(super) async fn revoke(
     app: Application,
-    Call(actor, (origin, PathParam(id))): Call<Actor, (Origin, PathParam<ApiKeyId>)>,
+    Call(actor, (origin, PathParam(id))): Call<Actor, (AuditOrigin, PathParam<ApiKeyId>)>,
 ) -> Result<web::Json<Success>, Problem> {
-    let origin = origin.with(StatusCode::OK);
+    let origin = origin.with_status(StatusCode::OK);
     app.administration
         .revoke_key(&origin, &actor.user, id)
         .await?;

@@ -17,7 +17,7 @@ use crate::problem::Problem;
 use crate::state::Listener;
 
 /// The header by which a client says what it agreed to.
-const PROTOCOL_VERSION_HEADER: &str = "MCP-Protocol-ProtocolVersion";
+const PROTOCOL_VERSION_HEADER: &str = "MCP-Protocol-Version";
 const EVENT_STREAM: &str = "text/event-stream";
 
 /// The user that the caller acts for: by their own key, or by that of a sandbox of theirs which is at work.
@@ -121,7 +121,7 @@ fn refused(status: StatusCode, message: &Value) -> HttpResponse {
     request_body(content = Value, description = "A JSON-RPC message, or (in version 2025-03-26) a batch of at most 10"),
     params(
         McpCallContext,
-        ("MCP-Protocol-ProtocolVersion" = Option<String>, Header, description = "What initialize has agreed on"),
+        ("MCP-Protocol-Version" = Option<String>, Header, description = "What initialize has agreed on"),
     ),
     responses(
         (status = 200, description = "The answer, or a stream with one event that has it", content(
@@ -150,7 +150,7 @@ pub(super) async fn ask(
     let named = req.headers().get(PROTOCOL_VERSION_HEADER);
     let named = named.map(|value| value.to_str().unwrap_or_default());
     let Some(version) = ProtocolVersion::of_header(named) else {
-        let why = "MCP-Protocol-ProtocolVersion names a version that is not spoken here";
+        let why = "MCP-Protocol-Version names a version that is not spoken here";
         return refuse(StatusCode::BAD_REQUEST, why);
     };
     let conversation = about.conversation_id;

@@ -23,7 +23,7 @@ pub(super) struct BodyWriter(mpsc::Sender<Bytes>);
 pub(super) struct Disconnected;
 
 impl BodyWriter {
-    /// An body_writer, and the body of the answer.
+    /// An outlet, and the body of the answer.
     pub(super) fn new() -> (Self, impl Stream<Item = Result<Bytes, Infallible>>) {
         let (out, chunks) = mpsc::channel(1);
         let body = stream::unfold(chunks, |mut chunks: mpsc::Receiver<Bytes>| async move {
@@ -54,7 +54,7 @@ impl BodyWriter {
         tokio::select! {
             () = self.0.closed() => {}
             () = refused => {}
-            // Disconnected: then there is nobody to tell.
+            // Gone: then there is nobody to tell.
             _ = write => {}
         }
     }

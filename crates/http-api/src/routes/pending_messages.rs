@@ -8,7 +8,7 @@ use application::repeat::IdempotentResult;
 use crate::dto::pending::{AwaitedText, PendingMessageRequest, PendingMessageResponse, message};
 use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, RawJson};
 use crate::problem::{Detail, Problem};
-use crate::repeat::{KeyHeader, repeatable, respond_with, written};
+use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond_with, to_json};
 
 type QueueParts = (PathParam<AwaitedText>, IdempotencyKey, RawJson);
 
@@ -18,7 +18,7 @@ type QueueParts = (PathParam<AwaitedText>, IdempotencyKey, RawJson);
 /// order in which they came, each once.
 #[utoipa::path(
     tag = "Pending Messages",
-    params(("conversation_id" = String, Path), KeyHeader),
+    params(("conversation_id" = String, Path), IdempotencyKeyHeader),
     request_body = PendingMessageRequest,
     responses(
         (status = 201, description = "It waits", body = PendingMessageResponse),
@@ -39,7 +39,7 @@ pub(super) async fn queue(
     let (message, user) = (message(body)?, &actor.user);
     let awaited = text.read()?;
     let answer = if let Some(key) = key {
-        let render = |placed: &QueuedMessage| written(&PendingMessageResponse::from(*placed));
+        let render = |placed: &QueuedMessage| to_json(&PendingMessageResponse::from(*placed));
         let repeatable = repeatable(key, "pending message", input.as_bytes(), &render);
         let queued = app.pending.enqueue_once(user, awaited, message, &repeatable);
         queued.await?

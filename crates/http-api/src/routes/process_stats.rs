@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 /// Use of the machine.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub(crate) struct Resources {
-    /// Processor time of the process since the last sample, in percent of one core.
+    /// Processor time of the process since the last look, in percent of one core.
     cpu_percent: f64,
     memory: Memory,
     disk: Disk,
@@ -44,7 +44,7 @@ pub(crate) struct Io {
     write_bytes: u64,
 }
 
-/// Remembers the start, the last request and the last sample at the processor time.
+/// Remembers the start, the last request and the last look at the processor time.
 #[derive(Debug)]
 pub(crate) struct ProcessStats {
     started: Timestamp,
@@ -165,7 +165,7 @@ impl ProcessSample {
             cpu: cpu_time().unwrap_or_default(),
             resident: kibibytes(&status, "VmRSS:"),
             virtual_: kibibytes(&status, "VmSize:"),
-            // One of them was this sample.
+            // One of them was this look.
             open_files: (files as u64).saturating_sub(1),
             max_files: most.current.unwrap_or_default(),
             threads: number(&status, "Threads:"),

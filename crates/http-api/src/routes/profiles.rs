@@ -133,14 +133,14 @@ pub(super) async fn saved(
     let input = input.unwrap_or_default().0;
     let saved = app.settings.save_profile(user, &name, &input).await;
     saved.map_err(refused)?;
-    let message = format!("ProfileParam '{name}' saved");
+    let message = format!("Profile '{name}' saved");
     let changed = web::Json(ProfileChangedDto { name, message });
     Ok((changed, StatusCode::CREATED))
 }
 
 pub(super) async fn removed(app: &App, user: &UserId, name: String) -> ProfileResponse<ProfileChangedDto> {
     app.settings.delete_profile(user, &name).await?;
-    let message = format!("ProfileParam '{name}' deleted");
+    let message = format!("Profile '{name}' deleted");
     Ok(web::Json(ProfileChangedDto { name, message }))
 }
 
@@ -167,7 +167,7 @@ pub(super) async fn renamed(
 ) -> ProfileResponse<ProfileChangedDto> {
     let renamed = app.settings.rename_profile(user, name, &new_name);
     renamed.await.map_err(refused)?;
-    let message = format!("ProfileParam '{name}' renamed to '{new_name}'");
+    let message = format!("Profile '{name}' renamed to '{new_name}'");
     let name = new_name;
     Ok(web::Json(ProfileChangedDto { name, message }))
 }

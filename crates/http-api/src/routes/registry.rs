@@ -118,7 +118,7 @@ impl RouteTable {
     /// What documents them, as it is sent by a service whose public URL has this path.
     pub(crate) fn served(self, prefix: &str) -> ServedDocument {
         match self.document {
-            None => ServedDocument::written(prefix),
+            None => ServedDocument::prebuilt(prefix),
             Some(register) => ServedDocument::collected(&openapi::at(collect(register), prefix)),
         }
     }

@@ -5,14 +5,14 @@ use application::repeat::IdempotentResult;
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 
-use crate::audit::{CreatedResource, made};
+use crate::audit::{CreatedResource, created_id};
 use crate::decode::{Fault, Path};
 use crate::dto::page::PageQuery;
 use crate::dto::sandbox::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
 use crate::dto::{PageDto, Success, check_batch, written};
 use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, Query, State};
 use crate::problem::{Detail, Problem};
-use crate::repeat::{self, KeyHeader, repeatable, respond};
+use crate::idempotency::{self, IdempotencyKeyHeader, repeatable, respond};
 
 /// Searches sandboxes, newest first.
 #[utoipa::path(
@@ -73,7 +73,7 @@ pub(super) async fn batch(
 /// Starts a sandbox. Answers at once; poll until it is RUNNING.
 #[utoipa::path(
     tag = "Sandboxes",
-    params(NewSandboxQuery, KeyHeader),
+    params(NewSandboxQuery, IdempotencyKeyHeader),
     responses(
         (status = 200, description = "The sandbox", body = SandboxDto),
         (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
@@ -92,16 +92,16 @@ pub(super) async fn start(
     let (user, spec) = (&actor.user, query.sandbox_spec_id.as_deref());
     let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes, state.addresses());
     let answer = if let Some(key) = key {
-        let render = |sandbox: &Sandbox| repeat::written(&shown(sandbox.clone()));
+        let render = |sandbox: &Sandbox| idempotency::to_json(&shown(sandbox.clone()));
         let asked = spec.unwrap_or_default().as_bytes();
         let repeatable = repeatable(key, "sandbox", asked, &render);
         app.sandboxes.start_once(user, spec, &repeatable).await?
     } else {
         IdempotentResult::New(app.sandboxes.start(user, spec).await?)
     };
-    let made = made(&answer, |sandbox| sandbox.id.to_string());
+    let created = created_id(&answer, |sandbox| sandbox.id.to_string());
     let mut response = respond(answer, shown);
-    CreatedResource::tell(&mut response, "sandbox", made);
+    CreatedResource::attach_to(&mut response, "sandbox", created);
     Ok(response)
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn start(
     params(("sandbox_id" = String, Path)),
     responses(
         (status = 200, description = "It is paused", body = Success),
-        (status = 409, description = "Another change received_at between", body = Detail),
+        (status = 409, description = "Another change came between", body = Detail),
         (status = 501, description = "This kind of sandbox cannot pause", body = Detail),
         (status = 502, description = "The sandbox failed", body = Detail),
     )

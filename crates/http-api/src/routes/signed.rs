@@ -65,7 +65,7 @@ async fn forward(
     let path = addresses.signed_path(&sandbox.id, signed.name, signed.signature);
     let Some(rest) = signed.rest else {
         // What is relative to the address must be below it.
-        let root = forwarding::target(&format!("{path}/"), req.query_string());
+        let root = forwarding::without_keys(&format!("{path}/"), req.query_string());
         return Ok(HttpResponse::TemporaryRedirect()
             .insert_header(("Location", root))
             .finish());
@@ -75,7 +75,7 @@ async fn forward(
         owner: sandbox.owner.as_str().into(),
         unauthenticated: None,
         base_url,
-        path_and_query: forwarding::target(rest, req.query_string()),
+        path_and_query: forwarding::without_keys(rest, req.query_string()),
         headers: headers(&req, &path),
         cookies: true,
         prefix: path.clone(),
@@ -165,7 +165,7 @@ fn address(sandbox: &Sandbox, name: &str) -> Option<Url> {
 
 /// What is set on the request: who the client is, under which path it sees the port, and the sandbox's own cookies.
 fn headers(req: &HttpRequest, path: &str) -> Vec<(HeaderName, HeaderValue)> {
-    let mut headers = forwarding::forwarded(req);
+    let mut headers = forwarding::forwarding_headers(req);
     let sent = req.headers().get_all(COOKIE);
     let cookies: Vec<_> = sent.filter_map(|it| it.to_str().ok()).collect();
     let cookies = cookies_to_sandbox(&cookies.join(";"));

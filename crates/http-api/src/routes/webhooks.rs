@@ -33,7 +33,7 @@ impl Decode for ConversationReport {
 
 /// A conversation's record, as agent servers send it.
 #[derive(Debug, utoipa::ToSchema)]
-#[expect(dead_code, reason = "for the document only; see `ConversationReport`")]
+#[expect(dead_code, reason = "for the document only; see `Report`")]
 pub(super) struct ConversationInfo {
     #[schema(format = Uuid)]
     id: String,

@@ -325,7 +325,7 @@ impl World {
         door: Listener,
         requests: impl IntoIterator<Item = TestRequest>,
     ) -> Vec<Answer> {
-        let app = http_api::behind(door, self.state.clone(), self.app.clone());
+        let app = http_api::app_on_listener(door, self.state.clone(), self.app.clone());
         let service = init_service(app).await;
         let mut answers = Vec::new();
         for request in requests {

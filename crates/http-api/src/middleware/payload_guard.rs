@@ -1,7 +1,7 @@
 //! Bodies in chunks that nobody read to their end.
 //!
 //! Once the reader of such a body is gone, actix goes on waiting for the next chunk without any limit, so that every
-//! into_error request could hold a connection for ever. As long as there is a reader when the answer has been written, it
+//! refused request could hold a connection for ever. As long as there is a reader when the answer has been written, it
 //! closes the connection instead. So the answer keeps one.
 
 use std::cell::RefCell;
@@ -17,7 +17,7 @@ use actix_web::http::header::TRANSFER_ENCODING;
 use actix_web::web::Bytes;
 use futures::{Stream, StreamExt as _};
 
-use super::beside::with_guard;
+use super::body::with_guard;
 
 /// The body of a request, read by the handler and kept by the answer.
 #[derive(Clone)]

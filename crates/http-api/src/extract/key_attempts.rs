@@ -7,7 +7,7 @@ use actix_web::{HttpMessage as _, HttpRequest};
 use secrecy::SecretString;
 
 use super::client::ClientAddress;
-use super::who::{bearer_of, bearer_text, key_of, key_text};
+use super::callers::{bearer_of, bearer_text, key_of, key_text};
 use super::{received_at, state_of};
 use crate::problem::Problem;
 use crate::rate::{KeyPurpose, RateLimitStatus};
@@ -47,8 +47,8 @@ pub(crate) fn count_wrong_keys<'a>(
     attempt: KeyPurpose,
 ) {
     let Ok(state) = state_of(req) else { return };
-    keys.for_each(|key| state.rate().forget(key));
-    if req.extensions_mut().insert(Counted).is_none() {
+    keys.for_each(|key| state.rate().forget_key(key));
+    if req.extensions_mut().insert(WrongKeyCounted).is_none() {
         let now = state.ports().clock.now();
         let address = address_of(req, attempt);
         state.rate().count_wrong_key(address, attempt, now);
@@ -56,21 +56,21 @@ pub(crate) fn count_wrong_keys<'a>(
 }
 
 /// That keys of this request were counted as wrong.
-struct Counted;
+struct WrongKeyCounted;
 
 /// Whether this key was good before.
-pub(crate) fn is_known(req: &HttpRequest, key: &SecretString) -> bool {
-    state_of(req).is_ok_and(|state| state.rate().is_known(key))
+pub(crate) fn is_known_key(req: &HttpRequest, key: &SecretString) -> bool {
+    state_of(req).is_ok_and(|state| state.rate().is_known_key(key))
 }
 
 /// A key was good: it may be tried again, and its owner is told what is left to it.
-pub(crate) fn good(
+pub(crate) fn accept_key(
     req: &HttpRequest,
     key: Option<&str>,
     limit_status: Option<RateLimitStatus>,
 ) -> Result<(), Problem> {
     if let Some(key) = key {
-        state_of(req)?.rate().know(key);
+        state_of(req)?.rate().remember_key(key);
     }
     let Some(limit_status) = limit_status else { return Ok(()) };
     limit_status.note(req);

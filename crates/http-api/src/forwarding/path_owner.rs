@@ -51,7 +51,7 @@ const SHARED_EXACT_PATHS: &[&str] = &[
 /// Whose a path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathOwner {
-    /// Service, or nobody's.
+    /// Ours, or nobody's.
     Service,
     /// We have it, and agent servers have it.
     Shared,

@@ -13,43 +13,43 @@ const KNOWN_KEY_SLOTS: usize = 4096;
 #[derive(Debug)]
 pub(super) struct KnownKeys {
     secret: RandomState,
-    places: Box<[AtomicU64]>,
+    slots: Box<[AtomicU64]>,
 }
 
 impl Default for KnownKeys {
     fn default() -> Self {
         Self {
             secret: RandomState::new(),
-            places: (0..KNOWN_KEY_SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            slots: (0..KNOWN_KEY_SLOTS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 }
 
 impl KnownKeys {
     pub(super) fn add(&self, key: &str) {
-        let (place, hash) = self.place(key);
+        let (slot, hash) = self.slot(key);
         // Most are there already, and a line that nobody writes to is in the cache of every core.
-        if place.load(Ordering::Relaxed) != hash {
-            place.store(hash, Ordering::Relaxed);
+        if slot.load(Ordering::Relaxed) != hash {
+            slot.store(hash, Ordering::Relaxed);
         }
     }
 
     pub(super) fn forget(&self, key: &SecretString) {
-        let (place, hash) = self.place(key.expose_secret());
+        let (slot, hash) = self.slot(key.expose_secret());
         // Not another one that is there.
-        let _ = place.compare_exchange(hash, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = slot.compare_exchange(hash, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    pub(super) fn contains_or_has_tokens(&self, key: &str) -> bool {
-        let (place, hash) = self.place(key);
-        place.load(Ordering::Relaxed) == hash
+    pub(super) fn contains(&self, key: &str) -> bool {
+        let (slot, hash) = self.slot(key);
+        slot.load(Ordering::Relaxed) == hash
     }
 
-    fn place(&self, key: &str) -> (&AtomicU64, u64) {
+    fn slot(&self, key: &str) -> (&AtomicU64, u64) {
         let hash = self.secret.hash_one(key);
         // As many as fit into a `u64` divide it evenly.
         let index = usize::try_from(hash % KNOWN_KEY_SLOTS as u64).unwrap_or(0);
-        (&self.places[index], hash)
+        (&self.slots[index], hash)
     }
 }
 
@@ -61,19 +61,19 @@ mod tests {
     fn a_key_is_known_until_another_takes_its_place() {
         let known = KnownKeys::default();
         let keys: Vec<SecretString> = (0..100).map(|n| format!("k{n}").into()).collect();
-        assert!(!keys.iter().any(|key| known.contains_or_has_tokens(key.expose_secret())));
+        assert!(!keys.iter().any(|key| known.contains(key.expose_secret())));
         for key in &keys {
             known.add(key.expose_secret());
-            assert!(known.contains_or_has_tokens(key.expose_secret()));
+            assert!(known.contains(key.expose_secret()));
         }
         let left = keys
             .iter()
-            .filter(|key| known.contains_or_has_tokens(key.expose_secret()))
+            .filter(|key| known.contains(key.expose_secret()))
             .count();
         assert!(left > 80, "{left}");
         for key in &keys {
             known.forget(key);
         }
-        assert!(!keys.iter().any(|key| known.contains_or_has_tokens(key.expose_secret())));
+        assert!(!keys.iter().any(|key| known.contains(key.expose_secret())));
     }
 }

@@ -29,7 +29,7 @@ impl MetricsPage {
         }
     }
 
-    /// Writes what every process has under its with_standard_names name, which has no prefix of ours.
+    /// Writes what every process has under its usual name, which has no prefix of ours.
     pub(crate) fn with_standard_names(&mut self, write: impl FnOnce(&mut Self)) {
         self.prefix = "";
         write(self);

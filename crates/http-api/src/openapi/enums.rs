@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 /// Turns `^(a|b|c)$` into the enumeration of `a`, `b` and `c`, everywhere in the document.
-pub(super) fn close(value: &mut Value) {
+pub(super) fn close_enums(value: &mut Value) {
     match value {
         Value::Object(members) => {
             let words = members
@@ -21,9 +21,9 @@ pub(super) fn close(value: &mut Value) {
                 members.shift_remove("pattern");
                 members.insert("enum".to_owned(), words.into());
             }
-            members.values_mut().for_each(close);
+            members.values_mut().for_each(close_enums);
         }
-        Value::Array(list) => list.iter_mut().for_each(close),
+        Value::Array(list) => list.iter_mut().for_each(close_enums),
         _ => {}
     }
 }
@@ -58,7 +58,7 @@ mod tests {
             "name": {"type": "string", "pattern": "^[A-Za-z]+$"},
             "pattern": {"type": "string"},
         }});
-        close(&mut schema);
+        close_enums(&mut schema);
         let expected = json!({"properties": {
             "kind": {"type": "string", "enum": ["text", "image"]},
             "role": {"type": ["string", "null"], "enum": ["user", null]},

@@ -8,7 +8,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{AUTHORIZATION, HeaderName};
 use application::App;
 use application::authenticate::AuthenticatedUser;
-use application::turns::Turn;
+use application::turns::KeyedPermit;
 use async_trait::async_trait;
 use domain::audit::AuditActor;
 use domain::clock::Timestamp;
@@ -18,7 +18,7 @@ use domain::sandbox::Sandbox;
 use domain::scope::Scope;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{KeyPurpose, attempts, received_at, state_of};
+use super::{KeyPurpose, key_attempts, received_at, state_of};
 use crate::audit::AuditContext;
 use crate::decode::{Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
@@ -139,7 +139,7 @@ impl SandboxCaller {
 
 /// A sandbox's agent server that reports. Until it is dropped, the report has one of the sandbox's turns.
 #[derive(Debug)]
-pub struct Reporter(pub Arc<Sandbox>, #[expect(dead_code, reason = "held")] Turn);
+pub struct Reporter(pub Arc<Sandbox>, #[expect(dead_code, reason = "held")] KeyedPermit);
 
 /// A kind of caller that a route admits.
 pub trait Who: Sized {
@@ -181,9 +181,9 @@ pub(crate) async fn user_of(
         }
     };
     if let Some(actor) = &found {
-        AuditContext::who(req, AuditActor::User(actor.user.clone()), actor.key);
-        let limit_status = state.rate().of_user(&actor.user, actor.key, now);
-        attempts::good(req, key, limit_status)?;
+        AuditContext::set_actor(req, AuditActor::User(actor.user.clone()), actor.key);
+        let limit_status = state.rate().count_user_request(&actor.user, actor.key, now);
+        key_attempts::accept_key(req, key, limit_status)?;
     }
     Ok(found)
 }
@@ -244,9 +244,9 @@ async fn sandbox_of(
     let state = state_of(req)?;
     let found = state.authenticator().sandbox(key).await?;
     if let Some(caller) = &found {
-        AuditContext::who(req, AuditActor::Sandbox(caller.0.id.clone()), None);
-        let limit_status = state.rate().of_sandbox(&caller.0.id, received_at(req, state));
-        attempts::good(req, Some(key.expose_secret()), limit_status)?;
+        AuditContext::set_actor(req, AuditActor::Sandbox(caller.0.id.clone()), None);
+        let limit_status = state.rate().count_sandbox_request(&caller.0.id, received_at(req, state));
+        key_attempts::accept_key(req, Some(key.expose_secret()), limit_status)?;
     }
     Ok(found)
 }
@@ -267,8 +267,8 @@ impl Who for Reporter {
         let state = state_of(req)?;
         let found = state.authenticator().reporter(&key).await?;
         let sandbox = found.ok_or_else(invalid_session_key)?;
-        AuditContext::who(req, AuditActor::Sandbox(sandbox.id.clone()), None);
-        attempts::good(req, Some(key.expose_secret()), None)?;
+        AuditContext::set_actor(req, AuditActor::Sandbox(sandbox.id.clone()), None);
+        key_attempts::accept_key(req, Some(key.expose_secret()), None)?;
         let turn = state.intake().turn(&sandbox.id).await?;
         Ok(Self(sandbox, turn))
     }

@@ -3,18 +3,18 @@
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
-use application::repeat::{Answer, IdempotentCall};
+use application::repeat::{IdempotentResult, IdempotentCall};
 use serde::Serialize;
 use utoipa::IntoParams;
 
 /// Set on an answer that was given before.
-const REPLAYED: &str = "Idempotency-Replayed";
+const REPLAYED_HEADER: &str = "Idempotency-Replayed";
 
 /// The header in the document.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only described; `IdempotencyKey` reads it")]
-pub(crate) struct KeyHeader {
+pub(crate) struct IdempotencyKeyHeader {
     /// Any text of the client's (1 to 255 visible ASCII characters). The same request with the same key within 24 hours
     /// makes nothing anew and gets the first answer; another request with it is refused. The latest 2000 keys of a user
     /// are remembered.
@@ -39,14 +39,14 @@ pub(crate) fn repeatable<'a, T>(
 }
 
 /// Writes an answer as it is sent and kept.
-pub(crate) fn written(answer: &impl Serialize) -> String {
+pub(crate) fn to_json(answer: &impl Serialize) -> String {
     // Our answers are structs of texts and numbers, which always serialize.
     serde_json::to_string(answer).unwrap_or_default()
 }
 
 /// The response to a request that may have been answered before.
 pub(crate) fn respond<T, D: Serialize>(
-    answer: Answer<T>,
+    answer: IdempotentResult<T>,
     shown: impl FnOnce(T) -> D,
 ) -> HttpResponse {
     respond_with(StatusCode::OK, answer, shown)
@@ -55,13 +55,13 @@ pub(crate) fn respond<T, D: Serialize>(
 /// The same with another status.
 pub(crate) fn respond_with<T, D: Serialize>(
     status: StatusCode,
-    answer: Answer<T>,
+    answer: IdempotentResult<T>,
     shown: impl FnOnce(T) -> D,
 ) -> HttpResponse {
     let mut response = HttpResponse::build(status);
     response.content_type(ContentType::json());
     match answer {
-        Answer::New(made) => response.body(written(&shown(made))),
-        Answer::Repeated(text) => response.insert_header((REPLAYED, "true")).body(text),
+        IdempotentResult::New(made) => response.body(to_json(&shown(made))),
+        IdempotentResult::Repeated(text) => response.insert_header((REPLAYED_HEADER, "true")).body(text),
     }
 }

@@ -4,12 +4,12 @@ use application::quotas::QuotaCounts;
 use gateway::Numbers;
 
 use super::one;
-use super::text::{Labels, MetricsPage};
+use super::exposition::{Labels, MetricsPage};
 
 pub(super) fn write_gateway(page: &mut MetricsPage, numbers: Numbers) {
     page.gauge(
         "gateway_requests_in_flight",
-        "RequestMetrics that are being forwarded, until their answers have been sent.",
+        "Requests that are being forwarded, until their answers have been sent.",
         one(numbers.requests_open),
     );
     page.gauge(
@@ -25,7 +25,7 @@ pub(super) fn write_gateway(page: &mut MetricsPage, numbers: Numbers) {
     ];
     page.counter(
         "gateway_requests_total",
-        "RequestMetrics that were forwarded, or not: `refused` by us, `failed` behind us.",
+        "Requests that were forwarded, or not: `refused` by us, `failed` behind us.",
         ended
             .iter()
             .map(|(labels, count)| (labels as Labels<'_>, *count)),
@@ -47,7 +47,7 @@ pub(super) fn write_refusals(page: &mut MetricsPage, refused: [(&'static str, u6
     let refused = refused.map(|(why, count)| ([("reason", why)], count));
     page.counter(
         "rate_limited_requests_total",
-        "RequestMetrics that were answered 429: too many, or too many wrong keys before it.",
+        "Requests that were answered 429: too many, or too many wrong keys before it.",
         refused
             .iter()
             .map(|(labels, count)| (labels as Labels<'_>, *count)),
@@ -61,7 +61,7 @@ pub(super) fn write_quotas(page: &mut MetricsPage, counted: &QuotaCounts) {
         .map(|(name, count)| ([("quota", name)], count));
     page.counter(
         "quota_refusals_total",
-        "RequestMetrics of users that were refused because a quota is used up.",
+        "Requests of users that were refused because a quota is used up.",
         refused
             .iter()
             .map(|(labels, count)| (labels as Labels<'_>, *count)),

@@ -5,16 +5,16 @@ use actix_web::dev::ServiceResponse;
 use actix_web::{HttpRequest, ResponseError as _};
 use domain::audit::AuditActor;
 
-use super::beside::with_guard;
+use super::body::with_guard;
 use super::connection_slot::ChunkedBody;
 use crate::audit::actor_of;
 use crate::extract::ClientAddress;
-use crate::rate::network;
+use crate::rate::client_network;
 use crate::state::HttpState;
-use crate::unsent_bytes::{Caller, MIN_COUNTED_BYTES};
+use crate::unsent_bytes::{UnsentOwner, MIN_COUNTED_BYTES};
 
 /// The answer, counted until it is sent; or a refusal, if too much is unsent already and nothing was changed.
-pub(super) fn counted(
+pub(super) fn account(
     state: &HttpState,
     answer: ServiceResponse<BoxBody>,
 ) -> ServiceResponse<BoxBody> {
@@ -29,7 +29,7 @@ pub(super) fn counted(
         // What goes on is bounded where it is written.
         Err(body) => response.set_body(body),
         Ok(bytes) => {
-            let (caller, unsent) = (caller_of(&request), state.unsent());
+            let (caller, unsent) = (owner_of(&request), state.unsent());
             let share = if request.method().is_safe() {
                 unsent.try_take(caller, bytes.len())
             } else {
@@ -47,11 +47,11 @@ pub(super) fn counted(
     ServiceResponse::new(request, response)
 }
 
-fn caller_of(request: &HttpRequest) -> Caller {
+fn owner_of(request: &HttpRequest) -> UnsentOwner {
     match actor_of(request) {
         (AuditActor::Unknown, _) => {
-            Caller::Stranger(ClientAddress::of(request).address.map(network))
+            UnsentOwner::Unidentified(ClientAddress::of(request).address.map(client_network))
         }
-        (known, _) => Caller::Known(known),
+        (known, _) => UnsentOwner::Known(known),
     }
 }

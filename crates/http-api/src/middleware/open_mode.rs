@@ -1,4 +1,4 @@
-//! What an open service is_refused. It takes every request for the local user's, so a browser on the same machine must
+//! What an open service refuses. It takes every request for the local user's, so a browser on the same machine must
 //! not be able to send one for somebody else's page: neither across origins, nor through a name that the page's owner
 //! points at this address (DNS rebinding).
 
@@ -103,7 +103,7 @@ mod tests {
             (None, None, false),
             (None, Some("http://evil.example"), true),
         ];
-        for (host, origin, into_error) in table {
+        for (host, origin, refused) in table {
             let mut headers = HeaderMap::new();
             for (name, value) in [(HOST, host), (ORIGIN, origin)] {
                 if let Some(value) = value {
@@ -112,7 +112,7 @@ mod tests {
             }
             assert_eq!(
                 is_refused(&headers, &cors, &addresses),
-                into_error,
+                refused,
                 "{host:?} {origin:?}"
             );
         }

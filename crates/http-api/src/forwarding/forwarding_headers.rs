@@ -7,7 +7,7 @@ use crate::extract::ClientAddress;
 
 /// `X-Forwarded-For`, `-Proto` and `-Host`, as far as trusted proxies or the connection say it. What the client itself sent
 /// under these names is taken off by the gateway.
-pub(crate) fn forwarded(req: &HttpRequest) -> Vec<(HeaderName, HeaderValue)> {
+pub(crate) fn forwarding_headers(req: &HttpRequest) -> Vec<(HeaderName, HeaderValue)> {
     let parts = req.extensions();
     let read;
     let client = if let Some(noted) = parts.get::<ClientAddress>() {

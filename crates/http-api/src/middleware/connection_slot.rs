@@ -12,7 +12,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
 use actix_web::web::Bytes;
 
-use super::beside::with_guard;
+use super::body::with_guard;
 use crate::connections::{Connection, InFlightRequest};
 use crate::problem::Problem;
 
@@ -54,7 +54,7 @@ impl ConnectionSlot {
         self.is_refused.then(|| problem().error_response())
     }
 
-    /// An answer that goes on keeps the connection_slot until its end. One that is short and whole is as good as written.
+    /// An answer that goes on keeps the seat until its end. One that is short and whole is as good as written.
     pub(super) fn attach_to(self, answer: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
         let Some(in_flight) = self.in_flight else {
             return answer;

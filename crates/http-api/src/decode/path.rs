@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// One step of a [`Path`].
 #[derive(Debug, Clone, Copy)]
-enum Step<'a> {
+enum PathStep<'a> {
     Key(&'a str),
     Index(usize),
 }
@@ -14,19 +14,19 @@ enum Step<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Path<'a> {
     parent: Option<&'a Path<'a>>,
-    step: Step<'a>,
+    step: PathStep<'a>,
     secret: bool,
     query: bool,
 }
 
 /// Longest key that an error item repeats; longer ones are cut, because the client chose them.
-const MAX_KEY_BYTES: usize = 256;
+const MAX_LOC_KEY_BYTES: usize = 256;
 
 impl<'a> Path<'a> {
     const fn root(name: &'a str, secret: bool, query: bool) -> Self {
         Self {
             parent: None,
-            step: Step::Key(name),
+            step: PathStep::Key(name),
             secret,
             query,
         }
@@ -56,7 +56,7 @@ impl<'a> Path<'a> {
     pub const fn key<'b>(&'b self, key: &'b str) -> Path<'b> {
         Path {
             parent: Some(self),
-            step: Step::Key(key),
+            step: PathStep::Key(key),
             secret: self.secret,
             query: false,
         }
@@ -66,7 +66,7 @@ impl<'a> Path<'a> {
     pub const fn index(&self, index: usize) -> Path<'_> {
         Path {
             parent: Some(self),
-            step: Step::Index(index),
+            step: PathStep::Index(index),
             secret: self.secret,
             query: false,
         }
@@ -93,8 +93,8 @@ impl<'a> Path<'a> {
     pub(crate) fn to_loc(self) -> Vec<Value> {
         let mut loc = self.parent.map_or_else(Vec::new, |parent| parent.to_loc());
         loc.push(match self.step {
-            Step::Key(key) => Value::from(bounded(key, MAX_KEY_BYTES)),
-            Step::Index(index) => Value::from(index),
+            PathStep::Key(key) => Value::from(bounded(key, MAX_LOC_KEY_BYTES)),
+            PathStep::Index(index) => Value::from(index),
         });
         loc
     }

@@ -13,7 +13,7 @@ use secrecy::SecretString;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use crate::decode::{Errors, Flavour};
-use crate::extract::{Actor, Part, bearer_of, key_of, state_of};
+use crate::extract::{Actor, RequestPart, bearer_of, key_of, state_of};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
@@ -79,7 +79,7 @@ impl AccessRecheck {
     }
 }
 
-impl Part for AccessRecheck {
+impl RequestPart for AccessRecheck {
     async fn extract(
         req: &HttpRequest,
         _: &mut Payload,

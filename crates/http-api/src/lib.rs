@@ -54,7 +54,7 @@
 //! }
 //! ```
 //!
-//!    [`extract::Call`] authenticates first (`Actor`, `LegacyActor`, `SandboxCaller`, `Reporter`, `UserOrSandbox`, `Anyone`), then
+//!    [`extract::Call`] authenticates first (`Actor`, `LegacyActor`, `SandboxCaller`, `Reporter`, `UserOrSandbox`, `Anonymous`), then
 //!    reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `OptionalBody`, `BodyWithBytes`, `WebhookBody`,
 //!    `EventBatch`, `RawJson`, `IdempotencyKey`) into one list of errors. Errors of the application convert with `?`; for other shapes see
 //!    [`problem::Problem`] (`missing("…")`, `conflict("…")`, `.in_error_family()`, `with_body(…)`).

@@ -18,7 +18,7 @@ use actix_web::web::{Bytes, Data};
 use criterion::{Bencher, Criterion};
 use domain::identity::KeyHash;
 use http_api::decode::{Errors, Flavour};
-use http_api::extract::{EventBatch, Part};
+use http_api::extract::{EventBatch, RequestPart};
 use serde_json::Value;
 
 use crate::fixture::{ADA, BOB};

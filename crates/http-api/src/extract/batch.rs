@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::body::{decode_body, is_json, read};
 use super::parse::{self, HEAVIEST, ParseBudget, Share};
-use super::{Part, state_of};
+use super::{RequestPart, state_of};
 use crate::decode::{Decode, Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
 
@@ -44,7 +44,7 @@ pub struct EventBatch {
     budget: ParseBudget,
 }
 
-impl Part for EventBatch {
+impl RequestPart for EventBatch {
     async fn extract(
         req: &HttpRequest,
         payload: &mut Payload,
@@ -78,7 +78,7 @@ impl Part for EventBatch {
 
 /// Some events of a batch; keeps their memory accounted for until it is dropped.
 #[derive(Debug)]
-pub struct EventPart {
+pub struct EventChunk {
     /// The readable ones, in order.
     pub events: Vec<Value>,
     pub(crate) share: Share,
@@ -86,7 +86,7 @@ pub struct EventPart {
 
 impl EventBatch {
     /// The next events, as many as may be in memory at the same time. At least one part comes, be it empty.
-    pub async fn first(&mut self) -> Result<EventPart, Problem> {
+    pub async fn first(&mut self) -> Result<EventChunk, Problem> {
         let (mut taken, mut heavy) = (Vec::new(), 0);
         while let Some((index, range)) = self.events.front() {
             let weight = weight(&self.bytes[range.clone()]);
@@ -114,11 +114,11 @@ impl EventBatch {
             events.collect()
         };
         let (events, share) = parse::away(share, heavy, read).await?;
-        Ok(EventPart { events, share })
+        Ok(EventChunk { events, share })
     }
 
     /// The events after those; `None` when all were given.
-    pub async fn next(&mut self) -> Result<Option<EventPart>, Problem> {
+    pub async fn next(&mut self) -> Result<Option<EventChunk>, Problem> {
         if self.events.is_empty() {
             return Ok(None);
         }

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 
 use super::parse;
-use super::{Part, state_of};
+use super::{RequestPart, state_of};
 use crate::decode::{Decode, Errors, Fault, Flavour, JsonFault, Path};
 use crate::problem::Problem;
 
@@ -19,7 +19,7 @@ use crate::problem::Problem;
 #[derive(Debug, Clone)]
 pub struct Body<T>(pub T);
 
-impl<T: Decode> Part for Body<T> {
+impl<T: Decode> RequestPart for Body<T> {
     async fn extract(
         req: &HttpRequest,
         payload: &mut Payload,
@@ -35,7 +35,7 @@ impl<T: Decode> Part for Body<T> {
 #[derive(Debug, Clone)]
 pub struct OptionalBody<T>(pub Option<T>);
 
-impl<T: Decode> Part for OptionalBody<T> {
+impl<T: Decode> RequestPart for OptionalBody<T> {
     async fn extract(
         req: &HttpRequest,
         payload: &mut Payload,
@@ -60,7 +60,7 @@ pub struct BodyWithBytes<T> {
     pub bytes: Bytes,
 }
 
-impl<T: Decode> Part for BodyWithBytes<T> {
+impl<T: Decode> RequestPart for BodyWithBytes<T> {
     async fn extract(
         req: &HttpRequest,
         payload: &mut Payload,
@@ -77,7 +77,7 @@ impl<T: Decode> Part for BodyWithBytes<T> {
 #[derive(Debug, Clone)]
 pub struct WebhookBody<T>(pub T);
 
-impl<T: Decode> Part for WebhookBody<T> {
+impl<T: Decode> RequestPart for WebhookBody<T> {
     async fn extract(
         req: &HttpRequest,
         payload: &mut Payload,
@@ -93,7 +93,7 @@ impl<T: Decode> Part for WebhookBody<T> {
 #[derive(Debug, Clone)]
 pub struct RawJson(pub Result<Value, JsonFault>);
 
-impl Part for RawJson {
+impl RequestPart for RawJson {
     async fn extract(
         req: &HttpRequest,
         payload: &mut Payload,

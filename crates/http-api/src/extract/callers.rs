@@ -1,4 +1,4 @@
-//! Who is calling.
+//! Caller is calling.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ impl Actor {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin(pub Actor);
 
-impl Who for Admin {
+impl Caller for Admin {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let actor = Actor::identify(req).await?;
         match actor.role {
@@ -142,7 +142,7 @@ impl SandboxCaller {
 pub struct Reporter(pub Arc<Sandbox>, #[expect(dead_code, reason = "held")] KeyedPermit);
 
 /// A kind of caller that a route admits.
-pub trait Who: Sized {
+pub trait Caller: Sized {
     /// How errors are written for these callers.
     const FLAVOUR: Flavour = Flavour::V1;
     /// For what keys are tried; `None`: none is needed.
@@ -153,9 +153,9 @@ pub trait Who: Sized {
 
 /// Everybody: health, documentation, what is public.
 #[derive(Debug, Clone, Copy)]
-pub struct Anyone;
+pub struct Anonymous;
 
-impl Who for Anyone {
+impl Caller for Anonymous {
     const KEY_PURPOSE: Option<KeyPurpose> = None;
 
     async fn identify(_: &HttpRequest) -> Result<Self, Problem> {
@@ -188,7 +188,7 @@ pub(crate) async fn user_of(
     Ok(found)
 }
 
-impl Who for Actor {
+impl Caller for Actor {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = key_text(req);
         if let Some(found) = user_of(req, key).await? {
@@ -208,7 +208,7 @@ impl Who for Actor {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LegacyActor(pub Actor);
 
-impl Who for LegacyActor {
+impl Caller for LegacyActor {
     const FLAVOUR: Flavour = Flavour::Legacy;
 
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
@@ -251,7 +251,7 @@ async fn sandbox_of(
     Ok(found)
 }
 
-impl Who for SandboxCaller {
+impl Caller for SandboxCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = session_key_of(req)?;
         let found = sandbox_of(req, &key).await?;
@@ -259,7 +259,7 @@ impl Who for SandboxCaller {
     }
 }
 
-impl Who for Reporter {
+impl Caller for Reporter {
     const KEY_PURPOSE: Option<KeyPurpose> = Some(KeyPurpose::Report);
 
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
@@ -278,7 +278,7 @@ impl Who for Reporter {
 #[derive(Debug)]
 pub struct EventReporter(pub Reporter);
 
-impl Who for EventReporter {
+impl Caller for EventReporter {
     const KEY_PURPOSE: Option<KeyPurpose> = Reporter::KEY_PURPOSE;
 
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
@@ -309,7 +309,7 @@ impl UserOrSandbox {
     }
 }
 
-impl Who for UserOrSandbox {
+impl Caller for UserOrSandbox {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let key = key_of(req);
         if let Some(key) = &key

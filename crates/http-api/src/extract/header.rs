@@ -3,7 +3,7 @@
 use actix_web::HttpRequest;
 use actix_web::dev::Payload;
 
-use super::Part;
+use super::RequestPart;
 use crate::decode::{Decode, Errors, Fault, Flavour, Path, Rule, characters};
 use crate::problem::Problem;
 
@@ -13,7 +13,7 @@ const NAME: &str = "Idempotency-Key";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyKey(pub Option<String>);
 
-impl Part for IdempotencyKey {
+impl RequestPart for IdempotencyKey {
     async fn extract(
         req: &HttpRequest,
         _: &mut Payload,
@@ -48,7 +48,7 @@ impl LastEventId {
     pub const NAME: &'static str = "Last-Event-ID";
 }
 
-impl Part for LastEventId {
+impl RequestPart for LastEventId {
     async fn extract(
         req: &HttpRequest,
         _: &mut Payload,

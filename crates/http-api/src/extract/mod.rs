@@ -30,7 +30,7 @@ use crate::state::HttpState;
 pub use crate::access_recheck::AccessRecheck;
 pub use crate::audit::AuditOrigin;
 pub use crate::rate::KeyPurpose;
-pub use batch::{EventBatch, EventPart};
+pub use batch::{EventBatch, EventChunk};
 pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
 pub use client::ClientAddress;
 pub use header::{IdempotencyKey, LastEventId};
@@ -38,8 +38,8 @@ pub(crate) use intake::Intake;
 pub use params::{Named, PathParam, PathParams, Query};
 pub(crate) use parse::ParseBudget;
 pub use callers::{
-    Actor, Admin, Anyone, Authenticator, EventReporter, LegacyActor, Reporter, SandboxCaller,
-    UserOrSandbox, Who, key_of,
+    Actor, Admin, Anonymous, Authenticator, EventReporter, LegacyActor, Reporter, SandboxCaller,
+    UserOrSandbox, Caller, key_of,
 };
 pub(crate) use callers::{KEY_HEADER, MAX_KEY_BYTES, bearer_of, user_of};
 
@@ -49,13 +49,13 @@ pub type Application = web::Data<application::App>;
 /// What this crate itself keeps: `state: State`. Few handlers need it.
 pub type State = web::Data<HttpState>;
 
-/// Everything about a request: who calls, and with what. `What` is one [`Part`] or a tuple of them, in the order in
+/// Everything about a request: who calls, and with what. `What` is one [`RequestPart`] or a tuple of them, in the order in
 /// which their errors should be listed (path, query, body).
 #[derive(Debug)]
 pub struct Call<W, P = ()>(pub W, pub P);
 
 /// One part of a request.
-pub trait Part: Sized {
+pub trait RequestPart: Sized {
     /// Reads the part. `Ok(None)` means that errors were noted; a [`Problem`] ends the request at once (an unreadable
     /// or oversized body).
     fn extract(
@@ -66,14 +66,14 @@ pub trait Part: Sized {
     ) -> impl Future<Output = Result<Option<Self>, Problem>>;
 }
 
-impl<W: Who + 'static, P: Part + 'static> FromRequest for Call<W, P> {
+impl<W: Caller + 'static, P: RequestPart + 'static> FromRequest for Call<W, P> {
     type Error = Problem;
     type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
 
     fn from_request(req: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let (req, mut payload) = (req.clone(), payload.take());
         Box::pin(async move {
-            let who = identified::<W>(&req).await?;
+            let who = identify_caller::<W>(&req).await?;
             let mut errors = Errors::new();
             let part = P::extract(&req, &mut payload, W::FLAVOUR, &mut errors).await?;
             match part {
@@ -88,7 +88,7 @@ impl<W: Who + 'static, P: Part + 'static> FromRequest for Call<W, P> {
 }
 
 /// Keys are looked up for whoever has not tried too many wrong ones.
-async fn identified<W: Who>(req: &HttpRequest) -> Result<W, Problem> {
+async fn identify_caller<W: Caller>(req: &HttpRequest) -> Result<W, Problem> {
     let Some(attempt) = W::KEY_PURPOSE else {
         return W::identify(req).await;
     };
@@ -109,7 +109,7 @@ pub(crate) fn state_of(req: &HttpRequest) -> Result<&HttpState, Problem> {
         .ok_or_else(|| Problem::internal("application without state"))
 }
 
-impl Part for () {
+impl RequestPart for () {
     async fn extract(
         _: &HttpRequest,
         _: &mut Payload,
@@ -120,10 +120,10 @@ impl Part for () {
     }
 }
 
-macro_rules! tuple_of_parts {
+macro_rules! tuple_of_request_parts {
     ($($part:ident),+) => {
         #[expect(non_snake_case, reason = "the type parameters name the values, too")]
-        impl<$($part: Part),+> Part for ($($part,)+) {
+        impl<$($part: RequestPart),+> RequestPart for ($($part,)+) {
             async fn extract(
                 req: &HttpRequest,
                 payload: &mut Payload,
@@ -137,6 +137,6 @@ macro_rules! tuple_of_parts {
     };
 }
 
-tuple_of_parts!(A, B);
-tuple_of_parts!(A, B, C);
-tuple_of_parts!(A, B, C, D);
+tuple_of_request_parts!(A, B);
+tuple_of_request_parts!(A, B, C);
+tuple_of_request_parts!(A, B, C, D);

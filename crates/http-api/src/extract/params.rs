@@ -5,7 +5,7 @@ use actix_web::{FromRequest, HttpRequest, web};
 use domain::id::{ConversationId, SandboxId};
 use serde_json::{Map, Value};
 
-use super::Part;
+use super::RequestPart;
 use crate::decode::{Decode, Errors, Flavour, Path};
 use crate::problem::Problem;
 
@@ -31,7 +31,7 @@ impl Named for SandboxId {
 #[derive(Debug, Clone)]
 pub struct PathParam<T>(pub T);
 
-impl<T: Named> Part for PathParam<T> {
+impl<T: Named> RequestPart for PathParam<T> {
     async fn extract(
         req: &HttpRequest,
         _: &mut Payload,
@@ -58,7 +58,7 @@ impl<T: Named> Part for PathParam<T> {
 #[derive(Debug, Clone)]
 pub struct PathParams<T>(pub T);
 
-impl<T: Decode> Part for PathParams<T> {
+impl<T: Decode> RequestPart for PathParams<T> {
     async fn extract(
         req: &HttpRequest,
         _: &mut Payload,
@@ -85,7 +85,7 @@ fn path_values(req: &HttpRequest) -> Result<Map<String, Value>, Problem> {
 #[derive(Debug, Clone)]
 pub struct Query<T>(pub T);
 
-impl<T: Decode> Part for Query<T> {
+impl<T: Decode> RequestPart for Query<T> {
     async fn extract(
         req: &HttpRequest,
         _: &mut Payload,

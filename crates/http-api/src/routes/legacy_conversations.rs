@@ -12,7 +12,7 @@ use crate::dto::legacy_conversation::{
     LegacyProblemDto, LegacyTitle, RuntimeConfigDto, UpdateConversationRequest,
 };
 use crate::extract::{
-    Actor, Application, Body, Call, PathParams, Query, State, UserOrSandbox, Who,
+    Actor, Application, Body, Call, PathParams, Query, State, UserOrSandbox, Caller,
 };
 use crate::problem::{Detail, Problem};
 
@@ -20,7 +20,7 @@ use crate::problem::{Detail, Problem};
 #[derive(Debug)]
 pub(super) struct LegacyFrontEnd(Actor);
 
-impl Who for LegacyFrontEnd {
+impl Caller for LegacyFrontEnd {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         match UserOrSandbox::identify(req).await? {
             UserOrSandbox::User(actor) => Ok(Self(actor)),

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::decode::{Decode, Errors, Object, Path};
 use crate::extract::{
-    Application, Call, Query, RawJson, SandboxCaller, UserOrSandbox, Who, state_of,
+    Application, Call, Query, RawJson, SandboxCaller, UserOrSandbox, Caller, state_of,
 };
 use crate::mcp::{RpcErrorCode, McpReply, ProtocolVersion, exchange, fault};
 use crate::problem::Problem;
@@ -23,7 +23,7 @@ const EVENT_STREAM: &str = "text/event-stream";
 /// The user that the caller acts for: by their own key, or by that of a sandbox of theirs which is at work.
 pub(super) struct McpCaller(UserId, Option<SandboxId>);
 
-impl Who for McpCaller {
+impl Caller for McpCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let caller = match state_of(req)?.listener() {
             // Nothing there takes a user's key, or none.

@@ -11,14 +11,14 @@ use crate::dto::profiles::{
     ProfileActivatedDto, ProfileChangedDto, ProfileDetailDto, ProfileListDto, ProfileName,
     RenameProfileDto, SaveProfileDto, SaveProfileInput,
 };
-use crate::extract::{Actor, Application, Body, Call, OptionalBody, PathParam, State, Who};
+use crate::extract::{Actor, Application, Body, Call, OptionalBody, PathParam, State, Caller};
 use crate::problem::{Detail, Problem};
 
 /// A user who is in the organization that the path names.
 pub(super) struct OrganizationMember(UserId);
 
-impl Who for OrganizationMember {
-    /// Who is not in it learns nothing of it, nor of the rest of the request.
+impl Caller for OrganizationMember {
+    /// Caller is not in it learns nothing of it, nor of the rest of the request.
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let user = Actor::identify(req).await?.user;
         let named = req.match_info().get("organization_id").unwrap_or_default();

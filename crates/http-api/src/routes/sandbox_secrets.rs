@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::decode::{Decode, Errors, Object, Path};
 use crate::dto::secret::{SecretDto, SecretNamesDto};
-use crate::extract::{Anyone, Application, Call, PathParams, SandboxCaller, Who};
+use crate::extract::{Anonymous, Application, Call, PathParams, SandboxCaller, Caller};
 use crate::problem::{Detail, Problem};
 
 /// Header of an access token.
@@ -19,7 +19,7 @@ const ACCESS_TOKEN: &str = "X-Access-Token";
 /// A sandbox that runs or starts, by its own key, in a path that names it.
 pub(super) struct ActiveSandbox(Sandbox);
 
-impl Who for ActiveSandbox {
+impl Caller for ActiveSandbox {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let sandbox = SandboxCaller::identify(req).await?.0;
         if !may_read_secrets(&sandbox) {
@@ -99,7 +99,7 @@ pub(super) async fn reveal(
 pub(super) async fn provider_token(
     app: Application,
     req: HttpRequest,
-    Call(Anyone, ()): Call<Anyone>,
+    Call(Anonymous, ()): Call<Anonymous>,
 ) -> Result<HttpResponse, Problem> {
     let token = req.headers().get(ACCESS_TOKEN);
     let token = token.and_then(|value| value.to_str().ok());

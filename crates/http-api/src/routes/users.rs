@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::decode::{Decode, Errors, Object, Path};
 use crate::dto::access::AccessDto;
 use crate::dto::settings::UserDto;
-use crate::extract::{Actor, Application, Call, Query, SandboxCaller, State, Who};
+use crate::extract::{Actor, Application, Call, Query, SandboxCaller, State, Caller};
 use crate::problem::Problem;
 
 const EXPOSE: &str = "expose_secrets";
@@ -21,7 +21,7 @@ enum MeCaller {
     Sandbox(Box<SandboxCaller>),
 }
 
-impl Who for MeCaller {
+impl Caller for MeCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         if wants_secrets(req.query_string()) {
             let sandbox = SandboxCaller::identify(req).await?;
@@ -46,7 +46,7 @@ fn wants_secrets(query: &str) -> bool {
     last.is_some_and(|text| bool::decode(&text, &Path::query(), &mut ignored) == Some(true))
 }
 
-/// What is asked for. (Who is calling depends on it, so it is read with them.)
+/// What is asked for. (Caller is calling depends on it, so it is read with them.)
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "only described")]
@@ -90,10 +90,10 @@ pub(super) async fn me(
     )))
 }
 
-/// Who the caller is, and what they may do.
+/// Caller the caller is, and what they may do.
 #[utoipa::path(
     tag = "Users",
-    responses((status = 200, description = "Who they are", body = AccessDto))
+    responses((status = 200, description = "Caller they are", body = AccessDto))
 )]
 #[get("/api/v1/users/me/access")]
 pub(super) async fn access(Call(actor, ()): Call<Actor, ()>) -> web::Json<AccessDto> {

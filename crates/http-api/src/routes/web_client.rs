@@ -3,7 +3,7 @@
 use actix_web::{get, web};
 
 use crate::dto::web_client::WebClientDto;
-use crate::extract::{Anyone, Call, State};
+use crate::extract::{Anonymous, Call, State};
 
 /// The configuration of web front ends. It needs no key, and is about no user.
 #[utoipa::path(
@@ -14,7 +14,7 @@ use crate::extract::{Anyone, Call, State};
 #[get("/api/v1/web-client/config")]
 pub(super) async fn config(
     state: State,
-    Call(_anyone, ()): Call<Anyone>,
+    Call(_anyone, ()): Call<Anonymous>,
 ) -> web::Json<WebClientDto> {
     web::Json(state.web_client())
 }

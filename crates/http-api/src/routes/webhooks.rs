@@ -9,7 +9,7 @@ use crate::decode::{Decode, Errors, Fault, Object, Path};
 use crate::dto::Success;
 use crate::dto::event::EventDocument;
 use crate::extract::{
-    Application, Call, EventBatch, EventPart, EventReporter, PathParam, Reporter, WebhookBody,
+    Application, Call, EventBatch, EventChunk, EventReporter, PathParam, Reporter, WebhookBody,
 };
 use crate::problem::Problem;
 
@@ -101,9 +101,9 @@ async fn store(
     app: &Application,
     caller: &Reporter,
     id: ConversationId,
-    part: EventPart,
+    part: EventChunk,
 ) -> Result<(), Problem> {
-    let EventPart {
+    let EventChunk {
         events: read,
         share: held,
     } = part;

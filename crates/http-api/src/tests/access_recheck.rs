@@ -12,11 +12,11 @@ use secrecy::{ExposeSecret, SecretString};
 use super::fixture::{config, state};
 use crate::access_recheck::AccessRecheck;
 use crate::decode::{Errors, Flavour};
-use crate::extract::{Actor, Authenticator, Part, SandboxCaller};
+use crate::extract::{Actor, Authenticator, RequestPart, SandboxCaller};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
-/// Who has which key; `None`: it cannot be told.
+/// Caller has which key; `None`: it cannot be told.
 type Keys = Mutex<Option<Vec<(&'static str, &'static str)>>>;
 
 struct Register(Keys);

@@ -58,7 +58,7 @@
 //!    reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `OptionalBody`, `BodyWithBytes`, `WebhookBody`,
 //!    `EventBatch`, `RawJson`, `IdempotencyKey`) into one list of errors. Errors of the application convert with `?`; for other shapes see
 //!    [`problem::Problem`] (`missing("…")`, `conflict("…")`, `.in_error_family()`, `with_body(…)`).
-//!    A path parameter's type says its name: [`extract::Named`].
+//!    A path parameter's type says its name: [`extract::NamedParam`].
 //!    utoipa reads the arguments too and wants names in the pattern: `Call(_caller, ())`, not `Call(_, ())`.
 //! 3. Register it in `routes::register` (static segments before `{parameters}` of the same method), and in
 //!    `routes::register_callback` if, and only if, it takes a sandbox's key and no other.

@@ -15,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::decode::{Choice, Decode, Errors, Fault, Object, Path, bounds};
-use crate::extract::Named;
+use crate::extract::NamedParam;
 
 /// Longest life of a key that is meant to end: ten years, in seconds.
 const LONGEST_LIFE: i64 = 10 * 365 * 24 * 60 * 60;
@@ -300,12 +300,12 @@ impl Decode for UserName {
     }
 }
 
-impl Named for UserName {
+impl NamedParam for UserName {
     const NAME: &'static str = "user_id";
     const UNKNOWN_IF_INVALID: bool = true;
 }
 
-impl Named for ApiKeyId {
+impl NamedParam for ApiKeyId {
     const NAME: &'static str = "key_id";
 }
 

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::message::{Content, MessageContent, values};
 use crate::decode::{Decode, Errors, Flavour, JsonFault, Path};
-use crate::extract::Named;
+use crate::extract::NamedParam;
 use crate::problem::Problem;
 
 /// What a path names: a conversation, or as `task-<id>` the start that makes it, in any spelling of a UUID.
@@ -25,7 +25,7 @@ impl Decode for AwaitedText {
     }
 }
 
-impl Named for AwaitedText {
+impl NamedParam for AwaitedText {
     const NAME: &'static str = "conversation_id";
     const UNKNOWN_IF_INVALID: bool = true;
 }

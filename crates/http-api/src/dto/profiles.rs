@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::git_providers::errors_of;
 use crate::decode::{Decode, Errors, Fault, Flavour, Object, Path, Rule, characters, pattern};
-use crate::extract::Named;
+use crate::extract::NamedParam;
 use crate::problem::Problem;
 
 static PATTERN: LazyLock<Regex> =
@@ -41,7 +41,7 @@ impl Decode for ProfileName {
     }
 }
 
-impl Named for ProfileName {
+impl NamedParam for ProfileName {
     const NAME: &'static str = "name";
 }
 

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::page::PageQuery;
 use crate::decode::{Decode, Errors, Object, Path};
-use crate::extract::Named;
+use crate::extract::NamedParam;
 
 /// A secret without its value.
 #[derive(Debug, Serialize, ToSchema)]
@@ -106,7 +106,7 @@ impl Decode for SecretName {
     }
 }
 
-impl Named for SecretName {
+impl NamedParam for SecretName {
     const NAME: &'static str = "secret_id";
     const UNKNOWN_IF_INVALID: bool = true;
 }

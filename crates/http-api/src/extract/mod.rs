@@ -35,7 +35,7 @@ pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
 pub use client::ClientAddress;
 pub use header::{IdempotencyKey, LastEventId};
 pub(crate) use intake::Intake;
-pub use params::{Named, PathParam, PathParams, Query};
+pub use params::{NamedParam, PathParam, PathParams, Query};
 pub(crate) use parse::ParseBudget;
 pub use callers::{
     Actor, Admin, Anonymous, Authenticator, EventReporter, LegacyActor, Reporter, SandboxCaller,

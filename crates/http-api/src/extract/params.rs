@@ -10,7 +10,7 @@ use crate::decode::{Decode, Errors, Flavour, Path};
 use crate::problem::Problem;
 
 /// A value that has one name wherever it stands in a path.
-pub trait Named: Decode {
+pub trait NamedParam: Decode {
     /// The name between the braces of the route.
     const NAME: &'static str;
     /// Whether a text that cannot be such a value simply does not exist (404), as for ids that are free text on the
@@ -18,11 +18,11 @@ pub trait Named: Decode {
     const UNKNOWN_IF_INVALID: bool = false;
 }
 
-impl Named for ConversationId {
+impl NamedParam for ConversationId {
     const NAME: &'static str = "conversation_id";
 }
 
-impl Named for SandboxId {
+impl NamedParam for SandboxId {
     const NAME: &'static str = "sandbox_id";
     const UNKNOWN_IF_INVALID: bool = true;
 }
@@ -31,7 +31,7 @@ impl Named for SandboxId {
 #[derive(Debug, Clone)]
 pub struct PathParam<T>(pub T);
 
-impl<T: Named> RequestPart for PathParam<T> {
+impl<T: NamedParam> RequestPart for PathParam<T> {
     async fn extract(
         req: &HttpRequest,
         _: &mut Payload,

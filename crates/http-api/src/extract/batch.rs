@@ -11,24 +11,24 @@ use domain::json::weight;
 use serde_json::Value;
 
 use super::body::{decode_body, is_json, read};
-use super::parse::{self, HEAVIEST, ParseBudget, Share};
+use super::parse::{self, MAX_DOCUMENT_WEIGHT_BYTES, ParseBudget, ParsePermit};
 use super::{RequestPart, state_of};
 use crate::decode::{Decode, Errors, Fault, Flavour, Path};
 use crate::problem::Problem;
 
 /// Events of one batch that are taken; agent servers send at most a few hundred.
-const MOST_EVENTS: usize = 10_000;
+const MAX_BATCH_EVENTS: usize = 10_000;
 /// Bytes of one event.
-const LONGEST_EVENT: usize = 8 * 1024 * 1024;
+const MAX_EVENT_BYTES: usize = 8 * 1024 * 1024;
 /// Bytes of a batch that is wrong as a whole and is still looked at for where exactly.
-const EXPLAINED: usize = 64 * 1024;
+const MAX_EXPLAINED_BATCH_BYTES: usize = 64 * 1024;
 /// What the events of one part weigh together, unless one weighs more.
-const PART: usize = 8 * 1024 * 1024;
+const MAX_CHUNK_WEIGHT_BYTES: usize = 8 * 1024 * 1024;
 
 /// A batch, to be told what is wrong with it. What it holds may be secret: tools print what they like.
-struct Unquoted;
+struct UnquotedBatch;
 
-impl Decode for Unquoted {
+impl Decode for UnquotedBatch {
     const SENSITIVE: bool = true;
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
@@ -54,8 +54,8 @@ impl RequestPart for EventBatch {
         let state = state_of(req)?;
         let bytes = read(req, payload, state.limits().webhook_body).await?;
         let Some((events, left_out)) = split(&bytes).filter(|_| is_json(req, flavour)) else {
-            if bytes.len() <= EXPLAINED {
-                decode_body::<Unquoted>(req, bytes, flavour, errors).await?;
+            if bytes.len() <= MAX_EXPLAINED_BATCH_BYTES {
+                decode_body::<UnquotedBatch>(req, bytes, flavour, errors).await?;
             }
             if errors.is_empty() {
                 errors.push_silent(&Path::body(false), Fault::list_type());
@@ -65,7 +65,7 @@ impl RequestPart for EventBatch {
         if left_out > 0 {
             tracing::warn!(
                 left_out,
-                "events left out: more than {MOST_EVENTS} in one batch"
+                "events left out: more than {MAX_BATCH_EVENTS} in one batch"
             );
         }
         Ok(Some(Self {
@@ -81,7 +81,7 @@ impl RequestPart for EventBatch {
 pub struct EventChunk {
     /// The readable ones, in order.
     pub events: Vec<Value>,
-    pub(crate) share: Share,
+    pub(crate) permit: ParsePermit,
 }
 
 impl EventBatch {
@@ -90,18 +90,18 @@ impl EventBatch {
         let (mut taken, mut heavy) = (Vec::new(), 0);
         while let Some((index, range)) = self.events.front() {
             let weight = weight(&self.bytes[range.clone()]);
-            if range.len() > LONGEST_EVENT || weight > HEAVIEST {
+            if range.len() > MAX_EVENT_BYTES || weight > MAX_DOCUMENT_WEIGHT_BYTES {
                 tracing::warn!(index, bytes = range.len(), "event left out: too large");
                 self.events.pop_front();
                 continue;
             }
-            if !taken.is_empty() && heavy + weight > PART {
+            if !taken.is_empty() && heavy + weight > MAX_CHUNK_WEIGHT_BYTES {
                 break;
             }
             heavy += weight;
             taken.extend(self.events.pop_front());
         }
-        let (share, bytes) = (self.budget.share(heavy).await?, self.bytes.clone());
+        let (permit, bytes) = (self.budget.permit(heavy).await?, self.bytes.clone());
         let read = move || {
             let events = taken.into_iter().filter_map(|(index, range)| {
                 let event = serde_json::from_slice(&bytes[range]);
@@ -113,8 +113,8 @@ impl EventBatch {
             });
             events.collect()
         };
-        let (events, share) = parse::away(share, heavy, read).await?;
-        Ok(EventChunk { events, share })
+        let (events, permit) = parse::run_off_thread(permit, heavy, read).await?;
+        Ok(EventChunk { events, permit })
     }
 
     /// The events after those; `None` when all were given.
@@ -149,7 +149,7 @@ fn split(bytes: &[u8]) -> Option<(Vec<Range<usize>>, usize)> {
             b',' | b']' if depth == 0 => {
                 let ends = *byte == b']';
                 let is_empty = bytes[from..at].iter().all(|byte| is_blank(*byte));
-                if items.len() == MOST_EVENTS {
+                if items.len() == MAX_BATCH_EVENTS {
                     left_out += 1;
                 } else if !(ends && is_empty) {
                     items.push(from..at);
@@ -232,8 +232,8 @@ mod tests {
     async fn numbers_and_sizes_of_events_are_bounded() {
         let (items, left_out) =
             split(format!("[{}0]", "0,".repeat(16_000_000)).as_bytes()).unwrap();
-        assert_eq!((items.len(), left_out), (MOST_EVENTS, 15_990_001));
-        let long = "x".repeat(LONGEST_EVENT);
+        assert_eq!((items.len(), left_out), (MAX_BATCH_EVENTS, 15_990_001));
+        let long = "x".repeat(MAX_EVENT_BYTES);
         let bomb = "0,".repeat(1024 * 1024);
         assert_eq!(all(format!("[1,\"{long}\",[{bomb}0],2]")).await, [1, 2]);
     }

@@ -2,7 +2,7 @@
 //!
 //! A JSON text may cost many times its length once it is read (`[0,0,…]`: 36 times, `[[0],[0],…]`: almost 100 times).
 //! So a text is weighed first, in one pass that allocates nothing; what weighs too much is refused, what weighs little
-//! is read where it is, and everything in between waits for its share of one budget of the whole process and is read
+//! is read where it is, and everything in between waits for its permit of one budget of the whole process and is read
 //! on a thread that may block.
 
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::decode::{JsonFault, parse_json};
 use crate::problem::Problem;
 
 /// What weighs no more is read at once.
-const LIGHT: usize = 256 * 1024;
+const MAX_INLINE_WEIGHT_BYTES: usize = 256 * 1024;
 /// The heaviest text that is read at all, in bytes of memory.
-pub(super) const HEAVIEST: usize = 64 * 1024 * 1024;
+pub(super) const MAX_DOCUMENT_WEIGHT_BYTES: usize = 64 * 1024 * 1024;
 /// What all heavy texts under way may weigh together, in units.
-const UNITS: usize = 4 * HEAVIEST / UNIT;
-const UNIT: usize = 1024;
-/// Longest wait for a share.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BUDGET_UNITS: usize = 4 * MAX_DOCUMENT_WEIGHT_BYTES / BUDGET_UNIT_BYTES;
+const BUDGET_UNIT_BYTES: usize = 1024;
+/// Longest wait for a permit.
+const BUDGET_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The memory for texts that are read at the same time; one for the process.
 #[derive(Debug, Clone)]
@@ -35,27 +35,27 @@ pub(crate) struct ParseBudget {
 
 /// A part of the budget, given back when it is dropped. Light texts have none.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct ParsePermit {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl ParseBudget {
     pub(crate) fn new() -> Self {
         Self {
-            units: Arc::new(Semaphore::new(UNITS)),
+            units: Arc::new(Semaphore::new(BUDGET_UNITS)),
         }
     }
 
-    /// Waits for the share of a text of this weight; 503 after a while.
-    pub(super) async fn share(&self, weight: usize) -> Result<Share, Problem> {
-        if weight <= LIGHT {
-            return Ok(Share { _permit: None });
+    /// Waits for the permit of a text of this weight; 503 after a while.
+    pub(super) async fn permit(&self, weight: usize) -> Result<ParsePermit, Problem> {
+        if weight <= MAX_INLINE_WEIGHT_BYTES {
+            return Ok(ParsePermit { _permit: None });
         }
-        let units = weight.div_ceil(UNIT).min(UNITS);
+        let units = weight.div_ceil(BUDGET_UNIT_BYTES).min(BUDGET_UNITS);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         let waiting = Arc::clone(&self.units).acquire_many_owned(units);
-        match tokio::time::timeout(PATIENCE, waiting).await {
-            Ok(Ok(permit)) => Ok(Share {
+        match tokio::time::timeout(BUDGET_TIMEOUT, waiting).await {
+            Ok(Ok(permit)) => Ok(ParsePermit {
                 _permit: Some(permit),
             }),
             _ => Err(Problem::new(
@@ -67,34 +67,34 @@ impl ParseBudget {
     }
 }
 
-/// Runs `read` where it may take its time. The share stays with it also when nobody waits any more.
-pub(super) async fn away<T: Send + 'static>(
-    share: Share,
+/// Runs `read` where it may take its time. The permit stays with it also when nobody waits any more.
+pub(super) async fn run_off_thread<T: Send + 'static>(
+    permit: ParsePermit,
     weight: usize,
     read: impl FnOnce() -> T + Send + 'static,
-) -> Result<(T, Share), Problem> {
-    if weight <= LIGHT {
-        return Ok((read(), share));
+) -> Result<(T, ParsePermit), Problem> {
+    if weight <= MAX_INLINE_WEIGHT_BYTES {
+        return Ok((read(), permit));
     }
-    tokio::task::spawn_blocking(move || (read(), share))
+    tokio::task::spawn_blocking(move || (read(), permit))
         .await
         .map_err(|error| Problem::internal(format!("reading a body: {error}")))
 }
 
-/// Reads one document.
-pub(super) async fn document(
+/// Reads one parse_document.
+pub(super) async fn parse_document(
     budget: &ParseBudget,
     bytes: &Bytes,
-) -> Result<(Result<Value, JsonFault>, Share), Problem> {
+) -> Result<(Result<Value, JsonFault>, ParsePermit), Problem> {
     let weight = weight(bytes);
-    if weight > HEAVIEST {
+    if weight > MAX_DOCUMENT_WEIGHT_BYTES {
         return Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "The body has too many values",
         ));
     }
-    let (share, bytes) = (budget.share(weight).await?, bytes.clone());
-    away(share, weight, move || parse_json(&bytes)).await
+    let (permit, bytes) = (budget.permit(weight).await?, bytes.clone());
+    run_off_thread(permit, weight, move || parse_json(&bytes)).await
 }
 
 #[cfg(test)]
@@ -104,9 +104,9 @@ mod tests {
     #[actix_web::test]
     async fn heavy_texts_wait_for_each_other_and_light_ones_for_nobody() {
         let budget = ParseBudget::new();
-        let all = budget.share(UNITS * UNIT).await.unwrap();
-        assert!(budget.share(LIGHT).await.is_ok());
-        let heavy = budget.share(LIGHT + 1);
+        let all = budget.permit(BUDGET_UNITS * BUDGET_UNIT_BYTES).await.unwrap();
+        assert!(budget.permit(MAX_INLINE_WEIGHT_BYTES).await.is_ok());
+        let heavy = budget.permit(MAX_INLINE_WEIGHT_BYTES + 1);
         futures::pin_mut!(heavy);
         assert!(futures::poll!(&mut heavy).is_pending());
         drop(all);
@@ -117,10 +117,10 @@ mod tests {
     async fn a_document_of_too_many_values_is_refused_unread() {
         let budget = ParseBudget::new();
         let bomb = Bytes::from(format!("[{}0]", "0,".repeat(1024 * 1024)));
-        let refused = document(&budget, &bomb).await.unwrap_err();
+        let refused = parse_document(&budget, &bomb).await.unwrap_err();
         assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
         let text = Bytes::from(format!("\"{}\"", ",[".repeat(1024 * 1024)));
-        let (read, _) = document(&budget, &text).await.unwrap();
+        let (read, _) = parse_document(&budget, &text).await.unwrap();
         assert!(read.unwrap().is_string());
     }
 }

@@ -9,26 +9,26 @@ use domain::id::SandboxId;
 use crate::problem::Problem;
 
 /// Reports of one sandbox that are read and stored at the same time. Their bodies are in memory.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REPORTS: usize = 8;
 /// Those and the ones that wait, of which nothing but the head has been read.
-const MOST: usize = 32;
+const MAX_QUEUED_REPORTS: usize = 32;
 /// Longest wait for a turn.
-const PATIENCE: Duration = Duration::from_secs(5);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The turns of this process.
-pub(crate) struct Intake(KeyedSemaphore<SandboxId>);
+pub(crate) struct ReportIntake(KeyedSemaphore<SandboxId>);
 
-impl Default for Intake {
+impl Default for ReportIntake {
     fn default() -> Self {
-        Self(KeyedSemaphore::new(AT_ONCE, MOST))
+        Self(KeyedSemaphore::new(MAX_CONCURRENT_REPORTS, MAX_QUEUED_REPORTS))
     }
 }
 
-impl Intake {
+impl ReportIntake {
     /// Waits for a turn; 503 when too many wait, or after a while. Agent servers send what was refused a few times more; what
     /// is lost then is read from their log.
     pub(super) async fn turn(&self, sandbox: &SandboxId) -> Result<KeyedPermit, Problem> {
-        let turn = tokio::time::timeout(PATIENCE, self.0.take(sandbox)).await;
+        let turn = tokio::time::timeout(QUEUE_TIMEOUT, self.0.take(sandbox)).await;
         turn.ok().flatten().ok_or_else(|| {
             tracing::warn!(sandbox.id = %sandbox, "report refused: too many of this sandbox at once");
             Problem::new(

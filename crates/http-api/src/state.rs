@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use crate::addresses::{AddressConfig, Addresses};
 use crate::dto::timed::Timed;
 use crate::dto::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
-use crate::extract::{Authenticator, Intake, ParseBudget};
+use crate::extract::{Authenticator, ReportIntake, ParseBudget};
 use crate::metrics::{HttpMetrics, PoolStatsSource};
 use crate::middleware::Cors;
 use crate::openapi::RouteSurface;
@@ -152,7 +152,7 @@ struct SharedState {
     ports: HttpPorts,
     stats: ProcessStats,
     parse_budget: ParseBudget,
-    intake: Intake,
+    intake: ReportIntake,
     archive_permits: Arc<Semaphore>,
     unsent: UnsentBytes,
     rate: RateLimiter,
@@ -189,7 +189,7 @@ impl HttpState {
                 ports,
                 stats,
                 parse_budget: ParseBudget::new(),
-                intake: Intake::default(),
+                intake: ReportIntake::default(),
                 archive_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_ARCHIVES)),
                 unsent: UnsentBytes::new(limits.unsent),
                 rate: RateLimiter::new(limits.requests_per_second, limits.wrong_keys_per_second),
@@ -227,7 +227,7 @@ impl HttpState {
     }
 
     /// The turns of sandboxes that report; one count for all workers.
-    pub(crate) fn intake(&self) -> &Intake {
+    pub(crate) fn intake(&self) -> &ReportIntake {
         &self.shared.intake
     }
 

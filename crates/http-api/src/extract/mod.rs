@@ -34,7 +34,7 @@ pub use batch::{EventBatch, EventChunk};
 pub use body::{Body, BodyWithBytes, OptionalBody, RawJson, WebhookBody};
 pub use client::ClientAddress;
 pub use header::{IdempotencyKey, LastEventId};
-pub(crate) use intake::Intake;
+pub(crate) use intake::ReportIntake;
 pub use params::{NamedParam, PathParam, PathParams, Query};
 pub(crate) use parse::ParseBudget;
 pub use callers::{

@@ -6,9 +6,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 /// Entries of a chain that are looked at, from the right: as many proxies nobody has.
-const MOST_HOPS: usize = 32;
+const MAX_HOPS: usize = 32;
 /// Longest host that is believed: a DNS name with a port.
-const LONGEST_HOST: usize = 261;
+const MAX_HOST_BYTES: usize = 261;
 
 /// One entry: for whom a proxy passed the request on, and what it was asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) struct Hop {
 }
 
 /// The hops of `X-Forwarded-*`, the nearest one first.
-pub(super) fn of_x_forwarded<'a>(
+pub(super) fn x_forwarded_hops<'a>(
     addresses: impl DoubleEndedIterator<Item = &'a str>,
     scheme: Option<&str>,
     host: Option<&str>,
@@ -34,15 +34,15 @@ pub(super) fn of_x_forwarded<'a>(
         is_https: scheme,
         host: host.clone(),
     };
-    entries.take(MOST_HOPS).map(hop).collect()
+    entries.take(MAX_HOPS).map(hop).collect()
 }
 
 /// The hops of `Forwarded`, the nearest one first.
-pub(super) fn of_forwarded<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Vec<Hop> {
+pub(super) fn forwarded_hops<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Vec<Hop> {
     let mut hops = Vec::new();
     for line in lines.rev() {
         for element in split(line, ',').into_iter().rev() {
-            if hops.len() == MOST_HOPS {
+            if hops.len() == MAX_HOPS {
                 return hops;
             }
             hops.push(element_of(element));
@@ -141,7 +141,7 @@ fn is_https(scheme: &str) -> Option<bool> {
 
 /// A name or an address, perhaps with a port, and nothing that would mean something in a URL or a log.
 fn plain_host(host: &str) -> Option<String> {
-    let is_plain = (1..=LONGEST_HOST).contains(&host.len())
+    let is_plain = (1..=MAX_HOST_BYTES).contains(&host.len())
         && host
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn x(lines: &[&str]) -> IpAddr {
-        let hops = of_x_forwarded(lines.iter().copied(), None, None);
+        let hops = x_forwarded_hops(lines.iter().copied(), None, None);
         client(ip("127.0.0.1"), hops, is_ours).0
     }
 
@@ -192,19 +192,19 @@ mod tests {
     #[test]
     fn forwarded_says_for_each_hop_what_it_was_asked() {
         let line = r#"for=192.0.2.7;host=inner, For="[2001:db8::1]:80";proto=HTTPS;host="Agents.Example:443";by=x, for=10.0.0.2;proto=http"#;
-        let (address, hop) = client(ip("127.0.0.1"), of_forwarded([line].into_iter()), is_ours);
+        let (address, hop) = client(ip("127.0.0.1"), forwarded_hops([line].into_iter()), is_ours);
         assert_eq!(address, ip("2001:db8::1"));
         assert_eq!(hop.is_https, Some(true));
         assert_eq!(hop.host.as_deref(), Some("agents.example:443"));
         let quoted = r#"for="1,2;proto=https";proto=http"#;
-        let hops = of_forwarded([quoted].into_iter());
+        let hops = forwarded_hops([quoted].into_iter());
         assert_eq!(hops.len(), 1, "a comma in quotes ends nothing");
         assert_eq!(hops[0].is_https, Some(false));
     }
 
     #[test]
     fn schemes_and_hosts_are_those_of_the_nearest_proxy() {
-        let hops = of_x_forwarded(
+        let hops = x_forwarded_hops(
             ["192.0.2.7"].into_iter(),
             Some("http, https"),
             Some("a, b.c:8"),
@@ -230,10 +230,10 @@ mod tests {
 
         #[test]
         fn anything_can_be_read(text in any::<String>(), scheme in any::<String>()) {
-            let hops = of_forwarded([text.as_str()].into_iter());
-            prop_assert!(hops.len() <= MOST_HOPS);
-            let hops = of_x_forwarded([text.as_str()].into_iter(), Some(&scheme), Some(&text));
-            prop_assert!(hops.len() <= MOST_HOPS);
+            let hops = forwarded_hops([text.as_str()].into_iter());
+            prop_assert!(hops.len() <= MAX_HOPS);
+            let hops = x_forwarded_hops([text.as_str()].into_iter(), Some(&scheme), Some(&text));
+            prop_assert!(hops.len() <= MAX_HOPS);
         }
 
         #[test]
@@ -243,7 +243,7 @@ mod tests {
             let address = IpAddr::from(client_v6).to_canonical();
             prop_assume!(!is_ours(address));
             let line = format!("{noise}, for=\"[{}]\"", std::net::Ipv6Addr::from(client_v6));
-            let (found, _) = client(ip("127.0.0.1"), of_forwarded([line.as_str()].into_iter()), is_ours);
+            let (found, _) = client(ip("127.0.0.1"), forwarded_hops([line.as_str()].into_iter()), is_ours);
             prop_assert_eq!(found, address);
         }
     }

@@ -74,11 +74,11 @@ fn hops(headers: &HeaderMap) -> Vec<Hop> {
     };
     let addresses = lines(X_FORWARDED_FOR);
     if addresses.is_empty() {
-        return forwarded::of_forwarded(lines(FORWARDED).into_iter());
+        return forwarded::forwarded_hops(lines(FORWARDED).into_iter());
     }
     let (schemes, hosts) = (lines(X_FORWARDED_PROTO), lines(X_FORWARDED_HOST));
     let (scheme, host) = (schemes.last().copied(), hosts.last().copied());
-    forwarded::of_x_forwarded(addresses.into_iter(), scheme, host)
+    forwarded::x_forwarded_hops(addresses.into_iter(), scheme, host)
 }
 
 fn peer(address: Option<std::net::SocketAddr>) -> Option<IpAddr> {

@@ -7,7 +7,7 @@ use super::RequestPart;
 use crate::decode::{Decode, Errors, Fault, Flavour, Path, Rule, characters};
 use crate::problem::Problem;
 
-const NAME: &str = "Idempotency-Key";
+const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 
 /// `Idempotency-Key`, if the client sent one: 1 to 255 visible ASCII characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl RequestPart for IdempotencyKey {
         _: Flavour,
         errors: &mut Errors,
     ) -> Result<Option<Self>, Problem> {
-        let Some(value) = req.headers().get(NAME) else {
+        let Some(value) = req.headers().get(IDEMPOTENCY_KEY) else {
             return Ok(Some(Self(None)));
         };
         let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -32,7 +32,7 @@ impl RequestPart for IdempotencyKey {
         Ok(match fault {
             None => Some(Self(Some(text))),
             Some(fault) => {
-                errors.push(&Path::header().key(NAME), fault, &text.into());
+                errors.push(&Path::header().key(IDEMPOTENCY_KEY), fault, &text.into());
                 None
             }
         })
@@ -45,7 +45,7 @@ pub struct LastEventId(pub Option<u64>);
 
 impl LastEventId {
     /// The name of the header.
-    pub const NAME: &'static str = "Last-Event-ID";
+    pub const IDEMPOTENCY_KEY: &'static str = "Last-Event-ID";
 }
 
 impl RequestPart for LastEventId {
@@ -55,11 +55,11 @@ impl RequestPart for LastEventId {
         _: Flavour,
         errors: &mut Errors,
     ) -> Result<Option<Self>, Problem> {
-        let Some(value) = req.headers().get(Self::NAME) else {
+        let Some(value) = req.headers().get(Self::IDEMPOTENCY_KEY) else {
             return Ok(Some(Self(None)));
         };
         let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
-        let number = u64::decode(&text.into(), &Path::header().key(Self::NAME), errors);
+        let number = u64::decode(&text.into(), &Path::header().key(Self::IDEMPOTENCY_KEY), errors);
         Ok(number.map(|number| Self(Some(number))))
     }
 }

@@ -2,37 +2,37 @@
 //! `json_invalid`. Runs only after `serde_json` has refused the text.
 
 /// Levels of nesting that `serde_json` accepts.
-const DEEPEST: usize = 127;
+const MAX_NESTING_LEVELS: usize = 127;
 
 /// The text is nested too deeply to be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooDeep;
 
 /// Position in characters, and message.
-type Found = (usize, &'static str);
+type SyntaxError = (usize, &'static str);
 
-enum Stop {
-    Fault(Found),
+enum ScanError {
+    Invalid(SyntaxError),
     TooDeep,
 }
 
-impl From<Found> for Stop {
-    fn from(found: Found) -> Self {
-        Self::Fault(found)
+impl From<SyntaxError> for ScanError {
+    fn from(found: SyntaxError) -> Self {
+        Self::Invalid(found)
     }
 }
 
-const VALUE: &str = "Expecting value";
-const PROPERTY: &str = "Expecting property name enclosed in double quotes";
+const EXPECTING_VALUE: &str = "Expecting value";
+const EXPECTING_PROPERTY: &str = "Expecting property name enclosed in double quotes";
 
 /// The first fault that Python would report, or `None` if it would accept the text.
-pub(super) fn first_fault(text: &str) -> Result<Option<Found>, TooDeep> {
+pub(super) fn first_fault(text: &str) -> Result<Option<SyntaxError>, TooDeep> {
     let chars: Vec<char> = text.chars().collect();
     let scanner = Scanner { chars: &chars };
     let start = scanner.skip_blanks(0);
     match scanner.value(start, 0) {
-        Err(Stop::Fault(found)) => Ok(Some(found)),
-        Err(Stop::TooDeep) => Err(TooDeep),
+        Err(ScanError::Invalid(found)) => Ok(Some(found)),
+        Err(ScanError::TooDeep) => Err(TooDeep),
         Ok(end) => {
             let end = scanner.skip_blanks(end);
             Ok((end < chars.len()).then_some((end, "Extra data")))
@@ -57,9 +57,9 @@ impl Scanner<'_> {
         position
     }
 
-    fn value(&self, start: usize, depth: usize) -> Result<usize, Stop> {
-        if depth > DEEPEST {
-            return Err(Stop::TooDeep);
+    fn value(&self, start: usize, depth: usize) -> Result<usize, ScanError> {
+        if depth > MAX_NESTING_LEVELS {
+            return Err(ScanError::TooDeep);
         }
         match self.at(start) {
             Some('"') => self.string(start),
@@ -69,11 +69,11 @@ impl Scanner<'_> {
             Some('t') => self.word(start, "true"),
             Some('f') => self.word(start, "false"),
             Some('n') => self.word(start, "null"),
-            _ => Err((start, VALUE).into()),
+            _ => Err((start, EXPECTING_VALUE).into()),
         }
     }
 
-    fn word(&self, start: usize, word: &str) -> Result<usize, Stop> {
+    fn word(&self, start: usize, word: &str) -> Result<usize, ScanError> {
         let end = start + word.len();
         let same = self
             .chars
@@ -82,7 +82,7 @@ impl Scanner<'_> {
         if same {
             Ok(end)
         } else {
-            Err((start, VALUE).into())
+            Err((start, EXPECTING_VALUE).into())
         }
     }
 
@@ -94,7 +94,7 @@ impl Scanner<'_> {
     }
 
     /// A number ends where it stops making sense (`01` is `0` and extra data).
-    fn number(&self, start: usize) -> Result<usize, Stop> {
+    fn number(&self, start: usize) -> Result<usize, ScanError> {
         let first = if self.at(start) == Some('-') {
             start + 1
         } else {
@@ -103,7 +103,7 @@ impl Scanner<'_> {
         let mut end = match self.at(first) {
             Some('0') => first + 1,
             Some('1'..='9') => self.digits(first),
-            _ => return Err((start, VALUE).into()),
+            _ => return Err((start, EXPECTING_VALUE).into()),
         };
         if self.at(end) == Some('.') && self.digits(end + 1) > end + 1 {
             end = self.digits(end + 1);
@@ -118,8 +118,8 @@ impl Scanner<'_> {
         Ok(end)
     }
 
-    fn string(&self, start: usize) -> Result<usize, Stop> {
-        let unterminated = Stop::Fault((start, "Unterminated string starting at"));
+    fn string(&self, start: usize) -> Result<usize, ScanError> {
+        let unterminated = ScanError::Invalid((start, "Unterminated string starting at"));
         let mut position = start + 1;
         loop {
             match self.at(position) {
@@ -147,7 +147,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn array(&self, start: usize, depth: usize) -> Result<usize, Stop> {
+    fn array(&self, start: usize, depth: usize) -> Result<usize, ScanError> {
         let mut position = self.skip_blanks(start + 1);
         if self.at(position) == Some(']') {
             return Ok(position + 1);
@@ -162,14 +162,14 @@ impl Scanner<'_> {
         }
     }
 
-    fn object(&self, start: usize, depth: usize) -> Result<usize, Stop> {
+    fn object(&self, start: usize, depth: usize) -> Result<usize, ScanError> {
         let mut position = self.skip_blanks(start + 1);
         if self.at(position) == Some('}') {
             return Ok(position + 1);
         }
         loop {
             if self.at(position) != Some('"') {
-                return Err((position, PROPERTY).into());
+                return Err((position, EXPECTING_PROPERTY).into());
             }
             position = self.skip_blanks(self.string(position)?);
             if self.at(position) != Some(':') {

@@ -6,7 +6,7 @@ use super::json_syntax;
 
 /// Why bytes are not a JSON document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum JsonFault {
+pub enum JsonError {
     /// Not UTF-8, or nested more deeply than any client needs (128 levels).
     Undecodable,
     /// Not JSON: what is wrong at which character.
@@ -19,18 +19,18 @@ pub enum JsonFault {
 }
 
 /// Parses a document. A leading byte-order mark is skipped; of repeated members the last one counts.
-pub fn parse(bytes: &[u8]) -> Result<Value, JsonFault> {
+pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let text = std::str::from_utf8(bytes).map_err(|_| JsonFault::Undecodable)?;
+    let text = std::str::from_utf8(bytes).map_err(|_| JsonError::Undecodable)?;
     serde_json::from_str(text).map_err(|error| explain(text, &error))
 }
 
-fn explain(text: &str, error: &serde_json::Error) -> JsonFault {
-    match json_syntax::first_fault(text) {
-        Err(json_syntax::TooDeep) => JsonFault::Undecodable,
-        Ok(Some((position, message))) => JsonFault::Syntax { position, message },
+fn explain(text: &str, error: &serde_json::Error) -> JsonError {
+    match json_syntax::first_error(text) {
+        Err(json_syntax::TooDeep) => JsonError::Undecodable,
+        Ok(Some((position, message))) => JsonError::Syntax { position, message },
         // What Python accepts and we cannot represent: numbers beyond a double, half of a surrogate pair.
-        Ok(None) => JsonFault::Syntax {
+        Ok(None) => JsonError::Syntax {
             position: offset(text, error),
             message: "Value out of range",
         },

@@ -26,7 +26,7 @@ const EXPECTING_VALUE: &str = "Expecting value";
 const EXPECTING_PROPERTY: &str = "Expecting property name enclosed in double quotes";
 
 /// The first fault that Python would report, or `None` if it would accept the text.
-pub(super) fn first_fault(text: &str) -> Result<Option<SyntaxError>, TooDeep> {
+pub(super) fn first_error(text: &str) -> Result<Option<SyntaxError>, TooDeep> {
     let chars: Vec<char> = text.chars().collect();
     let scanner = Scanner { chars: &chars };
     let start = scanner.skip_blanks(0);

@@ -33,7 +33,7 @@ use serde_json::Value;
 pub use choice::{Choice, ChoiceKind};
 pub use collection::JsonObject;
 pub use errors::{Errors, Fault, Flavour};
-pub use json::{JsonFault, parse as parse_json};
+pub use json::{JsonError, parse as parse_json};
 pub use object::Object;
 pub use path::Path;
 pub use rules::{Rule, bounds, characters, items, pattern};

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::message::{Content, MessageContent, values};
-use crate::decode::{Decode, Errors, Flavour, JsonFault, Path};
+use crate::decode::{Decode, Errors, Flavour, JsonError, Path};
 use crate::extract::NamedParam;
 use crate::problem::Problem;
 
@@ -46,7 +46,7 @@ impl AwaitedText {
 const UNREADABLE: &str = "Invalid request body";
 
 /// Reads a body. Whatever is wrong is 400.
-pub fn message(body: Result<Value, JsonFault>) -> Result<MessageInput, Problem> {
+pub fn message(body: Result<Value, JsonError>) -> Result<MessageInput, Problem> {
     let refused = |text: &str| Err(Problem::bad_request(text));
     let Ok(Value::Object(body)) = body else {
         return refused(UNREADABLE);

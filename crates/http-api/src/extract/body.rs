@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::parse;
 use super::{RequestPart, state_of};
-use crate::decode::{Decode, Errors, Fault, Flavour, JsonFault, Path};
+use crate::decode::{Decode, Errors, Fault, Flavour, JsonError, Path};
 use crate::problem::Problem;
 
 /// A JSON body.
@@ -91,7 +91,7 @@ impl<T: Decode> RequestPart for WebhookBody<T> {
 
 /// A body that the handler judges itself; the content type is not looked at.
 #[derive(Debug, Clone)]
-pub struct RawJson(pub Result<Value, JsonFault>);
+pub struct RawJson(pub Result<Value, JsonError>);
 
 impl RequestPart for RawJson {
     async fn extract(
@@ -220,11 +220,11 @@ pub(super) async fn decode_body<T: Decode>(
     match read {
         Ok(Value::Null) => missing(errors),
         Ok(value) => return Ok(T::decode_owned(value, &at, errors)),
-        Err(JsonFault::Undecodable) if flavour == Flavour::V1 => {
+        Err(JsonError::Undecodable) if flavour == Flavour::V1 => {
             return Err(Problem::bad_request("There was an error parsing the body"));
         }
-        Err(JsonFault::Undecodable) => syntax_error(errors, 0, "Not UTF-8, or nested too deeply"),
-        Err(JsonFault::Syntax { position, message }) => syntax_error(errors, position, message),
+        Err(JsonError::Undecodable) => syntax_error(errors, 0, "Not UTF-8, or nested too deeply"),
+        Err(JsonError::Syntax { position, message }) => syntax_error(errors, position, message),
     }
     Ok(None)
 }

@@ -14,7 +14,7 @@ use domain::json::weight;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::decode::{JsonFault, parse_json};
+use crate::decode::{JsonError, parse_json};
 use crate::problem::Problem;
 
 /// What weighs no more is read at once.
@@ -85,7 +85,7 @@ pub(super) async fn run_off_thread<T: Send + 'static>(
 pub(super) async fn parse_document(
     budget: &ParseBudget,
     bytes: &Bytes,
-) -> Result<(Result<Value, JsonFault>, ParsePermit), Problem> {
+) -> Result<(Result<Value, JsonError>, ParsePermit), Problem> {
     let weight = weight(bytes);
     if weight > MAX_DOCUMENT_WEIGHT_BYTES {
         return Err(Problem::new(

@@ -14,7 +14,7 @@ use application::App;
 use application::pull_requests::PullRequestCaller;
 use serde_json::{Map, Value, json};
 
-use crate::decode::JsonFault;
+use crate::decode::JsonError;
 pub(crate) use rpc::{RpcErrorCode, fault};
 use rpc::{RpcError, RpcMessage, RpcResult};
 pub(crate) use version::ProtocolVersion;
@@ -38,7 +38,7 @@ pub(crate) async fn exchange(
     app: &App,
     opener: &PullRequestCaller,
     version: ProtocolVersion,
-    body: Result<Value, JsonFault>,
+    body: Result<Value, JsonError>,
 ) -> McpReply {
     match body {
         Err(_) => McpReply::Refused(fault(&Value::Null, RpcErrorCode::Parse, "The body is not JSON")),

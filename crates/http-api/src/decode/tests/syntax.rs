@@ -1,6 +1,6 @@
 //! JSON that is none, in Python's words.
 
-use super::super::{JsonFault, parse_json};
+use super::super::{JsonError, parse_json};
 
 #[test]
 fn faults_have_pythons_position_and_words() {
@@ -46,7 +46,7 @@ fn faults_have_pythons_position_and_words() {
     for (text, position, message) in table {
         assert_eq!(
             parse_json(text.as_bytes()),
-            Err(JsonFault::Syntax { position, message }),
+            Err(JsonError::Syntax { position, message }),
             "{text}"
         );
     }
@@ -56,13 +56,13 @@ fn faults_have_pythons_position_and_words() {
 fn what_only_python_reads_is_refused_without_a_panic() {
     for text in ["1e400", "\"\\ud800\"", "[1,\n1e400]"] {
         assert!(
-            matches!(parse_json(text.as_bytes()), Err(JsonFault::Syntax { .. })),
+            matches!(parse_json(text.as_bytes()), Err(JsonError::Syntax { .. })),
             "{text}"
         );
     }
     assert_eq!(
         parse_json(b"NaN"),
-        Err(JsonFault::Syntax {
+        Err(JsonError::Syntax {
             position: 0,
             message: "Expecting value"
         })
@@ -73,12 +73,12 @@ fn what_only_python_reads_is_refused_without_a_panic() {
 fn undecodable_bytes_and_deep_nesting_are_told_apart() {
     assert_eq!(
         parse_json(b"{\"a\": \"\xff\xfe\"}"),
-        Err(JsonFault::Undecodable)
+        Err(JsonError::Undecodable)
     );
     for opening in ["[", "{\"a\":"] {
         assert_eq!(
             parse_json(opening.repeat(100_000).as_bytes()),
-            Err(JsonFault::Undecodable)
+            Err(JsonError::Undecodable)
         );
     }
     let fine = format!("{}1{}", "[".repeat(120), "]".repeat(120));

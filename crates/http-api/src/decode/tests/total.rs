@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::super::{Decode, Errors, Flavour, JsonFault, Path, parse_json};
+use super::super::{Decode, Errors, Flavour, JsonError, Path, parse_json};
 
 fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -62,8 +62,8 @@ proptest! {
     #[test]
     fn every_text_is_json_or_has_a_fault_inside_it(text in "[\\[\\]{}:,\"\\\\u0-9eE.+\\- a-f\n\u{e9}]{0,24}") {
         match parse_json(text.as_bytes()) {
-            Err(JsonFault::Syntax { position, .. }) => prop_assert!(position <= text.chars().count()),
-            Err(JsonFault::Undecodable) => prop_assert!(false, "{text}"),
+            Err(JsonError::Syntax { position, .. }) => prop_assert!(position <= text.chars().count()),
+            Err(JsonError::Undecodable) => prop_assert!(false, "{text}"),
             Ok(_) => {}
         }
     }

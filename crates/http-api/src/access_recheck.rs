@@ -12,7 +12,7 @@ use actix_web::dev::Payload;
 use secrecy::SecretString;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
-use crate::decode::{Errors, Flavour};
+use crate::decode::{FieldErrors, Flavour};
 use crate::extract::{Actor, RequestPart, bearer_of, key_of, state_of};
 use crate::problem::Problem;
 use crate::state::HttpState;
@@ -84,7 +84,7 @@ impl RequestPart for AccessRecheck {
         req: &HttpRequest,
         _: &mut Payload,
         _: Flavour,
-        _: &mut Errors,
+        _: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let key = key_of(req);
         let bearer = key.as_ref().and_then(|_| bearer_of(req));

@@ -17,7 +17,7 @@ use domain::audit::{AuditActor, AuditOutcome, sanitize_text};
 use domain::clock::Timestamp;
 use domain::id::ApiKeyId;
 
-use crate::decode::{Errors, Flavour};
+use crate::decode::{FieldErrors, Flavour};
 use crate::extract::{Application, ClientAddress, RequestPart};
 use crate::problem::Problem;
 
@@ -112,7 +112,7 @@ impl RequestPart for AuditOrigin {
         req: &HttpRequest,
         _: &mut Payload,
         _: Flavour,
-        _: &mut Errors,
+        _: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         req.extensions_mut().insert(AlreadyAudited);
         Ok(Some(Self(origin(req))))

@@ -9,14 +9,14 @@
 //!    [`decode::Object`]. Read members in the order in which errors should be listed, unwrap them at the end.
 //!
 //! ```
-//! use http_api::decode::{Decode, Errors, Object, Path, characters};
+//! use http_api::decode::{Decode, FieldErrors, Object, Path, characters};
 //! # use serde_json::{Value, json};
 //!
 //! struct Rename { title: String, public: Option<bool> }
 //!
 //! impl Decode for Rename {
 //!     // const SENSITIVE: bool = true;   // required as soon as a member is a secret; it does not compile without
-//!     fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+//!     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
 //!         let mut object = Object::<Self>::open(value, at, errors)?;
 //!         let title = object.required::<String>("title");
 //!         object.rule("title", title.as_ref(), characters(1..=200));
@@ -30,7 +30,7 @@
 //!
 //!    Also there: `default(key, || value)`, `patch(key)` (absent keeps, `null` clears), `convert(key, member, parse)`
 //!    (domain newtypes; the error's text becomes a `value_error`), `forbid_extra()`, rules `items(1..)`,
-//!    `bounds(1..=100)`, `pattern(&REGEX)`, or any `Fn(&T) -> Option<Fault>`; [`decode::Choice`] for closed sets of
+//!    `bounds(1..=100)`, `pattern(&REGEX)`, or any `Fn(&T) -> Option<FieldError>`; [`decode::Choice`] for closed sets of
 //!    words, [`decode::union`] for alternatives, [`decode::Secret`] and `SecretString` for secrets,
 //!    [`decode::JsonObject`] for documents that we pass on, `object.page(PageLimit::MAX)` for `page_id` and `limit`.
 //!    Answers that several resources share are in [`dto`] (`PageDto::of`, `Success::DONE`, `Message`, `check_batch`).
@@ -56,7 +56,7 @@
 //!
 //!    [`extract::Call`] authenticates first (`Actor`, `LegacyActor`, `SandboxCaller`, `Reporter`, `UserOrSandbox`, `Anonymous`), then
 //!    reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `OptionalBody`, `BodyWithBytes`, `WebhookBody`,
-//!    `EventBatch`, `RawJson`, `IdempotencyKey`) into one list of errors. Errors of the application convert with `?`; for other shapes see
+//!    `EventBatch`, `RawJson`, `IdempotencyKey`) into one list of errors. FieldErrors of the application convert with `?`; for other shapes see
 //!    [`problem::Problem`] (`missing("…")`, `conflict("…")`, `.in_error_family()`, `with_body(…)`).
 //!    A path parameter's type says its name: [`extract::NamedParam`].
 //!    utoipa reads the arguments too and wants names in the pattern: `Call(_caller, ())`, not `Call(_, ())`.

@@ -15,7 +15,7 @@ use application::AppError;
 use domain::error::{Classify, ErrorClass, StoreError, chain};
 use serde_json::{Value, json};
 
-use crate::decode::{Errors, Fault, Flavour, Path};
+use crate::decode::{FieldErrors, FieldError, Flavour, Path};
 
 /// Seconds after which a client may try again when nobody knows better.
 const DEFAULT_RETRY: Duration = Duration::from_secs(1);
@@ -112,15 +112,15 @@ impl Problem {
     }
 
     /// 422 with everything that is wrong.
-    pub fn invalid(errors: &Errors, flavour: Flavour) -> Self {
+    pub fn invalid(errors: &FieldErrors, flavour: Flavour) -> Self {
         let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "");
         problem.body = json!({"detail": errors.detail(flavour)});
         problem
     }
 
     /// 422 about one value that only the application can judge; `at` is its `loc`.
-    pub fn unprocessable(at: &Path<'_>, fault: Fault) -> Self {
-        let mut errors = Errors::new();
+    pub fn unprocessable(at: &Path<'_>, fault: FieldError) -> Self {
+        let mut errors = FieldErrors::new();
         errors.push_silent(at, fault);
         Self::invalid(&errors, Flavour::V1)
     }
@@ -188,7 +188,7 @@ impl<E: Classify + 'static> From<E> for Problem {
 
 /// A well-formed value that the application refuses. The page token is the one whose place is always known.
 fn refused_value(error: &(impl Classify + 'static)) -> Problem {
-    let fault = Fault::value_error(error.public());
+    let fault = FieldError::value_error(error.public());
     if causes(error).any(|cause| matches!(cause.downcast_ref(), Some(AppError::IdempotencyKeyReused))) {
         return Problem::unprocessable(&Path::header().key("Idempotency-Key"), fault);
     }

@@ -17,7 +17,7 @@ use actix_web::test::TestRequest;
 use actix_web::web::{Bytes, Data};
 use criterion::{Bencher, Criterion};
 use domain::identity::KeyHash;
-use http_api::decode::{Errors, Flavour};
+use http_api::decode::{FieldErrors, Flavour};
 use http_api::extract::{EventBatch, RequestPart};
 use serde_json::Value;
 
@@ -120,7 +120,7 @@ fn bodies(criterion: &mut Criterion, stage: &Lazy) {
                 let request = TestRequest::post().app_data(shared.clone());
                 let request = request.insert_header(("content-type", "application/json"));
                 let (request, mut payload) = request.set_payload(body.clone()).to_http_parts();
-                let mut errors = Errors::new();
+                let mut errors = FieldErrors::new();
                 let batch =
                     EventBatch::extract(&request, &mut payload, Flavour::V1, &mut errors).await;
                 let mut batch = batch.expect("readable").expect("a list");

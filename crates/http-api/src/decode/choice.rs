@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Decode, Errors, Fault, Path};
+use super::{Decode, FieldErrors, FieldError, Path};
 
 /// Which Python type the set is on the reference's side; it only changes the `type` of the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub trait Choice: Copy + 'static {
 }
 
 impl<T: Choice> Decode for T {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let found = value
             .as_str()
             .and_then(|word| T::CHOICES.iter().find(|(name, _)| *name == word));
@@ -34,13 +34,13 @@ impl<T: Choice> Decode for T {
 }
 
 /// The fault that lists the words of `T`; also for the keys of a map.
-fn fault<T: Choice>() -> Fault {
+fn fault<T: Choice>() -> FieldError {
     let expected = listed(T::CHOICES.iter().map(|(name, _)| *name));
     let kind = match T::KIND {
         ChoiceKind::Enum => "enum",
         ChoiceKind::Literal => "literal_error",
     };
-    Fault::new(kind, format!("Input should be {expected}")).with(json!({"expected": expected}))
+    FieldError::new(kind, format!("Input should be {expected}")).with(json!({"expected": expected}))
 }
 
 /// `'a', 'b' or 'c'`.

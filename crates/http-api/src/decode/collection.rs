@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Decode, Errors, Fault, Path};
+use super::{Decode, FieldErrors, FieldError, Path};
 
 /// `null` is `None`.
 impl<T: Decode> Decode for Option<T> {
     const SENSITIVE: bool = T::SENSITIVE;
     const LIST: bool = T::LIST;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         if value.is_null() {
             Some(None)
         } else {
@@ -19,7 +19,7 @@ impl<T: Decode> Decode for Option<T> {
         }
     }
 
-    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         if value.is_null() {
             Some(None)
         } else {
@@ -32,9 +32,9 @@ impl<T: Decode> Decode for Vec<T> {
     const SENSITIVE: bool = T::SENSITIVE;
     const LIST: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let Value::Array(list) = value else {
-            errors.push(at, Fault::list_type(), value);
+            errors.push(at, FieldError::list_type(), value);
             return None;
         };
         let mut all = Some(Self::with_capacity(list.len()));
@@ -51,7 +51,7 @@ impl<T: Decode> Decode for Vec<T> {
         all
     }
 
-    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let Value::Array(list) = value else {
             return Self::decode(&value, at, errors);
         };
@@ -74,9 +74,9 @@ impl<T: Decode> Decode for Vec<T> {
 impl<K: Decode + Ord, V: Decode> Decode for BTreeMap<K, V> {
     const SENSITIVE: bool = V::SENSITIVE;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let Value::Object(map) = value else {
-            errors.push(at, Fault::dict_type(), value);
+            errors.push(at, FieldError::dict_type(), value);
             return None;
         };
         let mut all = Some(Self::new());
@@ -102,11 +102,11 @@ impl<K: Decode + Ord, V: Decode> Decode for BTreeMap<K, V> {
 
 /// A document that is not ours to read. Anything goes; for objects only see [`JsonObject`].
 impl Decode for Value {
-    fn decode(value: &Value, _at: &Path<'_>, _errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, _at: &Path<'_>, _errors: &mut FieldErrors) -> Option<Self> {
         Some(value.clone())
     }
 
-    fn decode_owned(value: Value, _at: &Path<'_>, _errors: &mut Errors) -> Option<Self> {
+    fn decode_owned(value: Value, _at: &Path<'_>, _errors: &mut FieldErrors) -> Option<Self> {
         Some(value)
     }
 }
@@ -118,15 +118,15 @@ pub struct JsonObject(pub Map<String, Value>);
 impl Decode for JsonObject {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         if let Value::Object(map) = value {
             return Some(Self(map.clone()));
         }
-        errors.push(at, Fault::dict_type(), value);
+        errors.push(at, FieldError::dict_type(), value);
         None
     }
 
-    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         match value {
             Value::Object(map) => Some(Self(map)),
             other => Self::decode(&other, at, errors),

@@ -12,12 +12,12 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::scalar::Saturated;
-use super::{Choice, Decode, Errors, Fault, Object, Path, bounds};
+use super::{Choice, Decode, FieldErrors, FieldError, Object, Path, bounds};
 
 macro_rules! uuid_ids {
     ($($id:ident),*) => {$(
         impl Decode for $id {
-            fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+            fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
                 Uuid::decode(value, at, errors).map(Self::new)
             }
         }
@@ -29,9 +29,9 @@ uuid_ids!(ApiKeyId, ConversationId, StartTaskId);
 macro_rules! text_ids {
     ($($id:ident),*) => {$(
         impl Decode for $id {
-            fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+            fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
                 let text = String::decode(value, at, errors)?;
-                let parsed = Self::parse(text).map_err(|error| errors.push(at, Fault::value_error(error), value));
+                let parsed = Self::parse(text).map_err(|error| errors.push(at, FieldError::value_error(error), value));
                 parsed.ok()
             }
         }
@@ -51,7 +51,7 @@ macro_rules! words {
 words!(AgentType, GitProvider, Trigger);
 
 impl Decode for Timestamp {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         DateTime::<Utc>::decode(value, at, errors).map(Self::new)
     }
 }

@@ -24,13 +24,13 @@ pub enum Flavour {
 
 /// One reason to refuse a value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fault {
+pub struct FieldError {
     kind: &'static str,
     msg: Cow<'static, str>,
     ctx: Option<Value>,
 }
 
-impl Fault {
+impl FieldError {
     /// A fault of this `type`, with this message.
     pub fn new(kind: &'static str, msg: impl Into<Cow<'static, str>>) -> Self {
         Self {
@@ -89,24 +89,24 @@ impl Fault {
 #[derive(Debug, Clone, PartialEq)]
 struct Item {
     loc: Vec<Value>,
-    fault: Fault,
+    fault: FieldError,
     input: Option<Value>,
 }
 
 /// All that is wrong with one request, in the order found.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Errors {
+pub struct FieldErrors {
     items: Vec<Item>,
 }
 
-impl Errors {
+impl FieldErrors {
     /// Nothing wrong yet.
     pub const fn new() -> Self {
         Self { items: Vec::new() }
     }
 
     /// Notes that the value `input` at `at` is refused. The value is echoed unless the place is secret.
-    pub fn push(&mut self, at: &Path<'_>, fault: Fault, input: &Value) {
+    pub fn push(&mut self, at: &Path<'_>, fault: FieldError, input: &Value) {
         if at.is_secret() {
             self.push_silent(at, fault);
         } else {
@@ -115,11 +115,11 @@ impl Errors {
     }
 
     /// Notes a refusal without repeating the value.
-    pub fn push_silent(&mut self, at: &Path<'_>, fault: Fault) {
+    pub fn push_silent(&mut self, at: &Path<'_>, fault: FieldError) {
         self.push_item(at, fault, None);
     }
 
-    fn push_item(&mut self, at: &Path<'_>, mut fault: Fault, input: Option<Value>) {
+    fn push_item(&mut self, at: &Path<'_>, mut fault: FieldError, input: Option<Value>) {
         if self.is_full() {
             return;
         }
@@ -170,7 +170,7 @@ impl Errors {
 impl Item {
     fn render(&self, flavour: Flavour) -> Value {
         let mut out = Map::new();
-        let Fault { kind, msg, ctx } = &self.fault;
+        let FieldError { kind, msg, ctx } = &self.fault;
         match flavour {
             Flavour::Legacy => {
                 let loc = self.loc.iter().map(|step| match step {

@@ -3,20 +3,20 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Decode, Errors, Fault, Path};
+use super::{Decode, FieldErrors, FieldError, Path};
 
 impl Decode for Uuid {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let parsed = match value {
             Value::String(text) => Self::parse_str(text).map_err(|error| {
                 let error = reason(&error, text);
-                Fault::new(
+                FieldError::new(
                     "uuid_parsing",
                     format!("Input should be a valid UUID, {error}"),
                 )
                 .with(json!({"error": error}))
             }),
-            _ => Err(Fault::new(
+            _ => Err(FieldError::new(
                 "uuid_type",
                 "UUID input should be a string, bytes or UUID object",
             )),

@@ -7,14 +7,14 @@ use speedate::{
 };
 use strum::EnumMessage;
 
-use super::{Decode, Errors, Fault, Path};
+use super::{Decode, FieldErrors, FieldError, Path};
 
 impl Decode for DateTime<Utc> {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let parsed = match value {
             Value::String(text) => from_text(text),
             Value::Number(number) => from_number(number),
-            _ => Err(Fault::new(
+            _ => Err(FieldError::new(
                 "datetime_type",
                 "Input should be a valid datetime",
             )),
@@ -34,7 +34,7 @@ fn config() -> DateTimeConfig {
     DateTimeConfig::builder().time_config(time).build()
 }
 
-fn from_text(text: &str) -> Result<speedate::DateTime, Fault> {
+fn from_text(text: &str) -> Result<speedate::DateTime, FieldError> {
     speedate::DateTime::parse_bytes_with_config(text.as_bytes(), &config()).or_else(|_| {
         // A text that is no datetime is tried as a date; it is that attempt which words the error.
         let date = Date::parse_bytes_with_config(text.as_bytes(), &DateConfig::builder().build());
@@ -54,7 +54,7 @@ fn midnight(date: Date) -> speedate::DateTime {
     speedate::DateTime { date, time }
 }
 
-fn from_number(number: &serde_json::Number) -> Result<speedate::DateTime, Fault> {
+fn from_number(number: &serde_json::Number) -> Result<speedate::DateTime, FieldError> {
     let parsed = match (number.as_i64(), number.as_f64()) {
         (Some(whole), _) => speedate::DateTime::from_timestamp_with_config(whole, 0, &config()),
         (None, Some(real)) => speedate::DateTime::from_float_with_config(real, &config()),
@@ -63,7 +63,7 @@ fn from_number(number: &serde_json::Number) -> Result<speedate::DateTime, Fault>
     parsed.map_err(|error| parsing(explain(&error)))
 }
 
-fn to_utc(moment: &speedate::DateTime) -> Result<DateTime<Utc>, Fault> {
+fn to_utc(moment: &speedate::DateTime) -> Result<DateTime<Utc>, FieldError> {
     let (date, time) = (moment.date, moment.time);
     if date.year == 0 {
         return Err(parsing("year 0 is out of range"));
@@ -88,17 +88,17 @@ fn explain(error: &ParseError) -> &'static str {
     error.get_documentation().unwrap_or("invalid datetime")
 }
 
-fn parsing(error: &'static str) -> Fault {
-    Fault::new(
+fn parsing(error: &'static str) -> FieldError {
+    FieldError::new(
         "datetime_parsing",
         format!("Input should be a valid datetime, {error}"),
     )
     .with(json!({"error": error}))
 }
 
-fn from_date_parsing(error: &ParseError) -> Fault {
+fn from_date_parsing(error: &ParseError) -> FieldError {
     let error = explain(error);
-    Fault::new(
+    FieldError::new(
         "datetime_from_date_parsing",
         format!("Input should be a valid datetime or date, {error}"),
     )

@@ -32,7 +32,7 @@ use serde_json::Value;
 
 pub use choice::{Choice, ChoiceKind};
 pub use collection::JsonObject;
-pub use errors::{Errors, Fault, Flavour};
+pub use errors::{FieldErrors, FieldError, Flavour};
 pub use json::{JsonError, parse as parse_json};
 pub use object::Object;
 pub use path::Path;
@@ -48,17 +48,17 @@ pub trait Decode: Sized {
     const LIST: bool = false;
 
     /// Reads `value`, which stands at `at`. `None` means that at least one error has been noted.
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self>;
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self>;
 
     /// The same for a value that nobody else needs: documents are taken over instead of copied.
-    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode_owned(value: Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         Self::decode(&value, at, errors)
     }
 }
 
 /// Reads a whole value. `Err` holds at least one error.
-pub fn decode<T: Decode>(value: &Value, at: &Path<'_>) -> Result<T, Errors> {
-    let mut errors = Errors::new();
+pub fn decode<T: Decode>(value: &Value, at: &Path<'_>) -> Result<T, FieldErrors> {
+    let mut errors = FieldErrors::new();
     match T::decode(value, at, &mut errors) {
         Some(decoded) if errors.is_empty() => Ok(decoded),
         _ => Err(errors),

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use domain::patch::Patch;
 use serde_json::{Map, Value};
 
-use super::{Decode, Errors, Fault, Path, Rule};
+use super::{Decode, FieldErrors, FieldError, Path, Rule};
 
 /// A model that is being read. `Model` is the type that it becomes: if a member is sensitive, so must be the model,
 /// or it does not compile.
@@ -15,43 +15,43 @@ use super::{Decode, Errors, Fault, Path, Rule};
 /// error, so that the others are still read; build the value at the end with `Some(Self { a: a?, b: b? })`.
 ///
 /// ```compile_fail
-/// use http_api::decode::{Decode, Errors, Object, Path};
+/// use http_api::decode::{Decode, FieldErrors, Object, Path};
 ///
 /// struct Forgetful(secrecy::SecretString);
 ///
 /// impl Decode for Forgetful {
 ///     // `const SENSITIVE: bool = true;` is missing
-///     fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+///     fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
 ///         Object::<Self>::open(value, at, errors)?.required("token").map(Self)
 ///     }
 /// }
-/// # Forgetful::decode(&serde_json::json!({}), &Path::body(true), &mut Errors::new());
+/// # Forgetful::decode(&serde_json::json!({}), &Path::body(true), &mut FieldErrors::new());
 /// ```
 pub struct Object<'a, Model> {
     map: &'a Map<String, Value>,
     value: &'a Value,
     at: &'a Path<'a>,
-    errors: &'a mut Errors,
+    errors: &'a mut FieldErrors,
     known: Vec<&'static str>,
     model: PhantomData<Model>,
 }
 
 impl<'a, Model: Decode> Object<'a, Model> {
     /// Opens an object; notes `model_attributes_type` if it is none.
-    pub fn open(value: &'a Value, at: &'a Path<'a>, errors: &'a mut Errors) -> Option<Self> {
-        Self::open_or(value, at, errors, Fault::model_attributes_type)
+    pub fn open(value: &'a Value, at: &'a Path<'a>, errors: &'a mut FieldErrors) -> Option<Self> {
+        Self::open_or(value, at, errors, FieldError::model_attributes_type)
     }
 
     /// Opens an object that the reference declares as a free map; notes `dict_type` if it is none.
-    pub fn open_dict(value: &'a Value, at: &'a Path<'a>, errors: &'a mut Errors) -> Option<Self> {
-        Self::open_or(value, at, errors, Fault::dict_type)
+    pub fn open_dict(value: &'a Value, at: &'a Path<'a>, errors: &'a mut FieldErrors) -> Option<Self> {
+        Self::open_or(value, at, errors, FieldError::dict_type)
     }
 
     fn open_or(
         value: &'a Value,
         at: &'a Path<'a>,
-        errors: &'a mut Errors,
-        fault: fn() -> Fault,
+        errors: &'a mut FieldErrors,
+        fault: fn() -> FieldError,
     ) -> Option<Self> {
         let Value::Object(map) = value else {
             errors.push(at, fault(), value);
@@ -98,7 +98,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
         } else {
             self.value
         };
-        self.errors.push(&place, Fault::missing(), enclosing);
+        self.errors.push(&place, FieldError::missing(), enclosing);
         None
     }
 
@@ -152,7 +152,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
         match parse(member?) {
             Ok(value) => Some(value),
             Err(error) => {
-                self.refuse(key, Fault::value_error(error));
+                self.refuse(key, FieldError::value_error(error));
                 None
             }
         }
@@ -169,7 +169,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
     }
 
     /// Notes a fault of a member. The value is echoed only in models without secrets.
-    fn refuse(&mut self, key: &'static str, fault: Fault) {
+    fn refuse(&mut self, key: &'static str, fault: FieldError) {
         let place = self.at.key(key).holding::<Model>();
         let input = match self.map.get(key) {
             Some(Value::Array(texts)) if self.at.is_query() => texts.last(),
@@ -180,7 +180,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
     }
 
     /// Notes a fault of the member `key`, for rules over several members.
-    pub fn fault(&mut self, key: &'static str, fault: Fault) {
+    pub fn fault(&mut self, key: &'static str, fault: FieldError) {
         self.refuse(key, fault);
     }
 
@@ -194,7 +194,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
         for (key, value) in self.map {
             if !self.known.contains(&key.as_str()) {
                 let place = self.at.key(key).holding::<Model>();
-                self.errors.push(&place, Fault::extra_forbidden(), value);
+                self.errors.push(&place, FieldError::extra_forbidden(), value);
             }
         }
     }

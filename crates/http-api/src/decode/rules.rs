@@ -7,16 +7,16 @@ use regex::Regex;
 use serde_json::{Value, json};
 use validator::{ValidateLength, ValidateRange, ValidateRegex};
 
-use super::Fault;
+use super::FieldError;
 
 /// A constraint; see [`super::Object::rule`]. A function from the value to a fault is one, too.
 pub trait Rule<T: ?Sized> {
     /// What is wrong with the value.
-    fn check(&self, value: &T) -> Option<Fault>;
+    fn check(&self, value: &T) -> Option<FieldError>;
 }
 
-impl<T: ?Sized, F: Fn(&T) -> Option<Fault>> Rule<T> for F {
-    fn check(&self, value: &T) -> Option<Fault> {
+impl<T: ?Sized, F: Fn(&T) -> Option<FieldError>> Rule<T> for F {
+    fn check(&self, value: &T) -> Option<FieldError> {
         self(value)
     }
 }
@@ -72,12 +72,12 @@ pub fn characters<T: ValidateLength<u64>>(range: impl RangeBounds<u64>) -> impl 
         let (side, bound) = span.broken_by(value)?;
         let s = plural(bound);
         Some(match side {
-            Side::Min => Fault::new(
+            Side::Min => FieldError::new(
                 "string_too_short",
                 format!("String should have at least {bound} character{s}"),
             )
             .with(json!({"min_length": bound})),
-            Side::Max => Fault::new(
+            Side::Max => FieldError::new(
                 "string_too_long",
                 format!("String should have at most {bound} character{s}"),
             )
@@ -93,12 +93,12 @@ pub fn items<T: ValidateLength<u64>>(range: impl RangeBounds<u64>) -> impl Rule<
         let (side, bound) = span.broken_by(value)?;
         let (actual, s) = (value.length()?, plural(bound));
         Some(match side {
-            Side::Min => Fault::new(
+            Side::Min => FieldError::new(
                 "too_short",
                 format!("List should have at least {bound} item{s} after validation, not {actual}"),
             )
             .with(json!({"field_type": "List", "min_length": bound, "actual_length": actual})),
-            Side::Max => Fault::new(
+            Side::Max => FieldError::new(
                 "too_long",
                 format!("List should have at most {bound} item{s} after validation, not {actual}"),
             )
@@ -135,7 +135,7 @@ where
         };
         let (kind, words, name, bound) = low.or(high)?;
         Some(
-            Fault::new(kind, format!("Input should be {words} {bound}"))
+            FieldError::new(kind, format!("Input should be {words} {bound}"))
                 .with(json!({name: bound.into()})),
         )
     }
@@ -146,7 +146,7 @@ pub fn pattern<T: ValidateRegex>(pattern: &'static LazyLock<Regex>) -> impl Rule
     move |value: &T| {
         let text = pattern.as_str();
         (!value.validate_regex(pattern)).then(|| {
-            Fault::new(
+            FieldError::new(
                 "string_pattern_mismatch",
                 format!("String should match pattern '{text}'"),
             )

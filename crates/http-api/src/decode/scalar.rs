@@ -2,28 +2,28 @@
 
 use serde_json::{Number, Value};
 
-use super::{Decode, Errors, Fault, Path};
+use super::{Decode, FieldErrors, FieldError, Path};
 
 impl Decode for String {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let parsed = text_of(value).map(str::to_owned);
         parsed.map_err(|fault| errors.push(at, fault, value)).ok()
     }
 }
 
 /// A text without NUL, which neither a Postgres column nor an environment variable can hold.
-pub(super) fn text_of(value: &Value) -> Result<&str, Fault> {
+pub(super) fn text_of(value: &Value) -> Result<&str, FieldError> {
     match value {
-        Value::String(text) if text.contains('\0') => Err(Fault::value_error(
+        Value::String(text) if text.contains('\0') => Err(FieldError::value_error(
             "a text must not contain the character NUL",
         )),
         Value::String(text) => Ok(text),
-        _ => Err(Fault::string_type()),
+        _ => Err(FieldError::string_type()),
     }
 }
 
 impl Decode for bool {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let parsed = match value {
             Value::Bool(flag) => return Some(*flag),
             Value::String(text) => word(text),
@@ -45,7 +45,7 @@ impl Decode for bool {
 /// 2⁶³.
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
-fn word(text: &str) -> Result<bool, Fault> {
+fn word(text: &str) -> Result<bool, FieldError> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
         "0" | "false" | "f" | "no" | "n" | "off" => Ok(false),
@@ -53,19 +53,19 @@ fn word(text: &str) -> Result<bool, Fault> {
     }
 }
 
-fn bool_type() -> Fault {
-    Fault::new("bool_type", "Input should be a valid boolean")
+fn bool_type() -> FieldError {
+    FieldError::new("bool_type", "Input should be a valid boolean")
 }
 
-fn bool_parsing() -> Fault {
-    Fault::new(
+fn bool_parsing() -> FieldError {
+    FieldError::new(
         "bool_parsing",
         "Input should be a valid boolean, unable to interpret input",
     )
 }
 
 impl Decode for i64 {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let parsed = whole(value);
         parsed.map_err(|fault| errors.push(at, fault, value)).ok()
     }
@@ -75,7 +75,7 @@ impl Decode for i64 {
 pub(super) struct Saturated(pub i64);
 
 impl Decode for Saturated {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let parsed = whole(value).or_else(|fault| {
             let is_negative = match value {
                 Value::String(text) => text.trim_start().starts_with('-'),
@@ -92,21 +92,21 @@ impl Decode for Saturated {
     }
 }
 
-fn whole(value: &Value) -> Result<i64, Fault> {
+fn whole(value: &Value) -> Result<i64, FieldError> {
     match value {
         Value::Bool(flag) => Ok(i64::from(*flag)),
         Value::Number(number) => integer_of(number),
         Value::String(text) => integer(text),
-        _ => Err(Fault::new("int_type", "Input should be a valid integer")),
+        _ => Err(FieldError::new("int_type", "Input should be a valid integer")),
     }
 }
 
-fn integer_of(number: &Number) -> Result<i64, Fault> {
+fn integer_of(number: &Number) -> Result<i64, FieldError> {
     if let Some(whole) = number.as_i64() {
         return Ok(whole);
     }
     match number.as_f64() {
-        Some(real) if real.fract() != 0.0 => Err(Fault::new(
+        Some(real) if real.fract() != 0.0 => Err(FieldError::new(
             "int_from_float",
             "Input should be a valid integer, got a number with a fractional part",
         )),
@@ -123,7 +123,7 @@ fn integer_of(number: &Number) -> Result<i64, Fault> {
 }
 
 /// `" +1_000.00 "`: blanks around it, one sign, single underscores between digits, zeros after a point.
-fn integer(text: &str) -> Result<i64, Fault> {
+fn integer(text: &str) -> Result<i64, FieldError> {
     let trimmed = text.trim();
     let (negative, digits) = match trimmed.as_bytes().first() {
         Some(b'-') => (true, &trimmed[1..]),
@@ -146,32 +146,32 @@ fn integer(text: &str) -> Result<i64, Fault> {
     signed.parse().map_err(|_| int_parsing_size())
 }
 
-fn int_parsing() -> Fault {
-    Fault::new(
+fn int_parsing() -> FieldError {
+    FieldError::new(
         "int_parsing",
         "Input should be a valid integer, unable to parse string as an integer",
     )
 }
 
-fn int_parsing_size() -> Fault {
-    Fault::new(
+fn int_parsing_size() -> FieldError {
+    FieldError::new(
         "int_parsing_size",
         "Unable to parse input string as an integer, exceeded maximum size",
     )
 }
 
 impl Decode for f64 {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let parsed = match value {
             Value::Bool(flag) => Ok(f64::from(u8::from(*flag))),
             Value::Number(number) => number.as_f64().ok_or_else(finite_number),
             Value::String(text) => text.trim().replace('_', "").parse::<f64>().map_err(|_| {
-                Fault::new(
+                FieldError::new(
                     "float_parsing",
                     "Input should be a valid number, unable to parse string as a number",
                 )
             }),
-            _ => Err(Fault::new("float_type", "Input should be a valid number")),
+            _ => Err(FieldError::new("float_type", "Input should be a valid number")),
         };
         // JSON cannot carry the others back to the client.
         let finite = parsed.and_then(|real| {
@@ -185,24 +185,24 @@ impl Decode for f64 {
     }
 }
 
-fn finite_number() -> Fault {
-    Fault::new("finite_number", "Input should be a finite number")
+fn finite_number() -> FieldError {
+    FieldError::new("finite_number", "Input should be a finite number")
 }
 
 /// Unsigned numbers that fit; what does not is out of bounds, not of the wrong type.
 macro_rules! narrower {
     ($($number:ty),*) => {$(
         impl Decode for $number {
-            fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+            fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
                 let wide = i64::decode(value, at, errors)?;
                 if let Ok(fits) = Self::try_from(wide) {
                     return Some(fits);
                 }
                 let fault = if wide < 0 {
-                    Fault::new("greater_than_equal", "Input should be greater than or equal to 0")
+                    FieldError::new("greater_than_equal", "Input should be greater than or equal to 0")
                         .with(serde_json::json!({"ge": 0}))
                 } else {
-                    Fault::new("less_than_equal", format!("Input should be less than or equal to {}", Self::MAX))
+                    FieldError::new("less_than_equal", format!("Input should be less than or equal to {}", Self::MAX))
                         .with(serde_json::json!({"le": Self::MAX}))
                 };
                 errors.push(at, fault, value);

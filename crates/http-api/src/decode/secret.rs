@@ -6,12 +6,12 @@ use secrecy::SecretString;
 use serde_json::Value;
 
 use super::scalar::text_of;
-use super::{Decode, Errors, Path};
+use super::{Decode, FieldErrors, Path};
 
 impl Decode for SecretString {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let parsed = text_of(value).map(Self::from);
         parsed.map_err(|fault| errors.push(at, fault, value)).ok()
     }
@@ -32,9 +32,9 @@ impl<T: Decode> Decode for Secret<T> {
     const SENSITIVE: bool = true;
     const LIST: bool = T::LIST;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         // Whatever is wrong inside, nothing of it is repeated: run apart and keep only loc, type and message.
-        let mut inside = Errors::new();
+        let mut inside = FieldErrors::new();
         let decoded = T::decode(value, at, &mut inside);
         inside.forget_inputs();
         errors.append(inside);

@@ -2,19 +2,19 @@
 
 use serde_json::Value;
 
-use super::{Errors, Path};
+use super::{FieldErrors, Path};
 
 /// One alternative: the name that its errors carry in `loc`, and its reader.
 pub type Arm<T> = (
     &'static str,
-    fn(&Value, &Path<'_>, &mut Errors) -> Option<T>,
+    fn(&Value, &Path<'_>, &mut FieldErrors) -> Option<T>,
 );
 
 /// Reads the first alternative that fits.
-pub fn union<T>(value: &Value, at: &Path<'_>, errors: &mut Errors, arms: &[Arm<T>]) -> Option<T> {
-    let mut all = Errors::new();
+pub fn union<T>(value: &Value, at: &Path<'_>, errors: &mut FieldErrors, arms: &[Arm<T>]) -> Option<T> {
+    let mut all = FieldErrors::new();
     for (name, read) in arms {
-        let mut found = Errors::new();
+        let mut found = FieldErrors::new();
         match read(value, &at.key(name), &mut found) {
             Some(decoded) if found.is_empty() => return Some(decoded),
             _ => all.append(found),

@@ -14,7 +14,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use crate::decode::{Choice, Decode, Errors, Fault, Object, Path, bounds};
+use crate::decode::{Choice, Decode, FieldErrors, FieldError, Object, Path, bounds};
 use crate::extract::NamedParam;
 
 /// Longest life of a key that is meant to end: ten years, in seconds.
@@ -195,11 +195,11 @@ fn seconds(count: i64) -> Duration {
     Duration::from_secs(count.unsigned_abs())
 }
 
-fn is_name(name: &str) -> Option<Fault> {
+fn is_name(name: &str) -> Option<FieldError> {
     let is_name = (1..=MAX_KEY_NAME_CHARS).contains(&name.chars().count())
         && !name.chars().any(char::is_control);
     let refusal = format!("a name has 1 to {MAX_KEY_NAME_CHARS} characters in one line");
-    (!is_name).then(|| Fault::value_error(refusal))
+    (!is_name).then(|| FieldError::value_error(refusal))
 }
 
 fn wish<Model: Decode>(object: &mut Object<'_, Model>) -> Option<KeyOptions> {
@@ -217,14 +217,14 @@ fn wish<Model: Decode>(object: &mut Object<'_, Model>) -> Option<KeyOptions> {
 }
 
 impl Decode for KeyWishInput {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         wish(&mut object).map(Self)
     }
 }
 
 impl Decode for RotationInput {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let wish = wish(&mut object);
         let grace = object.default("grace_period", || GRACE);
@@ -258,7 +258,7 @@ pub struct NewUserInput {
 }
 
 impl Decode for NewUserInput {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let id = object.required::<String>("id");
         let user = object.convert("id", id, UserId::parse);
@@ -283,7 +283,7 @@ pub struct UserUpdateDto {
 pub struct UserUpdateInput(pub Role);
 
 impl Decode for UserUpdateInput {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         object.required::<Role>("role").map(Self)
     }
@@ -294,7 +294,7 @@ impl Decode for UserUpdateInput {
 pub struct UserName(pub UserId);
 
 impl Decode for UserName {
-    fn decode(value: &Value, _: &Path<'_>, _: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, _: &Path<'_>, _: &mut FieldErrors) -> Option<Self> {
         let text = value.as_str()?;
         UserId::parse(text).ok().map(Self)
     }
@@ -319,7 +319,7 @@ pub struct UsersKey {
 }
 
 impl Decode for UsersKey {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let (user, id) = (object.required("user_id"), object.required("key_id"));
         Some(Self {
@@ -447,7 +447,7 @@ pub struct AuditQuery {
 }
 
 impl Decode for AuditQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let actor = object.optional::<String>("actor");
         let actor = object.convert_optional("actor", actor, |text| text.parse::<AuditActor>());

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::decode::{Decode, Errors, Object, Path};
+use crate::decode::{Decode, FieldErrors, Object, Path};
 
 /// Items of a page when no limit is asked for.
 const USUAL: i64 = 50;
@@ -119,7 +119,7 @@ impl ProviderQuery {
 }
 
 impl Decode for ProviderQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         Self::read(&mut object)
     }
@@ -135,7 +135,7 @@ impl ModelQuery {
 }
 
 impl Decode for ModelQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let what = ProviderQuery::read(&mut object);
         let provider = object.optional("provider__eq");

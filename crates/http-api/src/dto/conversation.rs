@@ -23,7 +23,7 @@ use super::shown::Shown;
 use super::words::{ExecutionStatusWord, GitProviderWord, SandboxStatusWord, TriggerWord};
 use super::{MAX_TITLE_CHARS, PageDto};
 use crate::addresses::Addresses;
-use crate::decode::{Decode, Errors, Object, Path, characters};
+use crate::decode::{Decode, FieldErrors, Object, Path, characters};
 
 /// A conversation.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -283,7 +283,7 @@ impl ConversationCountQuery {
 }
 
 impl Decode for ConversationCountQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let what = Self::read(&mut object);
         let include_parts = include_parts(&mut object);
@@ -308,7 +308,7 @@ pub struct ConversationSearchQuery {
 }
 
 impl Decode for ConversationSearchQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let what = ConversationCountQuery::read(&mut object);
         let page = object.page(PageLimit::MAX);
@@ -333,7 +333,7 @@ pub enum ConversationListQuery {
 }
 
 impl Decode for ConversationListQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         if object.has("ids") {
             return object.required("ids").map(Self::Batch);
@@ -360,7 +360,7 @@ pub struct BatchParams {
 pub struct ConversationPatch(pub ConversationChange);
 
 impl Decode for ConversationPatch {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let title = object.patch::<String>("title");
         if let Some(Patch::Set(title)) = &title {

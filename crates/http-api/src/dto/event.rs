@@ -7,7 +7,7 @@ use domain::page::{PageLimit, PageRequest, PageToken};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::decode::{Choice, ChoiceKind, Decode, Errors, Object, Path};
+use crate::decode::{Choice, ChoiceKind, Decode, FieldErrors, Object, Path};
 
 /// A kind that can be asked for.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +68,7 @@ pub enum FromWord {
 }
 
 impl Decode for EventStreamQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let kind = object.optional("kind__eq");
         let from = object.optional("from");
@@ -139,7 +139,7 @@ impl EventCountQuery {
 }
 
 impl Decode for EventCountQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         Self::read(&mut object)
     }
@@ -184,7 +184,7 @@ impl EventSearchQuery {
 }
 
 impl Decode for EventSearchQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let what = EventCountQuery::read(&mut object);
         let order = object.default("sort_order", EventOrder::default);

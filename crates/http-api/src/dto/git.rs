@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::PageDto;
 use super::words::{GitProviderWord, OwnerTypeWord, SuggestedTaskTypeWord};
-use crate::decode::{Choice, Decode, Errors, Object, Path};
+use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
 
 /// Items of a page of branches or tasks when nothing else is said.
 const USUAL: i64 = 30;
@@ -228,7 +228,7 @@ pub struct InstallationsQuery {
 }
 
 impl Decode for InstallationsQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let provider = object.required("provider");
         let page = object.page(PageLimit::MAX).map(git_page);
@@ -277,7 +277,7 @@ impl RepositoriesQuery {
 }
 
 impl Decode for RepositoriesQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let provider = object.required("provider");
         let text = object.optional("query");
@@ -312,7 +312,7 @@ pub struct BranchesQuery {
 }
 
 impl Decode for BranchesQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let provider = object.required("provider");
         let repository = object.required("repository");
@@ -332,7 +332,7 @@ impl Decode for BranchesQuery {
 pub struct SuggestedTasksQuery(pub GitPageRequest);
 
 impl Decode for SuggestedTasksQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         object.page(usual()).map(|page| Self(git_page(page)))
     }

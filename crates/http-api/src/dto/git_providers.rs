@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::mcp::{McpConfigDto, McpConfigInput};
-use crate::decode::{Choice, Decode, Errors, Fault, Flavour, Object, Path};
+use crate::decode::{Choice, Decode, FieldErrors, FieldError, Flavour, Object, Path};
 use crate::problem::Problem;
 
 /// The providers that the legacy operation names.
@@ -58,7 +58,7 @@ struct Token(TokenInput);
 impl Decode for Token {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let token = object.optional::<SecretString>("token");
         let user_id = object.optional("user_id");
@@ -78,7 +78,7 @@ pub struct AddGitProviders(pub GitProvidersInput);
 impl Decode for AddGitProviders {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let mcp = object.optional::<McpConfigInput>("mcp_config");
         let tokens =
@@ -119,10 +119,10 @@ fn rejected(providers: &[GitProvider], flavour: Flavour) -> Problem {
     let text = |provider: &GitProvider| {
         format!("Invalid token. Please make sure it is a valid {provider} token.")
     };
-    let mut errors = Errors::new();
+    let mut errors = FieldErrors::new();
     for provider in providers {
         let at = ["provider_tokens", provider.as_str(), "token"].map(str::to_owned);
-        let fault = Fault::new("invalid_token", text(provider));
+        let fault = FieldError::new("invalid_token", text(provider));
         note(&mut errors, &Path::body(true), &at, fault);
     }
     let body = TokensRejectedDto {
@@ -133,16 +133,16 @@ fn rejected(providers: &[GitProvider], flavour: Flavour) -> Problem {
 }
 
 /// The issues of the application as errors of the body.
-pub(crate) fn errors_of(issues: &[Issue]) -> Errors {
-    let mut errors = Errors::new();
+pub(crate) fn errors_of(issues: &[Issue]) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     for issue in issues {
-        let fault = Fault::new(issue.kind.code(), issue.kind.to_string());
+        let fault = FieldError::new(issue.kind.code(), issue.kind.to_string());
         note(&mut errors, &Path::body(true), &issue.at, fault);
     }
     errors
 }
 
-fn note(errors: &mut Errors, at: &Path<'_>, rest: &[String], fault: Fault) {
+fn note(errors: &mut FieldErrors, at: &Path<'_>, rest: &[String], fault: FieldError) {
     match rest.split_first() {
         Some((key, rest)) => note(errors, &at.key(key), rest, fault),
         None => errors.push_silent(at, fault),
@@ -184,7 +184,7 @@ pub struct GitProviders(pub GitProvidersInput);
 impl Decode for GitProviders {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let tokens = object.default::<BTreeMap<Provider, Token>>("provider_tokens", BTreeMap::new);
         let tokens = tokens?

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::decode::{Decode, Errors, Object, Path, characters};
+use crate::decode::{Decode, FieldErrors, Object, Path, characters};
 
 /// Characters of a model's name.
 const LONGEST_MODEL: u64 = 1000;
@@ -22,7 +22,7 @@ pub struct FileQuery {
 }
 
 impl Decode for FileQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         Some(Self {
             file_path: object.optional("file_path")?,
@@ -40,7 +40,7 @@ pub struct FilesQuery {
 }
 
 impl Decode for FilesQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let path = object.default("path", || "/workspace/project".to_owned());
         Some(Self { path: path? })
@@ -59,7 +59,7 @@ pub struct GitQuery {
 }
 
 impl Decode for GitQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let path = object.required("path");
         let reference = object.optional("ref");
@@ -214,7 +214,7 @@ pub struct SwitchProfileDto {
 }
 
 impl Decode for SwitchProfileDto {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let profile_name = object.required::<String>("profile_name");
         object.rule("profile_name", profile_name.as_ref(), characters(1..));
@@ -234,7 +234,7 @@ pub struct SwitchAcpModelDto {
 }
 
 impl Decode for SwitchAcpModelDto {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let model = object.required::<String>("model");
         object.rule("model", model.as_ref(), characters(1..=LONGEST_MODEL));

@@ -17,7 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::shown::Shown;
 use super::words::{GitProviderWord, TriggerWord};
 use crate::addresses::Addresses;
-use crate::decode::{Decode, Errors, Object, Path, characters};
+use crate::decode::{Decode, FieldErrors, Object, Path, characters};
 
 /// Conversations of a page when nothing else is said.
 const USUAL: i64 = 20;
@@ -244,7 +244,7 @@ impl LegacyListQuery {
 }
 
 impl Decode for LegacyListQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let page_id = object.optional::<String>("page_id");
         let limit = object.integer("limit", USUAL);
@@ -290,7 +290,7 @@ impl LegacyId {
 pub struct LegacyIdText(pub String);
 
 impl Decode for LegacyIdText {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         object.required("conversation_id").map(Self)
     }
@@ -301,7 +301,7 @@ impl Decode for LegacyIdText {
 pub struct LegacyTitle(pub ConversationChange);
 
 impl Decode for LegacyTitle {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let title = object.required::<String>("title");
         object.rule("title", title.as_ref(), characters(1..=200));

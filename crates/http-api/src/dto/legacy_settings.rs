@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::mcp::{McpConfigDto, McpConfigInput};
 use super::settings::{Empty, tokens_set};
-use crate::decode::{Decode, Errors, Fault, Object, Path, Secret};
+use crate::decode::{Decode, FieldErrors, FieldError, Object, Path, Secret};
 
 /// `secrets_store` of the legacy answer: its members are always empty objects.
 #[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
@@ -166,7 +166,7 @@ pub struct LegacySettingsInput(pub LegacySettings);
 impl Decode for LegacySettingsInput {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let o = &mut object;
         let language = o.patch("language");
@@ -245,7 +245,7 @@ fn switch<M: Decode>(object: &mut Object<'_, M>, key: &'static str) -> Option<Op
 fn secrets_store<M: Decode>(object: &mut Object<'_, M>) -> Option<()> {
     let value = object.default::<Value>("secrets_store", || json!({}))?;
     if !value.is_object() {
-        let fault = Fault::value_error("Secrets must be initialized with a dictionary");
+        let fault = FieldError::value_error("Secrets must be initialized with a dictionary");
         object.fault("secrets_store", fault);
         return None;
     }

@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::git::{BranchDto, RepositoryDto};
 use super::words::GitProviderWord;
-use crate::decode::{Decode, Errors, Object, Path};
+use crate::decode::{Decode, FieldErrors, Object, Path};
 
 /// Items of a page when nothing else is said.
 const USUAL: i64 = 30;
@@ -37,7 +37,7 @@ pub struct LegacyRepositoriesQuery {
 }
 
 impl Decode for LegacyRepositoriesQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let provider = object.optional("selected_provider");
         let page = object.integer("page", 1);
@@ -66,7 +66,7 @@ pub struct LegacyBranchesQuery {
 }
 
 impl Decode for LegacyBranchesQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let repository = object.required("repository");
         let provider = object.optional("selected_provider");
@@ -90,7 +90,7 @@ pub struct LegacyInstallationsQuery {
 }
 
 impl Decode for LegacyInstallationsQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let provider = object.optional("provider");
         Some(Self {

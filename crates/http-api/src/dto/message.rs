@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::words::SandboxStatusWord;
-use crate::decode::{Choice, ChoiceKind, Decode, Errors, Object, Path, items, union};
+use crate::decode::{Choice, ChoiceKind, Decode, FieldErrors, Object, Path, items, union};
 
 macro_rules! literal {
     ($(#[$doc:meta])* $name:ident: $($word:literal)|+) => {
@@ -40,7 +40,7 @@ literal!(ImageType: "image");
 pub(super) struct Content(Value);
 
 impl Decode for Content {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         union(
             value,
             at,
@@ -50,7 +50,7 @@ impl Decode for Content {
     }
 }
 
-fn text(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Content> {
+fn text(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Content> {
     let mut object = Object::<Content>::open(value, at, errors)?;
     let cache_prompt = object.default("cache_prompt", || false);
     let kind = object.default("type", || TextType("text"));
@@ -64,7 +64,7 @@ fn text(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Content> {
 }
 
 /// Other members are ignored here, as the reference does (recording 050): only text is strict.
-fn image(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Content> {
+fn image(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Content> {
     let mut object = Object::<Content>::open(value, at, errors)?;
     let cache_prompt = object.default("cache_prompt", || false);
     let kind = object.default("type", || ImageType("image"));
@@ -83,7 +83,7 @@ pub(super) fn values(content: Vec<Content>) -> Vec<Value> {
 pub struct FirstMessage(pub MessageInput);
 
 impl Decode for FirstMessage {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let role = object.default("role", || Role("user"));
         let content = object.default::<Vec<Content>>("content", Vec::new);
@@ -103,7 +103,7 @@ pub struct NextMessage(pub MessageInput);
 const AT_LEAST_ONE: RangeFrom<u64> = 1..;
 
 impl Decode for NextMessage {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let role = object.default("role", || UserRole("user"));
         let content = object.required::<Vec<Content>>("content").map(values);

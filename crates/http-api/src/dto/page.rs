@@ -3,7 +3,7 @@
 use domain::page::{PageLimit, PageRequest, PageToken};
 use utoipa::IntoParams;
 
-use crate::decode::{Decode, Errors, Object, Path};
+use crate::decode::{Decode, FieldErrors, Object, Path};
 
 /// `page_id` and `limit`.
 #[derive(Debug, Clone, IntoParams)]
@@ -18,7 +18,7 @@ pub struct PageQuery {
 }
 
 impl Decode for PageQuery {
-    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         object.page(PageLimit::MAX).map(Self::from)
     }

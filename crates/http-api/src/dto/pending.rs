@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::message::{Content, MessageContent, values};
-use crate::decode::{Decode, Errors, Flavour, JsonError, Path};
+use crate::decode::{Decode, FieldErrors, Flavour, JsonError, Path};
 use crate::extract::NamedParam;
 use crate::problem::Problem;
 
@@ -20,7 +20,7 @@ use crate::problem::Problem;
 pub struct AwaitedText(pub String);
 
 impl Decode for AwaitedText {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         String::decode(value, at, errors).map(Self)
     }
 }
@@ -73,7 +73,7 @@ pub fn message(body: Result<Value, JsonError>) -> Result<MessageInput, Problem> 
 }
 
 fn items(content: &Value) -> Result<Vec<Value>, Problem> {
-    let mut errors = Errors::new();
+    let mut errors = FieldErrors::new();
     let decoded = Vec::<Content>::decode(content, &Path::body(false), &mut errors);
     if let (Some(content), true) = (decoded, errors.is_empty()) {
         return Ok(values(content));

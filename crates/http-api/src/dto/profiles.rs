@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::git_providers::errors_of;
-use crate::decode::{Decode, Errors, Fault, Flavour, Object, Path, Rule, characters, pattern};
+use crate::decode::{Decode, FieldErrors, FieldError, Flavour, Object, Path, Rule, characters, pattern};
 use crate::extract::NamedParam;
 use crate::problem::Problem;
 
@@ -23,11 +23,11 @@ static PATTERN: LazyLock<Regex> =
 pub struct ProfileName(pub String);
 
 impl Decode for ProfileName {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         // Not as a `String`: of a name with NUL the pattern speaks, too.
         let name = value.as_str().map(str::to_owned);
         let fault = name.as_ref().map_or_else(
-            || Some(Fault::string_type()),
+            || Some(FieldError::string_type()),
             |name| {
                 let long = characters(1..=64).check(name);
                 long.or_else(|| pattern(&PATTERN).check(name))
@@ -170,7 +170,7 @@ struct LlmFields(Map<String, Value>);
 impl Decode for LlmFields {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         Object::<Self>::open(value, at, errors)?;
         let mut fields = value.as_object().cloned()?;
         // Front ends of the 1.20 line name the connection to a provider, of which there are none here.
@@ -188,7 +188,7 @@ pub struct SaveProfileInput(pub SaveProfile);
 impl Decode for SaveProfileInput {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let include_secrets = object.default("include_secrets", || true);
         let llm = object.optional::<LlmFields>("llm");
@@ -211,7 +211,7 @@ pub struct RenameProfileDto {
 }
 
 impl Decode for RenameProfileDto {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let new_name = object.required::<ProfileName>("new_name")?.0;
         Some(Self { new_name })

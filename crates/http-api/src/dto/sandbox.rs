@@ -13,7 +13,7 @@ use super::shown::Shown;
 use super::words::SandboxStatusWord;
 use super::written::{Written, members};
 use crate::addresses::Addresses;
-use crate::decode::{Decode, Errors, Object, Path, bounds};
+use crate::decode::{Decode, FieldErrors, Object, Path, bounds};
 
 /// Name of the exposed URL of the editor.
 const VSCODE: &str = "VSCODE";
@@ -148,7 +148,7 @@ pub struct IdsQuery {
 }
 
 impl Decode for IdsQuery {
-    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         Some(Self {
             ids: object.required("id")?,
@@ -166,7 +166,7 @@ pub struct NewSandboxQuery {
 }
 
 impl Decode for NewSandboxQuery {
-    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         Some(Self {
             sandbox_spec_id: object.optional("sandbox_spec_id")?,
@@ -184,7 +184,7 @@ pub struct DeleteSandboxQuery {
 }
 
 impl Decode for DeleteSandboxQuery {
-    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         Some(Self {
             sandbox_id: object.optional("sandbox_id")?,
@@ -270,7 +270,7 @@ pub struct LogsQuery {
 }
 
 impl Decode for LogsQuery {
-    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let lines = object.default("lines", || 200_i64);
         object.rule("lines", lines.as_ref(), bounds(0..=10_000));

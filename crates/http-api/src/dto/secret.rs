@@ -13,7 +13,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::page::PageQuery;
-use crate::decode::{Decode, Errors, Object, Path};
+use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::extract::NamedParam;
 
 /// A secret without its value.
@@ -85,7 +85,7 @@ pub struct SecretSearch {
 }
 
 impl Decode for SecretSearch {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let name_contains = object.optional("name__contains");
         let page = object.page(PageLimit::MAX);
@@ -101,7 +101,7 @@ impl Decode for SecretSearch {
 pub struct SecretName(pub String);
 
 impl Decode for SecretName {
-    fn decode(value: &Value, _: &Path<'_>, _: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, _: &Path<'_>, _: &mut FieldErrors) -> Option<Self> {
         value.as_str().map(|name| Self(name.to_owned()))
     }
 }
@@ -133,7 +133,7 @@ pub struct NewSecretInput(pub NewSecret);
 impl Decode for NewSecretInput {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let name = object.required::<String>("name");
         let name = object.convert("name", name, |it| check_name(&it).map(|()| it));
@@ -171,7 +171,7 @@ pub struct SecretUpdateInput(pub SecretUpdate);
 impl Decode for SecretUpdateInput {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let name = object.required::<String>("name");
         let name = object.convert("name", name, |it| check_name(&it).map(|()| it));

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::decode::{Choice, Decode, Errors, Object, Path};
+use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
 
 /// A skill.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -99,7 +99,7 @@ impl Choice for RegistrationScope {
 pub struct RegistrationInput(pub RegisteredMarketplace);
 
 impl Decode for RegistrationInput {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let name = object.required("name");
         let name = object.convert("name", name, check_name);

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::message::{FirstMessage, SendMessageRequest};
 use super::words::{AgentTypeWord, GitProviderWord, TriggerWord};
 use super::{MAX_NAME_CHARS, MAX_TITLE_CHARS};
-use crate::decode::{Choice, Decode, Errors, Fault, Object, Path, characters, items};
+use crate::decode::{Choice, Decode, FieldErrors, FieldError, Object, Path, characters, items};
 
 /// Each is tried before the agent gets it.
 const MOST_PLUGINS: u64 = 20;
@@ -24,7 +24,7 @@ pub struct StartBody(pub StartInput);
 impl Decode for StartBody {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let sandbox_id = object.optional("sandbox_id");
         let conversation_id = object.optional("conversation_id");
@@ -103,7 +103,7 @@ struct Processor(Value);
 const PROCESSORS: [&str; 2] = ["LoggingCallbackProcessor", "SetTitleCallbackProcessor"];
 
 impl Decode for Processor {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         Object::<Self>::open(value, at, errors)?;
         // Whatever is no kind is an unknown one, also nothing and what is no text.
         let kind = match value.get("kind") {
@@ -117,7 +117,7 @@ impl Decode for Processor {
         let mut rest = value.as_object().cloned().unwrap_or_default();
         rest.shift_remove("kind");
         let expected = PROCESSORS.map(|name| format!("'{name}'")).join(", ");
-        let fault = Fault::value_error(format!(
+        let fault = FieldError::value_error(format!(
             "Unknown kind '{kind}' for a processor; Expected one of: [{expected}]"
         ));
         errors.push(at, fault, &Value::Object(rest));
@@ -143,7 +143,7 @@ impl Choice for TaskType {
 struct SuggestedTask(Value);
 
 impl Decode for SuggestedTask {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let provider = object.required::<GitProvider>("git_provider");
         let kind = object.required::<TaskType>("task_type");
@@ -164,7 +164,7 @@ impl Decode for SuggestedTask {
 struct Plugin(Value);
 
 impl Decode for Plugin {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let source = object.required::<String>("source");
         object.rule("source", source.as_ref(), |source: &String| {
@@ -186,36 +186,36 @@ impl Decode for Plugin {
 }
 
 /// A source is stored and shown again, so there can be nothing secret in it.
-fn credentials_in(source: &str) -> Option<Fault> {
+fn credentials_in(source: &str) -> Option<FieldError> {
     let url: url::Url = source.trim().parse().ok()?;
     let is_named = !url.username().is_empty() && url.scheme() != "ssh" && url.scheme() != "git+ssh";
     (is_named || url.password().is_some()).then(|| {
-        Fault::value_error(
+        FieldError::value_error(
             "source must not contain a user name or password: it is stored and shown again",
         )
     })
 }
 
-fn inside_the_repository(path: &str) -> Option<Fault> {
+fn inside_the_repository(path: &str) -> Option<FieldError> {
     if path.starts_with(['/', '\\']) {
-        return Some(Fault::value_error(
+        return Some(FieldError::value_error(
             "repo_path must be relative, not absolute",
         ));
     }
     path.split(['/', '\\'])
         .any(|part| part == "..")
-        .then(|| Fault::value_error("repo_path cannot contain '..' (parent directory traversal)"))
+        .then(|| FieldError::value_error("repo_path cannot contain '..' (parent directory traversal)"))
 }
 
 /// What a plugin is told.
 struct Parameters(Map<String, Value>);
 
 impl Decode for Parameters {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         if let Value::Object(map) = value {
             return Some(Self(map.clone()));
         }
-        errors.push(at, Fault::dict_type(), value);
+        errors.push(at, FieldError::dict_type(), value);
         None
     }
 }

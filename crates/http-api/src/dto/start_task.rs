@@ -18,7 +18,7 @@ use super::message::SendMessageRequest;
 use super::shown::MASK;
 use super::start_request::{PluginSchema, ProcessorSchema, SuggestedTaskSchema};
 use super::words::{AgentTypeWord, GitProviderWord, StartStatusWord, TriggerWord};
-use crate::decode::{Choice, Decode, Errors, Object, Path};
+use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
 
 /// A start task.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -210,7 +210,7 @@ impl StartTaskCountQuery {
 }
 
 impl Decode for StartTaskCountQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         Self::read(&mut object)
     }
@@ -254,7 +254,7 @@ impl StartTaskSearchQuery {
 }
 
 impl Decode for StartTaskSearchQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let what = StartTaskCountQuery::read(&mut object);
         let order = object.default("sort_order", StartTaskOrder::default);
@@ -279,7 +279,7 @@ pub struct StartTaskIdsQuery {
 }
 
 impl Decode for StartTaskIdsQuery {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         Some(Self {
             ids: object.required("ids")?,

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::body::{decode_body, is_json, read};
 use super::parse::{self, MAX_DOCUMENT_WEIGHT_BYTES, ParseBudget, ParsePermit};
 use super::{RequestPart, state_of};
-use crate::decode::{Decode, Errors, Fault, Flavour, Path};
+use crate::decode::{Decode, FieldErrors, FieldError, Flavour, Path};
 use crate::problem::Problem;
 
 /// Events of one batch that are taken; agent servers send at most a few hundred.
@@ -31,7 +31,7 @@ struct UnquotedBatch;
 impl Decode for UnquotedBatch {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         Vec::<Value>::decode(value, at, errors).map(|_| Self)
     }
 }
@@ -49,7 +49,7 @@ impl RequestPart for EventBatch {
         req: &HttpRequest,
         payload: &mut Payload,
         flavour: Flavour,
-        errors: &mut Errors,
+        errors: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let state = state_of(req)?;
         let bytes = read(req, payload, state.limits().webhook_body).await?;
@@ -58,7 +58,7 @@ impl RequestPart for EventBatch {
                 decode_body::<UnquotedBatch>(req, bytes, flavour, errors).await?;
             }
             if errors.is_empty() {
-                errors.push_silent(&Path::body(false), Fault::list_type());
+                errors.push_silent(&Path::body(false), FieldError::list_type());
             }
             return Ok(None);
         };

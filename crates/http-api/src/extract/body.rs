@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::parse;
 use super::{RequestPart, state_of};
-use crate::decode::{Decode, Errors, Fault, Flavour, JsonError, Path};
+use crate::decode::{Decode, FieldErrors, FieldError, Flavour, JsonError, Path};
 use crate::problem::Problem;
 
 /// A JSON body.
@@ -24,7 +24,7 @@ impl<T: Decode> RequestPart for Body<T> {
         req: &HttpRequest,
         payload: &mut Payload,
         flavour: Flavour,
-        errors: &mut Errors,
+        errors: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let bytes = read(req, payload, state_of(req)?.limits().body).await?;
         Ok(decode_body(req, bytes, flavour, errors).await?.map(Self))
@@ -40,7 +40,7 @@ impl<T: Decode> RequestPart for OptionalBody<T> {
         req: &HttpRequest,
         payload: &mut Payload,
         flavour: Flavour,
-        errors: &mut Errors,
+        errors: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let bytes = read(req, payload, state_of(req)?.limits().body).await?;
         if matches!(bytes.trim_ascii(), b"" | b"null") {
@@ -65,7 +65,7 @@ impl<T: Decode> RequestPart for BodyWithBytes<T> {
         req: &HttpRequest,
         payload: &mut Payload,
         flavour: Flavour,
-        errors: &mut Errors,
+        errors: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let bytes = read(req, payload, state_of(req)?.limits().body).await?;
         let value = decode_body(req, bytes.clone(), flavour, errors).await?;
@@ -82,7 +82,7 @@ impl<T: Decode> RequestPart for WebhookBody<T> {
         req: &HttpRequest,
         payload: &mut Payload,
         flavour: Flavour,
-        errors: &mut Errors,
+        errors: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let bytes = read(req, payload, state_of(req)?.limits().webhook_body).await?;
         Ok(decode_body(req, bytes, flavour, errors).await?.map(Self))
@@ -98,7 +98,7 @@ impl RequestPart for RawJson {
         req: &HttpRequest,
         payload: &mut Payload,
         _: Flavour,
-        _: &mut Errors,
+        _: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let bytes = read(req, payload, state_of(req)?.limits().body).await?;
         let (read, _share) = parse::document(state_of(req)?.parse_budget(), &bytes).await?;
@@ -201,7 +201,7 @@ pub(super) async fn decode_body<T: Decode>(
     req: &HttpRequest,
     bytes: Bytes,
     flavour: Flavour,
-    errors: &mut Errors,
+    errors: &mut FieldErrors,
 ) -> Result<Option<T>, Problem> {
     let at = Path::body(T::SENSITIVE);
     if bytes.is_empty() {
@@ -212,7 +212,7 @@ pub(super) async fn decode_body<T: Decode>(
         // The reference hands over the raw text, which is then of the wrong type.
         let text = Value::from(String::from_utf8_lossy(&bytes).into_owned());
         if T::decode(&text, &at, errors).is_some() {
-            errors.push(&at, Fault::model_attributes_type(), &text);
+            errors.push(&at, FieldError::model_attributes_type(), &text);
         }
         return Ok(None);
     }
@@ -229,13 +229,13 @@ pub(super) async fn decode_body<T: Decode>(
     Ok(None)
 }
 
-fn missing(errors: &mut Errors) {
+fn missing(errors: &mut FieldErrors) {
     // Nothing is no secret.
-    errors.push(&Path::body(false), Fault::missing(), &Value::Null);
+    errors.push(&Path::body(false), FieldError::missing(), &Value::Null);
 }
 
-fn syntax_error(errors: &mut Errors, position: usize, message: &str) {
-    let fault = Fault::new("json_invalid", "JSON decode error").with(json!({"error": message}));
+fn syntax_error(errors: &mut FieldErrors, position: usize, message: &str) {
+    let fault = FieldError::new("json_invalid", "JSON decode error").with(json!({"error": message}));
     // Nothing of a text that could not be read is repeated, so the place is no secret.
     errors.push(&Path::body(false).index(position), fault, &json!({}));
 }

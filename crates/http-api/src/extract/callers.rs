@@ -20,7 +20,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::{KeyPurpose, key_attempts, received_at, state_of};
 use crate::audit::AuditContext;
-use crate::decode::{Errors, Fault, Flavour, Path};
+use crate::decode::{FieldErrors, FieldError, Flavour, Path};
 use crate::problem::Problem;
 
 /// The header that carries the key of a user, or of a sandbox; as text it would be read anew for each request.
@@ -216,10 +216,10 @@ impl Caller for LegacyActor {
         let found = user_of(req, key).await?;
         found.map(Self).ok_or_else(|| {
             let fault = match key {
-                None => Fault::missing(),
-                Some(_) => Fault::new("invalid_api_key", "Invalid API key"),
+                None => FieldError::missing(),
+                Some(_) => FieldError::new("invalid_api_key", "Invalid API key"),
             };
-            let mut errors = Errors::new();
+            let mut errors = FieldErrors::new();
             errors.push_silent(&Path::header().key(KEY_HEADER_TEXT), fault);
             let shape = Problem::invalid(&errors, Flavour::Legacy);
             Problem::with_body(StatusCode::UNAUTHORIZED, shape.body().clone())

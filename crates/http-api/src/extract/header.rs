@@ -4,7 +4,7 @@ use actix_web::HttpRequest;
 use actix_web::dev::Payload;
 
 use super::RequestPart;
-use crate::decode::{Decode, Errors, Fault, Flavour, Path, Rule, characters};
+use crate::decode::{Decode, FieldErrors, FieldError, Flavour, Path, Rule, characters};
 use crate::problem::Problem;
 
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
@@ -18,7 +18,7 @@ impl RequestPart for IdempotencyKey {
         req: &HttpRequest,
         _: &mut Payload,
         _: Flavour,
-        errors: &mut Errors,
+        errors: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let Some(value) = req.headers().get(IDEMPOTENCY_KEY) else {
             return Ok(Some(Self(None)));
@@ -27,7 +27,7 @@ impl RequestPart for IdempotencyKey {
         let visible = text.bytes().all(|b| b.is_ascii_graphic());
         let fault = characters(1..=255).check(&text).or_else(|| {
             (!visible)
-                .then(|| Fault::value_error("an idempotency key has visible ASCII characters only"))
+                .then(|| FieldError::value_error("an idempotency key has visible ASCII characters only"))
         });
         Ok(match fault {
             None => Some(Self(Some(text))),
@@ -53,7 +53,7 @@ impl RequestPart for LastEventId {
         req: &HttpRequest,
         _: &mut Payload,
         _: Flavour,
-        errors: &mut Errors,
+        errors: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let Some(value) = req.headers().get(Self::IDEMPOTENCY_KEY) else {
             return Ok(Some(Self(None)));

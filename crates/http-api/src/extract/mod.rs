@@ -23,7 +23,7 @@ use domain::clock::Timestamp;
 use futures::future::LocalBoxFuture;
 
 use crate::audit::{self, AuditContext};
-use crate::decode::{Errors, Flavour};
+use crate::decode::{FieldErrors, Flavour};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
@@ -62,7 +62,7 @@ pub trait RequestPart: Sized {
         req: &HttpRequest,
         payload: &mut Payload,
         flavour: Flavour,
-        errors: &mut Errors,
+        errors: &mut FieldErrors,
     ) -> impl Future<Output = Result<Option<Self>, Problem>>;
 }
 
@@ -74,7 +74,7 @@ impl<W: Caller + 'static, P: RequestPart + 'static> FromRequest for Call<W, P> {
         let (req, mut payload) = (req.clone(), payload.take());
         Box::pin(async move {
             let who = identify_caller::<W>(&req).await?;
-            let mut errors = Errors::new();
+            let mut errors = FieldErrors::new();
             let part = P::extract(&req, &mut payload, W::FLAVOUR, &mut errors).await?;
             match part {
                 Some(part) if errors.is_empty() => {
@@ -114,7 +114,7 @@ impl RequestPart for () {
         _: &HttpRequest,
         _: &mut Payload,
         _: Flavour,
-        _: &mut Errors,
+        _: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         Ok(Some(()))
     }
@@ -128,7 +128,7 @@ macro_rules! tuple_of_request_parts {
                 req: &HttpRequest,
                 payload: &mut Payload,
                 flavour: Flavour,
-                errors: &mut Errors,
+                errors: &mut FieldErrors,
             ) -> Result<Option<Self>, Problem> {
                 $(let $part = $part::extract(req, payload, flavour, errors).await?;)+
                 Ok((|| Some(($($part?,)+)))())

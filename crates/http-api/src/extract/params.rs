@@ -6,7 +6,7 @@ use domain::id::{ConversationId, SandboxId};
 use serde_json::{Map, Value};
 
 use super::RequestPart;
-use crate::decode::{Decode, Errors, Flavour, Path};
+use crate::decode::{Decode, FieldErrors, Flavour, Path};
 use crate::problem::Problem;
 
 /// A value that has one name wherever it stands in a path.
@@ -36,7 +36,7 @@ impl<T: NamedParam> RequestPart for PathParam<T> {
         req: &HttpRequest,
         _: &mut Payload,
         _: Flavour,
-        errors: &mut Errors,
+        errors: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let given = path_values(req)?;
         let value = given
@@ -63,7 +63,7 @@ impl<T: Decode> RequestPart for PathParams<T> {
         req: &HttpRequest,
         _: &mut Payload,
         _: Flavour,
-        errors: &mut Errors,
+        errors: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         let given = Value::Object(path_values(req)?);
         Ok(T::decode(&given, &Path::path_params(), errors).map(Self))
@@ -90,7 +90,7 @@ impl<T: Decode> RequestPart for Query<T> {
         req: &HttpRequest,
         _: &mut Payload,
         _: Flavour,
-        errors: &mut Errors,
+        errors: &mut FieldErrors,
     ) -> Result<Option<Self>, Problem> {
         Ok(T::decode(&query_values(req.query_string()), &Path::query(), errors).map(Self))
     }

@@ -4,7 +4,7 @@ use domain::git::NewPullRequest;
 use serde_json::Value;
 
 use super::tools::McpTool;
-use crate::decode::{Errors, RpcError, Flavour, Object, Path, characters, items};
+use crate::decode::{FieldErrors, RpcError, Flavour, Object, Path, characters, items};
 
 const MAX_REPOSITORY_CHARS: u64 = 1024;
 const MAX_BRANCH_CHARS: u64 = 255;
@@ -13,14 +13,14 @@ const MAX_LABELS: u64 = 100;
 
 /// The pull request that the arguments ask for, or what is wrong with each of them.
 pub(super) fn read(tool: &McpTool, given: &Value) -> Result<NewPullRequest, String> {
-    let mut errors = Errors::new();
+    let mut errors = FieldErrors::new();
     match decode(tool, given, &mut errors) {
         Some(request) if errors.is_empty() => Ok(request),
         _ => Err(describe_errors(&errors)),
     }
 }
 
-fn decode(tool: &McpTool, given: &Value, errors: &mut Errors) -> Option<NewPullRequest> {
+fn decode(tool: &McpTool, given: &Value, errors: &mut FieldErrors) -> Option<NewPullRequest> {
     let at = Path::body(false);
     let mut object = Object::<Value>::open(given, &at, errors)?;
     let (name, _) = tool.repository;
@@ -77,7 +77,7 @@ fn repository_of(tool: &McpTool, value: &Value) -> Option<String> {
 }
 
 /// One line for each fault: where, and what.
-fn describe_errors(errors: &Errors) -> String {
+fn describe_errors(errors: &FieldErrors) -> String {
     let detail = errors.detail(Flavour::V1);
     let faults = detail.as_array().into_iter().flatten().map(|item| {
         let place = item["loc"].as_array().into_iter().flatten().skip(1);

@@ -6,7 +6,7 @@ use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::{events, webhooks};
-use crate::decode::{Decode, Errors, Object, Path};
+use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::dto::event::{EventCountQuery, EventDocument, EventSearchQuery};
 use crate::dto::sandbox::IdsQuery;
 use crate::dto::{PageDto, Success};
@@ -24,7 +24,7 @@ pub(super) struct ConversationScoped<T> {
 impl<T: Decode> Decode for ConversationScoped<T> {
     const SENSITIVE: bool = T::SENSITIVE;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let id = object.required("conversation_id__eq");
         let query = T::decode(value, at, errors);

@@ -15,7 +15,7 @@ use futures::{FutureExt as _, Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 
 use crate::audit::{CreatedResource, created_id};
-use crate::decode::{Decode, Errors, Object, Path};
+use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::dto::conversation::{
     AppConversationUpdateRequest, BatchParams, ConversationCountQuery, ConversationDto,
     ConversationListQuery, ConversationPatch, ConversationSearchQuery, ListedConversations,
@@ -253,7 +253,7 @@ pub(super) async fn update(
 pub(super) struct RawConversationId(String);
 
 impl Decode for RawConversationId {
-    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         Object::<Self>::open(value, at, errors)?
             .required("conversation_id")
             .map(Self)

@@ -15,7 +15,7 @@ use futures::FutureExt as _;
 use tokio::time::sleep;
 
 use super::body_writer::{Disconnected, BodyWriter};
-use crate::decode::{Fault, Path};
+use crate::decode::{FieldError, Path};
 use crate::dto::event::EventStreamQuery;
 use crate::extract::{
     AccessRecheck, Actor, Application, Call, LastEventId, PathParam, Query, State,
@@ -95,7 +95,7 @@ fn refused(error: AppError, in_header: bool) -> Problem {
     if error.class() != ErrorClass::Unprocessable {
         return error.into();
     }
-    let fault = Fault::value_error(error.public());
+    let fault = FieldError::value_error(error.public());
     if in_header {
         Problem::unprocessable(&Path::header().key(LastEventId::NAME), fault)
     } else {

@@ -6,7 +6,7 @@ use application::git::GitServiceError;
 use domain::error::{Classify as _, ErrorClass};
 use domain::git::GitError;
 
-use crate::decode::{Fault, Path};
+use crate::decode::{FieldError, Path};
 use crate::dto::PageDto;
 use crate::dto::git::{
     BranchDto, BranchesQuery, GitPageParams, GitShortPageParams, GitUserDto, InstallationsQuery,
@@ -20,7 +20,7 @@ pub(super) fn problem(failure: GitServiceError) -> Problem {
     match &failure {
         GitServiceError::Provider(error @ GitError::InvalidPageToken) => {
             let at = Path::query();
-            Problem::unprocessable(&at.key("page_id"), Fault::value_error(error))
+            Problem::unprocessable(&at.key("page_id"), FieldError::value_error(error))
         }
         failure if failure.class() == ErrorClass::Unauthenticated => {
             Problem::with_body(StatusCode::UNAUTHORIZED, failure.public().into())

@@ -8,7 +8,7 @@ use application::secrets::may_read_secrets;
 use domain::id::{ConversationId, SandboxId, UserId};
 use serde_json::Value;
 
-use crate::decode::{Decode, Errors, Object, Path};
+use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::extract::{
     Application, Call, Query, RawJson, SandboxCaller, UserOrSandbox, Caller, state_of,
 };
@@ -56,7 +56,7 @@ pub(super) struct McpCallContext {
 }
 
 impl Decode for McpCallContext {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let conversation_id = object.optional(CONVERSATION_PARAMETER)?;
         Some(Self { conversation_id })

@@ -8,7 +8,7 @@ use domain::sandbox::Sandbox;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use crate::decode::{Decode, Errors, Object, Path};
+use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::dto::secret::{SecretDto, SecretNamesDto};
 use crate::extract::{Anonymous, Application, Call, PathParams, SandboxCaller, Caller};
 use crate::problem::{Detail, Problem};
@@ -39,7 +39,7 @@ impl Caller for ActiveSandbox {
 pub(super) struct SecretNameParam(String);
 
 impl Decode for SecretNameParam {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         object.required("secret_name").map(Self)
     }

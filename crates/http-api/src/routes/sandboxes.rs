@@ -6,7 +6,7 @@ use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 
 use crate::audit::{CreatedResource, created_id};
-use crate::decode::{Fault, Path};
+use crate::decode::{FieldError, Path};
 use crate::dto::page::PageQuery;
 use crate::dto::sandbox::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
 use crate::dto::{PageDto, Success, check_batch, written};
@@ -158,7 +158,7 @@ pub(super) async fn remove(
     >,
 ) -> Result<web::Json<Success>, Problem> {
     if query.sandbox_id.is_some_and(|named| named != id.as_str()) {
-        let fault = Fault::value_error("sandbox_id is not the id in the path");
+        let fault = FieldError::value_error("sandbox_id is not the id in the path");
         return Err(Problem::unprocessable(
             &Path::query().key("sandbox_id"),
             fault,

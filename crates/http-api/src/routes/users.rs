@@ -6,7 +6,7 @@ use application::secrets::may_read_secrets;
 use application::settings::SecretVisibility;
 use serde_json::Value;
 
-use crate::decode::{Decode, Errors, Object, Path};
+use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::dto::access::AccessDto;
 use crate::dto::settings::UserDto;
 use crate::extract::{Actor, Application, Call, Query, SandboxCaller, State, Caller};
@@ -42,7 +42,7 @@ impl Caller for MeCaller {
 fn wants_secrets(query: &str) -> bool {
     let texts = url::form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == EXPOSE);
     let last = texts.last().map(|(_, text)| Value::from(text.into_owned()));
-    let mut ignored = Errors::new();
+    let mut ignored = FieldErrors::new();
     last.is_some_and(|text| bool::decode(&text, &Path::query(), &mut ignored) == Some(true))
 }
 
@@ -57,7 +57,7 @@ struct MeOptions {
 }
 
 impl Decode for MeOptions {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let expose_secrets = object.default(EXPOSE, || false)?;
         Some(Self { expose_secrets })

@@ -5,7 +5,7 @@ use domain::agent::AgentConversation;
 use domain::id::ConversationId;
 use serde_json::Value;
 
-use crate::decode::{Decode, Errors, Fault, Object, Path};
+use crate::decode::{Decode, FieldErrors, FieldError, Object, Path};
 use crate::dto::Success;
 use crate::dto::event::EventDocument;
 use crate::extract::{
@@ -20,12 +20,12 @@ impl Decode for ConversationReport {
     /// The record holds the agent's configuration.
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         object.required::<ConversationId>("id")?;
         let read = AgentConversation::from_document(value);
         if read.is_none() {
-            object.fault("id", Fault::value_error("the id cannot be used"));
+            object.fault("id", FieldError::value_error("the id cannot be used"));
         }
         read.map(Self)
     }

@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::fixture::{config, state};
 use crate::access_recheck::AccessRecheck;
-use crate::decode::{Errors, Flavour};
+use crate::decode::{FieldErrors, Flavour};
 use crate::extract::{Actor, Authenticator, RequestPart, SandboxCaller};
 use crate::problem::Problem;
 use crate::state::HttpState;
@@ -51,7 +51,7 @@ async fn a_caller_stands_as_long_as_one_of_their_keys_does() {
         .insert_header(("X-Session-API-Key", "of-a-sandbox"))
         .insert_header(("Authorization", "Bearer mine"))
         .to_http_request();
-    let (mut payload, mut errors) = (Payload::None, Errors::new());
+    let (mut payload, mut errors) = (Payload::None, FieldErrors::new());
     let recheck = AccessRecheck::extract(&request, &mut payload, Flavour::V1, &mut errors);
     let recheck = recheck.await.unwrap().unwrap();
     let is_refused = async |keys: Option<Vec<(&'static str, &'static str)>>| {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use store_memory::MemoryStore;
 use uuid::Uuid;
 
-use crate::decode::{Decode, Errors, Object, Path};
+use crate::decode::{Decode, FieldErrors, Object, Path};
 use crate::extract::{
     Actor, Application, Authenticator, Body, Call, IdempotencyKey, LegacyActor, PathParam, Query,
     SandboxCaller, WebhookBody,
@@ -135,7 +135,7 @@ struct Rename {
 impl Decode for Rename {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let title = object.required("title");
         let token = object.optional("token");
@@ -150,7 +150,7 @@ impl Decode for Rename {
 struct Page(usize);
 
 impl Decode for Page {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         object
             .page(domain::page::PageLimit::MAX)

@@ -8,7 +8,7 @@ use domain::patch::Patch;
 use regex::Regex;
 use serde_json::{Value, json};
 
-use super::super::{Decode, Errors, Flavour, Object, Path, bounds, characters, decode, pattern};
+use super::super::{Decode, FieldErrors, Flavour, Object, Path, bounds, characters, decode, pattern};
 use super::refused;
 
 #[derive(Debug, PartialEq)]
@@ -19,7 +19,7 @@ struct Search {
 }
 
 impl Decode for Search {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let ids = object.required("ids");
         let limit = object.default("limit", || 100);
@@ -83,7 +83,7 @@ static NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new("^[a-z]{1,4}$").unwra
 struct Named;
 
 impl Decode for Named {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let name = object.required::<String>("name");
         object.rule("name", name.as_ref(), pattern(&NAME));
@@ -141,7 +141,7 @@ fn constraints_are_worded_as_pydantic_words_them() {
 fn a_patch_tells_absent_from_null() {
     struct Change(Patch<String>);
     impl Decode for Change {
-        fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+        fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
             let mut object = Object::<Self>::open(value, at, errors)?;
             object.patch("title").map(Self)
         }

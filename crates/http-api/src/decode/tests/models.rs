@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use super::super::{
-    Choice, Decode, Errors, Flavour, Object, Path, Secret, characters, decode, items, union,
+    Choice, Decode, FieldErrors, Flavour, Object, Path, Secret, characters, decode, items, union,
 };
 use super::refused;
 
@@ -16,7 +16,7 @@ enum Content {
     Image,
 }
 
-fn text(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Content> {
+fn text(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Content> {
     let mut object = Object::<Content>::open(value, at, errors)?;
     let kind = object.required::<TextKind>("type");
     let text = object.required::<String>("text");
@@ -24,7 +24,7 @@ fn text(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Content> {
     kind.zip(text).map(|_| Content::Text)
 }
 
-fn image(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Content> {
+fn image(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Content> {
     let mut object = Object::<Content>::open(value, at, errors)?;
     let kind = object.required::<ImageKind>("type");
     let urls = object.required::<Vec<String>>("image_urls");
@@ -33,7 +33,7 @@ fn image(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Content> {
 }
 
 impl Decode for Content {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         union(
             value,
             at,
@@ -65,7 +65,7 @@ struct Message {
 }
 
 impl Decode for Message {
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let role = object.default("role", || User);
         let content = object.required::<Vec<Content>>("content");
@@ -163,7 +163,7 @@ struct Token {
 impl Decode for Token {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let token = object.optional("token");
         let host = object.optional::<String>("host");

@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::super::{Decode, Errors, Flavour, JsonError, Path, parse_json};
+use super::super::{Decode, FieldErrors, Flavour, JsonError, Path, parse_json};
 
 fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -30,7 +30,7 @@ fn any_value() -> impl Strategy<Value = Value> {
 
 fn ends_well<T: Decode>(value: &Value) {
     for at in [Path::body(T::SENSITIVE), Path::query()] {
-        let mut errors = Errors::new();
+        let mut errors = FieldErrors::new();
         let decoded = T::decode(value, &at, &mut errors);
         assert_eq!(decoded.is_none(), !errors.is_empty(), "{value}");
         for flavour in [Flavour::V1, Flavour::Legacy] {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use url::Url;
 use utoipa::ToSchema;
 
-use crate::decode::{Decode, Errors, Fault, Object, Path, items};
+use crate::decode::{Decode, FieldErrors, FieldError, Object, Path, items};
 
 /// Servers in one list. Masks are matched with stored servers pair by pair.
 const MOST_SERVERS: u64 = 100;
@@ -86,7 +86,7 @@ pub struct McpConfigInput(pub McpConfig);
 impl Decode for McpConfigInput {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let sse = object.default::<Vec<Sse>>("sse_servers", Vec::new);
         object.rule("sse_servers", sse.as_ref(), items(..=MOST_SERVERS));
@@ -108,7 +108,7 @@ struct Sse(McpRemote);
 impl Decode for Sse {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         remote::<Self>(value, at, errors, false).map(Self)
     }
 }
@@ -118,7 +118,7 @@ struct Shttp(McpRemote);
 impl Decode for Shttp {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         remote::<Self>(value, at, errors, true).map(Self)
     }
 }
@@ -127,7 +127,7 @@ impl Decode for Shttp {
 fn remote<M: Decode>(
     value: &Value,
     at: &Path<'_>,
-    errors: &mut Errors,
+    errors: &mut FieldErrors,
     timed: bool,
 ) -> Option<McpRemote> {
     if let Value::String(url) = value {
@@ -190,7 +190,7 @@ struct Stdio(McpStdio);
 impl Decode for Stdio {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let name = object.required::<String>("name");
         let name = object.convert("name", name, |text| checked_name(&text));
@@ -240,12 +240,12 @@ struct Args(Vec<String>);
 impl Decode for Args {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let args = match value {
             Value::String(text) => match shell::split(text) {
                 Ok(args) => args,
                 Err(reason) => {
-                    let fault = Fault::value_error(format!("Invalid argument format: {reason}"));
+                    let fault = FieldError::value_error(format!("Invalid argument format: {reason}"));
                     errors.push_silent(at, fault);
                     return None;
                 }
@@ -253,7 +253,7 @@ impl Decode for Args {
             other => Vec::<String>::decode(other, at, errors)?,
         };
         if args.iter().any(|arg| arg.contains('\0')) {
-            errors.push_silent(at, Fault::value_error("Arguments cannot contain NUL"));
+            errors.push_silent(at, FieldError::value_error("Arguments cannot contain NUL"));
             return None;
         }
         Some(Self(args))
@@ -266,7 +266,7 @@ struct Env(BTreeMap<String, SecretString>);
 impl Decode for Env {
     const SENSITIVE: bool = true;
 
-    fn decode(value: &Value, at: &Path<'_>, errors: &mut Errors) -> Option<Self> {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let env = match value {
             Value::String(text) => pairs(text),
             other => Ok(BTreeMap::<String, SecretString>::decode(other, at, errors)?),
@@ -274,7 +274,7 @@ impl Decode for Env {
         match env.and_then(checked_env) {
             Ok(env) => Some(Self(env)),
             Err(reason) => {
-                errors.push_silent(at, Fault::value_error(reason));
+                errors.push_silent(at, FieldError::value_error(reason));
                 None
             }
         }

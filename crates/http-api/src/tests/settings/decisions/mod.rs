@@ -36,11 +36,11 @@ enum Check {
     /// The body has no such member.
     Lacks(&'static str),
     /// `loc` of the only item of `detail`, after `body`, and its type.
-    Fault(&'static [&'static str], &'static str),
+    FieldError(&'static [&'static str], &'static str),
     /// The text is nowhere in the body.
     Never(&'static str),
 }
-use Check::{At, Fault, Is, Lacks, Never};
+use Check::{At, FieldError, Is, Lacks, Never};
 
 fn get(checks: Vec<Check>) -> Step {
     Step {
@@ -74,7 +74,7 @@ fn tokens(body: &str) -> Step {
 
 /// Git tokens, or servers, that are refused for one reason.
 fn refused(body: &str, loc: &'static [&'static str], kind: &'static str) -> Step {
-    post(PROVIDERS, body, 422, vec![Fault(loc, kind)])
+    post(PROVIDERS, body, 422, vec![FieldError(loc, kind)])
 }
 
 fn by(key: &'static str, step: Step) -> Step {
@@ -103,7 +103,7 @@ impl Check {
             Is(body) => assert_eq!(answer.json(), *body, "{row}"),
             At(pointer, value) => assert_eq!(answer.json().pointer(pointer), Some(value), "{told}"),
             Lacks(pointer) => assert_eq!(answer.json().pointer(pointer), None, "{told}"),
-            Fault(loc, kind) => {
+            FieldError(loc, kind) => {
                 let body = answer.json();
                 let items = body["detail"].as_array().unwrap();
                 let whole: Vec<&str> = ["body"].iter().chain(*loc).copied().collect();

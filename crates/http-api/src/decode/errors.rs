@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 use super::path::{Path, bounded};
 
 /// Error items that one answer lists at most.
-const MOST_ITEMS: usize = 100;
+const MAX_ERROR_ITEMS: usize = 100;
 /// Longest input that is echoed, in bytes of JSON (an estimate that is never too low by more than escapes).
-const LONGEST_INPUT: usize = 1024;
+const MAX_ECHO_BYTES: usize = 1024;
 /// Longest message; messages may quote the client.
-const LONGEST_MESSAGE: usize = 2048;
+const MAX_MESSAGE_BYTES: usize = 2048;
 
 /// How errors are written on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl FieldError {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Item {
+struct ErrorItem {
     loc: Vec<Value>,
     fault: FieldError,
     input: Option<Value>,
@@ -96,7 +96,7 @@ struct Item {
 /// All that is wrong with one request, in the order found.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FieldErrors {
-    items: Vec<Item>,
+    items: Vec<ErrorItem>,
 }
 
 impl FieldErrors {
@@ -123,10 +123,10 @@ impl FieldErrors {
         if self.is_full() {
             return;
         }
-        if fault.msg.len() > LONGEST_MESSAGE {
-            fault.msg = bounded(&fault.msg, LONGEST_MESSAGE).into();
+        if fault.msg.len() > MAX_MESSAGE_BYTES {
+            fault.msg = bounded(&fault.msg, MAX_MESSAGE_BYTES).into();
         }
-        self.items.push(Item {
+        self.items.push(ErrorItem {
             loc: at.to_loc(),
             fault,
             input,
@@ -135,7 +135,7 @@ impl FieldErrors {
 
     /// Adds what another attempt found (the arms of a union).
     pub fn append(&mut self, other: Self) {
-        let room = MOST_ITEMS - self.items.len().min(MOST_ITEMS);
+        let room = MAX_ERROR_ITEMS - self.items.len().min(MAX_ERROR_ITEMS);
         self.items.extend(other.items.into_iter().take(room));
     }
 
@@ -158,7 +158,7 @@ impl FieldErrors {
 
     /// Whether more would no longer be listed: a decoder may stop looking.
     pub fn is_full(&self) -> bool {
-        self.items.len() >= MOST_ITEMS
+        self.items.len() >= MAX_ERROR_ITEMS
     }
 
     /// The `detail` list.
@@ -167,7 +167,7 @@ impl FieldErrors {
     }
 }
 
-impl Item {
+impl ErrorItem {
     fn render(&self, flavour: Flavour) -> Value {
         let mut out = Map::new();
         let FieldError { kind, msg, ctx } = &self.fault;
@@ -200,8 +200,8 @@ impl Item {
 /// What an item repeats of the refused value: short values whole, long texts cut, long lists and objects not at all.
 fn echo(input: &Value) -> Option<Value> {
     match input {
-        Value::String(text) => Some(bounded(text, LONGEST_INPUT).into()),
-        _ => size_within(input, LONGEST_INPUT)
+        Value::String(text) => Some(bounded(text, MAX_ECHO_BYTES).into()),
+        _ => size_within(input, MAX_ECHO_BYTES)
             .is_some()
             .then(|| input.clone()),
     }

@@ -11,7 +11,7 @@ use domain::start_task::AgentType;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::scalar::Saturated;
+use super::scalar::SaturatedInt;
 use super::{Choice, Decode, FieldErrors, FieldError, Object, Path, bounds};
 
 macro_rules! uuid_ids {
@@ -59,17 +59,17 @@ impl Decode for Timestamp {
 impl<Model: Decode> Object<'_, Model> {
     /// Any integer, those beyond 64 bits as the nearest one: what older routes take for lengths and numbers of pages.
     pub fn integer(&mut self, key: &'static str, usual: i64) -> Option<i64> {
-        let integer = self.default(key, || Saturated(usual));
-        integer.map(|Saturated(integer)| integer)
+        let integer = self.default(key, || SaturatedInt(usual));
+        integer.map(|SaturatedInt(integer)| integer)
     }
 
     /// `page_id` and `limit` (1 to 100), as every search takes them; `usual` is the limit of this route.
     pub fn page(&mut self, usual: PageLimit) -> Option<PageRequest> {
         let after = self.optional::<String>("page_id");
         let limit = self.default("limit", || {
-            Saturated(i64::try_from(usual.get()).unwrap_or(100))
+            SaturatedInt(i64::try_from(usual.get()).unwrap_or(100))
         });
-        let limit = limit.map(|Saturated(limit)| limit);
+        let limit = limit.map(|SaturatedInt(limit)| limit);
         self.rule(
             "limit",
             limit.as_ref(),

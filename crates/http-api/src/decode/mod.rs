@@ -38,7 +38,7 @@ pub use object::Object;
 pub use path::Path;
 pub use rules::{Rule, bounds, characters, items, pattern};
 pub use secret::Secret;
-pub use union::{Arm, union};
+pub use union::{UnionArm, union};
 
 /// A type that can be read from a request.
 pub trait Decode: Sized {

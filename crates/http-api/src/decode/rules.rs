@@ -23,12 +23,12 @@ impl<T: ?Sized, F: Fn(&T) -> Option<FieldError>> Rule<T> for F {
 
 /// Inclusive bounds of a length.
 #[derive(Debug, Clone, Copy)]
-struct Span {
+struct LengthRange {
     min: Option<u64>,
     max: Option<u64>,
 }
 
-impl Span {
+impl LengthRange {
     fn of(range: &impl RangeBounds<u64>) -> Self {
         let min = match range.start_bound() {
             Bound::Included(n) => Some(*n),
@@ -44,19 +44,19 @@ impl Span {
     }
 
     /// The bound that `value` breaks: `Err(min)` or `Err(max)`, with its length.
-    fn broken_by(self, value: &impl ValidateLength<u64>) -> Option<(Side, u64)> {
+    fn broken_by(self, value: &impl ValidateLength<u64>) -> Option<(BrokenBound, u64)> {
         if !value.validate_length(self.min, None, None) {
-            return self.min.map(|min| (Side::Min, min));
+            return self.min.map(|min| (BrokenBound::Min, min));
         }
         if !value.validate_length(None, self.max, None) {
-            return self.max.map(|max| (Side::Max, max));
+            return self.max.map(|max| (BrokenBound::Max, max));
         }
         None
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Side {
+enum BrokenBound {
     Min,
     Max,
 }
@@ -67,17 +67,17 @@ const fn plural(n: u64) -> &'static str {
 
 /// Length of a text in characters: `characters(1..=64)`.
 pub fn characters<T: ValidateLength<u64>>(range: impl RangeBounds<u64>) -> impl Rule<T> {
-    let span = Span::of(&range);
+    let span = LengthRange::of(&range);
     move |value: &T| {
         let (side, bound) = span.broken_by(value)?;
         let s = plural(bound);
         Some(match side {
-            Side::Min => FieldError::new(
+            BrokenBound::Min => FieldError::new(
                 "string_too_short",
                 format!("String should have at least {bound} character{s}"),
             )
             .with(json!({"min_length": bound})),
-            Side::Max => FieldError::new(
+            BrokenBound::Max => FieldError::new(
                 "string_too_long",
                 format!("String should have at most {bound} character{s}"),
             )
@@ -88,17 +88,17 @@ pub fn characters<T: ValidateLength<u64>>(range: impl RangeBounds<u64>) -> impl 
 
 /// Length of a list: `items(1..)`.
 pub fn items<T: ValidateLength<u64>>(range: impl RangeBounds<u64>) -> impl Rule<T> {
-    let span = Span::of(&range);
+    let span = LengthRange::of(&range);
     move |value: &T| {
         let (side, bound) = span.broken_by(value)?;
         let (actual, s) = (value.length()?, plural(bound));
         Some(match side {
-            Side::Min => FieldError::new(
+            BrokenBound::Min => FieldError::new(
                 "too_short",
                 format!("List should have at least {bound} item{s} after validation, not {actual}"),
             )
             .with(json!({"field_type": "List", "min_length": bound, "actual_length": actual})),
-            Side::Max => FieldError::new(
+            BrokenBound::Max => FieldError::new(
                 "too_long",
                 format!("List should have at most {bound} item{s} after validation, not {actual}"),
             )

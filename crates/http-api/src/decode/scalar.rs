@@ -31,7 +31,7 @@ impl Decode for bool {
                 (Some(0.0), _) => return Some(false),
                 (Some(1.0), _) => return Some(true),
                 // Whole numbers that fit in 64 bits could have been one; others are of another type.
-                (Some(real), false) if real.fract() == 0.0 && real.abs() < TWO_TO_63 => {
+                (Some(real), false) if real.fract() == 0.0 && real.abs() < TWO_POW_63 => {
                     Err(bool_parsing())
                 }
                 _ => Err(bool_type()),
@@ -43,7 +43,7 @@ impl Decode for bool {
 }
 
 /// 2⁶³.
-const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
+const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
 
 fn word(text: &str) -> Result<bool, FieldError> {
     match text.to_ascii_lowercase().as_str() {
@@ -72,9 +72,9 @@ impl Decode for i64 {
 }
 
 /// A whole number that has bounds: what is beyond 64 bits is beyond them, too, and is refused as such.
-pub(super) struct Saturated(pub i64);
+pub(super) struct SaturatedInt(pub i64);
 
-impl Decode for Saturated {
+impl Decode for SaturatedInt {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let parsed = whole(value).or_else(|fault| {
             let is_negative = match value {
@@ -190,7 +190,7 @@ fn finite_number() -> FieldError {
 }
 
 /// Unsigned numbers that fit; what does not is out of bounds, not of the wrong type.
-macro_rules! narrower {
+macro_rules! unsigned_integers {
     ($($number:ty),*) => {$(
         impl Decode for $number {
             fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
@@ -212,4 +212,4 @@ macro_rules! narrower {
     )*};
 }
 
-narrower!(u16, u32, u64);
+unsigned_integers!(u16, u32, u64);

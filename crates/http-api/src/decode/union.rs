@@ -5,13 +5,13 @@ use serde_json::Value;
 use super::{FieldErrors, Path};
 
 /// One alternative: the name that its errors carry in `loc`, and its reader.
-pub type Arm<T> = (
+pub type UnionArm<T> = (
     &'static str,
     fn(&Value, &Path<'_>, &mut FieldErrors) -> Option<T>,
 );
 
 /// Reads the first alternative that fits.
-pub fn union<T>(value: &Value, at: &Path<'_>, errors: &mut FieldErrors, arms: &[Arm<T>]) -> Option<T> {
+pub fn union<T>(value: &Value, at: &Path<'_>, errors: &mut FieldErrors, arms: &[UnionArm<T>]) -> Option<T> {
     let mut all = FieldErrors::new();
     for (name, read) in arms {
         let mut found = FieldErrors::new();

@@ -39,7 +39,7 @@ impl<T: Decode> Decode for Vec<T> {
         };
         let mut all = Some(Self::with_capacity(list.len()));
         for (index, item) in list.iter().enumerate() {
-            let decoded = T::decode(item, &at.index(index).holding::<T>(), errors);
+            let decoded = T::decode(item, &at.index(index).of_type::<T>(), errors);
             all = all.zip(decoded).map(|(mut all, item)| {
                 all.push(item);
                 all
@@ -57,7 +57,7 @@ impl<T: Decode> Decode for Vec<T> {
         };
         let mut all = Some(Self::new());
         for (index, item) in list.into_iter().enumerate() {
-            let decoded = T::decode_owned(item, &at.index(index).holding::<T>(), errors);
+            let decoded = T::decode_owned(item, &at.index(index).of_type::<T>(), errors);
             all = all.zip(decoded).map(|(mut all, item)| {
                 all.push(item);
                 all
@@ -84,10 +84,10 @@ impl<K: Decode + Ord, V: Decode> Decode for BTreeMap<K, V> {
             let place = at.key(key);
             let name = K::decode(
                 &Value::from(key.as_str()),
-                &place.key("[key]").holding::<K>(),
+                &place.key("[key]").of_type::<K>(),
                 errors,
             );
-            let decoded = V::decode(item, &place.holding::<V>(), errors);
+            let decoded = V::decode(item, &place.of_type::<V>(), errors);
             all = all.zip(name.zip(decoded)).map(|(mut all, (name, item))| {
                 all.insert(name, item);
                 all

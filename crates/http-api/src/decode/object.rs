@@ -84,7 +84,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
     }
 
     fn read<T: Decode>(&mut self, key: &'static str, value: &Value) -> Option<T> {
-        T::decode(value, &self.at.key(key).holding::<T>(), self.errors)
+        T::decode(value, &self.at.key(key).of_type::<T>(), self.errors)
     }
 
     /// A member that must be there.
@@ -92,7 +92,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
         if let Some(value) = self.find::<T>(key) {
             return self.read(key, value);
         }
-        let place = self.at.key(key).holding::<Model>();
+        let place = self.at.key(key).of_type::<Model>();
         let enclosing = if self.at.is_query() {
             &Value::Null
         } else {
@@ -170,7 +170,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
 
     /// Notes a fault of a member. The value is echoed only in models without secrets.
     fn refuse(&mut self, key: &'static str, fault: FieldError) {
-        let place = self.at.key(key).holding::<Model>();
+        let place = self.at.key(key).of_type::<Model>();
         let input = match self.map.get(key) {
             Some(Value::Array(texts)) if self.at.is_query() => texts.last(),
             other => other,
@@ -193,7 +193,7 @@ impl<'a, Model: Decode> Object<'a, Model> {
     pub fn forbid_extra(self) {
         for (key, value) in self.map {
             if !self.known.contains(&key.as_str()) {
-                let place = self.at.key(key).holding::<Model>();
+                let place = self.at.key(key).of_type::<Model>();
                 self.errors.push(&place, FieldError::extra_forbidden(), value);
             }
         }

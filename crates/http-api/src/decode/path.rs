@@ -52,7 +52,7 @@ impl<'a> Path<'a> {
         Path::root("header", false, false)
     }
 
-    /// The member `key` of this value. As secret as this one: see [`Path::holding`].
+    /// The member `key` of this value. As secret as this one: see [`Path::of_type`].
     pub const fn key<'b>(&'b self, key: &'b str) -> Path<'b> {
         Path {
             parent: Some(self),
@@ -62,7 +62,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// The element `index` of this value. As secret as this one: see [`Path::holding`].
+    /// The element `index` of this value. As secret as this one: see [`Path::of_type`].
     pub const fn index(&self, index: usize) -> Path<'_> {
         Path {
             parent: Some(self),
@@ -74,7 +74,7 @@ impl<'a> Path<'a> {
 
     /// The same place, when it is known to hold a `T`: its value may be echoed exactly if `T` is not sensitive.
     #[must_use]
-    pub const fn holding<T: super::Decode>(mut self) -> Self {
+    pub const fn of_type<T: super::Decode>(mut self) -> Self {
         self.secret = T::SENSITIVE;
         self
     }

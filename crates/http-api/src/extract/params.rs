@@ -44,7 +44,7 @@ impl<T: NamedParam> RequestPart for PathParam<T> {
             .ok_or_else(|| Problem::internal(format!("no {{{}}} in the route", T::NAME)))?;
         let decoded = T::decode(
             value,
-            &Path::path_params().key(T::NAME).holding::<T>(),
+            &Path::path_params().key(T::NAME).of_type::<T>(),
             errors,
         );
         if decoded.is_none() && T::UNKNOWN_IF_INVALID {

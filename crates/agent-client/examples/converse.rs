@@ -61,7 +61,7 @@ async fn main() -> Outcome<()> {
 
     say(&format!(
         "alive: {}",
-        lab.runtime.alive(&lab.at.sandbox, &lab.at.url).await
+        lab.runtime.is_alive(&lab.at.sandbox, &lab.at.url).await
     ))?;
     say(&format!("version: {}", lab.runtime.version(&lab.at).await?))?;
     lab.write_a_file(AgentType::Default).await?;
@@ -95,8 +95,8 @@ impl Lab {
         self.check(id, "second.txt")?;
 
         self.read_back(id).await?;
-        self.runtime.forget(&self.at, id).await?;
-        self.runtime.forget(&self.at, id).await?;
+        self.runtime.delete_conversation(&self.at, id).await?;
+        self.runtime.delete_conversation(&self.at, id).await?;
         let gone = self.runtime.snapshot_many(&self.at, &[id]).await?;
         expect(gone == [None], "a forgotten conversation is gone")?;
         let lost = self.runtime.send(&self.at, id, &message("x")).await;
@@ -152,7 +152,7 @@ impl Lab {
         self.wait(id, ExecutionStatus::Paused).await?;
         say(&format!("interrupted after {:?}", asked.elapsed()))?;
         self.runtime.interrupt(&self.at, id).await?;
-        self.runtime.forget(&self.at, id).await?;
+        self.runtime.delete_conversation(&self.at, id).await?;
         let lost = self
             .runtime
             .interrupt(&self.at, id)
@@ -181,7 +181,7 @@ impl Lab {
         ))?;
         Ok(self
             .runtime
-            .forget(&self.at, request.conversation_id)
+            .delete_conversation(&self.at, request.conversation_id)
             .await?)
     }
 

@@ -205,7 +205,7 @@ impl AgentRuntime for HttpAgentRuntime {
         woken.instrument(span).await
     }
 
-    async fn alive(&self, sandbox: &SandboxId, url: &Url) -> bool {
+    async fn is_alive(&self, sandbox: &SandboxId, url: &Url) -> bool {
         let call = Call::open(
             Method::GET,
             Server { sandbox, url },
@@ -351,7 +351,7 @@ impl AgentRuntime for HttpAgentRuntime {
         self.keep_profiles(at, profiles).await
     }
 
-    async fn forget(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
+    async fn delete_conversation(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
         let call = of_conversation(Method::DELETE, at, id, &[], self.config.stop)?;
         let reply = self.change("agent: forgetting", &call).await?;
         match reply.status {

@@ -432,7 +432,7 @@ impl Syncer {
         };
         let at = endpoint(ports, &row, &url)?;
         for id in ids {
-            ports.agents.forget(&at, *id).await?;
+            ports.agents.delete_conversation(&at, *id).await?;
             ports.conversations.complete_agent_deletion(*id).await?;
             self.0
                 .known

@@ -266,7 +266,7 @@ pub struct InitRequest {
 #[async_trait]
 pub trait AgentRuntime: Send + Sync + 'static {
     /// Whether `/alive` answers 2xx within a short time. Any failure is `false`.
-    async fn alive(&self, sandbox: &SandboxId, url: &Url) -> bool;
+    async fn is_alive(&self, sandbox: &SandboxId, url: &Url) -> bool;
     /// Whether it was booted dormant and waits to be told who it is. `false` for one that cannot be.
     async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError>;
     /// Has a dormant one do beforehand what it would only do at its first requests, as far as that can be had by asking, and
@@ -337,7 +337,7 @@ pub trait AgentRuntime: Send + Sync + 'static {
         profiles: &[LlmProfile],
     ) -> Result<(), AgentError>;
     /// Deletes the conversation there. `Ok` if it is not there.
-    async fn forget(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError>;
+    async fn delete_conversation(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError>;
 }
 
 /// Failure of an agent server. Nothing here shows a key; `public` shows no internal address either.

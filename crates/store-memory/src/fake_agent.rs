@@ -49,7 +49,7 @@ struct Inner {
     hold_answers: bool,
     idle_time: Option<Duration>,
     sleepers: Sleepers,
-    awakenings: Vec<(Url, InitRequest)>,
+    init_requests: Vec<(Url, InitRequest)>,
     /// Which cannot be woken.
     comatose: BTreeSet<Url>,
     /// How they answer whether they are dormant, if not by their mood.
@@ -147,8 +147,8 @@ impl FakeAgentRuntime {
     }
 
     /// Who was woken, with what, in order. Those that were awake already are not.
-    pub fn awakenings(&self) -> Vec<(Url, InitRequest)> {
-        self.lock().awakenings.clone()
+    pub fn init_requests(&self) -> Vec<(Url, InitRequest)> {
+        self.lock().init_requests.clone()
     }
 
     /// What was called so far.
@@ -290,12 +290,12 @@ impl AgentRuntime for FakeAgentRuntime {
             });
         }
         if inner.sleepers.wake(url) {
-            inner.awakenings.push((url.clone(), awakening.clone()));
+            inner.init_requests.push((url.clone(), awakening.clone()));
         }
         Ok(())
     }
 
-    async fn alive(&self, _: &SandboxId, url: &Url) -> bool {
+    async fn is_alive(&self, _: &SandboxId, url: &Url) -> bool {
         self.asked(url, |calls| calls.alive += 1).await.is_ok()
     }
 
@@ -480,7 +480,7 @@ impl AgentRuntime for FakeAgentRuntime {
         Ok(())
     }
 
-    async fn forget(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
+    async fn delete_conversation(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
         self.called(&at.url, |calls| calls.forget += 1).await?;
         self.lock().conversations.remove(&id);
         Ok(())

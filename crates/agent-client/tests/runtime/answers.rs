@@ -54,9 +54,9 @@ async fn refusals_mean_what_the_port_says() {
         busy,
         Err(AgentError::Rejected { status: 409, .. })
     ));
-    runtime.forget(&at, id).await.unwrap();
-    runtime.forget(&at, id).await.unwrap();
-    let failed = runtime.forget(&at, id).await;
+    runtime.delete_conversation(&at, id).await.unwrap();
+    runtime.delete_conversation(&at, id).await.unwrap();
+    let failed = runtime.delete_conversation(&at, id).await;
     assert!(matches!(
         failed,
         Err(AgentError::Rejected { status: 500, .. })

@@ -74,7 +74,7 @@ async fn a_server_that_never_answers_meets_the_deadline() {
         ..Config::default()
     };
     let runtime = HttpAgentRuntime::new(config, Arc::new(Noon), Arc::new(Unguarded));
-    assert!(!runtime.alive(&sandbox(), &stub.url).await);
+    assert!(!runtime.is_alive(&sandbox(), &stub.url).await);
     let error = runtime.version(&at(&stub)).await.unwrap_err();
     assert!(matches!(error, AgentError::TimedOut(_)), "{error:?}");
     assert_eq!(stub.lines().len(), 2);
@@ -111,7 +111,7 @@ async fn nobody_listening_is_unreachable() {
         url,
         key: secret("k"),
     };
-    assert!(!runtime().alive(&sandbox(), &gone.url).await);
+    assert!(!runtime().is_alive(&sandbox(), &gone.url).await);
     let error = runtime().version(&gone).await.unwrap_err();
     assert!(matches!(error, AgentError::Unreachable(_)), "{error:?}");
     assert_eq!(error.public(), "Failed to reach agent server.");
@@ -126,7 +126,7 @@ async fn a_redirect_is_not_followed_and_alive_needs_no_key() {
         matches!(error, AgentError::Rejected { status: 302, .. }),
         "{error:?}"
     );
-    assert!(runtime().alive(&sandbox(), &stub.url).await);
+    assert!(runtime().is_alive(&sandbox(), &stub.url).await);
     assert_eq!(stub.lines(), ["GET /server_info", "GET /alive"]);
     assert!(stub.seen()[1].key.is_none());
 }
@@ -138,7 +138,7 @@ async fn an_address_or_key_that_http_cannot_carry_is_an_error() {
         url: "mailto:a@b".parse().unwrap(),
         key: secret("k"),
     };
-    assert!(!runtime().alive(&sandbox(), &mailbox.url).await);
+    assert!(!runtime().is_alive(&sandbox(), &mailbox.url).await);
     assert!(matches!(
         runtime().version(&mailbox).await,
         Err(AgentError::Malformed(_))

@@ -440,7 +440,7 @@ impl Run {
         }
         let Some(at) = &self.at else { return };
         let (agents, id) = (&self.inner.ports.agents, self.task.conversation_id);
-        if let Err(error) = agents.forget(at, id).await {
+        if let Err(error) = agents.delete_conversation(at, id).await {
             tracing::debug!(error = %chain(&error), "could not take back a conversation whose start failed");
         }
     }

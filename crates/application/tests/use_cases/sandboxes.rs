@@ -231,7 +231,7 @@ async fn another_user_finds_nothing() {
         .await
         .and_then(|s| s.agent_url)
         .expect("it runs");
-    assert!(world.agents.alive(&task.sandbox_id, &url).await);
+    assert!(world.agents.is_alive(&task.sandbox_id, &url).await);
 }
 
 #[tokio::test(start_paused = true)]

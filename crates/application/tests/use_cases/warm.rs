@@ -128,8 +128,8 @@ async fn a_start_gets_the_warm_one_with_its_keys_and_another_takes_its_place() {
     let row = world.sandbox(&warm.id).await.expect("a row");
     assert_eq!(row.status, SandboxStatus::Running);
     assert_eq!(row.key_hash, warm.key_hash, "its reports are recognised");
-    let awakenings = world.agents.awakenings();
-    let (_, told) = awakenings.first().expect("it was woken");
+    let init_requests = world.agents.init_requests();
+    let (_, told) = init_requests.first().expect("it was woken");
     let key = world.app.sandboxes.session_key(&row).expect("shown");
     assert_eq!(told.session_key.expose_secret(), key.expose_secret());
     assert_eq!(
@@ -149,7 +149,7 @@ async fn a_sandbox_that_is_asked_for_by_itself_is_warm_too() {
     let started = world.app.sandboxes.start(&alice(), None).await;
     assert_eq!(started.expect("within the caps").id, warm.id);
     running(&world, &warm.id).await;
-    assert_eq!(world.agents.awakenings().len(), 1);
+    assert_eq!(world.agents.init_requests().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +174,7 @@ async fn of_twenty_at_once_three_are_warm_and_none_is_shared() {
     }
     assert_eq!(sandboxes.len(), 20);
     assert_eq!(hits, warm);
-    assert_eq!(world.agents.awakenings().len(), 3);
+    assert_eq!(world.agents.init_requests().len(), 3);
     let counts = world.app.warm_counts();
     assert_eq!((counts.hits, counts.misses), (3, 17));
 }
@@ -402,7 +402,7 @@ async fn one_that_cannot_be_woken_is_replaced_by_a_cold_one() {
     let task = world.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready, "{:?}", task.detail);
     assert_eq!(task.sandbox_id, warm.id);
-    assert!(world.agents.awakenings().is_empty());
+    assert!(world.agents.init_requests().is_empty());
     let row = world.sandbox(&warm.id).await.expect("a row");
     assert_ne!(row.agent_url.as_deref(), Some(&url));
 }
@@ -428,7 +428,7 @@ async fn one_that_boots_dormant_again_after_a_pause_is_woken_again() {
         .await
         .expect("resumed");
     running(&world, id).await;
-    let woken = world.agents.awakenings();
+    let woken = world.agents.init_requests();
     let keys: BTreeSet<_> = woken
         .iter()
         .map(|(_, told)| told.session_key.expose_secret())
@@ -450,7 +450,7 @@ async fn a_claimed_one_that_was_not_woken_is_woken_by_the_next_life() {
     let ended = world.ended(&task).await;
     assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
     assert_eq!(ended.sandbox_id, warm.id);
-    assert_eq!(world.agents.awakenings().len(), 1);
+    assert_eq!(world.agents.init_requests().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

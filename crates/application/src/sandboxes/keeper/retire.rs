@@ -93,7 +93,7 @@ impl SandboxReconciler {
         let agents = &self.0.ports.agents;
         match tokio::time::timeout(LOOK, agents.idle_time(&at)).await {
             Ok(Ok(idle)) => idle.is_some_and(|idle| idle < limit),
-            Ok(Err(_)) | Err(_) => agents.alive(&row.id, url).await,
+            Ok(Err(_)) | Err(_) => agents.is_alive(&row.id, url).await,
         }
     }
 

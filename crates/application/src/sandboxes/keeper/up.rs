@@ -168,7 +168,7 @@ impl SandboxReconciler {
         };
         let is_woken = self.is_woken_at_once(row, &located.agent_url).await;
         let agents = &self.0.ports.agents;
-        if !is_woken && !agents.alive(&row.id, &located.agent_url).await {
+        if !is_woken && !agents.is_alive(&row.id, &located.agent_url).await {
             return Ok(Found::Down);
         }
         if row.status != SandboxStatus::Running
@@ -326,7 +326,7 @@ impl SandboxReconciler {
     ) -> Result<(), Death> {
         let healthy = async {
             let began = Instant::now();
-            while !self.0.ports.agents.alive(id, url).await {
+            while !self.0.ports.agents.is_alive(id, url).await {
                 let is_late = began.elapsed() > LONGEST_BOOT;
                 tokio::time::sleep(if is_late { SLOW_CHECK } else { CHECK }).await;
             }

@@ -369,7 +369,7 @@ impl<'a> Preparation<'a> {
                 if self
                     .ports
                     .agents
-                    .alive(&self.at.sandbox, &self.at.url)
+                    .is_alive(&self.at.sandbox, &self.at.url)
                     .await
                 {
                     break;

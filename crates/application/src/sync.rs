@@ -224,7 +224,7 @@ impl Syncer {
                 .0
                 .ports
                 .sandboxes
-                .on_host(&self.0.policy.host, after.as_ref(), 500)
+                .list_on_host(&self.0.policy.host, after.as_ref(), 500)
                 .await;
             let page = match page {
                 Ok(page) if !page.is_empty() => page,

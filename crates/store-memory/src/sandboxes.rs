@@ -195,7 +195,7 @@ impl SandboxRepository for MemoryStore {
             .cloned())
     }
 
-    async fn running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<SandboxOccupancy>, StoreError> {
+    async fn list_running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<SandboxOccupancy>, StoreError> {
         let state = self.lock();
         let running = |it: &&Sandbox| {
             it.owner == *owner
@@ -267,7 +267,7 @@ impl SandboxRepository for MemoryStore {
         Ok(true)
     }
 
-    async fn on_host(
+    async fn list_on_host(
         &self,
         host: &HostId,
         after: Option<&SandboxId>,

@@ -95,7 +95,7 @@ impl WarmRepository for MemoryStore {
         Ok(turned.is_some())
     }
 
-    async fn on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
+    async fn list_on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
         let state = self.lock();
         let mut all: Vec<_> = state.warm_of(host).cloned().collect();
         all.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));

@@ -288,7 +288,7 @@ impl SandboxRepository for SqlStore {
             .await
     }
 
-    async fn running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<SandboxOccupancy>, StoreError> {
+    async fn list_running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<SandboxOccupancy>, StoreError> {
         let calls = self.db.for_user(owner);
         let (owner, spec) = (owner.clone(), spec.clone());
         calls
@@ -361,7 +361,7 @@ impl SandboxRepository for SqlStore {
             .await
     }
 
-    async fn on_host(
+    async fn list_on_host(
         &self,
         host: &HostId,
         after: Option<&SandboxId>,

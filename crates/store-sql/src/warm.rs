@@ -221,7 +221,7 @@ impl WarmRepository for SqlStore {
             .await
     }
 
-    async fn on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
+    async fn list_on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError> {
         let host = host.to_string();
         let most = i64::try_from(MAX_WARM_SANDBOXES_PER_HOST).unwrap_or(i64::MAX);
         self.db

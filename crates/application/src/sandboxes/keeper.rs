@@ -340,7 +340,7 @@ impl SandboxReconciler {
     ) -> Result<bool, AppError> {
         let now = self.0.ports.clock.now();
         let sandboxes = &self.0.ports.sandboxes;
-        let recorded = sandboxes.record(&row.id, expected, facts, now).await;
+        let recorded = sandboxes.record_facts(&row.id, expected, facts, now).await;
         self.reporters().clear();
         Ok(recorded?)
     }

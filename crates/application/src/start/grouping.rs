@@ -76,7 +76,7 @@ impl StartService {
         let spec = choose_spec(ports, &self.settings, owner, None).await?.id;
         let shared = match grouping {
             Some(grouping) => {
-                let mut running = ports.sandboxes.running(owner, &spec).await?;
+                let mut running = ports.sandboxes.list_running(owner, &spec).await?;
                 // Of other hosts it is not known whether anybody serves them, nor of an engine that is out of reach.
                 running.retain(|it| it.sandbox.host == policy.host && is_known(&it.sandbox));
                 grouping.order(running)

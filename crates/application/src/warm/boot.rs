@@ -177,7 +177,7 @@ impl Warm {
 
     async fn booted(&self, row: &WarmSandbox, located: &SandboxEndpoints, began: Instant) {
         let ports = &self.0.ports;
-        match ports.warm.ready(&row.id, located, ports.clock.now()).await {
+        match ports.warm.mark_ready(&row.id, located, ports.clock.now()).await {
             Ok(is_ready) => {
                 let mut state = self.state();
                 state.demand.booted(began.elapsed());

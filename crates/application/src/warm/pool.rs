@@ -67,7 +67,7 @@ impl Warm {
     /// Looks at all, ends what should not be, boots what is missing. How many there are in any state.
     async fn pass(&self) -> Result<usize, AppError> {
         let before = self.state().booting.clone();
-        let rows = self.0.ports.warm.on_host(&self.0.policy.host).await?;
+        let rows = self.0.ports.warm.list_on_host(&self.0.policy.host).await?;
         let count = rows.len();
         let looked_up = if self.is_on() {
             self.look_up_recipe().await

@@ -68,7 +68,7 @@ fn keep(policy: &mut Policy, keep: u32) {
 
 async fn rows(world: &World) -> Vec<WarmSandbox> {
     let host = domain::id::HostId::parse("host").expect("an id");
-    world.store.on_host(&host).await.expect("readable")
+    world.store.list_on_host(&host).await.expect("readable")
 }
 
 /// The READY ones, once there are so many and nothing else.

@@ -57,7 +57,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
     async fn find_by_key(&self, hash: &KeyHash) -> Result<Option<Sandbox>, StoreError>;
     /// The sandboxes of this owner that were made from this template, are wanted to run and RUNNING, in any order: how
     /// much each is used. One query. At most 500, those made last.
-    async fn running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<SandboxOccupancy>, StoreError>;
+    async fn list_running(&self, owner: &UserId, spec: &SpecId) -> Result<Vec<SandboxOccupancy>, StoreError>;
     /// Commits an intent; `None` if there is no such sandbox (a deleted one stays deleted).
     /// * `Running`: already STARTING or RUNNING stays as it is; else the caps are checked as in `insert`, status
     ///   becomes STARTING and the detail is cleared.
@@ -81,7 +81,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<bool, StoreError>;
     /// The rows of a host, ordered by id, after `after`, at most `limit`: for the reconciler.
-    async fn on_host(
+    async fn list_on_host(
         &self,
         host: &HostId,
         after: Option<&SandboxId>,

@@ -94,7 +94,7 @@ pub trait WarmRepository: Send + Sync + 'static {
     /// Nothing came of a claim: it is READY again. `false` if it is not CLAIMED, or a sandbox's row has its id.
     async fn release(&self, id: &SandboxId, at: Timestamp) -> Result<bool, StoreError>;
     /// All of a host, in any state, oldest first, at most [`MAX_WARM_SANDBOXES_PER_HOST`].
-    async fn on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError>;
+    async fn list_on_host(&self, host: &HostId) -> Result<Vec<WarmSandbox>, StoreError>;
     /// Removes the row; the sandbox that it became stays. `false` if there is none.
     async fn remove(&self, id: &SandboxId) -> Result<bool, StoreError>;
     /// Removes the row of one that is to be ended, unless it is CLAIMED: from then on nobody can claim it. `false` if there

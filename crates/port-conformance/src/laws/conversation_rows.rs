@@ -331,7 +331,7 @@ pub async fn what_may_change_unheard_is_found(ports: &Ports) {
         let facts = SandboxFacts::Running {
             located: located(8000),
         };
-        let running = ports.sandboxes.record(&id, DesiredState::Running, &facts, at(0));
+        let running = ports.sandboxes.record_facts(&id, DesiredState::Running, &facts, at(0));
         assert!(running.await.unwrap());
     }
     let (alice, paused) = (scope("alice"), sandbox_id("paused"));

@@ -51,7 +51,7 @@ pub async fn many_sandboxes_change(ports: &Ports) {
             let facts = changed(turn);
             let known = ports
                 .sandboxes
-                .record(&id, DesiredState::Running, &facts, at(turn));
+                .record_facts(&id, DesiredState::Running, &facts, at(turn));
             assert!(known.await.unwrap());
             let more = sandbox(&format!("s{n}-{turn}"), &format!("user-{n}"), at(turn));
             ports.sandboxes.insert(&more, &PLENTY).await.unwrap();

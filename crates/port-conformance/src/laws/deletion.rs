@@ -44,7 +44,7 @@ async fn run(ports: &Ports, sandbox: &str) {
     };
     let known = ports
         .sandboxes
-        .record(&sandbox_id(sandbox), DesiredState::Running, &running, at(1))
+        .record_facts(&sandbox_id(sandbox), DesiredState::Running, &running, at(1))
         .await;
     assert!(known.expect("record"));
 }
@@ -340,7 +340,7 @@ pub async fn agent_servers_are_told_when_they_run(ports: &Ports) {
         .unwrap();
     ports
         .sandboxes
-        .record(&id, DesiredState::Paused, &SandboxFacts::Paused, at(4))
+        .record_facts(&id, DesiredState::Paused, &SandboxFacts::Paused, at(4))
         .await
         .unwrap();
     let ids: Vec<_> = list_pending_agent_deletions(ports).await.into_iter().map(|it| it.id).collect();

@@ -33,7 +33,7 @@ pub async fn a_cause_may_have_nul(ports: &Ports) {
     ] {
         let known = ports
             .sandboxes
-            .record(&id, DesiredState::Running, &facts, at(1))
+            .record_facts(&id, DesiredState::Running, &facts, at(1))
             .await;
         assert!(known.unwrap());
         same(

@@ -59,7 +59,7 @@ async fn up(ports: &Ports, name: &str) {
         located: located(1),
     };
     let id = sandbox_id(name);
-    let recorded = ports.sandboxes.record(&id, DesiredState::Running, &facts, at(1));
+    let recorded = ports.sandboxes.record_facts(&id, DesiredState::Running, &facts, at(1));
     assert!(recorded.await.expect("record"));
 }
 

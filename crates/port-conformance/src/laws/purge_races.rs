@@ -47,7 +47,7 @@ pub async fn what_is_stored_at_the_same_moment_goes_along(ports: &Ports) {
     assert_eq!(ports.keys.list(None).await.unwrap(), []);
     assert_eq!(ports.settings.load(&alice).await.unwrap(), None);
     assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);
-    for row in ports.sandboxes.on_host(&host(), None, 100).await.unwrap() {
+    for row in ports.sandboxes.list_on_host(&host(), None, 100).await.unwrap() {
         assert_eq!(row.desired, DesiredState::Deleted);
     }
     let (all, order) = (StartTaskFilter::default(), StartTaskOrder::CreatedAt);

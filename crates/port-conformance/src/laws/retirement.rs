@@ -26,7 +26,7 @@ async fn record(ports: &Ports, id: &str, facts: SandboxFacts, when: i64) {
     let row = ports.sandbox_row(&sandbox_id(id)).await.unwrap();
     let recorded = ports
         .sandboxes
-        .record(&row.id, row.desired, &facts, at(when))
+        .record_facts(&row.id, row.desired, &facts, at(when))
         .await;
     assert!(recorded.unwrap(), "{id}");
 }
@@ -62,7 +62,7 @@ pub(super) async fn retire(ports: &Ports, id: &str, why: RetirementReason, when:
 /// Exactly these sandboxes of our host are found, in this order, and of all that are there exactly these are retired.
 async fn exactly(ports: &Ports, why: RetirementReason, expected: &[&str]) {
     assert_eq!(list_retirable(ports, why, 100).await, expected);
-    for row in ports.sandboxes.on_host(&host(), None, 100).await.unwrap() {
+    for row in ports.sandboxes.list_on_host(&host(), None, 100).await.unwrap() {
         let id = row.id.as_str();
         let retired = retire(ports, id, why, 90).await;
         assert_eq!(retired.is_some(), expected.contains(&id), "{id}");

@@ -91,7 +91,7 @@ pub async fn a_beginning_conversation_keeps_its_sandbox(ports: &Ports) {
         };
         let recorded = ports
             .sandboxes
-            .record(&sandbox_id(&id), DesiredState::Running, &facts, at(10))
+            .record_facts(&sandbox_id(&id), DesiredState::Running, &facts, at(10))
             .await;
         assert!(recorded.unwrap());
         let why = [IdleSince(at(40)), OlderThan(at(40))][usize::from(n % 4 < 2)];

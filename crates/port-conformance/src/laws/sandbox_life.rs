@@ -60,7 +60,7 @@ pub async fn the_caps_count_what_runs(ports: &Ports) {
         detail: "it died".to_owned(),
     };
     assert!(
-        repo.record(&other.id, DesiredState::Running, &failed, at(1))
+        repo.record_facts(&other.id, DesiredState::Running, &failed, at(1))
             .await
             .unwrap()
     );
@@ -116,7 +116,7 @@ pub async fn intents_are_committed(ports: &Ports) {
     let again = set(DesiredState::Paused, at(3)).await;
     assert_eq!(again.paused_at, Some(at(2)), "already paused");
 
-    repo.record(&id, DesiredState::Paused, &SandboxFacts::Paused, at(4))
+    repo.record_facts(&id, DesiredState::Paused, &SandboxFacts::Paused, at(4))
         .await
         .unwrap();
     let resumed = set(DesiredState::Running, at(5)).await;
@@ -129,7 +129,7 @@ pub async fn intents_are_committed(ports: &Ports) {
         detail: "it died".to_owned(),
     };
     set(DesiredState::Running, at(7)).await;
-    repo.record(&id, DesiredState::Running, &failed, at(8))
+    repo.record_facts(&id, DesiredState::Running, &failed, at(8))
         .await
         .unwrap();
     let revived = set(DesiredState::Running, at(9)).await;
@@ -151,12 +151,12 @@ pub async fn facts_are_fenced_by_the_intent(ports: &Ports) {
     };
     assert!(
         !repo
-            .record(&id, DesiredState::Paused, &running, at(1))
+            .record_facts(&id, DesiredState::Paused, &running, at(1))
             .await
             .unwrap()
     );
     assert!(
-        repo.record(&id, DesiredState::Running, &running, at(1))
+        repo.record_facts(&id, DesiredState::Running, &running, at(1))
             .await
             .unwrap()
     );
@@ -168,7 +168,7 @@ pub async fn facts_are_fenced_by_the_intent(ports: &Ports) {
     };
     assert!(
         !repo
-            .record(&id, DesiredState::Running, &late, at(3))
+            .record_facts(&id, DesiredState::Running, &late, at(3))
             .await
             .unwrap()
     );
@@ -180,7 +180,7 @@ pub async fn facts_are_fenced_by_the_intent(ports: &Ports) {
     let unknown = sandbox_id("x");
     assert!(
         !repo
-            .record(&unknown, DesiredState::Running, &late, at(3))
+            .record_facts(&unknown, DesiredState::Running, &late, at(3))
             .await
             .unwrap()
     );
@@ -192,7 +192,7 @@ pub async fn facts_replace_each_other(ports: &Ports) {
     let record = async |facts: SandboxFacts, when| {
         let known = ports
             .sandboxes
-            .record(&id, DesiredState::Running, &facts, when)
+            .record_facts(&id, DesiredState::Running, &facts, when)
             .await;
         assert!(known.unwrap());
         ports.sandbox_row(&id).await.unwrap()
@@ -249,7 +249,7 @@ pub async fn a_preparation_tells_how_far_it_is(ports: &Ports) {
     let record = async |facts, when| {
         let known = ports
             .sandboxes
-            .record(&id, DesiredState::Running, &facts, at(when))
+            .record_facts(&id, DesiredState::Running, &facts, at(when))
             .await;
         assert!(known.unwrap());
         let row = ports.sandbox_row(&id).await.unwrap();
@@ -333,7 +333,7 @@ pub async fn a_fact_ends_an_annotation(ports: &Ports) {
             if annotated {
                 repo.annotate(&host(), Some("down")).await.unwrap();
             }
-            let known = repo.record(&id, DesiredState::Running, &facts, at(5)).await;
+            let known = repo.record_facts(&id, DesiredState::Running, &facts, at(5)).await;
             assert!(known.unwrap());
             let row = ports.sandbox_row(&id).await.unwrap();
             assert_eq!(row.status_detail, None, "{facts:?}");

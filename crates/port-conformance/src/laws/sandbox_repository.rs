@@ -180,9 +180,9 @@ pub async fn a_host_is_walked_by_id(ports: &Ports) {
     )
     .await
     .unwrap();
-    let first = repo.on_host(&host(), None, 2).await.unwrap();
+    let first = repo.list_on_host(&host(), None, 2).await.unwrap();
     assert_eq!(names(&first), ["a", "b"]);
-    let rest = repo.on_host(&host(), Some(&first[1].id), 2).await.unwrap();
+    let rest = repo.list_on_host(&host(), Some(&first[1].id), 2).await.unwrap();
     assert_eq!(names(&rest), ["c"]);
 }
 

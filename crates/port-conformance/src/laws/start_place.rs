@@ -20,7 +20,7 @@ async fn up(ports: &Ports, name: &str, owner: &str) {
         located: located(1),
     };
     let id = sandbox_id(name);
-    let recorded = ports.sandboxes.record(&id, DesiredState::Running, &facts, at(1));
+    let recorded = ports.sandboxes.record_facts(&id, DesiredState::Running, &facts, at(1));
     assert!(recorded.await.expect("record"));
 }
 
@@ -38,7 +38,7 @@ fn part_of(mut start: NewStartTask, parent: u64) -> NewStartTask {
 
 /// The sandboxes and their conversations, by id.
 async fn running(ports: &Ports, owner: &str, spec: &SpecId) -> Vec<SandboxOccupancy> {
-    let mut found = ports.sandboxes.running(&user(owner), spec).await.unwrap();
+    let mut found = ports.sandboxes.list_running(&user(owner), spec).await.unwrap();
     found.sort_by_key(|it| it.sandbox.id.to_string());
     found
 }

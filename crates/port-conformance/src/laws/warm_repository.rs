@@ -16,7 +16,7 @@ use crate::fixtures::{PLENTY, at, host, located, sandbox, sandbox_id, warm};
 async fn ready(ports: &Ports, mut it: WarmSandbox, port: u16) -> WarmSandbox {
     assert!(ports.warm.insert(&it, 1_000).await.unwrap());
     let place = located(port);
-    assert!(ports.warm.ready(&it.id, &place, at(1)).await.unwrap());
+    assert!(ports.warm.mark_ready(&it.id, &place, at(1)).await.unwrap());
     it.state = WarmState::Ready;
     it.located = Some(place);
     it.updated_at = at(1);
@@ -33,7 +33,7 @@ async fn claim(ports: &Ports) -> Option<WarmSandbox> {
 }
 
 async fn all(ports: &Ports) -> Vec<WarmSandbox> {
-    ports.warm.on_host(&host()).await.unwrap()
+    ports.warm.list_on_host(&host()).await.unwrap()
 }
 
 async fn ids(ports: &Ports) -> Vec<String> {
@@ -51,7 +51,7 @@ pub async fn it_is_found_as_it_was_stored(ports: &Ports) {
         workspace: "/wörk/'space' \"".to_owned(),
         ..located(8_000)
     };
-    assert!(ports.warm.ready(&it.id, &place, at(1)).await.unwrap());
+    assert!(ports.warm.mark_ready(&it.id, &place, at(1)).await.unwrap());
     let expected = WarmSandbox {
         state: WarmState::Ready,
         located: Some(place),
@@ -87,7 +87,7 @@ pub async fn states_follow_each_other(ports: &Ports) {
     let id = sandbox_id("1");
     let place = located(8_000);
     // Not there.
-    assert!(!warm_rows.ready(&id, &place, at(1)).await.unwrap());
+    assert!(!warm_rows.mark_ready(&id, &place, at(1)).await.unwrap());
     assert!(!warm_rows.release(&id, at(1)).await.unwrap());
     assert!(!warm_rows.dismiss(&id).await.unwrap());
     assert!(!warm_rows.remove(&id).await.unwrap());
@@ -96,14 +96,14 @@ pub async fn states_follow_each_other(ports: &Ports) {
     assert_eq!(claim(ports).await, None);
     assert!(!warm_rows.release(&id, at(1)).await.unwrap());
     // READY.
-    assert!(warm_rows.ready(&id, &place, at(1)).await.unwrap());
-    assert!(!warm_rows.ready(&id, &located(9), at(2)).await.unwrap());
+    assert!(warm_rows.mark_ready(&id, &place, at(1)).await.unwrap());
+    assert!(!warm_rows.mark_ready(&id, &located(9), at(2)).await.unwrap());
     assert!(!warm_rows.release(&id, at(2)).await.unwrap());
     assert_eq!(all(ports).await[0].located, Some(place.clone()));
     // CLAIMED.
     assert_eq!(claim(ports).await.unwrap().id, id);
     assert_eq!(claim(ports).await, None);
-    assert!(!warm_rows.ready(&id, &place, at(10)).await.unwrap());
+    assert!(!warm_rows.mark_ready(&id, &place, at(10)).await.unwrap());
     assert!(!warm_rows.dismiss(&id).await.unwrap());
     assert_eq!(all(ports).await[0].state, WarmState::Claimed);
     // READY again, and taken again.
@@ -128,7 +128,7 @@ pub async fn a_dismissed_one_is_nobodys(ports: &Ports) {
     }
     assert_eq!(claim(ports).await, None);
     let (id, place) = (sandbox_id("1"), located(8_001));
-    assert!(!ports.warm.ready(&id, &place, at(2)).await.unwrap());
+    assert!(!ports.warm.mark_ready(&id, &place, at(2)).await.unwrap());
 }
 
 /// The oldest goes first, and by id where two are of the same moment.
@@ -159,7 +159,7 @@ pub async fn what_differs_is_not_claimed(ports: &Ports) {
         let claimed = ports.warm.claim(host, spec, recipe, at(2)).await.unwrap();
         assert_eq!(claimed, None, "{host} {spec} {recipe}");
     }
-    assert_eq!(ports.warm.on_host(&other_host).await.unwrap(), []);
+    assert_eq!(ports.warm.list_on_host(&other_host).await.unwrap(), []);
     // And its places are counted by themselves, whatever the recipe.
     let mut more = warm("2", at(0));
     "recipe-2".clone_into(&mut more.recipe);

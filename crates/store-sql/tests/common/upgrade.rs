@@ -95,7 +95,7 @@ pub(crate) async fn fill(ports: &Ports) {
         located: located(8000),
     };
     let s = sandbox_id("12345678901234567890");
-    let recorded = ports.sandboxes.record(&s, DesiredState::Running, &facts, at(2));
+    let recorded = ports.sandboxes.record_facts(&s, DesiredState::Running, &facts, at(2));
     assert!(recorded.await.unwrap());
     starts(ports).await;
     conversations(ports).await;
@@ -213,10 +213,10 @@ pub(crate) async fn shown(ports: &Ports) -> Vec<String> {
 
 /// There were none in the first version: the table is there, and is used.
 async fn warm(ports: &Ports) -> String {
-    assert_eq!(ports.warm.on_host(&host()).await.unwrap(), []);
+    assert_eq!(ports.warm.list_on_host(&host()).await.unwrap(), []);
     let stored = ports.warm.insert(&fixtures::warm("warm", at(1)), 1).await;
     assert!(stored.unwrap());
-    format!("{:#?}", ports.warm.on_host(&host()).await)
+    format!("{:#?}", ports.warm.list_on_host(&host()).await)
 }
 
 /// As for the secrets: one can wait for what the first version has left.

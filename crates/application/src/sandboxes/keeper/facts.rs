@@ -62,7 +62,7 @@ impl SandboxReconciler {
     pub(crate) async fn relist(&self, tasks: &Tasks) -> Result<(), AppError> {
         let facts = self.0.ports.backend.list().await?;
         // All of them: no more are stored than are read. Before the rows: the row of a sandbox is there before that of the warm one it was goes.
-        let warm = self.0.ports.warm.on_host(&self.0.policy.host).await?;
+        let warm = self.0.ports.warm.list_on_host(&self.0.policy.host).await?;
         let rows = self.rows().await?;
         self.count_up(&rows);
         let warm: HashSet<_> = warm.into_iter().map(|warm| warm.id).collect();
@@ -225,7 +225,7 @@ impl SandboxReconciler {
                 .0
                 .ports
                 .sandboxes
-                .on_host(&self.0.policy.host, after.as_ref(), 500)
+                .list_on_host(&self.0.policy.host, after.as_ref(), 500)
                 .await?;
             let Some(last) = page.last() else {
                 return Ok(rows);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::agent::AgentEndpoint;
 use domain::id::SandboxId;
-use domain::json::weight;
+use domain::json::estimate_memory_bytes;
 use endpoint_guard::{Connector, EndpointGuard};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
@@ -242,7 +242,7 @@ impl Transport {
         }
         // A sandbox is not trusted, and almost every answer is read as JSON.
         let heaviest = limit.saturating_mul(HEAVY).clamp(HEAVIEST.0, HEAVIEST.1);
-        if weight(&body) > heaviest {
+        if estimate_memory_bytes(&body) > heaviest {
             return Err(Fault::TooLarge(heaviest));
         }
         Ok(Reply { status, body })

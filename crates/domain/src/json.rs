@@ -13,7 +13,7 @@ const PER_GROUP: usize = 400;
 /// An upper bound of the bytes of memory that the text takes when it is read as a [`serde_json::Value`]. One pass that
 /// allocates nothing. It never reads it as JSON: marks inside strings do not count, and a text that is no JSON has a weight, too.
 #[must_use]
-pub fn weight(text: &[u8]) -> usize {
+pub fn estimate_memory_bytes(text: &[u8]) -> usize {
     let (mut values, mut groups, mut quoted, mut escaped) = (1, 0, false, false);
     for byte in text {
         match byte {

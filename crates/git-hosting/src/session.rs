@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use domain::conversation::GitProvider;
 use domain::git::{GitAccess, GitError};
-use domain::json::weight;
+use domain::json::estimate_memory_bytes;
 use hyper::Method;
 use hyper::header::HeaderValue;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -146,7 +146,7 @@ impl Session {
         match reply.status {
             // 203: Azure DevOps shows its sign-in page instead of refusing a token.
             203 | 401 => Err(GitError::Denied { provider }),
-            200..=299 if weight(&reply.body) > HEAVIEST => {
+            200..=299 if estimate_memory_bytes(&reply.body) > HEAVIEST => {
                 Err(unavailable(provider, "an answer of too many values".into()))
             }
             200..=299 => match serde_json::from_slice(&reply.body) {

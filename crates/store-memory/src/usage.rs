@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use domain::error::StoreError;
-use domain::event::shortened;
+use domain::event::shorten_document;
 use domain::id::UserId;
 use domain::json::text_bytes;
 use domain::scope::Scope;
@@ -61,7 +61,7 @@ impl UsageRepository for MemoryStore {
             let log = state.events.entry(row.it.id).or_default();
             if let Some(event) = log.iter_mut().find(|it| it.is_bulky_observation()) {
                 let before = text_bytes(&event.body);
-                event.body = shortened(event.body.clone());
+                event.body = shorten_document(event.body.clone());
                 row.shortened_events += 1;
                 let bytes = before.saturating_sub(text_bytes(&event.body)) as u64;
                 return Ok(ShortenedEvents { events: 1, bytes });

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 use domain::error::StoreError;
-use domain::event::shortened;
+use domain::event::shorten_document;
 use domain::id::UserId;
 use domain::scope::Scope;
 use domain::usage::{ShortenedEvents, Usage, UsageRepository};
@@ -129,7 +129,7 @@ fn shorten(conn: &mut AnyConnection, user: &str) -> Result<ShortenedEvents, Faul
         let body: String = event.select(events::body).first(conn)?;
         let before = body.len();
         let body = Decode("event").json("body", &Json(body))?;
-        let body = to_json(&shortened(body))?.0;
+        let body = to_json(&shorten_document(body))?.0;
         done.events += 1;
         done.bytes += before.saturating_sub(body.len()) as u64;
         diesel::update(event)

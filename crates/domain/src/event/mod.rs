@@ -11,7 +11,7 @@ use crate::page::{Page, PageRequest};
 
 mod shorten;
 
-pub use shorten::{BULKY_EVENT_BYTES, BULKY_EVENT_KIND, shortened};
+pub use shorten::{BULKY_EVENT_BYTES, BULKY_EVENT_KIND, shorten_document};
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]

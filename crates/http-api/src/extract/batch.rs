@@ -7,7 +7,7 @@ use std::ops::Range;
 use actix_web::HttpRequest;
 use actix_web::dev::Payload;
 use actix_web::web::Bytes;
-use domain::json::weight;
+use domain::json::estimate_memory_bytes;
 use serde_json::Value;
 
 use super::body::{decode_body, is_json, read};
@@ -89,7 +89,7 @@ impl EventBatch {
     pub async fn first(&mut self) -> Result<EventChunk, Problem> {
         let (mut taken, mut heavy) = (Vec::new(), 0);
         while let Some((index, range)) = self.events.front() {
-            let weight = weight(&self.bytes[range.clone()]);
+            let weight = estimate_memory_bytes(&self.bytes[range.clone()]);
             if range.len() > MAX_EVENT_BYTES || weight > MAX_DOCUMENT_WEIGHT_BYTES {
                 tracing::warn!(index, bytes = range.len(), "event left out: too large");
                 self.events.pop_front();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::web::Bytes;
-use domain::json::weight;
+use domain::json::estimate_memory_bytes;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -86,7 +86,7 @@ pub(super) async fn parse_document(
     budget: &ParseBudget,
     bytes: &Bytes,
 ) -> Result<(Result<Value, JsonError>, ParsePermit), Problem> {
-    let weight = weight(bytes);
+    let weight = estimate_memory_bytes(bytes);
     if weight > MAX_DOCUMENT_WEIGHT_BYTES {
         return Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,

@@ -287,7 +287,7 @@ pub async fn bulky_observations_are_shortened(ports: &Ports) {
     check(ports, "all are shortened").await;
     let expected = log.clone().map(|mut it| {
         if it.is_bulky_observation() {
-            it.body = shortened(it.body);
+            it.body = shorten_document(it.body);
         }
         it
     });

@@ -75,10 +75,10 @@ mod tests {
 
     #[test]
     fn the_weight_counts_values_but_not_what_strings_say() {
-        assert_eq!(weight(b""), PER_VALUE);
-        assert_eq!(weight(br#""[,{\"[,""#), 9 + PER_VALUE);
-        assert_eq!(weight(b"[0,0,{}]"), 8 + 3 * PER_VALUE + 2 * PER_GROUP);
-        assert!(weight("[[0],".repeat(1000).as_bytes()) > 90 * 5000);
+        assert_eq!(estimate_memory_bytes(b""), PER_VALUE);
+        assert_eq!(estimate_memory_bytes(br#""[,{\"[,""#), 9 + PER_VALUE);
+        assert_eq!(estimate_memory_bytes(b"[0,0,{}]"), 8 + 3 * PER_VALUE + 2 * PER_GROUP);
+        assert!(estimate_memory_bytes("[[0],".repeat(1000).as_bytes()) > 90 * 5000);
     }
 
     #[test]

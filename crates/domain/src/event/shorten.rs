@@ -37,12 +37,12 @@ impl Event {
 
     /// Cuts long texts in the document, so that it is no longer bulky. Id, kind and time stay.
     pub fn shorten(&mut self) {
-        self.body = shortened(std::mem::take(&mut self.body));
+        self.body = shorten_document(std::mem::take(&mut self.body));
     }
 }
 
 /// The short form of a document of more than [`BULKY_EVENT_BYTES`]; others are left as they are.
-pub fn shortened(mut document: Value) -> Value {
+pub fn shorten_document(mut document: Value) -> Value {
     let fits = |document: &Value| crate::json::text_bytes(document) <= BULKY_EVENT_BYTES;
     if fits(&document) {
         return document;
@@ -116,7 +116,7 @@ mod tests {
                 "content": [{"type": "text", "text": printed}],
             },
         });
-        let short = shortened(observation.clone());
+        let short = shorten_document(observation.clone());
         assert!(is_small(&short));
         let text = short["observation"]["content"][0]["text"].as_str().unwrap();
         assert!(
@@ -126,13 +126,13 @@ mod tests {
         let mut expected = observation;
         expected["observation"]["content"][0]["text"] = json!(text);
         assert_eq!(short, expected);
-        assert_eq!(shortened(short.clone()), short, "once");
+        assert_eq!(shorten_document(short.clone()), short, "once");
     }
 
     #[test]
     fn what_is_small_is_left_alone() {
         let small = json!({"id": "1", "text": "x".repeat(BULKY_EVENT_BYTES / 2)});
-        assert_eq!(shortened(small.clone()), small);
+        assert_eq!(shorten_document(small.clone()), small);
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
             let document = json!({
                 "id": "1", "kind": "Odd", "timestamp": "then", "source": "agent", "bulk": bulk,
             });
-            let short = shortened(document);
+            let short = shorten_document(document);
             assert!(is_small(&short), "{} bytes", short.to_string().len());
             assert_eq!(short["id"], "1");
             assert_eq!(short["kind"], "Odd");

@@ -243,7 +243,7 @@ impl SandboxRepository for MemoryStore {
         Ok(Some(sandbox))
     }
 
-    async fn record(
+    async fn record_facts(
         &self,
         id: &SandboxId,
         expected: DesiredState,

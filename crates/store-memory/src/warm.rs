@@ -50,7 +50,7 @@ impl WarmRepository for MemoryStore {
         Ok(true)
     }
 
-    async fn ready(
+    async fn mark_ready(
         &self,
         id: &SandboxId,
         located: &SandboxEndpoints,

@@ -332,7 +332,7 @@ impl SandboxRepository for SqlStore {
             .await
     }
 
-    async fn record(
+    async fn record_facts(
         &self,
         id: &SandboxId,
         expected: DesiredState,

@@ -161,7 +161,7 @@ impl WarmRepository for SqlStore {
             .await
     }
 
-    async fn ready(
+    async fn mark_ready(
         &self,
         id: &SandboxId,
         located: &SandboxEndpoints,

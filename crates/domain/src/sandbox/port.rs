@@ -73,7 +73,7 @@ pub trait SandboxRepository: Send + Sync + 'static {
     ) -> Result<Option<Sandbox>, StoreError>;
     /// Records facts, only while the intent is still `expected` (a fence against a pause or delete that came between).
     /// `false` if it is not, or the row is gone. Paused, Error and Missing clear `agent_url` and `exposed_urls`.
-    async fn record(
+    async fn record_facts(
         &self,
         id: &SandboxId,
         expected: DesiredState,

@@ -75,7 +75,7 @@ pub trait WarmRepository: Send + Sync + 'static {
     /// id or key is there already.
     async fn insert(&self, warm: &WarmSandbox, most: u32) -> Result<bool, StoreError>;
     /// It answers, dormant: BOOTING becomes READY. `false` if it is not BOOTING.
-    async fn ready(
+    async fn mark_ready(
         &self,
         id: &SandboxId,
         located: &SandboxEndpoints,

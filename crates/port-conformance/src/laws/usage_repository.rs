@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use domain::conversation::{ConversationFilter, ConversationView, ConversationReport};
-use domain::event::{AppendOutcome, Event, EventFilter, EventOrder, shortened};
+use domain::event::{AppendOutcome, Event, EventFilter, EventOrder, shorten_document};
 use domain::id::ConversationId;
 use domain::json::text_bytes;
 use domain::pending::{MessageTarget, EnqueueOutcome};

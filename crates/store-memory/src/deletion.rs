@@ -6,7 +6,7 @@ use domain::clock::Timestamp;
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::start_task::{StartStatus, StartTask};
 
-use crate::state::{Grave, State};
+use crate::state::{DeletedConversation, State};
 
 impl State {
     /// See `ConversationRepository::delete`. The conversation is there.
@@ -29,7 +29,7 @@ impl State {
         }
         sandboxes.retain(|sandbox| self.let_go(sandbox, at));
         for (id, sandbox) in graves {
-            let grave = Grave {
+            let grave = DeletedConversation {
                 // A sandbox that goes takes its agent server's memory with it.
                 pending: !sandboxes.contains(&sandbox),
                 sandbox,

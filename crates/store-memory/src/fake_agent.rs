@@ -15,9 +15,9 @@ use domain::event::Event;
 use domain::id::{ConversationId, SandboxId};
 use url::Url;
 
-use crate::fake_dormant::Sleepers;
+use crate::fake_dormant::DormantServers;
 use crate::fake_message::said;
-use crate::fake_mood::{Calls, Mood};
+use crate::fake_mood::{Calls, FakeBehavior};
 
 /// Events on one page of the log.
 const PAGE: usize = 100;
@@ -32,8 +32,8 @@ pub struct FakeAgentRuntime {
 #[expect(clippy::struct_excessive_bools, reason = "independent ways to behave")]
 #[derive(Default)]
 struct Inner {
-    mood: Mood,
-    moods: BTreeMap<Url, Mood>,
+    mood: FakeBehavior,
+    moods: BTreeMap<Url, FakeBehavior>,
     calls: Calls,
     conversations: BTreeMap<ConversationId, Kept>,
     launches: Vec<LaunchRequest>,
@@ -48,16 +48,16 @@ struct Inner {
     held_words: Option<Vec<(ConversationId, MessageInput)>>,
     hold_answers: bool,
     idle_time: Option<Duration>,
-    sleepers: Sleepers,
+    sleepers: DormantServers,
     init_requests: Vec<(Url, InitRequest)>,
     /// Which cannot be woken.
     comatose: BTreeSet<Url>,
     /// How they answer whether they are dormant, if not by their mood.
-    secretive: Option<Mood>,
+    secretive: Option<FakeBehavior>,
 }
 
 impl Inner {
-    fn mood_at(&mut self, url: &Url, count: impl FnOnce(&mut Calls)) -> Mood {
+    fn behavior_at(&mut self, url: &Url, count: impl FnOnce(&mut Calls)) -> FakeBehavior {
         count(&mut self.calls);
         self.moods.get(url).copied().unwrap_or(self.mood)
     }
@@ -74,12 +74,12 @@ impl FakeAgentRuntime {
     }
 
     /// How all of them behave from now on, but those with a mood of their own.
-    pub fn set_mood(&self, mood: Mood) {
+    pub fn set_behavior(&self, mood: FakeBehavior) {
         self.lock().mood = mood;
     }
 
     /// How the one at this URL behaves from now on.
-    pub fn set_mood_at(&self, url: &Url, mood: Mood) {
+    pub fn set_behavior_at(&self, url: &Url, mood: FakeBehavior) {
         self.lock().moods.insert(url.clone(), mood);
     }
 
@@ -132,7 +132,7 @@ impl FakeAgentRuntime {
     }
 
     /// Those that this backend boots dormant are dormant from now on, until they are woken.
-    pub fn sleep_as(&self, sleepers: Sleepers) {
+    pub fn share_dormant_servers(&self, sleepers: DormantServers) {
         self.lock().sleepers = sleepers;
     }
 
@@ -142,7 +142,7 @@ impl FakeAgentRuntime {
     }
 
     /// How all of them answer whether they are dormant from now on, if not by their mood.
-    pub fn set_mood_about_dormancy(&self, mood: Option<Mood>) {
+    pub fn set_dormancy_behavior(&self, mood: Option<FakeBehavior>) {
         self.lock().secretive = mood;
     }
 
@@ -202,7 +202,7 @@ impl FakeAgentRuntime {
 
     /// Counts the call and behaves as told.
     async fn called(&self, url: &Url, count: impl FnOnce(&mut Calls)) -> Result<(), AgentError> {
-        let mood = self.lock().mood_at(url, count);
+        let mood = self.lock().behavior_at(url, count);
         mood.behave().await?;
         if self.lock().sleepers.has(url) {
             return Err(AgentError::Rejected {
@@ -215,7 +215,7 @@ impl FakeAgentRuntime {
 
     /// The same for what a dormant one answers too.
     async fn asked(&self, url: &Url, count: impl FnOnce(&mut Calls)) -> Result<(), AgentError> {
-        let mood = self.lock().mood_at(url, count);
+        let mood = self.lock().behavior_at(url, count);
         mood.behave().await
     }
 
@@ -263,7 +263,7 @@ impl AgentRuntime for FakeAgentRuntime {
     async fn is_dormant(&self, _: &SandboxId, url: &Url) -> Result<bool, AgentError> {
         let mood = {
             let mut inner = self.lock();
-            let mood = inner.mood_at(url, |calls| calls.is_dormant += 1);
+            let mood = inner.behavior_at(url, |calls| calls.is_dormant += 1);
             inner.secretive.unwrap_or(mood)
         };
         mood.behave().await?;

@@ -18,7 +18,7 @@ use secrecy::SecretString;
 use tokio::sync::watch;
 use url::Url;
 
-use crate::fake_dormant::Sleepers;
+use crate::fake_dormant::DormantServers;
 
 /// A backend that keeps its promises without running anything, and breaks them when told to.
 pub struct FakeSandboxBackend {
@@ -54,7 +54,7 @@ struct Inner {
     advice: Vec<String>,
     recipe: Option<String>,
     has_no_image: bool,
-    sleepers: Sleepers,
+    sleepers: DormantServers,
     /// Which were first started dormant.
     born_dormant: BTreeSet<SandboxId>,
     keeps_environment: bool,
@@ -133,9 +133,9 @@ impl FakeSandboxBackend {
     }
 
     /// The agent servers that it booted dormant, for
-    /// [`FakeAgentRuntime::sleep_as`](crate::FakeAgentRuntime::sleep_as). Without that, all are found awake: as with an image
+    /// [`FakeAgentRuntime::share_dormant_servers`](crate::FakeAgentRuntime::share_dormant_servers). Without that, all are found awake: as with an image
     /// that cannot be dormant.
-    pub fn sleepers(&self) -> Sleepers {
+    pub fn sleepers(&self) -> DormantServers {
         self.lock().sleepers.clone()
     }
 

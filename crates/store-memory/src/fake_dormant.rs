@@ -7,9 +7,9 @@ use url::Url;
 
 /// The addresses of dormant agent servers. Clones are the same list.
 #[derive(Debug, Clone, Default)]
-pub struct Sleepers(Arc<Mutex<BTreeSet<Url>>>);
+pub struct DormantServers(Arc<Mutex<BTreeSet<Url>>>);
 
-impl Sleepers {
+impl DormantServers {
     fn lock(&self) -> MutexGuard<'_, BTreeSet<Url>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

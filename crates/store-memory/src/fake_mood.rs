@@ -6,7 +6,7 @@ use domain::agent::AgentError;
 
 /// How the agent servers behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mood {
+pub enum FakeBehavior {
     /// They answer.
     #[default]
     Well,
@@ -18,7 +18,7 @@ pub enum Mood {
     Rejecting(u16),
 }
 
-impl Mood {
+impl FakeBehavior {
     pub(crate) async fn behave(self) -> Result<(), AgentError> {
         match self {
             Self::Well => Ok(()),

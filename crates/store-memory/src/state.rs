@@ -67,7 +67,7 @@ impl MemoryStore {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) conversations: BTreeMap<ConversationId, ConversationRow>,
-    pub(crate) deleted: BTreeMap<ConversationId, Grave>,
+    pub(crate) deleted: BTreeMap<ConversationId, DeletedConversation>,
     /// In order of arrival.
     pub(crate) events: BTreeMap<ConversationId, Vec<Event>>,
     pub(crate) tasks: BTreeMap<StartTaskId, TaskRow>,
@@ -107,7 +107,7 @@ pub(crate) struct ConversationRow {
 }
 
 /// A deleted conversation.
-pub(crate) struct Grave {
+pub(crate) struct DeletedConversation {
     pub(crate) sandbox: SandboxId,
     pub(crate) at: Timestamp,
     /// Its agent server still has to be told.

@@ -10,7 +10,7 @@ use domain::start_task::{StartStatus, StartTask};
 use domain::workspace::{SandboxWorkspace, ProjectSkill};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
-use store_memory::Mood;
+use store_memory::FakeBehavior;
 
 use crate::world::{World, alice, input, mine};
 
@@ -209,7 +209,7 @@ async fn a_switched_conversation_shows_its_new_model() {
         (504, ErrorClass::TimedOut),
         (500, ErrorClass::Upstream),
     ] {
-        world.agents.set_mood(Mood::Rejecting(status));
+        world.agents.set_behavior(FakeBehavior::Rejecting(status));
         let refused = inside.switch_acp_model(&mine(), id, "m3").await;
         assert_eq!(refused.expect_err("refused").class(), class, "{status}");
     }

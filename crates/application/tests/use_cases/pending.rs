@@ -10,7 +10,7 @@ use domain::id::{ConversationId, StartTaskId};
 use domain::pending::{MessageTarget, PendingMessageRepository};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartStatus, StartTask};
-use store_memory::Mood;
+use store_memory::FakeBehavior;
 
 use crate::world::{World, alice, clock, input, mine, say, until};
 
@@ -211,14 +211,14 @@ async fn a_crash_before_the_message_was_said_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn an_agent_server_in_trouble_is_told_when_it_is_well() {
     for mood in [
-        Mood::Unreachable,
-        Mood::Rejecting(503),
-        Mood::Rejecting(409),
+        FakeBehavior::Unreachable,
+        FakeBehavior::Rejecting(503),
+        FakeBehavior::Rejecting(409),
     ] {
         let world = World::new().await;
         let task = talk(&world).await;
         let id = task.conversation_id;
-        world.agents.set_mood(mood);
+        world.agents.set_behavior(mood);
         queue(&world, MessageTarget::Conversation(id), "one")
             .await
             .expect("queued");
@@ -232,7 +232,7 @@ async fn an_agent_server_in_trouble_is_told_when_it_is_well() {
         assert!(calls.send <= 1, "looked for before it is said again");
         // A pause doubles: seconds at first, minutes later.
         assert!((2..30).contains(&(calls.send + calls.events)), "{calls:?}");
-        world.agents.set_mood(Mood::Well);
+        world.agents.set_behavior(FakeBehavior::Well);
         let up = |it: domain::sandbox::Sandbox| it.status == SandboxStatus::Running;
         if !world.sandbox(&task.sandbox_id).await.is_some_and(up) {
             resume(&world, &task).await;
@@ -247,14 +247,14 @@ async fn a_message_that_is_refused_for_good_does_not_block_those_behind_it() {
     let world = World::new().await;
     let task = talk(&world).await;
     let id = task.conversation_id;
-    world.agents.set_mood(Mood::Rejecting(422));
+    world.agents.set_behavior(FakeBehavior::Rejecting(422));
     queue(&world, MessageTarget::Conversation(id), "odd")
         .await
         .expect("queued");
     nothing_waits(&world, id).await;
     let notes = world.task(&task).await.notes;
     assert!(notes.iter().any(|note| note.contains("422")), "{notes:?}");
-    world.agents.set_mood(Mood::Well);
+    world.agents.set_behavior(FakeBehavior::Well);
     queue(&world, MessageTarget::Conversation(id), "fine")
         .await
         .expect("queued");

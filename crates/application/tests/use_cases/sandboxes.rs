@@ -238,7 +238,7 @@ async fn another_user_finds_nothing() {
 async fn a_pause_or_delete_ends_a_start_that_is_under_way() {
     for delete in [false, true] {
         let world = World::new().await;
-        world.agents.set_mood(store_memory::Mood::Unreachable);
+        world.agents.set_behavior(store_memory::FakeBehavior::Unreachable);
         let task = world.start(input(|_| {})).await;
         reaches(&world, &task.sandbox_id, SandboxStatus::Starting).await;
         until(|| async { (world.backend.starts() == 1).then_some(()) }).await;
@@ -322,9 +322,9 @@ async fn a_hanging_agent_server_keeps_no_other_from_being_compared() {
     }
     let well = world.started(input(|_| {})).await;
     for url in &hanging {
-        world.agents.set_mood_at(
+        world.agents.set_behavior_at(
             url,
-            store_memory::Mood::Slow(std::time::Duration::from_secs(3_600)),
+            store_memory::FakeBehavior::Slow(std::time::Duration::from_secs(3_600)),
         );
     }
     world.agents.change(well.conversation_id, |c| {

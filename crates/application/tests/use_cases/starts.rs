@@ -10,7 +10,7 @@ use domain::sandbox::{SandboxCaps, SandboxStatus};
 use domain::start_task::{StartStatus, StartTaskFilter};
 use secrecy::ExposeSecret;
 use serde_json::json;
-use store_memory::Mood;
+use store_memory::FakeBehavior;
 use uuid::Uuid;
 
 use crate::world::{World, alice, input, until};
@@ -206,7 +206,7 @@ async fn a_failed_start_says_why_and_releases_what_it_held() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_agent_server_fails_the_start_at_the_deadline() {
     let world = World::with(|p| p.sandbox_start_deadline = Duration::from_secs(3)).await;
-    world.agents.set_mood(Mood::Unreachable);
+    world.agents.set_behavior(FakeBehavior::Unreachable);
     let task = world.started(input(|_| {})).await;
     assert!(
         task.detail
@@ -219,7 +219,7 @@ async fn a_silent_agent_server_fails_the_start_at_the_deadline() {
 async fn a_refusing_agent_server_fails_the_start_and_its_conversation_is_not_listed() {
     let world = World::new().await;
     let first = world.started(input(|_| {})).await;
-    world.agents.set_mood(Mood::Rejecting(500));
+    world.agents.set_behavior(FakeBehavior::Rejecting(500));
     // `alive` is refused, too, so let only the launch meet the refusal.
     let sandbox = world.sandbox(&first.sandbox_id).await.expect("it runs");
     let task = world
@@ -259,7 +259,7 @@ async fn a_start_cut_off_anywhere_is_finished_by_the_next_process() {
         let world = World::new().await;
         world
             .agents
-            .set_mood(Mood::Slow(Duration::from_millis(100)));
+            .set_behavior(FakeBehavior::Slow(Duration::from_millis(100)));
         let task = world.start(input(|_| {})).await;
         tokio::time::sleep(Duration::from_millis(cut)).await;
         let world = world.killed().await;
@@ -292,7 +292,7 @@ async fn what_is_not_done_is_noted() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_ends_when_its_conversation_is_deleted_under_it() {
     let world = World::new().await;
-    world.agents.set_mood(Mood::Slow(Duration::from_secs(1)));
+    world.agents.set_behavior(FakeBehavior::Slow(Duration::from_secs(1)));
     let owner = alice();
     let (first, mut updates) = world
         .app

@@ -12,7 +12,7 @@ use domain::page::{PageLimit, PageRequest};
 use domain::scope::Scope;
 use domain::start_task::StartStatus;
 use secrecy::ExposeSecret as _;
-use store_memory::Mood;
+use store_memory::FakeBehavior;
 use uuid::Uuid;
 
 use crate::world::{World, alice, clock, input, mine, until};
@@ -139,7 +139,7 @@ async fn a_start_under_way_ends_with_its_user() {
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_that_boots_is_given_up_when_its_user_is_deleted_behind_our_back() {
     let world = World::new().await;
-    world.agents.set_mood(Mood::Unreachable);
+    world.agents.set_behavior(FakeBehavior::Unreachable);
     let sandbox = world.app.sandboxes.start(&alice(), None).await;
     let id = sandbox.expect("within the caps").id;
     until(|| async { (world.backend.existing() == 1).then_some(()) }).await;

@@ -11,7 +11,7 @@ use domain::id::SandboxId;
 use domain::sandbox::{SandboxStatus, WarmRepository, WarmSandbox, WarmState};
 use domain::start_task::{StartStatus, StartTask};
 use secrecy::ExposeSecret;
-use store_memory::{FakeSpecs, Mood};
+use store_memory::{FakeSpecs, FakeBehavior};
 
 use self::support::{claim, page, replaced, running, sandbox_of};
 use crate::world::{World, alice, input, mine, until};
@@ -84,7 +84,7 @@ async fn ready(world: &World, count: usize) -> Vec<WarmSandbox> {
 /// A service whose agent servers can be dormant.
 async fn world(change: fn(&mut Policy)) -> World {
     let world = World::with(change).await;
-    world.agents.sleep_as(world.backend.sleepers());
+    world.agents.share_dormant_servers(world.backend.sleepers());
     world
 }
 
@@ -213,10 +213,10 @@ async fn what_is_warm_is_adopted_after_a_crash() {
 #[tokio::test(start_paused = true)]
 async fn a_boot_that_a_crash_cut_off_is_gone_on_with() {
     let world = world(one).await;
-    world.agents.set_mood(Mood::Unreachable);
+    world.agents.set_behavior(FakeBehavior::Unreachable);
     let booting = until(|| async { rows(&world).await.pop() }).await;
     let world = world.killed().await;
-    world.agents.set_mood(Mood::Well);
+    world.agents.set_behavior(FakeBehavior::Well);
     let warm = ready(&world, 1).await.remove(0);
     assert_eq!(warm.id, booting.id);
     assert_eq!(world.backend.existing(), 1);
@@ -314,7 +314,7 @@ async fn one_that_does_not_answer_any_more_is_replaced() {
     let world = world(one).await;
     let old = ready(&world, 1).await.remove(0);
     let url = old.located.clone().expect("it has an address").agent_url;
-    world.agents.set_mood_at(&url, Mood::Unreachable);
+    world.agents.set_behavior_at(&url, FakeBehavior::Unreachable);
     replaced(&world, &old).await;
 }
 
@@ -340,7 +340,7 @@ async fn an_image_that_cannot_be_dormant_is_tried_once() {
     let task = world.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     assert!(!was_warm(&task));
-    world.agents.sleep_as(world.backend.sleepers());
+    world.agents.share_dormant_servers(world.backend.sleepers());
     world.backend.set_recipe("an image that can");
     ready(&world, 3).await;
 }
@@ -348,7 +348,7 @@ async fn an_image_that_cannot_be_dormant_is_tried_once() {
 #[tokio::test(start_paused = true)]
 async fn boots_that_fail_are_tried_less_and_less_often() {
     let world = World::empty(one);
-    world.agents.sleep_as(world.backend.sleepers());
+    world.agents.share_dormant_servers(world.backend.sleepers());
     world.backend.fail_starts(3);
     ready(&world, 1).await;
     let counts = world.app.warm_counts();
@@ -376,7 +376,7 @@ async fn a_start_that_waits_for_its_turn_to_boot_comes_first() {
         .set(vec![FakeSpecs::spec("fake"), FakeSpecs::spec("other")]);
     let warm = ready(&world, 1).await.remove(0);
     // What is booted from now on does not answer.
-    world.agents.set_mood(Mood::Unreachable);
+    world.agents.set_behavior(FakeBehavior::Unreachable);
     world.backend.exit(&warm.id);
     until(|| async {
         let rows = rows(&world).await;
@@ -388,7 +388,7 @@ async fn a_start_that_waits_for_its_turn_to_boot_comes_first() {
     let started = world.app.sandboxes.start(&alice(), Some("other")).await;
     let id = started.expect("within the caps").id;
     until(|| async { (world.app.warm_counts().gave_way > 0).then_some(()) }).await;
-    world.agents.set_mood(Mood::Well);
+    world.agents.set_behavior(FakeBehavior::Well);
     running(&world, &id).await;
     ready(&world, 1).await;
 }
@@ -443,10 +443,10 @@ async fn a_claimed_one_that_was_not_woken_is_woken_by_the_next_life() {
     let warm = ready(&world, 1).await.remove(0);
     world
         .agents
-        .set_mood(Mood::Slow(Duration::from_millis(300)));
+        .set_behavior(FakeBehavior::Slow(Duration::from_millis(300)));
     let task = world.start(input(|_| {})).await;
     let world = world.killed().await;
-    world.agents.set_mood(Mood::Well);
+    world.agents.set_behavior(FakeBehavior::Well);
     let ended = world.ended(&task).await;
     assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
     assert_eq!(ended.sandbox_id, warm.id);

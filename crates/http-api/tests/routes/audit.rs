@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use actix_web::test::TestRequest;
 use serde_json::{Value, json};
-use store_memory::Mood;
+use store_memory::FakeBehavior;
 
 use crate::fixture::{ADA, BOB, ROOT, World};
 
@@ -182,7 +182,7 @@ async fn lines_are_found_in_pages_and_by_what_they_say() {
 async fn a_change_whose_client_went_away_is_in_the_log() {
     let world = World::working().await;
     let id = world.conversation(ADA).await;
-    world.agents.set_mood(Mood::Slow(Duration::from_secs(3600)));
+    world.agents.set_behavior(FakeBehavior::Slow(Duration::from_secs(3600)));
     let path = format!("/api/v1/app-conversations/{id}/send-message");
     let message = json!({"role": "user", "content": [{"type": "text", "text": "hi"}]});
     let before = world.agents.calls().send;

@@ -1,7 +1,7 @@
 //! Conversations: their shape, list, batch, change, delete, messages.
 
 use serde_json::{Value, json};
-use store_memory::Mood;
+use store_memory::FakeBehavior;
 
 use crate::fixture::{ADA, BOB, NOW, UNKNOWN, World};
 
@@ -271,17 +271,17 @@ async fn a_message_reaches_the_agent_and_every_state_has_its_answer() {
     );
     assert_eq!(world.read(ADA, &id).await["execution_status"], "running");
 
-    world.agents.set_mood(Mood::Rejecting(404));
+    world.agents.set_behavior(FakeBehavior::Rejecting(404));
     world
         .post(ADA, &path, &body)
         .await
         .refuses(502, "Agent server error: 404");
-    world.agents.set_mood(Mood::Unreachable);
+    world.agents.set_behavior(FakeBehavior::Unreachable);
     world
         .post(ADA, &path, &body)
         .await
         .refuses(502, "Failed to reach agent server.");
-    world.agents.set_mood(Mood::Well);
+    world.agents.set_behavior(FakeBehavior::Well);
 
     let sandbox = world.read(ADA, &id).await["sandbox_id"]
         .as_str()

@@ -3,7 +3,7 @@
 use domain::agent::AgentEndpoint;
 use domain::workspace::{SandboxWorkspace, ProjectSkill};
 use serde_json::{Value, json};
-use store_memory::Mood;
+use store_memory::FakeBehavior;
 
 use crate::fixture::{ADA, BOB, UNKNOWN, World};
 
@@ -235,16 +235,16 @@ async fn models_are_switched_and_refused_in_the_words_that_clients_know() {
     world.post(ADA, &path, &model).await.is(200, &done);
     assert_eq!(world.read(ADA, &id).await["llm_model"], "m1");
     for (mood, status, told) in [
-        (Mood::Rejecting(400), 400, "Agent server error: 400"),
-        (Mood::Rejecting(504), 504, "Agent server error: 504"),
-        (Mood::Rejecting(500), 502, "Agent server error: 500"),
-        (Mood::Unreachable, 502, "Failed to reach agent server."),
+        (FakeBehavior::Rejecting(400), 400, "Agent server error: 400"),
+        (FakeBehavior::Rejecting(504), 504, "Agent server error: 504"),
+        (FakeBehavior::Rejecting(500), 502, "Agent server error: 500"),
+        (FakeBehavior::Unreachable, 502, "Failed to reach agent server."),
     ] {
-        world.agents.set_mood(mood);
+        world.agents.set_behavior(mood);
         world.post(ADA, &path, &model).await.refuses(status, told);
     }
     let path = of(&id, "switch_profile");
-    world.agents.set_mood(Mood::Rejecting(400));
+    world.agents.set_behavior(FakeBehavior::Rejecting(400));
     let refused = world.post(ADA, &path, &wanted("fast")).await;
     refused.refuses(502, "Agent server error: 400");
 }

@@ -8,7 +8,7 @@ use domain::id::SandboxId;
 use domain::sandbox::{SandboxBackend, SandboxLaunch, SandboxStatus, WarmState};
 use domain::start_task::StartStatus;
 use secrecy::SecretString;
-use store_memory::{FakeSpecs, Mood};
+use store_memory::{FakeSpecs, FakeBehavior};
 
 use super::support::{claim, replaced, running};
 use super::{
@@ -100,11 +100,11 @@ async fn one_that_does_not_answer_in_time_is_kept_for_another_start() {
     let url = warm.located.clone().expect("it has an address").agent_url;
     world
         .agents
-        .set_mood_at(&url, Mood::Slow(Duration::from_secs(3)));
+        .set_behavior_at(&url, FakeBehavior::Slow(Duration::from_secs(3)));
     let started = world.app.sandboxes.start(&alice(), None).await;
     let started = started.expect("within the caps");
     assert_ne!(started.id, warm.id);
-    world.agents.set_mood_at(&url, Mood::Well);
+    world.agents.set_behavior_at(&url, FakeBehavior::Well);
     running(&world, &started.id).await;
     assert_eq!(ready(&world, 1).await.remove(0).id, warm.id);
     let started = world.app.sandboxes.start(&alice(), None).await;
@@ -181,7 +181,7 @@ async fn what_is_of_no_use_goes_also_while_nothing_can_be_booted() {
 #[tokio::test(start_paused = true)]
 async fn boots_that_fail_together_failed_once() {
     let world = World::empty(eight);
-    world.agents.sleep_as(world.backend.sleepers());
+    world.agents.share_dormant_servers(world.backend.sleepers());
     let began = tokio::time::Instant::now();
     world.backend.fail_starts(8);
     ready(&world, 8).await;
@@ -222,7 +222,7 @@ async fn a_start_does_not_wait_until_what_gave_way_is_removed() {
         .set(vec![FakeSpecs::spec("fake"), FakeSpecs::spec("other")]);
     let warm = ready(&world, 1).await.remove(0);
     world.backend.hang_removals(true);
-    world.agents.set_mood(Mood::Unreachable);
+    world.agents.set_behavior(FakeBehavior::Unreachable);
     world.backend.exit(&warm.id);
     until(|| async {
         let rows = rows(&world).await;
@@ -233,7 +233,7 @@ async fn a_start_does_not_wait_until_what_gave_way_is_removed() {
     let started = world.app.sandboxes.start(&alice(), Some("other")).await;
     let id = started.expect("within the caps").id;
     until(|| async { (world.app.warm_counts().gave_way > 0).then_some(()) }).await;
-    world.agents.set_mood(Mood::Well);
+    world.agents.set_behavior(FakeBehavior::Well);
     running(&world, &id).await;
     world.backend.hang_removals(false);
     ready(&world, 1).await;
@@ -247,8 +247,8 @@ async fn one_that_is_slow_to_wake_keeps_nobody_from_booting() {
         .set(vec![FakeSpecs::spec("fake"), FakeSpecs::spec("other")]);
     let slow = born_dormant(&world).await;
     paused(&world, &slow).await;
-    let asked = Mood::Slow(Duration::from_secs(25));
-    world.agents.set_mood_about_dormancy(Some(asked));
+    let asked = FakeBehavior::Slow(Duration::from_secs(25));
+    world.agents.set_dormancy_behavior(Some(asked));
     let before = world.agents.calls().is_dormant;
     resumed(&world, &slow).await;
     until(|| async { (world.agents.calls().is_dormant > before).then_some(()) }).await;
@@ -263,8 +263,8 @@ async fn one_that_never_wakes_fails_in_time() {
     let world = world(one).await;
     let slow = born_dormant(&world).await;
     paused(&world, &slow).await;
-    let asked = Mood::Slow(Duration::from_secs(600));
-    world.agents.set_mood_about_dormancy(Some(asked));
+    let asked = FakeBehavior::Slow(Duration::from_secs(600));
+    world.agents.set_dormancy_behavior(Some(asked));
     resumed(&world, &slow).await;
     let began = tokio::time::Instant::now();
     until(|| async { is(&world, &slow, SandboxStatus::Error).await.then_some(()) }).await;
@@ -279,12 +279,12 @@ async fn one_that_never_wakes_fails_in_time() {
 #[tokio::test(start_paused = true)]
 async fn where_none_are_kept_no_question_fails_a_start() {
     for mood in [
-        Mood::Rejecting(502),
-        Mood::Unreachable,
-        Mood::Slow(Duration::from_secs(600)),
+        FakeBehavior::Rejecting(502),
+        FakeBehavior::Unreachable,
+        FakeBehavior::Slow(Duration::from_secs(600)),
     ] {
         let world = World::with(|_| {}).await;
-        world.agents.set_mood_about_dormancy(Some(mood));
+        world.agents.set_dormancy_behavior(Some(mood));
         let started = world.app.sandboxes.start(&alice(), None).await;
         let id = started.expect("within the caps").id;
         running(&world, &id).await;
@@ -305,7 +305,7 @@ async fn one_that_says_5xx_is_not_dormant() {
     let world = World::with(one).await;
     world
         .agents
-        .set_mood_about_dormancy(Some(Mood::Rejecting(500)));
+        .set_dormancy_behavior(Some(FakeBehavior::Rejecting(500)));
     let started = world.app.sandboxes.start(&alice(), None).await;
     let id = started.expect("within the caps").id;
     running(&world, &id).await;

@@ -80,7 +80,7 @@ impl State {
 }
 
 impl ConversationRow {
-    pub(crate) fn observe(&mut self, report: &ConversationReport, at: Timestamp) {
+    pub(crate) fn apply_report(&mut self, report: &ConversationReport, at: Timestamp) {
         if self.it.apply_report(report, &mut self.status_at) {
             self.it.updated_at = at;
         }

@@ -1,37 +1,46 @@
-//! What every adapter of a port must do, as executable laws.
+//! Conformance tests of the ports: what every adapter must do.
 //!
-//! Each law is a named `async fn`. One macro per port stamps every law into a test of its own, given an expression that
-//! makes a fresh adapter:
+//! Each conformance test is a named `async fn`. One macro per port generates a `#[tokio::test]` for each of them, given an
+//! expression that makes a fresh adapter:
 //!
 //! ```text
 //! async fn fresh() -> Fixture { … }   // derefs to `Ports` (or, for backends, to the backend); its drop cleans up
 //! port_conformance::settings_repository_conformance!(fresh());
 //! ```
 //!
-//! Knows: the ports and their promises. Must never know: an adapter. Laws panic when they are broken, as tests do.
+//! Knows: the ports and their promises. Must never know: an adapter. A conformance test panics when it fails.
 #![expect(
     clippy::missing_panics_doc,
     clippy::unwrap_used,
-    reason = "a broken law panics"
+    reason = "a failed test panics"
 )]
 
 pub mod fixtures;
-pub mod laws;
 mod ports;
+pub mod suites;
 
 pub use ports::Ports;
 
-/// Stamps each named law of a module into a test of its own.
+/// Generates a `#[tokio::test]` for each named test of a suite.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! stamp_laws {
-    ($laws:ident, $fresh:expr, [$($law:ident),* $(,)?]) => {$(
+macro_rules! conformance_tests {
+    ($suite:tt, $fresh:expr, [$($test:ident),* $(,)?]) => {
+        $($crate::conformance_test!($suite, $fresh, $test);)*
+    };
+}
+
+/// Generates one `#[tokio::test]` that runs a test of a suite on a fresh adapter.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_test {
+    (($($suite:ident)::+), $fresh:expr, $test:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $law() {
+        async fn $test() {
             let fresh = $fresh.await;
-            $crate::laws::$laws::$law(&fresh).await;
+            $crate::suites::$($suite)::+::$test(&fresh).await;
         }
-    )*};
+    };
 }
 
 /// Asserts that a value has a shape, and shows it when it does not.

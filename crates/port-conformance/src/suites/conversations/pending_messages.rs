@@ -1,0 +1,381 @@
+//! Laws of `PendingMessageRepository`.
+
+use domain::conversation::MessageInput;
+use domain::id::HostId;
+use domain::idempotency::{IdempotentResponse, IdempotentRequest, IdempotencyCheck};
+use domain::pending::{MessageTarget, MAX_START_TASK_NOTES, MAX_PENDING_MESSAGES, NewPendingMessage, EnqueueOutcome};
+use domain::sandbox::{DesiredState, SandboxFacts};
+use domain::scope::Scope;
+use domain::start_task::{ClaimLimit, StartStatus, StartTask};
+use futures::future::join_all;
+use serde_json::json;
+
+use crate::Ports;
+use crate::fixtures::{
+    PLENTY, at, conversation, conversation_id, host, located, sandbox_id, scope, start, start_in,
+    step, task_id, user, uuid,
+};
+
+/// The conversation, and its start, by number.
+const TASK: fn(u64) -> MessageTarget = |n| MessageTarget::Task(task_id(n));
+const CONVERSATION: fn(u64) -> MessageTarget = |n| MessageTarget::Conversation(conversation_id(n));
+
+/// A message that was said at second `n`.
+pub fn message(n: u64, owner: &str, awaited: MessageTarget) -> NewPendingMessage {
+    NewPendingMessage {
+        id: uuid(n),
+        owner: user(owner),
+        awaited,
+        message: MessageInput {
+            role: "user".to_owned(),
+            content: vec![json!({"type": "text", "text": format!("{n} \u{0} é")})],
+            run: true,
+        },
+        created_at: at(i64::try_from(n).unwrap()),
+        answers: Vec::new(),
+    }
+}
+
+async fn queue(ports: &Ports, n: u64, awaited: MessageTarget) -> EnqueueOutcome {
+    let it = message(n, "alice", awaited);
+    ports.pending.enqueue(&it).await.expect("queue")
+}
+
+async fn waiting(ports: &Ports, n: u64) -> Vec<u64> {
+    let found = ports.pending.list_waiting(conversation_id(n)).await;
+    let number = |id| (0..1_000).find(|n| uuid(*n) == id);
+    let found = found.expect("waiting").into_iter();
+    found.filter_map(|it| number(it.id)).collect()
+}
+
+async fn list_deliverable(ports: &Ports) -> Vec<u64> {
+    let found = ports.pending.list_deliverable(&host(), 9).await.unwrap();
+    let number = |id| (0..1_000).find(|n| conversation_id(*n) == id);
+    found.into_iter().filter_map(number).collect()
+}
+
+async fn up(ports: &Ports, name: &str) {
+    let facts = SandboxFacts::Running {
+        located: located(1),
+    };
+    let id = sandbox_id(name);
+    let recorded = ports.sandboxes.record_facts(&id, DesiredState::Running, &facts, at(1));
+    assert!(recorded.await.expect("record"));
+}
+
+/// Conversation `n` in a sandbox of its own that runs.
+async fn talk(ports: &Ports, n: u64) {
+    let name = format!("s{n}");
+    ports.sandbox(&name, "alice").await;
+    up(ports, &name).await;
+    ports
+        .conversation(&conversation(n, "alice", &name, at(1)))
+        .await;
+}
+
+/// Start `n`, which is leased, stores its conversation.
+async fn begin(ports: &Ports, n: u64, fence: i64) {
+    let it = conversation(n, "alice", &format!("s{n}"), at(2));
+    let begun = step(StartStatus::StartingConversation);
+    let begun = ports
+        .tasks
+        .begin_conversation(task_id(n), fence, &it, &begun, at(2));
+    begun.await.unwrap();
+}
+
+async fn end(ports: &Ports, n: u64, fence: i64) {
+    let ready = step(StartStatus::Ready);
+    let ready = ports.tasks.advance(task_id(n), fence, &ready, at(3));
+    ready.await.unwrap();
+}
+
+/// Start `n`, READY.
+async fn ready(ports: &Ports, n: u64) {
+    let start = start(n, "alice", &format!("s{n}"), at(1));
+    let fence = ports.claimed(&start).await.fence;
+    begin(ports, n, fence).await;
+    end(ports, n, fence).await;
+}
+
+/// Both names of a conversation are one queue, in the order of arrival, whatever the clock said; what was said comes back as
+/// it was.
+pub async fn messages_wait_in_the_order_of_their_arrival(ports: &Ports) {
+    let fence = ports.claimed(&start(1, "alice", "s1", at(0))).await.fence;
+    for (place, n, name) in [(1, 30, TASK(1)), (2, 20, CONVERSATION(1)), (3, 10, TASK(1))] {
+        assert_eq!(queue(ports, n, name).await, EnqueueOutcome::At(place));
+    }
+    assert_eq!(waiting(ports, 1).await, [0; 0], "it is not there yet");
+    begin(ports, 1, fence).await;
+    assert_eq!(waiting(ports, 1).await, [30, 20, 10]);
+    let found = ports.pending.list_waiting(conversation_id(1)).await.unwrap();
+    assert_eq!(found[0].message, message(30, "alice", TASK(1)).message);
+    assert_eq!(found[0].tried_at, None);
+    ports.pending.complete_delivery(uuid(20)).await.unwrap();
+    ports.pending.complete_delivery(uuid(20)).await.unwrap();
+    assert_eq!(queue(ports, 40, CONVERSATION(1)).await, EnqueueOutcome::At(3));
+    assert_eq!(waiting(ports, 1).await, [30, 10, 40]);
+}
+
+/// So many under both names together; what is delivered makes room.
+pub async fn a_conversation_has_a_bounded_queue(ports: &Ports) {
+    ports.start(&start(1, "alice", "s1", at(0))).await;
+    talk(ports, 2).await;
+    for (n, place) in (1..).zip(1..=MAX_PENDING_MESSAGES) {
+        let name = if n % 2 == 0 { TASK } else { CONVERSATION };
+        assert_eq!(queue(ports, n, name(1)).await, EnqueueOutcome::At(place));
+    }
+    for name in [TASK(1), CONVERSATION(1)] {
+        assert_eq!(queue(ports, 50, name).await, EnqueueOutcome::Full);
+    }
+    assert_eq!(queue(ports, 51, CONVERSATION(2)).await, EnqueueOutcome::At(1));
+    ports.pending.complete_delivery(uuid(3)).await.unwrap();
+    assert_eq!(queue(ports, 52, TASK(1)).await, EnqueueOutcome::At(MAX_PENDING_MESSAGES));
+}
+
+/// Of many who want the last place one gets it.
+pub async fn the_last_place_is_given_once(ports: &Ports) {
+    talk(ports, 1).await;
+    for n in 1..MAX_PENDING_MESSAGES as u64 {
+        queue(ports, n, CONVERSATION(1)).await;
+    }
+    let asked = (100..108).map(|n| queue(ports, n, CONVERSATION(1)));
+    let given = join_all(asked).await;
+    let last = |it: &&EnqueueOutcome| **it == EnqueueOutcome::At(MAX_PENDING_MESSAGES);
+    assert_eq!(given.iter().filter(last).count(), 1, "{given:?}");
+    assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
+}
+
+/// Somebody else's is as good as none; a start that failed says why, until another one makes the conversation.
+pub async fn nothing_waits_for_what_is_not_there(ports: &Ports) {
+    for name in [TASK(1), CONVERSATION(1)] {
+        assert_eq!(queue(ports, 1, name).await, EnqueueOutcome::Unknown);
+    }
+    talk(ports, 2).await;
+    ports.start(&start(3, "alice", "own-3", at(0))).await;
+    for name in [CONVERSATION(2), TASK(3), CONVERSATION(3)] {
+        let queued = ports.pending.enqueue(&message(1, "bob", name)).await;
+        assert_eq!(queued.unwrap(), EnqueueOutcome::Unknown);
+    }
+    let (host, limit) = (host(), ClaimLimit::tasks(1));
+    let claimed = ports.tasks.claim(&host, at(1), at(60), limit);
+    let fence = claimed.await.unwrap()[0].fence;
+    assert_eq!(queue(ports, 4, TASK(3)).await, EnqueueOutcome::At(1));
+    let mut failed = step(StartStatus::Error);
+    failed.detail = Some("no model".to_owned());
+    let ended = ports.tasks.fail(task_id(3), fence, &failed, at(2));
+    ended.await.unwrap();
+    for name in [TASK(3), CONVERSATION(3)] {
+        let cause = Some("no model".to_owned());
+        assert_eq!(queue(ports, 5, name).await, EnqueueOutcome::Failed(cause));
+    }
+    let mut again = start(6, "alice", "s6", at(3));
+    again.task.conversation_id = conversation_id(3);
+    ports.start(&again).await;
+    assert_eq!(queue(ports, 7, CONVERSATION(3)).await, EnqueueOutcome::At(2));
+    assert_eq!(queue(ports, 8, TASK(6)).await, EnqueueOutcome::At(3));
+}
+
+/// Only what is ready: the start has ended, the sandbox runs and is wanted to, on this host. Those that were tried last come
+/// last.
+pub async fn what_can_be_said_is_found(ports: &Ports) {
+    for n in 1..=5 {
+        talk(ports, n).await;
+        queue(ports, n, CONVERSATION(n)).await;
+        queue(ports, n + 20, CONVERSATION(n)).await;
+    }
+    talk(ports, 6).await;
+    assert_eq!(list_deliverable(ports).await, [1, 2, 3, 4, 5]);
+    let other = HostId::parse("host-2").unwrap();
+    assert_eq!(ports.pending.list_deliverable(&other, 9).await.unwrap(), []);
+    for (n, when) in [(2, 50), (1, 60)] {
+        assert!(ports.pending.begin_delivery(uuid(n), None, at(when)).await.unwrap());
+    }
+    assert_eq!(list_deliverable(ports).await, [3, 4, 5, 2, 1]);
+    let two = ports.pending.list_deliverable(&host(), 2).await.unwrap();
+    assert_eq!(two, [conversation_id(3), conversation_id(4)]);
+    let (alice, id) = (scope("alice"), sandbox_id("s3"));
+    let pause = ports
+        .sandboxes
+        .set_desired(&alice, &id, DesiredState::Paused, &PLENTY, at(7));
+    pause.await.unwrap();
+    for n in [4, 24] {
+        ports.pending.complete_delivery(uuid(n)).await.unwrap();
+    }
+    assert_eq!(list_deliverable(ports).await, [5, 2, 1]);
+}
+
+/// Its conversation may be there: until the start is READY nothing is said, and then it is.
+pub async fn a_start_is_waited_for(ports: &Ports) {
+    let fence = ports.claimed(&start(1, "alice", "s1", at(1))).await.fence;
+    queue(ports, 7, TASK(1)).await;
+    up(ports, "s1").await;
+    assert_eq!(list_deliverable(ports).await, [0; 0]);
+    begin(ports, 1, fence).await;
+    assert_eq!(list_deliverable(ports).await, [0; 0]);
+    end(ports, 1, fence).await;
+    assert_eq!(list_deliverable(ports).await, [1]);
+    assert_eq!(queue(ports, 8, TASK(1)).await, EnqueueOutcome::At(2));
+    assert_eq!(waiting(ports, 1).await, [7, 8]);
+}
+
+/// One of several who begin goes on, and everybody else knows that somebody does.
+pub async fn a_delivery_is_begun_by_one(ports: &Ports) {
+    talk(ports, 1).await;
+    queue(ports, 1, CONVERSATION(1)).await;
+    let attempt = |last, when| ports.pending.begin_delivery(uuid(1), last, at(when));
+    let begun = join_all((10..18).map(|when| attempt(None, when))).await;
+    let first = begun.iter().position(|it| *it.as_ref().unwrap());
+    let winners = begun.iter().filter(|it| *it.as_ref().unwrap()).count();
+    assert_eq!(winners, 1, "{begun:?}");
+    let tried = at(10 + i64::try_from(first.unwrap()).unwrap());
+    let found = ports.pending.list_waiting(conversation_id(1)).await.unwrap();
+    assert_eq!(found[0].tried_at, Some(tried));
+    assert!(!attempt(None, 20).await.unwrap());
+    assert!(!attempt(Some(at(99)), 20).await.unwrap());
+    assert!(attempt(Some(tried), 20).await.unwrap());
+    ports.pending.complete_delivery(uuid(1)).await.unwrap();
+    assert!(!attempt(Some(at(20)), 21).await.unwrap());
+}
+
+async fn task(ports: &Ports, n: u64) -> StartTask {
+    let found = ports.tasks.find_many(&Scope::System, &[task_id(n)]).await;
+    found.unwrap().pop().flatten().expect("the task is there")
+}
+
+/// It goes, those behind it do not, and its owner can read why; not for ever longer.
+pub async fn a_dropped_message_leaves_a_note(ports: &Ports) {
+    ready(ports, 1).await;
+    queue(ports, 1, TASK(1)).await;
+    queue(ports, 2, TASK(1)).await;
+    ports.pending.drop_with_note(uuid(1), "Too odd.").await.unwrap();
+    ports.pending.drop_with_note(uuid(1), "Again.").await.unwrap();
+    assert_eq!(waiting(ports, 1).await, [2]);
+    let it = task(ports, 1).await;
+    assert_eq!(it.notes, ["Too odd."]);
+    assert_eq!(it.detail.as_deref(), Some("Too odd."));
+    for n in 3..3 + MAX_START_TASK_NOTES as u64 {
+        queue(ports, n, TASK(1)).await;
+        ports.pending.drop_with_note(uuid(n), "More.").await.unwrap();
+    }
+    assert_eq!(task(ports, 1).await.notes.len(), MAX_START_TASK_NOTES);
+    // Without a task there is nowhere to write it.
+    talk(ports, 2).await;
+    queue(ports, 50, CONVERSATION(2)).await;
+    ports.pending.drop_with_note(uuid(50), "Gone.").await.unwrap();
+    assert_eq!(waiting(ports, 2).await, [0; 0]);
+}
+
+/// With its conversation, whichever name it waited under; those of others stay.
+pub async fn messages_go_with_their_conversation(ports: &Ports) {
+    for n in [1, 2] {
+        ready(ports, n).await;
+    }
+    for (n, name) in [(1, TASK(1)), (2, CONVERSATION(1)), (3, TASK(2))] {
+        queue(ports, n, name).await;
+    }
+    let (alice, id) = (scope("alice"), conversation_id(1));
+    let deleted = ports.conversations.delete(&alice, id, at(9));
+    assert!(deleted.await.unwrap());
+    for n in [1, 2] {
+        assert!(!ports.pending.begin_delivery(uuid(n), None, at(9)).await.unwrap());
+    }
+    assert_eq!(waiting(ports, 2).await, [3]);
+    for name in [TASK(1), CONVERSATION(1)] {
+        assert_eq!(queue(ports, 4, name).await, EnqueueOutcome::Unknown);
+    }
+}
+
+/// With the last start of their owner that could have made their conversation.
+pub async fn messages_go_with_a_forgotten_start(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    for n in [1, 2] {
+        let fence = ports.claimed(&start_in(n, "alice", "s", at(0))).await.fence;
+        queue(ports, n, TASK(n)).await;
+        let failed = step(StartStatus::Error);
+        let ended = ports.tasks.fail(task_id(n), fence, &failed, at(1));
+        ended.await.unwrap();
+    }
+    let mut again = start(3, "alice", "s3", at(2));
+    again.task.conversation_id = conversation_id(2);
+    // Nothing here claims it.
+    again.task.host = HostId::parse("elsewhere").unwrap();
+    ports.start(&again).await;
+    ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
+    assert_eq!(ports.tasks.prune(at(50), 9).await.unwrap(), 2);
+    assert!(!ports.pending.begin_delivery(uuid(1), None, at(9)).await.unwrap());
+    assert!(ports.pending.begin_delivery(uuid(2), None, at(9)).await.unwrap());
+    // A READY one leaves its conversation behind.
+    ready(ports, 4).await;
+    queue(ports, 4, TASK(4)).await;
+    assert_eq!(ports.tasks.prune(at(50), 9).await.unwrap(), 1);
+    assert_eq!(waiting(ports, 4).await, [4]);
+}
+
+/// Oldest first and only so many.
+pub async fn old_messages_are_forgotten(ports: &Ports) {
+    talk(ports, 1).await;
+    for n in [4, 3, 2, 1] {
+        queue(ports, n, CONVERSATION(1)).await;
+    }
+    assert_eq!(ports.pending.prune(at(4), 2).await.unwrap(), 2);
+    assert_eq!(waiting(ports, 1).await, [4, 3]);
+    assert_eq!(ports.pending.prune(at(4), 2).await.unwrap(), 1);
+    assert_eq!(ports.pending.prune(at(4), 2).await.unwrap(), 0);
+    assert_eq!(waiting(ports, 1).await, [4]);
+}
+
+/// The answer is the one of the place that the message got; a repetition gets it, also when there is no room any more.
+pub async fn a_repeated_message_waits_once(ports: &Ports) {
+    talk(ports, 1).await;
+    let keyed = |n: u64, fingerprint: &str| {
+        let mut it = message(n, "alice", CONVERSATION(1));
+        let answer = |place| IdempotentResponse {
+            request: IdempotentRequest {
+                owner: user("alice"),
+                key: "k".to_owned(),
+                fingerprint: fingerprint.to_owned(),
+                since: at(0),
+            },
+            answer: format!("{n} is {place}"),
+            at: at(1),
+        };
+        it.answers = (1..=MAX_PENDING_MESSAGES).map(answer).collect();
+        it
+    };
+    queue(ports, 1, CONVERSATION(1)).await;
+    let first = ports.pending.enqueue(&keyed(2, "a")).await.unwrap();
+    assert_eq!(first, EnqueueOutcome::At(2));
+    for n in 10..18 {
+        queue(ports, n, CONVERSATION(1)).await;
+    }
+    let again = ports.pending.enqueue(&keyed(3, "a")).await.unwrap();
+    let same = IdempotencyCheck::Replay("2 is 2".to_owned());
+    assert_eq!(again, EnqueueOutcome::Repeated(same));
+    let other = ports.pending.enqueue(&keyed(4, "b")).await.unwrap();
+    assert_eq!(other, EnqueueOutcome::Repeated(IdempotencyCheck::Mismatch));
+    assert_eq!(waiting(ports, 1).await.len(), MAX_PENDING_MESSAGES);
+}
+
+/// Stamps the laws into tests. `$fresh`: a future of something that derefs to [`Ports`].
+#[macro_export]
+macro_rules! pending_message_repository_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((conversations::pending_messages),
+            $fresh,
+            [
+                messages_wait_in_the_order_of_their_arrival,
+                a_conversation_has_a_bounded_queue,
+                the_last_place_is_given_once,
+                nothing_waits_for_what_is_not_there,
+                what_can_be_said_is_found,
+                a_start_is_waited_for,
+                a_delivery_is_begun_by_one,
+                a_dropped_message_leaves_a_note,
+                messages_go_with_their_conversation,
+                messages_go_with_a_forgotten_start,
+                old_messages_are_forgotten,
+                a_repeated_message_waits_once,
+            ]
+        );
+    };
+}

@@ -1,0 +1,373 @@
+//! Laws of `ConversationRepository`: lists. See `conversation_rows`, `reports` and `deletion` for the rest.
+
+use std::cell::RefCell;
+
+use domain::conversation::{
+    Conversation, ConversationChange, ConversationFilter, ConversationView, Trigger,
+};
+use domain::error::StoreError;
+use domain::page::{MAX_PAGE_BYTES, PageRequest};
+use domain::patch::Patch;
+use domain::scope::Scope;
+
+use crate::fixtures::{
+    after, at, conversation, conversation_id, foreign_tokens, page, sandbox_id, scope, walk,
+};
+use crate::{Ports, assert_is};
+
+fn titled(n: u64, title: Option<&str>) -> Conversation {
+    Conversation {
+        title: title.map(str::to_owned),
+        ..conversation(n, "alice", "s", at(0))
+    }
+}
+
+fn all() -> ConversationFilter {
+    ConversationFilter {
+        include_sub_conversations: true,
+        ..ConversationFilter::default()
+    }
+}
+
+/// The numbers of the conversations, as in `conversation_id(n)`.
+fn numbers(views: &[ConversationView]) -> Vec<u64> {
+    views
+        .iter()
+        .map(|view| view.conversation.id.uuid().as_u64_pair().1)
+        .collect()
+}
+
+async fn search(
+    ports: &Ports,
+    scope: &Scope,
+    filter: &ConversationFilter,
+    page: &PageRequest,
+) -> domain::page::Page<ConversationView> {
+    let found = ports.conversations.search(scope, filter, page).await;
+    found.expect("search")
+}
+
+/// Finds with a filter and checks that `count` agrees.
+async fn matches(ports: &Ports, filter: ConversationFilter) -> Vec<u64> {
+    let alice = scope("alice");
+    let found = search(ports, &alice, &filter, &page(100)).await;
+    let count = ports.conversations.count(&alice, &filter).await.unwrap();
+    assert_eq!(u64::try_from(found.items.len()).unwrap(), count);
+    let mut found = numbers(&found.items);
+    found.sort_unstable();
+    found
+}
+
+/// Pages go newest first, ties by id, and stay stable when rows come and go between them.
+pub async fn paging_is_stable(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    for (n, created) in [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3)] {
+        ports
+            .conversation(&conversation(n, "alice", "s", at(created)))
+            .await;
+    }
+    let alice = scope("alice");
+    let first = search(ports, &alice, &all(), &page(2)).await;
+    assert_eq!(numbers(&first.items), [5, 4]);
+    ports
+        .conversation(&conversation(6, "alice", "s", at(9)))
+        .await;
+    // The very row the token points at goes, too.
+    let gone = ports
+        .conversations
+        .delete(&alice, conversation_id(4), at(9))
+        .await;
+    assert!(gone.unwrap());
+    let second = search(ports, &alice, &all(), &after(2, first.next)).await;
+    assert_eq!(numbers(&second.items), [3, 2]);
+    let third = search(ports, &alice, &all(), &after(2, second.next)).await;
+    assert_eq!((numbers(&third.items), third.next), (vec![1], None));
+    let walked = walk(9, async |token| {
+        search(ports, &alice, &all(), &after(1, token)).await
+    });
+    assert_eq!(numbers(&walked.await), [6, 5, 3, 2, 1]);
+}
+
+/// A page of long titles ends early, and the walk still finds every conversation once and in order.
+pub async fn pages_of_long_titles_end_early(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    let half = MAX_PAGE_BYTES / 2;
+    for (size, n) in [half, half, half, MAX_PAGE_BYTES + 1, 1]
+        .into_iter()
+        .zip(1..)
+    {
+        ports
+            .conversation(&titled(n, Some(&"x".repeat(size))))
+            .await;
+    }
+    let alice = scope("alice");
+    for filter in [ConversationFilter::default(), all()] {
+        let seen = RefCell::new(Vec::new());
+        let walked = walk(9, async |token| {
+            let found = search(ports, &alice, &filter, &after(9, token)).await;
+            seen.borrow_mut().push(found.items.len());
+            found
+        });
+        assert_eq!(numbers(&walked.await), [5, 4, 3, 2, 1]);
+        assert_eq!(seen.into_inner(), [1, 1, 2, 1]);
+    }
+}
+
+/// A token of nobody's, or of another listing, is refused.
+pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
+    for id in ["s", "t"] {
+        ports.sandbox(id, "alice").await;
+    }
+    let sandboxes = ports.sandboxes.search(&scope("alice"), &page(1)).await;
+    let mut tokens = foreign_tokens();
+    tokens.push(sandboxes.unwrap().next.expect("a second page"));
+    for token in tokens {
+        let answer = ports
+            .conversations
+            .search(&scope("alice"), &all(), &after(5, Some(token)))
+            .await;
+        assert_is!(answer, Err(StoreError::InvalidPageToken));
+    }
+}
+
+/// A title is found by any part of it, whatever the case, also beyond ASCII; `%` and `_` are themselves.
+pub async fn titles_are_searched_literally(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    for (n, title) in [
+        (1, Some("100% sure")),
+        (2, Some("100 things")),
+        (3, Some("snake_case")),
+        (4, Some("snakeXcase")),
+        (5, Some("GRÖSSE ΟΔΟΣ")),
+        (6, Some("back\\slash")),
+        (7, None),
+        (8, Some("")),
+    ] {
+        ports.conversation(&titled(n, title)).await;
+    }
+    for (needle, expected) in [
+        ("100%", vec![1]),
+        ("0% S", vec![1]),
+        ("%", vec![1]),
+        ("_", vec![3]),
+        ("SNAKE_case", vec![3]),
+        ("grösse", vec![5]),
+        ("οδος", vec![5]),
+        ("\\", vec![6]),
+        ("s", vec![1, 2, 3, 4, 5, 6]),
+        ("nothing", vec![]),
+        ("'; --", vec![]),
+        ("", vec![1, 2, 3, 4, 5, 6, 8]),
+    ] {
+        let filter = ConversationFilter {
+            title_contains: Some(needle.to_owned()),
+            ..all()
+        };
+        assert_eq!(matches(ports, filter).await, expected, "{needle:?}");
+    }
+    // However long the needle, it is only not found.
+    let filter = ConversationFilter {
+        title_contains: Some("x%_".repeat(100_000)),
+        ..all()
+    };
+    assert_eq!(matches(ports, filter).await, Vec::<u64>::new());
+}
+
+/// A changed title is searched, the old one is not.
+pub async fn a_changed_title_is_searched(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    let id = ports.conversation(&titled(1, Some("Old"))).await;
+    let change = ConversationChange {
+        title: Patch::Set("ÉTUDE".to_owned()),
+        ..ConversationChange::default()
+    };
+    ports
+        .conversations
+        .update(&scope("alice"), id, &change, at(1))
+        .await
+        .unwrap();
+    for (needle, found) in [("old", 0), ("étude", 1)] {
+        let filter = ConversationFilter {
+            title_contains: Some(needle.to_owned()),
+            ..all()
+        };
+        assert_eq!(matches(ports, filter).await.len(), found, "{needle}");
+    }
+}
+
+/// Times: at or after, and before; sandbox; alone and together.
+pub async fn filters_narrow(ports: &Ports) {
+    for id in ["s", "t"] {
+        ports.sandbox(id, "alice").await;
+    }
+    for n in 1..=4_u64 {
+        let sandbox = if n < 4 { "s" } else { "t" };
+        let created = at(i64::try_from(n).unwrap());
+        ports
+            .conversation(&Conversation {
+                updated_at: created.plus(std::time::Duration::from_secs(10)),
+                ..conversation(n, "alice", sandbox, created)
+            })
+            .await;
+    }
+    let filter = ConversationFilter {
+        created_from: Some(at(2)),
+        ..all()
+    };
+    assert_eq!(matches(ports, filter).await, [2, 3, 4]);
+    let filter = ConversationFilter {
+        created_before: Some(at(2)),
+        ..all()
+    };
+    assert_eq!(matches(ports, filter).await, [1]);
+    let filter = ConversationFilter {
+        updated_from: Some(at(12)),
+        updated_before: Some(at(14)),
+        ..all()
+    };
+    assert_eq!(matches(ports, filter).await, [2, 3]);
+    let filter = ConversationFilter {
+        sandbox_id: Some(sandbox_id("s")),
+        created_from: Some(at(2)),
+        ..all()
+    };
+    assert_eq!(matches(ports, filter).await, [2, 3]);
+}
+
+/// Repository and trigger, by their whole spelling.
+pub async fn filters_name_repository_and_trigger(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    for (n, repository, trigger) in [
+        (1, Some("o/r"), Some(Trigger::Gui)),
+        (2, Some("o/r2"), Some(Trigger::Slack)),
+        (3, None, None),
+        (4, Some("o/r"), Some(Trigger::Slack)),
+    ] {
+        ports
+            .conversation(&Conversation {
+                selected_repository: repository.map(str::to_owned),
+                trigger,
+                ..conversation(n, "alice", "s", at(i64::try_from(n).unwrap()))
+            })
+            .await;
+    }
+    for (repository, trigger, expected) in [
+        (Some("o/r"), None, vec![1, 4]),
+        (Some("O/R"), None, vec![]),
+        (Some("o/"), None, vec![]),
+        (None, Some(Trigger::Slack), vec![2, 4]),
+        (Some("o/r"), Some(Trigger::Slack), vec![4]),
+    ] {
+        let filter = ConversationFilter {
+            selected_repository: repository.map(str::to_owned),
+            trigger,
+            ..all()
+        };
+        let found = matches(ports, filter).await;
+        assert_eq!(found, expected, "{repository:?} {trigger:?}");
+    }
+}
+
+/// Sub-conversations are left out of lists unless asked for, and shown as children, oldest first, of their parent.
+pub async fn children_are_shown_with_their_parent(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    let parent = ports.conversation(&titled(1, None)).await;
+    for (n, created) in [(5, 1), (3, 2), (4, 2)] {
+        ports
+            .conversation(&Conversation {
+                parent: Some(parent),
+                updated_at: at(9 - created),
+                ..conversation(n, "alice", "s", at(created))
+            })
+            .await;
+    }
+    let children = [5, 3, 4].map(conversation_id);
+    let alice = scope("alice");
+    let listed = search(ports, &alice, &ConversationFilter::default(), &page(9)).await;
+    assert_eq!(numbers(&listed.items), [1]);
+    assert_eq!(listed.items[0].children, children);
+    let found = ports.conversations.find(&alice, parent).await.unwrap();
+    assert_eq!(found.unwrap().children, children);
+    let many = ports
+        .conversations
+        .find_many(&alice, &[children[0], parent])
+        .await
+        .unwrap();
+    assert_eq!(many[0].as_ref().unwrap().children, []);
+    assert_eq!(many[1].as_ref().unwrap().children, children);
+    assert_eq!(
+        matches(ports, ConversationFilter::default()).await,
+        [1],
+        "count leaves them out, too"
+    );
+    assert_eq!(matches(ports, all()).await, [1, 3, 4, 5]);
+    for include_sub_conversations in [true, false] {
+        let below = ConversationFilter {
+            parent: Some(parent),
+            include_sub_conversations,
+            ..ConversationFilter::default()
+        };
+        assert_eq!(matches(ports, below).await, [3, 4, 5]);
+    }
+}
+
+/// Stamps the laws of `ConversationRepository` into tests. `$fresh`: a future of something that derefs to
+/// [`Ports`].
+#[macro_export]
+macro_rules! conversation_repository_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((conversations::search),
+            $fresh,
+            [
+                paging_is_stable,
+                pages_of_long_titles_end_early,
+                foreign_page_tokens_are_refused,
+                titles_are_searched_literally,
+                a_changed_title_is_searched,
+                filters_narrow,
+                filters_name_repository_and_trigger,
+                children_are_shown_with_their_parent,
+            ]
+        );
+        $crate::conformance_tests!((conversations::rows),
+            $fresh,
+            [
+                what_is_stored_is_found,
+                scopes_are_isolated,
+                pull_requests_are_noted,
+                find_many_keeps_order,
+                a_change_touches_what_it_names,
+                adoption_takes_only_what_is_free,
+                adoption_needs_the_sandbox,
+                a_sandbox_lists_its_conversations,
+                what_may_change_unheard_is_found,
+            ]
+        );
+        $crate::conformance_tests!((conversations::reports),
+            $fresh,
+            [
+                an_older_status_does_not_overwrite_a_newer_one,
+                totals_never_go_down,
+                a_chosen_title_stays,
+                tags_and_model_are_merged,
+                a_report_says_nothing_about_the_rest,
+                reports_of_others_change_nothing,
+                what_ran_in_a_stopped_sandbox_is_settled,
+            ]
+        );
+        $crate::conformance_tests!((conversations::deletion),
+            $fresh,
+            [
+                a_conversation_goes_with_what_is_below_it,
+                what_was_deleted_does_not_come_back,
+                an_unneeded_sandbox_goes_along,
+                a_shared_sandbox_stays_and_is_told,
+                a_sandbox_that_a_start_needs_stays,
+                an_unfinished_start_ends,
+                others_are_left_alone,
+                a_failed_start_of_another_user_stays,
+                agent_servers_are_told_when_they_run,
+            ]
+        );
+    };
+}

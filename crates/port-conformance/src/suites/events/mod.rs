@@ -1,0 +1,4 @@
+//! The event store.
+
+pub mod sequence;
+pub mod store;

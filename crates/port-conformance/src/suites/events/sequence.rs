@@ -1,0 +1,179 @@
+//! Laws of `EventStore` for whoever follows a conversation: every event once, in the order of arrival.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use domain::conversation::ConversationReport;
+use domain::event::{MAX_EVENT_BATCH_BYTES, AppendOutcome, SequencedEvent, Event};
+use domain::id::ConversationId;
+use domain::scope::Scope;
+use futures::future::join_all;
+use serde_json::json;
+
+use crate::Ports;
+use crate::fixtures::{at, conversation, conversation_id, event, sandbox_id, scope};
+
+/// More than there are, in most laws.
+const MANY: usize = 1_000;
+const WRITERS: usize = 8;
+const BATCHES: usize = 25;
+
+async fn seeded(ports: &Ports) -> ConversationId {
+    ports.sandbox("s", "alice").await;
+    ports
+        .conversation(&conversation(1, "alice", "s", at(0)))
+        .await
+}
+
+async fn append(ports: &Ports, id: ConversationId, events: &[Event]) {
+    let (origin, nothing) = (sandbox_id("s"), ConversationReport::default());
+    let stored = ports.events.append(&origin, id, events, &nothing, at(1));
+    let stored = stored.await.expect("append");
+    assert!(matches!(stored, AppendOutcome::Stored { .. }), "{stored:?}");
+}
+
+async fn arrived(ports: &Ports, id: ConversationId, after: u64, limit: usize) -> Vec<SequencedEvent> {
+    let alice = scope("alice");
+    let found = ports.events.list_after(&alice, id, after, limit).await;
+    found.expect("arrived").expect("alice's conversation")
+}
+
+async fn last(ports: &Ports, id: ConversationId) -> u64 {
+    let last = ports.events.last_sequence(&scope("alice"), id).await;
+    last.expect("last").expect("alice's conversation")
+}
+
+fn ids(arrived: &[SequencedEvent]) -> Vec<&str> {
+    arrived.iter().map(|it| it.event.id.as_str()).collect()
+}
+
+/// Whatever their time stamps say; numbers grow, and reading goes on after any of them.
+pub async fn events_arrive_in_the_order_of_their_commits(ports: &Ports) {
+    let id = seeded(ports).await;
+    assert_eq!(last(ports, id).await, 0);
+    assert_eq!(arrived(ports, id, 0, MANY).await, []);
+    append(ports, id, &[event("b", "A", at(9)), event("a", "A", at(9))]).await;
+    append(
+        ports,
+        id,
+        &[
+            event("a", "A", at(0)),
+            event("old", "B", at(0)),
+            event("c", "A", at(5)),
+        ],
+    )
+    .await;
+    let all = arrived(ports, id, 0, MANY).await;
+    assert_eq!(ids(&all), ["b", "a", "old", "c"]);
+    assert_eq!(
+        all[2].event,
+        event("old", "B", at(0)),
+        "as it was stored, once"
+    );
+    assert!(all.is_sorted_by(|one, two| one.seq < two.seq) && all[0].seq > 0);
+    assert_eq!(last(ports, id).await, all[3].seq);
+    for (n, from) in all.iter().enumerate() {
+        assert_eq!(arrived(ports, id, from.seq, MANY).await, all[n + 1..]);
+        assert_eq!(arrived(ports, id, from.seq - 1, 1).await, all[n..=n]);
+    }
+    for beyond in [all[3].seq + 1, u64::MAX] {
+        assert_eq!(arrived(ports, id, beyond, MANY).await, []);
+    }
+}
+
+/// A part ends before its documents are too many bytes, but one is always in it.
+pub async fn parts_of_large_documents_end_early(ports: &Ports) {
+    let id = seeded(ports).await;
+    for n in 0..5 {
+        let mut large = event(&n.to_string(), "A", at(n));
+        let bytes = if n == 2 {
+            2 * MAX_EVENT_BATCH_BYTES
+        } else {
+            MAX_EVENT_BATCH_BYTES * 2 / 5
+        };
+        large.body = json!({"text": "x".repeat(bytes)});
+        append(ports, id, &[large]).await;
+    }
+    let (mut after, mut texts) = (0, Vec::new());
+    loop {
+        let part = arrived(ports, id, after, MANY).await;
+        let Some(end) = part.last() else { break };
+        after = end.seq;
+        texts.push(ids(&part).join(" "));
+    }
+    assert_eq!(texts, ["0 1", "2", "3 4"]);
+}
+
+/// To others, and once it is deleted, the conversation is not there, which is something else than one without events.
+pub async fn what_is_not_theirs_has_no_arrivals(ports: &Ports) {
+    let id = seeded(ports).await;
+    append(ports, id, &[event("1", "A", at(1))]).await;
+    let sees = async |scope: Scope, id| {
+        let arrived = ports.events.list_after(&scope, id, 0, 9).await.unwrap();
+        let last = ports.events.last_sequence(&scope, id).await.unwrap();
+        assert_eq!(arrived.is_some(), last.is_some());
+        arrived.map(|events| events.len())
+    };
+    assert_eq!(sees(scope("alice"), id).await, Some(1));
+    assert_eq!(sees(Scope::System, id).await, Some(1));
+    assert_eq!(sees(scope("bob"), id).await, None);
+    assert_eq!(sees(scope("alice"), conversation_id(2)).await, None);
+    let deleted = ports.conversations.delete(&scope("alice"), id, at(2)).await;
+    deleted.expect("deleted");
+    assert_eq!(sees(scope("alice"), id).await, None);
+    assert_eq!(sees(Scope::System, id).await, None);
+}
+
+/// Many write at the same time, with repetitions, and followers read meanwhile: nobody ever sees a number come up below
+/// one that was there before, so each sees every event once, and all in the same order.
+pub async fn followers_see_every_event_once(ports: &Ports) {
+    let id = seeded(ports).await;
+    let writing = AtomicUsize::new(WRITERS);
+    let write = async |writer: usize| {
+        for batch in 0..BATCHES {
+            let named = |n: usize| event(&format!("{writer}-{batch}-{n}"), "A", at(1));
+            let mut batch: Vec<Event> = (0..=batch % 4).map(named).collect();
+            // One that all of them send.
+            batch.insert(0, event(&format!("all-{}", batch.len()), "A", at(1)));
+            append(ports, id, &batch).await;
+        }
+        writing.fetch_sub(1, Ordering::SeqCst);
+    };
+    let follow = async || {
+        let mut seen: Vec<SequencedEvent> = Vec::new();
+        loop {
+            let are_done = writing.load(Ordering::SeqCst) == 0;
+            let after = seen.last().map_or(0, |it| it.seq);
+            let part = arrived(ports, id, after, 7).await;
+            if part.is_empty() && are_done {
+                return seen;
+            }
+            if part.is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            seen.extend(part);
+        }
+    };
+    let writers = join_all((0..WRITERS).map(write));
+    let (_, one, two) = tokio::join!(writers, follow(), follow());
+    let all = arrived(ports, id, 0, usize::MAX).await;
+    let own: usize = (0..BATCHES).map(|batch| batch % 4 + 1).sum();
+    assert_eq!(all.len(), WRITERS * own + 4);
+    assert!(one == all && two == all, "they see what there is, as it is");
+}
+
+/// Stamps the laws of following into tests. `$fresh`: a future of something that derefs to [`Ports`].
+#[macro_export]
+macro_rules! arrivals_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((events::sequence),
+            $fresh,
+            [
+                events_arrive_in_the_order_of_their_commits,
+                parts_of_large_documents_end_early,
+                what_is_not_theirs_has_no_arrivals,
+                followers_see_every_event_once,
+            ]
+        );
+    };
+}

@@ -1,0 +1,414 @@
+//! Laws of `SandboxBackend`. They run real sandboxes, so each does as much as it can with one.
+
+use std::future::Future;
+use std::time::Duration;
+
+use domain::id::{SandboxId, SpecId, UserId};
+use domain::sandbox::{
+    BackendState, LogTail, LogStream, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch,
+};
+use futures::StreamExt;
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+use uuid::Uuid;
+
+/// A launch of a fresh sandbox of `spec`. Takes a random id, so that laws can share one backend.
+pub fn launch(id: Uuid, spec: &SpecId) -> SandboxLaunch {
+    SandboxLaunch {
+        id: SandboxId::parse(id.simple().to_string()).expect("hex is a sandbox id"),
+        owner: UserId::parse("alice").expect("a valid name"),
+        spec: spec.clone(),
+        session_key: SecretString::from(format!("session-{}", id.simple())),
+        secret_key: SecretString::from(format!("secret-{}", id.simple())),
+        webhook_url: Url::parse("http://127.0.0.1:1/api/v1/webhooks").expect("a valid URL"),
+        cors_origins: Vec::new(),
+        dormant: false,
+    }
+}
+
+async fn is_running(backend: &dyn SandboxBackend, id: &SandboxId) -> bool {
+    let state = backend.inspect(id).await.expect("inspect");
+    matches!(state, Some(BackendState::Running(_)))
+}
+
+async fn listed(backend: &dyn SandboxBackend, id: &SandboxId) -> Vec<BackendState> {
+    let facts = backend.list().await.expect("list");
+    facts
+        .into_iter()
+        .filter(|fact| fact.id == *id)
+        .map(|fact| fact.state)
+        .collect()
+}
+
+/// One that is booted dormant is listed, inspected, found again, stopped, brought back as any other, and removed like any other.
+pub async fn a_dormant_one_is_like_any_other(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    let dormant = SandboxLaunch {
+        dormant: true,
+        ..launch.clone()
+    };
+    let located = backend.start(&dormant).await.expect("start dormant");
+    let states = listed(backend, &launch.id).await;
+    assert_eq!(states, [BackendState::Running(located.clone())]);
+    assert!(is_running(backend, &launch.id).await);
+    // Whoever takes it over finds it where it is, and starts nothing.
+    let found = backend.start(launch).await.expect("find the running one");
+    assert_eq!(found, located);
+    backend.stop(&launch.id).await.expect("stop");
+    let state = backend.inspect(&launch.id).await.expect("inspect");
+    assert_eq!(state, Some(BackendState::Stopped));
+    backend.start(launch).await.expect("start again");
+    assert!(is_running(backend, &launch.id).await);
+    backend.remove(&launch.id).await.expect("remove");
+    assert!(listed(backend, &launch.id).await.is_empty());
+}
+
+/// The recipe says the same each time, whatever is started, and names no key.
+pub async fn a_recipe_stays_while_nothing_changes(
+    backend: &dyn SandboxBackend,
+    launch: &SandboxLaunch,
+) {
+    let before = backend.recipe(&launch.spec).await.expect("a recipe");
+    assert!(!before.is_empty());
+    backend.start(launch).await.expect("start");
+    let after = backend.recipe(&launch.spec).await.expect("a recipe");
+    assert_eq!(before, after);
+    for key in [&launch.session_key, &launch.secret_key] {
+        assert!(!after.contains(key.expose_secret()));
+    }
+    backend.remove(&launch.id).await.expect("remove");
+}
+
+/// Starting twice, one after the other or at once, is one sandbox at one place.
+pub async fn starting_twice_is_one_sandbox(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    let (one, two) = futures::join!(backend.start(launch), backend.start(launch));
+    let (one, two) = (one.expect("start"), two.expect("start at the same time"));
+    assert_eq!(one, two, "two concurrent starts are one");
+    let three = backend.start(launch).await.expect("start again");
+    assert_eq!(one, three, "a further start finds the running one");
+    assert!(
+        one.exposed_urls
+            .iter()
+            .any(|url| url.name == domain::sandbox::AGENT_SERVER),
+        "the agent server is among the exposed URLs"
+    );
+    let states = listed(backend, &launch.id).await;
+    assert_eq!(states, [BackendState::Running(one)], "list shows it once");
+    backend.remove(&launch.id).await.expect("remove");
+}
+
+/// `stop` keeps the sandbox, can be said twice, and `start` brings it back to the same workspace.
+pub async fn stop_keeps_and_start_brings_back(
+    backend: &dyn SandboxBackend,
+    launch: &SandboxLaunch,
+) {
+    let before = backend.start(launch).await.expect("start");
+    if !backend.capabilities().pause {
+        let refused = backend.stop(&launch.id).await;
+        assert!(
+            matches!(refused, Err(SandboxError::Unsupported { .. })),
+            "a backend that cannot pause says so: {refused:?}"
+        );
+        backend.remove(&launch.id).await.expect("remove");
+        return;
+    }
+    backend.stop(&launch.id).await.expect("stop");
+    let state = backend.inspect(&launch.id).await.expect("inspect");
+    assert_eq!(state, Some(BackendState::Stopped));
+    backend.stop(&launch.id).await.expect("stop again");
+    assert_eq!(
+        listed(backend, &launch.id).await,
+        [BackendState::Stopped],
+        "list shows stopped ones"
+    );
+    let after = backend.start(launch).await.expect("start again");
+    assert_eq!(before.workspace, after.workspace, "the workspace is kept");
+    assert!(is_running(backend, &launch.id).await);
+    backend.remove(&launch.id).await.expect("remove");
+}
+
+/// `remove` leaves nothing, in whatever state the sandbox was, and can be said twice.
+pub async fn remove_leaves_nothing(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    backend.start(launch).await.expect("start");
+    backend
+        .remove(&launch.id)
+        .await
+        .expect("remove a running one");
+    assert_eq!(backend.inspect(&launch.id).await.expect("inspect"), None);
+    assert!(listed(backend, &launch.id).await.is_empty());
+    backend
+        .remove(&launch.id)
+        .await
+        .expect("remove what is gone");
+
+    backend.start(launch).await.expect("start after remove");
+    if backend.capabilities().pause {
+        backend.stop(&launch.id).await.expect("stop");
+    }
+    backend
+        .remove(&launch.id)
+        .await
+        .expect("remove a stopped one");
+    assert_eq!(backend.inspect(&launch.id).await.expect("inspect"), None);
+}
+
+/// What was never there is not found: `inspect` is `None`, `stop` is `NotFound`, `remove` is fine.
+pub async fn the_unknown_is_not_found(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    assert_eq!(backend.inspect(&launch.id).await.expect("inspect"), None);
+    if backend.capabilities().pause {
+        let stopped = backend.stop(&launch.id).await;
+        assert!(
+            matches!(stopped, Err(SandboxError::NotFound)),
+            "{stopped:?}"
+        );
+    }
+    backend.remove(&launch.id).await.expect("remove");
+}
+
+/// A path is resolved inside of the sandbox, also one of something that does not exist yet, and never leads out of it. Where
+/// nothing isolates sandboxes, that is everything but their own directories.
+pub async fn paths_stay_inside(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    let workspace = backend.start(launch).await.expect("start").workspace;
+    let resolve = async |path: &str| backend.resolve(&launch.id, path).await;
+    for (path, expected) in [
+        (workspace.clone(), workspace.clone()),
+        (
+            format!("{workspace}/a/../b//./c"),
+            format!("{workspace}/b/c"),
+        ),
+    ] {
+        assert_eq!(resolve(&path).await.expect("inside"), expected, "{path}");
+    }
+    let mut outside = vec!["/..".to_owned(), "../../..".to_owned(), "/a\0b".to_owned()];
+    if !backend.capabilities().isolated {
+        let climbing = format!("{workspace}/../../../master.key");
+        outside.extend(["/etc/passwd".to_owned(), "/".to_owned(), climbing]);
+    }
+    for path in outside {
+        let refused = resolve(&path).await;
+        assert!(
+            matches!(refused, Err(SandboxError::NotFound)),
+            "{path:?}: {refused:?}"
+        );
+    }
+    backend.remove(&launch.id).await.expect("remove");
+}
+
+/// Two sandboxes do not share an address or a workspace, and removing one leaves the other alone.
+pub async fn sandboxes_are_separate(
+    backend: &dyn SandboxBackend,
+    one: &SandboxLaunch,
+    two: &SandboxLaunch,
+) {
+    let (at_one, at_two) = futures::join!(backend.start(one), backend.start(two));
+    let (at_one, at_two) = (at_one.expect("start"), at_two.expect("start"));
+    assert_ne!(at_one.agent_url, at_two.agent_url);
+    // Inside isolated ones the same path is not the same place.
+    if !backend.capabilities().isolated {
+        assert_ne!(at_one.workspace, at_two.workspace);
+    }
+    backend.remove(&one.id).await.expect("remove");
+    assert!(is_running(backend, &two.id).await);
+    backend.remove(&two.id).await.expect("remove");
+}
+
+/// An exit that nobody asked for is told by `watch` and seen by `inspect` and `list` (not as a stop), and `start`
+/// starts the sandbox again. What was asked for (stop, remove) is not told. `exit` makes the main process end.
+pub async fn an_exit_is_watched<F: Future<Output = ()>>(
+    backend: &dyn SandboxBackend,
+    launch: &SandboxLaunch,
+    exit: impl FnOnce(SandboxId) -> F,
+) {
+    let mut facts = backend.watch();
+    let before = backend.start(launch).await.expect("start");
+    exit(launch.id.clone()).await;
+    let told = async {
+        loop {
+            let fact = facts.next().await.expect("the watch does not end");
+            if fact.id == launch.id && !matches!(fact.state, BackendState::Running(_)) {
+                return fact.state;
+            }
+        }
+    };
+    let state = tokio::time::timeout(Duration::from_secs(30), told)
+        .await
+        .expect("the exit is told");
+    assert!(matches!(state, BackendState::Exited { .. }), "{state:?}");
+    if let BackendState::Exited { detail } = &state {
+        for key in [&launch.session_key, &launch.secret_key] {
+            assert!(
+                !detail.contains(key.expose_secret()),
+                "the cause names no key"
+            );
+        }
+    }
+    let seen = backend.inspect(&launch.id).await.expect("inspect");
+    assert!(
+        matches!(seen, Some(BackendState::Exited { .. })),
+        "{seen:?}"
+    );
+    let shown = listed(backend, &launch.id).await;
+    assert!(
+        matches!(shown[..], [BackendState::Exited { .. }]),
+        "{shown:?}"
+    );
+    let after = backend.start(launch).await.expect("start after a crash");
+    assert_eq!(before.workspace, after.workspace);
+    assert!(is_running(backend, &launch.id).await);
+    backend.remove(&launch.id).await.expect("remove");
+}
+
+/// What was asked for is not told as an exit.
+pub async fn what_was_asked_for_is_no_exit(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    let mut facts = backend.watch();
+    backend.start(launch).await.expect("start");
+    if backend.capabilities().pause {
+        backend.stop(&launch.id).await.expect("stop");
+        backend.start(launch).await.expect("start again");
+    }
+    backend.remove(&launch.id).await.expect("remove");
+    // Whatever the watcher had to say about this was said before `remove` returned, or is about an exit it took for a
+    // crash; in both cases it is at hand.
+    while let Some(Some(fact)) = futures::FutureExt::now_or_never(facts.next()) {
+        assert!(
+            fact.id != launch.id || !matches!(fact.state, BackendState::Exited { .. }),
+            "{fact:?}"
+        );
+    }
+}
+
+/// Longest wait for a line that was written.
+const WRITTEN: Duration = Duration::from_secs(60);
+
+/// Reads up to and with a text, or to the end.
+async fn read_to(logs: &mut LogStream, end: &str) -> String {
+    let mut text = String::new();
+    let read = async {
+        while !text.ends_with(end) {
+            let Some(piece) = logs.next().await else {
+                return;
+            };
+            let piece = piece.expect("the log can be read");
+            text.push_str(std::str::from_utf8(&piece).expect("a piece is text"));
+        }
+    };
+    let read = tokio::time::timeout(WRITTEN, read).await;
+    assert!(read.is_ok(), "nothing comes after {text:?}");
+    text
+}
+
+/// What the main process writes is read, without keys: its last lines, and what follows until it ends; also when it is
+/// stopped. `say` makes it write a line.
+pub async fn what_it_writes_is_read<F: Future<Output = ()>>(
+    backend: &dyn SandboxBackend,
+    launch: &SandboxLaunch,
+    say: impl Fn(SandboxId, String) -> F,
+) {
+    let keys = [launch.session_key.clone(), launch.secret_key.clone()];
+    let open = async |lines, follow| {
+        backend
+            .logs(&launch.id, &keys, LogTail { lines, follow })
+            .await
+    };
+    let is_missing = |logs: Result<LogStream, _>| matches!(logs, Err(SandboxError::NotFound));
+    assert!(is_missing(open(10, true).await), "nothing of it is there");
+    backend.start(launch).await.expect("start");
+    let mut followed = open(1_000, true).await.expect("follow");
+    let key = launch.session_key.expose_secret();
+    for line in [
+        "first".to_owned(),
+        format!("the key {key}"),
+        "third".to_owned(),
+    ] {
+        say(launch.id.clone(), line).await;
+    }
+    let text = read_to(&mut followed, "third\n").await;
+    assert!(text.ends_with("first\nthe key ***\nthird\n"), "{text:?}");
+    let last = async |lines| {
+        let mut logs = open(lines, false).await.expect("the end of the log");
+        read_to(&mut logs, "\0").await
+    };
+    assert_eq!(last(2).await, "the key ***\nthird\n");
+    assert_eq!(last(0).await, "");
+    let mut later = open(1, true).await.expect("follow");
+    // Which lines were the last ones is decided when it is first read.
+    assert_eq!(read_to(&mut later, "third\n").await, "third\n");
+    say(launch.id.clone(), "fourth".to_owned()).await;
+    assert_eq!(read_to(&mut later, "fourth\n").await, "fourth\n");
+    if backend.capabilities().pause {
+        backend.stop(&launch.id).await.expect("stop");
+        // To its end, which comes.
+        read_to(&mut followed, "\0").await;
+        let text = last(1_000).await;
+        assert!(text.contains("the key ***\nthird\nfourth\n"), "{text:?}");
+        let mut stopped = open(1_000, true).await.expect("follow what is stopped");
+        assert_eq!(read_to(&mut stopped, "\0").await, text);
+    }
+    backend.remove(&launch.id).await.expect("remove");
+    read_to(&mut later, "\0").await;
+    assert!(is_missing(open(10, false).await), "it is gone");
+}
+
+/// `check` and `prepare` are quick and harmless when everything is there, also at the same time.
+pub async fn a_usable_backend_says_so(backend: &dyn SandboxBackend, launch: &SandboxLaunch) {
+    backend.check().await.expect("check");
+    let silent = PrepareProgress::silent();
+    let prepare = || backend.prepare(&launch.spec, &silent);
+    let (one, two) = futures::join!(prepare(), prepare());
+    one.expect("prepare");
+    two.expect("prepare at the same time");
+    backend.check().await.expect("check");
+}
+
+/// Stamps the laws of `SandboxBackend` into tests.
+///
+/// * `fresh`: expression of a future of something that derefs to the backend;
+/// * `launch`: `fn() -> SandboxLaunch`, a fresh sandbox each time (see
+///   [`suites::sandboxes::backend::launch`](crate::suites::sandboxes::backend::launch));
+/// * `exit`: `async fn(&Fresh, SandboxId)`, makes the sandbox's main process end by itself;
+/// * `say`: `async fn(&Fresh, SandboxId, String)`, makes the sandbox's main process write a line.
+#[macro_export]
+macro_rules! sandbox_backend_conformance {
+    (fresh: $fresh:expr, launch: $launch:expr, exit: $exit:expr, say: $say:expr $(,)?) => {
+        $crate::sandbox_backend_conformance!(@each $fresh, $launch, [
+            starting_twice_is_one_sandbox,
+            a_dormant_one_is_like_any_other,
+            a_recipe_stays_while_nothing_changes,
+            stop_keeps_and_start_brings_back,
+            remove_leaves_nothing,
+            the_unknown_is_not_found,
+            paths_stay_inside,
+            what_was_asked_for_is_no_exit,
+            a_usable_backend_says_so,
+        ]);
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn sandboxes_are_separate() {
+            let fresh = $fresh.await;
+            let (one, two) = ($launch(), $launch());
+            $crate::suites::sandboxes::backend::sandboxes_are_separate(&*fresh, &one, &two).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn what_it_writes_is_read() {
+            let fresh = $fresh.await;
+            let launch = $launch();
+            let say = |id, line| $say(&fresh, id, line);
+            $crate::suites::sandboxes::backend::what_it_writes_is_read(&*fresh, &launch, say).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn an_exit_is_watched() {
+            let fresh = $fresh.await;
+            let launch = $launch();
+            let exit = |id| $exit(&fresh, id);
+            $crate::suites::sandboxes::backend::an_exit_is_watched(&*fresh, &launch, exit).await;
+        }
+    };
+    (@each $fresh:expr, $launch:expr, [$($law:ident),* $(,)?]) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $law() {
+            let fresh = $fresh.await;
+            $crate::suites::sandboxes::backend::$law(&*fresh, &$launch()).await;
+        }
+    )*};
+}

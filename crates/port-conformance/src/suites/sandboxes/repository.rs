@@ -1,0 +1,266 @@
+//! Laws of `SandboxRepository`.
+
+use domain::error::StoreError;
+use domain::id::HostId;
+use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
+use domain::scope::Scope;
+
+use crate::fixtures::{
+    PLENTY, after, at, conversation, foreign_tokens, host, located, page, sandbox, sandbox_id,
+    scope, user, walk,
+};
+use crate::{Ports, assert_is};
+
+fn names<T: Clone + Into<SandboxView>>(sandboxes: &[T]) -> Vec<String> {
+    let views = sandboxes.iter().cloned().map(Into::into);
+    views.map(|it| it.id.to_string()).collect()
+}
+
+/// What is inserted is found, field by field, by id and by key; an id is taken once.
+pub async fn what_is_inserted_is_found(ports: &Ports) {
+    let located = located(8000);
+    let stored = Sandbox {
+        desired: DesiredState::Paused,
+        status: SandboxStatus::Error,
+        status_detail: Some("exit code 1 – é".to_owned()),
+        agent_url: Some(located.agent_url.into()),
+        exposed_urls: located.exposed_urls.into(),
+        workspace: Some(located.workspace),
+        updated_at: at(2),
+        paused_at: Some(at(1)),
+        ..sandbox("12345678901234567890", "alice", at(0))
+    };
+    ports.sandboxes.insert(&stored, &PLENTY).await.unwrap();
+    let alice = scope("alice");
+    let found = ports.sandboxes.find(&alice, &stored.id).await.unwrap();
+    assert_eq!(found.as_ref(), Some(&stored));
+    let by_key = ports.sandboxes.find_by_key(&stored.key_hash).await;
+    assert_eq!(by_key.unwrap().as_ref(), Some(&stored));
+    let other = sandbox("other", "alice", at(0));
+    assert_eq!(
+        ports.sandboxes.find_by_key(&other.key_hash).await.unwrap(),
+        None
+    );
+    let again = ports.sandboxes.insert(&stored, &PLENTY).await;
+    assert_is!(again, Err(StoreError::Conflict { .. }));
+}
+
+/// Somebody else's sandbox is not there, for any method; the system sees all.
+pub async fn scopes_are_isolated(ports: &Ports) {
+    let id = ports.sandbox("a1", "alice").await.id;
+    let bob = scope("bob");
+    let repo = &ports.sandboxes;
+    assert_eq!(repo.find(&bob, &id).await.unwrap(), None);
+    let many = repo.find_many(&bob, std::slice::from_ref(&id)).await;
+    assert_eq!(many.unwrap(), [None]);
+    assert_eq!(repo.search(&bob, &page(10)).await.unwrap().items, []);
+    for desired in [DesiredState::Running, DesiredState::Paused, DesiredState::Deleted] {
+        let changed = repo.set_desired(&bob, &id, desired, &PLENTY, at(1)).await;
+        assert_eq!(changed.unwrap(), None);
+    }
+    let row = ports.sandbox_row(&id).await.unwrap();
+    assert_eq!(row, sandbox("a1", "alice", at(0)));
+    let all = repo.search(&Scope::System, &page(10)).await.unwrap();
+    assert_eq!(names(&all.items), ["a1"]);
+}
+
+/// A sandbox to be deleted is hidden from its owner at once, stays deleted, and is still seen by the system and found
+/// by its key.
+pub async fn deleted_is_hidden_and_final(ports: &Ports) {
+    let it = ports.sandbox("a1", "alice").await;
+    let (alice, repo) = (scope("alice"), &ports.sandboxes);
+    let deleted = repo
+        .set_desired(&alice, &it.id, DesiredState::Deleted, &PLENTY, at(1))
+        .await;
+    assert!(deleted.unwrap().is_some());
+    assert_eq!(repo.find(&alice, &it.id).await.unwrap(), None);
+    let many = repo.find_many(&alice, std::slice::from_ref(&it.id)).await;
+    assert_eq!(many.unwrap(), [None]);
+    assert_eq!(repo.search(&alice, &page(10)).await.unwrap().items, []);
+    for scope in [alice, Scope::System] {
+        for desired in [DesiredState::Running, DesiredState::Paused] {
+            let revived = repo
+                .set_desired(&scope, &it.id, desired, &PLENTY, at(2))
+                .await;
+            assert_eq!(revived.unwrap(), None);
+        }
+    }
+    let row = ports.sandbox_row(&it.id).await.unwrap();
+    assert_eq!((row.desired, row.updated_at), (DesiredState::Deleted, at(1)));
+    let by_key = repo.find_by_key(&it.key_hash).await.unwrap();
+    assert_eq!(by_key, Some(row));
+}
+
+/// `find_many` keeps order, length and repetition.
+pub async fn find_many_keeps_order(ports: &Ports) {
+    for id in ["a", "b", "c"] {
+        ports.sandbox(id, "alice").await;
+    }
+    let ids = ["c", "x", "a", "c"].map(sandbox_id);
+    let found = ports.sandboxes.find_many(&scope("alice"), &ids).await;
+    let found: Vec<_> = found
+        .unwrap()
+        .into_iter()
+        .map(|it| it.map(|it| it.id.to_string()))
+        .collect();
+    let expected = [Some("c"), None, Some("a"), Some("c")].map(|it| it.map(str::to_owned));
+    assert_eq!(found, expected);
+    let none = ports.sandboxes.find_many(&scope("alice"), &[]).await;
+    assert_eq!(none.unwrap(), []);
+}
+
+/// Pages go newest first, ties by id, and stay stable when rows come and go between them.
+pub async fn paging_is_stable(ports: &Ports) {
+    for (id, created) in [("a", 1), ("b", 2), ("c", 2), ("d", 2), ("e", 3)] {
+        let row = sandbox(id, "alice", at(created));
+        ports.sandboxes.insert(&row, &PLENTY).await.unwrap();
+    }
+    let (alice, repo) = (scope("alice"), &ports.sandboxes);
+    let first = repo.search(&alice, &page(2)).await.unwrap();
+    assert_eq!(names(&first.items), ["e", "d"]);
+    let newer = sandbox("f", "alice", at(9));
+    repo.insert(&newer, &PLENTY).await.unwrap();
+    assert!(repo.remove(&sandbox_id("d")).await.unwrap());
+    let second = repo.search(&alice, &after(2, first.next)).await.unwrap();
+    assert_eq!(names(&second.items), ["c", "b"]);
+    let third = repo.search(&alice, &after(2, second.next)).await.unwrap();
+    assert_eq!(names(&third.items), ["a"]);
+    assert_eq!(third.next, None);
+    let shown = repo.find(&alice, &sandbox_id("a")).await.unwrap();
+    assert_eq!(third.items, [shown.expect("it is there").into()]);
+    let exact = repo.search(&alice, &page(5)).await.unwrap();
+    assert_eq!((exact.items.len(), exact.next), (5, None));
+    let walked = walk(9, async |token| {
+        repo.search(&alice, &after(1, token)).await.unwrap()
+    });
+    assert_eq!(names(&walked.await), ["f", "e", "c", "b", "a"]);
+}
+
+/// A token of nobody's, or of another listing, is refused.
+pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
+    ports.sandbox("a", "alice").await;
+    for n in [1, 2] {
+        ports
+            .conversation(&conversation(n, "alice", "a", at(0)))
+            .await;
+    }
+    let filter = domain::conversation::ConversationFilter::default();
+    let conversations = ports
+        .conversations
+        .search(&scope("alice"), &filter, &page(1))
+        .await
+        .unwrap();
+    let mut tokens = foreign_tokens();
+    tokens.extend(conversations.next);
+    assert_eq!(tokens.len(), foreign_tokens().len() + 1);
+    for token in tokens {
+        let answer = ports
+            .sandboxes
+            .search(&scope("alice"), &after(5, Some(token)))
+            .await;
+        assert_is!(answer, Err(StoreError::InvalidPageToken));
+    }
+}
+
+/// The reconciler walks through a host by id, whatever the state.
+pub async fn a_host_is_walked_by_id(ports: &Ports) {
+    for (id, owner) in [("c", "alice"), ("a", "bob"), ("b", "alice")] {
+        ports.sandbox(id, owner).await;
+    }
+    let mut elsewhere = sandbox("d", "alice", at(0));
+    elsewhere.host = HostId::parse("host-2").unwrap();
+    let repo = &ports.sandboxes;
+    repo.insert(&elsewhere, &PLENTY).await.unwrap();
+    repo.set_desired(
+        &Scope::System,
+        &sandbox_id("b"),
+        DesiredState::Deleted,
+        &PLENTY,
+        at(1),
+    )
+    .await
+    .unwrap();
+    let first = repo.list_on_host(&host(), None, 2).await.unwrap();
+    assert_eq!(names(&first), ["a", "b"]);
+    let rest = repo.list_on_host(&host(), Some(&first[1].id), 2).await.unwrap();
+    assert_eq!(names(&rest), ["c"]);
+}
+
+/// A removed row is gone; its conversations stay and show no sandbox.
+pub async fn conversations_outlive_their_sandbox(ports: &Ports) {
+    let it = ports.sandbox("a", "alice").await;
+    let id = ports
+        .conversation(&conversation(1, "alice", "a", at(0)))
+        .await;
+    assert_eq!(ports.view(id).await.unwrap().sandbox, Some(it.clone()));
+    // Hidden already while it is only marked.
+    ports
+        .sandboxes
+        .set_desired(&scope("alice"), &it.id, DesiredState::Deleted, &PLENTY, at(1))
+        .await
+        .unwrap();
+    assert_eq!(ports.view(id).await.unwrap().sandbox, None);
+    assert!(ports.sandboxes.remove(&it.id).await.unwrap());
+    assert!(!ports.sandboxes.remove(&it.id).await.unwrap());
+    assert_eq!(ports.sandbox_row(&it.id).await, None);
+    let view = ports.view(id).await.unwrap();
+    assert_eq!(
+        (view.sandbox, view.conversation.owner),
+        (None, user("alice"))
+    );
+}
+
+/// Stamps the laws of `SandboxRepository` into tests. `$fresh`: a future of something that derefs to
+/// [`Ports`].
+#[macro_export]
+macro_rules! sandbox_repository_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((sandboxes::repository),
+            $fresh,
+            [
+                what_is_inserted_is_found,
+                scopes_are_isolated,
+                deleted_is_hidden_and_final,
+                find_many_keeps_order,
+                paging_is_stable,
+                foreign_page_tokens_are_refused,
+                a_host_is_walked_by_id,
+                conversations_outlive_their_sandbox,
+            ]
+        );
+        $crate::conformance_tests!((sandboxes::lifecycle),
+            $fresh,
+            [
+                a_race_never_exceeds_a_cap,
+                the_caps_count_what_runs,
+                intents_are_committed,
+                facts_are_fenced_by_the_intent,
+                facts_replace_each_other,
+                a_preparation_tells_how_far_it_is,
+                a_host_out_of_reach_is_annotated,
+                a_fact_ends_an_annotation,
+            ]
+        );
+        $crate::conformance_tests!((sandboxes::retirement),
+            $fresh,
+            [
+                what_is_idle_may_be_paused,
+                what_is_too_old_may_be_deleted,
+                the_longest_unchanged_come_first,
+                retiring_commits_an_intent,
+                reports_are_use,
+            ]
+        );
+        $crate::conformance_tests!((sandboxes::retirement_races),
+            $fresh,
+            [
+                a_start_or_the_end_of_a_sandbox_wins,
+                a_start_comes_before_or_after_a_pause,
+                a_beginning_conversation_keeps_its_sandbox,
+                an_adopted_conversation_or_the_end_of_a_sandbox_wins,
+                a_run_comes_before_or_after,
+                a_race_to_retire_has_one_winner,
+            ]
+        );
+    };
+}

@@ -1,0 +1,295 @@
+//! Laws of `WarmRepository`.
+
+use std::collections::BTreeSet;
+
+use domain::error::StoreError;
+use domain::id::{HostId, SpecId};
+use domain::identity::KeyHash;
+use domain::sandbox::{SandboxEndpoints, MAX_WARM_SANDBOXES_PER_HOST, WarmSandbox, WarmState};
+use futures::future::join_all;
+
+use crate::Ports;
+use crate::assert_is;
+use crate::fixtures::{PLENTY, at, host, located, sandbox, sandbox_id, warm};
+
+/// Stores one that answers, dormant, at this port; what is stored then.
+async fn ready(ports: &Ports, mut it: WarmSandbox, port: u16) -> WarmSandbox {
+    assert!(ports.warm.insert(&it, 1_000).await.unwrap());
+    let place = located(port);
+    assert!(ports.warm.mark_ready(&it.id, &place, at(1)).await.unwrap());
+    it.state = WarmState::Ready;
+    it.located = Some(place);
+    it.updated_at = at(1);
+    it
+}
+
+/// A claim of what the fixtures make.
+async fn claim(ports: &Ports) -> Option<WarmSandbox> {
+    let like = warm("like", at(0));
+    let claimed = ports
+        .warm
+        .claim(&like.host, &like.spec_id, &like.recipe, at(9));
+    claimed.await.unwrap()
+}
+
+async fn all(ports: &Ports) -> Vec<WarmSandbox> {
+    ports.warm.list_on_host(&host()).await.unwrap()
+}
+
+async fn ids(ports: &Ports) -> Vec<String> {
+    let all = all(ports).await;
+    all.into_iter().map(|it| it.id.to_string()).collect()
+}
+
+/// What is stored is what is found, to the microsecond, before and after it is known where it is.
+pub async fn it_is_found_as_it_was_stored(ports: &Ports) {
+    let mut it = warm("12345678901234567890", at(0));
+    "é – 'recipe' \" {}".clone_into(&mut it.recipe);
+    assert!(ports.warm.insert(&it, 1).await.unwrap());
+    assert_eq!(all(ports).await, std::slice::from_ref(&it));
+    let place = SandboxEndpoints {
+        workspace: "/wörk/'space' \"".to_owned(),
+        ..located(8_000)
+    };
+    assert!(ports.warm.mark_ready(&it.id, &place, at(1)).await.unwrap());
+    let expected = WarmSandbox {
+        state: WarmState::Ready,
+        located: Some(place),
+        updated_at: at(1),
+        ..it
+    };
+    assert_eq!(all(ports).await, std::slice::from_ref(&expected));
+    let claimed = ports
+        .warm
+        .claim(&expected.host, &expected.spec_id, &expected.recipe, at(2));
+    let claimed = claimed.await.unwrap();
+    let expected = WarmSandbox {
+        state: WarmState::Claimed,
+        updated_at: at(2),
+        ..expected
+    };
+    assert_eq!(claimed, Some(expected.clone()));
+    assert_eq!(all(ports).await, [expected]);
+}
+
+/// One that was stored with its place keeps it.
+pub async fn one_may_be_stored_in_any_state(ports: &Ports) {
+    let mut it = warm("1", at(0));
+    it.state = WarmState::Ready;
+    it.located = Some(located(8_000));
+    assert!(ports.warm.insert(&it, 1).await.unwrap());
+    assert_eq!(all(ports).await, [it]);
+}
+
+/// Each change is possible in one state only, and says so.
+pub async fn states_follow_each_other(ports: &Ports) {
+    let warm_rows = &ports.warm;
+    let id = sandbox_id("1");
+    let place = located(8_000);
+    // Not there.
+    assert!(!warm_rows.mark_ready(&id, &place, at(1)).await.unwrap());
+    assert!(!warm_rows.release(&id, at(1)).await.unwrap());
+    assert!(!warm_rows.dismiss(&id).await.unwrap());
+    assert!(!warm_rows.remove(&id).await.unwrap());
+    // BOOTING.
+    assert!(warm_rows.insert(&warm("1", at(0)), 1).await.unwrap());
+    assert_eq!(claim(ports).await, None);
+    assert!(!warm_rows.release(&id, at(1)).await.unwrap());
+    // READY.
+    assert!(warm_rows.mark_ready(&id, &place, at(1)).await.unwrap());
+    assert!(!warm_rows.mark_ready(&id, &located(9), at(2)).await.unwrap());
+    assert!(!warm_rows.release(&id, at(2)).await.unwrap());
+    assert_eq!(all(ports).await[0].located, Some(place.clone()));
+    // CLAIMED.
+    assert_eq!(claim(ports).await.unwrap().id, id);
+    assert_eq!(claim(ports).await, None);
+    assert!(!warm_rows.mark_ready(&id, &place, at(10)).await.unwrap());
+    assert!(!warm_rows.dismiss(&id).await.unwrap());
+    assert_eq!(all(ports).await[0].state, WarmState::Claimed);
+    // READY again, and taken again.
+    assert!(warm_rows.release(&id, at(11)).await.unwrap());
+    assert_eq!(all(ports).await[0].updated_at, at(11));
+    assert!(!warm_rows.release(&id, at(12)).await.unwrap());
+    assert_eq!(claim(ports).await.unwrap().located, Some(place));
+    // Gone.
+    assert!(warm_rows.remove(&id).await.unwrap());
+    assert!(!warm_rows.remove(&id).await.unwrap());
+    assert_eq!(claim(ports).await, None);
+    assert_eq!(all(ports).await, []);
+}
+
+/// Until it is claimed it can be dismissed, and then nobody gets it.
+pub async fn a_dismissed_one_is_nobodys(ports: &Ports) {
+    assert!(ports.warm.insert(&warm("1", at(0)), 9).await.unwrap());
+    ready(ports, warm("2", at(0)), 8_002).await;
+    for id in ["1", "2"] {
+        assert!(ports.warm.dismiss(&sandbox_id(id)).await.unwrap());
+        assert!(!ports.warm.dismiss(&sandbox_id(id)).await.unwrap());
+    }
+    assert_eq!(claim(ports).await, None);
+    let (id, place) = (sandbox_id("1"), located(8_001));
+    assert!(!ports.warm.mark_ready(&id, &place, at(2)).await.unwrap());
+}
+
+/// The oldest goes first, and by id where two are of the same moment.
+pub async fn the_first_made_is_claimed_first(ports: &Ports) {
+    for (id, age) in [("b", 3), ("9", 2), ("a", 3), ("10", 2), ("c", 1)] {
+        ready(ports, warm(id, at(age)), 8_000).await;
+    }
+    let order = ["c", "10", "9", "a", "b"];
+    assert_eq!(ids(ports).await, order);
+    for id in order {
+        assert_eq!(claim(ports).await.unwrap().id, sandbox_id(id));
+    }
+    assert_eq!(claim(ports).await, None);
+}
+
+/// Another host, template or recipe is another's.
+pub async fn what_differs_is_not_claimed(ports: &Ports) {
+    let like = warm("1", at(0));
+    ready(ports, like.clone(), 8_000).await;
+    let other_host = HostId::parse("host-2").unwrap();
+    let other_spec = SpecId::parse("agent-server:2.0").unwrap();
+    for (host, spec, recipe) in [
+        (&other_host, &like.spec_id, "recipe-1"),
+        (&like.host, &other_spec, "recipe-1"),
+        (&like.host, &like.spec_id, "recipe-2"),
+        (&like.host, &like.spec_id, ""),
+    ] {
+        let claimed = ports.warm.claim(host, spec, recipe, at(2)).await.unwrap();
+        assert_eq!(claimed, None, "{host} {spec} {recipe}");
+    }
+    assert_eq!(ports.warm.list_on_host(&other_host).await.unwrap(), []);
+    // And its places are counted by themselves, whatever the recipe.
+    let mut more = warm("2", at(0));
+    "recipe-2".clone_into(&mut more.recipe);
+    assert!(!ports.warm.insert(&more, 1).await.unwrap());
+    more.spec_id = other_spec;
+    assert!(ports.warm.insert(&more, 1).await.unwrap());
+    let mut more = warm("3", at(0));
+    more.host = other_host;
+    assert!(ports.warm.insert(&more, 1).await.unwrap());
+    assert!(claim(ports).await.is_some());
+}
+
+/// Those that are booting and ready are counted; those that are claimed make room.
+pub async fn no_more_are_stored_than_wanted(ports: &Ports) {
+    assert!(!ports.warm.insert(&warm("0", at(0)), 0).await.unwrap());
+    ready(ports, warm("1", at(0)), 8_001).await;
+    assert!(ports.warm.insert(&warm("2", at(0)), 2).await.unwrap());
+    assert!(!ports.warm.insert(&warm("3", at(0)), 2).await.unwrap());
+    assert!(claim(ports).await.is_some());
+    assert!(ports.warm.insert(&warm("3", at(0)), 2).await.unwrap());
+    assert!(!ports.warm.insert(&warm("4", at(0)), 2).await.unwrap());
+    assert_eq!(ids(ports).await, ["1", "2", "3"]);
+    // An id or a key that is there already is an error, not a full pool.
+    let again = ports.warm.insert(&warm("3", at(0)), 9).await;
+    assert_is!(again, Err(StoreError::Conflict { .. }));
+    let mut same_key = warm("5", at(0));
+    same_key.key_hash = warm("3", at(0)).key_hash;
+    let again = ports.warm.insert(&same_key, 9).await;
+    assert_is!(again, Err(StoreError::Conflict { .. }));
+}
+
+/// However many are stored at once.
+pub async fn a_race_of_inserts_stores_no_more_than_wanted(ports: &Ports) {
+    let rows: Vec<_> = (0..20).map(|n| warm(&format!("w{n}"), at(n))).collect();
+    let stored = join_all(rows.iter().map(|it| ports.warm.insert(it, 5))).await;
+    let stored: Vec<bool> = stored.into_iter().map(Result::unwrap).collect();
+    assert_eq!(stored.iter().filter(|it| **it).count(), 5);
+    assert_eq!(all(ports).await.len(), 5);
+}
+
+/// A host has a bounded number, in any state, whatever is asked for.
+pub async fn a_host_has_only_so_many(ports: &Ports) {
+    for n in 0..MAX_WARM_SANDBOXES_PER_HOST {
+        let mut it = warm(&format!("w{n:04}"), at(0));
+        it.spec_id = SpecId::parse(format!("spec-{}", n % 7)).unwrap();
+        if n % 2 == 0 {
+            it.state = WarmState::Claimed;
+        }
+        assert!(ports.warm.insert(&it, 1_000).await.unwrap(), "{n}");
+    }
+    assert!(
+        !ports
+            .warm
+            .insert(&warm("more", at(1)), 1_000)
+            .await
+            .unwrap()
+    );
+    assert_eq!(all(ports).await.len(), MAX_WARM_SANDBOXES_PER_HOST);
+    assert!(ports.warm.remove(&sandbox_id("w0000")).await.unwrap());
+    assert!(
+        ports
+            .warm
+            .insert(&warm("more", at(1)), 1_000)
+            .await
+            .unwrap()
+    );
+}
+
+/// Of many claimers each gets one of its own while there are any, and the others nothing.
+pub async fn each_claim_has_one_winner(ports: &Ports) {
+    for n in 0..10 {
+        ready(ports, warm(&format!("w{n}"), at(n)), 8_000).await;
+    }
+    let claims = join_all((0..25).map(|_| claim(ports))).await;
+    let won: Vec<_> = claims.into_iter().flatten().collect();
+    let different: BTreeSet<_> = won.iter().map(|it| it.id.clone()).collect();
+    assert_eq!((won.len(), different.len()), (10, 10));
+    assert!(won.iter().all(|it| it.state == WarmState::Claimed));
+    assert_eq!(claim(ports).await, None);
+}
+
+/// A claim and a dismissal at the same moment: one of them has it.
+pub async fn a_claim_or_a_dismissal_wins(ports: &Ports) {
+    for round in 0..20 {
+        let it = ready(ports, warm(&format!("w{round}"), at(round)), 8_000).await;
+        let (claimed, dismissed) = tokio::join!(claim(ports), ports.warm.dismiss(&it.id));
+        let dismissed = dismissed.unwrap();
+        assert_eq!(claimed.is_some(), !dismissed, "round {round}");
+        assert_eq!(ids(ports).await.len(), usize::from(!dismissed));
+        ports.warm.remove(&it.id).await.unwrap();
+    }
+}
+
+/// One that has become a sandbox is not given back, and is not claimed even if it says that it is ready.
+pub async fn what_became_a_sandbox_is_never_given_away(ports: &Ports) {
+    let it = ready(ports, warm("1", at(0)), 8_000).await;
+    let claimed = claim(ports).await.unwrap();
+    ports.sandbox("1", "alice").await;
+    assert!(!ports.warm.release(&it.id, at(3)).await.unwrap());
+    assert_eq!(all(ports).await, [claimed]);
+    assert!(ports.warm.remove(&it.id).await.unwrap());
+    assert!(ports.sandbox_row(&it.id).await.is_some());
+
+    ready(ports, warm("2", at(1)), 8_000).await;
+    let mut sandbox = sandbox("2", "alice", at(0));
+    sandbox.key_hash = KeyHash::of("another");
+    ports.sandboxes.insert(&sandbox, &PLENTY).await.unwrap();
+    assert_eq!(claim(ports).await, None);
+}
+
+/// Stamps the laws of `WarmRepository` into tests.
+#[macro_export]
+macro_rules! warm_repository_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((sandboxes::warm),
+            $fresh,
+            [
+                it_is_found_as_it_was_stored,
+                one_may_be_stored_in_any_state,
+                states_follow_each_other,
+                a_dismissed_one_is_nobodys,
+                the_first_made_is_claimed_first,
+                what_differs_is_not_claimed,
+                no_more_are_stored_than_wanted,
+                a_race_of_inserts_stores_no_more_than_wanted,
+                a_host_has_only_so_many,
+                each_claim_has_one_winner,
+                a_claim_or_a_dismissal_wins,
+                what_became_a_sandbox_is_never_given_away,
+            ]
+        );
+    };
+}

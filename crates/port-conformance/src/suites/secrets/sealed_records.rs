@@ -1,0 +1,196 @@
+//! Laws of `SealedRecordRepository`: what the rotation of the master key relies on.
+
+use domain::cipher::Sealed;
+use domain::id::SecretId;
+use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord};
+use domain::secret::{CustomSecret, SecretValue};
+use domain::settings::StoredSettings;
+
+use crate::Ports;
+use crate::fixtures::{at, sandbox_id, start, start_in, task_id, user, uuid, warm};
+
+fn sealed(text: &str) -> Sealed {
+    Sealed::from_text(text)
+}
+
+fn record(place: SealedLocation, text: &str) -> SealedRecord {
+    SealedRecord {
+        place,
+        sealed: sealed(text),
+    }
+}
+
+fn secret(owner: &str, n: u64) -> CustomSecret {
+    CustomSecret {
+        owner: user(owner),
+        name: format!("NAME_{n}"),
+        description: String::new(),
+        value: SecretValue {
+            id: SecretId::new(uuid(n)),
+            sealed: sealed(&format!("secret {n}")),
+        },
+        created_at: at(0),
+        updated_at: at(0),
+    }
+}
+
+/// All of a kind, `limit` at a time.
+async fn all(ports: &Ports, kind: SealedKind, limit: usize) -> Vec<SealedRecord> {
+    let mut all: Vec<SealedRecord> = Vec::new();
+    loop {
+        let after = all.last().map(|it| &it.place);
+        let page = ports.sealed.page(kind, after, limit).await.unwrap();
+        assert!(page.len() <= limit);
+        let is_last = page.len() < limit;
+        all.extend(page);
+        if is_last {
+            return all;
+        }
+    }
+}
+
+/// Stores one or two values of each kind, and answers what there is of each.
+async fn fill(ports: &Ports) -> Vec<(SealedKind, Vec<SealedRecord>)> {
+    for name in ["bob", "alice", "carol"] {
+        let (owner, document) = (user(name), sealed(&format!("{name}'s settings")));
+        let saved = ports.settings.save(&owner, &document, None, at(1));
+        saved.await.unwrap();
+    }
+    for (owner, n) in [("bob", 1), ("alice", 2), ("alice", 3)] {
+        ports.secrets.insert(&secret(owner, n)).await.unwrap();
+    }
+    ports.sandbox("1", "alice").await;
+    ports.start(&start(7, "alice", "2", at(1))).await;
+    for id in ["4", "3"] {
+        assert!(ports.warm.insert(&warm(id, at(1)), 9).await.unwrap());
+    }
+    let mut without = start_in(8, "alice", "1", at(2));
+    without.task.sealed_secrets = None;
+    ports.start(&without).await;
+    let settings = ["alice", "bob", "carol"].map(|name| {
+        let place = SealedLocation::Settings(user(name));
+        record(place, &format!("{name}'s settings"))
+    });
+    let secrets = [("bob", 1), ("alice", 2), ("alice", 3)].map(|(owner, n)| {
+        let place = SealedLocation::Secret(user(owner), SecretId::new(uuid(n)));
+        record(place, &format!("secret {n}"))
+    });
+    let ids = ["1", "2"].map(sandbox_id);
+    let session = ids
+        .clone()
+        .map(|id| record(SealedLocation::SessionKey(id), "sealed session key"));
+    let secret = ids.map(|id| record(SealedLocation::SecretKey(id), "sealed secret key"));
+    let starts = [record(
+        SealedLocation::StartSecrets(task_id(7)),
+        "sealed secrets",
+    )];
+    let warm_session = ["3", "4"].map(|id| {
+        let place = SealedLocation::WarmSessionKey(sandbox_id(id));
+        record(place, &format!("sealed session key of {id}"))
+    });
+    let warm_secret = ["3", "4"].map(|id| {
+        let place = SealedLocation::WarmSecretKey(sandbox_id(id));
+        record(place, &format!("sealed secret key of {id}"))
+    });
+    vec![
+        (SealedKind::WarmSessionKeys, warm_session.to_vec()),
+        (SealedKind::WarmSecretKeys, warm_secret.to_vec()),
+        (SealedKind::Settings, settings.to_vec()),
+        (SealedKind::Secrets, secrets.to_vec()),
+        (SealedKind::SessionKeys, session.to_vec()),
+        (SealedKind::SecretKeys, secret.to_vec()),
+        (SealedKind::StartSecrets, starts.to_vec()),
+    ]
+}
+
+/// Every sealed value is found once, however large the pages are.
+pub async fn everything_sealed_is_found(ports: &Ports) {
+    let expected = fill(ports).await;
+    assert_eq!(expected.len(), SealedKind::ALL.len());
+    for (kind, expected) in expected {
+        for limit in [1, 2, 100] {
+            assert_eq!(all(ports, kind, limit).await, expected, "{kind:?} {limit}");
+        }
+    }
+}
+
+/// What is unchanged is replaced, by itself and without a trace in revisions and times; what was changed meanwhile, or is
+/// gone, is left alone.
+pub async fn only_what_is_unchanged_is_replaced(ports: &Ports) {
+    let expected = fill(ports).await;
+    let alice = user("alice");
+    let before = ports.settings.load(&alice).await.unwrap().unwrap();
+    for (kind, records) in expected {
+        let anew = |it: &SealedRecord, before: &Sealed| ResealedRecord {
+            place: it.place.clone(),
+            before: before.clone(),
+            after: sealed("anew"),
+        };
+        let wrong: Vec<_> = records
+            .iter()
+            .map(|it| anew(it, &sealed("other")))
+            .collect();
+        assert_eq!(ports.sealed.replace(&wrong).await.unwrap(), 0, "{kind:?}");
+        assert_eq!(all(ports, kind, 100).await, records, "{kind:?}");
+        let mut right: Vec<_> = records.iter().map(|it| anew(it, &it.sealed)).collect();
+        // Twice: the second time there is nothing to do.
+        right.extend(right.clone());
+        let count = ports.sealed.replace(&right).await.unwrap();
+        assert_eq!(count, records.len() as u64, "{kind:?}");
+        let now = all(ports, kind, 100).await;
+        assert!(now.iter().all(|it| it.sealed == sealed("anew")), "{now:?}");
+    }
+    let stored = ports.settings.load(&alice).await.unwrap().unwrap();
+    let document = sealed("anew");
+    assert_eq!(stored, StoredSettings { document, ..before });
+    let gone = ResealedRecord {
+        place: SealedLocation::Settings(user("nobody")),
+        before: sealed("a"),
+        after: sealed("b"),
+    };
+    assert_eq!(ports.sealed.replace(&[gone]).await.unwrap(), 0);
+    assert_eq!(ports.settings.load(&user("nobody")).await.unwrap(), None);
+}
+
+/// A save and a replacement at the same moment: the save is there afterwards, whoever was first.
+pub async fn a_save_is_never_lost(ports: &Ports) {
+    let alice = user("alice");
+    let mut revision = None;
+    for round in 0..40 {
+        let text = format!("round {round}");
+        let place = SealedLocation::Settings(alice.clone());
+        let stored = ports.settings.load(&alice).await.unwrap();
+        let batch: Vec<_> = stored
+            .into_iter()
+            .map(|it| ResealedRecord {
+                place: place.clone(),
+                before: it.document,
+                after: sealed("resealed"),
+            })
+            .collect();
+        let document = sealed(&text);
+        let (saved, replaced) = tokio::join!(
+            ports.settings.save(&alice, &document, revision, at(round)),
+            ports.sealed.replace(&batch),
+        );
+        revision = Some(saved.unwrap());
+        assert!(replaced.unwrap() <= 1);
+        let stored = ports.settings.load(&alice).await.unwrap().unwrap();
+        assert_eq!(stored.document, document);
+    }
+}
+
+/// Stamps the laws of `SealedRecordRepository` into tests.
+#[macro_export]
+macro_rules! sealed_records_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((secrets::sealed_records),
+            $fresh,
+            [
+                everything_sealed_is_found,
+                only_what_is_unchanged_is_replaced,
+                a_save_is_never_lost,
+            ]
+        );
+    };
+}

@@ -1,0 +1,109 @@
+//! Laws of `SettingsRepository`.
+
+use domain::cipher::Sealed;
+use domain::error::StoreError;
+use domain::settings::{Revision, StoredSettings};
+use futures::future::join_all;
+
+use crate::fixtures::{at, user};
+use crate::{Ports, assert_is};
+
+/// Nothing before the first save; then exactly what was saved, with its time and revision.
+pub async fn what_is_saved_is_loaded(ports: &Ports) {
+    let (settings, alice) = (&ports.settings, user("alice"));
+    assert_eq!(settings.load(&alice).await.unwrap(), None);
+    let document = Sealed::from_text("v1:k:…é");
+    let revision = settings.save(&alice, &document, None, at(1)).await.unwrap();
+    let stored = StoredSettings {
+        document,
+        revision,
+        updated_at: at(1),
+    };
+    assert_eq!(settings.load(&alice).await.unwrap(), Some(stored));
+    let next = settings
+        .save(&alice, &Sealed::from_text("2"), Some(revision), at(2))
+        .await
+        .unwrap();
+    assert!(next > revision);
+    let stored = settings.load(&alice).await.unwrap().unwrap();
+    assert_eq!((stored.revision, stored.updated_at), (next, at(2)));
+}
+
+/// A save that expects another state than the stored one is stale and changes nothing.
+pub async fn a_stale_save_changes_nothing(ports: &Ports) {
+    let (settings, alice) = (&ports.settings, user("alice"));
+    let document = Sealed::from_text("1");
+    let early = settings
+        .save(&alice, &document, Some(Revision(1)), at(1))
+        .await;
+    assert_is!(early, Err(StoreError::Stale { .. }));
+    let first = settings.save(&alice, &document, None, at(1)).await.unwrap();
+    let second = settings
+        .save(&alice, &document, Some(first), at(2))
+        .await
+        .unwrap();
+    for expected in [None, Some(first), Some(Revision(second.0 + 1))] {
+        let late = settings
+            .save(&alice, &Sealed::from_text("late"), expected, at(3))
+            .await;
+        assert_is!(late, Err(StoreError::Stale { .. }));
+    }
+    let stored = settings.load(&alice).await.unwrap().unwrap();
+    assert_eq!((stored.revision, stored.document), (second, document));
+}
+
+/// Users do not see or disturb each other.
+pub async fn users_are_separate(ports: &Ports) {
+    let (settings, alice, bob) = (&ports.settings, user("alice"), user("bob"));
+    let theirs = Sealed::from_text("alice's");
+    settings.save(&alice, &theirs, None, at(1)).await.unwrap();
+    assert_eq!(settings.load(&bob).await.unwrap(), None);
+    let document = Sealed::from_text("bob's");
+    settings.save(&bob, &document, None, at(2)).await.unwrap();
+    let stored = settings.load(&alice).await.unwrap().unwrap();
+    assert_eq!(stored.document, theirs);
+}
+
+/// 50 concurrent savers that each add a letter, reading again when they lost, lose no letter.
+pub async fn no_update_is_lost(ports: &Ports) {
+    let alice = user("alice");
+    join_all((0..50).map(|_| async {
+        loop {
+            let before = ports.settings.load(&alice).await.unwrap();
+            let (text, expected) = match &before {
+                Some(it) => (it.document.as_text().to_owned(), Some(it.revision)),
+                None => (String::new(), None),
+            };
+            let document = Sealed::from_text(text + "x");
+            match ports
+                .settings
+                .save(&alice, &document, expected, at(1))
+                .await
+            {
+                Ok(_) => break,
+                Err(StoreError::Stale { .. }) => {}
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    }))
+    .await;
+    let stored = ports.settings.load(&alice).await.unwrap().unwrap();
+    assert_eq!(stored.document.as_text().len(), 50);
+}
+
+/// Stamps the laws of `SettingsRepository` into tests. `$fresh`: a future of something that derefs to
+/// [`Ports`].
+#[macro_export]
+macro_rules! settings_repository_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((secrets::settings),
+            $fresh,
+            [
+                what_is_saved_is_loaded,
+                a_stale_save_changes_nothing,
+                users_are_separate,
+                no_update_is_lost,
+            ]
+        );
+    };
+}

@@ -1,0 +1,6 @@
+//! The start task repository.
+
+pub mod assignment;
+pub mod lease_release;
+pub mod lifecycle;
+pub mod repository;

@@ -1,0 +1,457 @@
+//! Laws of `StartTaskRepository`: committing, finding and listing. See `start_life` for what workers do.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use domain::conversation::{GitProvider, MessageInput, Trigger};
+use domain::error::{ReachedCap, StoreError};
+use domain::id::StartTaskId;
+use domain::page::{MAX_PAGE_BYTES, Page, PageRequest};
+use domain::sandbox::{SandboxCaps, DesiredState};
+use domain::scope::Scope;
+use domain::start_task::{
+    AgentType, ClaimLimit, StartTaskInsertOutcome, MAX_UNFINISHED_STARTS, SandboxAssignment, StartRequest, StartStatus, StartTask,
+    StartTaskFilter, StartTaskOrder,
+};
+use futures::future::join_all;
+use serde_json::json;
+
+use crate::fixtures::{
+    PLENTY, after, at, conversation, conversation_id, foreign_tokens, host, page, sandbox_id,
+    scope, start, start_in, step, task_id, walk,
+};
+use crate::{Ports, assert_is};
+
+async fn find(ports: &Ports, id: StartTaskId) -> Option<StartTask> {
+    let found = ports.tasks.find_many(&Scope::System, &[id]).await;
+    found.expect("find").remove(0)
+}
+
+async fn search(ports: &Ports, order: StartTaskOrder, page: &PageRequest) -> Page<StartTask> {
+    let filter = StartTaskFilter::default();
+    let found = ports
+        .tasks
+        .search(&scope("alice"), &filter, order, page)
+        .await;
+    found.expect("search")
+}
+
+fn numbers(tasks: &[StartTask]) -> Vec<u64> {
+    tasks
+        .iter()
+        .map(|task| task.id.uuid().as_u64_pair().1)
+        .collect()
+}
+
+/// Every field comes back as it was committed, and the sandbox with it.
+pub async fn what_is_committed_is_found(ports: &Ports) {
+    let mut new = start(1, "alice", "s", at(0));
+    new.task.notes = vec!["a note".to_owned()];
+    new.task.timings = BTreeMap::from([("WORKING".to_owned(), 12)]);
+    new.task.request = StartRequest {
+        sandbox_id: Some(sandbox_id("s")),
+        conversation_id: Some(conversation_id(1)),
+        initial_message: Some(MessageInput {
+            role: "user".to_owned(),
+            content: vec![json!({"type": "text", "text": "é 🦀"})],
+            run: true,
+        }),
+        processors: Some(vec![json!({"z": 1, "a": 2})]),
+        git_provider: Some(GitProvider::Forgejo),
+        trigger: Some(Trigger::Gui),
+        pr_number: vec![1, 2],
+        agent_type: AgentType::Plan,
+        public: Some(true),
+        trace: BTreeMap::from([("traceparent".to_owned(), "00-1-2-01".to_owned())]),
+        secret_names: Some(vec!["TOKEN".to_owned()]),
+        ..StartRequest::default()
+    };
+    ports.start(&new).await;
+    assert_eq!(find(ports, new.task.id).await, Some(new.task));
+    let sandbox = ports.sandbox_row(&sandbox_id("s")).await;
+    assert_eq!(sandbox.map(SandboxAssignment::New), Some(new.place));
+}
+
+/// Somebody else's task is not there; the system sees all.
+pub async fn scopes_are_isolated(ports: &Ports) {
+    ports.start(&start(1, "alice", "s", at(0))).await;
+    let bob = scope("bob");
+    let filter = StartTaskFilter::default();
+    let many = ports.tasks.find_many(&bob, &[task_id(1)]).await;
+    assert_eq!(many.unwrap(), [None]);
+    let found = ports
+        .tasks
+        .search(&bob, &filter, StartTaskOrder::default(), &page(9))
+        .await;
+    assert_eq!(found.unwrap().items, []);
+    assert_eq!(ports.tasks.count(&bob, &filter).await.unwrap(), 0);
+    assert_eq!(ports.tasks.count(&Scope::System, &filter).await.unwrap(), 1);
+}
+
+/// The same owner asking again for a conversation gets the task of before, and nothing is written: no sandbox, no cap.
+pub async fn the_same_conversation_is_started_once(ports: &Ports) {
+    let first = start(1, "alice", "s", at(0));
+    ports.start(&first).await;
+    let mut again = start(2, "alice", "t", at(1));
+    again.task.conversation_id = conversation_id(1);
+    let none = SandboxCaps {
+        per_user: 0,
+        overall: 0,
+    };
+    let answer = ports.tasks.insert(&again, &none).await.unwrap();
+    assert_eq!(answer, StartTaskInsertOutcome::Existing(first.task));
+    assert_eq!(find(ports, again.task.id).await, None);
+    assert_eq!(ports.sandbox_row(&sandbox_id("t")).await, None);
+}
+
+/// 20 starts of one conversation at once make one task and one sandbox.
+pub async fn a_race_starts_one_conversation(ports: &Ports) {
+    let starts: Vec<_> = (1..=20)
+        .map(|n| {
+            let mut new = start(n, "alice", &format!("s{n}"), at(0));
+            new.task.conversation_id = conversation_id(1);
+            new
+        })
+        .collect();
+    let answers = join_all(starts.iter().map(|new| ports.tasks.insert(new, &PLENTY))).await;
+    let new = answers
+        .into_iter()
+        .filter(|answer| matches!(answer.as_ref().expect("insert"), StartTaskInsertOutcome::New))
+        .count();
+    assert_eq!(new, 1);
+    let alice = scope("alice");
+    let count = ports.tasks.count(&alice, &StartTaskFilter::default()).await;
+    assert_eq!(count.unwrap(), 1);
+    let sandboxes = ports.sandboxes.search(&alice, &page(9)).await.unwrap();
+    assert_eq!(sandboxes.items.len(), 1);
+}
+
+/// A conversation that is somebody else's, or has no task, or a task id that is taken, is a conflict.
+pub async fn a_taken_conversation_is_a_conflict(ports: &Ports) {
+    ports.start(&start(1, "alice", "s", at(0))).await;
+    ports
+        .conversation(&conversation(2, "alice", "s", at(0)))
+        .await;
+    let mut same_task = start(1, "alice", "t", at(1));
+    same_task.task.conversation_id = conversation_id(3);
+    for new in [
+        start(1, "bob", "t", at(1)),
+        start(2, "alice", "t", at(1)),
+        start(2, "bob", "t", at(1)),
+        same_task,
+    ] {
+        let answer = ports.tasks.insert(&new, &PLENTY).await;
+        assert_is!(answer, Err(StoreError::Conflict { .. }));
+        assert_eq!(ports.sandbox_row(&sandbox_id("t")).await, None);
+    }
+}
+
+/// A named sandbox must be there, wanted, and the user's own.
+pub async fn a_named_sandbox_must_be_there(ports: &Ports) {
+    ports.sandbox("mine", "alice").await;
+    ports.sandbox("bobs", "bob").await;
+    ports.start(&start_in(1, "alice", "mine", at(0))).await;
+    let going = sandbox_id("mine");
+    ports
+        .sandboxes
+        .set_desired(&scope("alice"), &going, DesiredState::Deleted, &PLENTY, at(1))
+        .await
+        .unwrap();
+    for (n, sandbox) in [(2, "mine"), (3, "bobs"), (4, "unknown")] {
+        let new = start_in(n, "alice", sandbox, at(1));
+        let answer = ports.tasks.insert(&new, &PLENTY).await;
+        assert_is!(answer, Err(StoreError::NotFound { entity: "sandbox" }));
+        assert_eq!(find(ports, new.task.id).await, None);
+    }
+}
+
+/// 50 starts at once under a cap of 6: exactly 6 win, and the others leave neither task nor sandbox. A start in a
+/// sandbox that is there needs no room.
+pub async fn a_race_never_exceeds_a_cap(ports: &Ports) {
+    let caps = SandboxCaps {
+        per_user: 6,
+        overall: 100,
+    };
+    let starts: Vec<_> = (1..=50)
+        .map(|n| start(n, "alice", &format!("s{n}"), at(0)))
+        .collect();
+    let answers = join_all(starts.iter().map(|new| ports.tasks.insert(new, &caps))).await;
+    let mut won = None;
+    for (answer, new) in answers.into_iter().zip(&starts) {
+        match answer {
+            Ok(_) => won = Some(new.task.sandbox_id.clone()),
+            other => assert_is!(other, Err(StoreError::CapReached(ReachedCap::PerUser(6)))),
+        }
+    }
+    let alice = scope("alice");
+    let count = ports.tasks.count(&alice, &StartTaskFilter::default()).await;
+    assert_eq!(count.unwrap(), 6);
+    let sandboxes = ports.sandboxes.search(&alice, &page(100)).await.unwrap();
+    assert_eq!(sandboxes.items.len(), 6);
+    let inside = start_in(99, "alice", won.expect("a winner").as_str(), at(1));
+    let answer = ports.tasks.insert(&inside, &caps).await;
+    assert_eq!(answer.unwrap(), StartTaskInsertOutcome::New);
+}
+
+/// The queue of one user ends somewhere, also for starts that need no new sandbox; that of others goes on.
+pub async fn the_queue_of_one_user_is_bounded(ports: &Ports) {
+    for owner in ["alice", "bob"] {
+        ports.sandbox(&format!("of-{owner}"), owner).await;
+    }
+    for n in 1..=u64::from(MAX_UNFINISHED_STARTS) {
+        ports.start(&start_in(n, "alice", "of-alice", at(0))).await;
+    }
+    let more = start_in(1_000, "alice", "of-alice", at(1));
+    let answer = ports.tasks.insert(&more, &PLENTY).await;
+    assert_is!(
+        answer,
+        Err(StoreError::CapReached(ReachedCap::Starts(MAX_UNFINISHED_STARTS)))
+    );
+    ports.start(&start_in(1_001, "bob", "of-bob", at(1))).await;
+}
+
+/// A conversation whose start failed may be started again.
+pub async fn what_failed_may_be_tried_again(ports: &Ports) {
+    let claimed = ports.claimed(&start(1, "alice", "s", at(0))).await;
+    ports
+        .tasks
+        .fail(task_id(1), claimed.fence, &step(StartStatus::Error), at(2))
+        .await
+        .unwrap();
+    let mut again = start(2, "alice", "t", at(3));
+    again.task.conversation_id = conversation_id(1);
+    ports.start(&again).await;
+}
+
+/// `find_many` keeps order, length and repetition.
+pub async fn find_many_keeps_order(ports: &Ports) {
+    for n in [1, 2] {
+        ports
+            .start(&start(n, "alice", &format!("s{n}"), at(0)))
+            .await;
+    }
+    let ids = [2, 9, 1, 2].map(task_id);
+    let found = ports.tasks.find_many(&scope("alice"), &ids).await;
+    let found: Vec<_> = found
+        .unwrap()
+        .into_iter()
+        .map(|task| task.map(|task| task.id))
+        .collect();
+    assert_eq!(found, [Some(ids[0]), None, Some(ids[2]), Some(ids[3])]);
+}
+
+/// All four orders, ties by id, page by page.
+pub async fn tasks_are_listed_in_every_order(ports: &Ports) {
+    for (n, created, updated) in [(1, 1, 9), (2, 2, 4), (3, 2, 4), (4, 3, 1)] {
+        let mut new = start(n, "alice", &format!("s{n}"), at(created));
+        new.task.updated_at = at(updated);
+        ports.start(&new).await;
+    }
+    for (order, expected) in [
+        (StartTaskOrder::CreatedAt, [1, 2, 3, 4]),
+        (StartTaskOrder::CreatedAtDesc, [4, 3, 2, 1]),
+        (StartTaskOrder::UpdatedAt, [4, 2, 3, 1]),
+        (StartTaskOrder::UpdatedAtDesc, [1, 3, 2, 4]),
+    ] {
+        let whole = search(ports, order, &page(4)).await;
+        assert_eq!(numbers(&whole.items), expected, "{order:?}");
+        assert_eq!(whole.next, None);
+        for size in [1, 3] {
+            let walked = walk(9, async |token| {
+                search(ports, order, &after(size, token)).await
+            });
+            assert_eq!(numbers(&walked.await), expected, "{order:?} by {size}");
+        }
+    }
+    assert_eq!(StartTaskOrder::default(), StartTaskOrder::CreatedAtDesc);
+}
+
+/// A page goes on where the last one ended, also when tasks come in between.
+pub async fn paging_is_stable(ports: &Ports) {
+    for n in 1..=3_u64 {
+        let created = at(i64::try_from(n).unwrap());
+        ports
+            .start(&start(n, "alice", &format!("s{n}"), created))
+            .await;
+    }
+    let order = StartTaskOrder::CreatedAtDesc;
+    let first = search(ports, order, &page(2)).await;
+    ports.start(&start(9, "alice", "s9", at(9))).await;
+    let rest = search(ports, order, &after(9, first.next)).await;
+    assert_eq!((numbers(&rest.items), rest.next), (vec![1], None));
+}
+
+/// A page of large requests ends early, and the walk still finds every task once and in order.
+pub async fn pages_of_large_requests_end_early(ports: &Ports) {
+    let half = MAX_PAGE_BYTES / 2;
+    for (size, n) in [half, 1, half, MAX_PAGE_BYTES + 1, 1, 1]
+        .into_iter()
+        .zip(1_u64..)
+    {
+        let created = at(i64::try_from(n).unwrap());
+        let mut new = start(n, "alice", &format!("s{n}"), created);
+        new.task.request.system_message_suffix = Some("x".repeat(size));
+        ports.start(&new).await;
+    }
+    for (order, lengths, tasks) in [
+        (StartTaskOrder::CreatedAt, [2, 1, 1, 2], [1, 2, 3, 4, 5, 6]),
+        (
+            StartTaskOrder::UpdatedAtDesc,
+            [2, 1, 2, 1],
+            [6, 5, 4, 3, 2, 1],
+        ),
+    ] {
+        let seen = RefCell::new(Vec::new());
+        let walked = walk(9, async |token| {
+            let found = search(ports, order, &after(9, token)).await;
+            seen.borrow_mut().push(found.items.len());
+            found
+        });
+        assert_eq!(numbers(&walked.await), tasks, "{order:?}");
+        assert_eq!(seen.into_inner(), lengths, "{order:?}");
+    }
+}
+
+/// A token of nobody's, or of another order, is refused.
+pub async fn foreign_page_tokens_are_refused(ports: &Ports) {
+    for n in [1, 2] {
+        ports
+            .start(&start(n, "alice", &format!("s{n}"), at(0)))
+            .await;
+    }
+    let mut tokens = foreign_tokens();
+    let orders = [
+        StartTaskOrder::CreatedAt,
+        StartTaskOrder::UpdatedAt,
+        StartTaskOrder::UpdatedAtDesc,
+    ];
+    for order in orders {
+        tokens.extend(search(ports, order, &page(1)).await.next);
+    }
+    assert_eq!(tokens.len(), foreign_tokens().len() + orders.len());
+    for token in tokens {
+        let answer = ports
+            .tasks
+            .search(
+                &scope("alice"),
+                &StartTaskFilter::default(),
+                StartTaskOrder::CreatedAtDesc,
+                &after(5, Some(token)),
+            )
+            .await;
+        assert_is!(answer, Err(StoreError::InvalidPageToken));
+    }
+}
+
+/// The conversation filter finds READY tasks only; `count` agrees with `search`.
+pub async fn filters_narrow(ports: &Ports) {
+    for (n, created) in [(1, 1), (2, 2)] {
+        let name = format!("s{n}");
+        ports.start(&start(n, "alice", &name, at(created))).await;
+    }
+    let of = |n| StartTaskFilter {
+        conversation_id: Some(conversation_id(n)),
+        ..StartTaskFilter::default()
+    };
+    let since = StartTaskFilter {
+        created_from: Some(at(2)),
+        ..StartTaskFilter::default()
+    };
+    let found = async |filter: StartTaskFilter| {
+        let (alice, order) = (scope("alice"), StartTaskOrder::CreatedAt);
+        let found = ports.tasks.search(&alice, &filter, order, &page(9)).await;
+        let found = numbers(&found.unwrap().items);
+        let count = ports.tasks.count(&alice, &filter).await.unwrap();
+        assert_eq!(count, u64::try_from(found.len()).unwrap());
+        found
+    };
+    assert_eq!(found(since).await, [2]);
+    assert_eq!(found(of(1)).await, Vec::<u64>::new(), "not READY yet");
+    let claimed = ports
+        .tasks
+        .claim(&host(), at(3), at(60), ClaimLimit::tasks(1))
+        .await
+        .unwrap();
+    ports
+        .tasks
+        .advance(
+            task_id(1),
+            claimed[0].fence,
+            &step(StartStatus::Ready),
+            at(4),
+        )
+        .await
+        .unwrap();
+    assert_eq!(found(of(1)).await, [1]);
+    assert_eq!(found(of(2)).await, Vec::<u64>::new());
+}
+
+/// Stamps the laws of `StartTaskRepository` into tests. `$fresh`: a future of something that derefs to
+/// [`Ports`].
+#[macro_export]
+macro_rules! start_task_repository_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((start_tasks::repository),
+            $fresh,
+            [
+                what_is_committed_is_found,
+                scopes_are_isolated,
+                the_same_conversation_is_started_once,
+                a_race_starts_one_conversation,
+                a_taken_conversation_is_a_conflict,
+                a_named_sandbox_must_be_there,
+                a_race_never_exceeds_a_cap,
+                the_queue_of_one_user_is_bounded,
+                what_failed_may_be_tried_again,
+                find_many_keeps_order,
+                tasks_are_listed_in_every_order,
+                paging_is_stable,
+                pages_of_large_requests_end_early,
+                foreign_page_tokens_are_refused,
+                filters_narrow,
+            ]
+        );
+        $crate::conformance_tests!((start_tasks::lifecycle),
+            $fresh,
+            [
+                a_race_for_a_task_has_one_winner,
+                claims_go_by_host_and_age,
+                claims_are_shared_out_among_users,
+                a_lease_can_be_prolonged_and_runs_out,
+                a_step_is_stored,
+                only_forward_and_only_once,
+                a_stale_worker_changes_nothing,
+                ready_erases_the_secrets,
+                a_conversation_is_begun_once,
+                a_conversation_needs_its_sandbox,
+                a_taken_conversation_is_not_begun,
+                failure_releases_what_the_task_held,
+                a_paused_sandbox_is_left_alone,
+                a_failed_start_is_not_adopted,
+                failure_keeps_what_others_need,
+                a_host_can_be_released,
+            ]
+        );
+        $crate::conformance_tests!((start_tasks::lease_release),
+            $fresh,
+            [
+                a_lease_can_be_given_back,
+                what_has_ended_is_not_given_back,
+                the_queue_is_counted,
+            ]
+        );
+        $crate::conformance_tests!((start_tasks::assignment),
+            $fresh,
+            [
+                running_ones_are_found,
+                clocks_that_differ_orphan_no_sandbox,
+                use_is_counted,
+                a_race_never_exceeds_the_room,
+                only_what_runs_is_shared,
+                a_named_sandbox_is_resumed_with_the_task,
+                a_part_needs_its_parent,
+                a_sandbox_without_losses_outlives_a_failed_start,
+            ]
+        );
+    };
+}

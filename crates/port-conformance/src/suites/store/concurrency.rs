@@ -1,0 +1,132 @@
+//! Laws of all repositories: what has nothing to do with each other does not get in each other's way, however much of it
+//! there is at once. Nobody is refused because others are busy.
+
+use domain::conversation::ConversationReport;
+use domain::event::AppendOutcome;
+use domain::id::SandboxId;
+use domain::sandbox::{DesiredState, SandboxFacts};
+use domain::start_task::{ClaimLimit, StartTaskInsertOutcome, StartStatus};
+use futures::future::join_all;
+
+use crate::Ports;
+use crate::fixtures::{
+    PLENTY, at, conversation, conversation_id, event, host, located, sandbox, sandbox_id, start,
+    step,
+};
+
+const MANY: u64 = 50;
+const TURNS: i64 = 5;
+
+/// Many sandboxes send events of their own conversations.
+pub async fn many_sandboxes_send_events(ports: &Ports) {
+    for n in 0..MANY {
+        let id = format!("s{n}");
+        ports.sandbox(&id, "alice").await;
+        ports
+            .conversation(&conversation(n, "alice", &id, at(0)))
+            .await;
+    }
+    join_all((0..MANY).map(|n| async move {
+        let (origin, id) = (sandbox_id(&format!("s{n}")), conversation_id(n));
+        for turn in 0..2 * TURNS {
+            let batch: Vec<_> = (0..10)
+                .map(|n| event(&format!("{turn}-{n}"), "A", at(turn)))
+                .collect();
+            let nothing = ConversationReport::default();
+            let stored = ports.events.append(&origin, id, &batch, &nothing, at(turn));
+            assert_eq!(stored.await.unwrap(), AppendOutcome::Stored { new: 10 });
+        }
+    }))
+    .await;
+}
+
+/// Many sandboxes change their state, while their owners change their minds about others.
+pub async fn many_sandboxes_change(ports: &Ports) {
+    for n in 0..MANY {
+        ports.sandbox(&format!("s{n}"), &format!("user-{n}")).await;
+    }
+    join_all((0..MANY).map(|n| async move {
+        let id = sandbox_id(&format!("s{n}"));
+        for turn in 0..TURNS {
+            let facts = changed(turn);
+            let known = ports
+                .sandboxes
+                .record_facts(&id, DesiredState::Running, &facts, at(turn));
+            assert!(known.await.unwrap());
+            let more = sandbox(&format!("s{n}-{turn}"), &format!("user-{n}"), at(turn));
+            ports.sandboxes.insert(&more, &PLENTY).await.unwrap();
+            pause(ports, &more.id, turn).await;
+        }
+    }))
+    .await;
+}
+
+fn changed(turn: i64) -> SandboxFacts {
+    if turn % 2 == 0 {
+        SandboxFacts::Running {
+            located: located(8000),
+        }
+    } else {
+        SandboxFacts::Error {
+            detail: format!("error {turn}"),
+        }
+    }
+}
+
+async fn pause(ports: &Ports, id: &SandboxId, turn: i64) {
+    let system = domain::scope::Scope::System;
+    let paused = ports
+        .sandboxes
+        .set_desired(&system, id, DesiredState::Paused, &PLENTY, at(turn))
+        .await;
+    assert!(paused.unwrap().is_some());
+}
+
+/// Many users start conversations at once, and as many workers take them through.
+pub async fn many_starts_go_through(ports: &Ports) {
+    let starts: Vec<_> = (0..MANY)
+        .map(|n| start(n, &format!("user-{n}"), &format!("s{n}"), at(0)))
+        .collect();
+    let inserted = join_all(starts.iter().map(|it| ports.tasks.insert(it, &PLENTY))).await;
+    for it in inserted {
+        assert_eq!(it.unwrap(), StartTaskInsertOutcome::New);
+    }
+    let host = host();
+    let claims = join_all((0..MANY).map(|_| {
+        ports
+            .tasks
+            .claim(&host, at(1), at(60), ClaimLimit::tasks(1))
+    }))
+    .await;
+    let claimed: Vec<_> = claims.into_iter().flat_map(Result::unwrap).collect();
+    assert_eq!(claimed.len() as u64, MANY);
+    join_all(claimed.iter().map(|it| async move {
+        let (task, fence) = (&it.task, it.fence);
+        let begun = step(StartStatus::StartingConversation);
+        let mut stored = conversation(0, task.owner.as_str(), task.sandbox_id.as_str(), at(2));
+        stored.id = task.conversation_id;
+        let begun = ports
+            .tasks
+            .begin_conversation(task.id, fence, &stored, &begun, at(2));
+        begun.await.unwrap();
+        let ready = step(StartStatus::Ready);
+        let ready = ports.tasks.advance(task.id, fence, &ready, at(3));
+        ready.await.unwrap();
+    }))
+    .await;
+}
+
+/// Stamps the laws of many at once into tests. `$fresh`: a future of something that derefs to [`Ports`].
+#[macro_export]
+macro_rules! crowd_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((store::concurrency),
+            $fresh,
+            [
+                many_sandboxes_send_events,
+                many_sandboxes_change,
+                many_starts_go_through,
+            ]
+        );
+    };
+}

@@ -1,0 +1,220 @@
+//! Laws of `IdempotencyRepository`, and of the repositories that write its rows.
+
+use domain::error::{ReachedCap, StoreError};
+use domain::idempotency::{IdempotentResponse, IdempotentRequest, MAX_RESPONSES_PER_USER, IdempotencyCheck};
+use domain::sandbox::SandboxCaps;
+use domain::start_task::{StartTaskInsertOutcome, NewStartTask};
+use futures::future::join_all;
+
+use crate::fixtures::{PLENTY, at, sandbox, sandbox_id, start, user};
+use crate::{Ports, assert_is};
+
+fn request(owner: &str, key: &str, asked: &str) -> IdempotentRequest {
+    IdempotentRequest {
+        owner: user(owner),
+        key: key.to_owned(),
+        fingerprint: asked.to_owned(),
+        since: at(0),
+    }
+}
+
+fn kept(request: IdempotentRequest, answer: &str) -> IdempotentResponse {
+    IdempotentResponse {
+        request,
+        answer: answer.to_owned(),
+        at: at(1),
+    }
+}
+
+fn keyed_start(n: u64, answer: IdempotentResponse) -> NewStartTask {
+    let owner = answer.request.owner.as_str().to_owned();
+    NewStartTask {
+        answer: Some(answer),
+        ..start(n, &owner, &format!("s-{n}"), at(1))
+    }
+}
+
+/// A repeated start makes nothing and gets the first answer; another request with the key gets nothing at all.
+pub async fn a_start_is_made_once(ports: &Ports) {
+    let asked = request("alice", "k", "this");
+    let first = keyed_start(1, kept(asked.clone(), "one"));
+    assert_eq!(
+        ports.answers.look_up(&asked).await.unwrap(),
+        IdempotencyCheck::New
+    );
+    assert_is!(ports.tasks.insert(&first, &PLENTY).await, Ok(StartTaskInsertOutcome::New));
+    let same = IdempotencyCheck::Replay("one".to_owned());
+    assert_eq!(ports.answers.look_up(&asked).await.unwrap(), same);
+    // Not even a cap is looked at.
+    let none = SandboxCaps {
+        per_user: 0,
+        overall: 0,
+    };
+    let again = keyed_start(2, kept(asked, "two"));
+    assert_eq!(
+        ports.tasks.insert(&again, &none).await.unwrap(),
+        StartTaskInsertOutcome::Repeated(same)
+    );
+    let other = keyed_start(3, kept(request("alice", "k", "that"), "three"));
+    assert_eq!(
+        ports.tasks.insert(&other, &none).await.unwrap(),
+        StartTaskInsertOutcome::Repeated(IdempotencyCheck::Mismatch)
+    );
+    for n in [2, 3] {
+        assert_eq!(
+            ports.sandbox_row(&sandbox_id(&format!("s-{n}"))).await,
+            None
+        );
+    }
+    // Another user's key of the same text is another key.
+    let bobs = keyed_start(4, kept(request("bob", "k", "that"), "four"));
+    assert_is!(ports.tasks.insert(&bobs, &PLENTY).await, Ok(StartTaskInsertOutcome::New));
+}
+
+/// The same for a sandbox.
+pub async fn a_sandbox_is_made_once(ports: &Ports) {
+    let asked = request("alice", "k", "this");
+    let insert = async |name: &str, request: IdempotentRequest| {
+        let row = sandbox(name, "alice", at(1));
+        let answer = kept(request, name);
+        let inserted = ports.sandboxes.insert_once(&row, &PLENTY, &answer).await;
+        inserted.unwrap()
+    };
+    assert_eq!(insert("a", asked.clone()).await, IdempotencyCheck::New);
+    assert_eq!(insert("b", asked).await, IdempotencyCheck::Replay("a".to_owned()));
+    let other = request("alice", "k", "that");
+    assert_eq!(insert("c", other).await, IdempotencyCheck::Mismatch);
+    assert!(ports.sandbox_row(&sandbox_id("a")).await.is_some());
+    assert_eq!(ports.sandbox_row(&sandbox_id("b")).await, None);
+}
+
+/// What was refused leaves no answer: the request may be made again.
+pub async fn a_refusal_is_not_kept(ports: &Ports) {
+    let none = SandboxCaps {
+        per_user: 0,
+        overall: 0,
+    };
+    let asked = request("alice", "k", "this");
+    let refused = ports
+        .tasks
+        .insert(&keyed_start(1, kept(asked.clone(), "one")), &none)
+        .await;
+    assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(0))));
+    let row = sandbox("a", "alice", at(1));
+    let refused = ports
+        .sandboxes
+        .insert_once(&row, &none, &kept(asked.clone(), "a"))
+        .await;
+    assert_is!(refused, Err(StoreError::CapReached(ReachedCap::PerUser(0))));
+    assert_eq!(
+        ports.answers.look_up(&asked).await.unwrap(),
+        IdempotencyCheck::New
+    );
+}
+
+/// Of many repetitions at once one makes something, and all others get its answer.
+pub async fn a_race_makes_one(ports: &Ports) {
+    let race = (0..20).map(|n| {
+        let answer = kept(request("alice", "k", "this"), &format!("answer {n}"));
+        let start = keyed_start(n, answer);
+        async move { ports.tasks.insert(&start, &PLENTY).await }
+    });
+    let mut made = Vec::new();
+    let mut repeated = Vec::new();
+    for (n, inserted) in join_all(race).await.into_iter().enumerate() {
+        match inserted.unwrap() {
+            StartTaskInsertOutcome::New => made.push(n),
+            StartTaskInsertOutcome::Repeated(known) => repeated.push(known),
+            other @ StartTaskInsertOutcome::Existing(_) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((made.len(), repeated.len()), (1, 19));
+    let answer = IdempotencyCheck::Replay(format!("answer {}", made[0]));
+    assert!(
+        repeated.iter().all(|known| *known == answer),
+        "{repeated:?}"
+    );
+}
+
+/// An answer that is too old is none, and its key is free for another request; pruning deletes what is old.
+pub async fn answers_are_forgotten(ports: &Ports) {
+    let asked = request("alice", "k", "this");
+    let first = keyed_start(1, kept(asked.clone(), "one"));
+    ports.tasks.insert(&first, &PLENTY).await.unwrap();
+    let later = IdempotentRequest {
+        since: at(2),
+        ..request("alice", "k", "that")
+    };
+    assert_eq!(
+        ports.answers.look_up(&later).await.unwrap(),
+        IdempotencyCheck::New
+    );
+    let mut second = keyed_start(2, kept(later.clone(), "two"));
+    if let Some(answer) = &mut second.answer {
+        answer.at = at(9);
+    }
+    assert_is!(
+        ports.tasks.insert(&second, &PLENTY).await,
+        Ok(StartTaskInsertOutcome::New)
+    );
+    let third = keyed_start(3, kept(request("alice", "other", "x"), "three"));
+    ports.tasks.insert(&third, &PLENTY).await.unwrap();
+    assert_eq!(ports.answers.prune(at(5), 10).await.unwrap(), 1);
+    assert_eq!(ports.answers.prune(at(5), 10).await.unwrap(), 0);
+    let same = IdempotencyCheck::Replay("two".to_owned());
+    assert_eq!(ports.answers.look_up(&later).await.unwrap(), same);
+}
+
+/// The answer to a request that made nothing is kept like any other: once, and for that request only.
+pub async fn an_answer_is_kept_for_what_was_there(ports: &Ports) {
+    let answers = &ports.answers;
+    let asked = request("alice", "k", "this");
+    let first = answers.store_response(&kept(asked.clone(), "one")).await.unwrap();
+    assert_eq!(first, IdempotencyCheck::New);
+    let same = IdempotencyCheck::Replay("one".to_owned());
+    let second = answers.store_response(&kept(asked.clone(), "two")).await.unwrap();
+    assert_eq!(second, same);
+    assert_eq!(answers.look_up(&asked).await.unwrap(), same);
+    let other = kept(request("alice", "k", "that"), "three");
+    assert_eq!(answers.store_response(&other).await.unwrap(), IdempotencyCheck::Mismatch);
+    let start = keyed_start(1, kept(asked, "four"));
+    let inserted = ports.tasks.insert(&start, &PLENTY).await.unwrap();
+    assert_eq!(inserted, StartTaskInsertOutcome::Repeated(same));
+}
+
+/// The latest answers of a user are kept, and nobody else's go for them.
+pub async fn answers_of_one_user_are_bounded(ports: &Ports) {
+    let answers = &ports.answers;
+    let bobs = request("bob", "k", "this");
+    answers.store_response(&kept(bobs.clone(), "bob's")).await.unwrap();
+    let number = |n: usize| request("alice", &format!("k{n}"), "this");
+    for n in 0..=MAX_RESPONSES_PER_USER {
+        let mut answer = kept(number(n), "an answer");
+        answer.at = at(2 + i64::try_from(n).unwrap());
+        assert_eq!(answers.store_response(&answer).await.unwrap(), IdempotencyCheck::New);
+    }
+    let same = IdempotencyCheck::Replay("an answer".to_owned());
+    for (n, known) in [(0, &IdempotencyCheck::New), (1, &same), (MAX_RESPONSES_PER_USER, &same)] {
+        assert_eq!(answers.look_up(&number(n)).await.unwrap(), *known, "{n}");
+    }
+    assert_ne!(answers.look_up(&bobs).await.unwrap(), IdempotencyCheck::New);
+}
+
+/// Stamps the laws of `IdempotencyRepository` into tests.
+#[macro_export]
+macro_rules! idempotency_repository_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((store::idempotency),
+            $fresh,
+            [
+                a_start_is_made_once,
+                a_sandbox_is_made_once,
+                a_refusal_is_not_kept,
+                a_race_makes_one,
+                answers_are_forgotten,
+                an_answer_is_kept_for_what_was_there,
+                answers_of_one_user_are_bounded,
+            ]
+        );
+    };
+}

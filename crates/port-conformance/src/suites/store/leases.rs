@@ -1,0 +1,80 @@
+//! Laws of `LeaseRepository`.
+
+use futures::future::join_all;
+
+use crate::Ports;
+use crate::fixtures::at;
+
+/// A lease has one holder until its end, who may prolong it; then it is anybody's.
+pub async fn a_lease_has_one_holder_until_its_end(ports: &Ports) {
+    let take = async |holder: &str, now: i64, until: i64| {
+        let taken = ports.leases.acquire("x", holder, at(now), at(until)).await;
+        taken.unwrap()
+    };
+    assert!(take("one", 0, 10).await, "it is free");
+    assert!(!take("two", 9, 20).await, "it is held");
+    assert!(take("one", 9, 15).await, "its holder prolongs it");
+    assert!(!take("two", 14, 20).await, "it was prolonged");
+    assert!(take("two", 15, 20).await, "it has ended");
+    assert!(!take("one", 16, 30).await, "it was lost");
+    let other = ports.leases.acquire("y", "one", at(16), at(30)).await;
+    assert!(other.unwrap(), "another name is another lease");
+}
+
+/// Only its holder can end it early, and can do so twice.
+pub async fn only_the_holder_gives_back(ports: &Ports) {
+    let leases = &ports.leases;
+    assert!(leases.acquire("x", "one", at(0), at(10)).await.unwrap());
+    leases.release("x", "two").await.unwrap();
+    assert!(!leases.acquire("x", "two", at(1), at(11)).await.unwrap());
+    leases.release("x", "one").await.unwrap();
+    leases.release("x", "one").await.unwrap();
+    assert!(leases.acquire("x", "two", at(1), at(11)).await.unwrap());
+}
+
+/// Of many at once exactly one gets it, free or run out.
+pub async fn a_race_has_one_winner(ports: &Ports) {
+    for round in 0..10 {
+        let name = format!("lease-{}", round % 2);
+        let now = round * 100;
+        let holders: Vec<String> = (0..20).map(|n| format!("{round}-{n}")).collect();
+        let race = holders
+            .iter()
+            .map(|holder| ports.leases.acquire(&name, holder, at(now), at(now + 50)));
+        let won = join_all(race).await;
+        let winners = won.into_iter().filter(|taken| *taken.as_ref().unwrap());
+        assert_eq!(winners.count(), 1, "round {round}");
+    }
+}
+
+/// Leases that have ended go, only so many at a time; one that was ended by its holder is gone before.
+pub async fn ended_leases_are_forgotten(ports: &Ports) {
+    let leases = &ports.leases;
+    for (n, until) in [(1, 10), (2, 11), (3, 12), (4, 20)] {
+        let name = format!("lease-{n}");
+        let taken = leases.acquire(&name, "one", at(0), at(until)).await;
+        assert!(taken.unwrap());
+    }
+    assert_eq!(leases.prune(at(10), 9).await.unwrap(), 0, "ends, not ended");
+    assert_eq!(leases.prune(at(20), 2).await.unwrap(), 2);
+    assert_eq!(leases.prune(at(20), 2).await.unwrap(), 1);
+    assert_eq!(leases.prune(at(20), 2).await.unwrap(), 0);
+    let held = leases.acquire("lease-4", "two", at(19), at(30)).await;
+    assert!(!held.unwrap(), "that one has not ended");
+}
+
+/// Stamps the laws of `LeaseRepository` into tests.
+#[macro_export]
+macro_rules! lease_repository_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((store::leases),
+            $fresh,
+            [
+                a_lease_has_one_holder_until_its_end,
+                only_the_holder_gives_back,
+                a_race_has_one_winner,
+                ended_leases_are_forgotten,
+            ]
+        );
+    };
+}

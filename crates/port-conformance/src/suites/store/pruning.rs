@@ -1,0 +1,110 @@
+//! Laws of what is forgotten after a while.
+
+use domain::id::{ConversationId, HostId};
+use domain::sandbox::DesiredState;
+use domain::scope::Scope;
+use domain::start_task::{NewStartTask, StartStatus};
+
+use crate::Ports;
+use crate::fixtures::{
+    PLENTY, at, conversation, conversation_id, sandbox_id, scope, start, start_in, step, task_id,
+};
+
+/// Commits a start and ends it.
+async fn ended(ports: &Ports, start: &NewStartTask, end: StartStatus, when: i64) {
+    let fence = ports.claimed(start).await.fence;
+    let ended = ports
+        .tasks
+        .advance(start.task.id, fence, &step(end), at(when))
+        .await;
+    ended.unwrap();
+}
+
+async fn tasks(ports: &Ports, all: &[u64]) -> Vec<u64> {
+    let ids: Vec<_> = all.iter().map(|n| task_id(*n)).collect();
+    let found = ports.tasks.find_many(&Scope::System, &ids).await.unwrap();
+    let there = all.iter().zip(found).filter(|(_, task)| task.is_some());
+    there.map(|(n, _)| *n).collect()
+}
+
+/// Ended tasks go, longest unchanged first and only so many; younger and unfinished ones stay.
+pub async fn ended_starts_are_forgotten(ports: &Ports) {
+    for (n, when) in [(1, 30), (2, 20), (3, 10), (4, 40)] {
+        let it = start(n, "alice", &format!("s{n}"), at(0));
+        ended(ports, &it, StartStatus::Ready, when).await;
+    }
+    ports.start(&start(5, "alice", "s5", at(0))).await;
+    let all = [1, 2, 3, 4, 5];
+    assert_eq!(ports.tasks.prune(at(40), 2).await.unwrap(), 2);
+    assert_eq!(tasks(ports, &all).await, [1, 4, 5]);
+    assert_eq!(ports.tasks.prune(at(40), 2).await.unwrap(), 1);
+    assert_eq!(ports.tasks.prune(at(40), 2).await.unwrap(), 0);
+    assert_eq!(tasks(ports, &all).await, [4, 5]);
+}
+
+/// A failed task stays until its sandbox is gone: without it a report that comes late would be adopted.
+pub async fn a_failed_start_is_remembered_while_its_sandbox_is_there(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    let it = start_in(1, "alice", "s", at(0));
+    ended(ports, &it, StartStatus::Error, 2).await;
+    assert_eq!(ports.tasks.prune(at(99), 9).await.unwrap(), 0);
+    ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
+    assert_eq!(ports.tasks.prune(at(99), 9).await.unwrap(), 1);
+    assert_eq!(tasks(ports, &[1]).await, Vec::<u64>::new());
+}
+
+async fn delete(ports: &Ports, id: ConversationId, when: i64) {
+    let deleted = ports
+        .conversations
+        .delete(&scope("alice"), id, at(when))
+        .await;
+    assert!(deleted.unwrap());
+}
+
+async fn is_remembered(ports: &Ports, n: u64, probe: u64) -> bool {
+    let mut it = start(probe, "alice", &format!("probe-{probe}"), at(0));
+    it.task.conversation_id = conversation_id(n);
+    // Another host: nothing here claims it.
+    it.task.host = HostId::parse("probes").unwrap();
+    ports.tasks.insert(&it, &PLENTY).await.is_err()
+}
+
+/// Deleted conversations are forgotten oldest first and only so many, and never while their sandbox is there.
+pub async fn deleted_conversations_are_forgotten_with_their_sandbox(ports: &Ports) {
+    for n in 1..=3 {
+        let name = format!("s{n}");
+        ports.sandbox(&name, "alice").await;
+        let it = conversation(n, "alice", &name, at(0));
+        let id = ports.conversation(&it).await;
+        delete(ports, id, i64::try_from(n).unwrap() * 10).await;
+    }
+    let conversations = &ports.conversations;
+    assert_eq!(conversations.prune_deleted(at(99), 9).await.unwrap(), 0);
+    for n in 1..=3 {
+        let id = sandbox_id(&format!("s{n}"));
+        let row = ports.sandbox_row(&id).await.unwrap();
+        assert_eq!(row.desired, DesiredState::Deleted);
+        ports.sandboxes.remove(&id).await.unwrap();
+    }
+    assert_eq!(conversations.prune_deleted(at(30), 1).await.unwrap(), 1);
+    assert!(!is_remembered(ports, 1, 101).await);
+    assert!(is_remembered(ports, 2, 102).await);
+    assert_eq!(conversations.prune_deleted(at(30), 9).await.unwrap(), 1);
+    assert!(!is_remembered(ports, 2, 103).await);
+    assert!(is_remembered(ports, 3, 104).await, "it is too young");
+}
+
+/// Stamps the laws of pruning into tests. `$fresh`: a future of something that derefs to [`Ports`].
+#[macro_export]
+macro_rules! pruning_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((store::pruning),
+            $fresh,
+            [
+                ended_starts_are_forgotten,
+                a_failed_start_is_remembered_while_its_sandbox_is_there,
+                deleted_conversations_are_forgotten_with_their_sandbox,
+            ]
+        );
+    };
+}

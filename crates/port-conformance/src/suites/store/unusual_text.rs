@@ -1,0 +1,173 @@
+//! Laws of all repositories about a character that not every database can hold: NUL. Logs, titles that a model made up and
+//! needles of a search may have it. It is stored as itself or as U+FFFD, and never in the way.
+
+use std::collections::BTreeMap;
+
+use domain::conversation::{Conversation, ConversationChange, ConversationFilter, ConversationReport};
+use domain::event::{AppendOutcome, Event, EventFilter, EventOrder};
+use domain::patch::Patch;
+use domain::sandbox::{DesiredState, SandboxFacts};
+use domain::start_task::StartStatus;
+
+use crate::Ports;
+use crate::fixtures::{at, conversation, event, page, sandbox_id, scope, start, step};
+
+const ODD: &str = "a\0b";
+
+/// As itself or replaced.
+fn same(stored: Option<&str>) {
+    let stored = stored.map(|text| text.replace('\0', "\u{fffd}"));
+    assert_eq!(stored.as_deref(), Some("a\u{fffd}b"));
+}
+
+fn odd() -> String {
+    ODD.to_owned()
+}
+
+/// What a sandbox printed before it died, and why a start failed.
+pub async fn a_cause_may_have_nul(ports: &Ports) {
+    let id = ports.sandbox("s", "alice").await.id;
+    for facts in [
+        SandboxFacts::Error { detail: odd() },
+        SandboxFacts::Preparing { detail: odd() },
+    ] {
+        let known = ports
+            .sandboxes
+            .record_facts(&id, DesiredState::Running, &facts, at(1))
+            .await;
+        assert!(known.unwrap());
+        same(
+            ports
+                .sandbox_row(&id)
+                .await
+                .unwrap()
+                .status_detail
+                .as_deref(),
+        );
+    }
+    let host = crate::fixtures::host();
+    ports.sandboxes.annotate(&host, Some(ODD)).await.unwrap();
+    same(
+        ports
+            .sandbox_row(&id)
+            .await
+            .unwrap()
+            .status_detail
+            .as_deref(),
+    );
+
+    let mut new = start(1, "alice", "own", at(0));
+    new.task.request.llm_model = Some(odd());
+    let claimed = ports.claimed(&new).await;
+    same(claimed.task.request.llm_model.as_deref());
+    let mut failed = step(StartStatus::Error);
+    (failed.detail, failed.notes) = (Some(odd()), vec![odd()]);
+    let task = ports
+        .tasks
+        .fail(claimed.task.id, claimed.fence, &failed, at(2))
+        .await
+        .unwrap();
+    same(task.detail.as_deref());
+    same(task.notes.first().map(String::as_str));
+}
+
+/// What an agent server says of a conversation, and what its owner calls it and looks for.
+pub async fn a_conversation_may_have_nul(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    let it = Conversation {
+        title: Some(odd()),
+        selected_repository: Some(odd()),
+        selected_branch: Some(odd()),
+        llm_model: Some(odd()),
+        agent_kind: odd(),
+        tags: BTreeMap::from([("k".to_owned(), odd())]),
+        ..conversation(1, "alice", "s", at(0))
+    };
+    let id = ports.conversation(&it).await;
+    let seen = async || ports.view(id).await.unwrap().conversation;
+    let row = seen().await;
+    same(row.title.as_deref());
+    same(row.selected_branch.as_deref());
+    same(Some(&row.agent_kind));
+    same(row.tags.get("k").map(String::as_str));
+    let said = ConversationReport {
+        title: Some(format!("{ODD}{ODD}")),
+        llm_model: Some(odd()),
+        ..ConversationReport::default()
+    };
+    let stored = ports
+        .conversations
+        .apply_report(&sandbox_id("s"), id, &said, at(1))
+        .await;
+    assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 0 });
+    same(seen().await.llm_model.as_deref());
+    let change = ConversationChange {
+        title: Patch::Set(odd()),
+        selected_branch: Patch::Set(odd()),
+        ..ConversationChange::default()
+    };
+    let alice = scope("alice");
+    let updated = ports.conversations.update(&alice, id, &change, at(2)).await;
+    same(updated.unwrap().unwrap().conversation.title.as_deref());
+    for (needle, expected) in [("A\0B", 1), ("\0\0", 0)] {
+        let filter = ConversationFilter {
+            title_contains: Some(needle.to_owned()),
+            ..ConversationFilter::default()
+        };
+        let found = ports.conversations.search(&alice, &filter, &page(9)).await;
+        assert_eq!(found.unwrap().items.len(), expected, "{needle:?}");
+        let count = ports.conversations.count(&alice, &filter).await.unwrap();
+        assert_eq!(count, expected as u64, "{needle:?}");
+    }
+}
+
+/// Kinds of events are the agent server's; its documents come back as they were.
+pub async fn an_event_may_have_nul(ports: &Ports) {
+    ports.sandbox("s", "alice").await;
+    let id = ports
+        .conversation(&conversation(1, "alice", "s", at(0)))
+        .await;
+    let body = serde_json::json!({"text": ODD});
+    let odd = Event {
+        body: body.clone(),
+        ..event("1", ODD, at(1))
+    };
+    let nothing = ConversationReport::default();
+    let stored = ports
+        .events
+        .append(&sandbox_id("s"), id, &[odd], &nothing, at(1))
+        .await;
+    assert_eq!(stored.unwrap(), AppendOutcome::Stored { new: 1 });
+    for (kind, expected) in [(ODD, 1), ("\0", 0)] {
+        let filter = EventFilter {
+            kind: Some(kind.to_owned()),
+            ..EventFilter::default()
+        };
+        let (alice, order) = (scope("alice"), EventOrder::Timestamp);
+        let found = ports
+            .events
+            .search(&alice, id, &filter, order, &page(9))
+            .await
+            .unwrap();
+        assert_eq!(found.items.len(), expected, "{kind:?}");
+        for it in found.items {
+            same(Some(&it.kind));
+            assert_eq!(it.body, body);
+        }
+    }
+}
+
+/// Stamps the laws of odd texts into tests. `$fresh`: a future of something that derefs to [`Ports`].
+#[macro_export]
+macro_rules! odd_text_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((store::unusual_text),
+            $fresh,
+            [
+                a_cause_may_have_nul,
+                a_conversation_may_have_nul,
+                an_event_may_have_nul,
+            ]
+        );
+    };
+}

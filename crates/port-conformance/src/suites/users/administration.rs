@@ -1,0 +1,320 @@
+//! Laws of `AdministrationRepository`.
+
+use domain::audit::{AuditEntry, AuditFilter};
+use domain::cipher::Sealed;
+use domain::error::StoreError;
+use domain::identity::{
+    ADMINISTRATOR_ENTITY, AdminChange, ApiKey, CALLER_ENTITY, DELETED_USER_ENTITY, ApiKeyWithRole, PurgeCounts, Role,
+};
+
+use super::audit_log::entry;
+use super::repository::key;
+use crate::fixtures::{at, conversation, page, scope, secret, user};
+use crate::{Ports, assert_is};
+
+async fn administer(ports: &Ports, n: u64, change: AdminChange) -> Result<PurgeCounts, StoreError> {
+    let when = i64::try_from(n).unwrap();
+    ports
+        .administration
+        .administer(&change, &entry(n, when))
+        .await
+}
+
+async fn entries(ports: &Ports) -> usize {
+    let found = ports
+        .audit
+        .search(&AuditFilter::default(), &page(100))
+        .await;
+    found.unwrap().items.len()
+}
+
+async fn role(ports: &Ports, name: &str) -> Option<Role> {
+    let found = ports.users.find(&user(name)).await.unwrap();
+    found.map(|it| it.role)
+}
+
+async fn known(ports: &Ports, key: &ApiKey) -> Option<ApiKeyWithRole> {
+    ports.keys.find_by_hash(&key.hash).await.unwrap()
+}
+
+fn create(name: &str, role: Role) -> AdminChange {
+    AdminChange::CreateUser {
+        user: user(name),
+        role,
+    }
+}
+
+fn give(key: ApiKey, new_user: Option<Role>) -> AdminChange {
+    AdminChange::CreateKey { key, new_user }
+}
+
+/// A user is made once, with a role that may change and that every look-up of their keys tells; each change leaves its
+/// entry, and what is refused leaves none.
+pub async fn users_have_roles(ports: &Ports) {
+    administer(ports, 1, create("ada", Role::Admin))
+        .await
+        .unwrap();
+    assert_eq!(role(ports, "ada").await, Some(Role::Admin));
+    assert_is!(
+        administer(ports, 2, create("ada", Role::User)).await,
+        Err(StoreError::Conflict { entity: "user" })
+    );
+    let theirs = key(1, "ada", 0);
+    ports.keys.insert(&theirs).await.unwrap();
+    let found = known(ports, &theirs).await.unwrap();
+    assert_eq!(found.role, Role::Admin, "a key more does not change it");
+    let set = |name| AdminChange::SetRole {
+        user: user(name),
+        role: Role::User,
+    };
+    administer(ports, 3, set("ada")).await.unwrap();
+    assert_eq!(known(ports, &theirs).await.unwrap().role, Role::User);
+    assert_is!(
+        administer(ports, 4, set("bob")).await,
+        Err(StoreError::NotFound { entity: "user" })
+    );
+    assert_eq!(entries(ports).await, 2);
+}
+
+/// A key is made for a user who is there, or makes them if that is wanted.
+pub async fn keys_are_made_for_users(ports: &Ports) {
+    let (one, two) = (key(1, "ada", 1), key(2, "ada", 2));
+    assert_is!(
+        administer(ports, 1, give(one.clone(), None)).await,
+        Err(StoreError::NotFound { entity: "user" })
+    );
+    let new = give(one.clone(), Some(Role::Admin));
+    administer(ports, 2, new.clone()).await.unwrap();
+    assert_is!(
+        administer(ports, 3, new).await,
+        Err(StoreError::Conflict { entity: "API key" })
+    );
+    let more = give(two.clone(), Some(Role::User));
+    administer(ports, 4, more).await.unwrap();
+    assert_eq!(role(ports, "ada").await, Some(Role::Admin));
+    administer(ports, 5, give(key(3, "ada", 3), None))
+        .await
+        .unwrap();
+    assert_eq!(ports.keys.list(None).await.unwrap().len(), 3);
+    assert_eq!(entries(ports).await, 3);
+}
+
+/// A rotated key ends when it is told to, or before; nobody else's, and none that is over, is rotated.
+pub async fn a_key_is_rotated(ports: &Ports) {
+    let (one, two) = (key(1, "ada", 1), key(2, "ada", 2));
+    ports.keys.insert(&one).await.unwrap();
+    ports.keys.insert(&key(3, "bob", 1)).await.unwrap();
+    let rotate = |old: &ApiKey, new: &ApiKey, until| AdminChange::RotateKey {
+        old: old.id,
+        new: new.clone(),
+        until: at(until),
+    };
+    let gone = || Err::<(), _>(StoreError::NotFound { entity: "API key" });
+    let foreign = rotate(&one, &key(4, "bob", 2), 50);
+    assert_eq!(
+        format!("{:?}", administer(ports, 1, foreign).await),
+        format!("{:?}", gone())
+    );
+    administer(ports, 2, rotate(&one, &two, 50)).await.unwrap();
+    let former = known(ports, &one).await.unwrap().key;
+    assert_eq!(former.expires_at, Some(at(50)));
+    assert_eq!(known(ports, &two).await.unwrap().key, two);
+    // Again: the end does not move away.
+    let three = key(5, "ada", 3);
+    administer(ports, 3, rotate(&one, &three, 90))
+        .await
+        .unwrap();
+    let former = known(ports, &one).await.unwrap().key;
+    assert_eq!(former.expires_at, Some(at(50)));
+    let late = key(6, "ada", 50);
+    assert_eq!(
+        format!("{:?}", administer(ports, 4, rotate(&one, &late, 90)).await),
+        format!("{:?}", gone())
+    );
+    assert_eq!((known(ports, &late).await, entries(ports).await), (None, 2));
+}
+
+/// A user's key is revoked, and nobody else's.
+pub async fn a_key_is_revoked_by_its_user(ports: &Ports) {
+    let one = key(1, "ada", 1);
+    ports.keys.insert(&one).await.unwrap();
+    let revoke = |name| AdminChange::RevokeKey {
+        id: one.id,
+        user: user(name),
+    };
+    for (n, name, is_done) in [(1, "bob", false), (2, "ada", true), (3, "ada", false)] {
+        let done = administer(ports, n, revoke(name)).await;
+        assert_eq!(done.is_ok(), is_done, "{done:?}");
+    }
+    assert_eq!((known(ports, &one).await, entries(ports).await), (None, 1));
+}
+
+/// With the beginning of a deletion nothing of the user opens anything, and nothing is made; what their sandboxes could use
+/// is gone with it, not with a later step.
+pub async fn a_deletion_begins(ports: &Ports) {
+    let one = key(1, "ada", 1);
+    ports.keys.insert(&one).await.unwrap();
+    let delete = |name| AdminChange::DeleteUser { user: user(name) };
+    assert_is!(
+        administer(ports, 1, delete("bob")).await,
+        Err(StoreError::NotFound { entity: "user" })
+    );
+    let (theirs, document) = (
+        secret(9, "ada", "TOKEN", at(1)),
+        Sealed::from_text("sealed"),
+    );
+    ports.secrets.insert(&theirs).await.unwrap();
+    let saved = ports
+        .settings
+        .save(&user("ada"), &document, None, at(1))
+        .await;
+    saved.unwrap();
+    ports.sandbox("up", "ada").await;
+    ports
+        .conversation(&conversation(5, "ada", "up", at(1)))
+        .await;
+    let begun = administer(ports, 2, delete("ada")).await.unwrap();
+    let expected = PurgeCounts {
+        api_keys: 1,
+        settings: 1,
+        secrets: 1,
+        sandboxes: 1,
+        ..PurgeCounts::default()
+    };
+    assert_eq!(begun, expected);
+    assert_eq!(known(ports, &one).await, None);
+    assert!(ports.secrets.all(&user("ada")).await.unwrap().is_empty());
+    assert!(ports.settings.load(&user("ada")).await.unwrap().is_none());
+    let (all, page) = (scope("ada"), page(9));
+    let sandboxes = ports.sandboxes.search(&all, &page).await.unwrap().items;
+    assert_eq!(sandboxes, []);
+    let half = ports.users.list_partially_deleted(9).await.unwrap();
+    assert_eq!(half, [user("ada")], "whoever looks goes on");
+    assert_is!(
+        administer(ports, 3, give(key(2, "ada", 3), None)).await,
+        Err(StoreError::NotFound { entity: "user" })
+    );
+    assert_is!(
+        administer(ports, 4, create("ada", Role::User)).await,
+        Err(StoreError::Conflict {
+            entity: DELETED_USER_ENTITY
+        })
+    );
+    let purged = ports.users.purge(&user("ada"), at(3), 9).await.unwrap();
+    let purged = purged.unwrap();
+    assert_eq!((purged.api_keys, purged.conversations), (0, 1));
+    let row = ports.users.find(&user("ada")).await.unwrap().unwrap();
+    assert_eq!(row.deleted_at, Some(at(2)));
+    assert_eq!(entries(ports).await, 1);
+}
+
+/// One change of every kind, by `ada`: of her own keys, then what takes an administrator.
+fn changes(n: u64, mine: &ApiKey, theirs: &ApiKey) -> ([AdminChange; 3], [AdminChange; 6]) {
+    let revoke = |it: &ApiKey| AdminChange::RevokeKey {
+        id: it.id,
+        user: it.user.clone(),
+    };
+    let rotate = |it: &ApiKey, n| AdminChange::RotateKey {
+        old: it.id,
+        new: key(n, it.user.as_str(), 1),
+        until: at(9),
+    };
+    let own = [
+        give(key(n, "ada", 1), Some(Role::Admin)),
+        rotate(mine, n + 1),
+        revoke(mine),
+    ];
+    let others = [
+        create("carol", Role::Admin),
+        AdminChange::SetRole {
+            user: user("ada"),
+            role: Role::Admin,
+        },
+        give(key(n + 2, "bob", 1), None),
+        rotate(theirs, n + 3),
+        revoke(theirs),
+        AdminChange::DeleteUser { user: user("bob") },
+    ];
+    (own, others)
+}
+
+/// The change, asked for by `ada` with this key.
+async fn by(
+    ports: &Ports,
+    n: u64,
+    key: &ApiKey,
+    change: &AdminChange,
+) -> Result<PurgeCounts, StoreError> {
+    let asked = AuditEntry {
+        key: Some(key.id),
+        ..entry(n, 4)
+    };
+    ports.administration.administer(change, &asked).await
+}
+
+/// Whoever asks with a key that was revoked, has expired, is somebody else's, or whose user was deleted, changes nothing,
+/// and whoever is no administrator only their own keys: the transaction looks, whoever looked before.
+pub async fn whoever_asks_still_may(ports: &Ports) {
+    administer(ports, 1, create("ada", Role::User))
+        .await
+        .unwrap();
+    let (hers, spare, theirs) = (key(1, "ada", 0), key(2, "ada", 0), key(3, "bob", 0));
+    let expired = ApiKey {
+        expires_at: Some(at(4)),
+        ..key(4, "ada", 0)
+    };
+    for it in [&hers, &spare, &theirs, &expired] {
+        ports.keys.insert(it).await.unwrap();
+    }
+    let (own, others) = changes(10, &spare, &theirs);
+    let before = ports.keys.list(None).await.unwrap();
+    for (change, n) in own.iter().chain(&others).zip(20..) {
+        for bad in [&key(99, "ada", 0), &expired, &theirs] {
+            let done = by(ports, n, bad, change).await;
+            assert_is!(done, Err(StoreError::NotFound { entity: CALLER_ENTITY }));
+        }
+    }
+    for (change, n) in others.iter().zip(30..) {
+        let done = by(ports, n, &hers, change).await;
+        let entity = ADMINISTRATOR_ENTITY;
+        assert_is!(done, Err(StoreError::NotFound { entity: e }) if e == entity);
+    }
+    assert_eq!(ports.keys.list(None).await.unwrap(), before);
+    assert_eq!(role(ports, "ada").await, Some(Role::User));
+    assert_eq!(
+        (role(ports, "carol").await, entries(ports).await),
+        (None, 1)
+    );
+    for (change, n) in own.iter().zip(40..) {
+        by(ports, n, &hers, change).await.unwrap();
+    }
+    let admin = AdminChange::SetRole {
+        user: user("ada"),
+        role: Role::Admin,
+    };
+    administer(ports, 50, admin).await.unwrap();
+    for (change, n) in others.iter().zip(60..) {
+        by(ports, n, &hers, change).await.unwrap();
+    }
+    ports.users.purge(&user("ada"), at(5), 9).await.unwrap();
+    let done = by(ports, 70, &hers, &create("dave", Role::User)).await;
+    assert_is!(done, Err(StoreError::NotFound { entity: CALLER_ENTITY }));
+}
+
+/// Stamps the laws of `AdministrationRepository` into tests. `$fresh`: a future of something that derefs to [`Ports`].
+#[macro_export]
+macro_rules! administration_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((users::administration),
+            $fresh,
+            [
+                users_have_roles,
+                keys_are_made_for_users,
+                a_key_is_rotated,
+                a_key_is_revoked_by_its_user,
+                a_deletion_begins,
+                whoever_asks_still_may,
+            ]
+        );
+    };
+}

@@ -1,0 +1,140 @@
+//! Laws of `ApiKeyRepository`.
+
+use domain::error::StoreError;
+use domain::id::ApiKeyId;
+use domain::identity::{ApiKey, KeyHash, ApiKeyWithRole, Role};
+
+use crate::fixtures::{at, user, uuid};
+use crate::{Ports, assert_is};
+
+fn key(n: u64, owner: &str) -> ApiKey {
+    ApiKey {
+        id: ApiKeyId::new(uuid(n)),
+        user: user(owner),
+        hash: KeyHash::of(&n.to_string()),
+        prefix: format!("aw_{n}"),
+        created_at: at(i64::try_from(n).unwrap_or_default()),
+        expires_at: None,
+        last_used_at: None,
+        name: None,
+        made_by: None,
+    }
+}
+
+/// A key is found by its hash, with every field, also when it is past its end; an unknown hash finds nothing.
+pub async fn a_key_is_found_by_its_hash(ports: &Ports) {
+    let stored = ApiKey {
+        expires_at: Some(at(-1)),
+        last_used_at: Some(at(5)),
+        name: Some("laptop – é".to_owned()),
+        made_by: Some("user:alice".to_owned()),
+        ..key(1, "alice")
+    };
+    ports.keys.insert(&stored).await.unwrap();
+    let found = ports.keys.find_by_hash(&stored.hash).await.unwrap();
+    let expected = ApiKeyWithRole {
+        key: stored,
+        role: Role::User,
+    };
+    assert_eq!(found, Some(expected));
+    let unknown = ports.keys.find_by_hash(&key(2, "alice").hash).await;
+    assert_eq!(unknown.unwrap(), None);
+}
+
+/// Neither hash nor id can be taken twice; a user may have several keys.
+pub async fn hash_and_id_are_unique(ports: &Ports) {
+    ports.keys.insert(&key(1, "alice")).await.unwrap();
+    let same_hash = ApiKey {
+        hash: key(1, "alice").hash,
+        ..key(2, "bob")
+    };
+    let same_id = ApiKey {
+        id: key(1, "alice").id,
+        ..key(3, "alice")
+    };
+    for taken in [same_hash, same_id] {
+        assert_is!(
+            ports.keys.insert(&taken).await,
+            Err(StoreError::Conflict { .. })
+        );
+    }
+    ports.keys.insert(&key(4, "alice")).await.unwrap();
+    assert_eq!(ports.keys.list(None).await.unwrap().len(), 2);
+}
+
+/// `list` answers oldest first, of one user or of all.
+pub async fn keys_are_listed_oldest_first(ports: &Ports) {
+    let (one, two, three) = (key(1, "alice"), key(2, "bob"), key(3, "alice"));
+    for stored in [&three, &one, &two] {
+        ports.keys.insert(stored).await.unwrap();
+    }
+    let all = ports.keys.list(None).await.unwrap();
+    assert_eq!(all, [one.clone(), two, three.clone()]);
+    let alices = ports.keys.list(Some(&user("alice"))).await.unwrap();
+    assert_eq!(alices, [one, three]);
+    let nobodys = ports.keys.list(Some(&user("carol"))).await.unwrap();
+    assert_eq!(nobodys, []);
+}
+
+/// A revoked key is gone at once, and only it.
+pub async fn a_revoked_key_is_gone(ports: &Ports) {
+    let (one, two) = (key(1, "alice"), key(2, "alice"));
+    ports.keys.insert(&one).await.unwrap();
+    ports.keys.insert(&two).await.unwrap();
+    assert!(ports.keys.revoke(one.id).await.unwrap());
+    assert!(!ports.keys.revoke(one.id).await.unwrap());
+    assert_eq!(ports.keys.find_by_hash(&one.hash).await.unwrap(), None);
+    assert_eq!(ports.keys.list(None).await.unwrap(), [two]);
+}
+
+/// `touch` notes a use; of a key that is gone it does nothing.
+pub async fn a_use_is_noted(ports: &Ports) {
+    let one = key(1, "alice");
+    ports.keys.insert(&one).await.unwrap();
+    ports.keys.touch(one.id, at(9)).await.unwrap();
+    let found = ports.keys.find_by_hash(&one.hash).await.unwrap().unwrap();
+    assert_eq!(found.key.last_used_at, Some(at(9)));
+    ports.keys.touch(key(2, "alice").id, at(9)).await.unwrap();
+    assert_eq!(ports.keys.list(None).await.unwrap().len(), 1);
+}
+
+/// Keys that expired long enough ago go, only so many at a time; others never.
+pub async fn expired_keys_are_forgotten(ports: &Ports) {
+    for (n, end) in [
+        (1, Some(at(5))),
+        (2, Some(at(9))),
+        (3, None),
+        (4, Some(at(6))),
+    ] {
+        let expiring = ApiKey {
+            expires_at: end,
+            ..key(n, "alice")
+        };
+        ports.keys.insert(&expiring).await.unwrap();
+    }
+    assert_eq!(ports.keys.prune(at(9), 1).await.unwrap(), 1);
+    assert_eq!(ports.keys.prune(at(9), 9).await.unwrap(), 1);
+    assert_eq!(ports.keys.prune(at(9), 9).await.unwrap(), 0);
+    let left = ports.keys.list(None).await.unwrap();
+    let left: Vec<_> = left.into_iter().map(|it| it.id).collect();
+    assert_eq!(left, [key(2, "alice").id, key(3, "alice").id]);
+}
+
+/// Stamps the laws of `ApiKeyRepository` into tests. `$fresh`: a future of something that derefs to
+/// [`Ports`].
+#[macro_export]
+macro_rules! api_key_repository_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((users::api_keys),
+            $fresh,
+            [
+                a_key_is_found_by_its_hash,
+                hash_and_id_are_unique,
+                keys_are_listed_oldest_first,
+                a_revoked_key_is_gone,
+                a_use_is_noted,
+                expired_keys_are_forgotten,
+            ]
+        );
+    };
+}

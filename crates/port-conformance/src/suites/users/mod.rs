@@ -1,0 +1,9 @@
+//! Users, their keys, their deletion, and what is counted and logged about them.
+
+pub mod administration;
+pub mod api_keys;
+pub mod audit_log;
+pub mod purge;
+pub mod purge_races;
+pub mod repository;
+pub mod usage;

@@ -1,0 +1,420 @@
+//! Laws of `UserRepository::purge`: everything of a user goes, and nothing of anybody else.
+
+use domain::cipher::Sealed;
+use domain::conversation::{Conversation, ConversationFilter, ConversationView, ConversationReport};
+use domain::error::StoreError;
+use domain::event::{AppendOutcome, EventFilter, EventOrder};
+use domain::id::{HostId, UserId};
+use domain::idempotency::{IdempotentResponse, IdempotentRequest, IdempotencyCheck};
+use domain::identity::{DELETED_USER_ENTITY, PurgeCounts};
+use domain::pending::{MessageTarget, PendingMessage, EnqueueOutcome};
+use domain::sandbox::DesiredState;
+use domain::scope::Scope;
+use domain::secret::SecretChange;
+use domain::start_task::{ClaimLimit, NewStartTask, StartStatus, StartTaskFilter, StartTaskOrder};
+
+use crate::suites::conversations::pending_messages::message;
+use super::repository::key;
+use crate::fixtures::{
+    PLENTY, at, conversation, conversation_id, event, page, sandbox, sandbox_id, scope, secret,
+    start, start_in, step, task_id, user,
+};
+use crate::{Ports, assert_is};
+
+/// A key that both users chose for a request.
+fn request(owner: &str) -> IdempotentRequest {
+    IdempotentRequest {
+        owner: user(owner),
+        key: "k".to_owned(),
+        fingerprint: "asked".to_owned(),
+        since: at(0),
+    }
+}
+
+fn kept(owner: &str) -> IdempotentResponse {
+    IdempotentResponse {
+        request: request(owner),
+        answer: "answer".to_owned(),
+        at: at(1),
+    }
+}
+
+async fn append(ports: &Ports, sandbox: &str, n: u64, events: u64) -> AppendOutcome {
+    let batch: Vec<_> = (0..events)
+        .map(|e| event(&format!("e{e}"), "MessageEvent", at(1)))
+        .collect();
+    let (origin, id) = (sandbox_id(sandbox), conversation_id(n));
+    let stored = ports
+        .events
+        .append(&origin, id, &batch, &ConversationReport::default(), at(1))
+        .await;
+    stored.unwrap()
+}
+
+/// Commits a start, leases it, and ends it if it shall end. The fence.
+async fn run(ports: &Ports, start: &NewStartTask, end: Option<StartStatus>) -> i64 {
+    let fence = ports.claimed(start).await.fence;
+    if let Some(end) = end {
+        let ended = ports
+            .tasks
+            .advance(start.task.id, fence, &step(end), at(2))
+            .await;
+        ended.unwrap();
+    }
+    fence
+}
+
+/// A user with something of everything; ids from `n` on. The fence of their unfinished start, which is `n + 8`.
+async fn furnish(ports: &Ports, owner: &str, n: u64) -> i64 {
+    ports.keys.insert(&key(n, owner, 0)).await.unwrap();
+    ports.keys.insert(&key(n + 1, owner, 0)).await.unwrap();
+    let (document, id) = (Sealed::from_text("sealed settings"), user(owner));
+    let saved = ports.settings.save(&id, &document, None, at(1)).await;
+    saved.unwrap();
+    for (n, name) in [(n + 9, "A"), (n + 10, "B")] {
+        let it = secret(n, owner, name, at(1));
+        ports.secrets.insert(&it).await.unwrap();
+    }
+    let name = |what: &str| format!("{owner}-{what}");
+    for what in ["up", "paused", "deleted"] {
+        ports.sandbox(&name(what), owner).await;
+    }
+    for (what, desired) in [("paused", DesiredState::Paused), ("deleted", DesiredState::Deleted)] {
+        let id = sandbox_id(&name(what));
+        let set = ports
+            .sandboxes
+            .set_desired(&scope(owner), &id, desired, &PLENTY, at(1))
+            .await;
+        set.unwrap();
+    }
+    let part = Conversation {
+        parent: Some(conversation_id(n + 2)),
+        ..conversation(n + 3, owner, &name("up"), at(1))
+    };
+    let gone = conversation(n + 5, owner, &name("up"), at(1));
+    for it in [
+        &conversation(n + 2, owner, &name("up"), at(1)),
+        &part,
+        &conversation(n + 4, owner, &name("paused"), at(1)),
+        &gone,
+    ] {
+        ports.conversation(it).await;
+    }
+    append(ports, &name("up"), n + 2, 5).await;
+    append(ports, &name("up"), n + 3, 2).await;
+    let deleted = ports
+        .conversations
+        .delete(&scope(owner), gone.id, at(2))
+        .await;
+    assert!(deleted.unwrap());
+    let mut keyed = start(n + 6, owner, &name("own"), at(1));
+    keyed.answer = Some(kept(owner));
+    run(ports, &keyed, Some(StartStatus::Ready)).await;
+    let failed = start_in(n + 7, owner, &name("up"), at(1));
+    run(ports, &failed, Some(StartStatus::Error)).await;
+    let fence = run(ports, &start_in(n + 8, owner, &name("up"), at(1)), None).await;
+    for (n, awaited) in [
+        (n + 11, MessageTarget::Task(task_id(n + 8))),
+        (n + 12, MessageTarget::Conversation(conversation_id(n + 4))),
+    ] {
+        let queued = ports.pending.enqueue(&message(n, owner, awaited)).await;
+        assert_eq!(queued.unwrap(), EnqueueOutcome::At(1));
+    }
+    fence
+}
+
+/// What waits for these conversations.
+async fn waiting(ports: &Ports, all: &[ConversationView]) -> Vec<PendingMessage> {
+    let mut waiting = Vec::new();
+    for it in all {
+        let found = ports.pending.list_waiting(it.conversation.id).await;
+        waiting.extend(found.unwrap());
+    }
+    waiting
+}
+
+/// Everything that the ports show of a user.
+async fn shown(ports: &Ports, owner: &str) -> Vec<String> {
+    let all = ConversationFilter {
+        include_sub_conversations: true,
+        ..ConversationFilter::default()
+    };
+    let (id, scope) = (user(owner), scope(owner));
+    let found = ports.conversations.search(&scope, &all, &page(100)).await;
+    let found = found.unwrap().items;
+    let mut shown = Vec::new();
+    for it in &found {
+        let (all, order) = (EventFilter::default(), EventOrder::Timestamp);
+        let events = ports
+            .events
+            .search(&scope, it.conversation.id, &all, order, &page(100))
+            .await;
+        shown.push(format!("{:?}", events.unwrap().items));
+    }
+    let (all, order) = (StartTaskFilter::default(), StartTaskOrder::CreatedAt);
+    let tasks = ports.tasks.search(&scope, &all, order, &page(100)).await;
+    let sandboxes = ports.sandboxes.search(&scope, &page(100)).await.unwrap();
+    shown.extend([
+        format!("{found:?}"),
+        format!("{:?}", tasks.unwrap().items),
+        format!("{:?}", sandboxes.items),
+        format!("{:?}", ports.keys.list(Some(&id)).await.unwrap()),
+        format!("{:?}", ports.settings.load(&id).await.unwrap()),
+        format!("{:?}", ports.secrets.all(&id).await.unwrap()),
+        format!("{:?}", waiting(ports, &found).await),
+        format!(
+            "{:?}",
+            ports.answers.look_up(&request(owner)).await.unwrap()
+        ),
+    ]);
+    shown
+}
+
+/// All calls that it takes, of so many rows each; there are no endless ones.
+async fn purge(ports: &Ports, owner: &UserId, limit: usize) -> (PurgeCounts, usize) {
+    let mut sum = PurgeCounts::default();
+    for calls in 1..200 {
+        let purged = ports.users.purge(owner, at(9), limit).await.unwrap();
+        sum += purged.expect("the user is there");
+        if !sum.more {
+            return (sum, calls);
+        }
+    }
+    panic!("purging does not end");
+}
+
+/// Of the sandboxes there is what it takes to remove them; of everything else nothing, whatever the size of a call.
+pub async fn nothing_of_a_user_is_left(ports: &Ports) {
+    let nothing = shown(ports, "nobody").await;
+    for (round, limit) in [1, 3, 1000].into_iter().enumerate() {
+        let (owner, n) = (format!("alice-{round}"), 100 * (round as u64 + 1));
+        furnish(ports, &owner, n).await;
+        let (sum, calls) = purge(ports, &user(&owner), limit).await;
+        let expected = PurgeCounts {
+            api_keys: 2,
+            settings: 1,
+            secrets: 2,
+            // `up`, `paused` and `own`; the fourth was on its way already.
+            sandboxes: 3,
+            start_tasks: 3,
+            conversations: 3,
+            events: 7,
+            // An answer, the memory of a deleted conversation, and two messages.
+            others: 4,
+            more: false,
+        };
+        assert_eq!(sum, expected);
+        // One at a time: so many rows, and the call that finds no more.
+        assert_eq!(calls, [18, 6, 1][round]);
+        assert_eq!(shown(ports, &owner).await, nothing);
+        for what in ["up", "paused", "deleted", "own"] {
+            let id = sandbox_id(&format!("{owner}-{what}"));
+            let row = ports
+                .sandbox_row(&id)
+                .await
+                .expect("to be removed by whoever serves its host");
+            assert_eq!(row.desired, DesiredState::Deleted);
+        }
+        // Also the memory of what was deleted before, and the reserved id: both may be used by others.
+        for id in [n + 5, n + 8] {
+            let mut new = start(1000 + id, "bob", &format!("bob-{id}"), at(9));
+            new.task.conversation_id = conversation_id(id);
+            // Nobody claims it.
+            new.task.host = HostId::parse("elsewhere").unwrap();
+            ports.start(&new).await;
+        }
+    }
+}
+
+/// Not even with the same ids: a part of a conversation of theirs, a failed start of a conversation that they have.
+pub async fn others_are_left_alone(ports: &Ports) {
+    furnish(ports, "bob", 200).await;
+    let shared = start_in(150, "bob", "bob-up", at(1));
+    run(ports, &shared, Some(StartStatus::Error)).await;
+    furnish(ports, "alice", 100).await;
+    let mut hers = start(151, "alice", "alice-other", at(1));
+    hers.task.conversation_id = conversation_id(150);
+    run(ports, &hers, Some(StartStatus::Ready)).await;
+    let part = Conversation {
+        parent: Some(conversation_id(102)),
+        ..conversation(160, "bob", "bob-up", at(1))
+    };
+    ports.conversation(&part).await;
+    append(ports, "bob-up", 160, 3).await;
+    let before = shown(ports, "bob").await;
+    purge(ports, &user("alice"), 4).await;
+    assert_eq!(shown(ports, "bob").await, before);
+    assert_eq!(append(ports, "bob-up", 205, 1).await, AppendOutcome::Deleted);
+    let users = ports.users.list(None, 9).await.unwrap();
+    assert_eq!(users[1].id, user("bob"));
+    assert_eq!(users[1].deleted_at, None);
+    let same = IdempotencyCheck::Replay("answer".to_owned());
+    assert_eq!(ports.answers.look_up(&request("bob")).await.unwrap(), same);
+}
+
+/// From the first call on, however small: no key, no settings, no secret, no worker, no sandbox.
+pub async fn the_first_call_ends_everything(ports: &Ports) {
+    let fence = furnish(ports, "alice", 100).await;
+    let alice = user("alice");
+    let purged = ports.users.purge(&alice, at(9), 1).await.unwrap();
+    assert!(purged.unwrap().more);
+    assert_eq!(
+        ports.users.list_partially_deleted(9).await.unwrap(),
+        std::slice::from_ref(&alice)
+    );
+    assert_eq!(ports.keys.list(Some(&alice)).await.unwrap(), []);
+    assert_eq!(ports.settings.load(&alice).await.unwrap(), None);
+    assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);
+    let found = ports.sandboxes.search(&scope("alice"), &page(9)).await;
+    assert_eq!(found.unwrap().items, []);
+    let id = task_id(108);
+    let task = ports.tasks.find_many(&Scope::System, &[id]).await.unwrap();
+    let task = task[0].clone().expect("one row was to go, another went");
+    assert_eq!(
+        (task.status, task.sealed_secrets),
+        (StartStatus::Error, None)
+    );
+    let stale = [
+        ports.tasks.renew(id, fence, at(99)).await.err(),
+        ports
+            .tasks
+            .advance(id, fence, &step(StartStatus::Ready), at(9))
+            .await
+            .err(),
+        ports
+            .tasks
+            .fail(id, fence, &step(StartStatus::Error), at(9))
+            .await
+            .err(),
+    ];
+    for error in stale {
+        assert_is!(error, Some(StoreError::Stale { .. }));
+    }
+    let begun = step(StartStatus::StartingConversation);
+    let it = conversation(108, "alice", "alice-up", at(9));
+    let begun = ports
+        .tasks
+        .begin_conversation(id, fence, &it, &begun, at(9))
+        .await;
+    assert_is!(begun, Err(StoreError::Stale { .. }));
+    assert_eq!(
+        ports
+            .tasks
+            .claim(&task.host, at(99), at(999), ClaimLimit::tasks(9))
+            .await
+            .unwrap(),
+        []
+    );
+    purge(ports, &alice, 1000).await;
+    assert_eq!(ports.users.list_partially_deleted(9).await.unwrap(), []);
+}
+
+/// A request that was let in a moment before stores nothing any more.
+pub async fn nothing_new_of_a_deleted_user_is_stored(ports: &Ports) {
+    furnish(ports, "alice", 100).await;
+    let alice = user("alice");
+    ports.users.purge(&alice, at(9), 1).await.unwrap();
+    let gone = |error: Option<StoreError>| {
+        assert_is!(
+            error,
+            Some(StoreError::NotFound {
+                entity: DELETED_USER_ENTITY
+            })
+        );
+    };
+    let row = sandbox("new", "alice", at(9));
+    gone(ports.sandboxes.insert(&row, &PLENTY).await.err());
+    let mut answer = kept("alice");
+    "other".clone_into(&mut answer.request.key);
+    gone(
+        ports
+            .sandboxes
+            .insert_once(&row, &PLENTY, &answer)
+            .await
+            .err(),
+    );
+    let new = start(120, "alice", "new", at(9));
+    gone(ports.tasks.insert(&new, &PLENTY).await.err());
+    let document = Sealed::from_text("sealed again");
+    let saved = ports.settings.save(&alice, &document, None, at(9)).await;
+    gone(saved.err());
+    let late = message(131, "alice", MessageTarget::Conversation(conversation_id(102)));
+    gone(ports.pending.enqueue(&late).await.err());
+    let late = secret(119, "alice", "A", at(9));
+    gone(ports.secrets.insert(&late).await.err());
+    let change = SecretChange::default();
+    gone(ports.secrets.put(&late, &change).await.err());
+    let inside = start_in(121, "alice", "alice-up", at(9));
+    let inside = ports.tasks.insert(&inside, &PLENTY).await;
+    assert_is!(inside, Err(StoreError::NotFound { entity: "sandbox" }));
+    for desired in [DesiredState::Running, DesiredState::Paused] {
+        let id = sandbox_id("alice-paused");
+        let set = ports
+            .sandboxes
+            .set_desired(&Scope::System, &id, desired, &PLENTY, at(9))
+            .await;
+        assert_eq!(set.unwrap(), None);
+    }
+    let inserted = ports.keys.insert(&key(130, "alice", 10)).await;
+    assert_is!(
+        inserted,
+        Err(StoreError::Conflict {
+            entity: DELETED_USER_ENTITY
+        })
+    );
+    purge(ports, &alice, 1000).await;
+    assert_eq!(shown(ports, "alice").await, shown(ports, "nobody").await);
+}
+
+/// What a sandbox reports after the deletion is dropped, before its row is removed and after.
+pub async fn late_reports_bring_nothing_back(ports: &Ports) {
+    furnish(ports, "alice", 100).await;
+    purge(ports, &user("alice"), 1000).await;
+    for round in 0..2 {
+        for n in [102, 105, 107, 108, 140] {
+            assert_eq!(append(ports, "alice-up", n, 1).await, AppendOutcome::Unknown);
+            let it = conversation(n, "alice", "alice-up", at(10));
+            let adopted = ports.conversations.adopt(&it).await.unwrap();
+            assert_eq!(adopted, AppendOutcome::Unknown, "round {round}, {n}");
+        }
+        ports
+            .sandboxes
+            .remove(&sandbox_id("alice-up"))
+            .await
+            .unwrap();
+    }
+    assert_eq!(shown(ports, "alice").await, shown(ports, "nobody").await);
+}
+
+/// No call deletes many more rows than it was told to, also of one long conversation.
+pub async fn a_call_deletes_a_part(ports: &Ports) {
+    furnish(ports, "alice", 100).await;
+    append(ports, "alice-paused", 104, 500).await;
+    let mut events = 0;
+    for _ in 0..200 {
+        let purged = ports.users.purge(&user("alice"), at(9), 50).await.unwrap();
+        let purged = purged.unwrap();
+        let rows = purged.start_tasks + purged.conversations + purged.events + purged.others;
+        assert!(rows <= 50, "{purged:?}");
+        events += purged.events;
+        if !purged.more {
+            assert_eq!(events, 507);
+            return;
+        }
+    }
+    panic!("purging does not end");
+}
+
+/// Where requests need no key the local user has no row, and is deleted like any other.
+pub async fn a_local_user_without_a_key_can_be_deleted(ports: &Ports) {
+    ports.sandbox("s", "local").await;
+    ports
+        .conversation(&conversation(1, "local", "s", at(0)))
+        .await;
+    let (sum, _) = purge(ports, &user("local"), 10).await;
+    assert_eq!((sum.sandboxes, sum.conversations), (1, 1));
+    assert_eq!(shown(ports, "local").await, shown(ports, "nobody").await);
+    let row = sandbox("new", "local", at(9));
+    let inserted = ports.sandboxes.insert(&row, &PLENTY).await;
+    assert_is!(inserted, Err(StoreError::NotFound { .. }));
+}

@@ -1,0 +1,59 @@
+//! Laws of `UserRepository::purge` beside requests of the same user.
+
+use domain::cipher::Sealed;
+use domain::sandbox::DesiredState;
+use domain::scope::Scope;
+use domain::secret::SecretChange;
+use domain::start_task::{StartTaskFilter, StartTaskOrder};
+use futures::future::{join, join_all};
+
+use super::repository::key;
+use crate::Ports;
+use crate::fixtures::{PLENTY, at, host, page, sandbox, secret, start, user};
+
+/// Whatever request comes at the moment of the deletion either is refused or goes along: nothing stays behind.
+pub async fn what_is_stored_at_the_same_moment_goes_along(ports: &Ports) {
+    ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
+    let alice = user("alice");
+    let document = Sealed::from_text("sealed settings");
+    let requests = join_all((0..10).map(|n| {
+        let new = start(n, "alice", &format!("s-{n}"), at(1));
+        let row = sandbox(&format!("t-{n}"), "alice", at(1));
+        let (alice, document) = (&alice, &document);
+        async move {
+            // Each of them may be refused, and none may fail otherwise.
+            let _ = ports.tasks.insert(&new, &PLENTY).await;
+            let _ = ports.sandboxes.insert(&row, &PLENTY).await;
+            let _ = ports.settings.save(alice, document, None, at(1)).await;
+            let it = secret(n, "alice", &format!("S{n}"), at(1));
+            let _ = ports.secrets.insert(&it).await;
+            let _ = ports.secrets.put(&it, &SecretChange::default()).await;
+            let _ = ports.keys.insert(&key(100 + n, "alice", 1)).await;
+        }
+    }));
+    let purge = async {
+        while ports
+            .users
+            .purge(&alice, at(2), 3)
+            .await
+            .unwrap()
+            .unwrap()
+            .more
+        {}
+    };
+    join(requests, purge).await;
+    // What the calls found; nothing can have come since.
+    assert_eq!(ports.users.list_partially_deleted(9).await.unwrap(), []);
+    assert_eq!(ports.keys.list(None).await.unwrap(), []);
+    assert_eq!(ports.settings.load(&alice).await.unwrap(), None);
+    assert_eq!(ports.secrets.all(&alice).await.unwrap(), []);
+    for row in ports.sandboxes.list_on_host(&host(), None, 100).await.unwrap() {
+        assert_eq!(row.desired, DesiredState::Deleted);
+    }
+    let (all, order) = (StartTaskFilter::default(), StartTaskOrder::CreatedAt);
+    let tasks = ports
+        .tasks
+        .search(&Scope::System, &all, order, &page(100))
+        .await;
+    assert_eq!(tasks.unwrap().items, []);
+}

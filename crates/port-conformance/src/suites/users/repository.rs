@@ -1,0 +1,186 @@
+//! Laws of `UserRepository` about users themselves; what goes with them is in `purge`.
+
+use domain::error::StoreError;
+use domain::id::ApiKeyId;
+use domain::identity::{ApiKey, DELETED_USER_ENTITY, KeyHash, USER_NAME_REUSE_GRACE, PurgeCounts, Role, User};
+
+use crate::fixtures::{at, sandbox_id, user, uuid};
+use crate::{Ports, assert_is};
+
+pub(crate) fn key(n: u64, owner: &str, when: i64) -> ApiKey {
+    ApiKey {
+        id: ApiKeyId::new(uuid(n)),
+        user: user(owner),
+        hash: KeyHash::of(&n.to_string()),
+        prefix: format!("aw_{n}"),
+        created_at: at(when),
+        expires_at: None,
+        last_used_at: None,
+        name: None,
+        made_by: None,
+    }
+}
+
+fn rested(when: i64) -> i64 {
+    when + i64::try_from(USER_NAME_REUSE_GRACE.as_secs()).unwrap()
+}
+
+async fn users(ports: &Ports) -> Vec<User> {
+    ports.users.list(None, 100).await.unwrap()
+}
+
+/// A user is there from the first key on, once; they are listed by name, in pages.
+pub async fn users_are_listed_by_name(ports: &Ports) {
+    for (n, owner) in [(1, "carol"), (2, "alice"), (3, "bob"), (4, "alice")] {
+        let when = i64::try_from(n).unwrap();
+        ports.keys.insert(&key(n, owner, when)).await.unwrap();
+    }
+    let expected = [("alice", 2), ("bob", 3), ("carol", 1)].map(|(name, when)| User {
+        id: user(name),
+        role: Role::User,
+        created_at: at(when),
+        deleted_at: None,
+    });
+    assert_eq!(users(ports).await, expected);
+    let first = ports.users.list(None, 2).await.unwrap();
+    assert_eq!(first, expected[..2]);
+    let rest = ports.users.list(Some(&user("bob")), 2).await.unwrap();
+    assert_eq!(rest, expected[2..]);
+    let bob = ports.users.find(&user("bob")).await.unwrap();
+    assert_eq!(bob.as_ref(), Some(&expected[1]));
+    assert_eq!(ports.users.find(&user("bo")).await.unwrap(), None);
+}
+
+/// The first of those who were not deleted; of two of the same moment the one whose name comes first.
+pub async fn the_oldest_user_is_found(ports: &Ports) {
+    assert_eq!(ports.users.find_oldest().await.unwrap(), None);
+    for (n, owner, when) in [
+        (1, "carol", 2),
+        (2, "bob", 2),
+        (3, "alice", 1),
+        (4, "dave", 3),
+    ] {
+        ports.keys.insert(&key(n, owner, when)).await.unwrap();
+    }
+    for expected in ["alice", "bob", "carol", "dave"] {
+        let oldest = ports.users.find_oldest().await.unwrap();
+        assert_eq!(oldest.map(|it| it.id), Some(user(expected)));
+        ports.users.purge(&user(expected), at(9), 9).await.unwrap();
+    }
+    assert_eq!(ports.users.find_oldest().await.unwrap(), None);
+}
+
+/// Deleting somebody who is not there changes nothing, and makes nobody.
+pub async fn a_user_who_is_not_there_is_not_deleted(ports: &Ports) {
+    ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
+    let purged = ports.users.purge(&user("alic"), at(1), 10).await;
+    assert_eq!(purged.unwrap(), None);
+    assert_eq!(users(ports).await.len(), 1);
+    assert_eq!(ports.users.list_partially_deleted(9).await.unwrap(), []);
+}
+
+/// A deleted user is shown as such and stays deleted however often that is asked for.
+pub async fn a_user_is_deleted_once(ports: &Ports) {
+    ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
+    let alice = user("alice");
+    let purged = ports.users.purge(&alice, at(5), 10).await.unwrap();
+    let one_key = PurgeCounts {
+        api_keys: 1,
+        ..PurgeCounts::default()
+    };
+    assert_eq!(purged, Some(one_key));
+    let again = ports.users.purge(&alice, at(6), 10).await.unwrap();
+    assert_eq!(again, Some(PurgeCounts::default()));
+    assert_eq!(users(ports).await[0].deleted_at, Some(at(5)));
+}
+
+/// The name is nobody's until all is gone and it has rested; then it is a new user's. Other names are free all the time.
+pub async fn a_name_rests_before_it_is_used_again(ports: &Ports) {
+    ports.keys.insert(&key(1, "alice", 0)).await.unwrap();
+    ports.sandbox("s", "alice").await;
+    ports.users.purge(&user("alice"), at(5), 10).await.unwrap();
+    let (early, late) = (rested(5) - 1, rested(5));
+    let insert = async |n, when| ports.keys.insert(&key(n, "alice", when)).await;
+    assert_is!(
+        insert(2, late).await,
+        Err(StoreError::Conflict {
+            entity: DELETED_USER_ENTITY
+        })
+    );
+    ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
+    assert_is!(
+        insert(2, early).await,
+        Err(StoreError::Conflict {
+            entity: DELETED_USER_ENTITY
+        })
+    );
+    ports.keys.insert(&key(3, "bob", early)).await.unwrap();
+    insert(2, late).await.unwrap();
+    let again = User {
+        id: user("alice"),
+        role: Role::User,
+        created_at: at(late),
+        deleted_at: None,
+    };
+    assert_eq!(users(ports).await[0], again);
+    ports.sandbox("new", "alice").await;
+}
+
+/// Rows of deleted users go when nothing is left and they are old enough, only so many at a time; others never.
+pub async fn deleted_users_are_forgotten(ports: &Ports) {
+    for (n, owner) in [
+        (1, "alice"),
+        (2, "bob"),
+        (3, "carol"),
+        (4, "dave"),
+        (5, "eve"),
+    ] {
+        ports.keys.insert(&key(n, owner, 0)).await.unwrap();
+    }
+    ports.sandbox("s", "dave").await;
+    for (owner, when) in [("alice", 1), ("bob", 2), ("carol", 9), ("dave", 1)] {
+        ports.users.purge(&user(owner), at(when), 10).await.unwrap();
+    }
+    assert_eq!(ports.users.prune(at(9), 1).await.unwrap(), 1);
+    assert_eq!(ports.users.prune(at(9), 9).await.unwrap(), 1);
+    assert_eq!(ports.users.prune(at(9), 9).await.unwrap(), 0);
+    let left: Vec<_> = users(ports).await.into_iter().map(|it| it.id).collect();
+    assert_eq!(left, ["carol", "dave", "eve"].map(user));
+    ports.sandboxes.remove(&sandbox_id("s")).await.unwrap();
+    assert_eq!(ports.users.prune(at(99), 9).await.unwrap(), 2);
+    assert_eq!(users(ports).await.len(), 1);
+}
+
+/// Stamps the laws of `UserRepository` into tests. `$fresh`: a future of something that derefs to [`Ports`].
+#[macro_export]
+macro_rules! user_repository_conformance {
+    ($fresh:expr) => {
+        $crate::conformance_tests!((users::repository),
+            $fresh,
+            [
+                users_are_listed_by_name,
+                the_oldest_user_is_found,
+                a_user_who_is_not_there_is_not_deleted,
+                a_user_is_deleted_once,
+                a_name_rests_before_it_is_used_again,
+                deleted_users_are_forgotten,
+            ]
+        );
+        $crate::conformance_tests!((users::purge),
+            $fresh,
+            [
+                nothing_of_a_user_is_left,
+                others_are_left_alone,
+                the_first_call_ends_everything,
+                nothing_new_of_a_deleted_user_is_stored,
+                late_reports_bring_nothing_back,
+                a_call_deletes_a_part,
+                a_local_user_without_a_key_can_be_deleted,
+            ]
+        );
+        $crate::conformance_tests!((users::purge_races),
+            $fresh,
+            [what_is_stored_at_the_same_moment_goes_along]
+        );
+    };
+}

@@ -1,4 +1,4 @@
-//! The laws of the port, on a real engine.
+//! The conformance tests of the port, on a real engine.
 #![expect(
     clippy::unwrap_used,
     reason = "a helper that fails is a test that fails"
@@ -10,7 +10,7 @@ use std::ops::Deref;
 
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{SandboxBackend, SandboxLaunch};
-use port_conformance::laws::sandbox_backend;
+use port_conformance::suites::sandboxes::backend as sandbox_backend;
 use sandbox_docker::DockerSandboxes;
 use support::{Lab, SPEC};
 
@@ -36,7 +36,7 @@ async fn fresh() -> Fresh {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "laws want ids that nobody had before"
+    reason = "conformance tests want unused ids"
 )]
 fn launch() -> SandboxLaunch {
     sandbox_backend::launch(uuid::Uuid::new_v4(), &SpecId::parse(SPEC).unwrap())

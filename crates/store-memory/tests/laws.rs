@@ -1,11 +1,11 @@
-//! The laws of every repository port and of sandbox backends, in memory.
+//! The conformance tests of every repository port and of sandbox backends, in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::SandboxLaunch;
-use port_conformance::{Ports, fixtures, laws};
+use port_conformance::{Ports, fixtures, suites};
 use store_memory::{FakeSandboxBackend, MemoryStore};
 
 fn fresh() -> std::future::Ready<Ports> {
@@ -127,7 +127,7 @@ mod backend {
     port_conformance::sandbox_backend_conformance!(fresh: backend(), launch: launch, exit: exit, say: say);
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "called as the laws call it")]
+#[expect(clippy::needless_pass_by_value, reason = "called as the conformance tests call it")]
 fn say(
     backend: &Arc<FakeSandboxBackend>,
     id: domain::id::SandboxId,
@@ -144,7 +144,7 @@ fn backend() -> std::future::Ready<Arc<FakeSandboxBackend>> {
 fn launch() -> SandboxLaunch {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let id = fixtures::uuid(NEXT.fetch_add(1, Ordering::SeqCst));
-    laws::sandbox_backend::launch(id, &SpecId::parse("fake").expect("a valid id"))
+    suites::sandboxes::backend::launch(id, &SpecId::parse("fake").expect("a valid id"))
 }
 
 #[expect(

@@ -1,4 +1,4 @@
-//! The laws of every repository port, on `SQLite` in a file.
+//! The conformance tests of every repository port, on `SQLite` in a file.
 
 use std::ops::Deref;
 

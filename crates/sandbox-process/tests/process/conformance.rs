@@ -1,4 +1,4 @@
-//! The laws of the port.
+//! The conformance tests of the port.
 
 use std::fs::File;
 use std::future::{Ready, ready};
@@ -7,7 +7,7 @@ use std::ops::Deref;
 
 use domain::id::{SandboxId, SpecId};
 use domain::sandbox::{SandboxBackend, SandboxLaunch};
-use port_conformance::laws::sandbox_backend;
+use port_conformance::suites::sandboxes::backend as sandbox_backend;
 use sandbox_process::ProcessSandboxes;
 
 use super::support::{Lab, signal};
@@ -34,19 +34,19 @@ async fn fresh() -> Fresh {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "laws want ids that nobody had before"
+    reason = "conformance tests want unused ids"
 )]
 fn launch() -> SandboxLaunch {
     sandbox_backend::launch(uuid::Uuid::new_v4(), &SpecId::parse("process").unwrap())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "called as the laws call it")]
+#[expect(clippy::needless_pass_by_value, reason = "called as the conformance tests call it")]
 fn exit(fresh: &Fresh, id: SandboxId) -> Ready<()> {
     signal("KILL", fresh.lab.main_pid(&id));
     ready(())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "called as the laws call it")]
+#[expect(clippy::needless_pass_by_value, reason = "called as the conformance tests call it")]
 fn say(fresh: &Fresh, id: SandboxId, line: String) -> Ready<()> {
     // What its main process writes to.
     let out = format!("/proc/{}/fd/1", fresh.lab.main_pid(&id));

@@ -15,7 +15,7 @@ use domain::pending::{MessageTarget, EnqueueOutcome};
 use domain::sandbox::{DesiredState, SandboxFacts};
 use domain::scope::Scope;
 use domain::start_task::{ClaimLimit, StartStatus, StartTaskFilter, StartTaskOrder};
-use port_conformance::laws::pending_messages::message;
+use port_conformance::suites::conversations::pending_messages::message;
 use port_conformance::{Ports, fixtures};
 
 use fixtures::{
@@ -257,7 +257,7 @@ pub(crate) async fn write_a_line(ports: &Ports) {
         user: user("bob"),
         role: Role::User,
     };
-    let entry = port_conformance::laws::audit_log::entry(1, 1);
+    let entry = port_conformance::suites::users::audit_log::entry(1, 1);
     let done = ports.administration.administer(&change, &entry).await;
     done.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The laws of every repository port, each in a database of its own.
+//! The conformance tests of every repository port, each in a database of its own.
 
 use std::ops::Deref;
 

@@ -49,7 +49,7 @@ mod events {
 
 mod arrivals {
     use super::fresh;
-    port_conformance::arrivals_conformance!(fresh());
+    port_conformance::event_sequence_conformance!(fresh());
 }
 
 mod answers {
@@ -99,7 +99,7 @@ mod pruning {
 
 mod crowd {
     use super::fresh;
-    port_conformance::crowd_conformance!(fresh());
+    port_conformance::concurrency_conformance!(fresh());
 }
 
 mod usage {
@@ -109,7 +109,7 @@ mod usage {
 
 mod odd_text {
     use super::fresh;
-    port_conformance::odd_text_conformance!(fresh());
+    port_conformance::unusual_text_conformance!(fresh());
 }
 
 mod pending_messages {

@@ -164,7 +164,7 @@ pub async fn followers_see_every_event_once(ports: &Ports) {
 
 /// Stamps the laws of following into tests. `$fresh`: a future of something that derefs to [`Ports`].
 #[macro_export]
-macro_rules! arrivals_conformance {
+macro_rules! event_sequence_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!((events::sequence),
             $fresh,

@@ -118,7 +118,7 @@ pub async fn many_starts_go_through(ports: &Ports) {
 
 /// Stamps the laws of many at once into tests. `$fresh`: a future of something that derefs to [`Ports`].
 #[macro_export]
-macro_rules! crowd_conformance {
+macro_rules! concurrency_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!((store::concurrency),
             $fresh,

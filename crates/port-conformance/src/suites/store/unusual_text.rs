@@ -159,7 +159,7 @@ pub async fn an_event_may_have_nul(ports: &Ports) {
 
 /// Stamps the laws of odd texts into tests. `$fresh`: a future of something that derefs to [`Ports`].
 #[macro_export]
-macro_rules! odd_text_conformance {
+macro_rules! unusual_text_conformance {
     ($fresh:expr) => {
         $crate::conformance_tests!((store::unusual_text),
             $fresh,

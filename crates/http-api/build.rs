@@ -1,4 +1,4 @@
-//! Packs `config/openapi.json`, the document that release builds serve: `src/openapi/written.rs`.
+//! Packs `config/openapi.json`, the document that release builds serve: `src/openapi/prebuilt.rs`.
 
 use std::env;
 use std::error::Error;

@@ -35,7 +35,7 @@ const AUDITED_SANDBOX_ROUTES: [&str; 5] = [
 pub(crate) struct AuditContext {
     id: Option<HeaderValue>,
     received_at: Option<Timestamp>,
-    /// Caller acts, once it is known.
+    /// Who acts, once it is known.
     who: Option<(AuditActor, Option<ApiKeyId>)>,
 }
 
@@ -55,7 +55,7 @@ impl AuditContext {
         req.extensions().get::<Self>()?.received_at
     }
 
-    /// Caller acts, and by which key.
+    /// Who acts, and by which key.
     pub(crate) fn set_actor(req: &HttpRequest, actor: AuditActor, key: Option<ApiKeyId>) {
         let mut kept = req.extensions_mut();
         if let Some(noted) = kept.get_mut::<Self>() {
@@ -94,7 +94,7 @@ pub(crate) fn created_id<T>(answer: &IdempotentResult<T>, id: impl FnOnce(&T) ->
 /// The route writes its own line.
 struct AlreadyAudited;
 
-/// Caller asks for a change of users or keys, and from where.
+/// Who asks for a change of users or keys, and from where.
 #[derive(Debug, Clone)]
 pub struct AuditOrigin(pub administration::Origin);
 
@@ -138,7 +138,7 @@ fn origin(req: &HttpRequest) -> administration::Origin {
     }
 }
 
-/// Caller acts, and by which key.
+/// Who acts, and by which key.
 pub(crate) fn actor_of(req: &HttpRequest) -> (AuditActor, Option<ApiKeyId>) {
     let found = req
         .extensions()

@@ -56,7 +56,7 @@
 //!
 //!    [`extract::Call`] authenticates first (`Actor`, `LegacyActor`, `SandboxCaller`, `Reporter`, `UserOrSandbox`, `Anonymous`), then
 //!    reads its parts (`PathParam`, `PathParams`, `Query`, `Body`, `OptionalBody`, `BodyWithBytes`, `WebhookBody`,
-//!    `EventBatch`, `RawJson`, `IdempotencyKey`) into one list of errors. FieldErrors of the application convert with `?`; for other shapes see
+//!    `EventBatch`, `RawJson`, `IdempotencyKey`) into one list of errors. Errors of the application convert with `?`; for other shapes see
 //!    [`problem::Problem`] (`missing("…")`, `conflict("…")`, `.in_error_family()`, `with_body(…)`).
 //!    A path parameter's type says its name: [`extract::NamedParam`].
 //!    utoipa reads the arguments too and wants names in the pattern: `Call(_caller, ())`, not `Call(_, ())`.
@@ -70,6 +70,7 @@
 mod access_recheck;
 mod addresses;
 mod audit;
+mod body_writer;
 mod connections;
 pub mod decode;
 pub mod dto;
@@ -79,10 +80,13 @@ mod mcp;
 mod metrics;
 mod middleware;
 mod openapi;
+mod page_security;
 pub mod problem;
+mod process_stats;
 mod rate;
 mod readiness;
 mod idempotency;
+mod route_table;
 mod routes;
 mod state;
 #[cfg(test)]
@@ -99,15 +103,15 @@ use serde_json::Value;
 
 use crate::extract::Application;
 use crate::openapi::RouteSurface;
-use crate::routes::RouteTable;
+use crate::route_table::RouteTable;
 
 pub use addresses::AddressConfig;
 pub use connections::{Connection, ConnectionLimits, Connections};
-pub use dto::web_client::WebClient;
+pub use dto::configuration::web_client::WebClient;
 pub use gateway::{Limits as GatewayLimits, Shared as Gateway};
 pub use metrics::PoolStatsSource;
 pub use readiness::{Check, Readiness};
-pub use routes::open_io_counters;
+pub use process_stats::open_io_counters;
 pub use state::{Listener, HttpConfig, HttpPorts, HttpState, Limits};
 pub use unsent_bytes::UnsentLimits;
 

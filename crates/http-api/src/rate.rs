@@ -85,7 +85,7 @@ impl RateLimiter {
     /// Requests that were refused since the process began, by why.
     pub(crate) fn refused(&self) -> [(&'static str, u64); 2] {
         [
-            ("too_many_requests", self.rate_refusals.get()),
+            ("too_many", self.rate_refusals.get()),
             ("wrong_keys", self.wrong_key_refusals.get()),
         ]
     }
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(admitted(&limit, "ada", None, 0), 50);
         limit.set_rate(5);
         assert_eq!(admitted(&limit, "ada", None, 0), 5);
-        assert_eq!(limit.refused(), [("too_many_requests", 45), ("wrong_keys", 0)]);
+        assert_eq!(limit.refused(), [("too_many", 45), ("wrong_keys", 0)]);
         limit.set_rate(0);
         let user = UserId::parse("ada").unwrap();
         assert!(limit.count_user_request(&user, None, at(0)).is_none(), "any number");

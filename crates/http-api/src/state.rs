@@ -15,15 +15,16 @@ use secrecy::SecretString;
 use tokio::sync::Semaphore;
 
 use crate::addresses::{AddressConfig, Addresses};
-use crate::dto::timed::Timed;
-use crate::dto::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
+use crate::dto::timestamped::Timed;
+use crate::dto::configuration::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
 use crate::extract::{Authenticator, ReportIntake, ParseBudget};
 use crate::metrics::{HttpMetrics, PoolStatsSource};
 use crate::middleware::Cors;
 use crate::openapi::RouteSurface;
 use crate::rate::RateLimiter;
 use crate::readiness::{Check, ReadinessCache, Readiness};
-use crate::routes::{ProcessStats, SpecsCache};
+use crate::process_stats::ProcessStats;
+use crate::routes::SpecsCache;
 use crate::unsent_bytes::{UnsentBytes, UnsentLimits};
 
 /// Bounds on what a request may cost.

@@ -1,37 +1,16 @@
 //! Shapes of the wire that several resources share. What belongs to one resource stands in a file of its own here.
 
-pub mod access;
-pub mod administration;
-pub mod catalogue;
+pub mod account;
+pub mod configuration;
 pub mod conversation;
-pub mod event;
-pub mod front_end;
+pub mod enums;
 pub mod git;
-pub mod git_providers;
-pub mod inside;
-pub mod legacy_conversation;
-pub mod legacy_settings;
-pub mod legacy_user;
-pub mod mcp;
-pub mod message;
-pub mod organization;
+pub mod json_lists;
+pub mod legacy;
 pub mod page;
-pub mod pending;
-pub mod profiles;
 pub mod sandbox;
-pub mod secret;
-pub mod settings;
-pub mod shown;
-pub mod skills;
-pub mod spec;
-pub mod start_request;
-pub mod start_task;
-pub mod timed;
-pub mod usage;
-pub mod warm;
-pub mod web_client;
-pub mod words;
-pub mod written;
+pub mod secret_text;
+pub mod timestamped;
 
 use actix_web::http::StatusCode;
 use domain::page::Page;

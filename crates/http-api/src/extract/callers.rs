@@ -1,4 +1,4 @@
-//! Caller is calling.
+//! Who is calling.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! A JSON text may cost many times its length once it is read (`[0,0,…]`: 36 times, `[[0],[0],…]`: almost 100 times).
 //! So a text is weighed first, in one pass that allocates nothing; what weighs too much is refused, what weighs little
-//! is read where it is, and everything in between waits for its permit of one budget of the whole process and is read
+//! is read where it is, and everything in between waits for its share of one budget of the whole process and is read
 //! on a thread that may block.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) const MAX_DOCUMENT_WEIGHT_BYTES: usize = 64 * 1024 * 1024;
 /// What all heavy texts under way may weigh together, in units.
 const BUDGET_UNITS: usize = 4 * MAX_DOCUMENT_WEIGHT_BYTES / BUDGET_UNIT_BYTES;
 const BUDGET_UNIT_BYTES: usize = 1024;
-/// Longest wait for a permit.
+/// Longest wait for a share.
 const BUDGET_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The memory for texts that are read at the same time; one for the process.
@@ -46,7 +46,7 @@ impl ParseBudget {
         }
     }
 
-    /// Waits for the permit of a text of this weight; 503 after a while.
+    /// Waits for the share of a text of this weight; 503 after a while.
     pub(super) async fn permit(&self, weight: usize) -> Result<ParsePermit, Problem> {
         if weight <= MAX_INLINE_WEIGHT_BYTES {
             return Ok(ParsePermit { _permit: None });
@@ -67,7 +67,7 @@ impl ParseBudget {
     }
 }
 
-/// Runs `read` where it may take its time. The permit stays with it also when nobody waits any more.
+/// Runs `read` where it may take its time. The share stays with it also when nobody waits any more.
 pub(super) async fn run_off_thread<T: Send + 'static>(
     permit: ParsePermit,
     weight: usize,
@@ -81,7 +81,7 @@ pub(super) async fn run_off_thread<T: Send + 'static>(
         .map_err(|error| Problem::internal(format!("reading a body: {error}")))
 }
 
-/// Reads one parse_document.
+/// Reads one document.
 pub(super) async fn parse_document(
     budget: &ParseBudget,
     bytes: &Bytes,

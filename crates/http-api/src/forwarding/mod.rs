@@ -115,7 +115,7 @@ fn target_of(
 ) -> Result<Target, Problem> {
     let mut headers = forwarding_headers(req);
     headers.push((HeaderName::from_static("x-request-id"), request_id.clone()));
-    trace::hand_on(req, &mut headers);
+    trace::propagate(req, &mut headers);
     if has_key {
         let key = HeaderValue::from_str(way.at.key.expose_secret());
         let mut key = key.map_err(|_| Problem::internal("a session key is no header"))?;

@@ -120,7 +120,7 @@ impl PathOwner {
     /// What stands behind `/api/conversations/`.
     fn of_conversation(rest: &str) -> Self {
         match rest.split_once('/') {
-            // Older front ends have these two (`routes/legacy_conversations.rs`).
+            // Older front ends have these two (`routes/legacy/conversations.rs`).
             None | Some((_, "" | "config")) => Self::Shared,
             Some((id, _)) => id.parse().map_or(Self::AgentServer, Self::Conversation),
         }

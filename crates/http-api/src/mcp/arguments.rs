@@ -4,7 +4,7 @@ use domain::git::NewPullRequest;
 use serde_json::Value;
 
 use super::tools::McpTool;
-use crate::decode::{FieldErrors, RpcError, Flavour, Object, Path, characters, items};
+use crate::decode::{FieldErrors, FieldError, Flavour, Object, Path, characters, items};
 
 const MAX_REPOSITORY_CHARS: u64 = 1024;
 const MAX_BRANCH_CHARS: u64 = 255;
@@ -27,7 +27,7 @@ fn decode(tool: &McpTool, given: &Value, errors: &mut FieldErrors) -> Option<New
     let repository = object.required::<Value>(name);
     let repository = repository.and_then(|value| {
         repository_of(tool, &value).or_else(|| {
-            object.fault(name, RpcError::string_type());
+            object.fault(name, FieldError::string_type());
             None
         })
     });

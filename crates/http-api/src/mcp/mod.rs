@@ -1,7 +1,7 @@
 //! The Model Context Protocol over streamable HTTP, as far as a server without sessions needs it: every request is answered
 //! on its own, and nothing is sent that was not asked for.
 //!
-//! Knows: JSON-RPC, the protocol's versions, the tools. The route (`routes/mcp.rs`) knows who calls and how answers travel.
+//! Knows: JSON-RPC, the protocol's versions, the tools. The route (`routes/integration/mcp.rs`) knows who calls and how answers travel.
 //! By hand, because the official crate is a framework with sessions and streams of its own (tokio tasks, tower), and what is
 //! needed of it is four methods.
 

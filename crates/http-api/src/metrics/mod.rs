@@ -16,7 +16,7 @@ use domain::measure::PoolStats;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::openapi::Operations;
-use crate::routes::ProcessSample;
+use crate::process_stats::ProcessSample;
 use crate::{Listener, HttpState};
 pub(crate) use requests::RequestMetrics;
 pub(crate) use exposition::CONTENT_TYPE;

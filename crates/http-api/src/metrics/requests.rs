@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::{Method, StatusCode};
-use domain::measure::{Counter, DurationHistogram, PoolGauge};
+use domain::measure::{Counter, DurationHistogram, Gauge};
 
 /// Longest pattern of a route, in bytes.
 const MAX_PATTERN_BYTES: usize = 256;
@@ -26,7 +26,7 @@ pub(crate) struct RequestMetrics {
     unmatched: RouteMetrics,
     /// What the gateway took.
     forwarded: RouteMetrics,
-    pub(crate) in_flight: PoolGauge,
+    pub(crate) in_flight: Gauge,
 }
 
 /// What came to one route.

@@ -151,7 +151,7 @@ async fn serve(
     let served = match outcome {
         Ok(Ok((mut response, is_forwarded))) => {
             if !is_forwarded {
-                response = unsent_body::counted(&context.state, response);
+                response = unsent_body::account(&context.state, response);
             }
             if let Some(limit_status) = RateLimitStatus::of(response.request()) {
                 limit_status.tell(response.headers_mut());

@@ -16,7 +16,7 @@ use crate::extract::{Actor, Authenticator, RequestPart, SandboxCaller};
 use crate::problem::Problem;
 use crate::state::HttpState;
 
-/// Caller has which key; `None`: it cannot be told.
+/// Who has which key; `None`: it cannot be told.
 type Keys = Mutex<Option<Vec<(&'static str, &'static str)>>>;
 
 struct Register(Keys);

@@ -22,7 +22,7 @@ use crate::extract::{
 };
 use crate::problem::Problem;
 use crate::readiness::{Check, Readiness};
-use crate::routes::{RouteRegistry, RouteTable};
+use crate::route_table::{RouteRegistry, RouteTable};
 use crate::state::{HttpConfig, HttpPorts, HttpState, Limits};
 
 pub(super) const KEY: &str = "aw_user";

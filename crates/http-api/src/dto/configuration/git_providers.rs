@@ -1,0 +1,198 @@
+//! Git tokens on the wire. They come in and never go out.
+
+use std::collections::BTreeMap;
+
+use actix_web::http::StatusCode;
+use application::settings::{GitProvidersInput, Issue, TokenInput, TokenRefusal, UpdateError};
+use domain::conversation::GitProvider;
+use secrecy::SecretString;
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::dto::configuration::mcp::{McpConfigDto, McpConfigInput};
+use crate::decode::{Choice, Decode, FieldErrors, FieldError, Flavour, Object, Path};
+use crate::problem::Problem;
+
+/// The providers that the legacy operation names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct LegacyProvider(GitProvider);
+
+impl Choice for LegacyProvider {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        ("github", Self(GitProvider::Github)),
+        ("gitlab", Self(GitProvider::Gitlab)),
+        ("bitbucket", Self(GitProvider::Bitbucket)),
+        ("forgejo", Self(GitProvider::Forgejo)),
+        ("azure_devops", Self(GitProvider::AzureDevops)),
+        ("enterprise_sso", Self(GitProvider::EnterpriseSso)),
+    ];
+}
+
+/// A provider's token.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProviderToken)]
+pub struct ProviderTokenDto {
+    /// Blank or absent: the stored one stays.
+    #[schema(format = Password)]
+    token: Option<String>,
+    /// The user's id there.
+    user_id: Option<String>,
+    /// Host, or http(s) URL. Another host than the stored one needs the token again.
+    host: Option<String>,
+}
+
+/// Git tokens, and MCP servers.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = POSTProviderModel)]
+pub struct AddGitProvidersDto {
+    /// Replaces the stored one; null or absent leaves it.
+    mcp_config: Option<McpConfigDto>,
+    /// Tokens by provider (github, gitlab, bitbucket, forgejo, `azure_devops`, `enterprise_sso`). Others stay.
+    #[schema(required = false)]
+    provider_tokens: BTreeMap<String, ProviderTokenDto>,
+}
+
+struct Token(TokenInput);
+
+impl Decode for Token {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let token = object.optional::<SecretString>("token");
+        let user_id = object.optional("user_id");
+        let host = object.optional("host");
+        Some(Self(TokenInput {
+            token: token?,
+            user_id: user_id?,
+            host: host?,
+        }))
+    }
+}
+
+/// Body of `POST /api/add-git-providers`.
+#[derive(Debug, Clone)]
+pub struct AddGitProviders(pub GitProvidersInput);
+
+impl Decode for AddGitProviders {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let mcp = object.optional::<McpConfigInput>("mcp_config");
+        let tokens =
+            object.default::<BTreeMap<LegacyProvider, Token>>("provider_tokens", BTreeMap::new);
+        let tokens = tokens?
+            .into_iter()
+            .map(|(provider, token)| (provider.0, token.0));
+        Some(Self(GitProvidersInput {
+            provider_tokens: tokens.collect(),
+            mcp_config: mcp?.map(|mcp| mcp.0),
+        }))
+    }
+}
+
+/// Tokens that their providers do not accept; nothing was stored.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TokensRejected)]
+pub struct TokensRejectedDto {
+    /// In words, about the first of them.
+    error: String,
+    /// One item for each, at `["body", "provider_tokens", <provider>, "token"]`, with `type` `invalid_token`.
+    #[schema(value_type = Vec<Object>)]
+    detail: Value,
+}
+
+/// Why no token was stored, in the shape of the route.
+pub(crate) fn tokens_refused(error: UpdateError<TokenRefusal>, flavour: Flavour) -> Problem {
+    match error {
+        UpdateError::Refused(TokenRefusal::Invalid(issues)) => {
+            Problem::invalid(&errors_of(&issues), flavour)
+        }
+        UpdateError::Refused(TokenRefusal::Rejected(providers)) => rejected(&providers, flavour),
+        UpdateError::Failed(error) => error.into(),
+    }
+}
+
+fn rejected(providers: &[GitProvider], flavour: Flavour) -> Problem {
+    let text = |provider: &GitProvider| {
+        format!("Invalid token. Please make sure it is a valid {provider} token.")
+    };
+    let mut errors = FieldErrors::new();
+    for provider in providers {
+        let at = ["provider_tokens", provider.as_str(), "token"].map(str::to_owned);
+        let fault = FieldError::new("invalid_token", text(provider));
+        note(&mut errors, &Path::body(true), &at, fault);
+    }
+    let body = TokensRejectedDto {
+        error: providers.first().map(text).unwrap_or_default(),
+        detail: errors.detail(flavour),
+    };
+    Problem::with_body(StatusCode::UNAUTHORIZED, json!(body))
+}
+
+/// The issues of the application as errors of the body.
+pub(crate) fn errors_of(issues: &[Issue]) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    for issue in issues {
+        let fault = FieldError::new(issue.kind.code(), issue.kind.to_string());
+        note(&mut errors, &Path::body(true), &issue.at, fault);
+    }
+    errors
+}
+
+fn note(errors: &mut FieldErrors, at: &Path<'_>, rest: &[String], fault: FieldError) {
+    match rest.split_first() {
+        Some((key, rest)) => note(errors, &at.key(key), rest, fault),
+        None => errors.push_silent(at, fault),
+    }
+}
+
+/// All providers, as the V1 operation names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Provider(GitProvider);
+
+impl Choice for Provider {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        ("github", Self(GitProvider::Github)),
+        ("gitlab", Self(GitProvider::Gitlab)),
+        ("bitbucket", Self(GitProvider::Bitbucket)),
+        (
+            "bitbucket_data_center",
+            Self(GitProvider::BitbucketDataCenter),
+        ),
+        ("forgejo", Self(GitProvider::Forgejo)),
+        ("azure_devops", Self(GitProvider::AzureDevops)),
+        ("enterprise_sso", Self(GitProvider::EnterpriseSso)),
+    ];
+}
+
+/// Git tokens.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = GitProvidersUpdate)]
+pub struct GitProvidersDto {
+    /// Tokens by provider (as the legacy operation, and `bitbucket_data_center`). Others stay.
+    #[schema(required = false)]
+    provider_tokens: BTreeMap<String, ProviderTokenDto>,
+}
+
+/// Body of `POST /api/v1/secrets/git-providers`. An `mcp_config` in it is ignored: V1 has its own place for it.
+#[derive(Debug, Clone)]
+pub struct GitProviders(pub GitProvidersInput);
+
+impl Decode for GitProviders {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let tokens = object.default::<BTreeMap<Provider, Token>>("provider_tokens", BTreeMap::new);
+        let tokens = tokens?
+            .into_iter()
+            .map(|(provider, token)| (provider.0, token.0));
+        Some(Self(GitProvidersInput {
+            provider_tokens: tokens.collect(),
+            mcp_config: None,
+        }))
+    }
+}

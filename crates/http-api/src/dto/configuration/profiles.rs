@@ -1,0 +1,242 @@
+//! Profiles of models on the wire. Their keys come in and never go out; see [`SecretVisibility`].
+
+use std::sync::LazyLock;
+
+use actix_web::http::StatusCode;
+use application::settings::{Profile, ProfileRefusal, Profiles, SecretVisibility, SaveProfile, UpdateError};
+use domain::clock::Timestamp;
+use regex::Regex;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::dto::configuration::git_providers::errors_of;
+use crate::decode::{Decode, FieldErrors, FieldError, Flavour, Object, Path, Rule, characters, pattern};
+use crate::extract::NamedParam;
+use crate::problem::Problem;
+
+static PATTERN: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new("^[A-Za-z0-9._-]{1,64}$").expect("the pattern is valid (tested)"));
+
+/// The name of a profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileName(pub String);
+
+impl Decode for ProfileName {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        // Not as a `String`: of a name with NUL the pattern speaks, too.
+        let name = value.as_str().map(str::to_owned);
+        let fault = name.as_ref().map_or_else(
+            || Some(FieldError::string_type()),
+            |name| {
+                let long = characters(1..=64).check(name);
+                long.or_else(|| pattern(&PATTERN).check(name))
+            },
+        );
+        if let Some(fault) = fault {
+            errors.push(at, fault, value);
+            return None;
+        }
+        name.map(Self)
+    }
+}
+
+impl NamedParam for ProfileName {
+    const NAME: &'static str = "name";
+}
+
+/// `llm_profiles` of the settings: every profile's configuration by name.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = LLMProfiles)]
+pub struct SavedProfilesDto {
+    #[schema(value_type = Object)]
+    profiles: Map<String, Value>,
+    #[schema(required)]
+    active: Option<String>,
+}
+
+impl SavedProfilesDto {
+    /// The profiles with secrets as `reveal` says.
+    pub fn of(profiles: &Profiles, reveal: SecretVisibility, now: Timestamp) -> Self {
+        let shown = |p: &Profile| (p.name().to_owned(), p.view(reveal, now));
+        Self {
+            profiles: profiles.iter().map(shown).collect(),
+            active: profiles.active().map(str::to_owned),
+        }
+    }
+}
+
+/// A profile in a list.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProfileInfo)]
+pub struct ProfileInfoDto {
+    name: String,
+    #[schema(required)]
+    model: Option<String>,
+    /// Null for the vendor's own.
+    #[schema(required)]
+    base_url: Option<String>,
+    api_key_set: bool,
+}
+
+/// All profiles of the user.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProfileListResponse)]
+pub struct ProfileListDto {
+    profiles: Vec<ProfileInfoDto>,
+    #[schema(required)]
+    active_profile: Option<String>,
+}
+
+impl From<&Profiles> for ProfileListDto {
+    fn from(profiles: &Profiles) -> Self {
+        let info = |p: &Profile| ProfileInfoDto {
+            name: p.name().to_owned(),
+            model: Some(p.model()),
+            base_url: p.base_url().map(str::to_owned),
+            api_key_set: p.has_key(),
+        };
+        Self {
+            profiles: profiles.iter().map(info).collect(),
+            active_profile: profiles.active().map(str::to_owned),
+        }
+    }
+}
+
+/// One profile with its configuration.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProfileDetailResponse)]
+pub struct ProfileDetailDto {
+    name: String,
+    /// As `agent_settings.llm`; secrets are null.
+    #[schema(value_type = Object)]
+    config: Value,
+    api_key_set: bool,
+}
+
+impl ProfileDetailDto {
+    /// The profile with secrets hidden.
+    pub fn of(profile: &Profile, now: Timestamp) -> Self {
+        Self {
+            name: profile.name().to_owned(),
+            config: profile.view(SecretVisibility::Hidden, now),
+            api_key_set: profile.has_key(),
+        }
+    }
+}
+
+/// What was done with a profile.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProfileMutationResponse)]
+pub struct ProfileChangedDto {
+    /// Its name now.
+    pub name: String,
+    /// What was done.
+    pub message: String,
+}
+
+/// The profile that is in force now.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ActivateProfileResponse)]
+pub struct ProfileActivatedDto {
+    /// Its name.
+    pub name: String,
+    /// What was done.
+    pub message: String,
+    /// Its model.
+    #[schema(required)]
+    pub model: Option<String>,
+}
+
+/// A configuration to save under a name.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SaveProfileRequest)]
+pub struct SaveProfileDto {
+    /// Whether keys are stored with it.
+    #[schema(required = false, default = true)]
+    include_secrets: bool,
+    /// Fields of `agent_settings.llm`; `model` is needed, others are refused. Secrets that are absent, null or the mask stay
+    /// as they are in the profile of this name; blank clears. Without it the configuration in force is saved.
+    #[schema(value_type = Option<Object>)]
+    llm: Option<Value>,
+    /// Whether the key of the profile of this name, or that it has none, stays.
+    #[schema(required = false, default = false)]
+    preserve_existing_api_key: bool,
+}
+
+/// The fields of a model, which the settings judge.
+struct LlmFields(Map<String, Value>);
+
+impl Decode for LlmFields {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        Object::<Self>::open(value, at, errors)?;
+        let mut fields = value.as_object().cloned()?;
+        // Front ends of the 1.20 line name the connection to a provider, of which there are none here.
+        if fields.get("provider_connection_id") == Some(&Value::Null) {
+            fields.remove("provider_connection_id");
+        }
+        Some(Self(fields))
+    }
+}
+
+/// Body of a save; it may be missing.
+#[derive(Debug, Clone, Default)]
+pub struct SaveProfileInput(pub SaveProfile);
+
+impl Decode for SaveProfileInput {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let include_secrets = object.default("include_secrets", || true);
+        let llm = object.optional::<LlmFields>("llm");
+        let preserve = object.default("preserve_existing_api_key", || false);
+        Some(Self(SaveProfile {
+            llm: llm?.map(|llm| llm.0),
+            include_secrets: include_secrets?,
+            preserve_existing_api_key: preserve?,
+        }))
+    }
+}
+
+/// A new name.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RenameProfileRequest)]
+pub struct RenameProfileDto {
+    /// The name from now on.
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")]
+    pub new_name: String,
+}
+
+impl Decode for RenameProfileDto {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let new_name = object.required::<ProfileName>("new_name")?.0;
+        Some(Self { new_name })
+    }
+}
+
+/// Why nothing was done with the profile `name`.
+pub(crate) fn refused(error: UpdateError<ProfileRefusal>) -> Problem {
+    let refusal = match error {
+        UpdateError::Refused(refusal) => refusal,
+        UpdateError::Failed(error) => return error.into(),
+    };
+    match refusal {
+        ProfileRefusal::NoSettings => Problem::missing("Settings not found"),
+        ProfileRefusal::NotFound(name) => Problem::missing(format!("Profile '{name}' not found")),
+        ProfileRefusal::NameTaken(name) => {
+            Problem::conflict(format!("Profile '{name}' already exists"))
+        }
+        ProfileRefusal::Full => Problem::new(
+            StatusCode::CONFLICT,
+            format!(
+                "Profile limit reached ({}). Delete a profile before saving a new one.",
+                application::settings::MAX_PROFILES_PER_USER
+            ),
+        ),
+        ProfileRefusal::Invalid(issues) => Problem::invalid(&errors_of(&issues), Flavour::V1),
+    }
+}

@@ -1,0 +1,236 @@
+//! What web front ends are told before anybody has logged in (contract v1, section 3.11).
+
+use std::sync::LazyLock;
+
+use domain::clock::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// Facts of the agent server's environment, written by `cargo xtask models`.
+static AGENTS: LazyLock<Vec<AcpProviderDto>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../../../config/acp-providers.json")).unwrap_or_default()
+});
+
+/// The web addresses of git providers that have one for everybody.
+const HOSTS: [(&str, &str); 5] = [
+    ("github", "github.com"),
+    ("gitlab", "gitlab.com"),
+    ("bitbucket", "bitbucket.org"),
+    ("forgejo", "codeberg.org"),
+    ("azure_devops", "dev.azure.com"),
+];
+
+/// What the operator says to web front ends.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WebClient {
+    /// Maintenance is announced to begin then.
+    pub maintenance_start_time: Option<Timestamp>,
+    /// Models that front ends warn of.
+    pub faulty_models: Vec<String>,
+    /// Shown on top of every page.
+    pub error_message: Option<String>,
+    /// Whether front ends leave out the settings of the model.
+    pub hide_llm_settings: bool,
+    /// Whether front ends leave out the page of git providers.
+    pub hide_integrations_page: bool,
+    /// Whether front ends offer agents that are programs of their own.
+    pub enable_acp: bool,
+}
+
+/// The configuration of a web front end.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = WebClientConfig)]
+#[expect(clippy::struct_excessive_bools, reason = "the contract's, one by one")]
+pub struct WebClientDto {
+    /// Always `oss`: front ends log in with a key, or not at all.
+    #[schema(pattern = "^oss$")]
+    app_mode: &'static str,
+    /// Always `null`: nothing is measured.
+    #[schema(required)]
+    posthog_client_key: Option<String>,
+    feature_flags: FeatureFlagsDto,
+    /// Always empty: providers are configured by each user.
+    #[schema(value_type = Vec<crate::dto::enums::GitProviderWord>)]
+    providers_configured: Vec<String>,
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    maintenance_start_time: Option<Timestamp>,
+    #[schema(required)]
+    auth_url: Option<String>,
+    #[schema(required)]
+    recaptcha_site_key: Option<String>,
+    faulty_models: Vec<String>,
+    #[schema(required)]
+    error_message: Option<String>,
+    /// When the service started: what is above can only have changed then.
+    #[schema(value_type = String, format = DateTime)]
+    updated_at: Timestamp,
+    #[schema(required)]
+    github_app_slug: Option<String>,
+    gitlab_enabled: bool,
+    /// By provider, in the order in which front ends list them.
+    #[schema(value_type = BTreeMap<String, String>)]
+    provider_default_hosts: Map<String, Value>,
+    slack_enabled: bool,
+    email_enabled: bool,
+    acp_providers: Vec<AcpProviderDto>,
+    #[schema(required)]
+    jira_dc_oauth_host: Option<String>,
+    jira_dc_service_account_managed: bool,
+    #[schema(required)]
+    jira_dc_service_account_email: Option<String>,
+    #[schema(required)]
+    jira_dc_service_account_config_error: Option<String>,
+    /// Always `WebClientConfig`.
+    #[schema(pattern = "^WebClientConfig$")]
+    kind: &'static str,
+}
+
+/// What front ends show.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = WebClientFeatureFlags)]
+#[expect(clippy::struct_excessive_bools, reason = "the contract's, one by one")]
+pub struct FeatureFlagsDto {
+    enable_billing: bool,
+    hide_llm_settings: bool,
+    enable_jira: bool,
+    enable_jira_dc: bool,
+    enable_linear: bool,
+    hide_users_page: bool,
+    hide_billing_page: bool,
+    hide_integrations_page: bool,
+    hide_personal_workspaces: bool,
+    allow_user_llm_configuration: bool,
+    enable_acp: bool,
+    #[schema(required, pattern = "^(cloud|self_hosted)$")]
+    deployment_mode: Option<String>,
+    enable_onboarding: bool,
+    enable_automations: bool,
+}
+
+/// An agent that is a program of its own, as the settings name it in `acp_server`.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(as = ACPProvider)]
+pub struct AcpProviderDto {
+    key: String,
+    display_name: String,
+    /// What the agent server starts when the settings name no command.
+    default_command: Vec<String>,
+    #[schema(required)]
+    default_model: Option<String>,
+    available_models: Vec<AcpModelDto>,
+    /// The variable in which it takes its key.
+    #[schema(required)]
+    api_key_env_var: Option<String>,
+    #[schema(required)]
+    base_url_env_var: Option<String>,
+}
+
+/// A model of such an agent.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(as = ACPModel)]
+pub struct AcpModelDto {
+    id: String,
+    label: String,
+}
+
+impl WebClientDto {
+    /// What the operator says, since `updated_at`.
+    pub fn of(said: &WebClient, updated_at: Timestamp) -> Self {
+        Self {
+            app_mode: "oss",
+            posthog_client_key: None,
+            feature_flags: FeatureFlagsDto::of(said),
+            providers_configured: Vec::new(),
+            maintenance_start_time: said.maintenance_start_time,
+            auth_url: None,
+            recaptcha_site_key: None,
+            faulty_models: said.faulty_models.clone(),
+            error_message: said.error_message.clone(),
+            updated_at,
+            github_app_slug: None,
+            gitlab_enabled: false,
+            provider_default_hosts: HOSTS
+                .map(|(provider, host)| (provider.to_owned(), host.into()))
+                .into_iter()
+                .collect(),
+            slack_enabled: false,
+            email_enabled: false,
+            acp_providers: AGENTS.clone(),
+            jira_dc_oauth_host: None,
+            jira_dc_service_account_managed: false,
+            jira_dc_service_account_email: None,
+            jira_dc_service_account_config_error: None,
+            kind: "WebClientConfig",
+        }
+    }
+}
+
+impl FeatureFlagsDto {
+    /// What there is is on, everything else off.
+    fn of(said: &WebClient) -> Self {
+        Self {
+            enable_billing: false,
+            hide_llm_settings: said.hide_llm_settings,
+            enable_jira: false,
+            enable_jira_dc: false,
+            enable_linear: false,
+            hide_users_page: false,
+            hide_billing_page: false,
+            hide_integrations_page: said.hide_integrations_page,
+            hide_personal_workspaces: false,
+            allow_user_llm_configuration: !said.hide_llm_settings,
+            enable_acp: said.enable_acp,
+            deployment_mode: None,
+            enable_onboarding: false,
+            enable_automations: false,
+        }
+    }
+}
+
+/// The same for front ends of the 1.3 line.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = LegacyWebClientConfig)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub struct LegacyWebClientDto {
+    app_mode: &'static str,
+    /// Always empty.
+    github_client_id: &'static str,
+    /// Always empty.
+    posthog_client_key: &'static str,
+    feature_flags: LegacyFeatureFlagsDto,
+}
+
+/// What front ends of the 1.3 line show.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = LegacyFeatureFlags)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub struct LegacyFeatureFlagsDto {
+    enable_billing: bool,
+    hide_llm_settings: bool,
+}
+
+impl From<&WebClient> for LegacyWebClientDto {
+    fn from(said: &WebClient) -> Self {
+        Self {
+            app_mode: "oss",
+            github_client_id: "",
+            posthog_client_key: "",
+            feature_flags: LegacyFeatureFlagsDto {
+                enable_billing: false,
+                hide_llm_settings: said.hide_llm_settings,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedded_agents_are_those_of_the_settings() {
+        let keys: Vec<_> = AGENTS.iter().map(|agent| agent.key.as_str()).collect();
+        assert_eq!(keys, ["claude-code", "codex", "gemini-cli"]);
+    }
+}

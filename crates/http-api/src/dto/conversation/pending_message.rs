@@ -1,0 +1,148 @@
+//! Messages said before a conversation can hear them. The reference reads their bodies by hand, so all refusals are 400
+//! with a text (contract v1, section 3.4).
+
+use application::pending::QueuedMessage;
+use domain::conversation::MessageInput;
+use domain::id::{ConversationId, StartTaskId};
+use domain::pending::MessageTarget;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::dto::conversation::message::{Content, MessageContent, values};
+use crate::decode::{Decode, FieldErrors, Flavour, JsonError, Path};
+use crate::extract::NamedParam;
+use crate::problem::Problem;
+
+/// What a path names: a conversation, or as `task-<id>` the start that makes it, in any spelling of a UUID.
+#[derive(Debug, Clone)]
+pub struct AwaitedText(pub String);
+
+impl Decode for AwaitedText {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        String::decode(value, at, errors).map(Self)
+    }
+}
+
+impl NamedParam for AwaitedText {
+    const NAME: &'static str = "conversation_id";
+    const UNKNOWN_IF_INVALID: bool = true;
+}
+
+impl AwaitedText {
+    /// What it names; 404 if that can be nothing.
+    pub fn read(&self) -> Result<MessageTarget, Problem> {
+        let task = self.0.strip_prefix("task-");
+        let task = task.map(|id| id.parse::<StartTaskId>().map(MessageTarget::Task));
+        let parsed = task.unwrap_or_else(|| {
+            let id = self.0.parse::<ConversationId>();
+            id.map(MessageTarget::Conversation)
+        });
+        parsed.map_err(|_| Problem::missing("Conversation not found"))
+    }
+}
+
+const UNREADABLE: &str = "Invalid request body";
+
+/// Reads a body. Whatever is wrong is 400.
+pub fn message(body: Result<Value, JsonError>) -> Result<MessageInput, Problem> {
+    let refused = |text: &str| Err(Problem::bad_request(text));
+    let Ok(Value::Object(body)) = body else {
+        return refused(UNREADABLE);
+    };
+    let content = match body.get("content") {
+        Some(content @ Value::Array(items)) if !items.is_empty() => content,
+        _ => return refused("content must be a non-empty list"),
+    };
+    let content = items(content)?;
+    match body.get("role") {
+        // Agent servers take nothing else, so nothing else would ever be delivered.
+        None => {}
+        Some(Value::String(role)) if role == "user" => {}
+        Some(Value::String(_)) => {
+            return refused("role must be user: agents are told nothing in another role");
+        }
+        Some(_) => return refused("role must be a string"),
+    }
+    Ok(MessageInput {
+        role: "user".to_owned(),
+        content,
+        run: true,
+    })
+}
+
+fn items(content: &Value) -> Result<Vec<Value>, Problem> {
+    let mut errors = FieldErrors::new();
+    let decoded = Vec::<Content>::decode(content, &Path::body(false), &mut errors);
+    if let (Some(content), true) = (decoded, errors.is_empty()) {
+        return Ok(values(content));
+    }
+    let count = errors.len();
+    let mut text = format!("Invalid content format: {count} validation errors");
+    if let Value::Array(items) = errors.detail(Flavour::V1) {
+        for item in &items {
+            let steps = item["loc"].as_array().into_iter().flatten().skip(1);
+            let steps = steps.map(|step| {
+                let text = step.as_str().map(str::to_owned);
+                text.unwrap_or_else(|| step.to_string())
+            });
+            let place = steps.collect::<Vec<_>>().join(".");
+            let what = item["msg"].as_str().unwrap_or_default();
+            text = format!("{text}\n{place}\n  {what}");
+        }
+    }
+    Err(Problem::bad_request(text))
+}
+
+/// A message that waits until its conversation can hear it.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "for the document only; see `message`")]
+pub struct PendingMessageRequest {
+    #[schema(min_items = 1)]
+    content: Vec<MessageContent>,
+    #[schema(required = false, pattern = "^user$", default = "user")]
+    role: String,
+}
+
+/// The message waits.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct PendingMessageResponse {
+    id: Uuid,
+    /// Always `true`.
+    queued: bool,
+    /// How many wait, with it.
+    #[schema(minimum = 1, maximum = 10)]
+    position: usize,
+}
+
+impl From<QueuedMessage> for PendingMessageResponse {
+    fn from(placed: QueuedMessage) -> Self {
+        Self {
+            id: placed.id,
+            queued: true,
+            position: placed.position,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_names_are_read_in_every_spelling() {
+        let hex = "bd149714357048a29bd54ec68782c6d8";
+        let dashed = "BD149714-3570-48A2-9BD5-4EC68782C6D8";
+        let read = |text: &str| AwaitedText(text.to_owned()).read().ok();
+        let task = Some(MessageTarget::Task(hex.parse().unwrap()));
+        let conversation = Some(MessageTarget::Conversation(hex.parse().unwrap()));
+        for id in [hex, dashed] {
+            assert_eq!(read(id), conversation);
+            assert_eq!(read(&format!("task-{id}")), task);
+        }
+        for text in ["", "task-", "task-x", "Task-0", "task-task-", "x"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The request that starts a conversation (contract v1, section 3.2).
+
+use std::collections::BTreeMap;
+
+use application::start::StartInput;
+use domain::conversation::{GitProvider, MAX_PULL_REQUESTS};
+use domain::start_task::{AgentType, StartRequest};
+use secrecy::SecretString;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use crate::dto::conversation::message::{FirstMessage, SendMessageRequest};
+use crate::dto::enums::{AgentTypeWord, GitProviderWord, TriggerWord};
+use crate::dto::{MAX_NAME_CHARS, MAX_TITLE_CHARS};
+use crate::decode::{Choice, Decode, FieldErrors, FieldError, Object, Path, characters, items};
+
+/// Each is tried before the agent gets it.
+const MOST_PLUGINS: u64 = 20;
+
+/// The request, read.
+#[derive(Debug, Clone)]
+pub struct StartBody(pub StartInput);
+
+impl Decode for StartBody {
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let sandbox_id = object.optional("sandbox_id");
+        let conversation_id = object.optional("conversation_id");
+        let initial_message = object.optional::<FirstMessage>("initial_message");
+        let system_message_suffix = object.optional("system_message_suffix");
+        let processors = object.optional::<Vec<Processor>>("processors");
+        let llm_model = text(&mut object, "llm_model", MAX_NAME_CHARS);
+        let agent_profile_id = text(&mut object, "agent_profile_id", MAX_NAME_CHARS);
+        let selected_repository = object.optional("selected_repository");
+        let selected_branch = object.optional("selected_branch");
+        let git_provider = object.optional("git_provider");
+        let suggested_task = object.optional::<SuggestedTask>("suggested_task");
+        let title = text(&mut object, "title", MAX_TITLE_CHARS);
+        let trigger = object.optional("trigger");
+        let pr_number = object.default::<Vec<i64>>("pr_number", Vec::new);
+        object.rule(
+            "pr_number",
+            pr_number.as_ref(),
+            items(..=MAX_PULL_REQUESTS as u64),
+        );
+        let parent_conversation_id = object.optional("parent_conversation_id");
+        let agent_type = object.default("agent_type", || AgentType::Default);
+        let public = object.optional("public");
+        let plugins = object.optional::<Vec<Plugin>>("plugins");
+        object.rule("plugins", plugins.as_ref(), items(..=MOST_PLUGINS));
+        let secrets = object.optional::<BTreeMap<String, SecretString>>("secrets");
+        let request = StartRequest {
+            sandbox_id: sandbox_id?,
+            conversation_id: conversation_id?,
+            initial_message: initial_message?.map(|message| message.0),
+            system_message_suffix: system_message_suffix?,
+            processors: processors?
+                .map(|all| all.into_iter().map(|processor| processor.0).collect()),
+            llm_model: llm_model?,
+            agent_profile_id: agent_profile_id?,
+            selected_repository: selected_repository?,
+            selected_branch: selected_branch?,
+            git_provider: git_provider?,
+            suggested_task: suggested_task?.map(|task| task.0),
+            title: title?,
+            trigger: trigger?,
+            pr_number: pr_number?,
+            parent_conversation_id: parent_conversation_id?,
+            agent_type: agent_type?,
+            public: public?,
+            plugins: plugins?.map(|all| all.into_iter().map(|plugin| plugin.0).collect()),
+            directory: None,
+            trace: std::collections::BTreeMap::new(),
+            secret_names: None,
+        };
+        Some(Self(StartInput {
+            request,
+            secrets: secrets?,
+        }))
+    }
+}
+
+/// A text of at most so many characters, which may be missing.
+#[expect(
+    clippy::option_option,
+    reason = "what a decoder gives: a fault, or an optional value"
+)]
+fn text(
+    object: &mut Object<'_, StartBody>,
+    key: &'static str,
+    most: u64,
+) -> Option<Option<String>> {
+    let text = object.optional::<String>(key);
+    object.rule(key, text.as_ref(), characters(..=most));
+    text
+}
+
+/// A callback processor. Only its kind means anything.
+struct Processor(Value);
+
+const PROCESSORS: [&str; 2] = ["LoggingCallbackProcessor", "SetTitleCallbackProcessor"];
+
+impl Decode for Processor {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        Object::<Self>::open(value, at, errors)?;
+        // Whatever is no kind is an unknown one, also nothing and what is no text.
+        let kind = match value.get("kind") {
+            Some(Value::String(kind)) => kind.clone(),
+            Some(other) => other.to_string(),
+            None => String::new(),
+        };
+        if PROCESSORS.contains(&kind.as_str()) {
+            return Some(Self(json!({"kind": kind})));
+        }
+        let mut rest = value.as_object().cloned().unwrap_or_default();
+        rest.shift_remove("kind");
+        let expected = PROCESSORS.map(|name| format!("'{name}'")).join(", ");
+        let fault = FieldError::value_error(format!(
+            "Unknown kind '{kind}' for a processor; Expected one of: [{expected}]"
+        ));
+        errors.push(at, fault, &Value::Object(rest));
+        None
+    }
+}
+
+/// What a suggested task is about.
+#[derive(Debug, Clone, Copy)]
+struct TaskType(&'static str);
+
+impl Choice for TaskType {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        ("MERGE_CONFLICTS", Self("MERGE_CONFLICTS")),
+        ("FAILING_CHECKS", Self("FAILING_CHECKS")),
+        ("UNRESOLVED_COMMENTS", Self("UNRESOLVED_COMMENTS")),
+        ("OPEN_ISSUE", Self("OPEN_ISSUE")),
+        ("OPEN_PR", Self("OPEN_PR")),
+    ];
+}
+
+/// A suggested task, in the order of members in which it is shown again.
+struct SuggestedTask(Value);
+
+impl Decode for SuggestedTask {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let provider = object.required::<GitProvider>("git_provider");
+        let kind = object.required::<TaskType>("task_type");
+        let repo = object.required::<String>("repo");
+        let number = object.required::<i64>("issue_number");
+        let title = object.required::<String>("title");
+        Some(Self(json!({
+            "git_provider": provider?,
+            "task_type": kind?.0,
+            "repo": repo?,
+            "issue_number": number?,
+            "title": title?,
+        })))
+    }
+}
+
+/// A plugin, in the order of members in which it is shown again.
+struct Plugin(Value);
+
+impl Decode for Plugin {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let source = object.required::<String>("source");
+        object.rule("source", source.as_ref(), |source: &String| {
+            credentials_in(source)
+        });
+        let reference = object.optional::<String>("ref");
+        let repo_path = object.optional::<String>("repo_path");
+        object.rule("repo_path", repo_path.as_ref(), |path: &Option<String>| {
+            path.as_deref().and_then(inside_the_repository)
+        });
+        let parameters = object.optional::<Parameters>("parameters");
+        Some(Self(json!({
+            "source": source?,
+            "ref": reference?,
+            "repo_path": repo_path?,
+            "parameters": parameters?.map(|parameters| parameters.0),
+        })))
+    }
+}
+
+/// A source is stored and shown again, so there can be nothing secret in it.
+fn credentials_in(source: &str) -> Option<FieldError> {
+    let url: url::Url = source.trim().parse().ok()?;
+    let is_named = !url.username().is_empty() && url.scheme() != "ssh" && url.scheme() != "git+ssh";
+    (is_named || url.password().is_some()).then(|| {
+        FieldError::value_error(
+            "source must not contain a user name or password: it is stored and shown again",
+        )
+    })
+}
+
+fn inside_the_repository(path: &str) -> Option<FieldError> {
+    if path.starts_with(['/', '\\']) {
+        return Some(FieldError::value_error(
+            "repo_path must be relative, not absolute",
+        ));
+    }
+    path.split(['/', '\\'])
+        .any(|part| part == "..")
+        .then(|| FieldError::value_error("repo_path cannot contain '..' (parent directory traversal)"))
+}
+
+/// What a plugin is told.
+struct Parameters(Map<String, Value>);
+
+impl Decode for Parameters {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        if let Value::Object(map) = value {
+            return Some(Self(map.clone()));
+        }
+        errors.push(at, FieldError::dict_type(), value);
+        None
+    }
+}
+
+/// Starts a conversation. Everything may be left out.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "for the document only; see `StartBody`")]
+pub struct AppConversationStartRequest {
+    /// Run in this sandbox; without it a new one is made.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+    sandbox_id: Option<String>,
+    /// Use this id. Asking again with the same id answers the same task.
+    #[schema(format = Uuid)]
+    conversation_id: Option<String>,
+    initial_message: Option<SendMessageRequest>,
+    /// Appended to the system prompt.
+    system_message_suffix: Option<String>,
+    processors: Option<Vec<ProcessorSchema>>,
+    /// Instead of the model in the settings.
+    #[schema(max_length = 1_000)]
+    llm_model: Option<String>,
+    #[schema(max_length = 1_000)]
+    agent_profile_id: Option<String>,
+    /// `owner/repo`, with groups between where the provider has them.
+    #[schema(
+        pattern = "^\\.?[A-Za-z0-9_~-][A-Za-z0-9_.~-]*(/\\.?[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)+$"
+    )]
+    selected_repository: Option<String>,
+    /// What git takes for a branch name.
+    selected_branch: Option<String>,
+    #[schema(value_type = Option<GitProviderWord>)]
+    git_provider: Option<String>,
+    /// Makes the first message.
+    suggested_task: Option<SuggestedTaskSchema>,
+    #[schema(max_length = 20_000)]
+    title: Option<String>,
+    #[schema(value_type = Option<TriggerWord>)]
+    trigger: Option<String>,
+    #[schema(required = false)]
+    #[schema(max_items = 100)]
+    pr_number: Vec<i64>,
+    /// The conversation that this is a part of.
+    #[schema(format = Uuid)]
+    parent_conversation_id: Option<String>,
+    #[schema(value_type = AgentTypeWord, required = false, default = "default")]
+    agent_type: String,
+    public: Option<bool>,
+    #[schema(max_items = 20)]
+    plugins: Option<Vec<PluginSchema>>,
+    /// For the agent's environment; at most 50. Never answered.
+    secrets: Option<BTreeMap<String, String>>,
+}
+
+/// Something that happens beside the conversation.
+#[derive(Debug, serde::Serialize, ToSchema)]
+#[schema(as = EventCallbackProcessor)]
+pub struct ProcessorSchema {
+    #[schema(pattern = "^(LoggingCallbackProcessor|SetTitleCallbackProcessor)$")]
+    kind: String,
+}
+
+/// A task that was suggested.
+#[derive(Debug, ToSchema)]
+#[schema(as = SuggestedTask)]
+#[expect(dead_code, reason = "for the document only; see `SuggestedTask`")]
+pub struct SuggestedTaskSchema {
+    #[schema(value_type = GitProviderWord)]
+    git_provider: String,
+    #[schema(
+        pattern = "^(MERGE_CONFLICTS|FAILING_CHECKS|UNRESOLVED_COMMENTS|OPEN_ISSUE|OPEN_PR)$"
+    )]
+    task_type: String,
+    repo: String,
+    issue_number: i64,
+    title: String,
+}
+
+/// A plugin.
+#[derive(Debug, ToSchema)]
+#[schema(as = PluginSpec)]
+#[expect(dead_code, reason = "for the document only; see `Plugin`")]
+pub struct PluginSchema {
+    /// `github:owner/repo`, a git URL, or a path.
+    source: String,
+    r#ref: Option<String>,
+    /// Relative to the repository, without `..`.
+    repo_path: Option<String>,
+    parameters: Option<BTreeMap<String, Value>>,
+}

@@ -1,0 +1,288 @@
+//! Start tasks on the wire (contract v1, section 2.2). What a client sees of a task grows with its status.
+
+use std::collections::BTreeMap;
+
+use domain::clock::Timestamp;
+use domain::conversation::{GitProvider, MessageInput, Trigger};
+use domain::id::{ConversationId, SandboxId, StartTaskId, UserId};
+use domain::page::{PageLimit, PageRequest, PageToken};
+use domain::start_task::{
+    AgentType, StartRequest, StartStatus, StartTask, StartTaskFilter, StartTaskOrder,
+};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use crate::dto::conversation::message::SendMessageRequest;
+use crate::dto::secret_text::MASK;
+use crate::dto::conversation::start_request::{PluginSchema, ProcessorSchema, SuggestedTaskSchema};
+use crate::dto::enums::{AgentTypeWord, GitProviderWord, StartStatusWord, TriggerWord};
+use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
+
+/// A start task.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = AppConversationStartTask)]
+pub struct StartTaskDto {
+    /// 32 hex digits.
+    #[schema(value_type = String)]
+    id: StartTaskId,
+    /// Who asked.
+    #[schema(value_type = Option<String>, required)]
+    created_by_user_id: UserId,
+    #[schema(value_type = StartStatusWord)]
+    status: StartStatus,
+    /// Why it failed, or in READY what did not go as asked.
+    #[schema(required)]
+    detail: Option<String>,
+    /// The conversation, once READY.
+    #[schema(value_type = Option<String>, required)]
+    app_conversation_id: Option<ConversationId>,
+    /// The sandbox, once it is decided.
+    #[schema(value_type = Option<String>, required)]
+    sandbox_id: Option<SandboxId>,
+    /// The agent server, once it answers.
+    #[schema(required)]
+    agent_server_url: Option<String>,
+    request: StartRequestDto,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    updated_at: Timestamp,
+    /// What did not go as asked without stopping the start.
+    notes: Vec<String>,
+    /// Milliseconds spent in each status so far.
+    timings: BTreeMap<String, u64>,
+}
+
+/// What was asked for, with defaults filled in and without the values of secrets.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = AppConversationStartRequestEcho)]
+pub struct StartRequestDto {
+    #[schema(value_type = Option<String>, required)]
+    sandbox_id: Option<SandboxId>,
+    /// With dashes.
+    #[schema(required)]
+    conversation_id: Option<Uuid>,
+    #[schema(value_type = Option<SendMessageRequest>, required)]
+    initial_message: Option<MessageInput>,
+    #[schema(required)]
+    system_message_suffix: Option<String>,
+    #[schema(value_type = Option<Vec<ProcessorSchema>>, required)]
+    processors: Option<Vec<Value>>,
+    #[schema(required)]
+    llm_model: Option<String>,
+    #[schema(required)]
+    agent_profile_id: Option<String>,
+    #[schema(required)]
+    selected_repository: Option<String>,
+    #[schema(required)]
+    selected_branch: Option<String>,
+    #[schema(value_type = Option<GitProviderWord>, required)]
+    git_provider: Option<GitProvider>,
+    #[schema(value_type = Option<SuggestedTaskSchema>, required)]
+    suggested_task: Option<Value>,
+    #[schema(required)]
+    title: Option<String>,
+    #[schema(value_type = Option<TriggerWord>, required)]
+    trigger: Option<Trigger>,
+    pr_number: Vec<i64>,
+    /// 32 hex digits.
+    #[schema(value_type = Option<String>, required)]
+    parent_conversation_id: Option<ConversationId>,
+    #[schema(value_type = AgentTypeWord)]
+    agent_type: AgentType,
+    #[schema(required)]
+    public: Option<bool>,
+    #[schema(value_type = Option<Vec<PluginSchema>>, required)]
+    plugins: Option<Vec<Value>>,
+    /// Names, with a mask in place of each value.
+    #[schema(value_type = Option<BTreeMap<String, String>>, required)]
+    secrets: Option<BTreeMap<String, &'static str>>,
+}
+
+impl From<StartRequest> for StartRequestDto {
+    fn from(request: StartRequest) -> Self {
+        let masked = |names: Vec<String>| names.into_iter().map(|name| (name, MASK)).collect();
+        Self {
+            sandbox_id: request.sandbox_id,
+            conversation_id: request.conversation_id.map(ConversationId::uuid),
+            initial_message: request.initial_message,
+            system_message_suffix: request.system_message_suffix,
+            processors: request.processors,
+            llm_model: request.llm_model,
+            agent_profile_id: request.agent_profile_id,
+            selected_repository: request.selected_repository,
+            selected_branch: request.selected_branch,
+            git_provider: request.git_provider,
+            suggested_task: request.suggested_task,
+            title: request.title,
+            trigger: request.trigger,
+            pr_number: request.pr_number,
+            parent_conversation_id: request.parent_conversation_id,
+            agent_type: request.agent_type,
+            public: request.public,
+            plugins: request.plugins,
+            secrets: request.secret_names.map(masked),
+        }
+    }
+}
+
+impl From<StartTask> for StartTaskDto {
+    fn from(task: StartTask) -> Self {
+        let ready = task.status == StartStatus::Ready;
+        let reached_sandbox = match task.status {
+            // A failed task shows how far it had come: a status has a time once it was left.
+            StartStatus::Error => {
+                task.agent_server_url.is_some()
+                    || task
+                        .timings
+                        .contains_key(StartStatus::WaitingForSandbox.as_str())
+            }
+            status => status >= StartStatus::WaitingForSandbox,
+        };
+        let reached_agent = task.status >= StartStatus::StartingConversation;
+        Self {
+            id: task.id,
+            created_by_user_id: task.owner,
+            status: task.status,
+            detail: task.detail,
+            app_conversation_id: ready.then_some(task.conversation_id),
+            sandbox_id: reached_sandbox.then_some(task.sandbox_id),
+            agent_server_url: task.agent_server_url.filter(|_| reached_agent),
+            request: task.request.into(),
+            created_at: task.created_at,
+            updated_at: task.updated_at,
+            notes: task.notes,
+            timings: task.timings,
+        }
+    }
+}
+
+impl Choice for StartTaskOrder {
+    const CHOICES: &'static [(&'static str, Self)] = &[
+        ("CREATED_AT", Self::CreatedAt),
+        ("CREATED_AT_DESC", Self::CreatedAtDesc),
+        ("UPDATED_AT", Self::UpdatedAt),
+        ("UPDATED_AT_DESC", Self::UpdatedAtDesc),
+    ];
+}
+
+/// The orders in the document.
+#[derive(Debug, Clone, Copy, ToSchema)]
+#[schema(
+    as = AppConversationStartTaskSortOrder,
+    rename_all = "SCREAMING_SNAKE_CASE",
+    default = "CREATED_AT_DESC"
+)]
+pub enum StartTaskOrderWord {
+    /// Oldest first.
+    CreatedAt,
+    /// Newest first.
+    CreatedAtDesc,
+    /// Longest unchanged first.
+    UpdatedAt,
+    /// Last changed first.
+    UpdatedAtDesc,
+}
+
+/// Which tasks to count.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct StartTaskCountQuery {
+    /// Only READY tasks of this conversation.
+    #[param(rename = "conversation_id__eq", value_type = String, format = Uuid, required = false)]
+    conversation: Option<ConversationId>,
+    /// Made at or after this time.
+    #[param(rename = "created_at__gte", value_type = String, format = DateTime, required = false)]
+    created_from: Option<Timestamp>,
+}
+
+impl StartTaskCountQuery {
+    fn read<Model: Decode>(object: &mut Object<'_, Model>) -> Option<Self> {
+        let conversation = object.optional("conversation_id__eq");
+        let created_from = object.optional("created_at__gte");
+        Some(Self {
+            conversation: conversation?,
+            created_from: created_from?,
+        })
+    }
+}
+
+impl Decode for StartTaskCountQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        Self::read(&mut object)
+    }
+}
+
+impl From<StartTaskCountQuery> for StartTaskFilter {
+    fn from(query: StartTaskCountQuery) -> Self {
+        Self {
+            conversation_id: query.conversation,
+            created_from: query.created_from,
+        }
+    }
+}
+
+/// What to search, beside what is counted: see [`StartTaskCountQuery`].
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct StartTaskSearchQuery {
+    #[param(ignore)]
+    what: StartTaskCountQuery,
+    /// Order.
+    #[param(rename = "sort_order", value_type = StartTaskOrderWord, inline, required = false)]
+    order: StartTaskOrder,
+    /// `next_page_id` of the page before.
+    #[param(value_type = String, required = false)]
+    page_id: Option<PageToken>,
+    /// Most items of this page.
+    #[param(value_type = i64, required = false, minimum = 1, maximum = 100, default = 100)]
+    limit: PageLimit,
+}
+
+impl StartTaskSearchQuery {
+    /// Filter, order and page.
+    pub fn into_parts(self) -> (StartTaskFilter, StartTaskOrder, PageRequest) {
+        let page = PageRequest {
+            after: self.page_id,
+            limit: self.limit,
+        };
+        (self.what.into(), self.order, page)
+    }
+}
+
+impl Decode for StartTaskSearchQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let what = StartTaskCountQuery::read(&mut object);
+        let order = object.default("sort_order", StartTaskOrder::default);
+        let page = object.page(PageLimit::MAX);
+        let PageRequest { after, limit } = page?;
+        Some(Self {
+            what: what?,
+            order: order?,
+            page_id: after,
+            limit,
+        })
+    }
+}
+
+/// `?ids=…&ids=…`
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct StartTaskIdsQuery {
+    /// The tasks, at most 100.
+    #[param(value_type = Vec<Uuid>)]
+    pub ids: Vec<StartTaskId>,
+}
+
+impl Decode for StartTaskIdsQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        Some(Self {
+            ids: object.required("ids")?,
+        })
+    }
+}

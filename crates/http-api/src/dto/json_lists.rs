@@ -1,0 +1,112 @@
+//! Long lists, written without detours: one item after the other into one buffer, as each is made.
+//!
+//! serde looks at every sign of every name of a member, whether it must be escaped. Where an item has forty members, that is
+//! as much work as their values, so what comes by the hundred writes its own names (`members!`).
+
+use actix_web::{HttpResponse, ResponseError as _};
+use domain::page::Page;
+use serde::Serialize;
+
+use crate::dto::timestamped;
+use crate::problem::Problem;
+
+/// Bytes of an item of most lists: what a buffer begins with that will hold so many.
+const ITEM_CAPACITY_BYTES: usize = 1024;
+
+/// What writes itself, byte by byte as serde would.
+pub trait Written: Serialize {
+    /// Appends it to a document.
+    fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()>;
+}
+
+/// Writes the beginning of an object, without the brace that ends it: names as they are, values by serde. `to out`: members
+/// of an object that has some.
+macro_rules! members {
+    ($out:ident, $first:literal: $value:expr, $($name:literal: $next:expr),* $(,)?) => {{
+        $out.extend_from_slice(concat!("{\"", $first, "\":").as_bytes());
+        serde_json::to_writer(&mut *$out, $value)?;
+        members!(to $out, $($name: $next),*);
+    }};
+    (to $out:ident, $($name:literal: $value:expr),* $(,)?) => {{$(
+        $out.extend_from_slice(concat!(",\"", $name, "\":").as_bytes());
+        serde_json::to_writer(&mut *$out, $value)?;
+    )*}};
+}
+pub(crate) use members;
+
+/// The answer that is a page of items ([`PageDto`](crate::dto::PageDto)).
+pub fn page_response<D, T: Written>(page: Page<D>, convert: impl Fn(D) -> T) -> HttpResponse {
+    let mut bytes = Vec::with_capacity((page.items.len() + 1) * ITEM_CAPACITY_BYTES);
+    let written = write_page(&mut bytes, page, convert);
+    answer(bytes, written)
+}
+
+fn write_page<D, T: Written>(
+    out: &mut Vec<u8>,
+    page: Page<D>,
+    convert: impl Fn(D) -> T,
+) -> serde_json::Result<()> {
+    out.extend_from_slice(br#"{"items":["#);
+    for (at, item) in page.items.into_iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        convert(item).write(out)?;
+    }
+    out.extend_from_slice(br#"],"next_page_id":"#);
+    serde_json::to_writer(&mut *out, &page.next.map(|token| token.0))?;
+    out.push(b'}');
+    Ok(())
+}
+
+/// An answer that lists so many things, as serde writes it.
+pub fn list_response(answered: &impl Serialize, items: usize) -> HttpResponse {
+    let mut bytes = Vec::with_capacity((items + 1) * ITEM_CAPACITY_BYTES);
+    let written = serde_json::to_writer(&mut bytes, answered);
+    answer(bytes, written)
+}
+
+fn answer(bytes: Vec<u8>, written: serde_json::Result<()>) -> HttpResponse {
+    match written {
+        Ok(()) => timed::json(bytes),
+        Err(error) => Problem::internal(format!("an answer is no JSON: {error}")).error_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::page::PageToken;
+
+    use super::*;
+    use crate::dto::PageDto;
+
+    #[derive(Serialize)]
+    struct Pair {
+        one: u8,
+        two: Option<String>,
+    }
+
+    impl Written for Pair {
+        fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
+            members!(out, "one": &self.one, "two": &self.two);
+            out.push(b'}');
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_page_is_written_as_serde_would() {
+        let texts = [None, Some("a\"b\n".to_owned()), Some(String::new())];
+        for count in 0..=3 {
+            for next in [None, Some(PageToken("t".to_owned()))] {
+                let items = texts.iter().take(count).cloned().collect();
+                let page = Page { items, next };
+                let pair = |two| Pair { one: 1, two };
+                let mut written = Vec::new();
+                write_page(&mut written, page.clone(), pair).unwrap();
+                let expected = serde_json::to_string(&PageDto::of(page, pair)).unwrap();
+                assert_eq!(String::from_utf8(written).unwrap(), expected);
+            }
+        }
+    }
+}

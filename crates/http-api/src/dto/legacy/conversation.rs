@@ -1,0 +1,393 @@
+//! Conversations as front ends of the 1.0 to 1.3 line see them (contract v0, section 7).
+
+use application::conversations::provisional_title;
+use application::sandboxes::Sandboxes;
+use domain::clock::Timestamp;
+use domain::conversation::{
+    ConversationChange, ConversationFilter, ConversationView, ExecutionStatus, GitProvider, Trigger,
+};
+use domain::id::{ConversationId, SandboxId};
+use domain::page::{Page, PageLimit, PageRequest, PageToken};
+use domain::patch::Patch;
+use domain::sandbox::SandboxStatus;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::dto::secret_text::Shown;
+use crate::dto::enums::{GitProviderWord, TriggerWord};
+use crate::addresses::Addresses;
+use crate::decode::{Decode, FieldErrors, Object, Path, characters};
+
+/// Conversations of a page when nothing else is said.
+const USUAL: i64 = 20;
+/// Characters of an id.
+const LONGEST_ID: usize = 100;
+
+/// State of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[schema(as = ConversationStatus)]
+pub enum LegacyStatus {
+    /// Its sandbox is being started, or resumed.
+    Starting,
+    /// Its sandbox is running.
+    Running,
+    /// Its sandbox is paused.
+    Stopped,
+    /// Its sandbox is gone.
+    Archived,
+    /// Its sandbox failed.
+    Error,
+}
+
+impl LegacyStatus {
+    fn of(sandbox: SandboxStatus) -> Self {
+        match sandbox {
+            SandboxStatus::Starting => Self::Starting,
+            SandboxStatus::Running => Self::Running,
+            SandboxStatus::Paused => Self::Stopped,
+            SandboxStatus::Missing => Self::Archived,
+            SandboxStatus::Error => Self::Error,
+        }
+    }
+
+    /// What the runtime of such a conversation is doing, in the words that front ends have texts for.
+    fn runtime(self, agent: Option<ExecutionStatus>) -> Option<&'static str> {
+        match (self, agent) {
+            (Self::Starting, _) => Some("STATUS$STARTING_RUNTIME"),
+            (Self::Error, _)
+            | (Self::Running, Some(ExecutionStatus::Error | ExecutionStatus::Stuck)) => {
+                Some("STATUS$ERROR")
+            }
+            (Self::Running, _) => Some("STATUS$READY"),
+            (Self::Stopped, _) => Some("STATUS$STOPPED"),
+            (Self::Archived, _) => None,
+        }
+    }
+}
+
+/// A conversation, as front ends of the 1.0 to 1.3 line see it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = ConversationInfo)]
+pub struct LegacyConversationDto {
+    /// 32 hex digits.
+    #[schema(value_type = String)]
+    conversation_id: ConversationId,
+    title: String,
+    #[schema(value_type = String, format = DateTime)]
+    last_updated_at: Timestamp,
+    status: LegacyStatus,
+    #[schema(required)]
+    runtime_status: Option<&'static str>,
+    #[schema(required)]
+    selected_repository: Option<String>,
+    #[schema(required)]
+    selected_branch: Option<String>,
+    #[schema(value_type = Option<GitProviderWord>, required)]
+    git_provider: Option<GitProvider>,
+    #[schema(value_type = Option<TriggerWord>, required)]
+    trigger: Option<Trigger>,
+    /// Always 0: clients talk to agent servers.
+    num_connections: u32,
+    /// Where the agent server has it, while its sandbox is running.
+    #[schema(required)]
+    url: Option<String>,
+    /// The key of the agent server, while its sandbox is running.
+    #[schema(value_type = Option<String>, required)]
+    session_api_key: Option<Shown>,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    /// Pull requests it is about.
+    pr_number: Vec<i64>,
+    /// Always `V1`.
+    conversation_version: &'static str,
+    #[schema(value_type = Vec<String>)]
+    sub_conversation_ids: Vec<ConversationId>,
+    #[schema(required)]
+    public: Option<bool>,
+}
+
+impl LegacyConversationDto {
+    /// As its owner sees it.
+    pub fn of(view: ConversationView, sandboxes: &Sandboxes, addresses: &Addresses) -> Self {
+        let ConversationView {
+            conversation,
+            sandbox,
+            children,
+        } = view;
+        let sandbox_status = sandbox
+            .as_ref()
+            .map_or(SandboxStatus::Missing, |sandbox| sandbox.status);
+        let status = LegacyStatus::of(sandbox_status);
+        let url = sandbox.as_ref().and_then(|it| addresses.agent_server(it));
+        let id = conversation.id;
+        Self {
+            conversation_id: id,
+            title: conversation.title.unwrap_or_else(|| provisional_title(id)),
+            last_updated_at: conversation.updated_at,
+            status,
+            runtime_status: status.runtime(conversation.execution_status),
+            selected_repository: conversation.selected_repository,
+            selected_branch: conversation.selected_branch,
+            git_provider: conversation.git_provider,
+            trigger: conversation.trigger,
+            num_connections: 0,
+            url: url.map(|url| format!("{url}/api/conversations/{id}")),
+            session_api_key: sandbox
+                .and_then(|sandbox| sandboxes.session_key(&sandbox))
+                .map(Shown::from),
+            created_at: conversation.created_at,
+            pr_number: conversation.pr_numbers,
+            conversation_version: "V1",
+            sub_conversation_ids: children,
+            public: conversation.public,
+        }
+    }
+}
+
+/// A page of conversations.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = ConversationInfoResultSet)]
+pub struct LegacyConversationsDto {
+    /// Newest first.
+    results: Vec<LegacyConversationDto>,
+    /// To be sent as `page_id` for the next page; `null` on the last one.
+    #[schema(required)]
+    next_page_id: Option<String>,
+}
+
+impl LegacyConversationsDto {
+    /// Nothing at all.
+    pub const NONE: Self = Self {
+        results: Vec::new(),
+        next_page_id: None,
+    };
+
+    /// As their owner sees them.
+    pub fn of(page: Page<ConversationView>, sandboxes: &Sandboxes, addresses: &Addresses) -> Self {
+        let page = page.map(|view| LegacyConversationDto::of(view, sandboxes, addresses));
+        Self {
+            results: page.items,
+            next_page_id: page.next.map(|token| token.0),
+        }
+    }
+}
+
+/// Where a conversation runs.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = RuntimeConfig)]
+pub struct RuntimeConfigDto {
+    /// Its sandbox.
+    #[schema(value_type = String)]
+    pub runtime_id: SandboxId,
+    /// The conversation.
+    #[schema(value_type = String)]
+    pub session_id: ConversationId,
+}
+
+/// What a legacy route answers about a conversation that is not there.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = LegacyProblem)]
+pub struct LegacyProblemDto {
+    /// Always `error`.
+    status: &'static str,
+    message: &'static str,
+    msg_id: &'static str,
+}
+
+impl LegacyProblemDto {
+    /// No such conversation.
+    pub const NOT_FOUND: Self = Self {
+        status: "error",
+        message: "Conversation not found",
+        msg_id: "CONVERSATION$NOT_FOUND",
+    };
+}
+
+/// Which conversations.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct LegacyListQuery {
+    /// `next_page_id` of the page before.
+    #[param(value_type = String, required = false)]
+    page_id: Option<PageToken>,
+    /// Most conversations of this page. More than 100 are 100, less than 1 are none.
+    #[param(value_type = i64, required = false, default = 20)]
+    limit: Option<PageLimit>,
+    /// Only about this repository.
+    #[param(nullable = false)]
+    selected_repository: Option<String>,
+    /// Only what this started.
+    #[param(rename = "conversation_trigger", value_type = TriggerWord, required = false)]
+    trigger: Option<Trigger>,
+    /// Whether parts of other conversations count, too.
+    #[param(rename = "include_sub_conversations", value_type = bool, required = false, default = false)]
+    include_parts: bool,
+}
+
+impl LegacyListQuery {
+    /// Filter and page; `None` when nothing is wanted.
+    pub fn into_parts(self) -> Option<(ConversationFilter, PageRequest)> {
+        let filter = ConversationFilter {
+            selected_repository: self.selected_repository,
+            trigger: self.trigger,
+            include_sub_conversations: self.include_parts,
+            ..ConversationFilter::default()
+        };
+        let page = PageRequest {
+            after: self.page_id,
+            limit: self.limit?,
+        };
+        Some((filter, page))
+    }
+}
+
+impl Decode for LegacyListQuery {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let page_id = object.optional::<String>("page_id");
+        let limit = object.integer("limit", USUAL);
+        let selected_repository = object.optional("selected_repository");
+        let trigger = object.optional("conversation_trigger");
+        let include_parts = object.default("include_sub_conversations", || false);
+        Some(Self {
+            page_id: page_id?.map(PageToken),
+            limit: PageLimit::new(limit?.min(100)),
+            selected_repository: selected_repository?,
+            trigger: trigger?,
+            include_parts: include_parts?,
+        })
+    }
+}
+
+/// An id in a path, as it was sent, and what it may stand for.
+#[derive(Debug, Clone)]
+pub struct LegacyId {
+    /// As sent; of no more than 100 characters and without tricks.
+    pub text: String,
+    /// Nothing for `task-…`, which front ends ask for while a conversation starts, and for whatever else is no id of ours.
+    pub id: Option<ConversationId>,
+}
+
+impl LegacyId {
+    /// The text as an id, or what is wrong with it.
+    pub fn parse(text: String) -> Result<Self, &'static str> {
+        if text.chars().count() > LONGEST_ID {
+            return Err("Conversation ID is too long");
+        }
+        let is_odd = |c: char| c.is_control() || matches!(c, '/' | '\\');
+        if text.contains("..") || text.contains(is_odd) {
+            return Err("Conversation ID contains invalid path characters");
+        }
+        let id = text.parse().ok();
+        Ok(Self { text, id })
+    }
+}
+
+/// The part of a path that is an id, unread.
+#[derive(Debug, Clone)]
+pub struct LegacyIdText(pub String);
+
+impl Decode for LegacyIdText {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        object.required("conversation_id").map(Self)
+    }
+}
+
+/// A new title.
+#[derive(Debug, Clone)]
+pub struct LegacyTitle(pub ConversationChange);
+
+impl Decode for LegacyTitle {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let title = object.required::<String>("title");
+        object.rule("title", title.as_ref(), characters(1..=200));
+        Some(Self(ConversationChange {
+            title: Patch::Set(title?),
+            ..ConversationChange::default()
+        }))
+    }
+}
+
+/// A new title.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "for the document only; see `LegacyTitle`")]
+pub struct UpdateConversationRequest {
+    #[schema(min_length = 1, max_length = 200)]
+    title: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_in_older_words() {
+        use ExecutionStatus as E;
+        use SandboxStatus as S;
+        for (sandbox, agent, status, runtime) in [
+            (
+                S::Starting,
+                None,
+                LegacyStatus::Starting,
+                Some("STATUS$STARTING_RUNTIME"),
+            ),
+            (
+                S::Running,
+                None,
+                LegacyStatus::Running,
+                Some("STATUS$READY"),
+            ),
+            (
+                S::Running,
+                Some(E::Running),
+                LegacyStatus::Running,
+                Some("STATUS$READY"),
+            ),
+            (
+                S::Running,
+                Some(E::Finished),
+                LegacyStatus::Running,
+                Some("STATUS$READY"),
+            ),
+            (
+                S::Running,
+                Some(E::Stuck),
+                LegacyStatus::Running,
+                Some("STATUS$ERROR"),
+            ),
+            (
+                S::Paused,
+                Some(E::Paused),
+                LegacyStatus::Stopped,
+                Some("STATUS$STOPPED"),
+            ),
+            (
+                S::Error,
+                Some(E::Running),
+                LegacyStatus::Error,
+                Some("STATUS$ERROR"),
+            ),
+            (S::Missing, Some(E::Finished), LegacyStatus::Archived, None),
+        ] {
+            assert_eq!(LegacyStatus::of(sandbox), status);
+            assert_eq!(status.runtime(agent), runtime, "{sandbox} {agent:?}");
+        }
+    }
+
+    #[test]
+    fn ids_without_tricks() {
+        let id = |text: &str| LegacyId::parse(text.to_owned()).map(|id| id.id.is_some());
+        assert_eq!(id("0123456789abcdef0123456789abcdef"), Ok(true));
+        assert_eq!(id("01234567-89ab-cdef-0123-456789abcdef"), Ok(true));
+        assert_eq!(id("task-0123456789abcdef0123456789abcdef"), Ok(false));
+        assert_eq!(id("anything"), Ok(false));
+        assert!(id(&"x".repeat(101)).is_err());
+        for odd in ["..", "a/b", "a\\b", "a\nb", "a..b"] {
+            assert!(id(odd).is_err(), "{odd:?}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Sandboxes on the wire (contract v1, section 2.3).
+
+use application::sandboxes::Sandboxes;
+use domain::clock::Timestamp;
+use domain::id::{SandboxId, SpecId, UserId};
+use domain::sandbox::{ExposedUrl, LogTail, SandboxStatus, SandboxView};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use url::form_urlencoded;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::dto::secret_text::Shown;
+use crate::dto::enums::SandboxStatusWord;
+use crate::dto::json_lists::{Written, members};
+use crate::addresses::Addresses;
+use crate::decode::{Decode, FieldErrors, Object, Path, bounds};
+
+/// Name of the exposed URL of the editor.
+const VSCODE: &str = "VSCODE";
+
+/// A sandbox.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = SandboxInfo)]
+pub struct SandboxDto {
+    #[schema(value_type = String)]
+    id: SandboxId,
+    /// Whose it is.
+    #[schema(value_type = Option<String>, required)]
+    created_by_user_id: UserId,
+    /// The template it was made from.
+    #[schema(value_type = String)]
+    sandbox_spec_id: SpecId,
+    #[schema(value_type = SandboxStatusWord)]
+    status: SandboxStatus,
+    /// The key of its agent server, only while it is RUNNING.
+    #[schema(value_type = Option<String>, required)]
+    session_api_key: Option<Shown>,
+    /// What clients can reach, only while it is RUNNING.
+    #[schema(required)]
+    exposed_urls: Option<Vec<ExposedUrlDto>>,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    /// Why it is in ERROR or MISSING.
+    #[schema(required)]
+    status_detail: Option<String>,
+}
+
+/// A service inside a sandbox.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = ExposedUrl)]
+pub struct ExposedUrlDto {
+    /// `AGENT_SERVER`, `VSCODE`, `WORKER_1` or `WORKER_2`.
+    name: String,
+    /// Where clients reach it; the editor's holds the session key.
+    #[schema(value_type = String)]
+    url: Shown,
+    /// The port inside the sandbox.
+    port: u16,
+}
+
+impl SandboxDto {
+    /// As its owner sees it.
+    pub fn of(
+        sandbox: impl Into<SandboxView>,
+        sandboxes: &Sandboxes,
+        addresses: &Addresses,
+    ) -> Self {
+        let sandbox = sandbox.into();
+        let running = sandbox.status == SandboxStatus::Running;
+        let key = sandboxes.session_key(&sandbox);
+        let workspace = sandbox.workspace.as_deref();
+        let exposed = running.then(|| {
+            let urls = sandbox.exposed_urls.iter();
+            urls.map(|exposed| {
+                let url = addresses.exposed(&sandbox, exposed);
+                ExposedUrlDto::of(exposed, &url, key.as_deref(), workspace)
+            })
+            .collect()
+        });
+        Self {
+            id: sandbox.id,
+            created_by_user_id: sandbox.owner,
+            sandbox_spec_id: sandbox.spec_id,
+            status: sandbox.status,
+            session_api_key: key.map(Shown::from),
+            exposed_urls: exposed,
+            created_at: sandbox.created_at,
+            status_detail: sandbox.status_detail,
+        }
+    }
+}
+
+impl Written for SandboxDto {
+    fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
+        members!(
+            out,
+            "id": &self.id,
+            "created_by_user_id": &self.created_by_user_id,
+            "sandbox_spec_id": &self.sandbox_spec_id,
+            "status": &self.status,
+            "session_api_key": &self.session_api_key,
+            "exposed_urls": &self.exposed_urls,
+            "created_at": &self.created_at,
+            "status_detail": &self.status_detail,
+        );
+        out.push(b'}');
+        Ok(())
+    }
+}
+
+impl ExposedUrlDto {
+    fn of(
+        exposed: &ExposedUrl,
+        url: &str,
+        key: Option<&SecretString>,
+        workspace: Option<&str>,
+    ) -> Self {
+        let url = match key {
+            Some(key) if exposed.name == VSCODE => editor_url(url, key, workspace),
+            _ => url.trim_end_matches('/').to_owned(),
+        };
+        Self {
+            name: exposed.name.clone(),
+            url: Shown::Own(SecretString::from(url)),
+            port: exposed.port,
+        }
+    }
+}
+
+/// The editor takes its key and the directory to open from the query.
+fn editor_url(url: &str, key: &SecretString, workspace: Option<&str>) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("tkn", key.expose_secret());
+    if let Some(folder) = workspace {
+        query.append_pair("folder", folder);
+    }
+    let separator = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{separator}{}", query.finish())
+}
+
+/// `?id=…&id=…`: a batch read by ids that are free text. What cannot be an id is simply unknown.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct IdsQuery {
+    /// The ids, at most 100.
+    #[param(rename = "id")]
+    pub ids: Vec<String>,
+}
+
+impl Decode for IdsQuery {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        Some(Self {
+            ids: object.required("id")?,
+        })
+    }
+}
+
+/// The query of `POST /sandboxes`.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct NewSandboxQuery {
+    /// The template; the default one if absent.
+    #[param(nullable = false)]
+    pub sandbox_spec_id: Option<String>,
+}
+
+impl Decode for NewSandboxQuery {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        Some(Self {
+            sandbox_spec_id: object.optional("sandbox_spec_id")?,
+        })
+    }
+}
+
+/// The query of `DELETE /sandboxes/{id}`: clients repeat the id there.
+#[derive(Debug, Clone, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct DeleteSandboxQuery {
+    /// The id once more; may be left out, and must not differ.
+    #[param(nullable = false)]
+    pub sandbox_id: Option<String>,
+}
+
+impl Decode for DeleteSandboxQuery {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        Some(Self {
+            sandbox_id: object.optional("sandbox_id")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(name: &str, url: &str, key: Option<&SecretString>) -> String {
+        let exposed = ExposedUrl {
+            name: name.to_owned(),
+            url: url.parse().unwrap(),
+            port: 1,
+        };
+        let dto = ExposedUrlDto::of(&exposed, exposed.url.as_str(), key, Some("/workspace/a b"));
+        dto.url.expose().to_owned()
+    }
+
+    #[test]
+    fn a_sandbox_is_written_as_serde_would() {
+        let url = |name: &str| ExposedUrlDto {
+            name: name.to_owned(),
+            url: Shown::Own("http://h:1/?a=\"é".into()),
+            port: 1,
+        };
+        let empty = SandboxDto {
+            id: SandboxId::parse("box").unwrap(),
+            created_by_user_id: UserId::parse("ada").unwrap(),
+            sandbox_spec_id: SpecId::parse("spec:1").unwrap(),
+            status: SandboxStatus::Starting,
+            session_api_key: None,
+            exposed_urls: None,
+            created_at: Timestamp::from_micros(1),
+            status_detail: None,
+        };
+        let full = SandboxDto {
+            status: SandboxStatus::Running,
+            session_api_key: Some(Shown::Own("key".into())),
+            exposed_urls: Some(vec![url("AGENT_SERVER"), url(VSCODE)]),
+            status_detail: Some("a \"b\"\n".to_owned()),
+            ..empty.clone()
+        };
+        for it in [empty, full] {
+            let mut written = Vec::new();
+            it.write(&mut written).unwrap();
+            let expected = serde_json::to_string(&it).unwrap();
+            assert_eq!(String::from_utf8(written).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn only_the_editor_gets_the_key_in_its_address() {
+        let key = SecretString::from("k+1");
+        assert_eq!(
+            shown("VSCODE", "http://h:1/", Some(&key)),
+            "http://h:1/?tkn=k%2B1&folder=%2Fworkspace%2Fa+b"
+        );
+        assert_eq!(
+            shown("AGENT_SERVER", "http://h:1/", Some(&key)),
+            "http://h:1"
+        );
+        assert_eq!(
+            shown("WORKER_1", "http://h:1/x/", Some(&key)),
+            "http://h:1/x"
+        );
+        assert_eq!(shown("VSCODE", "http://h:1/", None), "http://h:1");
+    }
+}
+
+/// Which part of a log.
+#[derive(Debug, Clone, Copy, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct LogsQuery {
+    /// So many lines from the end.
+    #[param(value_type = i64, required = false, minimum = 0, maximum = 10_000, default = 200)]
+    lines: u32,
+    /// Whether to go on with what is written from now on.
+    #[param(value_type = bool, required = false, default = false)]
+    follow: bool,
+}
+
+impl Decode for LogsQuery {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let lines = object.default("lines", || 200_i64);
+        object.rule("lines", lines.as_ref(), bounds(0..=10_000));
+        let follow = object.default("follow", || false);
+        Some(Self {
+            lines: u32::try_from(lines?).ok()?,
+            follow: follow?,
+        })
+    }
+}
+
+impl From<LogsQuery> for LogTail {
+    fn from(query: LogsQuery) -> Self {
+        Self {
+            lines: query.lines,
+            follow: query.follow,
+        }
+    }
+}

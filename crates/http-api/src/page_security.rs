@@ -1,0 +1,16 @@
+//! Headers of every page that this service itself serves, and of its files: what a browser may do with them.
+
+use actix_web::HttpResponseBuilder;
+use actix_web::http::header::{
+    CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+
+/// Adds the headers. The policy names `frame-ancestors 'none'`: in a frame of another site, clicks would run operations with
+/// the rights of the user who clicks. `X-Frame-Options` says the same to old browsers.
+pub(crate) fn add(answer: &mut HttpResponseBuilder, policy: &'static str) {
+    answer
+        .insert_header((CONTENT_SECURITY_POLICY, policy))
+        .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .insert_header((X_FRAME_OPTIONS, "DENY"))
+        .insert_header((REFERRER_POLICY, "no-referrer"));
+}

@@ -1,0 +1,222 @@
+//! Users and their keys, for administrators. Others are answered 403 whatever they name.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpResponse, delete, get, patch, post, web};
+use domain::id::UserId;
+
+use crate::dto::account::administration::{
+    AccountDto, KeyDto, KeyWishDto, KeyWishInput, MadeKeyDto, NewUserDto, NewUserInput,
+    RotationDto, RotationInput, UserName, UserUpdateDto, UserUpdateInput, UsersKey,
+};
+use crate::dto::page::PageQuery;
+use crate::dto::{PageDto, Success};
+use crate::extract::{
+    Admin, Application, Body, Call, OptionalBody, AuditOrigin, PathParam, PathParams, Query,
+};
+use crate::problem::{Detail, Problem};
+
+/// Lists users by name, also those whose deletion is not complete.
+#[utoipa::path(
+    tag = "Administration",
+    params(PageQuery),
+    responses(
+        (status = 200, description = "A page", body = PageDto<AccountDto>),
+        (status = 403, description = "The caller is no administrator", body = Detail),
+    )
+)]
+#[get("/api/v1/admin/users")]
+pub(crate) async fn list(
+    app: Application,
+    Call(_admin, Query(page)): Call<Admin, Query<PageQuery>>,
+) -> Result<web::Json<PageDto<AccountDto>>, Problem> {
+    let found = app.administration.users(&page.into()).await?;
+    Ok(web::Json(PageDto::of(found, AccountDto::from)))
+}
+
+/// Makes a user, who has no key yet.
+#[utoipa::path(
+    tag = "Administration",
+    request_body = NewUserDto,
+    responses(
+        (status = 201, description = "The user", body = AccountDto),
+        (status = 403, description = "The caller is no administrator", body = Detail),
+        (status = 409, description = "The name is taken, or was a moment ago", body = Detail),
+    )
+)]
+#[post("/api/v1/admin/users")]
+pub(crate) async fn create(
+    app: Application,
+    Call(_admin, (origin, Body(input))): Call<Admin, (AuditOrigin, Body<NewUserInput>)>,
+) -> Result<HttpResponse, Problem> {
+    let origin = origin.with_status(StatusCode::CREATED);
+    let made = app
+        .administration
+        .create_user(&origin, &input.user, input.role);
+    Ok(HttpResponse::Created().json(AccountDto::from(made.await?)))
+}
+
+/// A user.
+#[utoipa::path(
+    tag = "Administration",
+    params(("user_id" = String, Path)),
+    responses(
+        (status = 200, description = "The user", body = AccountDto),
+        (status = 403, description = "The caller is no administrator", body = Detail),
+    )
+)]
+#[get("/api/v1/admin/users/{user_id}")]
+pub(crate) async fn load(
+    app: Application,
+    Call(_admin, PathParam(UserName(user))): Call<Admin, PathParam<UserName>>,
+) -> Result<web::Json<AccountDto>, Problem> {
+    let found = app.administration.user(&user).await?;
+    Ok(web::Json(found.into()))
+}
+
+/// Changes what a user may do. Nobody takes the role from themself.
+#[utoipa::path(
+    tag = "Administration",
+    params(("user_id" = String, Path)),
+    request_body = UserUpdateDto,
+    responses(
+        (status = 200, description = "The user", body = AccountDto),
+        (status = 403, description = "The caller is no administrator", body = Detail),
+        (status = 409, description = "It is the caller", body = Detail),
+    )
+)]
+#[patch("/api/v1/admin/users/{user_id}")]
+pub(crate) async fn update(
+    app: Application,
+    Call(_admin, (origin, PathParam(UserName(user)), Body(input))): Call<
+        Admin,
+        (AuditOrigin, PathParam<UserName>, Body<UserUpdateInput>),
+    >,
+) -> Result<web::Json<AccountDto>, Problem> {
+    let origin = origin.with_status(StatusCode::OK);
+    let changed = app.administration.set_role(&origin, &user, input.0).await?;
+    Ok(web::Json(changed.into()))
+}
+
+/// Deletes a user with everything of theirs, for good; sandboxes soon after. Nobody deletes themself.
+#[utoipa::path(
+    tag = "Administration",
+    params(("user_id" = String, Path)),
+    responses(
+        (status = 200, description = "Deleted", body = Success),
+        (status = 403, description = "The caller is no administrator", body = Detail),
+        (status = 409, description = "It is the caller", body = Detail),
+    )
+)]
+#[delete("/api/v1/admin/users/{user_id}")]
+pub(crate) async fn remove(
+    app: Application,
+    Call(_admin, (origin, PathParam(UserName(user)))): Call<Admin, (AuditOrigin, PathParam<UserName>)>,
+) -> Result<web::Json<Success>, Problem> {
+    let origin = origin.with_status(StatusCode::OK);
+    app.administration.delete_user(&origin, &user).await?;
+    Ok(web::Json(Success::DONE))
+}
+
+/// Lists a user's keys, oldest first: all on one page.
+#[utoipa::path(
+    tag = "Administration",
+    params(("user_id" = String, Path)),
+    responses(
+        (status = 200, description = "All keys", body = PageDto<KeyDto>),
+        (status = 403, description = "The caller is no administrator", body = Detail),
+    )
+)]
+#[get("/api/v1/admin/users/{user_id}/keys")]
+pub(crate) async fn keys(
+    app: Application,
+    Call(Admin(actor), PathParam(UserName(user))): Call<Admin, PathParam<UserName>>,
+) -> Result<web::Json<PageDto<KeyDto>>, Problem> {
+    let administration = &app.administration;
+    administration.user(&user).await?;
+    let keys = administration.keys(&user).await?;
+    let items = keys.into_iter().map(|key| KeyDto::of(key, actor.key));
+    Ok(web::Json(PageDto {
+        items: items.collect(),
+        next_page_id: None,
+    }))
+}
+
+/// Makes a key for a user. Its text is in this answer and never again.
+#[utoipa::path(
+    tag = "Administration",
+    params(("user_id" = String, Path)),
+    request_body = KeyWishDto,
+    responses(
+        (status = 201, description = "The key", body = MadeKeyDto),
+        (status = 403, description = "The caller is no administrator", body = Detail),
+        (status = 409, description = "The user has as many as one may have", body = Detail),
+    )
+)]
+#[post("/api/v1/admin/users/{user_id}/keys")]
+pub(crate) async fn create_key(
+    app: Application,
+    Call(_admin, (origin, PathParam(UserName(user)), OptionalBody(input))): Call<
+        Admin,
+        (AuditOrigin, PathParam<UserName>, OptionalBody<KeyWishInput>),
+    >,
+) -> Result<HttpResponse, Problem> {
+    let (origin, wish) = (
+        origin.with_status(StatusCode::CREATED),
+        input.unwrap_or_default().0,
+    );
+    let made = app.administration.create_key(&origin, &user, &wish);
+    Ok(HttpResponse::Created().json(MadeKeyDto::from(made.await?)))
+}
+
+/// Makes a key in the place of one of a user's, which goes on to work for a while.
+#[utoipa::path(
+    tag = "Administration",
+    params(("user_id" = String, Path), ("key_id" = Uuid, Path)),
+    request_body = RotationDto,
+    responses(
+        (status = 201, description = "The new key", body = MadeKeyDto),
+        (status = 403, description = "The caller is no administrator", body = Detail),
+        (status = 409, description = "The key has expired, or the user has as many as one may have", body = Detail),
+    )
+)]
+#[post("/api/v1/admin/users/{user_id}/keys/{key_id}/rotate")]
+pub(crate) async fn rotate_key(
+    app: Application,
+    Call(_admin, (origin, PathParams(key), OptionalBody(input))): Call<
+        Admin,
+        (AuditOrigin, PathParams<UsersKey>, OptionalBody<RotationInput>),
+    >,
+) -> Result<HttpResponse, Problem> {
+    let (origin, input) = (origin.with_status(StatusCode::CREATED), input.unwrap_or_default());
+    let user = owner(&key)?;
+    let administration = &app.administration;
+    let made = administration.rotate_key(&origin, &user, key.id, &input.wish, input.grace);
+    Ok(HttpResponse::Created().json(MadeKeyDto::from(made.await?)))
+}
+
+/// Revokes a user's key: it opens nothing any more, at the latest after a second. Not the one that this request came with.
+#[utoipa::path(
+    tag = "Administration",
+    params(("user_id" = String, Path), ("key_id" = Uuid, Path)),
+    responses(
+        (status = 200, description = "Revoked", body = Success),
+        (status = 403, description = "The caller is no administrator", body = Detail),
+        (status = 409, description = "It is the key of this request", body = Detail),
+    )
+)]
+#[delete("/api/v1/admin/users/{user_id}/keys/{key_id}")]
+pub(crate) async fn revoke_key(
+    app: Application,
+    Call(_admin, (origin, PathParams(key))): Call<Admin, (AuditOrigin, PathParams<UsersKey>)>,
+) -> Result<web::Json<Success>, Problem> {
+    let (origin, user) = (origin.with_status(StatusCode::OK), owner(&key)?);
+    app.administration
+        .revoke_key(&origin, &user, key.id)
+        .await?;
+    Ok(web::Json(Success::DONE))
+}
+
+/// What cannot be a user's name is nobody's.
+fn owner(key: &UsersKey) -> Result<UserId, Problem> {
+    UserId::parse(key.user.as_str()).map_err(|_| Problem::not_found())
+}

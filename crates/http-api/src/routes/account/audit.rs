@@ -1,0 +1,27 @@
+//! The audit log, for administrators.
+
+use actix_web::{get, web};
+
+use crate::dto::PageDto;
+use crate::dto::account::administration::{AuditEntryDto, AuditQuery};
+use crate::extract::{Admin, Application, Call, Query};
+use crate::problem::{Detail, Problem};
+
+/// Searches the audit log, newest first.
+#[utoipa::path(
+    tag = "Administration",
+    params(AuditQuery),
+    responses(
+        (status = 200, description = "A page", body = PageDto<AuditEntryDto>),
+        (status = 403, description = "The caller is no administrator", body = Detail),
+    )
+)]
+#[get("/api/v1/audit")]
+pub(crate) async fn search(
+    app: Application,
+    Call(_admin, Query(query)): Call<Admin, Query<AuditQuery>>,
+) -> Result<web::Json<PageDto<AuditEntryDto>>, Problem> {
+    let (filter, page) = query.into_parts();
+    let found = app.audit.search(&filter, &page).await?;
+    Ok(web::Json(PageDto::of(found, AuditEntryDto::from)))
+}

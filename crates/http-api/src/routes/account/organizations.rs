@@ -1,0 +1,180 @@
+//! Organizations, as the web front end of the 1.20 line asks for them: it saves profiles of models only for the owner of one.
+//! Each user has one of their own, and its profiles are those of the user (`/api/v1/settings/profiles`).
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, delete, get, post, web};
+use domain::id::{OrganizationId, UserId};
+
+use crate::routes::configuration::profiles::{self, ProfileResponse, ProfileParam};
+use crate::dto::account::organization::{MemberDto, OrganizationsDto, ProviderConnectionsDto};
+use crate::dto::configuration::profiles::{
+    ProfileActivatedDto, ProfileChangedDto, ProfileDetailDto, ProfileListDto, ProfileName,
+    RenameProfileDto, SaveProfileDto, SaveProfileInput,
+};
+use crate::extract::{Actor, Application, Body, Call, OptionalBody, PathParam, State, Caller};
+use crate::problem::{Detail, Problem};
+
+/// A user who is in the organization that the path names.
+pub(crate) struct OrganizationMember(UserId);
+
+impl Caller for OrganizationMember {
+    /// Who is not in it learns nothing of it, nor of the rest of the request.
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        let user = Actor::identify(req).await?.user;
+        let named = req.match_info().get("organization_id").unwrap_or_default();
+        let named = named.parse::<OrganizationId>();
+        if named.is_ok_and(|named| named == OrganizationId::personal(&user)) {
+            Ok(Self(user))
+        } else {
+            Err(Problem::missing("Organization not found"))
+        }
+    }
+}
+
+/// Lists the caller's organizations: one, which is theirs alone.
+#[utoipa::path(
+    tag = "Users",
+    responses((status = 200, description = "The organization", body = OrganizationsDto))
+)]
+#[get("/api/organizations")]
+pub(crate) async fn list(Call(actor, ()): Call<Actor, ()>) -> web::Json<OrganizationsDto> {
+    web::Json(OrganizationsDto::of(&actor.user))
+}
+
+/// What the caller is in their organization, and may do.
+#[utoipa::path(
+    tag = "Users",
+    params(("organization_id" = Uuid, Path)),
+    responses((status = 200, description = "The caller as a member", body = MemberDto))
+)]
+#[get("/api/organizations/{organization_id}/me")]
+pub(crate) async fn me(Call(OrganizationMember(user), ()): Call<OrganizationMember, ()>) -> web::Json<MemberDto> {
+    web::Json(MemberDto::owner(&user))
+}
+
+/// Lists keys of model providers that profiles share: there are none.
+#[utoipa::path(
+    tag = "Settings",
+    params(("organization_id" = Uuid, Path)),
+    responses((status = 200, description = "None", body = ProviderConnectionsDto))
+)]
+#[get("/api/organizations/{organization_id}/provider-connections")]
+pub(crate) async fn provider_connections(
+    Call(_member, ()): Call<OrganizationMember, ()>,
+) -> web::Json<ProviderConnectionsDto> {
+    web::Json(ProviderConnectionsDto::NONE)
+}
+
+/// All profiles of the organization, without their keys.
+#[utoipa::path(
+    tag = "Settings",
+    params(("organization_id" = Uuid, Path)),
+    responses((status = 200, description = "Done", body = ProfileListDto))
+)]
+#[get("/api/organizations/{organization_id}/profiles")]
+pub(crate) async fn list_profiles(
+    app: Application,
+    Call(OrganizationMember(user), ()): Call<OrganizationMember>,
+) -> ProfileResponse<ProfileListDto> {
+    profiles::all_of(&app, &user).await
+}
+
+/// One profile with its configuration, without its keys.
+#[utoipa::path(
+    tag = "Settings",
+    params(
+        ("organization_id" = Uuid, Path),
+        ("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$"),
+    ),
+    responses((status = 200, description = "Done", body = ProfileDetailDto))
+)]
+#[get("/api/organizations/{organization_id}/profiles/{name}")]
+pub(crate) async fn load_profile(
+    app: Application,
+    state: State,
+    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<OrganizationMember, ProfileParam>,
+) -> ProfileResponse<ProfileDetailDto> {
+    profiles::one_of(&app, &user, name, state.ports().clock.now()).await
+}
+
+/// Saves a profile: the configuration that is sent, or the one in force. At most 10.
+#[utoipa::path(
+    tag = "Settings",
+    params(
+        ("organization_id" = Uuid, Path),
+        ("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$"),
+    ),
+    request_body = Option<SaveProfileDto>,
+    responses(
+        (status = 201, description = "Saved", body = ProfileChangedDto),
+        (status = 409, description = "There are 10 profiles", body = Detail),
+    )
+)]
+#[post("/api/organizations/{organization_id}/profiles/{name}")]
+pub(crate) async fn save_profile(
+    app: Application,
+    Call(OrganizationMember(user), (PathParam(ProfileName(name)), OptionalBody(input))): Call<
+        OrganizationMember,
+        (ProfileParam, OptionalBody<SaveProfileInput>),
+    >,
+) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
+    profiles::saved(&app, &user, name, input).await
+}
+
+/// Deletes a profile; no error if there is none. After the active one the first of the others becomes active.
+#[utoipa::path(
+    tag = "Settings",
+    params(
+        ("organization_id" = Uuid, Path),
+        ("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$"),
+    ),
+    responses((status = 200, description = "Done", body = ProfileChangedDto))
+)]
+#[delete("/api/organizations/{organization_id}/profiles/{name}")]
+pub(crate) async fn remove_profile(
+    app: Application,
+    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<OrganizationMember, ProfileParam>,
+) -> ProfileResponse<ProfileChangedDto> {
+    profiles::removed(&app, &user, name).await
+}
+
+/// Makes a profile's configuration the one in force.
+#[utoipa::path(
+    tag = "Settings",
+    params(
+        ("organization_id" = Uuid, Path),
+        ("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$"),
+    ),
+    responses((status = 200, description = "Done", body = ProfileActivatedDto))
+)]
+#[post("/api/organizations/{organization_id}/profiles/{name}/activate")]
+pub(crate) async fn activate_profile(
+    app: Application,
+    Call(OrganizationMember(user), PathParam(ProfileName(name))): Call<OrganizationMember, ProfileParam>,
+) -> ProfileResponse<ProfileActivatedDto> {
+    profiles::activated(&app, &user, name).await
+}
+
+/// Gives a profile another name.
+#[utoipa::path(
+    tag = "Settings",
+    params(
+        ("organization_id" = Uuid, Path),
+        ("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$"),
+    ),
+    request_body = RenameProfileDto,
+    responses(
+        (status = 200, description = "Done", body = ProfileChangedDto),
+        (status = 409, description = "The name is taken", body = Detail),
+    )
+)]
+#[post("/api/organizations/{organization_id}/profiles/{name}/rename")]
+pub(crate) async fn rename_profile(
+    app: Application,
+    Call(OrganizationMember(user), (PathParam(ProfileName(name)), Body(input))): Call<
+        OrganizationMember,
+        (ProfileParam, Body<RenameProfileDto>),
+    >,
+) -> ProfileResponse<ProfileChangedDto> {
+    profiles::renamed(&app, &user, &name, input.new_name).await
+}

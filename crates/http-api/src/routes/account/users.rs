@@ -1,0 +1,101 @@
+//! The user behind the key.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, get, web};
+use application::secrets::may_read_secrets;
+use application::settings::SecretVisibility;
+use serde_json::Value;
+
+use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::dto::account::access::AccessDto;
+use crate::dto::configuration::settings::UserDto;
+use crate::extract::{Actor, Application, Call, Query, SandboxCaller, State, Caller};
+use crate::problem::Problem;
+
+const EXPOSE: &str = "expose_secrets";
+
+/// Secrets in clear are for sandboxes only, everything else for users only. So a sandbox's key opens nothing here but
+/// what its agent needs, and a user's key never shows a secret.
+enum MeCaller {
+    User(Actor),
+    Sandbox(Box<SandboxCaller>),
+}
+
+impl Caller for MeCaller {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        if wants_secrets(req.query_string()) {
+            let sandbox = SandboxCaller::identify(req).await?;
+            if !may_read_secrets(&sandbox.0) {
+                return Err(Problem::new(
+                    StatusCode::UNAUTHORIZED,
+                    "Sandbox is not running",
+                ));
+            }
+            Ok(Self::Sandbox(Box::new(sandbox)))
+        } else {
+            Actor::identify(req).await.map(Self::User)
+        }
+    }
+}
+
+/// A value that is not a boolean counts as no: it is refused after authentication.
+fn wants_secrets(query: &str) -> bool {
+    let texts = url::form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == EXPOSE);
+    let last = texts.last().map(|(_, text)| Value::from(text.into_owned()));
+    let mut ignored = FieldErrors::new();
+    last.is_some_and(|text| bool::decode(&text, &Path::query(), &mut ignored) == Some(true))
+}
+
+/// What is asked for. (Who is calling depends on it, so it is read with them.)
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only described")]
+struct MeOptions {
+    /// Needs a sandbox's key.
+    #[param(required = false, default = false)]
+    expose_secrets: bool,
+}
+
+impl Decode for MeOptions {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let expose_secrets = object.default(EXPOSE, || false)?;
+        Some(Self { expose_secrets })
+    }
+}
+
+/// The caller and their settings; defaults before anything was stored. Secrets are masked; with `expose_secrets` and
+/// the key of the user's own sandbox, while it runs or starts, they are in clear.
+#[utoipa::path(
+    tag = "Users",
+    params(MeOptions),
+    responses((status = 200, description = "Done", body = UserDto))
+)]
+#[get("/api/v1/users/me")]
+pub(crate) async fn me(
+    app: Application,
+    state: State,
+    Call(caller, Query(_options)): Call<MeCaller, Query<MeOptions>>,
+) -> Result<web::Json<UserDto>, Problem> {
+    let (user, reveal) = match caller {
+        MeCaller::User(actor) => (actor.user, SecretVisibility::Masked),
+        MeCaller::Sandbox(caller) => (caller.0.owner, SecretVisibility::Clear),
+    };
+    let settings = app.settings.load(&user).await?.unwrap_or_default();
+    Ok(web::Json(UserDto::of(
+        user,
+        &settings,
+        reveal,
+        state.ports().clock.now(),
+    )))
+}
+
+/// Who the caller is, and what they may do.
+#[utoipa::path(
+    tag = "Users",
+    responses((status = 200, description = "Who they are", body = AccessDto))
+)]
+#[get("/api/v1/users/me/access")]
+pub(crate) async fn access(Call(actor, ()): Call<Actor, ()>) -> web::Json<AccessDto> {
+    web::Json(actor.into())
+}

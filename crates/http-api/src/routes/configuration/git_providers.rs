@@ -1,0 +1,41 @@
+//! Git tokens in the V1 API.
+
+use actix_web::{delete, post, web};
+
+use crate::decode::Flavour;
+use crate::dto::configuration::git_providers::{GitProviders, GitProvidersDto, TokensRejectedDto, tokens_refused};
+use crate::dto::configuration::settings::Message;
+use crate::extract::{Actor, Application, Body, Call};
+use crate::problem::Problem;
+
+/// Stores git tokens, provider by provider. A provider is asked about its new token only where the service is configured to
+/// verify tokens.
+#[utoipa::path(
+    tag = "Secrets",
+    request_body = GitProvidersDto,
+    responses((status = 200, description = "Stored", body = Message), (status = 401, description = "No key, or a token that its provider does not accept", body = TokensRejectedDto))
+)]
+#[post("/api/v1/secrets/git-providers")]
+pub(crate) async fn store(
+    app: Application,
+    Call(actor, Body(input)): Call<Actor, Body<GitProviders>>,
+) -> Result<web::Json<Message>, Problem> {
+    let stored = app.settings.add_git_providers(&actor.user, &input.0).await;
+    stored.map_err(|error| tokens_refused(error, Flavour::V1))?;
+    Ok(web::Json(Message {
+        message: "Git providers stored",
+    }))
+}
+
+/// Forgets all git tokens.
+#[utoipa::path(tag = "Secrets", responses((status = 200, description = "Forgotten", body = Message)))]
+#[delete("/api/v1/secrets/git-providers")]
+pub(crate) async fn unset(
+    app: Application,
+    Call(actor, ()): Call<Actor>,
+) -> Result<web::Json<Message>, Problem> {
+    app.settings.unset_git_providers(&actor.user).await?;
+    Ok(web::Json(Message {
+        message: "Unset Git provider tokens",
+    }))
+}

@@ -1,0 +1,173 @@
+//! Profiles of models: named configurations, one of which may be in force.
+
+use actix_web::http::StatusCode;
+use actix_web::{delete, get, post, web};
+use application::App;
+use application::settings::{ProfileRefusal, UpdateError};
+use domain::clock::Timestamp;
+use domain::id::UserId;
+
+use crate::dto::configuration::profiles::{
+    ProfileActivatedDto, ProfileChangedDto, ProfileDetailDto, ProfileListDto, ProfileName,
+    RenameProfileDto, SaveProfileDto, SaveProfileInput, refused,
+};
+use crate::extract::{Actor, Application, Body, Call, OptionalBody, PathParam, State};
+use crate::problem::{Detail, Problem};
+
+/// The path parameter that names a profile.
+pub(crate) type ProfileParam = PathParam<ProfileName>;
+/// What is said of profiles.
+pub(crate) type ProfileResponse<T> = Result<web::Json<T>, Problem>;
+
+/// All profiles, without their keys.
+#[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = ProfileListDto)))]
+#[get("/api/v1/settings/profiles")]
+pub(crate) async fn list(app: Application, Call(actor, ()): Call<Actor>) -> ProfileResponse<ProfileListDto> {
+    all_of(&app, &actor.user).await
+}
+
+/// One profile with its configuration, without its keys.
+#[utoipa::path(
+    tag = "Settings",
+    params(("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")),
+    responses((status = 200, description = "Done", body = ProfileDetailDto))
+)]
+#[get("/api/v1/settings/profiles/{name}")]
+pub(crate) async fn load(
+    app: Application,
+    state: State,
+    Call(actor, PathParam(ProfileName(name))): Call<Actor, ProfileParam>,
+) -> ProfileResponse<ProfileDetailDto> {
+    one_of(&app, &actor.user, name, state.ports().clock.now()).await
+}
+
+/// Saves a profile: the configuration that is sent, or the one in force. At most 10.
+#[utoipa::path(
+    tag = "Settings",
+    params(("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")),
+    request_body = Option<SaveProfileDto>,
+    responses((status = 201, description = "Saved", body = ProfileChangedDto), (status = 409, description = "There are 10 profiles", body = Detail))
+)]
+#[post("/api/v1/settings/profiles/{name}")]
+pub(crate) async fn save(
+    app: Application,
+    Call(actor, (PathParam(ProfileName(name)), OptionalBody(input))): Call<
+        Actor,
+        (ProfileParam, OptionalBody<SaveProfileInput>),
+    >,
+) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
+    saved(&app, &actor.user, name, input).await
+}
+
+/// Deletes a profile; no error if there is none. After the active one the first of the others becomes active.
+#[utoipa::path(
+    tag = "Settings",
+    params(("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")),
+    responses((status = 200, description = "Done", body = ProfileChangedDto))
+)]
+#[delete("/api/v1/settings/profiles/{name}")]
+pub(crate) async fn remove(
+    app: Application,
+    Call(actor, PathParam(ProfileName(name))): Call<Actor, ProfileParam>,
+) -> ProfileResponse<ProfileChangedDto> {
+    removed(&app, &actor.user, name).await
+}
+
+/// Makes a profile's configuration the one in force.
+#[utoipa::path(
+    tag = "Settings",
+    params(("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")),
+    responses((status = 200, description = "Done", body = ProfileActivatedDto))
+)]
+#[post("/api/v1/settings/profiles/{name}/activate")]
+pub(crate) async fn activate(
+    app: Application,
+    Call(actor, PathParam(ProfileName(name))): Call<Actor, ProfileParam>,
+) -> ProfileResponse<ProfileActivatedDto> {
+    activated(&app, &actor.user, name).await
+}
+
+/// Gives a profile another name.
+#[utoipa::path(
+    tag = "Settings",
+    params(("name" = String, Path, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]{1,64}$")),
+    request_body = RenameProfileDto,
+    responses((status = 200, description = "Done", body = ProfileChangedDto), (status = 409, description = "The name is taken", body = Detail))
+)]
+#[post("/api/v1/settings/profiles/{name}/rename")]
+pub(crate) async fn rename(
+    app: Application,
+    Call(actor, (PathParam(ProfileName(name)), Body(input))): Call<
+        Actor,
+        (ProfileParam, Body<RenameProfileDto>),
+    >,
+) -> ProfileResponse<ProfileChangedDto> {
+    renamed(&app, &actor.user, &name, input.new_name).await
+}
+
+/// What is done with the profiles of a user, wherever the route is that says so.
+pub(crate) async fn all_of(app: &App, user: &UserId) -> ProfileResponse<ProfileListDto> {
+    let profiles = app.settings.profiles(user).await?;
+    Ok(web::Json(ProfileListDto::from(&profiles)))
+}
+
+pub(crate) async fn one_of(
+    app: &App,
+    user: &UserId,
+    name: String,
+    now: Timestamp,
+) -> ProfileResponse<ProfileDetailDto> {
+    let profiles = app.settings.profiles(user).await?;
+    let found = profiles.find(&name);
+    let profile =
+        found.ok_or_else(|| refused(UpdateError::Refused(ProfileRefusal::NotFound(name))))?;
+    Ok(web::Json(ProfileDetailDto::of(profile, now)))
+}
+
+pub(crate) async fn saved(
+    app: &App,
+    user: &UserId,
+    name: String,
+    input: Option<SaveProfileInput>,
+) -> Result<(web::Json<ProfileChangedDto>, StatusCode), Problem> {
+    let input = input.unwrap_or_default().0;
+    let saved = app.settings.save_profile(user, &name, &input).await;
+    saved.map_err(refused)?;
+    let message = format!("Profile '{name}' saved");
+    let changed = web::Json(ProfileChangedDto { name, message });
+    Ok((changed, StatusCode::CREATED))
+}
+
+pub(crate) async fn removed(app: &App, user: &UserId, name: String) -> ProfileResponse<ProfileChangedDto> {
+    app.settings.delete_profile(user, &name).await?;
+    let message = format!("Profile '{name}' deleted");
+    Ok(web::Json(ProfileChangedDto { name, message }))
+}
+
+pub(crate) async fn activated(
+    app: &App,
+    user: &UserId,
+    name: String,
+) -> ProfileResponse<ProfileActivatedDto> {
+    let activated = app.settings.activate_profile(user, &name).await;
+    let model = Some(activated.map_err(refused)?);
+    let message = format!("Switched to profile '{name}'");
+    Ok(web::Json(ProfileActivatedDto {
+        name,
+        message,
+        model,
+    }))
+}
+
+pub(crate) async fn renamed(
+    app: &App,
+    user: &UserId,
+    name: &str,
+    new_name: String,
+) -> ProfileResponse<ProfileChangedDto> {
+    let renamed = app.settings.rename_profile(user, name, &new_name);
+    renamed.await.map_err(refused)?;
+    let message = format!("Profile '{name}' renamed to '{new_name}'");
+    let name = new_name;
+    Ok(web::Json(ProfileChangedDto { name, message }))
+}

@@ -1,0 +1,82 @@
+//! The user's own secrets in the V1 API. No answer has a value.
+
+use actix_web::{HttpResponse, delete, get, post, put, web};
+
+use crate::dto::configuration::secret::{
+    NewSecretDto, NewSecretInput, SecretDto, SecretName, SecretQuery, SecretSearch,
+    SecretUpdateDto, SecretUpdateInput,
+};
+use crate::dto::{Message, PageDto};
+use crate::extract::{Actor, Application, Body, Call, PathParam, Query};
+use crate::problem::{Detail, Problem};
+
+/// Searches secrets, in order of their names.
+#[utoipa::path(
+    tag = "Secrets",
+    params(SecretQuery),
+    responses((status = 200, description = "A page", body = PageDto<SecretDto>))
+)]
+#[get("/api/v1/secrets/search")]
+pub(crate) async fn search(
+    app: Application,
+    Call(actor, Query(search)): Call<Actor, Query<SecretSearch>>,
+) -> Result<web::Json<PageDto<SecretDto>>, Problem> {
+    let contains = search.name_contains.as_deref();
+    let found = app
+        .secrets
+        .search(&actor.user, contains, &search.page)
+        .await?;
+    Ok(web::Json(PageDto::of(found, SecretDto::from)))
+}
+
+/// Stores a secret, or gives the one of this name another value (and description, if there is one).
+#[utoipa::path(
+    tag = "Secrets",
+    request_body = NewSecretDto,
+    responses(
+        (status = 201, description = "Stored", body = Message),
+        (status = 409, description = "The user has as many as one may have", body = Detail),
+    )
+)]
+#[post("/api/v1/secrets")]
+pub(crate) async fn create(
+    app: Application,
+    Call(actor, Body(input)): Call<Actor, Body<NewSecretInput>>,
+) -> Result<HttpResponse, Problem> {
+    app.secrets.put(&actor.user, &input.0).await?;
+    Ok(HttpResponse::Created().json(Message::new("Secret created successfully")))
+}
+
+/// Renames and describes a secret. It keeps its value unless there is another one in the body.
+#[utoipa::path(
+    tag = "Secrets",
+    params(("secret_id" = String, Path, description = "Its name.")),
+    request_body = SecretUpdateDto,
+    responses((status = 200, description = "Changed", body = Message))
+)]
+#[put("/api/v1/secrets/{secret_id}")]
+pub(crate) async fn update(
+    app: Application,
+    Call(actor, (PathParam(name), Body(input))): Call<
+        Actor,
+        (PathParam<SecretName>, Body<SecretUpdateInput>),
+    >,
+) -> Result<web::Json<Message>, Problem> {
+    app.secrets.update(&actor.user, &name.0, &input.0).await?;
+    Ok(web::Json(Message::new("Secret updated successfully")))
+}
+
+/// Deletes a secret.
+#[utoipa::path(
+    tag = "Secrets",
+    params(("secret_id" = String, Path, description = "Its name.")),
+    responses((status = 200, description = "Deleted", body = Message))
+)]
+#[delete("/api/v1/secrets/{secret_id}")]
+pub(crate) async fn remove(
+    app: Application,
+    Call(actor, PathParam(name)): Call<Actor, PathParam<SecretName>>,
+) -> Result<web::Json<Message>, Problem> {
+    app.secrets.delete(&actor.user, &name.0).await?;
+    Ok(web::Json(Message::new("Secret deleted successfully")))
+}

@@ -1,0 +1,62 @@
+//! The settings of the V1 API. Its own errors carry `error` instead of `detail`.
+
+use actix_web::{HttpResponse, get, post, web};
+use application::settings::{Settings, UpdateError, agent_schema, conversation_schema};
+use serde_json::Value;
+
+use crate::decode::JsonObject;
+use crate::dto::configuration::settings::{ErrorText, Message, SettingsDto, SettingsUpdateDto, refused};
+use crate::dto::timestamped::{Timed, json};
+use crate::extract::{Actor, Application, Body, Call, State};
+use crate::problem::Problem;
+
+/// Loads the user's settings; 404 before anything was stored.
+#[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = SettingsDto), (status = 404, description = "Nothing stored yet", body = ErrorText)))]
+#[get("/api/v1/settings")]
+pub(crate) async fn load(
+    app: Application,
+    state: State,
+    Call(actor, ()): Call<Actor>,
+) -> Result<HttpResponse, Problem> {
+    let memory = &state.settings_cache().v1;
+    let show = |settings: &Settings| Timed::of(|now| SettingsDto::of(settings, now));
+    let found = app.settings.shown(&actor.user, memory, show).await;
+    let found = found
+        .and_then(|found| found.ok_or_else(|| Problem::missing("Settings not found")))
+        .map_err(Problem::in_error_family)?;
+    Ok(json(found.at(state.ports().clock.now())))
+}
+
+/// Changes what the body names. `null` or `""` clears a secret, its mask keeps it.
+#[utoipa::path(
+    tag = "Settings",
+    request_body = SettingsUpdateDto,
+    responses((status = 200, description = "Done", body = Message), (status = 400, description = "Values that are refused", body = ErrorText), (status = 422, description = "Legacy keys, or no object", body = ErrorText))
+)]
+#[post("/api/v1/settings")]
+pub(crate) async fn store(
+    app: Application,
+    Call(actor, Body(input)): Call<Actor, Body<JsonObject>>,
+) -> Result<web::Json<Message>, Problem> {
+    match app.settings.store_v1(&actor.user, &input.0).await {
+        Ok(()) => Ok(web::Json(Message {
+            message: "Settings stored",
+        })),
+        Err(UpdateError::Refused(refusal)) => Err(refused(refusal)),
+        Err(UpdateError::Failed(error)) => Err(Problem::from(error).in_error_family()),
+    }
+}
+
+/// Describes the fields of `agent_settings`.
+#[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = Object)))]
+#[get("/api/v1/settings/agent-schema")]
+pub(crate) async fn agent(Call(_caller, ()): Call<Actor>) -> web::Json<Value> {
+    web::Json(agent_schema())
+}
+
+/// Describes the fields of `conversation_settings`.
+#[utoipa::path(tag = "Settings", responses((status = 200, description = "Done", body = Object)))]
+#[get("/api/v1/settings/conversation-schema")]
+pub(crate) async fn conversation(Call(_caller, ()): Call<Actor>) -> web::Json<Value> {
+    web::Json(conversation_schema())
+}

@@ -1,0 +1,40 @@
+//! Skills to choose from.
+
+use actix_web::{get, post, web};
+
+use crate::dto::PageDto;
+use crate::dto::page::PageQuery;
+use crate::dto::configuration::skills::{MarketplaceRegistration, OffersDto, RegistrationInput, SkillDto};
+use crate::extract::{Actor, Application, Body, Call, Query};
+use crate::problem::Problem;
+
+/// Lists the skills of this installation, by source and name.
+#[utoipa::path(
+    tag = "Skills",
+    params(PageQuery),
+    responses((status = 200, description = "A page", body = PageDto<SkillDto>))
+)]
+#[get("/api/v1/skills/search")]
+pub(crate) async fn search(
+    app: Application,
+    Call(_actor, Query(page)): Call<Actor, Query<PageQuery>>,
+) -> Result<web::Json<PageDto<SkillDto>>, Problem> {
+    let found = app.skills.search(&page.into()).await?;
+    Ok(web::Json(PageDto::of(found, SkillDto::from)))
+}
+
+/// Looks into marketplaces: public git repositories, fetched anew each time. What cannot be read is told in `errors`.
+#[utoipa::path(
+    tag = "Skills",
+    request_body = Vec<MarketplaceRegistration>,
+    responses((status = 200, description = "What they offer", body = OffersDto))
+)]
+#[post("/api/v1/skills/marketplace-skills")]
+pub(crate) async fn marketplace_skills(
+    app: Application,
+    Call(actor, Body(input)): Call<Actor, Body<Vec<RegistrationInput>>>,
+) -> Result<web::Json<OffersDto>, Problem> {
+    let asked = input.into_iter().map(|RegistrationInput(one)| one);
+    let offers = app.skills.offers(&actor.user, asked.collect()).await;
+    Ok(web::Json(offers.into()))
+}

@@ -1,0 +1,20 @@
+//! What web front ends ask for before anything else.
+
+use actix_web::{get, web};
+
+use crate::dto::configuration::web_client::WebClientDto;
+use crate::extract::{Anonymous, Call, State};
+
+/// The configuration of web front ends. It needs no key, and is about no user.
+#[utoipa::path(
+    tag = "Config",
+    security(()),
+    responses((status = 200, description = "The configuration", body = WebClientDto))
+)]
+#[get("/api/v1/web-client/config")]
+pub(crate) async fn config(
+    state: State,
+    Call(_anyone, ()): Call<Anonymous>,
+) -> web::Json<WebClientDto> {
+    web::Json(state.web_client())
+}

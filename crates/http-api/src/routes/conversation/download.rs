@@ -1,0 +1,298 @@
+//! A conversation as an archive, written while it is read: neither waits for the other longer than for one page, and
+//! nothing is kept but what the directory at its end needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use actix_web::web::Bytes;
+use actix_web::{HttpResponse, get};
+use application::AppError;
+use application::export::Export;
+use domain::clock::Timestamp;
+use domain::id::ConversationId;
+use futures::{Stream, stream};
+use serde_json::Value;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::dto::conversation::record::ConversationDto;
+use crate::extract::{AccessRecheck, Actor, Application, Call, PathParam, State};
+use crate::problem::{Detail, Problem};
+use crate::zip::{ZipWriter, safe_name};
+
+/// Bytes that are handed to the client at a time.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Bytes of an event with its indentation, which makes deeply nested lists more than a hundred times as long.
+const MAX_INDENTED_EVENT_BYTES: usize = 16 * 1024 * 1024;
+/// What is true of a conversation only now, the key of its sandbox among it, and so is not archived.
+const TRANSIENT_FIELDS: [&str; 4] = [
+    "sandbox_status",
+    "execution_status",
+    "conversation_url",
+    "session_api_key",
+];
+
+/// Downloads a conversation as a zip archive: `meta.json`, and its events in files of their own, oldest first.
+#[utoipa::path(
+    tag = "Conversations",
+    params(("conversation_id" = Uuid, Path)),
+    responses(
+        (status = 200, description = "The archive", body = ArchiveDocument, content_type = "application/zip"),
+        (status = 409, description = "It is being downloaded by this user", body = Detail),
+    )
+)]
+#[get("/api/v1/app-conversations/{conversation_id}/download")]
+pub(crate) async fn download(
+    app: Application,
+    state: State,
+    Call(actor, (PathParam(id), recheck)): Call<Actor, (PathParam<ConversationId>, AccessRecheck)>,
+) -> Result<HttpResponse, Problem> {
+    let export = app.exports.begin(&actor.user, id).await?;
+    let view = export.conversation.clone();
+    let changed = view.conversation.updated_at;
+    let meta = meta(&ConversationDto::of(
+        view,
+        &app.sandboxes,
+        state.addresses(),
+    ))
+    .map_err(Problem::internal)?;
+    let (sender, parts) = mpsc::channel(1);
+    let client = ArchiveSender {
+        sender,
+        stall_timeout: state.limits().stalled_deadline,
+    };
+    let archive_permits = Arc::clone(state.archive_permits());
+    app.exports.run(async move {
+        // The client sees a transfer that breaks off: there is no end without `ArchivePart::End`.
+        let written = tokio::select! {
+            written = write(export, (meta, changed), &archive_permits, &client) => written,
+            () = recheck.refused(actor) => Err(DownloadError::Refused),
+        };
+        match written {
+            Ok(()) => {}
+            Err(DownloadError::Abandoned) => tracing::debug!(conversation.id = %id, "a download was left"),
+            Err(reason) => {
+                tracing::warn!(conversation.id = %id, %reason, "a download was broken off");
+            }
+        }
+    });
+    let name = format!("attachment; filename=\"conversation_{}.zip\"", id.dashed());
+    Ok(HttpResponse::Ok()
+        .insert_header((CONTENT_TYPE, "application/zip"))
+        .insert_header((CONTENT_DISPOSITION, name))
+        .streaming(body(parts)))
+}
+
+/// A zip archive.
+#[derive(utoipa::ToSchema)]
+#[schema(as = ConversationArchive, value_type = String, format = Binary)]
+#[expect(dead_code, reason = "for the document only")]
+pub(crate) struct ArchiveDocument(Vec<u8>);
+
+/// What is sent of the archive.
+enum ArchivePart {
+    Bytes(Bytes),
+    /// It is whole.
+    End,
+}
+
+/// Why an archive did not get whole.
+#[derive(Debug, thiserror::Error)]
+enum DownloadError {
+    #[error("the client left")]
+    Abandoned,
+    #[error("the client took nothing for too long")]
+    Stalled,
+    #[error("the key that it was asked for with is not valid any more")]
+    Refused,
+    #[error("the service stops, or reading failed")]
+    Unfinished,
+    #[error(transparent)]
+    Read(#[from] AppError),
+    #[error(transparent)]
+    Write(#[from] std::io::Error),
+    #[error(transparent)]
+    EventPacker(#[from] tokio::task::JoinError),
+}
+
+/// The way to the client: as fast as it takes.
+struct ArchiveSender {
+    sender: mpsc::Sender<ArchivePart>,
+    stall_timeout: Duration,
+}
+
+impl ArchiveSender {
+    async fn send(&self, part: ArchivePart) -> Result<(), DownloadError> {
+        match tokio::time::timeout(self.stall_timeout, self.sender.send(part)).await {
+            Ok(sent) => sent.map_err(|_| DownloadError::Abandoned),
+            Err(_) => Err(DownloadError::Stalled),
+        }
+    }
+
+    async fn send_all(&self, bytes: Vec<u8>) -> Result<(), DownloadError> {
+        let mut bytes = Bytes::from(bytes);
+        while !bytes.is_empty() {
+            let part = bytes.split_to(bytes.len().min(CHUNK_BYTES));
+            self.send(ArchivePart::Bytes(part)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The body: an error, which breaks the transfer, unless it is said that the archive is whole.
+fn body(parts: mpsc::Receiver<ArchivePart>) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
+    stream::unfold(Some(parts), |parts| async move {
+        let mut parts = parts?;
+        match parts.recv().await {
+            Some(ArchivePart::Bytes(bytes)) => Some((Ok(bytes), Some(parts))),
+            Some(ArchivePart::End) => None,
+            None => Some((Err(std::io::Error::other(DownloadError::Unfinished)), None)),
+        }
+    })
+}
+
+/// The conversation as it is archived.
+fn meta(conversation: &ConversationDto) -> Result<Vec<u8>, serde_json::Error> {
+    let mut document = serde_json::to_value(conversation)?;
+    if let Value::Object(members) = &mut document {
+        members.retain(|name, _| !TRANSIENT_FIELDS.contains(&name.as_str()));
+    }
+    serde_json::to_vec_pretty(&document)
+}
+
+/// Reads page by page, packs each on a thread that may block, and sends it.
+async fn write(
+    mut export: Export,
+    (meta, changed): (Vec<u8>, Timestamp),
+    archive_permits: &Arc<Semaphore>,
+    client: &ArchiveSender,
+) -> Result<(), DownloadError> {
+    let mut event_packer = EventPacker::new();
+    let mut bytes = Vec::new();
+    event_packer
+        .archive
+        .add("meta.json", changed, &meta, &mut bytes)?;
+    client.send_all(bytes).await?;
+    loop {
+        // Also for reading: a page that waits to be packed is memory. Nothing of it is held while the client takes its time.
+        let turn = Arc::clone(archive_permits).acquire_owned().await;
+        let Some(events) = export.next_page().await? else {
+            break;
+        };
+        let pack = move || {
+            let _turn = turn;
+            event_packer.pack(&events).map(|bytes| (event_packer, bytes))
+        };
+        let (filled, bytes) = tokio::task::spawn_blocking(pack).await??;
+        event_packer = filled;
+        client.send_all(bytes).await?;
+    }
+    let mut ending = event_packer.archive.finish()?;
+    while let Some(part) = ending.next_part()? {
+        client.send_all(part).await?;
+    }
+    client.send(ArchivePart::End).await
+}
+
+/// An archive and the number of events in it.
+struct EventPacker {
+    archive: ZipWriter,
+    count: u64,
+}
+
+impl EventPacker {
+    fn new() -> Self {
+        Self {
+            archive: ZipWriter::new(),
+            count: 0,
+        }
+    }
+
+    fn pack(&mut self, events: &[domain::event::Event]) -> std::io::Result<Vec<u8>> {
+        let (mut client, mut text) = (Vec::new(), Vec::new());
+        for event in events {
+            let name = format!("event_{:06}_{}.json", self.count, safe_name(event.id.as_str()));
+            write_event(&event.body, &mut text)?;
+            self.archive.add(&name, event.timestamp, &text, &mut client)?;
+            self.count += 1;
+        }
+        Ok(client)
+    }
+}
+
+/// As people read it, or without indentation where that would take much memory.
+fn write_event(body: &Value, text: &mut Vec<u8>) -> std::io::Result<()> {
+    text.clear();
+    let room = BoundedBuffer(text);
+    if serde_json::to_writer_pretty(room, body).is_err() {
+        text.clear();
+        serde_json::to_writer(text, body)?;
+    }
+    Ok(())
+}
+
+/// Takes [`MAX_INDENTED_EVENT_BYTES`] bytes.
+struct BoundedBuffer<'a>(&'a mut Vec<u8>);
+
+impl std::io::Write for BoundedBuffer<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_INDENTED_EVENT_BYTES {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::body::{BodyStream, to_bytes};
+
+    use super::*;
+
+    #[actix_web::test]
+    async fn only_a_whole_archive_ends_well() {
+        for is_whole in [true, false] {
+            let (sender, parts) = mpsc::channel(4);
+            let bytes = Bytes::from_static(b"PK");
+            sender.try_send(ArchivePart::Bytes(bytes)).ok().unwrap();
+            if is_whole {
+                sender.try_send(ArchivePart::End).ok().unwrap();
+            }
+            drop(sender);
+            let read = to_bytes(BodyStream::new(body(parts))).await;
+            assert_eq!(read.is_ok(), is_whole);
+        }
+    }
+
+    #[test]
+    fn an_event_is_indented_unless_that_takes_much_memory() {
+        let mut text = Vec::new();
+        let short = serde_json::json!({"a": [1]});
+        write_event(&short, &mut text).unwrap();
+        assert_eq!(text, b"{\n  \"a\": [\n    1\n  ]\n}");
+        let mut deep = Value::from(vec![1; 200_000]);
+        for _ in 0..100 {
+            deep = Value::Array(vec![deep]);
+        }
+        write_event(&deep, &mut text).unwrap();
+        assert_eq!(text, deep.to_string().as_bytes());
+        assert!(text.capacity() <= 2 * MAX_INDENTED_EVENT_BYTES);
+    }
+
+    #[actix_web::test]
+    async fn a_client_that_takes_nothing_is_left_after_a_while() {
+        let (sender, parts) = mpsc::channel(1);
+        let stall_timeout = Duration::from_millis(10);
+        let client = ArchiveSender { sender, stall_timeout };
+        let sent = client.send_all(vec![0; 3 * CHUNK_BYTES]).await;
+        assert!(matches!(sent, Err(DownloadError::Stalled)));
+        drop(parts);
+        let sent = client.send(ArchivePart::End).await;
+        assert!(matches!(sent, Err(DownloadError::Abandoned)));
+    }
+}

@@ -1,0 +1,374 @@
+//! Conversations: start, list, change, delete, say something.
+
+use std::io;
+use std::pin::pin;
+
+use actix_web::http::header::ContentType;
+use actix_web::web::Bytes;
+use actix_web::{HttpResponse, delete, get, patch, post, web};
+use application::repeat::IdempotentResult;
+use domain::id::{ConversationId, StartTaskId};
+use domain::page::Page;
+use domain::start_task::StartTask;
+use futures::future::{BoxFuture, Either, select};
+use futures::{FutureExt as _, Stream, StreamExt, stream};
+use tokio::sync::mpsc;
+
+use crate::audit::{CreatedResource, created_id};
+use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::dto::conversation::record::{
+    AppConversationUpdateRequest, BatchParams, ConversationCountQuery, ConversationDto,
+    ConversationListQuery, ConversationPatch, ConversationSearchQuery, ListedConversations,
+};
+use crate::dto::conversation::message::{AppSendMessageRequest, NextMessage, SentDto};
+use crate::dto::page::PageQuery;
+use crate::dto::conversation::start_request::{AppConversationStartRequest, StartBody};
+use crate::dto::conversation::start_task::StartTaskDto;
+use crate::dto::json_lists::{self, list_response};
+use crate::dto::{PageDto, Success};
+use crate::extract::{
+    AccessRecheck, Actor, Application, Body, BodyWithBytes, Call, IdempotencyKey, PathParam,
+    PathParams, Query, State,
+};
+use crate::problem::{Detail, Problem};
+use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond, to_json};
+
+/// Ids of one batch read at most: the reference stops one short of its round number.
+const MAX_BATCH_IDS: usize = 99;
+
+/// Starts a conversation; answers at once with the task that does it.
+#[utoipa::path(
+    tag = "Conversations",
+    params(IdempotencyKeyHeader),
+    request_body = AppConversationStartRequest,
+    responses(
+        (status = 200, description = "The task", body = StartTaskDto),
+        (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
+        (status = 404, description = "Unknown sandbox or parent", body = Detail),
+        (status = 409, description = "The id is taken, or the sandbox cannot be used", body = Detail),
+    )
+)]
+#[post("/api/v1/app-conversations")]
+pub(crate) async fn start(
+    app: Application,
+    Call(actor, (IdempotencyKey(key), body)): Call<Actor, StartParts>,
+) -> Result<HttpResponse, Problem> {
+    let answer = started(&app, &actor, key, body).await?;
+    let created = created_id(&answer, |task| task.conversation_id.to_string());
+    let mut response = respond(answer, StartTaskDto::from);
+    CreatedResource::attach_to(&mut response, "conversation", created);
+    Ok(response)
+}
+
+type StartParts = (IdempotencyKey, BodyWithBytes<StartBody>);
+type StreamStartParts = (IdempotencyKey, BodyWithBytes<StartBody>, AccessRecheck);
+
+/// Starts, or with a key of the client's finds what was answered before. Both ways to start are the same operation: they
+/// make the same thing.
+async fn started(
+    app: &Application,
+    actor: &Actor,
+    key: Option<String>,
+    body: BodyWithBytes<StartBody>,
+) -> Result<IdempotentResult<StartTask>, Problem> {
+    let StartBody(input) = body.value;
+    let Some(key) = key else {
+        return Ok(IdempotentResult::New(app.starts.start(&actor.user, input).await?));
+    };
+    let render = |task: &StartTask| to_json(&StartTaskDto::from(task.clone()));
+    let repeatable = repeatable(key, "start", &body.bytes, &render);
+    Ok(app
+        .starts
+        .start_once(&actor.user, input, &repeatable)
+        .await?)
+}
+
+/// Starts a conversation and streams every state of its task, as one JSON array that grows until READY or ERROR.
+#[utoipa::path(
+    tag = "Conversations",
+    params(IdempotencyKeyHeader),
+    request_body = AppConversationStartRequest,
+    responses(
+        (status = 200, description = "The states of the task", body = Vec<StartTaskDto>),
+        (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
+        (status = 404, description = "Unknown sandbox or parent", body = Detail),
+        (status = 409, description = "The id is taken, or the sandbox cannot be used", body = Detail),
+    )
+)]
+#[post("/api/v1/app-conversations/stream-start")]
+pub(crate) async fn stream_start(
+    app: Application,
+    Call(actor, (IdempotencyKey(key), body, recheck)): Call<Actor, StreamStartParts>,
+) -> Result<HttpResponse, Problem> {
+    let (task, updates) = if key.is_some() {
+        let id = match started(&app, &actor, key, body).await? {
+            IdempotentResult::New(task) => task.id,
+            IdempotentResult::Repeated(text) => id_in(&text)?,
+        };
+        let followed = app.starts.follow(&actor.scope(), id).await?;
+        // Only the repetition of a start whose conversation was deleted since.
+        followed.ok_or_else(|| Problem::missing("The start task is gone"))?
+    } else {
+        app.starts
+            .start_streaming(&actor.user, body.value.0)
+            .await?
+    };
+    Ok(HttpResponse::Ok()
+        .content_type(ContentType::json())
+        .streaming(states(task, updates, recheck.refused(actor).boxed())))
+}
+
+/// The id in an answer that we wrote.
+fn id_in(answer: &str) -> Result<StartTaskId, Problem> {
+    let document: serde_json::Value = serde_json::from_str(answer).unwrap_or_default();
+    let id = document["id"].as_str().and_then(|id| id.parse().ok());
+    id.ok_or_else(|| Problem::internal("a kept answer has no id"))
+}
+
+/// The array, element by element. The client may leave at any time: the start does not depend on it. It breaks off when the
+/// client may not have more of it (`refused`).
+fn states(
+    first: StartTask,
+    updates: mpsc::Receiver<StartTask>,
+    refused: BoxFuture<'static, ()>,
+) -> impl Stream<Item = io::Result<Bytes>> {
+    let open = (!first.status.is_terminal()).then_some((updates, refused));
+    let later = stream::unfold(open, |open| async move {
+        let (mut updates, mut refused) = open?;
+        let task = match select(pin!(updates.recv()), &mut refused).await {
+            Either::Left((task, _)) => task?,
+            Either::Right(_) => {
+                let cut = io::Error::from(io::ErrorKind::PermissionDenied);
+                return Some((Err(cut), None));
+            }
+        };
+        let open = (!task.status.is_terminal()).then_some((updates, refused));
+        Some((element(",\n", task), open))
+    });
+    stream::once(async move { element("[\n", first) })
+        .chain(later)
+        .chain(stream::once(async { Ok(Bytes::from_static(b"]")) }))
+}
+
+fn element(before: &str, task: StartTask) -> io::Result<Bytes> {
+    let json = serde_json::to_string(&StartTaskDto::from(task))?;
+    Ok(Bytes::from(format!("{before}{json}")))
+}
+
+/// Lists conversations, newest first. With `ids` it reads just these, in their order, with `null` for unknown ones.
+#[utoipa::path(
+    tag = "Conversations",
+    params(BatchParams, ConversationCountQuery, PageQuery),
+    responses(
+        (status = 200, description = "A page, or with `ids` an array", body = ListedConversations),
+        (status = 400, description = "An id that is none, or too many of them", body = Detail),
+    )
+)]
+#[get("/api/v1/app-conversations")]
+pub(crate) async fn list(
+    app: Application,
+    state: State,
+    Call(actor, Query(query)): Call<Actor, Query<ConversationListQuery>>,
+) -> Result<HttpResponse, Problem> {
+    Ok(match query {
+        ConversationListQuery::Batch(texts) => {
+            let found = app
+                .conversations
+                .find_many(&actor.scope(), &parse_ids(&texts)?)
+                .await?;
+            let shown = found.into_iter().map(|view| {
+                Some(ConversationDto::of(
+                    view?,
+                    &app.sandboxes,
+                    state.addresses(),
+                ))
+            });
+            let batch: Vec<_> = shown.collect();
+            list_response(&batch, batch.len())
+        }
+        ConversationListQuery::Search(wanted) => page(&app, &state, &actor, wanted).await?,
+    })
+}
+
+/// Searches conversations, newest first.
+#[utoipa::path(
+    tag = "Conversations",
+    params(ConversationCountQuery, PageQuery),
+    responses((status = 200, description = "A page", body = PageDto<ConversationDto>))
+)]
+#[get("/api/v1/app-conversations/search")]
+pub(crate) async fn search(
+    app: Application,
+    state: State,
+    Call(actor, Query(query)): Call<Actor, Query<ConversationSearchQuery>>,
+) -> Result<HttpResponse, Problem> {
+    page(&app, &state, &actor, query).await
+}
+
+/// Counts what a search would find in all.
+#[utoipa::path(
+    tag = "Conversations",
+    params(ConversationCountQuery),
+    responses((status = 200, description = "How many there are", body = u64, content_type = "application/json"))
+)]
+#[get("/api/v1/app-conversations/count")]
+pub(crate) async fn count(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<ConversationCountQuery>>,
+) -> Result<web::Json<u64>, Problem> {
+    Ok(web::Json(match query.into_filter() {
+        Some(filter) => app.conversations.count(&actor.scope(), &filter).await?,
+        None => 0,
+    }))
+}
+
+/// Changes title, public flag, repository, branch or provider.
+#[utoipa::path(
+    tag = "Conversations",
+    params(("conversation_id" = Uuid, Path)),
+    request_body = AppConversationUpdateRequest,
+    responses((status = 200, description = "The conversation", body = ConversationDto))
+)]
+#[patch("/api/v1/app-conversations/{conversation_id}")]
+pub(crate) async fn update(
+    app: Application,
+    state: State,
+    Call(actor, (PathParam(id), Body(ConversationPatch(change)))): Call<
+        Actor,
+        (PathParam<ConversationId>, Body<ConversationPatch>),
+    >,
+) -> Result<web::Json<ConversationDto>, Problem> {
+    let view = app
+        .conversations
+        .update(&actor.scope(), id, &change)
+        .await?;
+    Ok(web::Json(ConversationDto::of(
+        view,
+        &app.sandboxes,
+        state.addresses(),
+    )))
+}
+
+/// The id of a deletion, unread: this route has its own answer to an id that is none.
+pub(crate) struct RawConversationId(String);
+
+impl Decode for RawConversationId {
+    fn decode(value: &serde_json::Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        Object::<Self>::open(value, at, errors)?
+            .required("conversation_id")
+            .map(Self)
+    }
+}
+
+/// Deletes a conversation with its parts; its sandbox goes, too, if no other conversation needs it.
+#[utoipa::path(
+    tag = "Conversations",
+    params(("conversation_id" = Uuid, Path)),
+    responses(
+        (status = 200, description = "Deleted", body = Success),
+        (status = 400, description = "The id is none", body = Detail),
+    )
+)]
+#[delete("/api/v1/app-conversations/{conversation_id}")]
+pub(crate) async fn remove(
+    app: Application,
+    Call(actor, PathParams(RawConversationId(text))): Call<Actor, PathParams<RawConversationId>>,
+) -> Result<web::Json<Success>, Problem> {
+    let id = text
+        .parse()
+        .map_err(|_| Problem::bad_request("Invalid conversation ID format"))?;
+    app.conversations.delete(&actor.scope(), id).await?;
+    Ok(web::Json(Success::DONE))
+}
+
+/// Says something to the agent. Answers once the agent server has it.
+#[utoipa::path(
+    tag = "Conversations",
+    params(("conversation_id" = Uuid, Path)),
+    request_body = AppSendMessageRequest,
+    responses(
+        (status = 200, description = "Delivered", body = SentDto),
+        (status = 409, description = "The sandbox is not running", body = Detail),
+        (status = 410, description = "The sandbox is gone for good", body = Detail),
+        (status = 502, description = "The agent server failed, or cannot be reached", body = Detail),
+    )
+)]
+#[post("/api/v1/app-conversations/{conversation_id}/send-message")]
+pub(crate) async fn send_message(
+    app: Application,
+    Call(actor, (PathParam(id), Body(NextMessage(message)))): Call<
+        Actor,
+        (PathParam<ConversationId>, Body<NextMessage>),
+    >,
+) -> Result<web::Json<SentDto>, Problem> {
+    let sent = app
+        .conversations
+        .send_message(&actor.scope(), id, &message)
+        .await?;
+    Ok(web::Json(sent.into()))
+}
+
+async fn page(
+    app: &Application,
+    state: &State,
+    actor: &Actor,
+    query: ConversationSearchQuery,
+) -> Result<HttpResponse, Problem> {
+    let found = match query.what.into_filter() {
+        Some(filter) => {
+            app.conversations
+                .search(&actor.scope(), &filter, &query.page)
+                .await?
+        }
+        None => Page {
+            items: Vec::new(),
+            next: None,
+        },
+    };
+    Ok(json_lists::page_response(found, |view| {
+        ConversationDto::of(view, &app.sandboxes, state.addresses())
+    }))
+}
+
+/// All ids, or what is wrong with them in the words of the reference.
+fn parse_ids(texts: &[String]) -> Result<Vec<ConversationId>, Problem> {
+    if texts.len() > MAX_BATCH_IDS {
+        return Err(Problem::bad_request(format!(
+            "Too many ids requested. Maximum is {MAX_BATCH_IDS}."
+        )));
+    }
+    let parsed = || texts.iter().map(|text| (text, text.parse()));
+    let wrong: Vec<_> = parsed()
+        .filter_map(|(text, id)| id.is_err().then(|| quoted(text)))
+        .collect();
+    if !wrong.is_empty() {
+        let wrong = wrong.join(", ");
+        return Err(Problem::bad_request(format!(
+            "Invalid UUID format for ids: [{wrong}]"
+        )));
+    }
+    Ok(parsed().filter_map(|(_, id)| id.ok()).collect())
+}
+
+/// As Python shows a string: in single quotes unless only they occur in it. Long ones are cut.
+fn quoted(text: &str) -> String {
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
+    let mut out = String::from(quote);
+    for c in text.chars().take(64) {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            c if c == quote => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() => out.extend(c.escape_unicode()),
+            c => out.push(c),
+        }
+    }
+    out.push(quote);
+    out
+}

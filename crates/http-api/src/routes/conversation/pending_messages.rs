@@ -1,0 +1,54 @@
+//! Messages that wait for their conversation.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpResponse, post};
+use application::pending::QueuedMessage;
+use application::repeat::IdempotentResult;
+
+use crate::dto::conversation::pending_message::{AwaitedText, PendingMessageRequest, PendingMessageResponse, message};
+use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, RawJson};
+use crate::problem::{Detail, Problem};
+use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond_with, to_json};
+
+type QueueParts = (PathParam<AwaitedText>, IdempotencyKey, RawJson);
+
+/// Keeps a message until the conversation can hear it: its start is READY, and its sandbox runs.
+///
+/// The conversation may be named by the start that makes it, as `task-<id of the task>`. Messages are delivered in the
+/// order in which they came, each once.
+#[utoipa::path(
+    tag = "Pending Messages",
+    params(("conversation_id" = String, Path), IdempotencyKeyHeader),
+    request_body = PendingMessageRequest,
+    responses(
+        (status = 201, description = "It waits", body = PendingMessageResponse),
+        (status = 400, description = "No message", body = Detail),
+        (status = 409, description = "The start of the conversation has failed", body = Detail),
+    )
+)]
+#[post("/api/v1/conversations/{conversation_id}/pending-messages")]
+pub(crate) async fn queue(
+    app: Application,
+    Call(actor, (PathParam(text), IdempotencyKey(key), RawJson(body))): Call<Actor, QueueParts>,
+) -> Result<HttpResponse, Problem> {
+    // What a repetition is compared by.
+    let input = match (&key, &body) {
+        (Some(_), Ok(body)) => format!("{}\n{body}", text.0),
+        _ => String::new(),
+    };
+    let (message, user) = (message(body)?, &actor.user);
+    let awaited = text.read()?;
+    let answer = if let Some(key) = key {
+        let render = |placed: &QueuedMessage| to_json(&PendingMessageResponse::from(*placed));
+        let repeatable = repeatable(key, "pending message", input.as_bytes(), &render);
+        let queued = app.pending.enqueue_once(user, awaited, message, &repeatable);
+        queued.await?
+    } else {
+        IdempotentResult::New(app.pending.enqueue(user, awaited, message).await?)
+    };
+    Ok(respond_with(
+        StatusCode::CREATED,
+        answer,
+        PendingMessageResponse::from,
+    ))
+}

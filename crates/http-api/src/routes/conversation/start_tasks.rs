@@ -1,0 +1,72 @@
+//! The tasks that start conversations.
+
+use actix_web::{get, web};
+
+use crate::dto::conversation::start_task::{
+    StartTaskCountQuery, StartTaskDto, StartTaskIdsQuery, StartTaskSearchQuery,
+};
+use crate::dto::{BatchBytes, DOCUMENTS_AT_ONCE, PageDto, check_batch};
+use crate::extract::{Actor, Application, Call, Query};
+use crate::problem::{Detail, Problem};
+
+/// Searches start tasks. A page of large requests ends before its limit: `next_page_id` says whether there are more.
+#[utoipa::path(
+    tag = "Start tasks",
+    params(StartTaskCountQuery, StartTaskSearchQuery),
+    responses((status = 200, description = "A page", body = PageDto<StartTaskDto>))
+)]
+#[get("/api/v1/app-conversations/start-tasks/search")]
+pub(crate) async fn search(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<StartTaskSearchQuery>>,
+) -> Result<web::Json<PageDto<StartTaskDto>>, Problem> {
+    let (filter, order, page) = query.into_parts();
+    let found = app
+        .starts
+        .search(&actor.scope(), &filter, order, &page)
+        .await?;
+    Ok(web::Json(PageDto::of(found, StartTaskDto::from)))
+}
+
+/// Counts what a search would find in all.
+#[utoipa::path(
+    tag = "Start tasks",
+    params(StartTaskCountQuery),
+    responses((status = 200, description = "How many there are", body = u64, content_type = "application/json"))
+)]
+#[get("/api/v1/app-conversations/start-tasks/count")]
+pub(crate) async fn count(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<StartTaskCountQuery>>,
+) -> Result<web::Json<u64>, Problem> {
+    Ok(web::Json(
+        app.starts.count(&actor.scope(), &query.into()).await?,
+    ))
+}
+
+/// Start tasks by id, in the order asked for, with `null` for unknown ones.
+#[utoipa::path(
+    tag = "Start tasks",
+    params(StartTaskIdsQuery),
+    responses(
+        (status = 200, description = "One entry per id", body = Vec<Option<StartTaskDto>>),
+        (status = 400, description = "Too many ids", body = Detail),
+        (status = 413, description = "More than 32 MiB of start tasks", body = Detail),
+    )
+)]
+#[get("/api/v1/app-conversations/start-tasks")]
+pub(crate) async fn batch(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<StartTaskIdsQuery>>,
+) -> Result<web::Json<Vec<Option<StartTaskDto>>>, Problem> {
+    check_batch(&query.ids, "start tasks")?;
+    let (mut found, mut bytes) = (Vec::new(), BatchBytes::default());
+    for some in query.ids.chunks(DOCUMENTS_AT_ONCE) {
+        for task in app.starts.find_many(&actor.scope(), some).await? {
+            let task = task.map(StartTaskDto::from);
+            bytes.add(&task, "start tasks")?;
+            found.push(task);
+        }
+    }
+    Ok(web::Json(found))
+}

@@ -1,0 +1,148 @@
+//! What a user's git providers know: repositories, branches, installations, suggested tasks, the user.
+
+use actix_web::http::StatusCode;
+use actix_web::{get, web};
+use application::git::GitServiceError;
+use domain::error::{Classify as _, ErrorClass};
+use domain::git::GitError;
+
+use crate::decode::{FieldError, Path};
+use crate::dto::PageDto;
+use crate::dto::git::{
+    BranchDto, BranchesQuery, GitPageParams, GitShortPageParams, GitUserDto, InstallationsQuery,
+    RepositoriesQuery, RepositoryDto, SuggestedTaskDto, SuggestedTasksQuery,
+};
+use crate::extract::{Actor, Application, Call, Query};
+use crate::problem::{Detail, Problem};
+
+/// A refused token is told as a bare text (the contract's family E), everything else as `detail`.
+pub(crate) fn problem(failure: GitServiceError) -> Problem {
+    match &failure {
+        GitServiceError::Provider(error @ GitError::InvalidPageToken) => {
+            let at = Path::query();
+            Problem::unprocessable(&at.key("page_id"), FieldError::value_error(error))
+        }
+        failure if failure.class() == ErrorClass::Unauthenticated => {
+            Problem::with_body(StatusCode::UNAUTHORIZED, failure.public().into())
+        }
+        _ => failure.into(),
+    }
+}
+
+/// Installations (GitHub), workspaces (Bitbucket), projects (Bitbucket Data Center) or organizations (Azure DevOps).
+#[utoipa::path(
+    tag = "Git",
+    params(InstallationsQuery, GitPageParams),
+    responses(
+        (status = 200, description = "A page", body = PageDto<String>),
+        (status = 400, description = "The provider has no such thing, or its host may not be called", body = Detail),
+        (status = 401, description = "The provider does not accept the token", body = String, content_type = "application/json"),
+        (status = 403, description = "No token is stored", body = Detail),
+        (status = 429, description = "The provider limits requests", body = Detail),
+        (status = 502, description = "The provider fails", body = Detail),
+    )
+)]
+#[get("/api/v1/git/installations/search")]
+pub(crate) async fn installations(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<InstallationsQuery>>,
+) -> Result<web::Json<PageDto<String>>, Problem> {
+    let found = app
+        .git
+        .installations(&actor.user, query.provider, &query.page);
+    Ok(web::Json(PageDto::of_git(found.await.map_err(problem)?)))
+}
+
+/// Repositories that the token sees, or that a search finds.
+#[utoipa::path(
+    tag = "Git",
+    params(RepositoriesQuery, GitPageParams),
+    responses(
+        (status = 200, description = "A page", body = PageDto<RepositoryDto>),
+        (status = 400, description = "Only searches are sorted; or the provider's host may not be called", body = Detail),
+        (status = 401, description = "The provider does not accept the token", body = String, content_type = "application/json"),
+        (status = 403, description = "No token is stored", body = Detail),
+        (status = 404, description = "Not found there", body = Detail),
+        (status = 429, description = "The provider limits requests", body = Detail),
+        (status = 502, description = "The provider fails", body = Detail),
+    )
+)]
+#[get("/api/v1/git/repositories/search")]
+pub(crate) async fn repositories(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<RepositoriesQuery>>,
+) -> Result<web::Json<PageDto<RepositoryDto>>, Problem> {
+    let wanted = query.query();
+    let found = app
+        .git
+        .repositories(&actor.user, query.provider, &wanted, &query.page);
+    Ok(web::Json(PageDto::of_git(found.await.map_err(problem)?)))
+}
+
+/// Branches of a repository.
+#[utoipa::path(
+    tag = "Git",
+    params(BranchesQuery, GitShortPageParams),
+    responses(
+        (status = 200, description = "A page", body = PageDto<BranchDto>),
+        (status = 400, description = "Not a repository's name, or the provider's host may not be called", body = Detail),
+        (status = 401, description = "The provider does not accept the token", body = String, content_type = "application/json"),
+        (status = 403, description = "No token is stored", body = Detail),
+        (status = 404, description = "Not found there", body = Detail),
+        (status = 429, description = "The provider limits requests", body = Detail),
+        (status = 502, description = "The provider fails", body = Detail),
+    )
+)]
+#[get("/api/v1/git/branches/search")]
+pub(crate) async fn branches(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<BranchesQuery>>,
+) -> Result<web::Json<PageDto<BranchDto>>, Problem> {
+    let which = (query.repository.as_str(), query.text.as_str());
+    let found = app
+        .git
+        .branches(&actor.user, query.provider, which, &query.page);
+    Ok(web::Json(PageDto::of_git(found.await.map_err(problem)?)))
+}
+
+/// Issues and pull requests that want the user's attention, of all providers that there is a token of. Providers that fail
+/// are left out.
+#[utoipa::path(
+    tag = "Git",
+    params(GitShortPageParams),
+    responses(
+        (status = 200, description = "A page", body = PageDto<SuggestedTaskDto>),
+        (status = 403, description = "No token is stored", body = Detail),
+    )
+)]
+#[get("/api/v1/git/suggested-tasks/search")]
+pub(crate) async fn suggested_tasks(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<SuggestedTasksQuery>>,
+) -> Result<web::Json<PageDto<SuggestedTaskDto>>, Problem> {
+    let found = app.git.suggested_tasks(&actor.user, &query.0);
+    Ok(web::Json(PageDto::of_git(found.await.map_err(problem)?)))
+}
+
+/// Who the user is at the first provider that says so.
+#[utoipa::path(
+    tag = "Users",
+    responses(
+        (status = 200, description = "The user there", body = GitUserDto),
+        (status = 401, description = "No provider accepts its token", body = String, content_type = "application/json"),
+        (status = 403, description = "No token is stored", body = Detail),
+        (status = 429, description = "The provider limits requests", body = Detail),
+        (status = 502, description = "The provider fails", body = Detail),
+    )
+)]
+#[get("/api/v1/users/git-info")]
+pub(crate) async fn git_info(
+    app: Application,
+    Call(actor, ()): Call<Actor, ()>,
+) -> Result<web::Json<GitUserDto>, Problem> {
+    match app.git.whoami(&actor.user).await {
+        Ok(user) => Ok(web::Json(user.into())),
+        Err(GitServiceError::NotConnected(_)) => Err(Problem::forbidden("Git provider not connected")),
+        Err(failure) => Err(problem(failure)),
+    }
+}

@@ -1,0 +1,196 @@
+//! The MCP server: for agents in sandboxes, and for users with an MCP client.
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ACCEPT, ContentType, HeaderMap};
+use actix_web::{HttpRequest, HttpResponse, post};
+use application::pull_requests::{CONVERSATION_PARAMETER, PullRequestCaller};
+use application::secrets::may_read_secrets;
+use domain::id::{ConversationId, SandboxId, UserId};
+use serde_json::Value;
+
+use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::extract::{
+    Application, Call, Query, RawJson, SandboxCaller, UserOrSandbox, Caller, state_of,
+};
+use crate::mcp::{RpcErrorCode, McpReply, ProtocolVersion, exchange, fault};
+use crate::problem::Problem;
+use crate::state::Listener;
+
+/// The header by which a client says what it agreed to.
+const PROTOCOL_VERSION_HEADER: &str = "MCP-Protocol-Version";
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// The user that the caller acts for: by their own key, or by that of a sandbox of theirs which is at work.
+pub(crate) struct McpCaller(UserId, Option<SandboxId>);
+
+impl Caller for McpCaller {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        let caller = match state_of(req)?.listener() {
+            // Nothing there takes a user's key, or none.
+            Listener::Callback => {
+                UserOrSandbox::Sandbox(Box::new(SandboxCaller::identify(req).await?))
+            }
+            Listener::Public | Listener::Metrics => UserOrSandbox::identify(req).await?,
+        };
+        match caller {
+            UserOrSandbox::User(actor) => Ok(Self(actor.user, None)),
+            UserOrSandbox::Sandbox(caller) if may_read_secrets(&caller.0) => {
+                Ok(Self(caller.0.owner, Some(caller.0.id)))
+            }
+            UserOrSandbox::Sandbox(_) => {
+                let refusal = "Sandbox is not running";
+                Err(Problem::new(StatusCode::UNAUTHORIZED, refusal))
+            }
+        }
+    }
+}
+
+/// What the address says beside the path.
+#[derive(Debug, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct McpCallContext {
+    /// The conversation that pull requests are opened for: their numbers are added to its `pr_number`. One that is not the
+    /// caller's gets none.
+    #[param(value_type = Option<String>, format = Uuid)]
+    conversation_id: Option<ConversationId>,
+}
+
+impl Decode for McpCallContext {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let conversation_id = object.optional(CONVERSATION_PARAMETER)?;
+        Some(Self { conversation_id })
+    }
+}
+
+/// How an answer travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ResponseFormat {
+    Json,
+    Stream,
+}
+
+impl ResponseFormat {
+    /// A stream for whoever takes one, as the reference does it; `None` for whoever takes neither.
+    fn wanted(headers: &HeaderMap) -> Option<Self> {
+        let values = headers
+            .get_all(ACCEPT)
+            .filter_map(|value| value.to_str().ok());
+        let kinds = values.flat_map(|value| value.split(','));
+        let kinds: Vec<String> = kinds
+            .map(|kind| {
+                kind.split(';')
+                    .next()
+                    .unwrap_or_default()
+                    .trim()
+                    .to_ascii_lowercase()
+            })
+            .filter(|kind| !kind.is_empty())
+            .collect();
+        let takes = |wanted: &[&str]| kinds.iter().any(|kind| wanted.contains(&kind.as_str()));
+        if takes(&[EVENT_STREAM]) {
+            Some(Self::Stream)
+        } else if kinds.is_empty() || takes(&["*/*", "application/*", "application/json"]) {
+            Some(Self::Json)
+        } else {
+            None
+        }
+    }
+
+    fn answer(self, message: &Value) -> HttpResponse {
+        match self {
+            Self::Json => HttpResponse::Ok().json(message),
+            // One event, and the stream is over.
+            Self::Stream => HttpResponse::Ok()
+                .content_type(EVENT_STREAM)
+                .body(format!("event: message\r\ndata: {message}\r\n\r\n")),
+        }
+    }
+}
+
+fn refused(status: StatusCode, message: &Value) -> HttpResponse {
+    HttpResponse::build(status)
+        .content_type(ContentType::json())
+        .body(message.to_string())
+}
+
+/// The Model Context Protocol over streamable HTTP, without sessions: tools that open pull requests with the git tokens of the
+/// user. Takes a user's key, or that of a sandbox while it runs or starts, which acts for its owner.
+#[utoipa::path(
+    tag = "MCP",
+    request_body(content = Value, description = "A JSON-RPC message, or (in version 2025-03-26) a batch of at most 10"),
+    params(
+        McpCallContext,
+        ("MCP-Protocol-Version" = Option<String>, Header, description = "What initialize has agreed on"),
+    ),
+    responses(
+        (status = 200, description = "The answer, or a stream with one event that has it", content(
+            (Value = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        (status = 202, description = "There is nothing to answer"),
+        (status = 400, description = "Not a message, or not a version that is spoken here: a JSON-RPC error", body = Value),
+        (status = 406, description = "The client takes neither form: a JSON-RPC error", body = Value),
+    )
+)]
+#[post("/mcp/mcp")]
+pub(crate) async fn ask(
+    app: Application,
+    req: HttpRequest,
+    Call(McpCaller(user, sandbox), (Query(about), RawJson(body))): Call<
+        McpCaller,
+        (Query<McpCallContext>, RawJson),
+    >,
+) -> Result<HttpResponse, Problem> {
+    let refuse = |status, why| Ok(refused(status, &fault(&Value::Null, RpcErrorCode::Invalid, why)));
+    let Some(form) = ResponseFormat::wanted(req.headers()) else {
+        let why = "Accept names neither application/json nor text/event-stream";
+        return refuse(StatusCode::NOT_ACCEPTABLE, why);
+    };
+    let named = req.headers().get(PROTOCOL_VERSION_HEADER);
+    let named = named.map(|value| value.to_str().unwrap_or_default());
+    let Some(version) = ProtocolVersion::of_header(named) else {
+        let why = "MCP-Protocol-Version names a version that is not spoken here";
+        return refuse(StatusCode::BAD_REQUEST, why);
+    };
+    let conversation = about.conversation_id;
+    let opener = PullRequestCaller {
+        user,
+        sandbox,
+        conversation,
+    };
+    Ok(match exchange(&app, &opener, version, body).await {
+        McpReply::Accepted => HttpResponse::Accepted().finish(),
+        McpReply::Responses(answer) => form.answer(&answer),
+        McpReply::Refused(answer) => refused(StatusCode::BAD_REQUEST, &answer),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_form_is_the_clients_choice() {
+        for (accept, expected) in [
+            (None, Some(ResponseFormat::Json)),
+            (Some("*/*"), Some(ResponseFormat::Json)),
+            (Some("application/json"), Some(ResponseFormat::Json)),
+            (
+                Some("application/json, text/event-stream"),
+                Some(ResponseFormat::Stream),
+            ),
+            (Some("TEXT/event-stream;q=0.5"), Some(ResponseFormat::Stream)),
+            (Some("text/html, */*;q=0.1"), Some(ResponseFormat::Json)),
+            (Some("text/html"), None),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Some(accept) = accept {
+                headers.insert(ACCEPT, HeaderValue::from_static(accept));
+            }
+            assert_eq!(ResponseFormat::wanted(&headers), expected, "{accept:?}");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Git providers and the MCP server.
+
+pub(super) mod git;
+pub(super) mod mcp;

@@ -1,0 +1,158 @@
+//! Spellings of November 2025 (contract v1, section 11): the same routes under the paths that they had then.
+
+use actix_web::{get, post, web};
+use domain::id::{ConversationId, SandboxId};
+use serde_json::Value;
+use utoipa::IntoParams;
+
+use crate::routes::conversation::events;
+use crate::routes::sandbox::webhooks;
+use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::dto::conversation::event::{EventCountQuery, EventDocument, EventSearchQuery};
+use crate::dto::sandbox::record::IdsQuery;
+use crate::dto::{PageDto, Success};
+use crate::extract::{
+    Actor, Application, Call, EventBatch, EventReporter, PathParam, Query, Reporter, WebhookBody,
+};
+use crate::problem::{Detail, Problem};
+
+/// A query that names its conversation, too.
+pub(crate) struct ConversationScoped<T> {
+    id: ConversationId,
+    query: T,
+}
+
+impl<T: Decode> Decode for ConversationScoped<T> {
+    const SENSITIVE: bool = T::SENSITIVE;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        let id = object.required("conversation_id__eq");
+        let query = T::decode(value, at, errors);
+        Some(Self {
+            id: id?,
+            query: query?,
+        })
+    }
+}
+
+/// The parameter that names the conversation.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "for the document only; see `InConversation`")]
+pub(crate) struct ConversationParam {
+    /// The conversation whose events these are.
+    #[param(rename = "conversation_id__eq", value_type = String, format = Uuid)]
+    id: String,
+}
+
+/// Searches the events of a conversation: `/api/v1/conversation/{conversation_id}/events/search` as it was once spelled.
+#[utoipa::path(
+    tag = "Events",
+    params(ConversationParam, EventCountQuery, EventSearchQuery),
+    responses((status = 200, description = "A page", body = PageDto<EventDocument>))
+)]
+#[get("/api/v1/events/search")]
+pub(crate) async fn search_events(
+    app: Application,
+    Call(actor, Query(ConversationScoped { id, query })): Call<
+        Actor,
+        Query<ConversationScoped<EventSearchQuery>>,
+    >,
+) -> Result<web::Json<PageDto<Value>>, Problem> {
+    events::found(&app, &actor, id, query).await
+}
+
+/// Counts the events of a conversation: `/api/v1/conversation/{conversation_id}/events/count` as it was once spelled.
+#[utoipa::path(
+    tag = "Events",
+    params(ConversationParam, EventCountQuery),
+    responses((status = 200, description = "How many there are", body = u64, content_type = "application/json"))
+)]
+#[get("/api/v1/events/count")]
+pub(crate) async fn count_events(
+    app: Application,
+    Call(actor, Query(ConversationScoped { id, query })): Call<
+        Actor,
+        Query<ConversationScoped<EventCountQuery>>,
+    >,
+) -> Result<web::Json<u64>, Problem> {
+    events::number(&app, &actor, id, query).await
+}
+
+/// Events by id: `/api/v1/conversation/{conversation_id}/events` as it was once spelled.
+#[utoipa::path(
+    tag = "Events",
+    params(ConversationParam, IdsQuery),
+    responses(
+        (status = 200, description = "One entry per id", body = Vec<Option<EventDocument>>),
+        (status = 400, description = "Too many ids", body = Detail),
+        (status = 413, description = "More than 32 MiB of events", body = Detail),
+    )
+)]
+#[get("/api/v1/events")]
+pub(crate) async fn batch_events(
+    app: Application,
+    Call(actor, Query(ConversationScoped { id, query })): Call<Actor, Query<ConversationScoped<IdsQuery>>>,
+) -> Result<web::Json<Vec<Option<Value>>>, Problem> {
+    events::by_id(&app, &actor, id, query).await
+}
+
+/// The sandbox that a path names must be the caller's. Another one is not there for it.
+fn check(caller: &Reporter, named: &SandboxId) -> Result<(), Problem> {
+    if caller.0.id == *named {
+        Ok(())
+    } else {
+        Err(Problem::not_found())
+    }
+}
+
+/// Takes in the record of a conversation: `/api/v1/webhooks/conversations` as it was once spelled.
+#[utoipa::path(
+    tag = "Webhooks",
+    security(("ApiKey" = [])),
+    params(("sandbox_id" = String, Path, description = "The caller's own.")),
+    request_body = webhooks::ConversationInfo,
+    responses(
+        (status = 200, description = "Stored", body = Success),
+        (status = 404, description = "Another sandbox, or a conversation of another one", body = Detail),
+    )
+)]
+#[post("/api/v1/webhooks/{sandbox_id}/conversations")]
+pub(crate) async fn report_conversation(
+    app: Application,
+    Call(caller, (PathParam(named), WebhookBody(webhooks::ConversationReport(info)))): Call<
+        Reporter,
+        (PathParam<SandboxId>, WebhookBody<webhooks::ConversationReport>),
+    >,
+) -> Result<web::Json<Success>, Problem> {
+    check(&caller, &named)?;
+    app.webhooks.conversation(&caller.0, &info).await?;
+    Ok(web::Json(Success::DONE))
+}
+
+/// Takes in events of a conversation: `/api/v1/webhooks/events/{conversation_id}` as it was once spelled.
+#[utoipa::path(
+    tag = "Webhooks",
+    security(("ApiKey" = [])),
+    params(
+        ("sandbox_id" = String, Path, description = "The caller's own."),
+        ("conversation_id" = Uuid, Path),
+    ),
+    request_body = Vec<EventDocument>,
+    responses(
+        (status = 200, description = "Stored", body = Success),
+        (status = 429, description = "The sandbox has reported too many bytes in the last minute", body = Detail),
+    )
+)]
+#[post("/api/v1/webhooks/{sandbox_id}/events/{conversation_id}")]
+pub(crate) async fn report_events(
+    app: Application,
+    Call(EventReporter(caller), (PathParam(named), PathParam(id), mut batch)): Call<
+        EventReporter,
+        (PathParam<SandboxId>, PathParam<ConversationId>, EventBatch),
+    >,
+) -> Result<web::Json<Success>, Problem> {
+    check(&caller, &named)?;
+    webhooks::take(&app, &caller, id, &mut batch).await
+}

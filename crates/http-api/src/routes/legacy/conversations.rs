@@ -1,0 +1,168 @@
+//! Conversations under the paths of front ends of the 1.0 to 1.3 line: views of the same conversations.
+//!
+//! Agent servers have the same paths for the holders of a sandbox's key (decisions, section 8). [`LegacyFrontEnd`] is the one place
+//! that tells the two apart.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, delete, get, patch, web};
+use domain::conversation::ConversationView;
+
+use crate::dto::legacy::conversation::{
+    LegacyConversationDto, LegacyConversationsDto, LegacyId, LegacyIdText, LegacyListQuery,
+    LegacyProblemDto, LegacyTitle, RuntimeConfigDto, UpdateConversationRequest,
+};
+use crate::extract::{
+    Actor, Application, Body, Call, PathParams, Query, State, UserOrSandbox, Caller,
+};
+use crate::problem::{Detail, Problem};
+
+/// A user, on a path that agent servers have, too.
+#[derive(Debug)]
+pub(crate) struct LegacyFrontEnd(Actor);
+
+impl Caller for LegacyFrontEnd {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        match UserOrSandbox::identify(req).await? {
+            UserOrSandbox::User(actor) => Ok(Self(actor)),
+            // Whoever holds this key means the agent server's conversation. It is not here.
+            UserOrSandbox::Sandbox(_) => Err(Problem::not_found()),
+        }
+    }
+}
+
+/// The conversation that is meant, if there is one.
+async fn find(
+    app: &Application,
+    actor: &Actor,
+    id: &LegacyId,
+) -> Result<Option<ConversationView>, Problem> {
+    let Some(id) = id.id else { return Ok(None) };
+    let found = app.conversations.find_many(&actor.scope(), &[id]).await?;
+    Ok(found.into_iter().next().flatten())
+}
+
+fn read(LegacyIdText(text): LegacyIdText) -> Result<LegacyId, Problem> {
+    LegacyId::parse(text).map_err(Problem::bad_request)
+}
+
+/// Lists conversations, newest first.
+#[utoipa::path(
+    tag = "Conversations of older front ends",
+    params(LegacyListQuery),
+    responses((status = 200, description = "A page", body = LegacyConversationsDto))
+)]
+#[get("/api/conversations")]
+pub(crate) async fn list(
+    app: Application,
+    state: State,
+    Call(LegacyFrontEnd(actor), Query(query)): Call<LegacyFrontEnd, Query<LegacyListQuery>>,
+) -> Result<web::Json<LegacyConversationsDto>, Problem> {
+    let Some((filter, page)) = query.into_parts() else {
+        return Ok(web::Json(LegacyConversationsDto::NONE));
+    };
+    let scope = actor.scope();
+    let found = app.conversations.search(&scope, &filter, &page).await?;
+    Ok(web::Json(LegacyConversationsDto::of(
+        found,
+        &app.sandboxes,
+        state.addresses(),
+    )))
+}
+
+/// One conversation; `null` for an unknown one, and for the `task-…` that front ends ask for while a conversation starts.
+#[utoipa::path(
+    tag = "Conversations of older front ends",
+    params(("conversation_id" = String, Path)),
+    responses(
+        (status = 200, description = "The conversation", body = Option<LegacyConversationDto>),
+        (status = 400, description = "No such id can be", body = Detail),
+    )
+)]
+#[get("/api/conversations/{conversation_id}")]
+pub(crate) async fn load(
+    app: Application,
+    state: State,
+    Call(LegacyFrontEnd(actor), PathParams(id)): Call<LegacyFrontEnd, PathParams<LegacyIdText>>,
+) -> Result<web::Json<Option<LegacyConversationDto>>, Problem> {
+    let found = find(&app, &actor, &read(id)?).await?;
+    let shown =
+        found.map(|view| LegacyConversationDto::of(view, &app.sandboxes, state.addresses()));
+    Ok(web::Json(shown))
+}
+
+/// Where a conversation runs.
+#[utoipa::path(
+    tag = "Conversations of older front ends",
+    params(("conversation_id" = String, Path)),
+    responses(
+        (status = 200, description = "Its sandbox", body = RuntimeConfigDto),
+        (status = 400, description = "No such id can be", body = Detail),
+    )
+)]
+#[get("/api/conversations/{conversation_id}/config")]
+pub(crate) async fn config(
+    app: Application,
+    Call(LegacyFrontEnd(actor), PathParams(id)): Call<LegacyFrontEnd, PathParams<LegacyIdText>>,
+) -> Result<web::Json<RuntimeConfigDto>, Problem> {
+    let id = read(id)?;
+    let found = find(&app, &actor, &id).await?;
+    let missing = || Problem::missing(format!("Conversation {} not found", id.text));
+    let conversation = found.ok_or_else(missing)?.conversation;
+    Ok(web::Json(RuntimeConfigDto {
+        runtime_id: conversation.sandbox_id,
+        session_id: conversation.id,
+    }))
+}
+
+/// Changes the title.
+#[utoipa::path(
+    tag = "Conversations of older front ends",
+    params(("conversation_id" = String, Path)),
+    request_body = UpdateConversationRequest,
+    responses(
+        (status = 200, description = "Always `true`", body = bool, content_type = "application/json"),
+        (status = 400, description = "No such id can be", body = Detail),
+        (status = 404, description = "No such conversation", body = LegacyProblemDto),
+    )
+)]
+#[patch("/api/conversations/{conversation_id}")]
+pub(crate) async fn update(
+    app: Application,
+    Call(LegacyFrontEnd(actor), (PathParams(id), Body(LegacyTitle(change)))): Call<
+        LegacyFrontEnd,
+        (PathParams<LegacyIdText>, Body<LegacyTitle>),
+    >,
+) -> Result<web::Json<bool>, Problem> {
+    let found = find(&app, &actor, &read(id)?).await?;
+    let view = found.ok_or_else(|| {
+        let body = serde_json::to_value(LegacyProblemDto::NOT_FOUND).unwrap_or_default();
+        Problem::with_body(StatusCode::NOT_FOUND, body)
+    })?;
+    let id = view.conversation.id;
+    app.conversations
+        .update(&actor.scope(), id, &change)
+        .await?;
+    Ok(web::Json(true))
+}
+
+/// Deletes a conversation with its parts; its sandbox goes, too, if no other conversation needs it.
+#[utoipa::path(
+    tag = "Conversations of older front ends",
+    params(("conversation_id" = String, Path)),
+    responses(
+        (status = 200, description = "Whether there was one", body = bool, content_type = "application/json"),
+        (status = 400, description = "No such id can be", body = Detail),
+    )
+)]
+#[delete("/api/conversations/{conversation_id}")]
+pub(crate) async fn remove(
+    app: Application,
+    Call(LegacyFrontEnd(actor), PathParams(id)): Call<LegacyFrontEnd, PathParams<LegacyIdText>>,
+) -> Result<web::Json<bool>, Problem> {
+    let Some(view) = find(&app, &actor, &read(id)?).await? else {
+        return Ok(web::Json(false));
+    };
+    let (scope, id) = (actor.scope(), view.conversation.id);
+    app.conversations.delete(&scope, id).await?;
+    Ok(web::Json(true))
+}

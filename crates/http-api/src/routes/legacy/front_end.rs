@@ -1,0 +1,28 @@
+//! What the web front end of the 1.20 line asks a hosted service before it works with it.
+
+use actix_web::{get, web};
+
+use crate::dto::legacy::front_end::{AgentProfilesDto, CurrentKeyDto};
+use crate::extract::{Actor, Call};
+
+/// The key of the request, by which front ends see that they are connected.
+#[utoipa::path(
+    tag = "Users",
+    responses((status = 200, description = "The key", body = CurrentKeyDto))
+)]
+#[get("/api/keys/current")]
+pub(crate) async fn current_key(Call(actor, ()): Call<Actor, ()>) -> web::Json<CurrentKeyDto> {
+    web::Json(CurrentKeyDto::of(&actor.user))
+}
+
+/// Lists named configurations of agents: there are none here. Front ends ask before each start.
+#[utoipa::path(
+    tag = "Settings",
+    responses((status = 200, description = "None", body = AgentProfilesDto))
+)]
+#[get("/api/agent-profiles")]
+pub(crate) async fn agent_profiles(
+    Call(_actor, ()): Call<Actor, ()>,
+) -> web::Json<AgentProfilesDto> {
+    web::Json(AgentProfilesDto::NONE)
+}

@@ -1,0 +1,48 @@
+//! What front ends of the 1.3 line offer in their settings.
+
+use actix_web::{get, web};
+use application::catalogue::ModelCatalogue;
+
+use crate::dto::configuration::web_client::LegacyWebClientDto;
+use crate::extract::{Call, LegacyActor, State};
+
+/// The only agent that can be chosen by name; what it does is up to the agent server.
+const AGENTS: [&str; 1] = ["CodeActAgent"];
+/// What `security_analyzer` may be, beside nothing.
+const ANALYZERS: [&str; 1] = ["llm"];
+
+/// Names of models, sorted.
+#[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
+#[get("/api/options/models")]
+pub(crate) async fn models(Call(_actor, ()): Call<LegacyActor>) -> web::Json<Vec<&'static str>> {
+    web::Json(ModelCatalogue::embedded().names())
+}
+
+/// Names of agents.
+#[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
+#[get("/api/options/agents")]
+pub(crate) async fn agents(Call(_actor, ()): Call<LegacyActor>) -> web::Json<[&'static str; 1]> {
+    web::Json(AGENTS)
+}
+
+/// Names of security analyzers.
+#[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = Vec<String>)))]
+#[get("/api/options/security-analyzers")]
+pub(crate) async fn security_analyzers(
+    Call(_actor, ()): Call<LegacyActor>,
+) -> web::Json<[&'static str; 1]> {
+    web::Json(ANALYZERS)
+}
+
+/// The configuration of web front ends.
+#[utoipa::path(
+    tag = "Legacy",
+    responses((status = 200, description = "The configuration", body = LegacyWebClientDto))
+)]
+#[get("/api/options/config")]
+pub(crate) async fn config(
+    state: State,
+    Call(_actor, ()): Call<LegacyActor>,
+) -> web::Json<LegacyWebClientDto> {
+    web::Json(state.legacy_web_client())
+}

@@ -1,0 +1,102 @@
+//! The user's own secrets in the legacy API. What is not there is told in `error`, what is in the way in `message`.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpResponse, delete, get, post, put, web};
+use serde_json::{Value, json};
+
+use crate::dto::Message;
+use crate::dto::configuration::secret::{
+    NewSecretDto, NewSecretInput, SecretDto, SecretName, SecretUpdateDto, SecretUpdateInput,
+    SecretsDto,
+};
+use crate::dto::configuration::settings::ErrorText;
+use crate::extract::{Application, Body, Call, LegacyActor, PathParam};
+use crate::problem::{Detail, Problem};
+
+/// Lists the secrets, oldest first, without their values.
+#[utoipa::path(tag = "Legacy", responses((status = 200, description = "All of them", body = SecretsDto)))]
+#[get("/api/secrets")]
+pub(crate) async fn list(
+    app: Application,
+    Call(LegacyActor(actor), ()): Call<LegacyActor>,
+) -> Result<web::Json<SecretsDto>, Problem> {
+    let all = app.secrets.list(&actor.user).await?;
+    Ok(web::Json(SecretsDto {
+        custom_secrets: all.into_iter().map(SecretDto::from).collect(),
+    }))
+}
+
+/// Stores a secret whose name is free.
+#[utoipa::path(
+    tag = "Legacy",
+    request_body = NewSecretDto,
+    responses(
+        (status = 201, description = "Stored", body = Message),
+        (status = 400, description = "The name is taken", body = Message),
+        (status = 409, description = "The user has as many as one may have", body = Detail),
+    )
+)]
+#[post("/api/secrets")]
+pub(crate) async fn create(
+    app: Application,
+    Call(LegacyActor(actor), Body(input)): Call<LegacyActor, Body<NewSecretInput>>,
+) -> Result<HttpResponse, Problem> {
+    let created = app.secrets.create(&actor.user, &input.0).await;
+    created.map_err(|error| in_legacy_words(error.into()))?;
+    Ok(HttpResponse::Created().json(Message::new("Secret created successfully")))
+}
+
+/// Renames and describes a secret. It keeps its value unless there is another one in the body.
+#[utoipa::path(
+    tag = "Legacy",
+    params(("secret_id" = String, Path, description = "Its name.")),
+    request_body = SecretUpdateDto,
+    responses(
+        (status = 200, description = "Changed", body = Message),
+        (status = 400, description = "The new name is taken", body = Message),
+        (status = 404, description = "There is none of this name", body = ErrorText),
+    )
+)]
+#[put("/api/secrets/{secret_id}")]
+pub(crate) async fn update(
+    app: Application,
+    Call(LegacyActor(actor), (PathParam(name), Body(input))): Call<
+        LegacyActor,
+        (PathParam<SecretName>, Body<SecretUpdateInput>),
+    >,
+) -> Result<web::Json<Message>, Problem> {
+    let updated = app.secrets.update(&actor.user, &name.0, &input.0).await;
+    updated.map_err(|error| in_legacy_words(error.into()))?;
+    Ok(web::Json(Message::new("Secret updated successfully")))
+}
+
+/// Deletes a secret.
+#[utoipa::path(
+    tag = "Legacy",
+    params(("secret_id" = String, Path, description = "Its name.")),
+    responses(
+        (status = 200, description = "Deleted", body = Message),
+        (status = 404, description = "There is none of this name", body = ErrorText),
+    )
+)]
+#[delete("/api/secrets/{secret_id}")]
+pub(crate) async fn remove(
+    app: Application,
+    Call(LegacyActor(actor), PathParam(name)): Call<LegacyActor, PathParam<SecretName>>,
+) -> Result<web::Json<Message>, Problem> {
+    let deleted = app.secrets.delete(&actor.user, &name.0).await;
+    deleted.map_err(|error| in_legacy_words(error.into()))?;
+    Ok(web::Json(Message::new("Secret deleted successfully")))
+}
+
+/// What is not there is told in `error`, a taken name in `message`.
+fn in_legacy_words(problem: Problem) -> Problem {
+    match problem.status() {
+        StatusCode::NOT_FOUND => problem.in_error_family(),
+        StatusCode::BAD_REQUEST => {
+            let text = problem.body().get("detail").cloned().unwrap_or(Value::Null);
+            Problem::with_body(StatusCode::BAD_REQUEST, json!({"message": text}))
+        }
+        _ => problem,
+    }
+}

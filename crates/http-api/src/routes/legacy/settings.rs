@@ -1,0 +1,94 @@
+//! The settings and git-token operations of the legacy API. Errors have the shape of the interface document.
+
+use std::sync::Arc;
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpResponse, get, post, web};
+use application::settings::Settings;
+use serde_json::json;
+
+use crate::decode::Flavour;
+use crate::dto::configuration::git_providers::{
+    AddGitProviders, AddGitProvidersDto, TokensRejectedDto, tokens_refused,
+};
+use crate::dto::legacy::settings::{
+    LegacySettingsDto, LegacySettingsInput, LegacySettingsUpdateDto,
+};
+use crate::dto::configuration::settings::{ErrorText, Message};
+use crate::dto::timestamped::{self, Timed};
+use crate::extract::{Application, Body, Call, LegacyActor, State};
+use crate::problem::Problem;
+
+/// Loads the user's settings; defaults before anything was stored.
+#[utoipa::path(tag = "Legacy", responses((status = 200, description = "Done", body = LegacySettingsDto)))]
+#[get("/api/settings")]
+pub(crate) async fn load(
+    app: Application,
+    state: State,
+    Call(LegacyActor(actor), ()): Call<LegacyActor>,
+) -> Result<HttpResponse, Problem> {
+    let memory = &state.settings_cache().legacy;
+    let show = |settings: &Settings| Timed::of(|_| LegacySettingsDto::from(settings));
+    let found = app.settings.shown(&actor.user, memory, show).await?;
+    let found = found.map_or_else(|| show(&Settings::default()).map(Arc::new), Ok)?;
+    Ok(timed::json(found.at(state.ports().clock.now())))
+}
+
+/// Changes what the body names.
+#[utoipa::path(
+    tag = "Legacy",
+    request_body = LegacySettingsUpdateDto,
+    responses((status = 200, description = "Done", body = Message))
+)]
+#[post("/api/settings")]
+pub(crate) async fn store(
+    app: Application,
+    Call(LegacyActor(actor), Body(input)): Call<LegacyActor, Body<LegacySettingsInput>>,
+) -> Result<web::Json<Message>, Problem> {
+    app.settings.store_legacy(&actor.user, &input.0).await?;
+    Ok(web::Json(Message {
+        message: "Settings stored",
+    }))
+}
+
+/// Stores git tokens, provider by provider, and an MCP configuration. A provider is asked about its new token only where the
+/// service is configured to verify tokens.
+#[utoipa::path(
+    tag = "Legacy",
+    request_body = AddGitProvidersDto,
+    responses((status = 200, description = "Done", body = Message), (status = 401, description = "No key, or a token that its provider does not accept", body = TokensRejectedDto))
+)]
+#[post("/api/add-git-providers")]
+pub(crate) async fn add_git_providers(
+    app: Application,
+    Call(LegacyActor(actor), Body(input)): Call<LegacyActor, Body<AddGitProviders>>,
+) -> Result<web::Json<Message>, Problem> {
+    let stored = app.settings.add_git_providers(&actor.user, &input.0).await;
+    stored.map_err(|error| tokens_refused(error, Flavour::Legacy))?;
+    Ok(web::Json(Message {
+        message: "Git providers stored",
+    }))
+}
+
+/// Forgets all git tokens.
+#[utoipa::path(tag = "Legacy", responses((status = 200, description = "Done", body = Message)))]
+#[post("/api/unset-provider-tokens")]
+pub(crate) async fn unset_provider_tokens(
+    app: Application,
+    Call(LegacyActor(actor), ()): Call<LegacyActor>,
+) -> Result<web::Json<Message>, Problem> {
+    app.settings.unset_git_providers(&actor.user).await?;
+    Ok(web::Json(Message {
+        message: "Unset Git provider tokens",
+    }))
+}
+
+/// Gone; kept so that old clients are told.
+#[utoipa::path(tag = "Legacy", responses((status = 410, description = "Gone", body = ErrorText)))]
+#[post("/api/reset-settings")]
+pub(crate) async fn reset(
+    Call(_caller, ()): Call<LegacyActor>,
+) -> Result<web::Json<Message>, Problem> {
+    let body = json!({"error": "Reset settings functionality has been removed."});
+    Err(Problem::with_body(StatusCode::GONE, body))
+}

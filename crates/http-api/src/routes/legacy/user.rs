@@ -1,0 +1,147 @@
+//! Git providers under the paths of front ends of the 1.0 to 1.3 line. Whoever has no token is told so by 401 and a bare text.
+
+use actix_web::http::StatusCode;
+use actix_web::{get, web};
+use application::git::GitServiceError;
+use domain::git::GitPageRequest;
+
+use crate::routes::integration::git::problem;
+use crate::dto::git::{GitUserDto, RepositoryDto, SuggestedTaskDto};
+use crate::dto::legacy::user::{
+    LegacyBranchesQuery, LegacyInstallationsQuery, LegacyRepositoriesQuery, NumberedBranchesDto,
+    NumberedPageParams, repositories as with_links,
+};
+use crate::extract::{Actor, Application, Call, Query};
+use crate::problem::{Detail, Problem};
+
+/// Tasks of one answer.
+const MAX_SUGGESTED_TASKS: usize = 100;
+
+fn refusal(failure: GitServiceError, without_token: &str) -> Problem {
+    match failure {
+        GitServiceError::NotConnected(_) => {
+            Problem::with_body(StatusCode::UNAUTHORIZED, without_token.into())
+        }
+        failure => problem(failure),
+    }
+}
+
+/// Most questions are refused in the same words.
+fn refused(failure: GitServiceError) -> Problem {
+    refusal(failure, "Git provider token required. (such as GitHub).")
+}
+
+/// Who the user is at the first provider that says so.
+#[utoipa::path(
+    tag = "Git of older front ends",
+    responses(
+        (status = 200, description = "The user there", body = GitUserDto),
+        (status = 401, description = "No token is stored, or no provider accepts it", body = String, content_type = "application/json"),
+        (status = 429, description = "The provider limits requests", body = Detail),
+        (status = 502, description = "The provider fails", body = Detail),
+    )
+)]
+#[get("/api/user/info")]
+pub(crate) async fn info(
+    app: Application,
+    Call(actor, ()): Call<Actor, ()>,
+) -> Result<web::Json<GitUserDto>, Problem> {
+    let user = app.git.whoami(&actor.user).await;
+    Ok(web::Json(user.map_err(refused)?.into()))
+}
+
+/// Repositories that the tokens see.
+#[utoipa::path(
+    tag = "Git of older front ends",
+    params(LegacyRepositoriesQuery, NumberedPageParams),
+    responses(
+        (status = 200, description = "A page", body = Vec<RepositoryDto>),
+        (status = 400, description = "The provider's host may not be called", body = Detail),
+        (status = 401, description = "No token is stored, or the provider does not accept it", body = String, content_type = "application/json"),
+        (status = 404, description = "Not found there", body = Detail),
+        (status = 429, description = "The provider limits requests", body = Detail),
+        (status = 502, description = "The provider fails", body = Detail),
+    )
+)]
+#[get("/api/user/repositories")]
+pub(crate) async fn repositories(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<LegacyRepositoriesQuery>>,
+) -> Result<web::Json<Vec<RepositoryDto>>, Problem> {
+    let installation = query.installation.as_deref();
+    let found = app
+        .git
+        .numbered_repositories(&actor.user, query.provider, installation, query.page)
+        .await
+        .map_err(refused)?;
+    Ok(web::Json(with_links(found, query.page.number)))
+}
+
+/// Branches of a repository.
+#[utoipa::path(
+    tag = "Git of older front ends",
+    params(LegacyBranchesQuery, NumberedPageParams),
+    responses(
+        (status = 200, description = "A page", body = NumberedBranchesDto),
+        (status = 400, description = "Not a repository's name, or the provider's host may not be called", body = Detail),
+        (status = 401, description = "No token is stored, or the provider does not accept it", body = String, content_type = "application/json"),
+        (status = 404, description = "Not found there", body = Detail),
+        (status = 429, description = "The provider limits requests", body = Detail),
+        (status = 502, description = "The provider fails", body = Detail),
+    )
+)]
+#[get("/api/user/repository/branches")]
+pub(crate) async fn branches(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<LegacyBranchesQuery>>,
+) -> Result<web::Json<NumberedBranchesDto>, Problem> {
+    let found = app
+        .git
+        .numbered_branches(&actor.user, query.provider, &query.repository, query.page)
+        .await
+        .map_err(refused)?;
+    Ok(web::Json(NumberedBranchesDto::of(found, query.page)))
+}
+
+/// Issues and pull requests that want the user's attention, at most 100.
+#[utoipa::path(
+    tag = "Git of older front ends",
+    responses(
+        (status = 200, description = "All of them", body = Vec<SuggestedTaskDto>),
+        (status = 401, description = "No token is stored", body = String, content_type = "application/json"),
+    )
+)]
+#[get("/api/user/suggested-tasks")]
+pub(crate) async fn suggested_tasks(
+    app: Application,
+    Call(actor, ()): Call<Actor, ()>,
+) -> Result<web::Json<Vec<SuggestedTaskDto>>, Problem> {
+    let all = GitPageRequest {
+        after: None,
+        limit: MAX_SUGGESTED_TASKS,
+    };
+    let found = app.git.suggested_tasks(&actor.user, &all).await;
+    let found = found.map_err(|failure| refusal(failure, "No providers set."))?;
+    Ok(web::Json(found.items.into_iter().map(Into::into).collect()))
+}
+
+/// Installations (GitHub), workspaces (Bitbucket), projects (Bitbucket Data Center) or organizations (Azure DevOps).
+#[utoipa::path(
+    tag = "Git of older front ends",
+    params(LegacyInstallationsQuery),
+    responses(
+        (status = 200, description = "At most 100", body = Vec<String>),
+        (status = 400, description = "The provider has no such thing, or its host may not be called", body = Detail),
+        (status = 401, description = "No token is stored, or the provider does not accept it", body = String, content_type = "application/json"),
+        (status = 429, description = "The provider limits requests", body = Detail),
+        (status = 502, description = "The provider fails", body = Detail),
+    )
+)]
+#[get("/api/user/installations")]
+pub(crate) async fn installations(
+    app: Application,
+    Call(actor, Query(query)): Call<Actor, Query<LegacyInstallationsQuery>>,
+) -> Result<web::Json<Vec<String>>, Problem> {
+    let found = app.git.all_installations(&actor.user, query.provider).await;
+    Ok(web::Json(found.map_err(refused)?))
+}

@@ -1,0 +1,169 @@
+//! Sandboxes: start, list, pause, resume, delete.
+
+use actix_web::{HttpResponse, delete, get, post, web};
+use application::repeat::IdempotentResult;
+use domain::id::SandboxId;
+use domain::sandbox::Sandbox;
+
+use crate::audit::{CreatedResource, created_id};
+use crate::decode::{FieldError, Path};
+use crate::dto::page::PageQuery;
+use crate::dto::sandbox::record::{DeleteSandboxQuery, IdsQuery, NewSandboxQuery, SandboxDto};
+use crate::dto::{PageDto, Success, check_batch, json_lists};
+use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, Query, State};
+use crate::problem::{Detail, Problem};
+use crate::idempotency::{self, IdempotencyKeyHeader, repeatable, respond};
+
+/// Searches sandboxes, newest first.
+#[utoipa::path(
+    tag = "Sandboxes",
+    params(PageQuery),
+    responses((status = 200, description = "A page", body = PageDto<SandboxDto>))
+)]
+#[get("/api/v1/sandboxes/search")]
+pub(crate) async fn search(
+    app: Application,
+    state: State,
+    Call(actor, Query(page)): Call<Actor, Query<PageQuery>>,
+) -> Result<HttpResponse, Problem> {
+    let found = app.sandboxes.search(&actor.scope(), &page.into()).await?;
+    Ok(json_lists::page_response(found, |sandbox| {
+        SandboxDto::of(sandbox, &app.sandboxes, state.addresses())
+    }))
+}
+
+/// Sandboxes by id, in the order asked for, with `null` for unknown ones.
+#[utoipa::path(
+    tag = "Sandboxes",
+    params(IdsQuery),
+    responses(
+        (status = 200, description = "One entry per id", body = Vec<Option<SandboxDto>>),
+        (status = 400, description = "Too many ids", body = Detail),
+    )
+)]
+#[get("/api/v1/sandboxes")]
+pub(crate) async fn batch(
+    app: Application,
+    state: State,
+    Call(actor, Query(query)): Call<Actor, Query<IdsQuery>>,
+) -> Result<web::Json<Vec<Option<SandboxDto>>>, Problem> {
+    check_batch(&query.ids, "sandboxes")?;
+    // What cannot be an id is unknown like any other.
+    let ids: Vec<_> = query
+        .ids
+        .into_iter()
+        .map(|text| SandboxId::parse(text).ok())
+        .collect();
+    let known: Vec<_> = ids.iter().flatten().cloned().collect();
+    let mut found = app
+        .sandboxes
+        .find_many(&actor.scope(), &known)
+        .await?
+        .into_iter();
+    let sandboxes = ids
+        .into_iter()
+        .map(|id| id.and_then(|_| found.next().flatten()));
+    Ok(web::Json(
+        sandboxes
+            .map(|sandbox| Some(SandboxDto::of(sandbox?, &app.sandboxes, state.addresses())))
+            .collect(),
+    ))
+}
+
+/// Starts a sandbox. Answers at once; poll until it is RUNNING.
+#[utoipa::path(
+    tag = "Sandboxes",
+    params(NewSandboxQuery, IdempotencyKeyHeader),
+    responses(
+        (status = 200, description = "The sandbox", body = SandboxDto),
+        (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
+        (status = 404, description = "Unknown spec", body = Detail),
+    )
+)]
+#[post("/api/v1/sandboxes")]
+pub(crate) async fn start(
+    app: Application,
+    state: State,
+    Call(actor, (Query(query), IdempotencyKey(key))): Call<
+        Actor,
+        (Query<NewSandboxQuery>, IdempotencyKey),
+    >,
+) -> Result<HttpResponse, Problem> {
+    let (user, spec) = (&actor.user, query.sandbox_spec_id.as_deref());
+    let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes, state.addresses());
+    let answer = if let Some(key) = key {
+        let render = |sandbox: &Sandbox| idempotency::to_json(&shown(sandbox.clone()));
+        let asked = spec.unwrap_or_default().as_bytes();
+        let repeatable = repeatable(key, "sandbox", asked, &render);
+        app.sandboxes.start_once(user, spec, &repeatable).await?
+    } else {
+        IdempotentResult::New(app.sandboxes.start(user, spec).await?)
+    };
+    let created = created_id(&answer, |sandbox| sandbox.id.to_string());
+    let mut response = respond(answer, shown);
+    CreatedResource::attach_to(&mut response, "sandbox", created);
+    Ok(response)
+}
+
+/// Pauses a sandbox: interrupts what runs in it and frees its memory, keeping the workspace.
+#[utoipa::path(
+    tag = "Sandboxes",
+    params(("sandbox_id" = String, Path)),
+    responses(
+        (status = 200, description = "It is paused", body = Success),
+        (status = 409, description = "Another change came between", body = Detail),
+        (status = 501, description = "This kind of sandbox cannot pause", body = Detail),
+        (status = 502, description = "The sandbox failed", body = Detail),
+    )
+)]
+#[post("/api/v1/sandboxes/{sandbox_id}/pause")]
+pub(crate) async fn pause(
+    app: Application,
+    Call(actor, PathParam(id)): Call<Actor, PathParam<SandboxId>>,
+) -> Result<web::Json<Success>, Problem> {
+    app.sandboxes.pause(&actor.scope(), &id).await?;
+    Ok(web::Json(Success::DONE))
+}
+
+/// Resumes a sandbox that is paused or in ERROR. Answers at once; poll until it is RUNNING.
+#[utoipa::path(
+    tag = "Sandboxes",
+    params(("sandbox_id" = String, Path)),
+    responses(
+        (status = 200, description = "It will run", body = Success),
+        (status = 403, description = "Only the first user may have sandboxes here", body = Detail),
+    )
+)]
+#[post("/api/v1/sandboxes/{sandbox_id}/resume")]
+pub(crate) async fn resume(
+    app: Application,
+    Call(actor, PathParam(id)): Call<Actor, PathParam<SandboxId>>,
+) -> Result<web::Json<Success>, Problem> {
+    app.sandboxes.resume(&actor.scope(), &id).await?;
+    Ok(web::Json(Success::DONE))
+}
+
+/// Deletes a sandbox with its workspace. Its conversations stay and show MISSING.
+#[utoipa::path(
+    tag = "Sandboxes",
+    params(("sandbox_id" = String, Path), DeleteSandboxQuery),
+    responses((status = 200, description = "It is gone", body = Success))
+)]
+#[delete("/api/v1/sandboxes/{sandbox_id}")]
+pub(crate) async fn remove(
+    app: Application,
+    Call(actor, (PathParam(id), Query(query))): Call<
+        Actor,
+        (PathParam<SandboxId>, Query<DeleteSandboxQuery>),
+    >,
+) -> Result<web::Json<Success>, Problem> {
+    if query.sandbox_id.is_some_and(|named| named != id.as_str()) {
+        let fault = FieldError::value_error("sandbox_id is not the id in the path");
+        return Err(Problem::unprocessable(
+            &Path::query().key("sandbox_id"),
+            fault,
+        ));
+    }
+    app.sandboxes.delete(&actor.scope(), &id).await?;
+    Ok(web::Json(Success::DONE))
+}

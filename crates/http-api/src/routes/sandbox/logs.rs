@@ -1,0 +1,55 @@
+//! What sandboxes write. Of this service; the reference has no such route.
+
+use actix_web::http::header::CACHE_CONTROL;
+use actix_web::{HttpResponse, get};
+use application::sandboxes::SandboxLogReader;
+use domain::id::SandboxId;
+
+use crate::body_writer::{Disconnected, BodyWriter};
+use crate::dto::sandbox::record::LogsQuery;
+use crate::extract::{AccessRecheck, Actor, Application, Call, PathParam, Query};
+use crate::problem::{Detail, Problem};
+
+/// Reads what a sandbox's agent server has written: its last lines, and with `follow` what it writes from then on, until the
+/// sandbox stops. Also of one that is paused or has failed. Keys are masked. A stream that is followed also ends after 15
+/// minutes of silence, when the key is revoked, and when the service stops: come back for more.
+#[utoipa::path(
+    tag = "Sandboxes",
+    params(("sandbox_id" = String, Path), LogsQuery),
+    responses(
+        (status = 200, description = "Lines", body = String, content_type = "text/plain"),
+        (status = 429, description = "This user reads too many logs at the same time", body = Detail),
+        (status = 501, description = "This kind of sandbox has no log", body = Detail),
+        (status = 502, description = "The log cannot be read", body = Detail),
+    )
+)]
+#[get("/api/v1/sandboxes/{sandbox_id}/logs")]
+pub(crate) async fn read(
+    app: Application,
+    Call(actor, (PathParam(id), Query(query), recheck)): Call<
+        Actor,
+        (PathParam<SandboxId>, Query<LogsQuery>, AccessRecheck),
+    >,
+) -> Result<HttpResponse, Problem> {
+    let reading = app.sandboxes.logs(&actor.user, &id, query.into()).await?;
+    let (body_writer, body) = BodyWriter::new();
+    app.follow.spawn(async move {
+        let written = write(reading, &body_writer);
+        body_writer.until_closed(written, recheck.refused(actor)).await;
+    });
+    Ok(HttpResponse::Ok()
+        .content_type("text/plain; charset=utf-8")
+        .insert_header((CACHE_CONTROL, "no-store"))
+        // It is somebody else's text: no browser may take it for a page.
+        .insert_header(("X-Content-Type-Options", "nosniff"))
+        // Else nginx collects before it sends.
+        .insert_header(("X-Accel-Buffering", "no"))
+        .streaming(body))
+}
+
+async fn write(mut reading: SandboxLogReader, body_writer: &BodyWriter) -> Result<(), Disconnected> {
+    while let Some(lines) = reading.next().await {
+        body_writer.send(&lines).await?;
+    }
+    Ok(())
+}

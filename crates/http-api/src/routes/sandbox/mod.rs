@@ -1,0 +1,9 @@
+//! Sandboxes: for their owners, for the agent servers inside, and for the ports they expose.
+
+pub(super) mod lifecycle;
+pub(super) mod logs;
+pub(super) mod secrets;
+pub(super) mod signed_paths;
+pub(super) mod specs;
+pub(super) mod warm_pool;
+pub(super) mod webhooks;

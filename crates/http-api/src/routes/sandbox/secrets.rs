@@ -1,0 +1,115 @@
+//! Secrets for the live sandbox of their owner: the only answers that hold values.
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::ContentType;
+use actix_web::{HttpRequest, HttpResponse, get, web};
+use application::secrets::may_read_secrets;
+use domain::sandbox::Sandbox;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+
+use crate::decode::{Decode, FieldErrors, Object, Path};
+use crate::dto::configuration::secret::{SecretDto, SecretNamesDto};
+use crate::extract::{Anonymous, Application, Call, PathParams, SandboxCaller, Caller};
+use crate::problem::{Detail, Problem};
+
+/// Header of an access token.
+const ACCESS_TOKEN: &str = "X-Access-Token";
+
+/// A sandbox that runs or starts, by its own key, in a path that names it.
+pub(crate) struct ActiveSandbox(Sandbox);
+
+impl Caller for ActiveSandbox {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        let sandbox = SandboxCaller::identify(req).await?.0;
+        if !may_read_secrets(&sandbox) {
+            return Err(Problem::new(
+                StatusCode::UNAUTHORIZED,
+                "Sandbox is not running",
+            ));
+        }
+        if req.match_info().query("sandbox_id") != sandbox.id.as_str() {
+            return Err(Problem::forbidden("Session API key does not match sandbox"));
+        }
+        Ok(Self(sandbox))
+    }
+}
+
+/// The name in the path, whatever it is.
+pub(crate) struct SecretNameParam(String);
+
+impl Decode for SecretNameParam {
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        object.required("secret_name").map(Self)
+    }
+}
+
+/// Lists what the sandbox may open. Takes the sandbox's own key, while it runs or starts.
+#[utoipa::path(
+    tag = "Sandboxes",
+    security(("ApiKey" = [])),
+    params(("sandbox_id" = String, Path)),
+    responses(
+        (status = 200, description = "Names", body = SecretNamesDto),
+        (status = 403, description = "The key of another sandbox", body = Detail),
+    )
+)]
+#[get("/api/v1/sandboxes/{sandbox_id}/settings/secrets")]
+pub(crate) async fn list(
+    app: Application,
+    Call(ActiveSandbox(sandbox), ()): Call<ActiveSandbox>,
+) -> Result<web::Json<SecretNamesDto>, Problem> {
+    let visible = app.secrets.visible(&sandbox).await?;
+    Ok(web::Json(SecretNamesDto {
+        secrets: visible.into_iter().map(SecretDto::from).collect(),
+    }))
+}
+
+/// The value of a secret: a custom one by its name, a git provider's token as `GITHUB_TOKEN` or `github_token`. Takes the
+/// sandbox's own key, while it runs or starts.
+#[utoipa::path(
+    tag = "Sandboxes",
+    security(("ApiKey" = [])),
+    params(("sandbox_id" = String, Path), ("secret_name" = String, Path)),
+    responses(
+        (status = 200, description = "The value", body = String, content_type = "text/plain"),
+        (status = 403, description = "The key of another sandbox", body = Detail),
+    )
+)]
+#[get("/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}")]
+pub(crate) async fn reveal(
+    app: Application,
+    Call(ActiveSandbox(sandbox), PathParams(SecretNameParam(name))): Call<ActiveSandbox, PathParams<SecretNameParam>>,
+) -> Result<HttpResponse, Problem> {
+    Ok(plain(&app.secrets.reveal(&sandbox, &name).await?))
+}
+
+/// A git provider's token for an access token (header `X-Access-Token`), while the sandbox that it was made for runs or
+/// starts.
+#[utoipa::path(
+    tag = "Webhooks",
+    security(("AccessToken" = [])),
+    responses(
+        (status = 200, description = "The token", body = String, content_type = "text/plain"),
+        (status = 404, description = "The user has no token of this provider", body = Detail),
+    )
+)]
+#[get("/api/v1/webhooks/secrets")]
+pub(crate) async fn provider_token(
+    app: Application,
+    req: HttpRequest,
+    Call(Anonymous, ()): Call<Anonymous>,
+) -> Result<HttpResponse, Problem> {
+    let token = req.headers().get(ACCESS_TOKEN);
+    let token = token.and_then(|value| value.to_str().ok());
+    let token = SecretString::from(token.unwrap_or_default());
+    Ok(plain(&app.secrets.provider_token(&token).await?))
+}
+
+/// As it is. No answer is kept on the way: see the layers.
+fn plain(secret: &SecretString) -> HttpResponse {
+    HttpResponse::Ok()
+        .content_type(ContentType::plaintext())
+        .body(secret.expose_secret().to_owned())
+}

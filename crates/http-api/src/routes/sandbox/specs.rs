@@ -1,0 +1,160 @@
+//! The templates of sandboxes. They are few, come from the configuration and are the same for everybody.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use actix_web::web::Bytes;
+use actix_web::{HttpResponse, get, web};
+use domain::error::StoreError;
+use domain::page::{Page, PageRequest, PageToken};
+use domain::sandbox::SandboxSpec;
+
+use crate::dto::page::PageQuery;
+use crate::dto::sandbox::record::IdsQuery;
+use crate::dto::sandbox::spec::SpecDto;
+use crate::dto::timestamped::json;
+use crate::dto::{PageDto, check_batch};
+use crate::extract::{Actor, Application, Call, Query, State};
+use crate::problem::{Detail, Problem};
+
+/// Searches sandbox specs; the default one comes first.
+#[utoipa::path(
+    tag = "Sandbox specs",
+    params(PageQuery),
+    responses((status = 200, description = "A page", body = PageDto<SpecDto>))
+)]
+#[get("/api/v1/sandbox-specs/search")]
+pub(crate) async fn search(
+    app: Application,
+    state: State,
+    Call(_actor, Query(query)): Call<Actor, Query<PageQuery>>,
+) -> Result<HttpResponse, Problem> {
+    let (specs, page) = (app.sandboxes.specs().await?, PageRequest::from(query));
+    let answer = if page.after.is_none() && page.limit.get() >= specs.len() {
+        state.specs_cache().of(&specs, || written(&specs, &page))?
+    } else {
+        written(&specs, &page)?
+    };
+    Ok(json(answer))
+}
+
+/// The answer with all specs, as long as they are the same list: it is written once.
+#[derive(Default)]
+pub(crate) struct SpecsCache(Mutex<Option<(Arc<[SandboxSpec]>, Bytes)>>);
+
+impl SpecsCache {
+    fn of(
+        &self,
+        specs: &Arc<[SandboxSpec]>,
+        write: impl FnOnce() -> Result<Bytes, Problem>,
+    ) -> Result<Bytes, Problem> {
+        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is kept cannot be at the place of another list.
+        if let Some((of, bytes)) = &*shown
+            && Arc::ptr_eq(of, specs)
+        {
+            return Ok(bytes.clone());
+        }
+        let bytes = write()?;
+        *shown = Some((Arc::clone(specs), bytes.clone()));
+        Ok(bytes)
+    }
+}
+
+fn written(specs: &[SandboxSpec], page: &PageRequest) -> Result<Bytes, Problem> {
+    let answer = PageDto::of(cut(specs, page)?, SpecDto::from);
+    let bytes = serde_json::to_vec(&answer);
+    let failed = |error| Problem::internal(format!("an answer is no JSON: {error}"));
+    Ok(bytes.map_err(failed)?.into())
+}
+
+/// Sandbox specs by id, in the order asked for, with `null` for unknown ones.
+#[utoipa::path(
+    tag = "Sandbox specs",
+    params(IdsQuery),
+    responses(
+        (status = 200, description = "One entry per id", body = Vec<Option<SpecDto>>),
+        (status = 400, description = "Too many ids", body = Detail),
+    )
+)]
+#[get("/api/v1/sandbox-specs")]
+pub(crate) async fn batch(
+    app: Application,
+    Call(_actor, Query(query)): Call<Actor, Query<IdsQuery>>,
+) -> Result<web::Json<Vec<Option<SpecDto>>>, Problem> {
+    check_batch(&query.ids, "sandbox specs")?;
+    let specs = app.sandboxes.specs().await?;
+    let find = |id: &String| {
+        specs
+            .iter()
+            .find(|spec| spec.id.as_str() == id)
+            .cloned()
+            .map(SpecDto::from)
+    };
+    Ok(web::Json(query.ids.iter().map(find).collect()))
+}
+
+/// One page of the list; its token is the last spec on it.
+fn cut(specs: &[SandboxSpec], request: &PageRequest) -> Result<Page<SandboxSpec>, StoreError> {
+    let start = match &request.after {
+        None => 0,
+        Some(token) => {
+            let last = specs.iter().position(|spec| spec.id.as_str() == token.0);
+            last.ok_or(StoreError::InvalidPageToken)? + 1
+        }
+    };
+    let more = specs.len() > start + request.limit.get();
+    let items: Vec<_> = specs
+        .iter()
+        .skip(start)
+        .take(request.limit.get())
+        .cloned()
+        .collect();
+    let next = items
+        .last()
+        .filter(|_| more)
+        .map(|spec| PageToken(spec.id.to_string()));
+    Ok(Page { items, next })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use domain::clock::Timestamp;
+    use domain::id::SpecId;
+    use domain::page::PageLimit;
+
+    use super::*;
+
+    fn specs(id: &str) -> Arc<[SandboxSpec]> {
+        Arc::new([SandboxSpec {
+            id: SpecId::parse(id).unwrap(),
+            command: None,
+            created_at: Timestamp::from_micros(0),
+            initial_env: BTreeMap::new(),
+            working_dir: "/w".to_owned(),
+            idle_stop: None,
+            lifetime: None,
+        }])
+    }
+
+    #[test]
+    fn an_answer_is_written_once_for_each_list() {
+        let shown = SpecsCache::default();
+        let page = PageRequest {
+            after: None,
+            limit: PageLimit::MAX,
+        };
+        for specs in [specs("a"), specs("b"), specs("a")] {
+            let expected = written(&specs, &page).unwrap();
+            let first = shown.of(&specs, || written(&specs, &page)).unwrap();
+            let again = shown.of(&specs, || Err(Problem::internal("written twice")));
+            assert_eq!([first, again.unwrap()], [expected.clone(), expected]);
+        }
+        assert!(
+            shown
+                .of(&specs("c"), || Err(Problem::internal("")))
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! Reports of agent servers. A refused batch is sent again and then lost, so nothing is refused for its shape.
+
+use actix_web::{post, web};
+use domain::agent::AgentConversation;
+use domain::id::ConversationId;
+use serde_json::Value;
+
+use crate::decode::{Decode, FieldErrors, FieldError, Object, Path};
+use crate::dto::Success;
+use crate::dto::conversation::event::EventDocument;
+use crate::extract::{
+    Application, Call, EventBatch, EventChunk, EventReporter, PathParam, Reporter, WebhookBody,
+};
+use crate::problem::Problem;
+
+/// A conversation's record. All but its id is optional, and what is not understood is left alone.
+pub(crate) struct ConversationReport(pub(crate) AgentConversation);
+
+impl Decode for ConversationReport {
+    /// The record holds the agent's configuration.
+    const SENSITIVE: bool = true;
+
+    fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let mut object = Object::<Self>::open(value, at, errors)?;
+        object.required::<ConversationId>("id")?;
+        let read = AgentConversation::from_document(value);
+        if read.is_none() {
+            object.fault("id", FieldError::value_error("the id cannot be used"));
+        }
+        read.map(Self)
+    }
+}
+
+/// A conversation's record, as agent servers send it.
+#[derive(Debug, utoipa::ToSchema)]
+#[expect(dead_code, reason = "for the document only; see `Report`")]
+pub(crate) struct ConversationInfo {
+    #[schema(format = Uuid)]
+    id: String,
+}
+
+/// Takes in the record of a conversation.
+#[utoipa::path(
+    tag = "Webhooks",
+    security(("ApiKey" = [])),
+    request_body = ConversationInfo,
+    responses(
+        (status = 200, description = "Stored", body = Success),
+        (status = 404, description = "The conversation is being started, or the sandbox is being deleted", body = crate::problem::Detail),
+    )
+)]
+#[post("/api/v1/webhooks/conversations")]
+pub(crate) async fn conversation(
+    app: Application,
+    Call(caller, WebhookBody(ConversationReport(info))): Call<Reporter, WebhookBody<ConversationReport>>,
+) -> Result<web::Json<Success>, Problem> {
+    app.webhooks.conversation(&caller.0, &info).await?;
+    Ok(web::Json(Success::DONE))
+}
+
+/// Takes in events of a conversation. Answers only after they are stored; sending them again does no harm.
+#[utoipa::path(
+    tag = "Webhooks",
+    security(("ApiKey" = [])),
+    params(("conversation_id" = Uuid, Path)),
+    request_body = Vec<EventDocument>,
+    responses(
+        (status = 200, description = "Stored", body = Success),
+        (status = 429, description = "The sandbox has reported too many bytes in the last minute", body = crate::problem::Detail),
+    )
+)]
+#[post("/api/v1/webhooks/events/{conversation_id}")]
+pub(crate) async fn events(
+    app: Application,
+    Call(caller, (PathParam(id), mut batch)): Call<
+        EventReporter,
+        (PathParam<ConversationId>, EventBatch),
+    >,
+) -> Result<web::Json<Success>, Problem> {
+    take(&app, &caller.0, id, &mut batch).await
+}
+
+/// Takes in a batch, whatever the path it came under.
+pub(crate) async fn take(
+    app: &Application,
+    caller: &Reporter,
+    id: ConversationId,
+    batch: &mut EventBatch,
+) -> Result<web::Json<Success>, Problem> {
+    // A part that was stored before another failed does no harm when the batch is sent again.
+    let mut part = Some(batch.first().await?);
+    while let Some(now) = part {
+        store(app, caller, id, now).await?;
+        part = batch.next().await?;
+    }
+    Ok(web::Json(Success::DONE))
+}
+
+/// Takes the part, so that its share of the memory is free before the next one asks for its own.
+async fn store(
+    app: &Application,
+    caller: &Reporter,
+    id: ConversationId,
+    part: EventChunk,
+) -> Result<(), Problem> {
+    let EventChunk {
+        events: read,
+        share: held,
+    } = part;
+    app.webhooks.events(&caller.0, id, read).await?;
+    drop(held);
+    Ok(())
+}

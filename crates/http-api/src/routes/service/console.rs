@@ -1,0 +1,43 @@
+//! The web console: its files, from the binary (`crates/web-console`). Everything that it shows it asks of the public API.
+
+use actix_web::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, LOCATION};
+use actix_web::{HttpRequest, HttpResponse, route, web};
+
+use crate::page_security;
+use crate::problem::Problem;
+
+/// The page refers to its files relative to `/console/`. So does this, under whatever path a proxy has it.
+#[route("/console", method = "GET", method = "HEAD")]
+pub(crate) async fn entry() -> HttpResponse {
+    HttpResponse::TemporaryRedirect()
+        .insert_header((LOCATION, "console/"))
+        .finish()
+}
+
+/// A file of the console. Browsers keep it and ask whether it is still the same. To HEAD, the server sends the head of the
+/// same answer.
+#[route("/console/{file:.*}", method = "GET", method = "HEAD")]
+pub(crate) async fn file(
+    req: HttpRequest,
+    name: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    let file = web_console::find(&name).ok_or_else(Problem::not_found)?;
+    let known = req.headers().get(IF_NONE_MATCH);
+    let is_known = known
+        .and_then(|known| known.to_str().ok())
+        .is_some_and(|known| file.is_known(known));
+    let mut answer = if is_known {
+        HttpResponse::NotModified()
+    } else {
+        HttpResponse::Ok()
+    };
+    answer
+        .insert_header((CACHE_CONTROL, "no-cache"))
+        .insert_header((ETAG, file.tag.as_str()));
+    page_security::add(&mut answer, web_console::POLICY);
+    Ok(if is_known {
+        answer.finish()
+    } else {
+        answer.content_type(file.content_type).body(file.content)
+    })
+}

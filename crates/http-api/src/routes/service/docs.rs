@@ -1,0 +1,92 @@
+//! The `OpenAPI` document and the page to browse it, which loads nothing from outside.
+
+use std::io::Read as _;
+use std::sync::{Arc, LazyLock};
+
+use actix_web::http::header::{
+    AcceptEncoding, CONTENT_ENCODING, ContentEncoding, Encoding, LOCATION,
+};
+use actix_web::{HttpResponse, get, web};
+use flate2::read::GzDecoder;
+use utoipa_swagger_ui::Config;
+
+use crate::page_security;
+use crate::extract::State;
+use crate::openapi::RouteSurface;
+use crate::problem::Problem;
+
+/// What Swagger UI needs, and nothing else. It sets styles in attributes, and draws its icons from `data:` addresses.
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+                      connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+/// The document.
+#[get("/openapi.json")]
+pub(crate) async fn document(
+    state: State,
+    accepted: Option<web::Header<AcceptEncoding>>,
+) -> Result<HttpResponse, Problem> {
+    let document = state
+        .surface()
+        .and_then(RouteSurface::document)
+        .ok_or_else(|| Problem::internal("no document"))?;
+    let takes_gzip = accepted.is_some_and(|it| takes_gzip(&it));
+    let (document, is_packed) = document.text(takes_gzip);
+    let mut answer = HttpResponse::Ok();
+    answer.content_type("application/json");
+    if is_packed {
+        answer.insert_header((CONTENT_ENCODING, ContentEncoding::Gzip));
+    }
+    Ok(answer.body(document))
+}
+
+/// The page refers to its files relative to `/docs/`.
+#[get("/docs")]
+pub(crate) async fn entry(state: State) -> HttpResponse {
+    HttpResponse::TemporaryRedirect()
+        .insert_header((LOCATION, format!("{}/docs/", state.addresses().prefix())))
+        .finish()
+}
+
+static CONFIG: LazyLock<Arc<Config<'static>>> =
+    LazyLock::new(|| Arc::new(Config::from("../openapi.json")));
+
+/// The files of the page, from the binary, where they are compressed. It finds the document relative to itself, under whatever
+/// path it is.
+#[get("/docs/{file:.*}")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "nothing waits there: the files are few, and unpacked for hardly any client"
+)]
+pub(crate) async fn page(
+    file: web::Path<String>,
+    accepted: Option<web::Header<AcceptEncoding>>,
+) -> Result<HttpResponse, Problem> {
+    let found = utoipa_swagger_ui::serve(&file, Arc::clone(&CONFIG))
+        .map_err(|error| Problem::internal(&error))?;
+    let file = found.ok_or_else(Problem::not_found)?;
+    let mut answer = HttpResponse::Ok();
+    answer.content_type(file.content_type);
+    page_security::add(&mut answer, PAGE_POLICY);
+    if !file.gzpipped {
+        return Ok(answer.body(file.bytes.into_owned()));
+    }
+    if accepted.is_some_and(|it| takes_gzip(&it)) {
+        answer.insert_header((CONTENT_ENCODING, ContentEncoding::Gzip));
+        return Ok(answer.body(file.bytes.into_owned()));
+    }
+    // Some milliseconds for the largest one.
+    let plain = web::block(move || {
+        let mut plain = Vec::new();
+        GzDecoder::new(&*file.bytes)
+            .read_to_end(&mut plain)
+            .map(|_| plain)
+    });
+    let plain = plain.await.map_err(|error| Problem::internal(&error))?;
+    Ok(answer.body(plain.map_err(|error| Problem::internal(&error))?))
+}
+
+/// A client that names no encoding gets none.
+fn takes_gzip(accepted: &AcceptEncoding) -> bool {
+    let gzip = Encoding::gzip();
+    accepted.negotiate([&gzip].into_iter()) == Some(gzip)
+}

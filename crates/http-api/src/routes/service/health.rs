@@ -1,0 +1,120 @@
+//! Whether the process is up, and whether it is of use. Open to everybody; no answer names an internal address.
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::RETRY_AFTER;
+use actix_web::{HttpResponse, get, web};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use crate::process_stats::Resources;
+use crate::extract::State;
+use crate::problem::Problem;
+use crate::readiness::Check;
+
+/// The check that fails while the service is about to stop.
+const DRAINING: &str = "draining";
+
+/// The answer of `/alive`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Alive {
+    /// Always `ok`.
+    #[schema(example = "ok")]
+    status: &'static str,
+}
+
+/// The process runs.
+#[utoipa::path(tag = "Health", security(()), responses((status = 200, body = Alive)))]
+#[get("/alive")]
+pub(crate) async fn alive() -> web::Json<Alive> {
+    web::Json(Alive { status: "ok" })
+}
+
+/// The process runs (for probes that expect `"OK"`).
+#[utoipa::path(tag = "Health", security(()), responses((status = 200, body = String, content_type = "application/json", example = json!("OK"))))]
+#[get("/health")]
+pub(crate) async fn health() -> web::Json<&'static str> {
+    web::Json("OK")
+}
+
+/// What is not ready.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct NotReady {
+    /// The parts that fail, in words.
+    detail: String,
+    /// Every part that was looked at: `ok`, or what is wrong.
+    checks: std::collections::BTreeMap<String, String>,
+}
+
+/// The store and the sandbox backend could be used a second ago, and the service is not about to stop.
+#[utoipa::path(
+    tag = "Health",
+    security(()),
+    responses((status = 200, body = String, content_type = "application/json", example = json!("OK")), (status = 503, body = NotReady))
+)]
+#[get("/ready")]
+pub(crate) async fn ready(state: State) -> Result<HttpResponse, Problem> {
+    let mut checks = state.checks().await.to_vec();
+    // Never from memory: whoever asks is to send the next request elsewhere.
+    if state.is_draining() {
+        let said = "the service is about to stop: send requests to another one";
+        let draining = Check {
+            name: DRAINING,
+            failure: Some(said.into()),
+        };
+        checks.insert(0, draining);
+    }
+    let failing: Vec<&str> = checks
+        .iter()
+        .filter(|check| check.failure.is_some())
+        .map(|check| check.name)
+        .collect();
+    if failing.is_empty() {
+        return Ok(HttpResponse::Ok().json("OK"));
+    }
+    let detail = format!("Not ready: {}", failing.join(", "));
+    let all: Map<String, Value> = checks
+        .iter()
+        .map(|check| {
+            (
+                check.name.into(),
+                check.failure.as_deref().unwrap_or("ok").into(),
+            )
+        })
+        .collect();
+    let body = json!({"detail": detail, "checks": all});
+    if failing == [DRAINING] {
+        // As it should be, and asked for many times: nothing for the log.
+        let mut answer = HttpResponse::ServiceUnavailable();
+        return Ok(answer.insert_header((RETRY_AFTER, "1")).json(body));
+    }
+    let cause = body["checks"].to_string();
+    Err(Problem::with_body(StatusCode::SERVICE_UNAVAILABLE, body).because(cause))
+}
+
+/// The answer of `/server_info`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ServerInfo {
+    /// Seconds since the start.
+    uptime: f64,
+    /// Seconds since the last request that was not a probe.
+    idle_time: f64,
+    resources: Resources,
+}
+
+/// How long the process has been running, and what it uses.
+#[utoipa::path(tag = "Health", security(()), responses((status = 200, body = ServerInfo)))]
+#[get("/server_info")]
+pub(crate) async fn server_info(state: State) -> web::Json<ServerInfo> {
+    let now = state.ports().clock.now();
+    let process = state.stats();
+    let (uptime, idle_time) = (
+        process.uptime(now).as_secs_f64(),
+        process.idle(now).as_secs_f64(),
+    );
+    web::Json(ServerInfo {
+        uptime,
+        idle_time,
+        resources: process.resources(now),
+    })
+}

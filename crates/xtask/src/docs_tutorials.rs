@@ -20,6 +20,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs the marked blocks of each tutorial, as one script, against a fresh service whose agent server is the stub.
 pub(crate) fn run(programs: &Programs) -> anyhow::Result<()> {
+    let version = program("curl").arg("--version").output();
+    if !version.is_ok_and(|output| output.status.success()) {
+        bail!("curl is missing: install it to run the tutorials' commands");
+    }
     let folder = root().join("docs/tutorials");
     for entry in fs::read_dir(folder).context("cannot read docs/tutorials")? {
         let path = entry?.path();

@@ -8,12 +8,12 @@ use domain::id::{ApiKeyId, UserId};
 use domain::identity::{AdminChange, AdministrationRepository, ApiKey, PurgeCounts};
 
 use crate::MemoryStore;
-use crate::state::State;
+use crate::state::MemoryState;
 
 const USER: StoreError = StoreError::NotFound { entity: "user" };
 const KEY: StoreError = StoreError::NotFound { entity: "API key" };
 
-impl State {
+impl MemoryState {
     fn key_of(&mut self, id: ApiKeyId, user: &UserId) -> Result<&mut ApiKey, StoreError> {
         let theirs = self.keys.get_mut(&id).filter(|it| it.user == *user);
         theirs.ok_or(KEY)

@@ -9,9 +9,9 @@ use domain::identity::{
 };
 
 use crate::MemoryStore;
-use crate::state::State;
+use crate::state::MemoryState;
 
-impl State {
+impl MemoryState {
     /// Refuses a key whose id or hash is another one's.
     pub(crate) fn refuse_taken(&self, key: &ApiKey) -> Result<(), StoreError> {
         let taken = |it: &ApiKey| it.id == key.id || it.hash == key.hash;

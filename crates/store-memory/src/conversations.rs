@@ -14,7 +14,7 @@ use domain::page::{Page, PageRequest};
 use domain::sandbox::{DesiredState, SandboxStatus};
 use domain::scope::Scope;
 
-use crate::state::{ConversationRow, State};
+use crate::state::{ConversationRow, MemoryState};
 use crate::{MemoryStore, page};
 
 fn matches(it: &Conversation, filter: &ConversationFilter) -> bool {
@@ -40,7 +40,7 @@ fn matches(it: &Conversation, filter: &ConversationFilter) -> bool {
         && (filter.trigger.is_none() || it.trigger == filter.trigger)
 }
 
-impl State {
+impl MemoryState {
     fn found<'a>(
         &'a self,
         scope: &'a Scope,

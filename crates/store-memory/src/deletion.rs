@@ -6,9 +6,9 @@ use domain::clock::Timestamp;
 use domain::id::{ConversationId, SandboxId, UserId};
 use domain::start_task::{StartStatus, StartTask};
 
-use crate::state::{DeletedConversation, State};
+use crate::state::{DeletedConversation, MemoryState};
 
-impl State {
+impl MemoryState {
     /// See `ConversationRepository::delete`. The conversation is there.
     pub(crate) fn delete_tree(&mut self, root: ConversationId, at: Timestamp) {
         let tree = self.tree(root);

@@ -9,10 +9,10 @@ use domain::id::{ConversationId, EventId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::scope::Scope;
 
-use crate::state::State;
+use crate::state::MemoryState;
 use crate::{MemoryStore, page};
 
-impl State {
+impl MemoryState {
     /// The events that the scope sees, in order of arrival.
     fn log(&self, scope: &Scope, conversation: ConversationId) -> &[Event] {
         let visible = self

@@ -8,9 +8,9 @@ use domain::idempotency::{
 };
 
 use crate::MemoryStore;
-use crate::state::State;
+use crate::state::MemoryState;
 
-impl State {
+impl MemoryState {
     pub(crate) fn repetition(&self, request: &IdempotentRequest) -> IdempotencyCheck {
         let key = (request.owner.clone(), request.key.clone());
         match self

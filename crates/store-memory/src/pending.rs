@@ -16,9 +16,9 @@ use domain::start_task::{StartStatus, StartTask};
 use uuid::Uuid;
 
 use crate::MemoryStore;
-use crate::state::{PendingRow, State};
+use crate::state::{PendingRow, MemoryState};
 
-impl State {
+impl MemoryState {
     /// The conversation that is meant, or why nothing can wait for it.
     fn awaited(&self, owner: &UserId, awaited: MessageTarget) -> Result<ConversationId, EnqueueOutcome> {
         let theirs = self.tasks.values().map(|row| &row.task);

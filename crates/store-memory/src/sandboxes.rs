@@ -15,10 +15,10 @@ use domain::sandbox::{
 };
 use domain::scope::Scope;
 
-use crate::state::State;
+use crate::state::MemoryState;
 use crate::{MemoryStore, page};
 
-impl State {
+impl MemoryState {
     fn visible_sandboxes<'a>(&'a self, scope: &'a Scope) -> impl Iterator<Item = &'a Sandbox> {
         self.sandboxes.values().filter(move |it| match scope {
             Scope::User(user) => it.owner == *user && it.desired != DesiredState::Deleted,

@@ -10,11 +10,11 @@ use domain::secret::{
 };
 
 use crate::page;
-use crate::state::{MemoryStore, State};
+use crate::state::{MemoryStore, MemoryState};
 
 const LISTING: &str = "secrets";
 
-impl State {
+impl MemoryState {
     fn insert_secret(&mut self, secret: &CustomSecret) -> Result<(), StoreError> {
         self.refuse_deleted(&secret.owner)?;
         let key = (secret.owner.clone(), secret.name.clone());

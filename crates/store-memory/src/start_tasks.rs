@@ -17,7 +17,7 @@ use domain::start_task::{
     StartQueueCounts, StartStatus, StartTask, StartTaskFilter, StartTaskOrder, StartTaskRepository, StartTaskUpdate,
 };
 
-use crate::state::{State, TaskRow};
+use crate::state::{MemoryState, TaskRow};
 use crate::{MemoryStore, page};
 
 const STALE: StoreError = StoreError::Stale {
@@ -49,7 +49,7 @@ impl TaskRow {
     }
 }
 
-impl State {
+impl MemoryState {
     /// A task whose lease the caller still holds, if it may become `to`.
     fn leased(
         &mut self,

@@ -25,7 +25,7 @@ use uuid::Uuid;
 /// Every repository port, in memory. Each method takes the lock once: that is its transaction. Methods check everything
 /// before they change anything.
 pub struct MemoryStore {
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
     changes: broadcast::Sender<StoreChange>,
 }
 
@@ -57,7 +57,7 @@ impl MemoryStore {
         self.changes.subscribe()
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, MemoryState> {
         // A panic of another test thread is that test's business.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,7 +65,7 @@ impl MemoryStore {
 
 /// What the store holds.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct MemoryState {
     pub(crate) conversations: BTreeMap<ConversationId, ConversationRow>,
     pub(crate) deleted: BTreeMap<ConversationId, DeletedConversation>,
     /// In order of arrival.
@@ -123,7 +123,7 @@ pub(crate) struct TaskRow {
     pub(crate) begun: bool,
 }
 
-impl State {
+impl MemoryState {
     /// A conversation as the scope sees it.
     pub(crate) fn view(&self, scope: &Scope, id: ConversationId) -> Option<ConversationView> {
         let row = self.conversations.get(&id)?;

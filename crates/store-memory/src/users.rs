@@ -10,12 +10,12 @@ use domain::sandbox::DesiredState;
 use domain::start_task::StartStatus;
 
 use crate::MemoryStore;
-use crate::state::State;
+use crate::state::MemoryState;
 
 /// The client-readable cause in a start task whose owner was deleted under it.
 const DELETED_UNDER_IT: &str = "The user was deleted before the start had ended.";
 
-impl State {
+impl MemoryState {
     /// Refuses to store something new of a user who was deleted.
     pub(crate) fn refuse_deleted(&self, user: &UserId) -> Result<(), StoreError> {
         match self.users.get(user) {
@@ -148,7 +148,7 @@ impl State {
 
 impl MemoryStore {
     /// Whoever serves the user's sandboxes looks at them.
-    pub(crate) fn tell_of_sandboxes(&self, state: &State, user: &UserId) {
+    pub(crate) fn tell_of_sandboxes(&self, state: &MemoryState, user: &UserId) {
         for sandbox in state.sandboxes.values().filter(|it| it.owner == *user) {
             self.tell(StoreChange::Sandbox {
                 id: sandbox.id.clone(),

@@ -8,7 +8,7 @@ use domain::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord, S
 use domain::vault::{KeyHolder, VaultRepository};
 
 use crate::MemoryStore;
-use crate::state::State;
+use crate::state::MemoryState;
 
 #[async_trait]
 impl VaultRepository for MemoryStore {
@@ -68,7 +68,7 @@ impl VaultRepository for MemoryStore {
 }
 
 /// All values of a kind, each with what it is sorted by.
-fn sealed(state: &State, kind: SealedKind) -> Vec<(String, SealedLocation, Sealed)> {
+fn sealed(state: &MemoryState, kind: SealedKind) -> Vec<(String, SealedLocation, Sealed)> {
     match kind {
         SealedKind::Settings => state
             .settings
@@ -143,7 +143,7 @@ fn sort_key(place: &SealedLocation) -> String {
 }
 
 /// Where the value is, if there is one.
-fn slot<'a>(state: &'a mut State, place: &SealedLocation) -> Option<&'a mut Sealed> {
+fn slot<'a>(state: &'a mut MemoryState, place: &SealedLocation) -> Option<&'a mut Sealed> {
     match place {
         SealedLocation::Settings(owner) => {
             let row = state.settings.get_mut(owner)?;

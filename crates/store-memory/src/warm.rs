@@ -7,9 +7,9 @@ use domain::id::{HostId, SandboxId, SpecId};
 use domain::sandbox::{SandboxEndpoints, MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
 
 use crate::MemoryStore;
-use crate::state::State;
+use crate::state::MemoryState;
 
-impl State {
+impl MemoryState {
     fn warm_of<'a>(&'a self, host: &'a HostId) -> impl Iterator<Item = &'a WarmSandbox> {
         self.warm.values().filter(move |it| it.host == *host)
     }

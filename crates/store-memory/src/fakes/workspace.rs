@@ -11,10 +11,10 @@ use serde_json::Value;
 
 /// Commands succeed without a word, unless a test says otherwise, and are remembered; files are kept in memory.
 #[derive(Debug, Default)]
-pub struct FakeWorkspace(Mutex<State>);
+pub struct FakeWorkspace(Mutex<FakeWorkspaceState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct FakeWorkspaceState {
     commands: Vec<ShellCommand>,
     files: BTreeMap<String, String>,
     answers: Vec<(String, ShellOutcome)>,
@@ -89,11 +89,11 @@ impl FakeWorkspace {
         self.lock().is_mute = true;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FakeWorkspaceState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn heard(&self) -> Result<MutexGuard<'_, State>, AgentError> {
+    fn lock_if_responsive(&self) -> Result<MutexGuard<'_, FakeWorkspaceState>, AgentError> {
         let state = self.lock();
         if state.is_mute {
             let reason = "told to".to_owned();
@@ -160,7 +160,7 @@ impl SandboxWorkspace for FakeWorkspace {
         directory: &str,
         limit: usize,
     ) -> Result<Vec<String>, AgentError> {
-        let state = self.heard()?;
+        let state = self.lock_if_responsive()?;
         let below = format!("{}/", directory.trim_end_matches('/'));
         let mut files: Vec<String> = state
             .files
@@ -178,7 +178,7 @@ impl SandboxWorkspace for FakeWorkspace {
         path: &str,
         reference: Option<&str>,
     ) -> Result<Value, AgentError> {
-        let mut state = self.heard()?;
+        let mut state = self.lock_if_responsive()?;
         let asked = (path.to_owned(), reference.map(str::to_owned));
         state.git_asked.push(asked);
         Ok(state.changes.clone())
@@ -190,17 +190,17 @@ impl SandboxWorkspace for FakeWorkspace {
         path: &str,
         reference: Option<&str>,
     ) -> Result<Value, AgentError> {
-        let mut state = self.heard()?;
+        let mut state = self.lock_if_responsive()?;
         let asked = (path.to_owned(), reference.map(str::to_owned));
         state.git_asked.push(asked);
         Ok(state.diff.clone())
     }
 
     async fn skills(&self, _: &AgentEndpoint, _: &str) -> Result<Vec<ProjectSkill>, AgentError> {
-        Ok(self.heard()?.skills.clone())
+        Ok(self.lock_if_responsive()?.skills.clone())
     }
 
     async fn hooks(&self, _: &AgentEndpoint, _: &str) -> Result<Option<Value>, AgentError> {
-        Ok(self.heard()?.hooks.clone())
+        Ok(self.lock_if_responsive()?.hooks.clone())
     }
 }

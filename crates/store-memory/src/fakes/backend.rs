@@ -18,30 +18,30 @@ use secrecy::SecretString;
 use tokio::sync::watch;
 use url::Url;
 
-use crate::fake_dormant::DormantServers;
+use crate::fakes::dormant_servers::DormantServers;
 
 /// A backend that keeps its promises without running anything, and breaks them when told to.
 pub struct FakeSandboxBackend {
-    inner: Mutex<Inner>,
+    state: Mutex<FakeBackendState>,
     failures: AtomicU32,
     starts: AtomicU32,
     broken: AtomicBool,
     hanging: watch::Sender<bool>,
     hanging_removals: watch::Sender<bool>,
-    contact: watch::Sender<BackendReachability>,
+    reachability: watch::Sender<BackendReachability>,
     /// Changes with every log and every end.
-    logs: watch::Sender<BTreeMap<SandboxId, Log>>,
+    logs: watch::Sender<BTreeMap<SandboxId, FakeLog>>,
 }
 
 /// What a sandbox wrote.
 #[derive(Debug, Default, Clone)]
-struct Log {
+struct FakeLog {
     lines: Vec<String>,
     has_ended: bool,
 }
 
 #[derive(Default)]
-struct Inner {
+struct FakeBackendState {
     sandboxes: BTreeMap<SandboxId, BackendState>,
     /// Places never used before.
     last_port: u16,
@@ -51,35 +51,35 @@ struct Inner {
     /// Which of the sandboxes were ever started: for `launches`.
     launched: BTreeSet<SandboxId>,
     preparing: Option<(String, Duration)>,
-    advice: Vec<String>,
+    warnings: Vec<String>,
     recipe: Option<String>,
     has_no_image: bool,
-    sleepers: DormantServers,
+    dormant_servers: DormantServers,
     /// Which were first started dormant.
     born_dormant: BTreeSet<SandboxId>,
     keeps_environment: bool,
-    /// What sandboxes serve beside the agent server.
-    beside: Vec<ExposedUrl>,
+    /// What sandboxes serve extra_urls the agent server.
+    extra_urls: Vec<ExposedUrl>,
 }
 
 impl Default for FakeSandboxBackend {
     fn default() -> Self {
         Self {
-            inner: Mutex::default(),
+            state: Mutex::default(),
             failures: AtomicU32::new(0),
             starts: AtomicU32::new(0),
             broken: AtomicBool::new(false),
             hanging: watch::Sender::new(false),
             hanging_removals: watch::Sender::new(false),
-            contact: watch::Sender::new(BackendReachability::Reachable),
+            reachability: watch::Sender::new(BackendReachability::Reachable),
             logs: watch::Sender::default(),
         }
     }
 }
 
 impl FakeSandboxBackend {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, FakeBackendState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets the next `times` starts fail.
@@ -94,7 +94,7 @@ impl FakeSandboxBackend {
 
     /// Sandboxes that start from now on serve this, too.
     pub fn expose(&self, exposed: ExposedUrl) {
-        self.lock().beside.push(exposed);
+        self.lock().extra_urls.push(exposed);
     }
 
     /// From now on calls do not return, until told otherwise. (Cancelling them is fine.)
@@ -117,9 +117,9 @@ impl FakeSandboxBackend {
         self.lock().preparing = Some((line.to_owned(), time));
     }
 
-    /// What `advice` says from now on.
-    pub fn advise(&self, advice: &[&str]) {
-        self.lock().advice = advice.iter().map(|&line| line.to_owned()).collect();
+    /// What `warnings` says from now on.
+    pub fn set_warnings(&self, warnings: &[&str]) {
+        self.lock().warnings = warnings.iter().map(|&line| line.to_owned()).collect();
     }
 
     /// What `recipe` says from now on, of every template.
@@ -135,8 +135,8 @@ impl FakeSandboxBackend {
     /// The agent servers that it booted dormant, for
     /// [`FakeAgentRuntime::share_dormant_servers`](crate::FakeAgentRuntime::share_dormant_servers). Without that, all are found awake: as with an image
     /// that cannot be dormant.
-    pub fn sleepers(&self) -> DormantServers {
-        self.lock().sleepers.clone()
+    pub fn dormant_servers(&self) -> DormantServers {
+        self.lock().dormant_servers.clone()
     }
 
     /// Whether one that was first started dormant boots dormant whenever it starts again, as containers do.
@@ -145,8 +145,8 @@ impl FakeSandboxBackend {
     }
 
     /// From now on it cannot be asked, for this reason, or it can again.
-    pub fn set_contact(&self, contact: BackendReachability) {
-        self.contact.send_replace(contact);
+    pub fn set_reachability(&self, reachability: BackendReachability) {
+        self.reachability.send_replace(reachability);
     }
 
     /// Removes all but the workspace of a sandbox behind the service's back; watchers are told.
@@ -175,7 +175,7 @@ impl FakeSandboxBackend {
         self.log(id, |log| log.lines.push(format!("{line}\n")));
     }
 
-    fn log(&self, id: &SandboxId, change: impl FnOnce(&mut Log)) {
+    fn log(&self, id: &SandboxId, change: impl FnOnce(&mut FakeLog)) {
         self.logs
             .send_modify(|logs| change(logs.entry(id.clone()).or_default()));
     }
@@ -202,17 +202,17 @@ impl FakeSandboxBackend {
 
     fn happens(&self, id: &SandboxId, state: BackendState) {
         self.log(id, |log| log.has_ended = true);
-        let mut inner = self.lock();
+        let mut backend = self.lock();
         if state == BackendState::Absent {
-            inner.sandboxes.remove(id);
+            backend.sandboxes.remove(id);
         } else {
-            inner.sandboxes.insert(id.clone(), state.clone());
+            backend.sandboxes.insert(id.clone(), state.clone());
         }
         let fact = BackendFact {
             id: id.clone(),
             state,
         };
-        inner
+        backend
             .watchers
             .retain(|watcher| watcher.unbounded_send(fact.clone()).is_ok());
     }
@@ -223,7 +223,7 @@ impl FakeSandboxBackend {
     }
 
     fn reachable(&self) -> Result<(), SandboxError> {
-        match &*self.contact.borrow() {
+        match &*self.reachability.borrow() {
             BackendReachability::Reachable => Ok(()),
             BackendReachability::Unreachable { detail } => Err(SandboxError::Unavailable {
                 detail: detail.clone(),
@@ -301,22 +301,22 @@ impl SandboxBackend for FakeSandboxBackend {
                 source: None,
             });
         }
-        let mut inner = self.lock();
-        if let Some(BackendState::Running(located)) = inner.sandboxes.get(&launch.id) {
+        let mut backend = self.lock();
+        if let Some(BackendState::Running(located)) = backend.sandboxes.get(&launch.id) {
             return Ok(located.clone());
         }
-        inner.last_port = inner.last_port.max(9_000) + 1;
-        let port = inner.port.unwrap_or(inner.last_port);
+        backend.last_port = backend.last_port.max(9_000) + 1;
+        let port = backend.port.unwrap_or(backend.last_port);
         let mut located = located(&launch.id, port).ok_or(SandboxError::NotFound)?;
-        located.exposed_urls.extend(inner.beside.iter().cloned());
-        let is_first = inner.launched.insert(launch.id.clone());
+        located.exposed_urls.extend(backend.extra_urls.iter().cloned());
+        let is_first = backend.launched.insert(launch.id.clone());
         if is_first && launch.dormant {
-            inner.born_dormant.insert(launch.id.clone());
+            backend.born_dormant.insert(launch.id.clone());
         }
         let dormant =
-            launch.dormant || inner.keeps_environment && inner.born_dormant.contains(&launch.id);
-        inner.sleepers.boot(&located.agent_url, dormant);
-        inner
+            launch.dormant || backend.keeps_environment && backend.born_dormant.contains(&launch.id);
+        backend.dormant_servers.boot(&located.agent_url, dormant);
+        backend
             .sandboxes
             .insert(launch.id.clone(), BackendState::Running(located.clone()));
         Ok(located)
@@ -331,19 +331,19 @@ impl SandboxBackend for FakeSandboxBackend {
     async fn list(&self) -> Result<Vec<BackendFact>, SandboxError> {
         self.unless_hanging().await;
         self.reachable()?;
-        let inner = self.lock();
+        let backend = self.lock();
         let fact = |(id, state): (&SandboxId, &BackendState)| BackendFact {
             id: id.clone(),
             state: state.clone(),
         };
-        Ok(inner.sandboxes.iter().map(fact).collect())
+        Ok(backend.sandboxes.iter().map(fact).collect())
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
         self.unless_hanging().await;
         self.reachable()?;
-        let mut inner = self.lock();
-        let state = inner.sandboxes.get_mut(id).ok_or(SandboxError::NotFound)?;
+        let mut backend = self.lock();
+        let state = backend.sandboxes.get_mut(id).ok_or(SandboxError::NotFound)?;
         *state = BackendState::Stopped;
         self.log(id, |log| log.has_ended = true);
         Ok(())
@@ -367,31 +367,31 @@ impl SandboxBackend for FakeSandboxBackend {
     }
 
     fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {
-        let contact = self.contact.subscribe();
-        stream::unfold((contact, true), |(mut contact, is_first)| async move {
+        let reachability = self.reachability.subscribe();
+        stream::unfold((reachability, true), |(mut reachability, is_first)| async move {
             if !is_first {
-                contact.changed().await.ok()?;
+                reachability.changed().await.ok()?;
             }
-            let now = contact.borrow_and_update().clone();
-            Some((now, (contact, false)))
+            let now = reachability.borrow_and_update().clone();
+            Some((now, (reachability, false)))
         })
         .boxed()
     }
 
     async fn list_warnings(&self, _: &SandboxId, _: &Url) -> Vec<String> {
-        self.lock().advice.clone()
+        self.lock().warnings.clone()
     }
 
     async fn recipe(&self, spec: &SpecId) -> Result<String, SandboxError> {
         self.reachable()?;
-        let inner = self.lock();
-        if inner.has_no_image {
+        let backend = self.lock();
+        if backend.has_no_image {
             return Err(SandboxError::Unavailable {
                 detail: "the fake image is not here yet".to_owned(),
                 source: None,
             });
         }
-        let told = inner.recipe.clone();
+        let told = backend.recipe.clone();
         Ok(told.unwrap_or_else(|| format!("recipe of {spec}")))
     }
 

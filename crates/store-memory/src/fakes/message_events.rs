@@ -7,7 +7,7 @@ use domain::id::EventId;
 use serde_json::json;
 
 /// The message as it stands in a log.
-pub(crate) fn said(number: usize, message: &MessageInput) -> Event {
+pub(crate) fn user_message_event(number: usize, message: &MessageInput) -> Event {
     let now = SystemClock.now();
     let body = json!({
         "id": format!("said-{number}"), "kind": "MessageEvent", "source": "user", "timestamp": now,

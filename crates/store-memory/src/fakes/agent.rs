@@ -15,27 +15,27 @@ use domain::event::Event;
 use domain::id::{ConversationId, SandboxId};
 use url::Url;
 
-use crate::fake_dormant::DormantServers;
-use crate::fake_message::said;
-use crate::fake_mood::{Calls, FakeBehavior};
+use crate::fakes::dormant_servers::DormantServers;
+use crate::fakes::message_events::user_message_event;
+use crate::fakes::behavior::{FakeAgentCalls, FakeBehavior};
 
 /// Events on one page of the log.
-const PAGE: usize = 100;
+const EVENTS_PER_PAGE: usize = 100;
 
 /// All agent servers at once: conversations are found whatever the URL, as they are when a sandbox is resumed at
 /// another port.
 #[derive(Default)]
 pub struct FakeAgentRuntime {
-    inner: Mutex<Inner>,
+    state: Mutex<FakeAgentState>,
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "independent ways to behave")]
 #[derive(Default)]
-struct Inner {
-    mood: FakeBehavior,
-    moods: BTreeMap<Url, FakeBehavior>,
-    calls: Calls,
-    conversations: BTreeMap<ConversationId, Kept>,
+struct FakeAgentState {
+    behavior: FakeBehavior,
+    behaviors_by_url: BTreeMap<Url, FakeBehavior>,
+    calls: FakeAgentCalls,
+    conversations: BTreeMap<ConversationId, FakeConversation>,
     launches: Vec<LaunchRequest>,
     messages: Vec<(ConversationId, MessageInput)>,
     switches: Vec<(ConversationId, String)>,
@@ -43,44 +43,44 @@ struct Inner {
     refuses_profiles: Option<Duration>,
     refuse_runs: bool,
     lose_answers: bool,
-    lose_words: bool,
+    lose_message_responses: bool,
     /// Messages that were sent and are not taken yet.
-    held_words: Option<Vec<(ConversationId, MessageInput)>>,
+    held_messages: Option<Vec<(ConversationId, MessageInput)>>,
     hold_answers: bool,
     idle_time: Option<Duration>,
-    sleepers: DormantServers,
+    dormant_servers: DormantServers,
     init_requests: Vec<(Url, InitRequest)>,
     /// Which cannot be woken.
-    comatose: BTreeSet<Url>,
-    /// How they answer whether they are dormant, if not by their mood.
-    secretive: Option<FakeBehavior>,
+    unwakeable: BTreeSet<Url>,
+    /// How they answer whether they are dormant, if not by their behavior.
+    dormancy_behavior: Option<FakeBehavior>,
 }
 
-impl Inner {
-    fn behavior_at(&mut self, url: &Url, count: impl FnOnce(&mut Calls)) -> FakeBehavior {
+impl FakeAgentState {
+    fn behavior_at(&mut self, url: &Url, count: impl FnOnce(&mut FakeAgentCalls)) -> FakeBehavior {
         count(&mut self.calls);
-        self.moods.get(url).copied().unwrap_or(self.mood)
+        self.behaviors_by_url.get(url).copied().unwrap_or(self.behavior)
     }
 }
 
-struct Kept {
+struct FakeConversation {
     it: AgentConversation,
     events: Vec<Event>,
 }
 
 impl FakeAgentRuntime {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, FakeAgentState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How all of them behave from now on, but those with a mood of their own.
-    pub fn set_behavior(&self, mood: FakeBehavior) {
-        self.lock().mood = mood;
+    /// How all of them behave from now on, but those with a behavior of their own.
+    pub fn set_behavior(&self, behavior: FakeBehavior) {
+        self.lock().behavior = behavior;
     }
 
     /// How the one at this URL behaves from now on.
-    pub fn set_behavior_at(&self, url: &Url, mood: FakeBehavior) {
-        self.lock().moods.insert(url.clone(), mood);
+    pub fn set_behavior_at(&self, url: &Url, behavior: FakeBehavior) {
+        self.lock().behaviors_by_url.insert(url.clone(), behavior);
     }
 
     /// Whether messages are saved without being run.
@@ -95,29 +95,29 @@ impl FakeAgentRuntime {
 
     /// Whether a message is taken, and logged, and then answered with 500.
     pub fn lose_answers_to_messages(&self, lose: bool) {
-        self.lock().lose_words = lose;
+        self.lock().lose_message_responses = lose;
     }
 
     /// Messages are from now on taken only when [`Self::take_messages`] says so, and not answered: so it is while an agent is
     /// at a long step. The caller may be gone by then.
     pub fn hold_messages(&self) {
-        self.lock().held_words = Some(Vec::new());
+        self.lock().held_messages = Some(Vec::new());
     }
 
     /// Messages are taken again, but those that were held are lost.
     pub fn drop_messages(&self) {
-        self.lock().held_words = None;
+        self.lock().held_messages = None;
     }
 
     /// Messages are taken again: those that were held, and those that come.
     pub fn take_messages(&self) {
-        let mut inner = self.lock();
-        for (id, message) in inner.held_words.take().unwrap_or_default() {
-            let said = said(inner.messages.len(), &message);
-            if let Some(kept) = inner.conversations.get_mut(&id) {
-                kept.events.push(said);
+        let mut state = self.lock();
+        for (id, message) in state.held_messages.take().unwrap_or_default() {
+            let event = user_message_event(state.messages.len(), &message);
+            if let Some(kept) = state.conversations.get_mut(&id) {
+                kept.events.push(event);
             }
-            inner.messages.push((id, message));
+            state.messages.push((id, message));
         }
     }
 
@@ -132,18 +132,18 @@ impl FakeAgentRuntime {
     }
 
     /// Those that this backend boots dormant are dormant from now on, until they are woken.
-    pub fn share_dormant_servers(&self, sleepers: DormantServers) {
-        self.lock().sleepers = sleepers;
+    pub fn share_dormant_servers(&self, dormant_servers: DormantServers) {
+        self.lock().dormant_servers = dormant_servers;
     }
 
     /// The dormant one at this URL cannot be woken from now on.
     pub fn refuse_to_wake(&self, url: &Url) {
-        self.lock().comatose.insert(url.clone());
+        self.lock().unwakeable.insert(url.clone());
     }
 
-    /// How all of them answer whether they are dormant from now on, if not by their mood.
-    pub fn set_dormancy_behavior(&self, mood: Option<FakeBehavior>) {
-        self.lock().secretive = mood;
+    /// How all of them answer whether they are dormant from now on, if not by their behavior.
+    pub fn set_dormancy_behavior(&self, behavior: Option<FakeBehavior>) {
+        self.lock().dormancy_behavior = behavior;
     }
 
     /// Who was woken, with what, in order. Those that were awake already are not.
@@ -152,7 +152,7 @@ impl FakeAgentRuntime {
     }
 
     /// What was called so far.
-    pub fn calls(&self) -> Calls {
+    pub fn calls(&self) -> FakeAgentCalls {
         self.lock().calls
     }
 
@@ -201,10 +201,10 @@ impl FakeAgentRuntime {
     }
 
     /// Counts the call and behaves as told.
-    async fn called(&self, url: &Url, count: impl FnOnce(&mut Calls)) -> Result<(), AgentError> {
-        let mood = self.lock().behavior_at(url, count);
-        mood.behave().await?;
-        if self.lock().sleepers.has(url) {
+    async fn called(&self, url: &Url, count: impl FnOnce(&mut FakeAgentCalls)) -> Result<(), AgentError> {
+        let behavior = self.lock().behavior_at(url, count);
+        behavior.behave().await?;
+        if self.lock().dormant_servers.has(url) {
             return Err(AgentError::Rejected {
                 status: 503,
                 reason: "dormant".to_owned(),
@@ -214,29 +214,29 @@ impl FakeAgentRuntime {
     }
 
     /// The same for what a dormant one answers too.
-    async fn asked(&self, url: &Url, count: impl FnOnce(&mut Calls)) -> Result<(), AgentError> {
-        let mood = self.lock().behavior_at(url, count);
-        mood.behave().await
+    async fn asked(&self, url: &Url, count: impl FnOnce(&mut FakeAgentCalls)) -> Result<(), AgentError> {
+        let behavior = self.lock().behavior_at(url, count);
+        behavior.behave().await
     }
 
-    fn switched(&self, id: ConversationId, model: &str) -> Result<(), AgentError> {
-        self.kept(id, |kept| kept.it.llm_model = Some(model.to_owned()))?;
+    fn switch_model(&self, id: ConversationId, model: &str) -> Result<(), AgentError> {
+        self.with_conversation(id, |kept| kept.it.llm_model = Some(model.to_owned()))?;
         self.lock().switches.push((id, model.to_owned()));
         Ok(())
     }
 
-    fn kept<T>(
+    fn with_conversation<T>(
         &self,
         id: ConversationId,
-        with: impl FnOnce(&mut Kept) -> T,
+        with: impl FnOnce(&mut FakeConversation) -> T,
     ) -> Result<T, AgentError> {
-        let mut inner = self.lock();
-        let kept = inner.conversations.get_mut(&id);
+        let mut state = self.lock();
+        let kept = state.conversations.get_mut(&id);
         kept.map(with).ok_or(AgentError::NotFound)
     }
 }
 
-fn started(request: &LaunchRequest) -> AgentConversation {
+fn new_conversation(request: &LaunchRequest) -> AgentConversation {
     let runs = request
         .initial_message
         .as_ref()
@@ -261,13 +261,13 @@ fn started(request: &LaunchRequest) -> AgentConversation {
 #[async_trait]
 impl AgentRuntime for FakeAgentRuntime {
     async fn is_dormant(&self, _: &SandboxId, url: &Url) -> Result<bool, AgentError> {
-        let mood = {
-            let mut inner = self.lock();
-            let mood = inner.behavior_at(url, |calls| calls.is_dormant += 1);
-            inner.secretive.unwrap_or(mood)
+        let behavior = {
+            let mut state = self.lock();
+            let behavior = state.behavior_at(url, |calls| calls.is_dormant += 1);
+            state.dormancy_behavior.unwrap_or(behavior)
         };
-        mood.behave().await?;
-        Ok(self.lock().sleepers.has(url))
+        behavior.behave().await?;
+        Ok(self.lock().dormant_servers.has(url))
     }
 
     async fn prewarm(&self, _: &SandboxId, url: &Url) {
@@ -279,24 +279,24 @@ impl AgentRuntime for FakeAgentRuntime {
         &self,
         _: &SandboxId,
         url: &Url,
-        awakening: &InitRequest,
+        init: &InitRequest,
     ) -> Result<(), AgentError> {
         self.asked(url, |calls| calls.wake += 1).await?;
-        let mut inner = self.lock();
-        if inner.comatose.contains(url) {
+        let mut state = self.lock();
+        if state.unwakeable.contains(url) {
             return Err(AgentError::Rejected {
                 status: 500,
                 reason: "the fake agent server was told to stay dormant".to_owned(),
             });
         }
-        if inner.sleepers.wake(url) {
-            inner.init_requests.push((url.clone(), awakening.clone()));
+        if state.dormant_servers.wake(url) {
+            state.init_requests.push((url.clone(), init.clone()));
         }
         Ok(())
     }
 
     async fn is_alive(&self, _: &SandboxId, url: &Url) -> bool {
-        self.asked(url, |calls| calls.alive += 1).await.is_ok()
+        self.asked(url, |calls| calls.is_alive += 1).await.is_ok()
     }
 
     async fn idle_time(&self, at: &AgentEndpoint) -> Result<Option<Duration>, AgentError> {
@@ -316,24 +316,24 @@ impl AgentRuntime for FakeAgentRuntime {
     ) -> Result<AgentConversation, AgentError> {
         self.called(&at.url, |calls| calls.start += 1).await?;
         let (it, is_held) = {
-            let mut inner = self.lock();
-            if let Some(kept) = inner.conversations.get(&request.conversation_id) {
+            let mut state = self.lock();
+            if let Some(kept) = state.conversations.get(&request.conversation_id) {
                 return Ok(kept.it.clone());
             }
-            inner.launches.push(request.clone());
-            let it = started(request);
-            let kept = Kept {
+            state.launches.push(request.clone());
+            let it = new_conversation(request);
+            let kept = FakeConversation {
                 it: it.clone(),
                 events: Vec::new(),
             };
-            inner.conversations.insert(request.conversation_id, kept);
-            if inner.lose_answers {
+            state.conversations.insert(request.conversation_id, kept);
+            if state.lose_answers {
                 return Err(AgentError::Rejected {
                     status: 500,
                     reason: "told to lose the answer".to_owned(),
                 });
             }
-            (it, inner.hold_answers)
+            (it, state.hold_answers)
         };
         if is_held {
             std::future::pending::<()>().await;
@@ -348,8 +348,8 @@ impl AgentRuntime for FakeAgentRuntime {
     ) -> Result<Vec<Option<AgentConversation>>, AgentError> {
         self.called(&at.url, |calls| calls.snapshot_many += 1)
             .await?;
-        let inner = self.lock();
-        let find = |id| inner.conversations.get(id).map(|kept| kept.it.clone());
+        let state = self.lock();
+        let find = |id| state.conversations.get(id).map(|kept| kept.it.clone());
         Ok(ids.iter().map(find).collect())
     }
 
@@ -361,7 +361,7 @@ impl AgentRuntime for FakeAgentRuntime {
         cursor: Option<&str>,
     ) -> Result<AgentEventPage, AgentError> {
         self.called(&at.url, |calls| calls.events += 1).await?;
-        self.kept(id, |kept| {
+        self.with_conversation(id, |kept| {
             // Pages begin at the event that the cursor names, as those of the real one do; the order is the log's own.
             let log = &kept.events;
             let begins = |event: &Event| match cursor {
@@ -369,7 +369,7 @@ impl AgentRuntime for FakeAgentRuntime {
                 None => from.is_none_or(|from| event.timestamp >= from),
             };
             let begin = log.iter().position(begins).unwrap_or(log.len());
-            let end = log.len().min(begin + PAGE);
+            let end = log.len().min(begin + EVENTS_PER_PAGE);
             AgentEventPage {
                 items: log[begin..end].to_vec(),
                 next: log.get(end).map(|event| event.id.to_string()),
@@ -384,7 +384,7 @@ impl AgentRuntime for FakeAgentRuntime {
     ) -> Result<u64, AgentError> {
         self.called(&at.url, |calls| calls.count_events += 1)
             .await?;
-        self.kept(id, |kept| {
+        self.with_conversation(id, |kept| {
             u64::try_from(kept.events.len()).unwrap_or(u64::MAX)
         })
     }
@@ -397,30 +397,30 @@ impl AgentRuntime for FakeAgentRuntime {
     ) -> Result<MessageDelivery, AgentError> {
         self.called(&at.url, |calls| calls.send += 1).await?;
         let is_held = {
-            let mut inner = self.lock();
-            let held = inner.held_words.as_mut();
+            let mut state = self.lock();
+            let held = state.held_messages.as_mut();
             held.map(|held| held.push((id, message.clone()))).is_some()
         };
         if is_held {
             std::future::pending::<()>().await;
         }
-        let mut inner = self.lock();
-        let refused = inner.refuse_runs && message.run;
-        let kept = inner
+        let mut state = self.lock();
+        let refused = state.refuse_runs && message.run;
+        let kept = state
             .conversations
             .get_mut(&id)
             .ok_or(AgentError::NotFound)?;
         if message.run && !refused {
             kept.it.execution_status = Some(ExecutionStatus::Running);
         }
-        if inner.lose_words {
-            let said = said(inner.messages.len(), message);
-            if let Some(kept) = inner.conversations.get_mut(&id) {
-                kept.events.push(said);
+        if state.lose_message_responses {
+            let event = user_message_event(state.messages.len(), message);
+            if let Some(kept) = state.conversations.get_mut(&id) {
+                kept.events.push(event);
             }
         }
-        inner.messages.push((id, message.clone()));
-        if inner.lose_words {
+        state.messages.push((id, message.clone()));
+        if state.lose_message_responses {
             return Err(AgentError::Rejected {
                 status: 500,
                 reason: "told to lose the answer".to_owned(),
@@ -435,7 +435,7 @@ impl AgentRuntime for FakeAgentRuntime {
 
     async fn interrupt(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
         self.called(&at.url, |calls| calls.interrupt += 1).await?;
-        self.kept(id, |kept| {
+        self.with_conversation(id, |kept| {
             if kept.it.execution_status == Some(ExecutionStatus::Running) {
                 kept.it.execution_status = Some(ExecutionStatus::Paused);
             }
@@ -449,7 +449,7 @@ impl AgentRuntime for FakeAgentRuntime {
         profile: &LlmProfile,
     ) -> Result<(), AgentError> {
         self.called(&at.url, |_| ()).await?;
-        self.switched(id, &profile.llm.model)
+        self.switch_model(id, &profile.llm.model)
     }
 
     async fn switch_acp_model(
@@ -459,7 +459,7 @@ impl AgentRuntime for FakeAgentRuntime {
         model: &str,
     ) -> Result<(), AgentError> {
         self.called(&at.url, |_| ()).await?;
-        self.switched(id, model)
+        self.switch_model(id, model)
     }
 
     async fn seed_profiles(
@@ -481,7 +481,7 @@ impl AgentRuntime for FakeAgentRuntime {
     }
 
     async fn delete_conversation(&self, at: &AgentEndpoint, id: ConversationId) -> Result<(), AgentError> {
-        self.called(&at.url, |calls| calls.forget += 1).await?;
+        self.called(&at.url, |calls| calls.delete_conversation += 1).await?;
         self.lock().conversations.remove(&id);
         Ok(())
     }

@@ -37,9 +37,9 @@ impl FakeBehavior {
 
 /// How often each call was made, failures included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Calls {
-    /// `alive`
-    pub alive: u32,
+pub struct FakeAgentCalls {
+    /// `is_alive`
+    pub is_alive: u32,
     /// `is_dormant`
     pub is_dormant: u32,
     /// `prewarm`
@@ -60,6 +60,6 @@ pub struct Calls {
     pub send: u32,
     /// `interrupt`
     pub interrupt: u32,
-    /// `forget`
-    pub forget: u32,
+    /// `delete_conversation`
+    pub delete_conversation: u32,
 }

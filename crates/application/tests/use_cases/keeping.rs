@@ -65,7 +65,7 @@ async fn a_long_preparation_is_told_in_the_task_and_the_sandbox_and_then_forgott
 #[tokio::test(start_paused = true)]
 async fn advice_about_a_sandbox_becomes_a_note() {
     let world = World::new().await;
-    world.backend.advise(&["reports cannot reach the service"]);
+    world.backend.set_warnings(&["reports cannot reach the service"]);
     let task = world.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     assert_eq!(task.notes, ["reports cannot reach the service"]);
@@ -75,7 +75,7 @@ async fn advice_about_a_sandbox_becomes_a_note() {
 async fn without_contact_the_last_state_is_shown_with_the_reason() {
     let world = World::new().await;
     let row = sandbox(&world).await;
-    world.backend.set_contact(BackendReachability::Unreachable {
+    world.backend.set_reachability(BackendReachability::Unreachable {
         detail: "the engine does not answer".to_owned(),
     });
     let row = until(|| async {
@@ -88,7 +88,7 @@ async fn without_contact_the_last_state_is_shown_with_the_reason() {
     assert!(detail.contains("the engine does not answer"), "{detail}");
     a_while().await;
     is(&world, &row.id, SandboxStatus::Running).await;
-    world.backend.set_contact(BackendReachability::Reachable);
+    world.backend.set_reachability(BackendReachability::Reachable);
     until(|| async {
         let now = world.sandbox(&row.id).await;
         now.filter(|row| row.status_detail.is_none())
@@ -100,7 +100,7 @@ async fn without_contact_the_last_state_is_shown_with_the_reason() {
 async fn what_ended_without_contact_is_found_when_it_is_back() {
     let world = World::new().await;
     let row = sandbox(&world).await;
-    world.backend.set_contact(BackendReachability::Unreachable {
+    world.backend.set_reachability(BackendReachability::Unreachable {
         detail: "gone".to_owned(),
     });
     until(|| async {
@@ -110,7 +110,7 @@ async fn what_ended_without_contact_is_found_when_it_is_back() {
     .await;
     // Nobody tells: watchers have no contact either.
     world.backend.exit_unseen(&row.id);
-    world.backend.set_contact(BackendReachability::Reachable);
+    world.backend.set_reachability(BackendReachability::Reachable);
     let row = is(&world, &row.id, SandboxStatus::Error).await;
     assert_eq!(row.status_detail.as_deref(), Some("exit code 1"));
 }
@@ -118,7 +118,7 @@ async fn what_ended_without_contact_is_found_when_it_is_back() {
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_asked_for_without_contact_starts_when_it_is_back() {
     let world = World::new().await;
-    world.backend.set_contact(BackendReachability::Unreachable {
+    world.backend.set_reachability(BackendReachability::Unreachable {
         detail: "gone".to_owned(),
     });
     let started = world.app.sandboxes.start(&alice(), None).await;
@@ -126,7 +126,7 @@ async fn a_sandbox_asked_for_without_contact_starts_when_it_is_back() {
     a_while().await;
     let row = is(&world, &id, SandboxStatus::Starting).await;
     assert!(row.status_detail.is_some_and(|why| why.contains("gone")));
-    world.backend.set_contact(BackendReachability::Reachable);
+    world.backend.set_reachability(BackendReachability::Reachable);
     is(&world, &id, SandboxStatus::Running).await;
 }
 
@@ -300,11 +300,11 @@ async fn hearing_of_its_own_changes_costs_a_start_nothing() {
         .backend
         .prepare_slowly("pulling", Duration::from_secs(60));
     let row = sandbox(&world).await;
-    let asked = world.agents.calls().alive;
+    let asked = world.agents.calls().is_alive;
     a_while().await;
     is(&world, &row.id, SandboxStatus::Running).await;
     assert_eq!(
-        world.agents.calls().alive,
+        world.agents.calls().is_alive,
         asked,
         "nobody waited for a turn to ask again"
     );

@@ -232,7 +232,7 @@ async fn an_agent_server_in_trouble_is_told_when_it_is_well() {
         assert!(calls.send <= 1, "looked for before it is said again");
         // A pause doubles: seconds at first, minutes later.
         assert!((2..30).contains(&(calls.send + calls.events)), "{calls:?}");
-        world.agents.set_behavior(FakeBehavior::Well);
+        world.agents.set_behavior(FakeBehavior::Responsive);
         let up = |it: domain::sandbox::Sandbox| it.status == SandboxStatus::Running;
         if !world.sandbox(&task.sandbox_id).await.is_some_and(up) {
             resume(&world, &task).await;
@@ -254,7 +254,7 @@ async fn a_message_that_is_refused_for_good_does_not_block_those_behind_it() {
     nothing_waits(&world, id).await;
     let notes = world.task(&task).await.notes;
     assert!(notes.iter().any(|note| note.contains("422")), "{notes:?}");
-    world.agents.set_behavior(FakeBehavior::Well);
+    world.agents.set_behavior(FakeBehavior::Responsive);
     queue(&world, MessageTarget::Conversation(id), "fine")
         .await
         .expect("queued");

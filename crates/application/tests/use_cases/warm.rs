@@ -84,7 +84,7 @@ async fn ready(world: &World, count: usize) -> Vec<WarmSandbox> {
 /// A service whose agent servers can be dormant.
 async fn world(change: fn(&mut Policy)) -> World {
     let world = World::with(change).await;
-    world.agents.share_dormant_servers(world.backend.sleepers());
+    world.agents.share_dormant_servers(world.backend.dormant_servers());
     world
 }
 
@@ -216,7 +216,7 @@ async fn a_boot_that_a_crash_cut_off_is_gone_on_with() {
     world.agents.set_behavior(FakeBehavior::Unreachable);
     let booting = until(|| async { rows(&world).await.pop() }).await;
     let world = world.killed().await;
-    world.agents.set_behavior(FakeBehavior::Well);
+    world.agents.set_behavior(FakeBehavior::Responsive);
     let warm = ready(&world, 1).await.remove(0);
     assert_eq!(warm.id, booting.id);
     assert_eq!(world.backend.existing(), 1);
@@ -340,7 +340,7 @@ async fn an_image_that_cannot_be_dormant_is_tried_once() {
     let task = world.started(input(|_| {})).await;
     assert_eq!(task.status, StartStatus::Ready);
     assert!(!was_warm(&task));
-    world.agents.share_dormant_servers(world.backend.sleepers());
+    world.agents.share_dormant_servers(world.backend.dormant_servers());
     world.backend.set_recipe("an image that can");
     ready(&world, 3).await;
 }
@@ -348,7 +348,7 @@ async fn an_image_that_cannot_be_dormant_is_tried_once() {
 #[tokio::test(start_paused = true)]
 async fn boots_that_fail_are_tried_less_and_less_often() {
     let world = World::empty(one);
-    world.agents.share_dormant_servers(world.backend.sleepers());
+    world.agents.share_dormant_servers(world.backend.dormant_servers());
     world.backend.fail_starts(3);
     ready(&world, 1).await;
     let counts = world.app.warm_counts();
@@ -388,7 +388,7 @@ async fn a_start_that_waits_for_its_turn_to_boot_comes_first() {
     let started = world.app.sandboxes.start(&alice(), Some("other")).await;
     let id = started.expect("within the caps").id;
     until(|| async { (world.app.warm_counts().gave_way > 0).then_some(()) }).await;
-    world.agents.set_behavior(FakeBehavior::Well);
+    world.agents.set_behavior(FakeBehavior::Responsive);
     running(&world, &id).await;
     ready(&world, 1).await;
 }
@@ -446,7 +446,7 @@ async fn a_claimed_one_that_was_not_woken_is_woken_by_the_next_life() {
         .set_behavior(FakeBehavior::Slow(Duration::from_millis(300)));
     let task = world.start(input(|_| {})).await;
     let world = world.killed().await;
-    world.agents.set_behavior(FakeBehavior::Well);
+    world.agents.set_behavior(FakeBehavior::Responsive);
     let ended = world.ended(&task).await;
     assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
     assert_eq!(ended.sandbox_id, warm.id);

@@ -281,7 +281,7 @@ async fn a_message_reaches_the_agent_and_every_state_has_its_answer() {
         .post(ADA, &path, &body)
         .await
         .refuses(502, "Failed to reach agent server.");
-    world.agents.set_behavior(FakeBehavior::Well);
+    world.agents.set_behavior(FakeBehavior::Responsive);
 
     let sandbox = world.read(ADA, &id).await["sandbox_id"]
         .as_str()

@@ -104,7 +104,7 @@ async fn one_that_does_not_answer_in_time_is_kept_for_another_start() {
     let started = world.app.sandboxes.start(&alice(), None).await;
     let started = started.expect("within the caps");
     assert_ne!(started.id, warm.id);
-    world.agents.set_behavior_at(&url, FakeBehavior::Well);
+    world.agents.set_behavior_at(&url, FakeBehavior::Responsive);
     running(&world, &started.id).await;
     assert_eq!(ready(&world, 1).await.remove(0).id, warm.id);
     let started = world.app.sandboxes.start(&alice(), None).await;
@@ -181,7 +181,7 @@ async fn what_is_of_no_use_goes_also_while_nothing_can_be_booted() {
 #[tokio::test(start_paused = true)]
 async fn boots_that_fail_together_failed_once() {
     let world = World::empty(eight);
-    world.agents.share_dormant_servers(world.backend.sleepers());
+    world.agents.share_dormant_servers(world.backend.dormant_servers());
     let began = tokio::time::Instant::now();
     world.backend.fail_starts(8);
     ready(&world, 8).await;
@@ -233,7 +233,7 @@ async fn a_start_does_not_wait_until_what_gave_way_is_removed() {
     let started = world.app.sandboxes.start(&alice(), Some("other")).await;
     let id = started.expect("within the caps").id;
     until(|| async { (world.app.warm_counts().gave_way > 0).then_some(()) }).await;
-    world.agents.set_behavior(FakeBehavior::Well);
+    world.agents.set_behavior(FakeBehavior::Responsive);
     running(&world, &id).await;
     world.backend.hang_removals(false);
     ready(&world, 1).await;

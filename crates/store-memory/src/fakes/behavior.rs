@@ -9,7 +9,7 @@ use domain::agent::AgentError;
 pub enum FakeBehavior {
     /// They answer.
     #[default]
-    Well,
+    Responsive,
     /// Nobody is there.
     Unreachable,
     /// They answer after this time (of tokio's clock, which tests may pause).
@@ -21,7 +21,7 @@ pub enum FakeBehavior {
 impl FakeBehavior {
     pub(crate) async fn behave(self) -> Result<(), AgentError> {
         match self {
-            Self::Well => Ok(()),
+            Self::Responsive => Ok(()),
             Self::Slow(span) => {
                 tokio::time::sleep(span).await;
                 Ok(())

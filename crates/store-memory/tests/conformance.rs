@@ -47,7 +47,7 @@ mod events {
     port_conformance::event_store_conformance!(fresh());
 }
 
-mod arrivals {
+mod event_sequence {
     use super::fresh;
     port_conformance::event_sequence_conformance!(fresh());
 }
@@ -97,7 +97,7 @@ mod pruning {
     port_conformance::pruning_conformance!(fresh());
 }
 
-mod crowd {
+mod concurrency {
     use super::fresh;
     port_conformance::concurrency_conformance!(fresh());
 }
@@ -107,7 +107,7 @@ mod usage {
     port_conformance::usage_repository_conformance!(fresh());
 }
 
-mod odd_text {
+mod unusual_text {
     use super::fresh;
     port_conformance::unusual_text_conformance!(fresh());
 }

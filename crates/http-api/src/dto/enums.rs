@@ -33,19 +33,19 @@ macro_rules! words {
 
 words! {
     /// State of a sandbox.
-    SandboxStatusWord = SandboxStatus, "SandboxStatus";
+    SandboxStatusSchema = SandboxStatus, "SandboxStatus";
     /// State of an agent.
-    ExecutionStatusWord = ExecutionStatus, "ConversationExecutionStatus";
+    ExecutionStatusSchema = ExecutionStatus, "ConversationExecutionStatus";
     /// How far a start has come.
-    StartStatusWord = StartStatus, "AppConversationStartTaskStatus";
+    StartStatusSchema = StartStatus, "AppConversationStartTaskStatus";
     /// Git hosts.
-    GitProviderWord = GitProvider, "ProviderType";
+    GitProviderSchema = GitProvider, "ProviderType";
     /// Whose a repository is.
-    OwnerTypeWord = OwnerType, "OwnerType";
+    OwnerTypeSchema = OwnerType, "OwnerType";
     /// Why a task is suggested.
-    SuggestedTaskTypeWord = SuggestedTaskType, "TaskType";
+    SuggestedTaskTypeSchema = SuggestedTaskType, "TaskType";
     /// What started a conversation.
-    TriggerWord = Trigger, "ConversationTrigger";
+    TriggerSchema = Trigger, "ConversationTrigger";
     /// Which agent.
-    AgentTypeWord = AgentType, "AgentType";
+    AgentTypeSchema = AgentType, "AgentType";
 }

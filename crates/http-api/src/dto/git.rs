@@ -11,7 +11,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::PageDto;
-use super::words::{GitProviderWord, OwnerTypeWord, SuggestedTaskTypeWord};
+use super::words::{GitProviderSchema, OwnerTypeSchema, SuggestedTaskTypeSchema};
 use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
 
 /// Items of a page of branches or tasks when nothing else is said.
@@ -25,7 +25,7 @@ pub struct RepositoryDto {
     id: String,
     /// `owner/name`; with groups between them, or an organization before them.
     full_name: String,
-    #[schema(value_type = GitProviderWord)]
+    #[schema(value_type = GitProviderSchema)]
     git_provider: GitProvider,
     is_public: bool,
     #[schema(required)]
@@ -36,7 +36,7 @@ pub struct RepositoryDto {
     /// As the provider writes it.
     #[schema(required)]
     pushed_at: Option<String>,
-    #[schema(value_type = Option<OwnerTypeWord>, required)]
+    #[schema(value_type = Option<OwnerTypeSchema>, required)]
     owner_type: Option<OwnerType>,
     #[schema(required)]
     main_branch: Option<String>,
@@ -97,9 +97,9 @@ impl From<GitBranch> for BranchDto {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = GitSuggestedTask)]
 pub struct SuggestedTaskDto {
-    #[schema(value_type = GitProviderWord)]
+    #[schema(value_type = GitProviderSchema)]
     git_provider: GitProvider,
-    #[schema(value_type = SuggestedTaskTypeWord)]
+    #[schema(value_type = SuggestedTaskTypeSchema)]
     task_type: SuggestedTaskType,
     repo: String,
     /// Of the issue or pull request.
@@ -220,7 +220,7 @@ pub struct GitShortPageParams {
 #[into_params(parameter_in = Query)]
 pub struct InstallationsQuery {
     /// Whose.
-    #[param(value_type = GitProviderWord)]
+    #[param(value_type = GitProviderSchema)]
     pub provider: GitProvider,
     /// Which.
     #[param(ignore)]
@@ -244,7 +244,7 @@ impl Decode for InstallationsQuery {
 #[into_params(parameter_in = Query)]
 pub struct RepositoriesQuery {
     /// Whose.
-    #[param(value_type = GitProviderWord)]
+    #[param(value_type = GitProviderSchema)]
     pub provider: GitProvider,
     /// Words, `owner/words` or the address of a repository. Without: what the token sees.
     #[param(rename = "query", value_type = String, required = false)]
@@ -299,7 +299,7 @@ impl Decode for RepositoriesQuery {
 #[into_params(parameter_in = Query)]
 pub struct BranchesQuery {
     /// Whose.
-    #[param(value_type = GitProviderWord)]
+    #[param(value_type = GitProviderSchema)]
     pub provider: GitProvider,
     /// `owner/name`.
     pub repository: String,

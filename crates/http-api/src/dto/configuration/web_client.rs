@@ -51,7 +51,7 @@ pub struct WebClientDto {
     posthog_client_key: Option<String>,
     feature_flags: FeatureFlagsDto,
     /// Always empty: providers are configured by each user.
-    #[schema(value_type = Vec<crate::dto::enums::GitProviderWord>)]
+    #[schema(value_type = Vec<crate::dto::enums::GitProviderSchema>)]
     providers_configured: Vec<String>,
     #[schema(value_type = Option<String>, format = DateTime, required)]
     maintenance_start_time: Option<Timestamp>,

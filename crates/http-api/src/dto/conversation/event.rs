@@ -24,7 +24,7 @@ macro_rules! kinds {
         #[derive(Debug, Clone, Copy, ToSchema)]
         #[schema(as = EventKind)]
         #[expect(missing_docs, reason = "the agent server's words, in the order in which refusals list them")]
-        pub enum EventKindWord { $($name,)* }
+        pub enum EventKindSchema { $($name,)* }
     };
 }
 
@@ -40,11 +40,11 @@ kinds! {
 #[into_params(parameter_in = Query)]
 pub struct EventStreamQuery {
     /// Only events of this kind.
-    #[param(rename = "kind__eq", value_type = EventKindWord, inline, required = false)]
+    #[param(rename = "kind__eq", value_type = EventKindSchema, inline, required = false)]
     kind: Option<EventKind>,
     /// Only what arrives from now on. Without it, and without `last_event_id`, all events come first.
-    #[param(rename = "from", value_type = FromWord, inline, required = false)]
-    from: Option<FromNow>,
+    #[param(rename = "from", value_type = StreamFromSchema, inline, required = false)]
+    from: Option<StreamFromNow>,
     /// As the header `Last-Event-ID`, which is stronger: the `id` of the last event that was seen; 0 for none.
     #[param(required = false, minimum = 0)]
     last_event_id: Option<u64>,
@@ -52,9 +52,9 @@ pub struct EventStreamQuery {
 
 /// `now`
 #[derive(Debug, Clone, Copy)]
-struct FromNow;
+struct StreamFromNow;
 
-impl Choice for FromNow {
+impl Choice for StreamFromNow {
     const KIND: ChoiceKind = ChoiceKind::Literal;
     const CHOICES: &'static [(&'static str, Self)] = &[("now", Self)];
 }
@@ -62,7 +62,7 @@ impl Choice for FromNow {
 /// The word in the document.
 #[derive(Debug, Clone, Copy, ToSchema)]
 #[schema(as = StreamFrom, rename_all = "lowercase")]
-pub enum FromWord {
+pub enum StreamFromSchema {
     /// After what is there now.
     Now,
 }
@@ -86,7 +86,7 @@ impl EventStreamQuery {
     pub fn into_parts(self, header: Option<u64>) -> (StreamPosition, Option<String>) {
         let begin = match (header.or(self.last_event_id), self.from) {
             (Some(seq), _) => StreamPosition::After(seq),
-            (None, Some(FromNow)) => StreamPosition::Now,
+            (None, Some(StreamFromNow)) => StreamPosition::Now,
             (None, None) => StreamPosition::First,
         };
         (begin, self.kind.map(|kind| kind.0.to_owned()))
@@ -103,7 +103,7 @@ impl Choice for EventOrder {
 /// The orders in the document.
 #[derive(Debug, Clone, Copy, ToSchema)]
 #[schema(as = EventSortOrder, rename_all = "SCREAMING_SNAKE_CASE", default = "TIMESTAMP")]
-pub enum EventOrderWord {
+pub enum EventOrderSchema {
     /// Oldest first.
     Timestamp,
     /// Newest first.
@@ -115,7 +115,7 @@ pub enum EventOrderWord {
 #[into_params(parameter_in = Query)]
 pub struct EventCountQuery {
     /// Only events of this kind.
-    #[param(rename = "kind__eq", value_type = EventKindWord, inline, required = false)]
+    #[param(rename = "kind__eq", value_type = EventKindSchema, inline, required = false)]
     kind: Option<EventKind>,
     /// Only events at or after this time.
     #[param(rename = "timestamp__gte", value_type = String, format = DateTime, required = false)]
@@ -162,7 +162,7 @@ pub struct EventSearchQuery {
     #[param(ignore)]
     what: EventCountQuery,
     /// Order.
-    #[param(rename = "sort_order", value_type = EventOrderWord, inline, required = false)]
+    #[param(rename = "sort_order", value_type = EventOrderSchema, inline, required = false)]
     order: EventOrder,
     /// `next_page_id` of the page before.
     #[param(value_type = String, required = false)]

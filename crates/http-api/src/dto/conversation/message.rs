@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::dto::enums::SandboxStatusWord;
+use crate::dto::enums::SandboxStatusSchema;
 use crate::decode::{Choice, ChoiceKind, Decode, FieldErrors, Object, Path, items, union};
 
 macro_rules! literal {
@@ -188,7 +188,7 @@ pub struct SendMessageRequest {
 pub struct SentDto {
     /// Always `true`.
     success: bool,
-    #[schema(value_type = SandboxStatusWord)]
+    #[schema(value_type = SandboxStatusSchema)]
     sandbox_status: SandboxStatus,
     /// Something the sender should know.
     #[schema(required)]

@@ -20,7 +20,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::dto::secret_text::Shown;
-use crate::dto::enums::{ExecutionStatusWord, GitProviderWord, SandboxStatusWord, TriggerWord};
+use crate::dto::enums::{ExecutionStatusSchema, GitProviderSchema, SandboxStatusSchema, TriggerSchema};
 use crate::dto::{MAX_TITLE_CHARS, PageDto};
 use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Object, Path, characters};
@@ -42,11 +42,11 @@ pub struct ConversationDto {
     selected_repository: Option<String>,
     #[schema(required)]
     selected_branch: Option<String>,
-    #[schema(value_type = Option<GitProviderWord>, required)]
+    #[schema(value_type = Option<GitProviderSchema>, required)]
     git_provider: Option<GitProvider>,
     #[schema(required)]
     title: Option<String>,
-    #[schema(value_type = Option<TriggerWord>, required)]
+    #[schema(value_type = Option<TriggerSchema>, required)]
     trigger: Option<Trigger>,
     /// Pull requests it is about.
     pr_number: Vec<i64>,
@@ -69,10 +69,10 @@ pub struct ConversationDto {
     #[schema(value_type = String, format = DateTime)]
     updated_at: Timestamp,
     /// MISSING when the sandbox is no more.
-    #[schema(value_type = SandboxStatusWord)]
+    #[schema(value_type = SandboxStatusSchema)]
     sandbox_status: SandboxStatus,
     /// What the agent is doing; `null` when that is not known.
-    #[schema(value_type = Option<ExecutionStatusWord>, required)]
+    #[schema(value_type = Option<ExecutionStatusSchema>, required)]
     execution_status: Option<ExecutionStatus>,
     /// Where the agent server has it, while the sandbox is RUNNING.
     #[schema(required)]
@@ -394,7 +394,7 @@ pub struct AppConversationUpdateRequest {
     selected_repository: Option<String>,
     /// What git takes for a branch name.
     selected_branch: Option<String>,
-    #[schema(value_type = Option<GitProviderWord>)]
+    #[schema(value_type = Option<GitProviderSchema>)]
     git_provider: Option<String>,
 }
 

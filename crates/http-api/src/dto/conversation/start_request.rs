@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::dto::conversation::message::{FirstMessage, SendMessageRequest};
-use crate::dto::enums::{AgentTypeWord, GitProviderWord, TriggerWord};
+use crate::dto::enums::{AgentTypeSchema, GitProviderSchema, TriggerSchema};
 use crate::dto::{MAX_NAME_CHARS, MAX_TITLE_CHARS};
 use crate::decode::{Choice, Decode, FieldErrors, FieldError, Object, Path, characters, items};
 
@@ -246,13 +246,13 @@ pub struct AppConversationStartRequest {
     selected_repository: Option<String>,
     /// What git takes for a branch name.
     selected_branch: Option<String>,
-    #[schema(value_type = Option<GitProviderWord>)]
+    #[schema(value_type = Option<GitProviderSchema>)]
     git_provider: Option<String>,
     /// Makes the first message.
     suggested_task: Option<SuggestedTaskSchema>,
     #[schema(max_length = 20_000)]
     title: Option<String>,
-    #[schema(value_type = Option<TriggerWord>)]
+    #[schema(value_type = Option<TriggerSchema>)]
     trigger: Option<String>,
     #[schema(required = false)]
     #[schema(max_items = 100)]
@@ -260,7 +260,7 @@ pub struct AppConversationStartRequest {
     /// The conversation that this is a part of.
     #[schema(format = Uuid)]
     parent_conversation_id: Option<String>,
-    #[schema(value_type = AgentTypeWord, required = false, default = "default")]
+    #[schema(value_type = AgentTypeSchema, required = false, default = "default")]
     agent_type: String,
     public: Option<bool>,
     #[schema(max_items = 20)]
@@ -282,7 +282,7 @@ pub struct ProcessorSchema {
 #[schema(as = SuggestedTask)]
 #[expect(dead_code, reason = "for the document only; see `SuggestedTask`")]
 pub struct SuggestedTaskSchema {
-    #[schema(value_type = GitProviderWord)]
+    #[schema(value_type = GitProviderSchema)]
     git_provider: String,
     #[schema(
         pattern = "^(MERGE_CONFLICTS|FAILING_CHECKS|UNRESOLVED_COMMENTS|OPEN_ISSUE|OPEN_PR)$"

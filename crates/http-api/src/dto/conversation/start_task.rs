@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::dto::conversation::message::SendMessageRequest;
 use crate::dto::secret_text::MASK;
 use crate::dto::conversation::start_request::{PluginSchema, ProcessorSchema, SuggestedTaskSchema};
-use crate::dto::enums::{AgentTypeWord, GitProviderWord, StartStatusWord, TriggerWord};
+use crate::dto::enums::{AgentTypeSchema, GitProviderSchema, StartStatusSchema, TriggerSchema};
 use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
 
 /// A start task.
@@ -30,7 +30,7 @@ pub struct StartTaskDto {
     /// Who asked.
     #[schema(value_type = Option<String>, required)]
     created_by_user_id: UserId,
-    #[schema(value_type = StartStatusWord)]
+    #[schema(value_type = StartStatusSchema)]
     status: StartStatus,
     /// Why it failed, or in READY what did not go as asked.
     #[schema(required)]
@@ -78,19 +78,19 @@ pub struct StartRequestDto {
     selected_repository: Option<String>,
     #[schema(required)]
     selected_branch: Option<String>,
-    #[schema(value_type = Option<GitProviderWord>, required)]
+    #[schema(value_type = Option<GitProviderSchema>, required)]
     git_provider: Option<GitProvider>,
     #[schema(value_type = Option<SuggestedTaskSchema>, required)]
     suggested_task: Option<Value>,
     #[schema(required)]
     title: Option<String>,
-    #[schema(value_type = Option<TriggerWord>, required)]
+    #[schema(value_type = Option<TriggerSchema>, required)]
     trigger: Option<Trigger>,
     pr_number: Vec<i64>,
     /// 32 hex digits.
     #[schema(value_type = Option<String>, required)]
     parent_conversation_id: Option<ConversationId>,
-    #[schema(value_type = AgentTypeWord)]
+    #[schema(value_type = AgentTypeSchema)]
     agent_type: AgentType,
     #[schema(required)]
     public: Option<bool>,
@@ -175,7 +175,7 @@ impl Choice for StartTaskOrder {
     rename_all = "SCREAMING_SNAKE_CASE",
     default = "CREATED_AT_DESC"
 )]
-pub enum StartTaskOrderWord {
+pub enum StartTaskOrderSchema {
     /// Oldest first.
     CreatedAt,
     /// Newest first.
@@ -232,7 +232,7 @@ pub struct StartTaskSearchQuery {
     #[param(ignore)]
     what: StartTaskCountQuery,
     /// Order.
-    #[param(rename = "sort_order", value_type = StartTaskOrderWord, inline, required = false)]
+    #[param(rename = "sort_order", value_type = StartTaskOrderSchema, inline, required = false)]
     order: StartTaskOrder,
     /// `next_page_id` of the page before.
     #[param(value_type = String, required = false)]

@@ -15,7 +15,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::dto::secret_text::Shown;
-use crate::dto::enums::{GitProviderWord, TriggerWord};
+use crate::dto::enums::{GitProviderSchema, TriggerSchema};
 use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Object, Path, characters};
 
@@ -84,9 +84,9 @@ pub struct LegacyConversationDto {
     selected_repository: Option<String>,
     #[schema(required)]
     selected_branch: Option<String>,
-    #[schema(value_type = Option<GitProviderWord>, required)]
+    #[schema(value_type = Option<GitProviderSchema>, required)]
     git_provider: Option<GitProvider>,
-    #[schema(value_type = Option<TriggerWord>, required)]
+    #[schema(value_type = Option<TriggerSchema>, required)]
     trigger: Option<Trigger>,
     /// Always 0: clients talk to agent servers.
     num_connections: u32,
@@ -219,7 +219,7 @@ pub struct LegacyListQuery {
     #[param(nullable = false)]
     selected_repository: Option<String>,
     /// Only what this started.
-    #[param(rename = "conversation_trigger", value_type = TriggerWord, required = false)]
+    #[param(rename = "conversation_trigger", value_type = TriggerSchema, required = false)]
     trigger: Option<Trigger>,
     /// Whether parts of other conversations count, too.
     #[param(rename = "include_sub_conversations", value_type = bool, required = false, default = false)]

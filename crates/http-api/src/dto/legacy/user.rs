@@ -8,7 +8,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::dto::git::{BranchDto, RepositoryDto};
-use crate::dto::enums::GitProviderWord;
+use crate::dto::enums::GitProviderSchema;
 use crate::decode::{Decode, FieldErrors, Object, Path};
 
 /// Items of a page when nothing else is said.
@@ -26,7 +26,7 @@ fn number(page: i64, length: i64) -> PageNumber {
 #[into_params(parameter_in = Query)]
 pub struct LegacyRepositoriesQuery {
     /// Whose; without it all providers that the user has a token of.
-    #[param(rename = "selected_provider", value_type = GitProviderWord, required = false)]
+    #[param(rename = "selected_provider", value_type = GitProviderSchema, required = false)]
     pub provider: Option<GitProvider>,
     /// Only of this installation, workspace, project or organization.
     #[param(rename = "installation_id", nullable = false)]
@@ -58,7 +58,7 @@ pub struct LegacyBranchesQuery {
     /// `owner/name`.
     pub repository: String,
     /// Whose; without it the first provider that knows the repository.
-    #[param(rename = "selected_provider", value_type = GitProviderWord, required = false)]
+    #[param(rename = "selected_provider", value_type = GitProviderSchema, required = false)]
     pub provider: Option<GitProvider>,
     /// `page`, from 1 to 20, and `per_page`, at most 100.
     #[param(ignore)]
@@ -85,7 +85,7 @@ impl Decode for LegacyBranchesQuery {
 #[into_params(parameter_in = Query)]
 pub struct LegacyInstallationsQuery {
     /// Without it the first provider that the user has a token of.
-    #[param(value_type = GitProviderWord, required = false)]
+    #[param(value_type = GitProviderSchema, required = false)]
     pub provider: Option<GitProvider>,
 }
 

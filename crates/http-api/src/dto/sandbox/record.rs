@@ -10,7 +10,7 @@ use url::form_urlencoded;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::dto::secret_text::Shown;
-use crate::dto::enums::SandboxStatusWord;
+use crate::dto::enums::SandboxStatusSchema;
 use crate::dto::json_lists::{Written, members};
 use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Object, Path, bounds};
@@ -30,7 +30,7 @@ pub struct SandboxDto {
     /// The template it was made from.
     #[schema(value_type = String)]
     sandbox_spec_id: SpecId,
-    #[schema(value_type = SandboxStatusWord)]
+    #[schema(value_type = SandboxStatusSchema)]
     status: SandboxStatus,
     /// The key of its agent server, only while it is RUNNING.
     #[schema(value_type = Option<String>, required)]

@@ -76,7 +76,7 @@ pub const MAX_NAME_CHARS: u64 = 1_000;
 /// Bytes of documents in the answer to one batch read.
 pub const MAX_BATCH_BYTES: usize = 32 * 1024 * 1024;
 /// Documents that a batch read takes from the store at a time: as large as they may be, so many fit into memory.
-pub const DOCUMENTS_AT_ONCE: usize = 8;
+pub const BATCH_READ_DOCUMENTS: usize = 8;
 
 /// The bytes of a batch read's answer so far.
 #[derive(Debug, Default)]
@@ -114,16 +114,16 @@ impl std::io::Write for Length {
 }
 
 /// Most things that one batch read may ask for.
-pub const MOST_IN_BATCH: usize = 100;
+pub const MAX_BATCH_READ_IDS: usize = 100;
 
 /// Refuses a batch read of more than 100 things (`what`: `sandboxes`) with 400, as the reference words it.
 pub fn check_batch<T>(ids: &[T], what: &str) -> Result<(), Problem> {
     let asked = ids.len();
-    if asked <= MOST_IN_BATCH {
+    if asked <= MAX_BATCH_READ_IDS {
         return Ok(());
     }
     Err(Problem::bad_request(format!(
-        "Cannot request more than {MOST_IN_BATCH} {what} at once, got {asked}"
+        "Cannot request more than {MAX_BATCH_READ_IDS} {what} at once, got {asked}"
     )))
 }
 

@@ -126,14 +126,14 @@ impl KeyDto {
 /// A new API key: the only answer that has its text.
 #[derive(Serialize, ToSchema)]
 #[schema(as = NewApiKey)]
-pub struct MadeKeyDto {
+pub struct CreatedKeyDto {
     /// The text, to be kept: nobody can be told it again.
     key: String,
     /// What the service keeps of it.
     record: KeyDto,
 }
 
-impl From<IssuedKey> for MadeKeyDto {
+impl From<IssuedKey> for CreatedKeyDto {
     fn from(made: IssuedKey) -> Self {
         Self {
             key: made.text.expose_secret().to_owned(),
@@ -145,7 +145,7 @@ impl From<IssuedKey> for MadeKeyDto {
 /// What is asked of a new key.
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[schema(as = ApiKeyCreate)]
-pub struct KeyWishDto {
+pub struct CreateKeyDto {
     /// What to call it.
     #[schema(min_length = 1, max_length = 100)]
     name: Option<String>,
@@ -171,7 +171,7 @@ pub struct RotationDto {
 
 /// The body of a creation.
 #[derive(Debug, Clone, Default)]
-pub struct KeyWishInput(pub KeyOptions);
+pub struct CreateKeyInput(pub KeyOptions);
 
 /// The body of a rotation.
 #[derive(Debug, Clone)]
@@ -216,7 +216,7 @@ fn wish<Model: Decode>(object: &mut Object<'_, Model>) -> Option<KeyOptions> {
     })
 }
 
-impl Decode for KeyWishInput {
+impl Decode for CreateKeyInput {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         wish(&mut object).map(Self)
@@ -291,16 +291,16 @@ impl Decode for UserUpdateInput {
 
 /// The name of a user in a path. What cannot be one does not exist.
 #[derive(Debug, Clone)]
-pub struct UserName(pub UserId);
+pub struct UserIdParam(pub UserId);
 
-impl Decode for UserName {
+impl Decode for UserIdParam {
     fn decode(value: &Value, _: &Path<'_>, _: &mut FieldErrors) -> Option<Self> {
         let text = value.as_str()?;
         UserId::parse(text).ok().map(Self)
     }
 }
 
-impl NamedParam for UserName {
+impl NamedParam for UserIdParam {
     const NAME: &'static str = "user_id";
     const UNKNOWN_IF_INVALID: bool = true;
 }
@@ -311,14 +311,14 @@ impl NamedParam for ApiKeyId {
 
 /// User and key of a path.
 #[derive(Debug, Clone)]
-pub struct UsersKey {
+pub struct UserKeyParams {
     /// Whose.
     pub user: String,
     /// Which.
     pub id: ApiKeyId,
 }
 
-impl Decode for UsersKey {
+impl Decode for UserKeyParams {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let (user, id) = (object.required("user_id"), object.required("key_id"));
@@ -333,7 +333,7 @@ impl Decode for UsersKey {
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = AuditOutcome)]
-pub enum OutcomeDto {
+pub enum AuditOutcomeDto {
     /// It was done.
     Ok,
     /// Nothing was done.
@@ -342,7 +342,7 @@ pub enum OutcomeDto {
     Failed,
 }
 
-impl From<AuditOutcome> for OutcomeDto {
+impl From<AuditOutcome> for AuditOutcomeDto {
     fn from(outcome: AuditOutcome) -> Self {
         match outcome {
             AuditOutcome::Ok => Self::Ok,
@@ -386,7 +386,7 @@ pub struct AuditEntryDto {
     #[schema(required)]
     source: Option<String>,
     /// How it ended.
-    outcome: OutcomeDto,
+    outcome: AuditOutcomeDto,
     /// The status of the answer.
     #[schema(required)]
     status: Option<u16>,
@@ -430,7 +430,7 @@ pub struct AuditQuery {
     #[param(value_type = String, required = false)]
     object: Option<String>,
     /// With this end.
-    #[param(value_type = OutcomeDto, required = false)]
+    #[param(value_type = AuditOutcomeDto, required = false)]
     outcome: Option<AuditOutcome>,
     /// At or after this time.
     #[param(value_type = String, format = DateTime, required = false)]

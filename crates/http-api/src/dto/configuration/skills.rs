@@ -65,7 +65,7 @@ impl From<OfferedPlugin> for PluginDto {
 /// What marketplaces offer.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = MarketplaceSkillsPreviewResponse)]
-pub struct OffersDto {
+pub struct MarketplaceOffersDto {
     skills: Vec<SkillDto>,
     plugins: Vec<PluginDto>,
     /// By marketplace the names of its skills.
@@ -74,7 +74,7 @@ pub struct OffersDto {
     errors: Vec<String>,
 }
 
-impl From<MarketplaceOffers> for OffersDto {
+impl From<MarketplaceOffers> for MarketplaceOffersDto {
     fn from(offers: MarketplaceOffers) -> Self {
         Self {
             skills: offers.skills.into_iter().map(SkillDto::from).collect(),

@@ -185,7 +185,7 @@ pub struct SendMessageRequest {
 /// The message has reached the agent server.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = AppSendMessageResponse)]
-pub struct SentDto {
+pub struct SentMessageDto {
     /// Always `true`.
     success: bool,
     #[schema(value_type = SandboxStatusSchema)]
@@ -195,7 +195,7 @@ pub struct SentDto {
     message: Option<String>,
 }
 
-impl From<SentMessage> for SentDto {
+impl From<SentMessage> for SentMessageDto {
     fn from(sent: SentMessage) -> Self {
         Self {
             success: true,

@@ -17,20 +17,20 @@ use crate::problem::Problem;
 
 /// What a path names: a conversation, or as `task-<id>` the start that makes it, in any spelling of a UUID.
 #[derive(Debug, Clone)]
-pub struct AwaitedText(pub String);
+pub struct PendingTargetParam(pub String);
 
-impl Decode for AwaitedText {
+impl Decode for PendingTargetParam {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         String::decode(value, at, errors).map(Self)
     }
 }
 
-impl NamedParam for AwaitedText {
+impl NamedParam for PendingTargetParam {
     const NAME: &'static str = "conversation_id";
     const UNKNOWN_IF_INVALID: bool = true;
 }
 
-impl AwaitedText {
+impl PendingTargetParam {
     /// What it names; 404 if that can be nothing.
     pub fn read(&self) -> Result<MessageTarget, Problem> {
         let task = self.0.strip_prefix("task-");
@@ -134,7 +134,7 @@ mod tests {
     fn both_names_are_read_in_every_spelling() {
         let hex = "bd149714357048a29bd54ec68782c6d8";
         let dashed = "BD149714-3570-48A2-9BD5-4EC68782C6D8";
-        let read = |text: &str| AwaitedText(text.to_owned()).read().ok();
+        let read = |text: &str| PendingTargetParam(text.to_owned()).read().ok();
         let task = Some(MessageTarget::Task(hex.parse().unwrap()));
         let conversation = Some(MessageTarget::Conversation(hex.parse().unwrap()));
         for id in [hex, dashed] {

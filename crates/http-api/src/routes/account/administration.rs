@@ -5,8 +5,8 @@ use actix_web::{HttpResponse, delete, get, patch, post, web};
 use domain::id::UserId;
 
 use crate::dto::account::administration::{
-    AccountDto, KeyDto, KeyWishDto, KeyWishInput, MadeKeyDto, NewUserDto, NewUserInput,
-    RotationDto, RotationInput, UserName, UserUpdateDto, UserUpdateInput, UsersKey,
+    AccountDto, KeyDto, CreateKeyDto, CreateKeyInput, CreatedKeyDto, NewUserDto, NewUserInput,
+    RotationDto, RotationInput, UserIdParam, UserUpdateDto, UserUpdateInput, UserKeyParams,
 };
 use crate::dto::page::PageQuery;
 use crate::dto::{PageDto, Success};
@@ -67,7 +67,7 @@ pub(crate) async fn create(
 #[get("/api/v1/admin/users/{user_id}")]
 pub(crate) async fn load(
     app: Application,
-    Call(_admin, PathParam(UserName(user))): Call<Admin, PathParam<UserName>>,
+    Call(_admin, PathParam(UserIdParam(user))): Call<Admin, PathParam<UserIdParam>>,
 ) -> Result<web::Json<AccountDto>, Problem> {
     let found = app.administration.user(&user).await?;
     Ok(web::Json(found.into()))
@@ -87,9 +87,9 @@ pub(crate) async fn load(
 #[patch("/api/v1/admin/users/{user_id}")]
 pub(crate) async fn update(
     app: Application,
-    Call(_admin, (origin, PathParam(UserName(user)), Body(input))): Call<
+    Call(_admin, (origin, PathParam(UserIdParam(user)), Body(input))): Call<
         Admin,
-        (AuditOrigin, PathParam<UserName>, Body<UserUpdateInput>),
+        (AuditOrigin, PathParam<UserIdParam>, Body<UserUpdateInput>),
     >,
 ) -> Result<web::Json<AccountDto>, Problem> {
     let origin = origin.with_status(StatusCode::OK);
@@ -110,7 +110,7 @@ pub(crate) async fn update(
 #[delete("/api/v1/admin/users/{user_id}")]
 pub(crate) async fn remove(
     app: Application,
-    Call(_admin, (origin, PathParam(UserName(user)))): Call<Admin, (AuditOrigin, PathParam<UserName>)>,
+    Call(_admin, (origin, PathParam(UserIdParam(user)))): Call<Admin, (AuditOrigin, PathParam<UserIdParam>)>,
 ) -> Result<web::Json<Success>, Problem> {
     let origin = origin.with_status(StatusCode::OK);
     app.administration.delete_user(&origin, &user).await?;
@@ -129,7 +129,7 @@ pub(crate) async fn remove(
 #[get("/api/v1/admin/users/{user_id}/keys")]
 pub(crate) async fn keys(
     app: Application,
-    Call(Admin(actor), PathParam(UserName(user))): Call<Admin, PathParam<UserName>>,
+    Call(Admin(actor), PathParam(UserIdParam(user))): Call<Admin, PathParam<UserIdParam>>,
 ) -> Result<web::Json<PageDto<KeyDto>>, Problem> {
     let administration = &app.administration;
     administration.user(&user).await?;
@@ -145,9 +145,9 @@ pub(crate) async fn keys(
 #[utoipa::path(
     tag = "Administration",
     params(("user_id" = String, Path)),
-    request_body = KeyWishDto,
+    request_body = CreateKeyDto,
     responses(
-        (status = 201, description = "The key", body = MadeKeyDto),
+        (status = 201, description = "The key", body = CreatedKeyDto),
         (status = 403, description = "The caller is no administrator", body = Detail),
         (status = 409, description = "The user has as many as one may have", body = Detail),
     )
@@ -155,9 +155,9 @@ pub(crate) async fn keys(
 #[post("/api/v1/admin/users/{user_id}/keys")]
 pub(crate) async fn create_key(
     app: Application,
-    Call(_admin, (origin, PathParam(UserName(user)), OptionalBody(input))): Call<
+    Call(_admin, (origin, PathParam(UserIdParam(user)), OptionalBody(input))): Call<
         Admin,
-        (AuditOrigin, PathParam<UserName>, OptionalBody<KeyWishInput>),
+        (AuditOrigin, PathParam<UserIdParam>, OptionalBody<CreateKeyInput>),
     >,
 ) -> Result<HttpResponse, Problem> {
     let (origin, wish) = (
@@ -165,7 +165,7 @@ pub(crate) async fn create_key(
         input.unwrap_or_default().0,
     );
     let made = app.administration.create_key(&origin, &user, &wish);
-    Ok(HttpResponse::Created().json(MadeKeyDto::from(made.await?)))
+    Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 
 /// Makes a key in the place of one of a user's, which goes on to work for a while.
@@ -174,7 +174,7 @@ pub(crate) async fn create_key(
     params(("user_id" = String, Path), ("key_id" = Uuid, Path)),
     request_body = RotationDto,
     responses(
-        (status = 201, description = "The new key", body = MadeKeyDto),
+        (status = 201, description = "The new key", body = CreatedKeyDto),
         (status = 403, description = "The caller is no administrator", body = Detail),
         (status = 409, description = "The key has expired, or the user has as many as one may have", body = Detail),
     )
@@ -184,14 +184,14 @@ pub(crate) async fn rotate_key(
     app: Application,
     Call(_admin, (origin, PathParams(key), OptionalBody(input))): Call<
         Admin,
-        (AuditOrigin, PathParams<UsersKey>, OptionalBody<RotationInput>),
+        (AuditOrigin, PathParams<UserKeyParams>, OptionalBody<RotationInput>),
     >,
 ) -> Result<HttpResponse, Problem> {
     let (origin, input) = (origin.with_status(StatusCode::CREATED), input.unwrap_or_default());
     let user = owner(&key)?;
     let administration = &app.administration;
     let made = administration.rotate_key(&origin, &user, key.id, &input.wish, input.grace);
-    Ok(HttpResponse::Created().json(MadeKeyDto::from(made.await?)))
+    Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 
 /// Revokes a user's key: it opens nothing any more, at the latest after a second. Not the one that this request came with.
@@ -207,7 +207,7 @@ pub(crate) async fn rotate_key(
 #[delete("/api/v1/admin/users/{user_id}/keys/{key_id}")]
 pub(crate) async fn revoke_key(
     app: Application,
-    Call(_admin, (origin, PathParams(key))): Call<Admin, (AuditOrigin, PathParams<UsersKey>)>,
+    Call(_admin, (origin, PathParams(key))): Call<Admin, (AuditOrigin, PathParams<UserKeyParams>)>,
 ) -> Result<web::Json<Success>, Problem> {
     let (origin, user) = (origin.with_status(StatusCode::OK), owner(&key)?);
     app.administration
@@ -217,6 +217,6 @@ pub(crate) async fn revoke_key(
 }
 
 /// What cannot be a user's name is nobody's.
-fn owner(key: &UsersKey) -> Result<UserId, Problem> {
+fn owner(key: &UserKeyParams) -> Result<UserId, Problem> {
     UserId::parse(key.user.as_str()).map_err(|_| Problem::not_found())
 }

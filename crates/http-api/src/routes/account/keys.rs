@@ -5,7 +5,7 @@ use actix_web::{HttpResponse, delete, get, post, web};
 use domain::id::ApiKeyId;
 
 use crate::dto::account::administration::{
-    KeyDto, KeyWishDto, KeyWishInput, MadeKeyDto, RotationDto, RotationInput,
+    KeyDto, CreateKeyDto, CreateKeyInput, CreatedKeyDto, RotationDto, RotationInput,
 };
 use crate::dto::{PageDto, Success};
 use crate::extract::{Actor, Application, Call, OptionalBody, AuditOrigin, PathParam};
@@ -32,23 +32,23 @@ pub(crate) async fn list(
 /// Makes a key for the caller. Its text is in this answer and never again.
 #[utoipa::path(
     tag = "Keys",
-    request_body = KeyWishDto,
+    request_body = CreateKeyDto,
     responses(
-        (status = 201, description = "The key", body = MadeKeyDto),
+        (status = 201, description = "The key", body = CreatedKeyDto),
         (status = 409, description = "The user has as many as one may have", body = Detail),
     )
 )]
 #[post("/api/v1/keys")]
 pub(crate) async fn create(
     app: Application,
-    Call(actor, (origin, OptionalBody(input))): Call<Actor, (AuditOrigin, OptionalBody<KeyWishInput>)>,
+    Call(actor, (origin, OptionalBody(input))): Call<Actor, (AuditOrigin, OptionalBody<CreateKeyInput>)>,
 ) -> Result<HttpResponse, Problem> {
     let (origin, wish) = (
         origin.with_status(StatusCode::CREATED),
         input.unwrap_or_default().0,
     );
     let made = app.administration.create_key(&origin, &actor.user, &wish);
-    Ok(HttpResponse::Created().json(MadeKeyDto::from(made.await?)))
+    Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 
 /// Makes a key in the place of one of the caller's, which goes on to work for a while. The text of the new key is in this
@@ -58,7 +58,7 @@ pub(crate) async fn create(
     params(("key_id" = Uuid, Path)),
     request_body = RotationDto,
     responses(
-        (status = 201, description = "The new key", body = MadeKeyDto),
+        (status = 201, description = "The new key", body = CreatedKeyDto),
         (status = 409, description = "The key has expired, or the user has as many as one may have", body = Detail),
     )
 )]
@@ -73,7 +73,7 @@ pub(crate) async fn rotate(
     let (origin, input) = (origin.with_status(StatusCode::CREATED), input.unwrap_or_default());
     let administration = &app.administration;
     let made = administration.rotate_key(&origin, &actor.user, id, &input.wish, input.grace);
-    Ok(HttpResponse::Created().json(MadeKeyDto::from(made.await?)))
+    Ok(HttpResponse::Created().json(CreatedKeyDto::from(made.await?)))
 }
 
 /// Revokes one of the caller's keys: it opens nothing any more, at the latest after a second. Not the one that this request

@@ -2,7 +2,7 @@
 
 use actix_web::{get, web};
 
-use crate::dto::account::administration::UserName;
+use crate::dto::account::administration::UserIdParam;
 use crate::dto::account::usage::UsageDto;
 use crate::extract::{Actor, Admin, Application, Call, PathParam};
 use crate::problem::{Detail, Problem};
@@ -32,7 +32,7 @@ pub(crate) async fn own(
 #[get("/api/v1/admin/users/{user_id}/usage")]
 pub(crate) async fn of_user(
     app: Application,
-    Call(_admin, PathParam(UserName(user))): Call<Admin, PathParam<UserName>>,
+    Call(_admin, PathParam(UserIdParam(user))): Call<Admin, PathParam<UserIdParam>>,
 ) -> Result<web::Json<UsageDto>, Problem> {
     app.administration.user(&user).await?;
     Ok(web::Json(app.quotas.usage(&user).await?.into()))

@@ -4,7 +4,7 @@ use actix_web::{get, post, web};
 
 use crate::dto::PageDto;
 use crate::dto::page::PageQuery;
-use crate::dto::configuration::skills::{MarketplaceRegistration, OffersDto, RegistrationInput, SkillDto};
+use crate::dto::configuration::skills::{MarketplaceRegistration, MarketplaceOffersDto, RegistrationInput, SkillDto};
 use crate::extract::{Actor, Application, Body, Call, Query};
 use crate::problem::Problem;
 
@@ -27,13 +27,13 @@ pub(crate) async fn search(
 #[utoipa::path(
     tag = "Skills",
     request_body = Vec<MarketplaceRegistration>,
-    responses((status = 200, description = "What they offer", body = OffersDto))
+    responses((status = 200, description = "What they offer", body = MarketplaceOffersDto))
 )]
 #[post("/api/v1/skills/marketplace-skills")]
 pub(crate) async fn marketplace_skills(
     app: Application,
     Call(actor, Body(input)): Call<Actor, Body<Vec<RegistrationInput>>>,
-) -> Result<web::Json<OffersDto>, Problem> {
+) -> Result<web::Json<MarketplaceOffersDto>, Problem> {
     let asked = input.into_iter().map(|RegistrationInput(one)| one);
     let offers = app.skills.offers(&actor.user, asked.collect()).await;
     Ok(web::Json(offers.into()))

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::dto::conversation::event::{EventCountQuery, EventDocument, EventSearchQuery};
 use crate::dto::sandbox::record::IdsQuery;
-use crate::dto::{BatchBytes, DOCUMENTS_AT_ONCE, PageDto, check_batch};
+use crate::dto::{BatchBytes, BATCH_READ_DOCUMENTS, PageDto, check_batch};
 use crate::extract::{Actor, Application, Call, PathParam, Query};
 use crate::problem::{Detail, Problem};
 
@@ -109,7 +109,7 @@ pub(crate) async fn by_id(
         .collect();
     let known: Vec<_> = ids.iter().flatten().cloned().collect();
     let (mut found, mut bytes) = (Vec::new(), BatchBytes::default());
-    for some in known.chunks(DOCUMENTS_AT_ONCE) {
+    for some in known.chunks(BATCH_READ_DOCUMENTS) {
         for event in app.events.find_many(&actor.scope(), id, some).await? {
             let body = event.map(|event| event.body);
             bytes.add(&body, "events")?;

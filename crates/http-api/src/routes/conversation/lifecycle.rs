@@ -20,7 +20,7 @@ use crate::dto::conversation::record::{
     AppConversationUpdateRequest, BatchParams, ConversationCountQuery, ConversationDto,
     ConversationListQuery, ConversationPatch, ConversationSearchQuery, ListedConversations,
 };
-use crate::dto::conversation::message::{AppSendMessageRequest, NextMessage, SentDto};
+use crate::dto::conversation::message::{AppSendMessageRequest, NextMessage, SentMessageDto};
 use crate::dto::page::PageQuery;
 use crate::dto::conversation::start_request::{AppConversationStartRequest, StartBody};
 use crate::dto::conversation::start_task::StartTaskDto;
@@ -287,7 +287,7 @@ pub(crate) async fn remove(
     params(("conversation_id" = Uuid, Path)),
     request_body = AppSendMessageRequest,
     responses(
-        (status = 200, description = "Delivered", body = SentDto),
+        (status = 200, description = "Delivered", body = SentMessageDto),
         (status = 409, description = "The sandbox is not running", body = Detail),
         (status = 410, description = "The sandbox is gone for good", body = Detail),
         (status = 502, description = "The agent server failed, or cannot be reached", body = Detail),
@@ -300,7 +300,7 @@ pub(crate) async fn send_message(
         Actor,
         (PathParam<ConversationId>, Body<NextMessage>),
     >,
-) -> Result<web::Json<SentDto>, Problem> {
+) -> Result<web::Json<SentMessageDto>, Problem> {
     let sent = app
         .conversations
         .send_message(&actor.scope(), id, &message)

@@ -5,12 +5,12 @@ use actix_web::{HttpResponse, post};
 use application::pending::QueuedMessage;
 use application::repeat::IdempotentResult;
 
-use crate::dto::conversation::pending_message::{AwaitedText, PendingMessageRequest, PendingMessageResponse, message};
+use crate::dto::conversation::pending_message::{PendingTargetParam, PendingMessageRequest, PendingMessageResponse, message};
 use crate::extract::{Actor, Application, Call, IdempotencyKey, PathParam, RawJson};
 use crate::problem::{Detail, Problem};
 use crate::idempotency::{IdempotencyKeyHeader, repeatable, respond_with, to_json};
 
-type QueueParts = (PathParam<AwaitedText>, IdempotencyKey, RawJson);
+type QueueParts = (PathParam<PendingTargetParam>, IdempotencyKey, RawJson);
 
 /// Keeps a message until the conversation can hear it: its start is READY, and its sandbox runs.
 ///

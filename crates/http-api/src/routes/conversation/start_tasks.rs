@@ -5,7 +5,7 @@ use actix_web::{get, web};
 use crate::dto::conversation::start_task::{
     StartTaskCountQuery, StartTaskDto, StartTaskIdsQuery, StartTaskSearchQuery,
 };
-use crate::dto::{BatchBytes, DOCUMENTS_AT_ONCE, PageDto, check_batch};
+use crate::dto::{BatchBytes, BATCH_READ_DOCUMENTS, PageDto, check_batch};
 use crate::extract::{Actor, Application, Call, Query};
 use crate::problem::{Detail, Problem};
 
@@ -61,7 +61,7 @@ pub(crate) async fn batch(
 ) -> Result<web::Json<Vec<Option<StartTaskDto>>>, Problem> {
     check_batch(&query.ids, "start tasks")?;
     let (mut found, mut bytes) = (Vec::new(), BatchBytes::default());
-    for some in query.ids.chunks(DOCUMENTS_AT_ONCE) {
+    for some in query.ids.chunks(BATCH_READ_DOCUMENTS) {
         for task in app.starts.find_many(&actor.scope(), some).await? {
             let task = task.map(StartTaskDto::from);
             bytes.add(&task, "start tasks")?;

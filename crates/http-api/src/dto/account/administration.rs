@@ -18,11 +18,11 @@ use crate::decode::{Choice, Decode, FieldErrors, FieldError, Object, Path, bound
 use crate::extract::NamedParam;
 
 /// Longest life of a key that is meant to end: ten years, in seconds.
-const LONGEST_LIFE: i64 = 10 * 365 * 24 * 60 * 60;
+const MAX_KEY_LIFETIME_SECONDS: i64 = 10 * 365 * 24 * 60 * 60;
 /// Longest time for which a key that was replaced goes on to work: 30 days, in seconds.
-const LONGEST_GRACE: i64 = 30 * 24 * 60 * 60;
+const MAX_ROTATION_GRACE_SECONDS: i64 = 30 * 24 * 60 * 60;
 /// The usual one: a day.
-const GRACE: i64 = 24 * 60 * 60;
+const DEFAULT_ROTATION_GRACE_SECONDS: i64 = 24 * 60 * 60;
 
 /// A role.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
@@ -186,7 +186,7 @@ impl Default for RotationInput {
     fn default() -> Self {
         Self {
             wish: KeyOptions::default(),
-            grace: seconds(GRACE),
+            grace: seconds(DEFAULT_ROTATION_GRACE_SECONDS),
         }
     }
 }
@@ -209,7 +209,7 @@ fn wish<Model: Decode>(object: &mut Object<'_, Model>) -> Option<KeyOptions> {
     }
     let life = object.optional::<i64>("expires_in");
     let given = life.as_ref().and_then(Option::as_ref);
-    object.rule("expires_in", given, bounds(1..=LONGEST_LIFE));
+    object.rule("expires_in", given, bounds(1..=MAX_KEY_LIFETIME_SECONDS));
     Some(KeyOptions {
         name: name?,
         expires_in: life?.map(seconds),
@@ -227,8 +227,8 @@ impl Decode for RotationInput {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let wish = wish(&mut object);
-        let grace = object.default("grace_period", || GRACE);
-        object.rule("grace_period", grace.as_ref(), bounds(0..=LONGEST_GRACE));
+        let grace = object.default("grace_period", || DEFAULT_ROTATION_GRACE_SECONDS);
+        object.rule("grace_period", grace.as_ref(), bounds(0..=MAX_ROTATION_GRACE_SECONDS));
         Some(Self {
             wish: wish?,
             grace: seconds(grace?),

@@ -15,7 +15,7 @@ use secrecy::SecretString;
 use tokio::sync::Semaphore;
 
 use crate::addresses::{AddressConfig, Addresses};
-use crate::dto::timestamped::Timed;
+use crate::dto::timestamped::TimestampedJson;
 use crate::dto::configuration::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
 use crate::extract::{Authenticator, ReportIntake, ParseBudget};
 use crate::metrics::{HttpMetrics, PoolStatsSource};
@@ -136,8 +136,8 @@ pub enum Listener {
 /// What both APIs show of settings.
 #[derive(Default)]
 pub(crate) struct SettingsCache {
-    pub(crate) v1: ViewCache<Timed>,
-    pub(crate) legacy: ViewCache<Timed>,
+    pub(crate) v1: ViewCache<TimestampedJson>,
+    pub(crate) legacy: ViewCache<TimestampedJson>,
 }
 
 struct SharedState {

@@ -12,18 +12,18 @@ use crate::problem::Problem;
 const WIDTH: usize = 27;
 
 /// A JSON document, and where in it the time of the answer stands.
-pub struct Timed {
+pub struct TimestampedJson {
     bytes: Vec<u8>,
     places: Vec<usize>,
 }
 
-impl AsRef<[u8]> for Timed {
+impl AsRef<[u8]> for TimestampedJson {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Timed {
+impl TimestampedJson {
     /// The document that `answer` makes. It is made at the first and the last of all times: what differs is the time.
     pub fn of<T: Serialize>(answer: impl Fn(Timestamp) -> T) -> Result<Self, Problem> {
         let times = [i64::MIN, i64::MAX].map(Timestamp::from_micros);
@@ -90,7 +90,7 @@ mod tests {
         // A user may have written down any time.
         let first = Timestamp::from_micros(i64::MIN).to_string();
         let answer = |now: Timestamp| json!({"a": now, "said": first, "b": [1, now, "é\""]});
-        let timed = Timed::of(answer).unwrap();
+        let timed = TimestampedJson::of(answer).unwrap();
         for micros in [0, 1_795_251_552_215_877, i64::MIN, i64::MAX] {
             let now = Timestamp::from_micros(micros);
             let shown: Value = serde_json::from_slice(&timed.at(now)).unwrap();
@@ -100,14 +100,14 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_time_is_what_it_is() {
-        let timed = Timed::of(|_| json!({"a": 1})).unwrap();
+        let timed = TimestampedJson::of(|_| json!({"a": 1})).unwrap();
         assert_eq!(timed.at(Timestamp::from_micros(0)), br#"{"a":1}"#);
     }
 
     #[test]
     fn whatever_else_changes_with_the_time_is_refused() {
-        assert!(Timed::of(|now| json!({"micros": now.micros()})).is_err());
-        assert!(Timed::of(|now| json!(now.micros() < 0)).is_err());
-        assert!(Timed::of(|now| json!(now.to_string()[..10])).is_err());
+        assert!(TimestampedJson::of(|now| json!({"micros": now.micros()})).is_err());
+        assert!(TimestampedJson::of(|now| json!(now.micros() < 0)).is_err());
+        assert!(TimestampedJson::of(|now| json!(now.to_string()[..10])).is_err());
     }
 }

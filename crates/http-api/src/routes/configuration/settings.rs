@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::decode::JsonObject;
 use crate::dto::configuration::settings::{ErrorText, Message, SettingsDto, SettingsUpdateDto, refused};
-use crate::dto::timestamped::{Timed, json};
+use crate::dto::timestamped::{TimestampedJson, json};
 use crate::extract::{Actor, Application, Body, Call, State};
 use crate::problem::Problem;
 
@@ -19,7 +19,7 @@ pub(crate) async fn load(
     Call(actor, ()): Call<Actor>,
 ) -> Result<HttpResponse, Problem> {
     let memory = &state.settings_cache().v1;
-    let show = |settings: &Settings| Timed::of(|now| SettingsDto::of(settings, now));
+    let show = |settings: &Settings| TimestampedJson::of(|now| SettingsDto::of(settings, now));
     let found = app.settings.shown(&actor.user, memory, show).await;
     let found = found
         .and_then(|found| found.ok_or_else(|| Problem::missing("Settings not found")))

@@ -15,7 +15,7 @@ use crate::dto::legacy::settings::{
     LegacySettingsDto, LegacySettingsInput, LegacySettingsUpdateDto,
 };
 use crate::dto::configuration::settings::{ErrorText, Message};
-use crate::dto::timestamped::{self, Timed};
+use crate::dto::timestamped::{self, TimestampedJson};
 use crate::extract::{Application, Body, Call, LegacyActor, State};
 use crate::problem::Problem;
 
@@ -28,7 +28,7 @@ pub(crate) async fn load(
     Call(LegacyActor(actor), ()): Call<LegacyActor>,
 ) -> Result<HttpResponse, Problem> {
     let memory = &state.settings_cache().legacy;
-    let show = |settings: &Settings| Timed::of(|_| LegacySettingsDto::from(settings));
+    let show = |settings: &Settings| TimestampedJson::of(|_| LegacySettingsDto::from(settings));
     let found = app.settings.shown(&actor.user, memory, show).await?;
     let found = found.map_or_else(|| show(&Settings::default()).map(Arc::new), Ok)?;
     Ok(timed::json(found.at(state.ports().clock.now())))

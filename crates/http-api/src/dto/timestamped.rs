@@ -9,12 +9,12 @@ use serde::Serialize;
 use crate::problem::Problem;
 
 /// Bytes of a time in an answer, wherever it stands: its form has a fixed width.
-const WIDTH: usize = 27;
+const TIMESTAMP_BYTES: usize = 27;
 
 /// A JSON document, and where in it the time of the answer stands.
 pub struct TimestampedJson {
     bytes: Vec<u8>,
-    places: Vec<usize>,
+    timestamp_offsets: Vec<usize>,
 }
 
 impl AsRef<[u8]> for TimestampedJson {
@@ -32,18 +32,18 @@ impl TimestampedJson {
             return Err(Problem::internal("an answer is no JSON"));
         };
         let texts = times.map(|at| at.to_string());
-        places(&bytes, &other, &texts)
-            .map(|places| Self { bytes, places })
+        timestamp_offsets(&bytes, &other, &texts)
+            .map(|timestamp_offsets| Self { bytes, timestamp_offsets })
             .ok_or_else(|| Problem::internal("more than the time changes in an answer"))
     }
 
     /// The document at this time.
     pub fn at(&self, now: Timestamp) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
-        if !self.places.is_empty() {
+        if !self.timestamp_offsets.is_empty() {
             let now = now.to_string();
-            for place in &self.places {
-                bytes[*place..][..WIDTH].copy_from_slice(now.as_bytes());
+            for place in &self.timestamp_offsets {
+                bytes[*place..][..TIMESTAMP_BYTES].copy_from_slice(now.as_bytes());
             }
         }
         bytes
@@ -51,37 +51,37 @@ impl TimestampedJson {
 }
 
 /// Where the two have the two texts; `None` if they differ in anything else. (The texts differ in their first byte.)
-fn places(one: &[u8], other: &[u8], texts: &[String; 2]) -> Option<Vec<usize>> {
-    let mut places = Vec::new();
+fn timestamp_offsets(one: &[u8], other: &[u8], texts: &[String; 2]) -> Option<Vec<usize>> {
+    let mut timestamp_offsets = Vec::new();
     let mut at = 0;
     if one.len() != other.len() {
         return None;
     }
     while let Some(same) = one[at..].iter().zip(&other[at..]).position(|(a, b)| a != b) {
         let place = at + same;
-        let end = place + WIDTH;
+        let end = place + TIMESTAMP_BYTES;
         if one.get(place..end)? != texts[0].as_bytes()
             || other.get(place..end)? != texts[1].as_bytes()
         {
             return None;
         }
-        places.push(place);
+        timestamp_offsets.push(place);
         at = end;
     }
-    Some(places)
+    Some(timestamp_offsets)
 }
 
 /// An answer of these bytes.
-pub fn json(bytes: impl MessageBody + 'static) -> HttpResponse {
+pub fn json_response(bytes: impl MessageBody + 'static) -> HttpResponse {
     HttpResponse::Ok()
         // The typed header would be written as text, and that copied.
-        .content_type(HeaderValue::from_static("application/json"))
+        .content_type(HeaderValue::from_static("application/json_response"))
         .body(bytes)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::{Value, json_response};
 
     use super::*;
 
@@ -89,25 +89,25 @@ mod tests {
     fn only_the_time_changes() {
         // A user may have written down any time.
         let first = Timestamp::from_micros(i64::MIN).to_string();
-        let answer = |now: Timestamp| json!({"a": now, "said": first, "b": [1, now, "é\""]});
-        let timed = TimestampedJson::of(answer).unwrap();
+        let answer = |now: Timestamp| json_response!({"a": now, "said": first, "b": [1, now, "é\""]});
+        let timestamped_json = TimestampedJson::of(answer).unwrap();
         for micros in [0, 1_795_251_552_215_877, i64::MIN, i64::MAX] {
             let now = Timestamp::from_micros(micros);
-            let shown: Value = serde_json::from_slice(&timed.at(now)).unwrap();
+            let shown: Value = serde_json::from_slice(&timestamped_json.at(now)).unwrap();
             assert_eq!(shown, answer(now));
         }
     }
 
     #[test]
     fn an_answer_without_a_time_is_what_it_is() {
-        let timed = TimestampedJson::of(|_| json!({"a": 1})).unwrap();
-        assert_eq!(timed.at(Timestamp::from_micros(0)), br#"{"a":1}"#);
+        let timestamped_json = TimestampedJson::of(|_| json_response!({"a": 1})).unwrap();
+        assert_eq!(timestamped_json.at(Timestamp::from_micros(0)), br#"{"a":1}"#);
     }
 
     #[test]
     fn whatever_else_changes_with_the_time_is_refused() {
-        assert!(TimestampedJson::of(|now| json!({"micros": now.micros()})).is_err());
-        assert!(TimestampedJson::of(|now| json!(now.micros() < 0)).is_err());
-        assert!(TimestampedJson::of(|now| json!(now.to_string()[..10])).is_err());
+        assert!(TimestampedJson::of(|now| json_response!({"micros": now.micros()})).is_err());
+        assert!(TimestampedJson::of(|now| json_response!(now.micros() < 0)).is_err());
+        assert!(TimestampedJson::of(|now| json_response!(now.to_string()[..10])).is_err());
     }
 }

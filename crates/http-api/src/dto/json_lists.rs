@@ -1,7 +1,7 @@
 //! Long lists, written without detours: one item after the other into one buffer, as each is made.
 //!
-//! serde looks at every sign of every name of a member, whether it must be escaped. Where an item has forty members, that is
-//! as much work as their values, so what comes by the hundred writes its own names (`members!`).
+//! serde looks at every sign of every name of a member, whether it must be escaped. Where an item has forty write_members, that is
+//! as much work as their values, so what comes by the hundred writes its own names (`write_members!`).
 
 use actix_web::{HttpResponse, ResponseError as _};
 use domain::page::Page;
@@ -14,34 +14,34 @@ use crate::problem::Problem;
 const ITEM_CAPACITY_BYTES: usize = 1024;
 
 /// What writes itself, byte by byte as serde would.
-pub trait Written: Serialize {
+pub trait WriteJson: Serialize {
     /// Appends it to a document.
     fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()>;
 }
 
-/// Writes the beginning of an object, without the brace that ends it: names as they are, values by serde. `to out`: members
+/// Writes the beginning of an object, without the brace that ends it: names as they are, values by serde. `to out`: write_members
 /// of an object that has some.
-macro_rules! members {
+macro_rules! write_members {
     ($out:ident, $first:literal: $value:expr, $($name:literal: $next:expr),* $(,)?) => {{
         $out.extend_from_slice(concat!("{\"", $first, "\":").as_bytes());
         serde_json::to_writer(&mut *$out, $value)?;
-        members!(to $out, $($name: $next),*);
+        write_members!(to $out, $($name: $next),*);
     }};
     (to $out:ident, $($name:literal: $value:expr),* $(,)?) => {{$(
         $out.extend_from_slice(concat!(",\"", $name, "\":").as_bytes());
         serde_json::to_writer(&mut *$out, $value)?;
     )*}};
 }
-pub(crate) use members;
+pub(crate) use write_members;
 
 /// The answer that is a page of items ([`PageDto`](crate::dto::PageDto)).
-pub fn page_response<D, T: Written>(page: Page<D>, convert: impl Fn(D) -> T) -> HttpResponse {
+pub fn page_response<D, T: WriteJson>(page: Page<D>, convert: impl Fn(D) -> T) -> HttpResponse {
     let mut bytes = Vec::with_capacity((page.items.len() + 1) * ITEM_CAPACITY_BYTES);
     let written = write_page(&mut bytes, page, convert);
     answer(bytes, written)
 }
 
-fn write_page<D, T: Written>(
+fn write_page<D, T: WriteJson>(
     out: &mut Vec<u8>,
     page: Page<D>,
     convert: impl Fn(D) -> T,
@@ -86,9 +86,9 @@ mod tests {
         two: Option<String>,
     }
 
-    impl Written for Pair {
+    impl WriteJson for Pair {
         fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
-            members!(out, "one": &self.one, "two": &self.two);
+            write_members!(out, "one": &self.one, "two": &self.two);
             out.push(b'}');
             Ok(())
         }

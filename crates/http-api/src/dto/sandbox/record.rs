@@ -11,7 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::dto::secret_text::Shown;
 use crate::dto::enums::SandboxStatusSchema;
-use crate::dto::json_lists::{Written, members};
+use crate::dto::json_lists::{WriteJson, write_members};
 use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Object, Path, bounds};
 
@@ -90,9 +90,9 @@ impl SandboxDto {
     }
 }
 
-impl Written for SandboxDto {
+impl WriteJson for SandboxDto {
     fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
-        members!(
+        write_members!(
             out,
             "id": &self.id,
             "created_by_user_id": &self.created_by_user_id,

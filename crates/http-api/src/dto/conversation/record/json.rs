@@ -1,11 +1,11 @@
-//! Conversations by the hundred. The members are those of the types, in their order: a test compares with serde.
+//! Conversations by the hundred. The write_members are those of the types, in their order: a test compares with serde.
 
 use super::{ConversationDto, MetricsDto};
-use crate::dto::json_lists::{Written, members};
+use crate::dto::json_lists::{WriteJson, write_members};
 
-impl Written for ConversationDto {
+impl WriteJson for ConversationDto {
     fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
-        members!(
+        write_members!(
             out,
             "id": &self.id,
             "created_by_user_id": &self.created_by_user_id,
@@ -21,7 +21,7 @@ impl Written for ConversationDto {
         );
         out.extend_from_slice(br#","metrics":"#);
         self.metrics.write(out)?;
-        members!(
+        write_members!(
             to out,
             "parent_conversation_id": &self.parent_conversation_id,
             "sub_conversation_ids": &self.sub_conversation_ids,
@@ -41,17 +41,17 @@ impl Written for ConversationDto {
     }
 }
 
-impl Written for MetricsDto {
+impl WriteJson for MetricsDto {
     fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         let tokens = &self.accumulated_token_usage;
-        members!(
+        write_members!(
             out,
             "model_name": self.model_name,
             "accumulated_cost": &self.accumulated_cost,
             "max_budget_per_task": &self.max_budget_per_task,
         );
         out.extend_from_slice(br#","accumulated_token_usage":"#);
-        members!(
+        write_members!(
             out,
             "model": tokens.model,
             "prompt_tokens": &tokens.prompt_tokens,

@@ -7,14 +7,14 @@ use serde::{Serialize, Serializer};
 
 /// A secret in an answer. `Debug` does not show it; serialising does.
 #[derive(Debug, Clone)]
-pub enum Shown {
+pub enum SecretText {
     /// Made for this answer.
     Own(SecretString),
     /// Kept for other answers, too.
     Shared(Arc<SecretString>),
 }
 
-impl Shown {
+impl SecretText {
     /// For writing it.
     pub fn expose(&self) -> &str {
         match self {
@@ -24,13 +24,13 @@ impl Shown {
     }
 }
 
-impl From<Arc<SecretString>> for Shown {
+impl From<Arc<SecretString>> for SecretText {
     fn from(secret: Arc<SecretString>) -> Self {
         Self::Shared(secret)
     }
 }
 
-impl Serialize for Shown {
+impl Serialize for SecretText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.expose())
     }

@@ -19,7 +19,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use crate::dto::secret_text::Shown;
+use crate::dto::secret_text::SecretText;
 use crate::dto::enums::{ExecutionStatusSchema, GitProviderSchema, SandboxStatusSchema, TriggerSchema};
 use crate::dto::{MAX_TITLE_CHARS, PageDto};
 use crate::addresses::Addresses;
@@ -79,7 +79,7 @@ pub struct ConversationDto {
     conversation_url: Option<String>,
     /// The key of the agent server, while the sandbox is RUNNING.
     #[schema(value_type = Option<String>, required)]
-    session_api_key: Option<Shown>,
+    session_api_key: Option<SecretText>,
     /// The agent behind an `acp` conversation.
     #[schema(required)]
     acp_server: Option<String>,
@@ -203,7 +203,7 @@ impl ConversationDto {
             conversation_url: url,
             session_api_key: sandbox
                 .and_then(|sandbox| sandboxes.session_key(&sandbox))
-                .map(Shown::from),
+                .map(SecretText::from),
             id: conversation.id,
         }
     }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::dto::secret_text::Shown;
+use crate::dto::secret_text::SecretText;
 use crate::dto::enums::{GitProviderSchema, TriggerSchema};
 use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Object, Path, characters};
@@ -95,7 +95,7 @@ pub struct LegacyConversationDto {
     url: Option<String>,
     /// The key of the agent server, while its sandbox is running.
     #[schema(value_type = Option<String>, required)]
-    session_api_key: Option<Shown>,
+    session_api_key: Option<SecretText>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
     /// Pull requests it is about.
@@ -136,7 +136,7 @@ impl LegacyConversationDto {
             url: url.map(|url| format!("{url}/api/conversations/{id}")),
             session_api_key: sandbox
                 .and_then(|sandbox| sandboxes.session_key(&sandbox))
-                .map(Shown::from),
+                .map(SecretText::from),
             created_at: conversation.created_at,
             pr_number: conversation.pr_numbers,
             conversation_version: "V1",

@@ -9,7 +9,7 @@ use serde::Serialize;
 use url::form_urlencoded;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::dto::secret_text::Shown;
+use crate::dto::secret_text::SecretText;
 use crate::dto::enums::SandboxStatusSchema;
 use crate::dto::json_lists::{WriteJson, write_members};
 use crate::addresses::Addresses;
@@ -34,7 +34,7 @@ pub struct SandboxDto {
     status: SandboxStatus,
     /// The key of its agent server, only while it is RUNNING.
     #[schema(value_type = Option<String>, required)]
-    session_api_key: Option<Shown>,
+    session_api_key: Option<SecretText>,
     /// What clients can reach, only while it is RUNNING.
     #[schema(required)]
     exposed_urls: Option<Vec<ExposedUrlDto>>,
@@ -53,7 +53,7 @@ pub struct ExposedUrlDto {
     name: String,
     /// Where clients reach it; the editor's holds the session key.
     #[schema(value_type = String)]
-    url: Shown,
+    url: SecretText,
     /// The port inside the sandbox.
     port: u16,
 }
@@ -82,7 +82,7 @@ impl SandboxDto {
             created_by_user_id: sandbox.owner,
             sandbox_spec_id: sandbox.spec_id,
             status: sandbox.status,
-            session_api_key: key.map(Shown::from),
+            session_api_key: key.map(SecretText::from),
             exposed_urls: exposed,
             created_at: sandbox.created_at,
             status_detail: sandbox.status_detail,
@@ -121,7 +121,7 @@ impl ExposedUrlDto {
         };
         Self {
             name: exposed.name.clone(),
-            url: Shown::Own(SecretString::from(url)),
+            url: SecretText::Own(SecretString::from(url)),
             port: exposed.port,
         }
     }
@@ -210,7 +210,7 @@ mod tests {
     fn a_sandbox_is_written_as_serde_would() {
         let url = |name: &str| ExposedUrlDto {
             name: name.to_owned(),
-            url: Shown::Own("http://h:1/?a=\"é".into()),
+            url: SecretText::Own("http://h:1/?a=\"é".into()),
             port: 1,
         };
         let empty = SandboxDto {
@@ -225,7 +225,7 @@ mod tests {
         };
         let full = SandboxDto {
             status: SandboxStatus::Running,
-            session_api_key: Some(Shown::Own("key".into())),
+            session_api_key: Some(SecretText::Own("key".into())),
             exposed_urls: Some(vec![url("AGENT_SERVER"), url(VSCODE)]),
             status_detail: Some("a \"b\"\n".to_owned()),
             ..empty.clone()

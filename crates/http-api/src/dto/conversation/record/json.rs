@@ -80,7 +80,7 @@ mod tests {
 
     use super::super::LaunchedProfileDto;
     use super::*;
-    use crate::dto::secret_text::Shown;
+    use crate::dto::secret_text::SecretText;
 
     fn empty() -> ConversationDto {
         ConversationDto {
@@ -141,7 +141,7 @@ mod tests {
             sandbox_status: SandboxStatus::Running,
             execution_status: Some(ExecutionStatus::Running),
             conversation_url: text(),
-            session_api_key: Some(Shown::Own("key".into())),
+            session_api_key: Some(SecretText::Own("key".into())),
             acp_server: text(),
             launched_agent_profile: Some(LaunchedProfileDto {
                 agent_profile_id: Uuid::from_u128(9),

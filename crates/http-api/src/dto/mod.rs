@@ -85,7 +85,7 @@ pub struct BatchBytes(usize);
 impl BatchBytes {
     /// Counts a document. 413 if the answer is too large with it (`what`: `events`).
     pub fn add(&mut self, document: &impl Serialize, what: &str) -> Result<(), Problem> {
-        let mut length = Length(0);
+        let mut length = ByteCounter(0);
         // What cannot be written is refused when it is.
         let _ = serde_json::to_writer(&mut length, document);
         self.0 = self.0.saturating_add(length.0);
@@ -100,9 +100,9 @@ impl BatchBytes {
 }
 
 /// Counts what is written.
-struct Length(usize);
+struct ByteCounter(usize);
 
-impl std::io::Write for Length {
+impl std::io::Write for ByteCounter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())

@@ -15,7 +15,7 @@ use super::words::{GitProviderSchema, OwnerTypeSchema, SuggestedTaskTypeSchema};
 use crate::decode::{Choice, Decode, FieldErrors, Object, Path};
 
 /// Items of a page of branches or tasks when nothing else is said.
-const USUAL: i64 = 30;
+const DEFAULT_PAGE_SIZE: i64 = 30;
 
 /// A repository.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -179,8 +179,8 @@ fn git_page(page: PageRequest) -> GitPageRequest {
     }
 }
 
-fn usual() -> PageLimit {
-    PageLimit::new(USUAL).unwrap_or_default()
+fn default_limit() -> PageLimit {
+    PageLimit::new(DEFAULT_PAGE_SIZE).unwrap_or_default()
 }
 
 /// Which page, in the document.
@@ -317,7 +317,7 @@ impl Decode for BranchesQuery {
         let provider = object.required("provider");
         let repository = object.required("repository");
         let text = object.required("query");
-        let page = object.page(usual()).map(git_page);
+        let page = object.page(default_limit()).map(git_page);
         Some(Self {
             provider: provider?,
             repository: repository?,
@@ -334,6 +334,6 @@ pub struct SuggestedTasksQuery(pub GitPageRequest);
 impl Decode for SuggestedTasksQuery {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        object.page(usual()).map(|page| Self(git_page(page)))
+        object.page(default_limit()).map(|page| Self(git_page(page)))
     }
 }

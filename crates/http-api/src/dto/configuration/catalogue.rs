@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::decode::{Decode, FieldErrors, Object, Path};
 
 /// Items of a page when no limit is asked for.
-const USUAL: i64 = 50;
+const DEFAULT_PAGE_SIZE: i64 = 50;
 
 /// A model.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -90,8 +90,8 @@ pub struct ModelQuery {
 
 impl ProviderQuery {
     fn read<Model: Decode>(object: &mut Object<'_, Model>) -> Option<Self> {
-        let usual = PageLimit::new(USUAL).unwrap_or_default();
-        let page = object.page(usual);
+        let default_limit = PageLimit::new(DEFAULT_PAGE_SIZE).unwrap_or_default();
+        let page = object.page(default_limit);
         let query = object.optional("query");
         let verified = object.optional("verified__eq");
         let PageRequest { after, limit } = page?;

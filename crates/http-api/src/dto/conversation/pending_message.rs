@@ -43,13 +43,13 @@ impl PendingTargetParam {
     }
 }
 
-const UNREADABLE: &str = "Invalid request body";
+const INVALID_BODY: &str = "Invalid request body";
 
 /// Reads a body. Whatever is wrong is 400.
 pub fn message(body: Result<Value, JsonError>) -> Result<MessageInput, Problem> {
     let refused = |text: &str| Err(Problem::bad_request(text));
     let Ok(Value::Object(body)) = body else {
-        return refused(UNREADABLE);
+        return refused(INVALID_BODY);
     };
     let content = match body.get("content") {
         Some(content @ Value::Array(items)) if !items.is_empty() => content,

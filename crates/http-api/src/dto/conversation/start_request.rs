@@ -15,7 +15,7 @@ use crate::dto::{MAX_NAME_CHARS, MAX_TITLE_CHARS};
 use crate::decode::{Choice, Decode, FieldErrors, FieldError, Object, Path, characters, items};
 
 /// Each is tried before the agent gets it.
-const MOST_PLUGINS: u64 = 20;
+const MAX_PLUGINS: u64 = 20;
 
 /// The request, read.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ impl Decode for StartBody {
         let agent_type = object.default("agent_type", || AgentType::Default);
         let public = object.optional("public");
         let plugins = object.optional::<Vec<Plugin>>("plugins");
-        object.rule("plugins", plugins.as_ref(), items(..=MOST_PLUGINS));
+        object.rule("plugins", plugins.as_ref(), items(..=MAX_PLUGINS));
         let secrets = object.optional::<BTreeMap<String, SecretString>>("secrets");
         let request = StartRequest {
             sandbox_id: sandbox_id?,

@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::decode::{Decode, FieldErrors, Object, Path, characters};
 
 /// Characters of a model's name.
-const LONGEST_MODEL: u64 = 1000;
+const MAX_MODEL_CHARS: u64 = 1000;
 
 /// Which file.
 #[derive(Debug, IntoParams)]
@@ -237,7 +237,7 @@ impl Decode for SwitchAcpModelDto {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let model = object.required::<String>("model");
-        object.rule("model", model.as_ref(), characters(1..=LONGEST_MODEL));
+        object.rule("model", model.as_ref(), characters(1..=MAX_MODEL_CHARS));
         Some(Self { model: model? })
     }
 }

@@ -20,9 +20,9 @@ use crate::addresses::Addresses;
 use crate::decode::{Decode, FieldErrors, Object, Path, characters};
 
 /// Conversations of a page when nothing else is said.
-const USUAL: i64 = 20;
+const DEFAULT_PAGE_SIZE: i64 = 20;
 /// Characters of an id.
-const LONGEST_ID: usize = 100;
+const MAX_LEGACY_ID_CHARS: usize = 100;
 
 /// State of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -247,7 +247,7 @@ impl Decode for LegacyListQuery {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let page_id = object.optional::<String>("page_id");
-        let limit = object.integer("limit", USUAL);
+        let limit = object.integer("limit", DEFAULT_PAGE_SIZE);
         let selected_repository = object.optional("selected_repository");
         let trigger = object.optional("conversation_trigger");
         let include_parts = object.default("include_sub_conversations", || false);
@@ -273,7 +273,7 @@ pub struct LegacyId {
 impl LegacyId {
     /// The text as an id, or what is wrong with it.
     pub fn parse(text: String) -> Result<Self, &'static str> {
-        if text.chars().count() > LONGEST_ID {
+        if text.chars().count() > MAX_LEGACY_ID_CHARS {
             return Err("Conversation ID is too long");
         }
         let is_odd = |c: char| c.is_control() || matches!(c, '/' | '\\');

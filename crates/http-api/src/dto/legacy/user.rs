@@ -12,7 +12,7 @@ use crate::dto::enums::GitProviderSchema;
 use crate::decode::{Decode, FieldErrors, Object, Path};
 
 /// Items of a page when nothing else is said.
-const USUAL: i64 = 30;
+const DEFAULT_PAGE_SIZE: i64 = 30;
 
 fn number(page: i64, length: i64) -> PageNumber {
     PageNumber {
@@ -41,7 +41,7 @@ impl Decode for LegacyRepositoriesQuery {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let provider = object.optional("selected_provider");
         let page = object.integer("page", 1);
-        let length = object.integer("per_page", USUAL);
+        let length = object.integer("per_page", DEFAULT_PAGE_SIZE);
         let installation = object.optional::<String>("installation_id");
         Some(Self {
             provider: provider?,
@@ -71,7 +71,7 @@ impl Decode for LegacyBranchesQuery {
         let repository = object.required("repository");
         let provider = object.optional("selected_provider");
         let page = object.integer("page", 1);
-        let length = object.integer("per_page", USUAL);
+        let length = object.integer("per_page", DEFAULT_PAGE_SIZE);
         Some(Self {
             repository: repository?,
             provider: provider?,

@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 use crate::decode::{Decode, FieldErrors, FieldError, Object, Path, items};
 
 /// Servers in one list. Masks are matched with stored servers pair by pair.
-const MOST_SERVERS: u64 = 100;
+const MAX_MCP_SERVERS: u64 = 100;
 
 /// Configuration of MCP servers.
 #[expect(
@@ -89,11 +89,11 @@ impl Decode for McpConfigInput {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let sse = object.default::<Vec<Sse>>("sse_servers", Vec::new);
-        object.rule("sse_servers", sse.as_ref(), items(..=MOST_SERVERS));
+        object.rule("sse_servers", sse.as_ref(), items(..=MAX_MCP_SERVERS));
         let stdio = object.default::<Vec<Stdio>>("stdio_servers", Vec::new);
-        object.rule("stdio_servers", stdio.as_ref(), items(..=MOST_SERVERS));
+        object.rule("stdio_servers", stdio.as_ref(), items(..=MAX_MCP_SERVERS));
         let shttp = object.default::<Vec<Shttp>>("shttp_servers", Vec::new);
-        object.rule("shttp_servers", shttp.as_ref(), items(..=MOST_SERVERS));
+        object.rule("shttp_servers", shttp.as_ref(), items(..=MAX_MCP_SERVERS));
         object.forbid_extra();
         Some(Self(McpConfig {
             sse_servers: sse?.into_iter().map(|server| server.0).collect(),

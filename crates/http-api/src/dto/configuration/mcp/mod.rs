@@ -88,11 +88,11 @@ impl Decode for McpConfigInput {
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        let sse = object.default::<Vec<Sse>>("sse_servers", Vec::new);
+        let sse = object.default::<Vec<SseServerInput>>("sse_servers", Vec::new);
         object.rule("sse_servers", sse.as_ref(), items(..=MAX_MCP_SERVERS));
-        let stdio = object.default::<Vec<Stdio>>("stdio_servers", Vec::new);
+        let stdio = object.default::<Vec<StdioServerInput>>("stdio_servers", Vec::new);
         object.rule("stdio_servers", stdio.as_ref(), items(..=MAX_MCP_SERVERS));
-        let shttp = object.default::<Vec<Shttp>>("shttp_servers", Vec::new);
+        let shttp = object.default::<Vec<ShttpServerInput>>("shttp_servers", Vec::new);
         object.rule("shttp_servers", shttp.as_ref(), items(..=MAX_MCP_SERVERS));
         object.forbid_extra();
         Some(Self(McpConfig {
@@ -103,9 +103,9 @@ impl Decode for McpConfigInput {
     }
 }
 
-struct Sse(McpRemote);
+struct SseServerInput(McpRemote);
 
-impl Decode for Sse {
+impl Decode for SseServerInput {
     const SENSITIVE: bool = true;
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
@@ -113,9 +113,9 @@ impl Decode for Sse {
     }
 }
 
-struct Shttp(McpRemote);
+struct ShttpServerInput(McpRemote);
 
-impl Decode for Shttp {
+impl Decode for ShttpServerInput {
     const SENSITIVE: bool = true;
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
@@ -185,9 +185,9 @@ fn checked_timeout(seconds: i64) -> Result<i64, &'static str> {
     }
 }
 
-struct Stdio(McpStdio);
+struct StdioServerInput(McpStdio);
 
-impl Decode for Stdio {
+impl Decode for StdioServerInput {
     const SENSITIVE: bool = true;
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
@@ -196,8 +196,8 @@ impl Decode for Stdio {
         let name = object.convert("name", name, |text| checked_name(&text));
         let command = object.required::<String>("command");
         let command = object.convert("command", command, |text| checked_command(&text));
-        let args = object.optional::<Args>("args");
-        let env = object.optional::<Env>("env");
+        let args = object.optional::<StdioArgs>("args");
+        let env = object.optional::<StdioEnv>("env");
         Some(Self(McpStdio {
             name: name?,
             command: command?,
@@ -235,9 +235,9 @@ fn checked_command(text: &str) -> Result<String, &'static str> {
 }
 
 /// Arguments: a list of texts, or one text split as a shell would.
-struct Args(Vec<String>);
+struct StdioArgs(Vec<String>);
 
-impl Decode for Args {
+impl Decode for StdioArgs {
     const SENSITIVE: bool = true;
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
@@ -261,9 +261,9 @@ impl Decode for Args {
 }
 
 /// An environment: an object of texts, or `A=1,B=2`.
-struct Env(BTreeMap<String, SecretString>);
+struct StdioEnv(BTreeMap<String, SecretString>);
 
-impl Decode for Env {
+impl Decode for StdioEnv {
     const SENSITIVE: bool = true;
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {

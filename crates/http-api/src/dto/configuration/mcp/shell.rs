@@ -1,43 +1,43 @@
 //! Splitting a command line into words, as a POSIX shell quotes them.
 
 /// Where the reader is.
-enum Within {
+enum QuoteState {
     Nothing,
     Word,
     Single,
     Double,
 }
 
-const ADVICE: &str =
+const UNBALANCED_QUOTES_HINT: &str =
     "Use shell-like format, e.g., \"arg1 arg2\" or '--config \"value with spaces\"'";
 
 /// The words of a line. The error names what is missing and quotes nothing.
 pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
-    let (mut words, mut word, mut within) = (Vec::new(), String::new(), Within::Nothing);
+    let (mut words, mut word, mut within) = (Vec::new(), String::new(), QuoteState::Nothing);
     let mut chars = line.chars();
     while let Some(c) = chars.next() {
         within = match (within, c) {
-            (Within::Nothing, c) if c.is_whitespace() => Within::Nothing,
-            (Within::Word, c) if c.is_whitespace() => {
+            (QuoteState::Nothing, c) if c.is_whitespace() => QuoteState::Nothing,
+            (QuoteState::Word, c) if c.is_whitespace() => {
                 words.push(std::mem::take(&mut word));
-                Within::Nothing
+                QuoteState::Nothing
             }
-            (Within::Nothing | Within::Word, '\'') => Within::Single,
-            (Within::Nothing | Within::Word, '"') => Within::Double,
-            (Within::Nothing | Within::Word, '\\') => {
+            (QuoteState::Nothing | QuoteState::Word, '\'') => QuoteState::Single,
+            (QuoteState::Nothing | QuoteState::Word, '"') => QuoteState::Double,
+            (QuoteState::Nothing | QuoteState::Word, '\\') => {
                 word.push(
                     chars
                         .next()
                         .ok_or_else(|| missing("No escaped character"))?,
                 );
-                Within::Word
+                QuoteState::Word
             }
-            (Within::Nothing | Within::Word, c) => {
+            (QuoteState::Nothing | QuoteState::Word, c) => {
                 word.push(c);
-                Within::Word
+                QuoteState::Word
             }
-            (Within::Single, '\'') | (Within::Double, '"') => Within::Word,
-            (Within::Double, '\\') => {
+            (QuoteState::Single, '\'') | (QuoteState::Double, '"') => QuoteState::Word,
+            (QuoteState::Double, '\\') => {
                 let next = chars
                     .next()
                     .ok_or_else(|| missing("No closing quotation"))?;
@@ -45,7 +45,7 @@ pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
                     word.push('\\');
                 }
                 word.push(next);
-                Within::Double
+                QuoteState::Double
             }
             (quoted, c) => {
                 word.push(c);
@@ -54,15 +54,15 @@ pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
         };
     }
     match within {
-        Within::Nothing => {}
-        Within::Word => words.push(word),
-        Within::Single | Within::Double => return Err(missing("No closing quotation")),
+        QuoteState::Nothing => {}
+        QuoteState::Word => words.push(word),
+        QuoteState::Single | QuoteState::Double => return Err(missing("No closing quotation")),
     }
     Ok(words)
 }
 
 fn missing(what: &str) -> String {
-    format!("{what}. {ADVICE}")
+    format!("{what}. {UNBALANCED_QUOTES_HINT}")
 }
 
 #[cfg(test)]

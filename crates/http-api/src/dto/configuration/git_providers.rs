@@ -16,9 +16,9 @@ use crate::problem::Problem;
 
 /// The providers that the legacy operation names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct LegacyProvider(GitProvider);
+struct LegacyProviderKey(GitProvider);
 
-impl Choice for LegacyProvider {
+impl Choice for LegacyProviderKey {
     const CHOICES: &'static [(&'static str, Self)] = &[
         ("github", Self(GitProvider::Github)),
         ("gitlab", Self(GitProvider::Gitlab)),
@@ -53,9 +53,9 @@ pub struct AddGitProvidersDto {
     provider_tokens: BTreeMap<String, ProviderTokenDto>,
 }
 
-struct Token(TokenInput);
+struct GitTokenInput(TokenInput);
 
-impl Decode for Token {
+impl Decode for GitTokenInput {
     const SENSITIVE: bool = true;
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
@@ -82,7 +82,7 @@ impl Decode for AddGitProviders {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let mcp = object.optional::<McpConfigInput>("mcp_config");
         let tokens =
-            object.default::<BTreeMap<LegacyProvider, Token>>("provider_tokens", BTreeMap::new);
+            object.default::<BTreeMap<LegacyProviderKey, GitTokenInput>>("provider_tokens", BTreeMap::new);
         let tokens = tokens?
             .into_iter()
             .map(|(provider, token)| (provider.0, token.0));
@@ -123,7 +123,7 @@ fn rejected(providers: &[GitProvider], flavour: Flavour) -> Problem {
     for provider in providers {
         let at = ["provider_tokens", provider.as_str(), "token"].map(str::to_owned);
         let fault = FieldError::new("invalid_token", text(provider));
-        note(&mut errors, &Path::body(true), &at, fault);
+        push_issue(&mut errors, &Path::body(true), &at, fault);
     }
     let body = TokensRejectedDto {
         error: providers.first().map(text).unwrap_or_default(),
@@ -137,23 +137,23 @@ pub(crate) fn errors_of(issues: &[Issue]) -> FieldErrors {
     let mut errors = FieldErrors::new();
     for issue in issues {
         let fault = FieldError::new(issue.kind.code(), issue.kind.to_string());
-        note(&mut errors, &Path::body(true), &issue.at, fault);
+        push_issue(&mut errors, &Path::body(true), &issue.at, fault);
     }
     errors
 }
 
-fn note(errors: &mut FieldErrors, at: &Path<'_>, rest: &[String], fault: FieldError) {
+fn push_issue(errors: &mut FieldErrors, at: &Path<'_>, rest: &[String], fault: FieldError) {
     match rest.split_first() {
-        Some((key, rest)) => note(errors, &at.key(key), rest, fault),
+        Some((key, rest)) => push_issue(errors, &at.key(key), rest, fault),
         None => errors.push_silent(at, fault),
     }
 }
 
 /// All providers, as the V1 operation names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Provider(GitProvider);
+struct ProviderKey(GitProvider);
 
-impl Choice for Provider {
+impl Choice for ProviderKey {
     const CHOICES: &'static [(&'static str, Self)] = &[
         ("github", Self(GitProvider::Github)),
         ("gitlab", Self(GitProvider::Gitlab)),
@@ -186,7 +186,7 @@ impl Decode for GitProviders {
 
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
-        let tokens = object.default::<BTreeMap<Provider, Token>>("provider_tokens", BTreeMap::new);
+        let tokens = object.default::<BTreeMap<ProviderKey, GitTokenInput>>("provider_tokens", BTreeMap::new);
         let tokens = tokens?
             .into_iter()
             .map(|(provider, token)| (provider.0, token.0));

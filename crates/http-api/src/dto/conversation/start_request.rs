@@ -30,13 +30,13 @@ impl Decode for StartBody {
         let conversation_id = object.optional("conversation_id");
         let initial_message = object.optional::<FirstMessage>("initial_message");
         let system_message_suffix = object.optional("system_message_suffix");
-        let processors = object.optional::<Vec<Processor>>("processors");
+        let processors = object.optional::<Vec<ProcessorInput>>("processors");
         let llm_model = text(&mut object, "llm_model", MAX_NAME_CHARS);
         let agent_profile_id = text(&mut object, "agent_profile_id", MAX_NAME_CHARS);
         let selected_repository = object.optional("selected_repository");
         let selected_branch = object.optional("selected_branch");
         let git_provider = object.optional("git_provider");
-        let suggested_task = object.optional::<SuggestedTask>("suggested_task");
+        let suggested_task = object.optional::<SuggestedTaskInput>("suggested_task");
         let title = text(&mut object, "title", MAX_TITLE_CHARS);
         let trigger = object.optional("trigger");
         let pr_number = object.default::<Vec<i64>>("pr_number", Vec::new);
@@ -48,7 +48,7 @@ impl Decode for StartBody {
         let parent_conversation_id = object.optional("parent_conversation_id");
         let agent_type = object.default("agent_type", || AgentType::Default);
         let public = object.optional("public");
-        let plugins = object.optional::<Vec<Plugin>>("plugins");
+        let plugins = object.optional::<Vec<PluginInput>>("plugins");
         object.rule("plugins", plugins.as_ref(), items(..=MAX_PLUGINS));
         let secrets = object.optional::<BTreeMap<String, SecretString>>("secrets");
         let request = StartRequest {
@@ -98,11 +98,11 @@ fn text(
 }
 
 /// A callback processor. Only its kind means anything.
-struct Processor(Value);
+struct ProcessorInput(Value);
 
-const PROCESSORS: [&str; 2] = ["LoggingCallbackProcessor", "SetTitleCallbackProcessor"];
+const PROCESSOR_KINDS: [&str; 2] = ["LoggingCallbackProcessor", "SetTitleCallbackProcessor"];
 
-impl Decode for Processor {
+impl Decode for ProcessorInput {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         Object::<Self>::open(value, at, errors)?;
         // Whatever is no kind is an unknown one, also nothing and what is no text.
@@ -111,12 +111,12 @@ impl Decode for Processor {
             Some(other) => other.to_string(),
             None => String::new(),
         };
-        if PROCESSORS.contains(&kind.as_str()) {
+        if PROCESSOR_KINDS.contains(&kind.as_str()) {
             return Some(Self(json!({"kind": kind})));
         }
         let mut rest = value.as_object().cloned().unwrap_or_default();
         rest.shift_remove("kind");
-        let expected = PROCESSORS.map(|name| format!("'{name}'")).join(", ");
+        let expected = PROCESSOR_KINDS.map(|name| format!("'{name}'")).join(", ");
         let fault = FieldError::value_error(format!(
             "Unknown kind '{kind}' for a processor; Expected one of: [{expected}]"
         ));
@@ -140,9 +140,9 @@ impl Choice for TaskType {
 }
 
 /// A suggested task, in the order of members in which it is shown again.
-struct SuggestedTask(Value);
+struct SuggestedTaskInput(Value);
 
-impl Decode for SuggestedTask {
+impl Decode for SuggestedTaskInput {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let provider = object.required::<GitProvider>("git_provider");
@@ -161,9 +161,9 @@ impl Decode for SuggestedTask {
 }
 
 /// A plugin, in the order of members in which it is shown again.
-struct Plugin(Value);
+struct PluginInput(Value);
 
-impl Decode for Plugin {
+impl Decode for PluginInput {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let source = object.required::<String>("source");
@@ -175,7 +175,7 @@ impl Decode for Plugin {
         object.rule("repo_path", repo_path.as_ref(), |path: &Option<String>| {
             path.as_deref().and_then(inside_the_repository)
         });
-        let parameters = object.optional::<Parameters>("parameters");
+        let parameters = object.optional::<PluginParameters>("parameters");
         Some(Self(json!({
             "source": source?,
             "ref": reference?,
@@ -208,9 +208,9 @@ fn inside_the_repository(path: &str) -> Option<FieldError> {
 }
 
 /// What a plugin is told.
-struct Parameters(Map<String, Value>);
+struct PluginParameters(Map<String, Value>);
 
-impl Decode for Parameters {
+impl Decode for PluginParameters {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         if let Value::Object(map) = value {
             return Some(Self(map.clone()));
@@ -279,8 +279,8 @@ pub struct ProcessorSchema {
 
 /// A task that was suggested.
 #[derive(Debug, ToSchema)]
-#[schema(as = SuggestedTask)]
-#[expect(dead_code, reason = "for the document only; see `SuggestedTask`")]
+#[schema(as = SuggestedTaskInput)]
+#[expect(dead_code, reason = "for the document only; see `SuggestedTaskInput`")]
 pub struct SuggestedTaskSchema {
     #[schema(value_type = GitProviderSchema)]
     git_provider: String,
@@ -296,7 +296,7 @@ pub struct SuggestedTaskSchema {
 /// A plugin.
 #[derive(Debug, ToSchema)]
 #[schema(as = PluginSpec)]
-#[expect(dead_code, reason = "for the document only; see `Plugin`")]
+#[expect(dead_code, reason = "for the document only; see `PluginInput`")]
 pub struct PluginSchema {
     /// `github:owner/repo`, a git URL, or a path.
     source: String,

@@ -37,9 +37,9 @@ literal!(TextType: "text");
 literal!(ImageType: "image");
 
 /// A part of a message, in the order of members in which it is shown again.
-pub(crate) struct Content(Value);
+pub(crate) struct ContentItem(Value);
 
-impl Decode for Content {
+impl Decode for ContentItem {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         union(
             value,
@@ -50,31 +50,31 @@ impl Decode for Content {
     }
 }
 
-fn text(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Content> {
-    let mut object = Object::<Content>::open(value, at, errors)?;
+fn text(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<ContentItem> {
+    let mut object = Object::<ContentItem>::open(value, at, errors)?;
     let cache_prompt = object.default("cache_prompt", || false);
     let kind = object.default("type", || TextType("text"));
     let text = object.required::<String>("text");
     // Old clients send it; it has no meaning any more.
     let _ = object.default("enable_truncation", || Value::Null);
     object.forbid_extra();
-    Some(Content(
+    Some(ContentItem(
         json!({"cache_prompt": cache_prompt?, "type": kind?.0, "text": text?}),
     ))
 }
 
 /// Other members are ignored here, as the reference does (recording 050): only text is strict.
-fn image(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Content> {
-    let mut object = Object::<Content>::open(value, at, errors)?;
+fn image(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<ContentItem> {
+    let mut object = Object::<ContentItem>::open(value, at, errors)?;
     let cache_prompt = object.default("cache_prompt", || false);
     let kind = object.default("type", || ImageType("image"));
     let urls = object.required::<Vec<String>>("image_urls");
-    Some(Content(
+    Some(ContentItem(
         json!({"cache_prompt": cache_prompt?, "type": kind?.0, "image_urls": urls?}),
     ))
 }
 
-pub(crate) fn values(content: Vec<Content>) -> Vec<Value> {
+pub(crate) fn content_values(content: Vec<ContentItem>) -> Vec<Value> {
     content.into_iter().map(|part| part.0).collect()
 }
 
@@ -86,11 +86,11 @@ impl Decode for FirstMessage {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let role = object.default("role", || Role("user"));
-        let content = object.default::<Vec<Content>>("content", Vec::new);
+        let content = object.default::<Vec<ContentItem>>("content", Vec::new);
         let run = object.default("run", || false);
         Some(Self(MessageInput {
             role: role?.0.to_owned(),
-            content: values(content?),
+            content: content_values(content?),
             run: run?,
         }))
     }
@@ -106,7 +106,7 @@ impl Decode for NextMessage {
     fn decode(value: &Value, at: &Path<'_>, errors: &mut FieldErrors) -> Option<Self> {
         let mut object = Object::<Self>::open(value, at, errors)?;
         let role = object.default("role", || UserRole("user"));
-        let content = object.required::<Vec<Content>>("content").map(values);
+        let content = object.required::<Vec<ContentItem>>("content").map(content_values);
         object.rule("content", content.as_ref(), items(AT_LEAST_ONE));
         let run = object.default("run", || true);
         Some(Self(MessageInput {
@@ -121,7 +121,7 @@ impl Decode for NextMessage {
 #[derive(Debug, ToSchema)]
 #[schema(as = TextContent)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "for the document only; see `Content`")]
+#[expect(dead_code, reason = "for the document only; see `ContentItem`")]
 pub struct TextContent {
     #[schema(default = false, required = false)]
     cache_prompt: bool,
@@ -132,7 +132,7 @@ pub struct TextContent {
 
 /// Images in a message.
 #[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "for the document only; see `Content`")]
+#[expect(dead_code, reason = "for the document only; see `ContentItem`")]
 pub struct ImageContent {
     #[schema(default = false, required = false)]
     cache_prompt: bool,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::dto::conversation::message::{Content, MessageContent, values};
+use crate::dto::conversation::message::{ContentItem, MessageContent, content_values};
 use crate::decode::{Decode, FieldErrors, Flavour, JsonError, Path};
 use crate::extract::NamedParam;
 use crate::problem::Problem;
@@ -74,9 +74,9 @@ pub fn message(body: Result<Value, JsonError>) -> Result<MessageInput, Problem> 
 
 fn items(content: &Value) -> Result<Vec<Value>, Problem> {
     let mut errors = FieldErrors::new();
-    let decoded = Vec::<Content>::decode(content, &Path::body(false), &mut errors);
+    let decoded = Vec::<ContentItem>::decode(content, &Path::body(false), &mut errors);
     if let (Some(content), true) = (decoded, errors.is_empty()) {
-        return Ok(values(content));
+        return Ok(content_values(content));
     }
     let count = errors.len();
     let mut text = format!("Invalid content format: {count} validation errors");

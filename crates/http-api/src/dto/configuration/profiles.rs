@@ -15,7 +15,7 @@ use crate::decode::{Decode, FieldErrors, FieldError, Flavour, Object, Path, Rule
 use crate::extract::NamedParam;
 use crate::problem::Problem;
 
-static PATTERN: LazyLock<Regex> =
+static PROFILE_NAME_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new("^[A-Za-z0-9._-]{1,64}$").expect("the pattern is valid (tested)"));
 
 /// The name of a profile.
@@ -30,7 +30,7 @@ impl Decode for ProfileName {
             || Some(FieldError::string_type()),
             |name| {
                 let long = characters(1..=64).check(name);
-                long.or_else(|| pattern(&PATTERN).check(name))
+                long.or_else(|| pattern(&PROFILE_NAME_PATTERN).check(name))
             },
         );
         if let Some(fault) = fault {

@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 /// Facts of the agent server's environment, written by `cargo xtask models`.
-static AGENTS: LazyLock<Vec<AcpProviderDto>> = LazyLock::new(|| {
+static ACP_AGENTS: LazyLock<Vec<AcpProviderDto>> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../../../config/acp-providers.json")).unwrap_or_default()
 });
 
 /// The web addresses of git providers that have one for everybody.
-const HOSTS: [(&str, &str); 5] = [
+const PROVIDER_HOSTS: [(&str, &str); 5] = [
     ("github", "github.com"),
     ("gitlab", "gitlab.com"),
     ("bitbucket", "bitbucket.org"),
@@ -150,13 +150,13 @@ impl WebClientDto {
             updated_at,
             github_app_slug: None,
             gitlab_enabled: false,
-            provider_default_hosts: HOSTS
+            provider_default_hosts: PROVIDER_HOSTS
                 .map(|(provider, host)| (provider.to_owned(), host.into()))
                 .into_iter()
                 .collect(),
             slack_enabled: false,
             email_enabled: false,
-            acp_providers: AGENTS.clone(),
+            acp_providers: ACP_AGENTS.clone(),
             jira_dc_oauth_host: None,
             jira_dc_service_account_managed: false,
             jira_dc_service_account_email: None,
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_embedded_agents_are_those_of_the_settings() {
-        let keys: Vec<_> = AGENTS.iter().map(|agent| agent.key.as_str()).collect();
+        let keys: Vec<_> = ACP_AGENTS.iter().map(|agent| agent.key.as_str()).collect();
         assert_eq!(keys, ["claude-code", "codex", "gemini-cli"]);
     }
 }

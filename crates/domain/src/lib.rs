@@ -31,7 +31,7 @@ pub mod idempotency;
 pub mod identity;
 pub mod json;
 pub mod lease;
-pub mod measure;
+pub mod metrics;
 pub mod network;
 pub mod page;
 pub mod patch;

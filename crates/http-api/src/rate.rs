@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use actix_web::http::StatusCode;
 use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, SandboxId, UserId};
-use domain::measure::Counter;
+use domain::metrics::Counter;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 

@@ -115,7 +115,7 @@ impl SqlStore {
     }
 
     /// What the pools of connections are doing; for metrics. Cheap.
-    pub fn pools(&self) -> Vec<domain::measure::PoolStats> {
+    pub fn pools(&self) -> Vec<domain::metrics::PoolStats> {
         self.db.measured()
     }
 

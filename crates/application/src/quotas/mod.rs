@@ -18,7 +18,7 @@ use domain::error::{ErrorClass, chain};
 use domain::event::Event;
 use domain::id::{SandboxId, UserId};
 use domain::json::text_bytes;
-use domain::measure::Counter;
+use domain::metrics::Counter;
 use domain::scope::Scope;
 use domain::secret::MAX_SECRETS_PER_USER;
 use domain::usage::{EventStorage, Quota, QuotaLimits, Usage, UsageRepository};

@@ -22,7 +22,7 @@ pub(crate) use contact::is_known;
 use domain::agent::AgentEndpoint;
 use domain::clock::Timestamp;
 use domain::id::SandboxId;
-use domain::measure::Gauge;
+use domain::metrics::Gauge;
 use domain::sandbox::{DesiredState, SandboxEndpoints, Sandbox, SandboxFacts, SandboxStatus};
 use domain::scope::Scope;
 use tokio::sync::{OwnedMutexGuard, watch};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use domain::measure::{BUCKET_BOUNDS_MS, HistogramSnapshot};
+use domain::metrics::{BUCKET_BOUNDS_MS, HistogramSnapshot};
 
 /// How this text is announced.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -129,7 +129,7 @@ fn seconds(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use domain::measure::DurationHistogram;
+    use domain::metrics::DurationHistogram;
 
     use super::*;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use application::App;
 use domain::identity::KeyHash;
-use domain::measure::PoolStats;
+use domain::metrics::PoolStats;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::openapi::Operations;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::{Method, StatusCode};
-use domain::measure::{Counter, DurationHistogram, Gauge};
+use domain::metrics::{Counter, DurationHistogram, Gauge};
 
 /// Longest pattern of a route, in bytes.
 const MAX_PATTERN_BYTES: usize = 256;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use diesel::r2d2::Pool;
 use domain::error::StoreError;
-use domain::measure::{self, Counter, DurationHistogram, Gauge};
+use domain::metrics::{self, Counter, DurationHistogram, Gauge};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -140,10 +140,10 @@ impl PoolPartition {
     }
 
     /// `lent`: connections of the pool that another partition uses.
-    fn measured(&self, name: &'static str, lent: u32) -> measure::PoolStats {
+    fn measured(&self, name: &'static str, lent: u32) -> metrics::PoolStats {
         let now = self.access.pool.state();
         let (slots, _) = self.queue.slots();
-        measure::PoolStats {
+        metrics::PoolStats {
             name,
             most: u32::try_from(slots).unwrap_or(u32::MAX),
             open: now.connections.saturating_sub(lent),
@@ -163,9 +163,9 @@ impl PoolPartition {
 
 impl Db {
     /// What the pools are doing.
-    pub(crate) fn measured(&self) -> Vec<measure::PoolStats> {
+    pub(crate) fn measured(&self) -> Vec<metrics::PoolStats> {
         let scans = self.scan.in_use();
-        let scan = measure::PoolStats {
+        let scan = metrics::PoolStats {
             open: scans,
             idle: 0,
             ..self.scan.measured("scan", 0)

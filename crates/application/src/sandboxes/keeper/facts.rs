@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use domain::conversation::ExecutionStatus;
 use domain::error::chain;
 use domain::id::SandboxId;
-use domain::measure::Gauge;
+use domain::metrics::Gauge;
 use domain::sandbox::{BackendFact, BackendState, DesiredState, Sandbox, SandboxFacts, SandboxStatus};
 
 use super::SandboxReconciler;
